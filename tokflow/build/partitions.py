@@ -1,5 +1,7 @@
 """Partitions of a dataset: its raw files as they are listed, grouped, and counted through."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,8 +9,10 @@ from typing import TYPE_CHECKING
 from tokflow.build.dataset import Dataset
 from tokflow.build.files_of_parts import part_of, taken_by_parts
 from tokflow.documents import format_of, format_of_name
+from tokflow.errors import ConfigError
 from tokflow.raw import Listing, RawSource, list_raw, partitions_of
 from tokflow.split.rule import FilePosition
+from tokflow.store.config_errors import relocated
 from tokflow.tokens.shard_segments import is_large
 
 if TYPE_CHECKING:
@@ -21,12 +25,13 @@ def list_files(dataset: Dataset) -> Listing:
     Raises: ConfigError, also for a file of no format that documents are read from, and for a part
     of the split that takes files of which there is none.
     """
-    listing = list_raw(
-        dataset.raw, base=dataset.base, store=dataset.folder, format_of=format_of_name
-    )
-    for key, source in listing.sources.items():
-        format_of(Path(source.url if source.is_local else key), dataset.documents)
-    return taken_by_parts(listing, dataset.split)
+    with _naming(dataset):
+        listing = list_raw(
+            dataset.raw, base=dataset.base, store=dataset.folder, format_of=format_of_name
+        )
+        for key, source in listing.sources.items():
+            format_of(Path(source.url if source.is_local else key), dataset.documents)
+        return taken_by_parts(listing, dataset.split)
 
 
 def group_files(
@@ -36,12 +41,22 @@ def group_files(
 
     Raises: ConfigError where they cannot be grouped as `raw.group` says.
     """
-    return partitions_of(
-        sources,
-        dataset.raw.group,
-        is_alone=partial(is_large, documents=dataset.documents),
-        kind_of=partial(part_of, sources=sources, config=dataset.split),
-    )
+    with _naming(dataset):
+        return partitions_of(
+            sources,
+            dataset.raw.group,
+            is_alone=partial(is_large, documents=dataset.documents),
+            kind_of=partial(part_of, sources=sources, config=dataset.split),
+        )
+
+
+@contextmanager
+def _naming(dataset: Dataset) -> Iterator[None]:
+    """Say in an error about fields which dataset has them: a YAML may have several."""
+    try:
+        yield
+    except ConfigError as error:
+        raise relocated(error, f"dataset {dataset.name!r}: {error.where}") from error.__cause__
 
 
 def positions_of(graph: "BuildGraph") -> dict[str, FilePosition]:

@@ -29,7 +29,8 @@ Names = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[NAME]...",
-        help="Datasets that a defs.yaml of the project declares; all of them by default.",
+        help="Datasets that a defs.yaml of the project declares, or those of --config; all of them "
+        "by default.",
     ),
 ]
 Project = Annotated[
@@ -47,8 +48,9 @@ Configs = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="A YAML file anywhere that declares a dataset, instead of a name; may be repeated. "
-        "Its build is not recorded in Dagster's history, since no code location declares it.",
+        help="A YAML file anywhere that declares datasets, in place of the project's; may be "
+        "repeated. What it builds is not recorded in Dagster's history, since no code location "
+        "declares it.",
     ),
 ]
 Store = Annotated[

@@ -6,7 +6,7 @@ from pathlib import Path
 from tokflow.build.dataset import Dataset, load_datasets
 from tokflow.build.declared import list_declared, none_declared
 from tokflow.cli.terminal import print_error
-from tokflow.errors import ConfigError
+from tokflow.errors import ConfigError, nearest
 
 Words = Sequence[str] | None
 """Values of an option or argument that may be given several times; None: not given."""
@@ -21,7 +21,7 @@ def select(
     is_one: bool = False,
     broken: dict[str, ConfigError] | None = None,
 ) -> list[Dataset]:
-    """Return the datasets that are named, or those of files, or all that are declared.
+    """Return the datasets that are named, or else all: of those of files, or of those declared.
 
     `broken`: takes the errors of YAML files, by dataset, which are printed here and stop no other;
     that of the only dataset that is named is raised.
@@ -29,15 +29,9 @@ def select(
     Raises: ConfigError where a YAML file is wrong, too, two datasets would be built in the same
     folder, or there are several with `is_one`, for partitions are given.
     """
-    if names and configs:
-        raise ConfigError(
-            where="arguments",
-            expected="names of declared datasets or --config",
-            found=f"both {names[0]!r} and --config {configs[0]}",
-            remedy="leave one out",
-        )
     if configs:
         of_files = [(of, path) for path in configs for of in load_datasets(path, store=store)]
+        of_files = _chosen(names, of_files) if names else of_files
         _check_folders(of_files)
         datasets = [dataset for dataset, _ in of_files]
     else:
@@ -50,6 +44,22 @@ def select(
             remedy="name the dataset",
         )
     return datasets
+
+
+def _chosen(
+    names: Sequence[str], of_files: Sequence[tuple[Dataset, Path]]
+) -> list[tuple[Dataset, Path]]:
+    known = list(dict.fromkeys(dataset.name for dataset, _ in of_files))
+    for name in names:
+        if name not in known:
+            raise ConfigError(
+                where=f"dataset {name!r}",
+                expected=f"one of {', '.join(known)}",
+                found="none of that name in the files of --config",
+                remedy=nearest(name, known)
+                or "correct the name, or leave out --config for one that the project declares",
+            )
+    return [(dataset, path) for dataset, path in of_files if dataset.name in names]
 
 
 def _load(names: Words, store: Path | None, broken: dict[str, ConfigError] | None) -> list[Dataset]:

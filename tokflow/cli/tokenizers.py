@@ -49,8 +49,7 @@ def main(
             remedy="correct the path",
         )
     # All declared ones where nothing is named at all.
-    datasets = select(names, store=store) if names or not (configs or tokenizer) else []
-    datasets += select(None, configs, store) if configs else []
+    datasets = select(names, configs, store) if names or configs or not tokenizer else []
     columns = [_column(of.name, of, file, is_measured=True) for of in datasets]
     with tempfile.TemporaryDirectory(prefix="tokflow-tokenizers-") as folder:
         for number, name in enumerate(tokenizer or ()):

@@ -45,8 +45,8 @@ def test_a_part_or_a_tokenizer_of_files_that_are_not_there_names_the_nearest(tmp
 
     found = "found 'z.jsonl', and the raw files are a.jsonl, b.jsonl, sub/c.jsonl; did you mean "
     assert str(raised.value).startswith(
-        "split.parts.validation.files: expected a pattern that matches the key of a raw "
-        f"file, {found}"
+        "dataset 'small': split.parts.validation.files: expected a pattern that matches the key of "
+        f"a raw file, {found}"
     )
     assert str(bad.error).startswith(
         f"tokenizer.files: expected a pattern that matches a raw file, {found}"
@@ -63,7 +63,7 @@ def test_a_file_that_no_documents_are_read_from_is_named_at_once(tmp_path: Path)
 
         message = str(caught.value)
         assert message.startswith(
-            f"{tmp_path / 'raw' / 'README.md'}: expected a suffix of .parquet"
+            f"dataset 'small': {tmp_path / 'raw' / 'README.md'}: expected a suffix of .parquet"
         )
         assert "found '.md'; narrow the pattern of raw.files that matches it, or set" in message
 

@@ -119,17 +119,17 @@ def test_a_part_of_an_unknown_split_is_refused(tmp_path: Path):
     unknown = {"train": {"source_split": "train"}, "test": {"source_split": "tset"}}
 
     assert refusal(tmp_path, of_parts=unknown) == (
-        "split.parts.test.source_split: expected a split that is read: extra, test, train, found "
-        "'tset'; did you mean 'test'?"
+        "dataset 'tiny': split.parts.test.source_split: expected a split that is read: extra, "
+        "test, train, found 'tset'; did you mean 'test'?"
     )
     assert refusal(tmp_path, split="train") == (
-        "split.parts.validation.source_split: expected a split that is read: train, found 'test'; "
-        "name one of them, or read it by raw.split"
+        "dataset 'tiny': split.parts.validation.source_split: expected a split that is read: "
+        "train, found 'test'; name one of them, or read it by raw.split"
     )
     (tmp_path / "raw").mkdir(exist_ok=True)
     (tmp_path / "raw" / "a.jsonl").write_text("")
     assert refusal(tmp_path, files="raw/a.jsonl") == (
-        "split.parts.train.source_split: expected raw files of a source that has splits, as "
-        "hf://datasets/org/name, found 'train'; take them by {files: ...}, a pattern over their "
+        "dataset 'tiny': split.parts.train.source_split: expected raw files of a source that has "
+        "splits, as hf://datasets/org/name, found 'train'; take them by {files: ...}, a pattern over their "
         "keys"
     )

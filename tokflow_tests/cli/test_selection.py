@@ -57,3 +57,28 @@ def test_two_configs_of_one_name_and_one_store_are_refused(two: list[str | Path]
         "or leave one out\n"
     )
     assert not (tmp_path / "store").exists()
+
+
+def test_names_choose_of_the_datasets_of_configs(two: list[str | Path]):
+    for command in ("run", "plan", "gc", "tokenizers"):
+        document = json.loads(run(command, "two", *two, "--json").stdout)
+        assert len(next(iter(document.values()))) == 1, command
+    assert "two:" not in (verified := run("verify", "two", *two)).stdout  # of one alone
+    assert verified.stdout.endswith("5 outputs: all well\n")
+    assert run("verify", "twi", *two).stderr == (
+        "error: dataset 'twi': expected one of one, two, found none of that name in the files of "
+        "--config; did you mean 'two'?\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "gc", "verify"])
+def test_an_error_that_arises_after_parsing_names_the_dataset(
+    command: str, two: list[str | Path], tmp_path: Path
+):
+    files = ["raw/*.jsonl", "raw/*.txt"]
+    last = declare(tmp_path, "last.yaml", name="last", raw={"files": files})
+
+    run("run", *two)
+
+    assert "error: dataset 'last': raw.files" in run(command, *two, "--config", last).stderr
+    assert "error: dataset 'last': raw.files" in run(command, "--config", last).stderr

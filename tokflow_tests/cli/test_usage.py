@@ -30,7 +30,6 @@ def test_the_module_is_the_command_and_its_warnings_say_that_they_are(config: Pa
     ("arguments", "message"),
     [
         (["run", "nothing"], "error: dataset 'nothing': expected one of "),
-        (["run", "nothing", "--config", "x.yaml"], "expected names of declared datasets or "),
         (["plan", "--config", "x.yaml"], "x.yaml: expected a YAML file that declares a dataset, "),
         (["verify", "nowhere"], "error: argument 'nowhere': expected a path in a store or a "),
         (["inspect", "nowhere"], "error: nowhere: expected the folder of a token shard, a "),
@@ -89,8 +88,8 @@ def test_raw_files_that_are_not_there_are_wrong_usage(config: Path):
 
     assert result.exit_code == 2
     assert result.stderr == (
-        "error: raw.files 'other/*.jsonl': expected at least one file that matches in "
-        f"{config.parent}/other, found no such folder; correct the pattern\n"
+        "error: dataset 'small': raw.files 'other/*.jsonl': expected at least one file that "
+        f"matches in {config.parent}/other, found no such folder; correct the pattern\n"
     )
 
 
