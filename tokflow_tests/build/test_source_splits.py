@@ -130,6 +130,6 @@ def test_a_part_of_an_unknown_split_is_refused(tmp_path: Path):
     (tmp_path / "raw" / "a.jsonl").write_text("")
     assert refusal(tmp_path, files="raw/a.jsonl") == (
         "dataset 'tiny': split.parts.train.source_split: expected raw files of a source that has "
-        "splits, as hf://datasets/org/name, found 'train'; take them by {files: ...}, a pattern over their "
-        "keys"
+        "splits, as hf://datasets/org/name, found 'train'; take them by {files: ...}, a pattern "
+        "over their keys"
     )
