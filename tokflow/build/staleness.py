@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from tokflow.errors import counted
 from tokflow.store.manifest import Manifest, Recipe
 from tokflow.store.versions import described_changes
 
@@ -14,6 +15,8 @@ Cause = Literal[
 
 
 _LIMIT = "documents.limit."
+_LEFT = re.compile(r"documents\.limit\.(\w+)s: (\d+) to (\d+)")
+"""A limit that is another number; anything else is a change of the config."""
 
 _COMES_AND_GOES = re.compile(r"documents\..* is (new|gone)")
 """A field of `documents` that decides only by what else is so: a limit no document could reach."""
@@ -44,7 +47,12 @@ def why(newest: Manifest, expected: Recipe) -> tuple[Cause, tuple[str, ...]]:
         # What is left of a limit of the dataset, which the files before it decide.
         left = [field for field in fields if field.startswith(_LIMIT)]
         fields = [field for field in fields if field not in left]
-        inputs |= {of: f"documents.limit leaves it {of.removeprefix(_LIMIT)}" for of in left}
+        numbers = [_LEFT.fullmatch(field) for field in left]
+        for of in filter(None, numbers if all(numbers) else []):
+            inputs[of[0]] = (
+                f"documents.limit leaves it {counted(int(of[3]), of[1])}, before {of[2]}"
+            )
+        fields += [] if all(numbers) else ["documents.limit"]
     set_by_user = [field for field in fields if not _COMES_AND_GOES.fullmatch(field)]
     found: dict[Cause, Sequence[str]] = {
         "config changed": set_by_user if set_by_user or files or inputs else fields,

@@ -193,8 +193,17 @@ def test_the_plan_says_that_files_before_have_changed_and_not_the_config(tmp_pat
     [b] = [of for of in make_plan(dataset).missing if of.stage == "tokens"]
     assert (b.name, b.reason) == (
         "b.jsonl",
-        "input changed (documents.limit leaves it documents: 3 to 5)",
+        "input changed (documents.limit leaves it 5 documents, before 3)",
     )
+
+
+def test_another_kind_of_limit_is_a_change_of_the_config(tmp_path: Path):
+    build_dataset(limited(tmp_path, FILES, documents=6))
+
+    plan = make_plan(limited(tmp_path, FILES, characters=20))
+
+    first = next(of for of in plan.missing if of.stage == "tokens")
+    assert first.reason == "config changed (documents.limit)"
 
 
 def test_a_file_that_cannot_be_built_ends_the_taking_and_exports_wait(tmp_path: Path):
