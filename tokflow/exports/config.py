@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from pathlib import PurePath
 from typing import Annotated, Any, ClassVar
@@ -81,7 +82,8 @@ class ExportConfig(Config):
         format_ = check_format(name, where="")
         if format_.extra is not None:
             format_.extra.check(where="")
-        check_keys(given, [*format_.options.model_fields, *BESIDE_OPTIONS], where="")
+        known = [*format_.options.model_fields, *BESIDE_OPTIONS]
+        check_keys(given, known, where="", remedy_of=partial(_remedy_of, options=format_.options))
         options = {key: given[key] for key in given if key not in BESIDE_OPTIONS}
         own = {key: given[key] for key in given if key in BESIDE_OPTIONS}
         called = given.get("name", name)
@@ -103,6 +105,19 @@ class ExportConfig(Config):
 
 BESIDE_OPTIONS = ("name", "format", "packing")
 """The keys of an export in YAML that are no options of its format."""
+
+
+def _remedy_of(key: object, *, options: type[Config]) -> str | None:
+    """Return what to do about a key that other formats have, or packing; None for any other."""
+    own = options.model_fields
+    if key == "attention_mask" and "columns" in own:
+        return "write `columns:` without attention_mask"
+    if key == "columns" and "attention_mask" in own:
+        return "remove it; `attention_mask: false` leaves out that column"
+    if key in PackingConfig.model_fields:
+        return f"write `packing: {{{key}: ...}}`, for it is a field of packing"
+    others = sorted(name for name, of in FORMATS.items() if key in of.options.model_fields)
+    return f"remove it, or name a format that has it: {', '.join(others)}" if others else None
 
 
 def _schema_of(name: str, beside: Mapping[str, JsonSchemaValue]) -> JsonSchemaValue:

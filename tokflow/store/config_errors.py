@@ -1,7 +1,7 @@
 """ConfigErrors made of what pydantic finds wrong with a config."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pydantic
@@ -11,10 +11,16 @@ from pydantic_core import ErrorDetails
 from tokflow.errors import ConfigError, TokflowError, nearest
 
 
-def check_keys(keys: Iterable[object], known: Iterable[str], *, where: str) -> None:
+def check_keys(
+    keys: Iterable[object],
+    known: Iterable[str],
+    *,
+    where: str,
+    remedy_of: Callable[[object], str | None] = lambda key: None,
+) -> None:
     """Refuse the first key that is none of the known ones.
 
-    Raises: ConfigError that names the nearest.
+    Raises: ConfigError with the remedy of the key, or that names the nearest.
     """
     names = list(known)
     for key in keys:
@@ -23,7 +29,7 @@ def check_keys(keys: Iterable[object], known: Iterable[str], *, where: str) -> N
                 where=where,
                 expected=f"one of the keys {', '.join(names)}",
                 found=repr(key),
-                remedy=nearest(key, names) or "remove it",
+                remedy=remedy_of(key) or nearest(key, names) or "remove it",
             )
 
 

@@ -140,6 +140,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "nothing is compressed, found 1",
     ),
     ("webdataset", {"compression": "zst"}, "expected one of gz, none, found 'zst'"),
+    ("bin", {"padding": "none"}, "remove it, or name a format that has it: arrow, easydel, hf_d"),
+    ("pickle", {"padding_side": "left"}, r"write `packing: \{padding_side: ...\}`, for it is a f"),
+    ("parquet", {"columns": []}, "`attention_mask: false` leaves out that column"),
+    ("jsonl", {"attention_mask": False}, "write `columns:` without attention_mask"),
 ]
 
 
