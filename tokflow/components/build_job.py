@@ -168,7 +168,8 @@ def build_in_run(
     how: dict[str, Any] = {"jobs": jobs, "reporter": reporter, "recheck": recheck}
     for source in graph.mixture.graphs.values() if graph.mixture is not None else ():
         of_source = look_at_sources(instance, source.dataset, source)
-        recorded = _build_one(context, of_source, until="split", **how)
+        said_before = f"{source.dataset.name}: "
+        recorded = _build_one(context, of_source, until="split", said_before=said_before, **how)
         if recorded.failure is not None:
             return recorded
     if graph.mixture is not None:  # limits of its sources may take more files now
@@ -186,8 +187,10 @@ def _build_one(
     reporter: Reporter | None,
     recheck: bool,
     until: Stage = "export",
+    said_before: str = "",
 ) -> RecordedBuild:
-    """Build one dataset, whose files were looked at just now, up to a stage."""
+    """Build one dataset, whose files were looked at just now, up to a stage; its lines in the log
+    begin with `said_before`."""
     started, graph = time.perf_counter(), changes.graph
     dataset = graph.dataset
     sync = partial(
@@ -197,8 +200,12 @@ def _build_one(
         log=context.log_event,
         to_build=graph.selected_keys(partitions),
     )
-    context.log.info(str(sync(changes)))
-    shown = reporter or Lines(context.log.info)
+
+    def say(line: str) -> None:
+        context.log.info("%s%s", said_before, line)
+
+    say(str(sync(changes)))
+    shown = reporter or Lines(say)
     recorder = _Recorder(context, dataset, shown, sync, recheck=recheck)
     what: dict[str, Any] = {"graph": graph, "partitions": partitions, "until": until}
     built = build_dataset(dataset, jobs=jobs, reporter=recorder, **what)
@@ -207,7 +214,7 @@ def _build_one(
     files, new = counted(built.num_files, "file"), counted(built.num_new, "output")
     num_old, num_recorded = len(built.made) - built.num_new, recorder.num_recorded
     said = f"{files}: {new} new, {num_old:,} up to date, {num_recorded:,} recorded"
-    context.log.info("%s, %.1f s", said, built.seconds)
+    say(f"{said}, {built.seconds:.1f} s")
     problems = _said(failed, dg.AssetCheckSeverity.ERROR)
     warnings = _said(failed, dg.AssetCheckSeverity.WARN)
     return RecordedBuild(built, problems, warnings, _failure(graph, built, problems))

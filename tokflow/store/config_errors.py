@@ -99,6 +99,8 @@ def _expected(problem: ErrorDetails, field: FieldInfo) -> str:
     bounds = dict(problem.get("ctx", {}))
     if problem["type"] == "literal_error":
         return f"one of {', '.join(_choices(problem))}"
+    if problem["type"] == "greater_than":
+        return f"more than {bounds['gt']:g}"
     if not {"ge", "le"} & {*bounds}:
         return _WORDS.get(problem["type"], problem["msg"])
     for each in field.metadata:
@@ -115,6 +117,8 @@ def _remedy(problem: ErrorDetails, field: FieldInfo) -> str | None:
         case "greater_than_equal" | "less_than_equal":
             change = "raise it" if "ge" in context else "lower it"
             return f"{change}, or leave it out" if field.default is None else change
+        case "greater_than":
+            return "raise it"
         case "literal_error":
             return nearest(found, _choices(problem)) or "name one of them"
         case "int_type" | "float_type":

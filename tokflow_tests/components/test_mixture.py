@@ -110,6 +110,11 @@ def test_the_job_of_a_mixture_builds_and_records_its_sources_up_to_their_splits(
         table = event.asset_materialization.metadata["mixture"]
         assert isinstance(table, dg.TableMetadataValue)
         assert [row.data["epochs"] for row in table.records] == [2.0, 0.5]
+        said = [entry.user_message for entry in instance.all_logs(result.run_id)]
+        for name in ("code", "prose"):
+            assert any(line.startswith(f"{name}: tokens a.txt: ") for line in said)
+            assert any(line.startswith(f"{name}: 1 file: ") for line in said)
+        assert any(line.startswith("export bin: ") for line in said)
 
 
 def test_the_assets_of_a_mixture_are_made_one_by_one_and_are_fresh(project: Path):

@@ -71,6 +71,7 @@ def test_a_source_without_tokens_is_refused_by_name():
     ("code", "prose", "more", "expected"),
     [
         ({"weight": 1}, {"tokens": 5}, {}, "code by weight, prose by tokens"),
+        ({"weight": 0}, {"weight": 1}, {}, "code.weight: expected more than 0, found 0; raise it"),
         ({"weight": 1, "epochs": 1}, {"weight": 1}, {}, "weight and epochs"),
         ({}, {"weight": 1}, {}, "mixture.sources.code: expected one of"),
         ({"epochs": 1}, {"epochs": 1}, {"tokens": 5}, "leave it out"),
