@@ -140,14 +140,18 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "nothing is compressed, found 1",
     ),
     ("webdataset", {"compression": "zst"}, "expected one of gz, none, found 'zst'"),
+]
+
+ELSEWHERE: list[tuple[str, dict[str, Any], str]] = [
     ("bin", {"padding": "none"}, "remove it, or name a format that has it: arrow, easydel, hf_d"),
     ("pickle", {"padding_side": "left"}, r"write `packing: \{padding_side: ...\}`, for it is a f"),
     ("parquet", {"columns": []}, "`attention_mask: false` leaves out that column"),
     ("jsonl", {"attention_mask": False}, "write `columns:` without attention_mask"),
 ]
+"""Keys that belong to other formats, or to packing."""
 
 
-@pytest.mark.parametrize(("format_", "options", "said"), REFUSED)
+@pytest.mark.parametrize(("format_", "options", "said"), [*REFUSED, *ELSEWHERE])
 def test_an_option_that_cannot_be_is_refused(
     format_: str, options: dict[str, Any], said: str, tmp_path: Path
 ):
