@@ -1,7 +1,7 @@
 """Inspection of an output, for people: its manifest, and its first sequences decoded."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from tokflow.audit.ancestry import Ancestry
 from tokflow.errors import MissingOutputError, UntrustedCodeError
 from tokflow.exports import FORMATS, INDEX_NAME, Export, Part
 from tokflow.exports.batching import batches_of
+from tokflow.exports.columns import ALL_POSITIONS, positions_in_files
 from tokflow.exports.index import read_index
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
@@ -124,6 +125,8 @@ class _Beginning:
     """None of a stream."""
     token_ids: Iterable[npt.NDArray[Any]]
     """Of the positions from 0 on, padding included; arrays of any shape."""
+    written: slice | None = field(default_factory=lambda: ALL_POSITIONS)
+    """The positions of each sequence that are in the files; None: those of its tokens."""
     entries: list[dict[str, Any]]
     """Rows of an index: position, num_tokens, raw_file, row."""
 
@@ -138,8 +141,11 @@ class _Beginning:
             name = f"tokens {start:,} to {stop:,}"
             if self.sequence_length is not None:
                 name = f"sequence {start // length:,}"
-            segments = tuple(self._segments(engine, token_ids, start, stop))
-            yield Excerpt(name=prefix + name, segments=segments)
+            shown = range(start, stop)[self.written or ALL_POSITIONS]
+            segments = self._segments(engine, token_ids, shown.start, shown.stop)
+            if self.written is None:
+                segments = (segment for segment in segments if not segment.is_padding)
+            yield Excerpt(name=prefix + name, segments=tuple(segments))
 
     def _segments(
         self, engine: ReferenceEngine | None, token_ids: npt.NDArray[Any], start: int, stop: int
@@ -178,6 +184,7 @@ def _beginnings(found: StoredOutput, num: int) -> Iterator[_Beginning]:
             yield _Beginning(
                 part=part,
                 sequence_length=length,
+                written=positions_in_files(export, part) if length else ALL_POSITIONS,
                 token_ids=(fields["token_ids"] for fields in export.read(part)),
                 entries=read_index(found.folder / INDEX_NAME, part, 0, stop),
             )

@@ -107,8 +107,7 @@ def _flat(found: StoredOutput, part: str, folder: Path) -> dict[str, TokenSource
                     some = values[start : start + TOKENS_AT_ONCE]
                     some.astype(dtypes[name], copy=False).tofile(file)
         num_read += fields["token_ids"].size
-    counts = manifest.counts
-    num_positions = counts[f"{part}.num_tokens"] + counts.get(f"{part}.num_padding", 0)
+    num_positions = Export(found.folder, manifest).num_positions(part)
     if num_read != num_positions:
         expected = f"{num_positions:,} tokens of {part}, padding among them"
         raise damaged_file(found.folder, expected=expected, found=f"{num_read:,}")

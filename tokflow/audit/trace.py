@@ -28,7 +28,8 @@ class TokenOrigin:
     """The document, and the characters of it, that neighbouring tokens came from."""
 
     position: int
-    """Of the first token in the part; in a format of sequences, row times length plus column."""
+    """Of the first token in the part; in a format of sequences, row times length plus column, as
+    if each row were filled, also where `padding` leaves padding out of the files."""
     num_tokens: int
     raw_file: str
     """Its key: the path below the raw folder."""
@@ -61,6 +62,7 @@ def trace_tokens(
 ) -> list[TokenOrigin]:
     """Return the origins of the tokens from `start` to `stop` of a part, one per document.
 
+    Positions count each sequence as filled up to sequence_length, as `open_export` reads it.
     Padding comes from nowhere and is left out. Characters are counted in the text that the
     tokenizer decodes: the raw text itself, unless the tokenizer normalises. BOS and EOS stand
     for no character. A token that is less than a character is said to have the whole of it.
@@ -73,11 +75,12 @@ def trace_tokens(
     that the export does not have; CorruptOutputError where one of those files is damaged.
     """
     found = find_export(path)
-    Export(found.folder, found.manifest).check_part(part)
+    export = Export(found.folder, found.manifest)
+    export.check_part(part)
     check_files(found, only={INDEX_NAME})
     entries = read_index(found.folder / INDEX_NAME, part, start, stop)
     if not entries:
-        raise _no_token(found, part, start)
+        raise _no_token(found.name, export, part, start)
     origins = [_origin(entry, start, stop) for entry in entries]
     made_from = _open_made_from(found, {origin.raw_file for origin in origins})
     if made_from is None:
@@ -109,14 +112,27 @@ def _open_made_from(
     return tokenizer, splits
 
 
-def _no_token(found: StoredOutput, part: str, position: int) -> ConfigError:
-    counts = found.manifest.counts
-    num_slots = counts[f"{part}.num_tokens"] + counts.get(f"{part}.num_padding", 0)
+def _no_token(name: str, export: Export, part: str, position: int) -> ConfigError:
+    num_positions = export.num_positions(part)
+    found, remedy = f"a part of {num_positions:,} positions", "name an earlier position"
+    length = export.of_part(part).sequence_length
+    if length is not None and position < num_positions:
+        sequence, column = divmod(position, length)
+        start = sequence * length
+        entries = read_index(export.folder / INDEX_NAME, part, start, start + length)
+        first = min(entry["position"] for entry in entries)
+        last = max(entry["position"] + entry["num_tokens"] for entry in entries) - 1
+        found = f"padding: column {column:,} of sequence {sequence:,}"
+        remedy = (
+            f"name one of {first:,} to {last:,}, its tokens (positions count each sequence as "
+            f"filled up to {length:,}, also where `padding` leaves that out of the files), or the "
+            f"sequence by --sequence {sequence}"
+        )
     return ConfigError(
-        where=f"{found.name}: {part}: position {position:,}",
+        where=f"{name}: {part}: position {position:,}",
         expected="a token of a document",
-        found="padding" if position < num_slots else f"a part of {num_slots:,} positions",
-        remedy="name an earlier position",
+        found=found,
+        remedy=remedy,
     )
 
 

@@ -7,7 +7,6 @@ from typing import TypeAlias
 
 from tokflow.build.output import Stage
 from tokflow.build.results import Reporter, StageFailure, StageResult
-from tokflow.build.statistics import written_counts
 from tokflow.errors import counted, size
 from tokflow.tokenizers.tokenizer import vocab_size_asked
 
@@ -214,7 +213,7 @@ def described(made: StageResult) -> str:
         said += [speed, str(run.get("engine"))]
         said += [counted(counts["num_rejects"], "reject")] if counts["num_rejects"] else []
         return f"{name}: {', '.join(said)}"
-    counts = written_counts(made.manifest)
+    counts = made.manifest.counts
     parts = [f"{part} {described_tokens(counts, part)}" for part in made.manifest.details["parts"]]
     return f"{name}: {', '.join(parts)}, {size(made.manifest.num_bytes)}, {seconds}"
 

@@ -104,7 +104,7 @@ _OF_SPLIT = ("num_documents", "num_cut_pieces", "num_chars", "num_tokens")
 
 def export_statistics(export: Manifest, part: str) -> dict[str, int | float]:
     """Return what an export holds of a part, and how full its sequences are."""
-    counts = written_counts(export)
+    counts = export.counts
     num_tokens = counts[f"{part}.num_tokens"]
     packed: dict[str, int | float] = {}
     if (num_sequences := counts.get(f"{part}.num_sequences")) is not None:
@@ -112,13 +112,6 @@ def export_statistics(export: Manifest, part: str) -> dict[str, int | float]:
         packed = {"num_sequences": num_sequences, "fill_fraction": ratio(num_tokens, num_slots)}
     dropped = counts[f"{part}.num_dropped_tokens"]
     return {"num_exported_tokens": num_tokens, "num_dropped_tokens": dropped, **packed}
-
-
-def written_counts(export: Manifest) -> Mapping[str, int]:
-    """Return the counts of an export, without padding where its rows end at their last token."""
-    if export.config.get("options", {}).get("padding") is not False:
-        return export.counts
-    return {name: 0 if name.endswith(".num_padding") else n for name, n in export.counts.items()}
 
 
 def ratio(part: int, whole: int) -> float:

@@ -252,7 +252,9 @@ def trace(
     token: Annotated[
         int | None,
         typer.Option(
-            min=0, help="Position of a token in the part, from 0; in sequences padding counts."
+            min=0,
+            help="Position of a token in the part, from 0; in sequences, sequence times "
+            "sequence_length plus column, as if each were filled, whatever `padding` writes.",
         ),
     ] = None,
     sequence: Annotated[

@@ -8,7 +8,6 @@ import yaml
 
 from tokflow.audit.convert import convert_export, own_packing
 from tokflow.build.lines import described_tokens
-from tokflow.build.statistics import written_counts
 from tokflow.cli.terminal import (
     print_json,
     shown_path,
@@ -77,7 +76,7 @@ def _print_folder(folder: Path, format_: str, *, as_json: bool) -> None:
             }
         )
         return
-    counts = written_counts(manifest)
+    counts = manifest.counts
     for part in manifest.details["parts"]:
         print(f"{format_}: {part} {described_tokens(counts, part)}")
     if packing := manifest.config.get("packing"):

@@ -11,7 +11,7 @@ from tokflow.build.lines import described_parts, described_sequences
 from tokflow.build.output import FILE_STAGES, Stage, by_step
 from tokflow.build.plan import Plan
 from tokflow.build.results import BuildResult, StageResult
-from tokflow.build.statistics import mixture_statistics, statistics_of, written_counts
+from tokflow.build.statistics import mixture_statistics, statistics_of
 from tokflow.cli.terminal import (
     counted,
     described_left_out,
@@ -176,7 +176,7 @@ def packed(built: BuildResult) -> Iterator[str]:
     the packed exports, or where there is none one for the sequences of all files."""
     names: dict[str, list[str]] = {}
     for made in built.of("export"):
-        counts = written_counts(made.manifest)
+        counts = made.manifest.counts
         for part in made.manifest.details["parts"]:
             if f"{part}.num_sequences" in counts:
                 line = f"{part} {described_sequences(counts, part)}"

@@ -59,7 +59,8 @@ class RowOptions(FileSizeOptions):
 
     padding: Annotated[Padding, Field(exclude_if=lambda padding: padding == "max")] = "max"
     """max: sequences are filled up to sequence_length; longest: up to the longest of the part;
-    none: a list ends at its last token. Sizes of files count sequences as filled."""
+    none: a list has its tokens alone. Sizes of files, and positions of the index and of trace,
+    count sequences as filled."""
     attention_mask: Annotated[bool, Field(exclude_if=bool)] = True
     """True: there is a column of them; without it `segment_ids` tell tokens from padding."""
 
@@ -130,9 +131,31 @@ def written_positions(part: Part, padding: Padding) -> slice | None:
         return None
     if padding == "max":
         return ALL_POSITIONS
-    longest, length = part.packed.longest, part.sequence_length
-    is_left = part.packing.padding_side == "left"
-    return slice(length - longest, length) if is_left else slice(longest)
+    length, side = part.sequence_length, part.packing.padding_side
+    return _filled_positions(part.packed.longest, length, side)
+
+
+def _filled_positions(num: int, length: int, side: Side) -> slice:
+    return slice(length - num, length) if side == "left" else slice(num)
+
+
+def num_written_padding(part: Part, padding: Padding, num_tokens: int) -> int:
+    """Return how much padding the files have of a part, besides so many tokens."""
+    written = written_positions(part, padding)
+    if written is None:
+        return 0
+    return part.num_sequences * len(range(part.sequence_length)[written]) - num_tokens
+
+
+def positions_in_files(export: Export, part: str) -> slice | None:
+    """Return which positions of each sequence are in the files of an export, as
+    `written_positions` does."""
+    if getattr(export.options, "padding", "max") == "none":
+        return None
+    details, counts = export.of_part(part).manifest.details, export.counts
+    num_written = counts[f"{part}.num_tokens"] + counts[f"{part}.num_padding"]
+    num_columns = num_written // max(counts[f"{part}.num_sequences"], 1)
+    return _filled_positions(num_columns, details["sequence_length"], _side_of(details))
 
 
 def make_columns(

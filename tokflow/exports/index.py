@@ -31,7 +31,8 @@ INDEX_SCHEMA = pa.schema(
 position: of the segment's first token in the part (in a format of sequences: sequence ordinal times
 sequence_length plus column). raw_file and row: the document. char_start: code points of the
 document before the text that was tokenized (0 unless the split cut it); token_in_piece: tokens
-of that text before the segment."""
+of that text before the segment. Positions count every sequence as filled up to sequence_length,
+also where `padding: none` or `longest` leaves padding out of the files."""
 
 INDEX_COLUMNS = ("sequence", "num_tokens", "document", "char_start", "token_in_piece")
 """The columns of segments that the index is made from."""

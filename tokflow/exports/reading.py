@@ -55,8 +55,17 @@ class Export:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Counts by part, such as `train.num_tokens` and `train.num_sequences`."""
+        """Counts by part, such as `train.num_tokens` and `train.num_sequences`; `train.num_padding`
+        is the padding in the files, less than `read` yields where `padding` leaves some out."""
         return self.manifest.counts
+
+    def num_positions(self, part: str) -> int:
+        """Return how many positions of a part `read` yields, and index and `trace` count: those of
+        its tokens and, of sequences, all padding up to sequence_length, in the files or not."""
+        length = self.of_part(part).sequence_length
+        if length is None:
+            return self.counts[f"{part}.num_tokens"]
+        return self.counts[f"{part}.num_sequences"] * length
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
@@ -133,7 +142,8 @@ class Export:
         Of a stream: token_ids, `dtype`, (num_tokens,); if the format keeps them, offsets, int64
         (num_documents + 1,), of whole documents and from 0 each time; and of chats loss_mask, bool
         (num_tokens,). Of sequences, (num_sequences, sequence_length) each: token_ids, and what of
-        segment_ids, position_ids (int32, 0 is padding) and loss_mask (bool) the format keeps.
+        segment_ids, position_ids (int32, 0 is padding) and loss_mask (bool) the format keeps; rows
+        that `padding: none` or `longest` wrote shorter are filled again, on their padding_side.
         Arrays are memory-mapped where the format can be. Nothing is yielded for an empty part.
 
         Raises: ConfigError for a part that it does not have, and for a format that is never read
@@ -209,7 +219,8 @@ def open_export(path: str | Path) -> Export:
     output.
 
     Its manifest is read and the size of every file compared with it; no content is. `tokflow
-    verify` compares checksums.
+    verify` compares checksums. Sequences are read as full rows, with their padding, also where
+    `padding: none` or `longest` leaves it out of the files.
 
     Raises: MissingOutputError where there is no export; CorruptOutputError where a file is
     missing or cut short; ForeignOutputError where a newer tokflow made it.

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tokflow.errors import CorruptOutputError
+from tokflow.exports.columns import Padding, num_written_padding
 from tokflow.exports.config import ExportConfig, export_named, export_recipe
 from tokflow.exports.export_segments import ExportSegment, join_files, taken_counts
 from tokflow.exports.format import Layout
@@ -153,19 +154,20 @@ def _counts_of_all(parts: Sequence[Part], config: ExportConfig) -> dict[str, int
 def _counts(part: Part, layout: Layout, config: ExportConfig) -> dict[str, int]:
     """Return how much of a part was written, and what was left out.
 
-    num_tokens: padding not counted. num_dropped_tokens. Of sequences num_sequences, num_padding,
-    num_repeated_tokens (in another sequence too) and the fields of PackingCounts. Of chats, where
-    the format keeps the loss mask, num_loss_tokens; where it keeps offsets, num_documents.
+    num_tokens: padding not counted. num_dropped_tokens. Of sequences num_sequences, num_padding
+    (as much as the files have of it), num_repeated_tokens (in another sequence too) and the fields
+    of PackingCounts. Of chats, where the format keeps the loss mask, num_loss_tokens; where it
+    keeps offsets, num_documents.
 
     Raises: CorruptOutputError where a token was neither written nor dropped as the config says.
     """
     taken = part.taken or Counter()
     counts = {"num_tokens": taken["num_tokens"], "num_dropped_tokens": 0}
     if layout.is_packed:
-        num_slots = part.num_sequences * part.sequence_length
+        padding: Padding = getattr(config.options, "padding", "max")
         counts |= {
             "num_sequences": part.num_sequences,
-            "num_padding": num_slots - taken["num_tokens"],
+            "num_padding": num_written_padding(part, padding, taken["num_tokens"]),
             "num_repeated_tokens": part.packed.num_repeated_tokens,
             **asdict(part.packed.packing_counts),
         }

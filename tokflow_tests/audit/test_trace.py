@@ -10,6 +10,7 @@ from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.chats import byte_level_json
 from tokflow_tests.cli.commands import run
+from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.tiny import TEXTS, declare_small, write_raw
 
 STORE = Path("store/small")
@@ -152,9 +153,27 @@ def test_padding_leads_nowhere(tmp_path: Path):
         traced(tmp_path / STORE / "exports/parquet", "train", start=72, stop=73)
 
     assert str(error.value) == (
-        "export parquet: train: position 72: expected a token of a document, found padding; "
-        "name an earlier position"
+        "export parquet: train: position 72: expected a token of a document, found padding: "
+        "column 22 of sequence 1; name one of 50 to 71, its tokens (positions count each sequence "
+        "as filled up to 50, also where `padding` leaves that out of the files), or the sequence "
+        "by --sequence 1"
     )
+
+
+@pytest.mark.parametrize(("side", "first", "absent"), [("right", 5, 8), ("left", 7, 5)])
+@pytest.mark.parametrize("padding", ["none", "longest", "max"])
+def test_positions_count_rows_as_filled_whatever_padding_writes(
+    padding: str, side: str, first: int, absent: int, tmp_path: Path
+):
+    packing = {"strategy": "one_document", "sequence_length": 5, "padding_side": side}
+    texts, attributes = ["abc", "de"], {"packing": packing}
+    path, _ = export_as("jsonl", tmp_path, texts, attributes=attributes, padding=padding)
+
+    [origin] = traced(path, "train", start=first, stop=first + 2)
+    with pytest.raises(ConfigError, match=f"name one of {first} to {first + 2}, its tokens"):
+        traced(path, "train", start=absent, stop=absent + 1)
+
+    assert (origin.row, origin.text, origin.position) == (1, "de", first)
 
 
 def test_a_position_past_the_end_is_an_error(tmp_path: Path):

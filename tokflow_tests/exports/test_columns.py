@@ -5,6 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tokflow.audit.inspection import inspect_output
 from tokflow.audit.verify.export import verify_export
 from tokflow.build.results import StageResult
 from tokflow.errors import ConfigError
@@ -192,7 +193,21 @@ def test_rows_are_as_long_as_padding_says_in_every_format_that_has_it(
         row = [*pads, *b"fg", EOS] if side == "left" else [*b"fg", EOS, *pads]
         assert rows_in(made, "validation") == [row], name
         assert verify_export(made.folder, made.manifest) == []
+        assert_counted_and_shown_as_in_files(made)
     assert len(formats) == 5
+
+
+def assert_counted_and_shown_as_in_files(made: StageResult) -> None:
+    excerpts = inspect_output(made.folder, num_sequences=9).excerpts
+    for part in ("train", "validation"):
+        rows = rows_in(made, part)
+        shown = [of for of in excerpts if of.name.startswith(part)]
+        assert [[t for s in of.segments for t in s.token_ids] for of in shown] == rows
+        padding = [t for of in shown for s in of.segments if s.is_padding for t in s.token_ids]
+        assert padding == [PAD] * sum(row.count(PAD) for row in rows)
+        assert made.manifest.counts[f"{part}.num_padding"] == len(padding)
+        [fields] = Export(made.folder, made.manifest).read(part)
+        assert Export(made.folder, made.manifest).num_positions(part) == fields["token_ids"].size
 
 
 def rows_in(made: StageResult, part: str) -> list[list[int]]:

@@ -391,7 +391,10 @@ def check_accounting(manifest: Manifest, part: Part) -> None:
     assert once + counts[f"{name}.num_dropped_tokens"] == part.num_tokens
     if "sequence_length" in manifest.details:
         slots = counts[f"{name}.num_sequences"] * manifest.details["sequence_length"]
-        assert counts[f"{name}.num_tokens"] + counts[f"{name}.num_padding"] == slots
+        padding = manifest.config["options"].get("padding", True)
+        num_padding = slots - counts[f"{name}.num_tokens"] if padding is True else 0
+        assert counts[f"{name}.num_padding"] == num_padding or padding == "longest"
+        assert Export(Path(), manifest).num_positions(name) == slots
 
 
 def check_index(folder: Path, manifest: Manifest, name: str, read: list, case: Case) -> None:

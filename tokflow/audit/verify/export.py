@@ -141,7 +141,8 @@ def _read_problems(folder: Path, manifest: Manifest, name: str, part: Part | Non
         if len(rest.next(1)):
             yield f"{where}: expected more {NAMES[field]}s, found the end of the files"
     if "segment_ids" not in layout.keeps:  # no file tells padding: believe the manifest
-        num["num_tokens"] = num["positions"] - manifest.counts.get(f"{name}.num_padding", 0)
+        num_padding = export.num_positions(name) - manifest.counts[f"{name}.num_tokens"]
+        num["num_tokens"] = num["positions"] - num_padding
     for what in ("num_tokens", "num_loss_tokens", "num_documents"):
         if (count := manifest.counts.get(f"{name}.{what}")) is not None:
             yield from unequal(where, **{what: (count, num[what])})

@@ -68,7 +68,8 @@ class HfDatasetOptions(FileSizeOptions):
     added), labels (-100 at other than loss tokens), seq_lengths (tokens of each segment)."""
     padding: Padding = "max"
     """max: sequences are filled up to sequence_length; longest: up to the longest of the part;
-    none: a list ends at its last token."""
+    none: a list has its tokens alone. Positions of the index and of trace count sequences as
+    filled."""
     megabytes_per_file: Count = 500
     """Arrow data per shard (max_shard_size)."""
     feature_type: Literal["List", "Sequence"] = "List"

@@ -77,7 +77,8 @@ class JsonlOptions(FileSizeOptions):
     added), labels (-100 at other than loss tokens), seq_lengths (tokens of each segment)."""
     padding: Padding = "max"
     """max: sequences are filled up to sequence_length; longest: up to the longest of the part;
-    none: a list ends at its last token."""
+    none: a list has its tokens alone. Positions of the index and of trace count sequences as
+    filled."""
     compression: Literal["none", "gz", "zst"] = "none"
     """gz: .jsonl.gz; zst: .jsonl.zst."""
     compression_level: int | None = None
