@@ -46,7 +46,11 @@ def print_summary(plan: Plan, built: BuildResult, *, with_packing: bool) -> None
         print_table(("export", "tokens", "bytes", "path"), map(_export_row, exports))
     print()
     packing = packed(built) if with_packing else ()
-    print("\n".join([*packing, *_notices(built), *left_out(dataset, built)]))
+    print(
+        "\n".join(
+            [*packing, *_notices(built), *unreached(dataset, built), *left_out(dataset, built)]
+        )
+    )
     if reason := _why_no_exports(plan, built):
         print(reason)
     elif code := loading_code(exports, sequence_length=dataset.packing.sequence_length):
@@ -202,6 +206,21 @@ def _notices(built: BuildResult) -> Iterator[str]:
         yield f"warning: {verdict}; the reference makes all tokens of this tokenizer"
 
 
+def unreached(dataset: Dataset, built: BuildResult) -> Iterator[str]:
+    """Yield how much of a limit of all files these have together, where it is more than that."""
+    shards, limit = built.of("tokens"), dataset.documents.limit
+    if limit.scope == "file" or not shards or len(shards) < len(shards[0].output.graph.listed):
+        return
+    counts = _counts(built, "tokens")
+    if limit.after(counts) is not None:
+        nouns = {} if limit.count_empty else {"documents": "documents that have text"}
+        taken = ", ".join(
+            f"{num:,} of {getattr(limit, name):,} {nouns.get(name, name)}"
+            for name, num in limit.taken(counts).items()
+        )
+        yield f"documents.limit is not reached: all files together have {taken}"
+
+
 def left_out(dataset: Dataset, built: BuildResult) -> list[str]:
     """Return a line for each thing of the raw files that is not in the exports."""
     lines = [
@@ -258,13 +277,12 @@ def _in_no_part(dataset: Dataset, built: BuildResult) -> Iterator[str]:
     """Yield how much text no part of the split takes, and which part takes none."""
     counts = _counts(built, "split")
     documents, cut = counts["no_part.num_documents"], counts["no_part.num_cut_pieces"]
-    if documents or cut:
-        of_cut = f" and {counted(cut, 'span')} of cut documents" if cut else ""
+    taken_from = [counted(documents, "document")] if documents else []
+    taken_from += [f"{counted(cut, 'span')} of cut documents"] if cut else []
+    if taken_from:
+        chars = counted(counts["no_part.num_chars"], "character")
         tokens = counted(counts["no_part.num_tokens"], "token")
-        yield (
-            f"in no part of the split: {counts['no_part.num_chars']:,} characters of "
-            f"{counted(documents, 'document')}{of_cut} ({tokens})"
-        )
+        yield f"in no part of the split: {chars} of {' and '.join(taken_from)} ({tokens})"
     behind = parts_behind_limit(built.of("split")[0].output.graph) if counts else []
     for part in dataset.split.parts if counts else ():
         if part in behind:

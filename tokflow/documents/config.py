@@ -55,6 +55,11 @@ class Limit(Config):
     def after(self, counts: Mapping[str, int]) -> Self | None:
         """Return what is left of the limits after token shards with these counts; None where one
         of them is reached."""
+        left = {name: getattr(self, name) - num for name, num in self.taken(counts).items()}
+        return None if any(of <= 0 for of in left.values()) else self.model_copy(update=left)
+
+    def taken(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """Return how much of each limit that is set token shards with these counts take."""
         num_documents = counts["num_documents"]
         num_documents -= 0 if self.count_empty else counts["num_empty_documents"]
         taken = {
@@ -62,9 +67,7 @@ class Limit(Config):
             "characters": counts["num_chars"],
             "tokens": counts["num_tokens"],
         }
-        limits = {name: getattr(self, name) for name in taken}
-        left = {name: of - taken[name] for name, of in limits.items() if of is not None}
-        return None if any(of <= 0 for of in left.values()) else self.model_copy(update=left)
+        return {name: num for name, num in taken.items() if getattr(self, name) is not None}
 
     def check(self) -> None:
         """Refuse `count_empty` and `scope` where nothing is counted."""

@@ -49,6 +49,29 @@ def test_only_files_in_which_the_limit_stopped_the_reading_are_said_to_have_a_re
     assert said(characters=20) == ["not read: anything past documents.limit in a.jsonl"]
 
 
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ({"documents": 11}, ["10 of 11 documents"]),
+        ({"documents": 10, "count_empty": False}, ["9 of 10 documents that have text"]),
+        ({"documents": 11, "tokens": 73}, ["10 of 11 documents, 72 of 73 tokens"]),
+        ({"documents": 10}, []),
+        ({"documents": 11, "tokens": 72}, []),
+        ({"documents": 4}, []),
+        ({"documents": 11, "scope": "file"}, []),
+    ],
+)
+def test_a_limit_of_all_files_that_they_do_not_reach_is_said(
+    limit: dict[str, Any], said: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    limit = {"scope": "dataset", **limit}
+
+    lines = closing_of(tmp_path, capsys, documents={"limit": limit}, exports=["bin"])
+
+    start = "documents.limit is not reached: all files together have "
+    assert [of.removeprefix(start) for of in lines if of.startswith(start)] == said
+
+
 def test_exports_that_wait_are_said_to_be_as_they_were_or_not_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
