@@ -50,7 +50,8 @@ def main(
         for origin in origins:
             _print(origin)
             for name, value in origin.kept.items():
-                print_styled((f"  {name}: {value}", "dim"))
+                if value is not None:
+                    print_styled((f"  {name}: {value}", "dim"))
         if any(origin.token_ids is None for origin in origins):
             print("note: the store it was made in is not here, so no characters are shown")
         elif any(origin.text is None for origin in origins):

@@ -114,16 +114,22 @@ def test_the_sides_of_a_cut_that_no_part_takes_are_counted_and_not_kept(tmp_path
     assert split.manifest.counts["no_part.num_tokens"] == len(ids("a", "dé"))
 
 
-def test_a_run_says_what_no_part_takes_of_cut_documents(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["abcd", "e"], "3 characters of 1 document and 2 spans of cut documents (6 tokens)"),
+        (["abc"], "1 character of 1 span of cut documents (2 tokens)"),
+    ],
+)
+def test_a_run_says_what_no_part_takes_of_cut_documents(
+    texts: list[str], said: str, tmp_path: Path
+):
     split = {"boundary": "character", "parts": {"train": {"start": 1, "characters": 2}}}
-    dataset = declare(tmp_path, {"a.jsonl": ["abcd", "e"]}, split=split)
+    dataset = declare(tmp_path, {"a.jsonl": texts}, split=split)
 
     lines = list(left_out(dataset, build(dataset)))
 
-    assert lines == [
-        "in no part of the split: 3 characters of 1 document and 2 spans of cut documents "
-        "(6 tokens)"
-    ]
+    assert lines == [f"in no part of the split: {said}"]
 
 
 def test_what_no_part_takes_is_counted(tmp_path: Path):

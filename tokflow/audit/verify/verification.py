@@ -170,7 +170,7 @@ class _Verifier:
         folder = Path()
         try:
             folder = output.folder
-            return self.verify(output.stored)
+            return replace(self.verify(output.stored), name=output.title)
         except (TokflowError, OSError) as error:
             problem = message_of(error, where=output.title)
             if isinstance(error, MissingOutputError) and folder != Path():

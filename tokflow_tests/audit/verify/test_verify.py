@@ -408,6 +408,15 @@ def test_padding_may_be_an_id_that_no_token_has(tmp_path: Path):
     assert problems_of(made) == []
 
 
+def test_sequences_of_each_packing_are_named_by_it(tmp_path: Path):
+    exports = ["parquet", {"format": "jsonl", "packing": {"sequence_length": 4}}]
+    made, _ = built(tmp_path, exports=exports)
+
+    names = [of.name for of in verify_dataset(made) if of.name.startswith("sequences of a.jsonl")]
+
+    assert sorted(names) == ["sequences of a.jsonl", "sequences of a.jsonl (jsonl)"]
+
+
 def test_a_format_that_is_never_read_says_so(tmp_path: Path):
     made, _ = built(tmp_path, exports=["pickle"])
 
