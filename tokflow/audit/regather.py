@@ -194,7 +194,7 @@ def _write_split(
     tables, counts = [], {}
     seed = seed_in_files(found.manifest)
     for part, sources in flat.items():
-        entries = _in_document_order(index.entries(raw_file, part), raw_file, seed)
+        entries = _in_document_order(index.entries(raw_file, part), raw_file, seed, found.folder)
         starts, sizes = entries["position"], entries["num_tokens"]
         for name, source in sources.items():
             with (folder / FILES[name]).open("ab") as file:
@@ -242,7 +242,7 @@ def _write_tables(spans: pa.Table, folder: Path, kept: Sequence[str]) -> None:
         pq.write_table(make_table(columns, schema), folder / name, **parquet_options(schema))
 
 
-def _in_document_order(entries: Columns, raw_file: str, seed: int | None) -> Columns:
+def _in_document_order(entries: Columns, raw_file: str, seed: int | None, export: Path) -> Columns:
     """Return the entries of a raw file as its documents have them, each token in one entry only:
     documents in the order of the file, or of the seed that they were shuffled with.
 
@@ -266,10 +266,11 @@ def _in_document_order(entries: Columns, raw_file: str, seed: int | None) -> Col
     if is_gap.any():
         at = int(np.argmax(is_gap))
         raise ConfigError(
-            where=f"document {entries['row'][at]:,}: token {before[at]:,}",
+            where=f"{export}: {raw_file}, document {entries['row'][at]:,}, token {before[at]:,}",
             expected="the tokens of a document up to its end or to where it was cut",
             found=f"none before token {start[at]:,}",
-            remedy="convert an export that dropped no beginning of a document",
+            remedy="convert an export that dropped no beginning of a document, as "
+            "`truncation_side: left` does",
         )
     known = np.minimum(before - start, entries["num_tokens"])
     entries["position"] = entries["position"] + known

@@ -159,6 +159,19 @@ def test_what_truncate_left_out_stays_out(tmp_path: Path):
     assert tokens.tolist() == [*b"abcd", *b"g", EOS]
 
 
+def test_of_truncated_beginnings_the_export_and_the_raw_file_are_named(tmp_path: Path):
+    packing = {"sequence_length": 4, "strategy": "one_document", "truncation_side": "left"}
+    packing["overlong"] = "truncate"
+    dataset = declare(tmp_path, {"a.jsonl": ["abcdef", "g"]}, packing=packing, exports=["parquet"])
+    build(dataset)
+    export = latest(dataset, "parquet").resolve()
+
+    with pytest.raises(ConfigError) as raised:
+        convert_export(export, to("bin"))
+
+    assert str(raised.value).startswith(f"{export}: a.jsonl, document 0, token 0: expected the ")
+
+
 def test_a_conversion_stands_beside_its_export_and_is_made_once(built: Dataset):
     first = convert_export(latest(built, "parquet"), to("bin"))
     written = (first / "manifest.json").stat().st_mtime_ns
