@@ -95,7 +95,7 @@ def suggest(patterns: Sequence[str], *, text: str | None = None) -> Suggestion:
 
     Raises: ConfigError where no column holds text; RawFileError; BadDocumentError.
     """
-    listed = list_raw(RawConfig(files=tuple(patterns)), base=Path("/"), format_of=format_of_name)
+    listed = _listed(patterns)
     if listed.commits:
         return _of_hub(listed, text)
     paths = [Path(source.url) for source in listed.sources.values()]
@@ -119,6 +119,16 @@ def suggest(patterns: Sequence[str], *, text: str | None = None) -> Suggestion:
         first_reject=count.first_reject,
         left_out=listed.left_out,
     )
+
+
+def _listed(patterns: Sequence[str]) -> Listing:
+    try:
+        return list_raw(RawConfig(files=tuple(patterns)), base=Path("/"), format_of=format_of_name)
+    except ConfigError as error:
+        if not error.where.endswith(": raw.config"):
+            raise
+        remedy = f"write a YAML with `raw: {{files: {patterns[0]}, config: ...}}` and one of them"
+        raise ConfigError(**{**error.fields(), "remedy": remedy}) from None
 
 
 def _of_hub(listed: Listing, text: str | None) -> Suggestion:

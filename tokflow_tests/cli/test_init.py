@@ -243,3 +243,17 @@ def test_a_dataset_of_the_hub_is_looked_at_by_its_smallest_file(hub: Hub, tmp_pa
     assert fetched == ["test-0.parquet"]
     assert made.exit_code == 0, made.output
     assert "      test: {source_split: test}\n" in Path("number-tales.yaml").read_text()
+
+
+def test_of_a_dataset_with_configs_the_yaml_to_write_is_named(hub: Hub):
+    card = b"---\nconfigs:\n- {config_name: cola, data_files: a.txt}\n"
+    card += b"- {config_name: sst2, data_files: b.txt}\n---\n"
+    hub.push("team/glue", {"README.md": card, "a.txt": b"a", "b.txt": b"b"})
+
+    result = run("init", "hf://datasets/team/glue")
+
+    assert result.exit_code == 2
+    assert result.stderr.endswith(
+        "raw.config: expected one of cola, sst2, found none, and no default; write a YAML with "
+        "`raw: {files: hf://datasets/team/glue, config: ...}` and one of them\n"
+    )
