@@ -31,7 +31,8 @@ def count_characters(token_ids: TokenIds, decode: Decode) -> int:
         before = _length(token_ids[context:start], decode)
         num_chars += _length(token_ids[context:stop], decode) - before
         if start + CHUNK_TOKENS >= len(token_ids):
-            break
+            rest = decode(token_ids[stop:].tolist()) if stop < len(token_ids) else ""
+            return num_chars + len(rest.rstrip(_NO_CHARACTER))  # a token may be " " and a half 😀
         context = _end_of_character(token_ids, start, stop - CONTEXT_TOKENS, decode)
         start = stop
     return num_chars

@@ -21,6 +21,7 @@ from tokflow.build.plan import make_plan
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.exports import ExportConfig
 from tokflow.exports.reading import open_export
+from tokflow_tests.chats import save_chat_tokenizer
 from tokflow_tests.cli.commands import json_of, run
 from tokflow_tests.tiny import EOS, build, write_texts
 
@@ -314,22 +315,38 @@ def test_what_a_source_cut_stays_cut_and_groups_are_partitions(tmp_path: Path):
         assert of.text == text[of.char_start : of.char_stop]
 
 
-def test_a_chat_that_the_budget_cuts_keeps_its_loss_mask(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("bos", "spelt", "num_chars"),
+    [
+        ("none", "", 5 + 5 + 4),  # and EOS
+        ("first", "", 5 + 5 + 1),  # between BOS and EOS
+        ("first", "<|bos|>", 12 + 12 + 8),
+    ],
+)
+def test_a_chat_that_the_budget_cuts_keeps_its_loss_mask_and_is_counted(
+    tmp_path: Path, bos: str, spelt: str, num_chars: int
+):
     reply = "{% generation %}{{ m.content }}{% endgeneration %}"
-    template = f"{{% for m in messages %}}{reply}{{% endfor %}}"
+    template = f"{spelt}{{% for m in messages %}}{reply}{{% endfor %}}"
     folder = tmp_path / "chats"
     folder.mkdir()
     chats = [{"messages": [{"role": "assistant", "content": f"chat{n}"}]} for n in range(4)]
     (folder / "a.jsonl").write_text("".join(json.dumps(chat) + "\n" for chat in chats))
     documents = {"messages": "messages", "chat_template": template}
-    declare_source(tmp_path, "chats", {}, documents=documents)
-    dataset = declare_mixture(tmp_path, {"sources": {"chats": {"tokens": 15}}}, exports=["parquet"])
+    tokenizer = {"kind": "bytes", "bos": bos}
+    if spelt:
+        save_chat_tokenizer(tmp_path)
+        names = {"bos_token": "<|bos|>", "eos_token": "<|im_end|>"}
+        tokenizer |= {"kind": "file", "name": "tok", **names}
+    declare_source(tmp_path, "chats", {}, documents=documents, tokenizer=tokenizer)
+    dataset = declare_mixture(tmp_path, {"sources": {"chats": {"tokens": 17}}}, exports=["parquet"])
 
     built = build(dataset)
 
     counts = built.export("parquet").manifest.counts
-    assert counts["train.num_tokens"] == 15
-    assert 0 < counts["train.num_loss_tokens"] < 15
+    assert counts["train.num_tokens"] == 17
+    assert 0 < counts["train.num_loss_tokens"] < 17
+    assert built.of("split")[0].manifest.counts["train.num_chars"] == num_chars
     assert [problem for of in verify_dataset(dataset) for problem in of.problems] == []
 
 

@@ -37,6 +37,17 @@ def test_a_character_counts_where_its_last_token_is():
     ]
 
 
+def test_a_token_may_be_a_character_and_less_than_another():
+    def decode(token_ids: Sequence[int]) -> str:
+        return b"".join([b"ab", b" \xf0\x9f", b"\x98\x80"][of] for of in token_ids).decode(
+            errors="replace"
+        )
+
+    found = [count_characters(np.arange(num, dtype=np.uint16), decode) for num in range(4)]
+
+    assert found == [0, 2, 3, 4]
+
+
 def test_many_signs_for_no_character_are_characters():
     assert count("\ufffd" * 4, 12) == 4
 
