@@ -61,8 +61,8 @@ def _check_fields(
     length, pad_id = row_length(made.packings[part]), made.pad_id(part)
     if made.options.get("padding") == "longest":
         length = max((sum(run.size for run in row) for row in rows), default=0)
-    is_of_one = made.packings[part].get("strategy") == "one_document"
-    kept = made.keep_columns if is_of_one and made.options["format"] in OF_COLUMNS else ()
+    of_one = [name for name, of in made.packings.items() if of.get("strategy") == "one_document"]
+    kept = made.keep_columns if of_one and made.options["format"] in OF_COLUMNS else ()
     for number, row in enumerate(rows):
         sizes = [run.size for run in row]
         rest = 0 if is_unpadded(made.options) else length - sum(sizes)
@@ -80,8 +80,10 @@ def _check_fields(
         of_tokens = {"segment_ids": segments, "position_ids": positions}
         for name, values in {**of_tokens, "attention_mask": ones, "loss_mask": ones}.items():
             expected[name] = [*[0] * before, *values, *[0] * after]
+        if part not in of_one:
+            expected |= dict.fromkeys(kept)
         for name, values in found.fields.items():
-            if name not in kept:
+            if name in expected:
                 of_row = f"{where}: row {number}: {name}"
                 same(of_row, expected=expected[name], found=values[number])
     names = {"token_ids", *_columns(made.options), *kept} if rows else {*found.fields}
