@@ -246,7 +246,9 @@ class _Decoder:
     def _without_added(self, text: _TokenizedText) -> "slice[int, int, None]":
         """Return the tokens of the text itself, without the BOS and EOS that were put around it.
 
-        A text may hold both itself, as chats do: what is left must be as long as the text.
+        A text may hold both itself, as chats do: what is left must be as long as the text. Where
+        BOS and EOS are one id, and a text begins or ends with it, the tokens do not tell which of
+        two is its own: the first is taken for that.
         """
         token_ids = text.token_ids
         has_bos, has_eos = text.may_have_added
