@@ -1,6 +1,5 @@
 """Raw files that a limit of the whole dataset takes, one after another until it is reached."""
 
-import hashlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -10,8 +9,8 @@ from tokflow.build.dataset import Dataset
 from tokflow.documents import Limit
 from tokflow.errors import ConfigError, MissingOutputError, RawFileError, counted
 from tokflow.raw import RawSource
-from tokflow.split.permutation import MAX_SIZE, Permutation
-from tokflow.split.shuffle import ShuffleConfig
+from tokflow.split.shuffle import ShuffleConfig, document_keys
+from tokflow.tokens.origins import Origins
 
 if TYPE_CHECKING:
     from tokflow.build.graph import BuildGraph
@@ -120,9 +119,9 @@ def in_taking_order(keys: Iterable[str], shuffle: ShuffleConfig) -> list[str]:
     keys = sorted(keys)
     if shuffle.documents is None:
         return keys
-    digests = (hashlib.blake2b(key.encode(), digest_size=8).digest() for key in keys)
-    places = np.frombuffer(b"".join(digests), dtype="<u8") % np.uint64(MAX_SIZE)
-    numbers = Permutation(MAX_SIZE, shuffle.seed, "files").at(places.astype(np.int64))
+    first_rows = np.arange(len(keys))
+    origins = Origins(keys, first_rows.tolist())
+    numbers = document_keys(origins, first_rows, shuffle.seed, purpose="files")
     return [keys[at] for at in np.argsort(numbers, kind="stable").tolist()]
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from tokflow.split.cut_tokens import CUT_LOSS_MASK_NAME, CUT_TOKENS_NAME
 from tokflow.split.decoded_characters import Decode, TokenIds, count_characters
@@ -22,6 +21,7 @@ from tokflow.split.spans import (
     SPLIT_VERSION,
     Split,
     span_counts,
+    span_order,
     span_table,
 )
 from tokflow.store.arrow import to_numpy
@@ -127,8 +127,8 @@ def write_mixed_split(
         of_parts = [_taken(source, portion, name, tokenizer) for name in names]
     taken, spans = _Taken.joined(of_parts), _file_spans(of_parts)
     _write_cut_tokens(source, taken, folder)
-    table, num_tokens = shard.documents(["row", *SPAN_COLUMNS]), taken.num_tokens
-    order = _order(spans, shard, table, shuffle_seed)
+    table, num_tokens = shard.documents([*SPAN_COLUMNS]), taken.num_tokens
+    order = span_order(spans, shard, shuffle_seed)
     rows = span_table(spans, order, table, num_tokens, shard.num_tokens, names)
     pq.write_table(rows, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
     manifest = Manifest(
@@ -305,13 +305,3 @@ def _write_cut_tokens(source: Split, taken: _Taken, folder: Path) -> None:
             mask = np.array(masks.take(cut.token_start, cut.num_tokens))
             mask[ended] = 0  # the reply did not end there
             mask.tofile(folder / CUT_LOSS_MASK_NAME)
-
-
-def _order(
-    spans: FileSpans, shard: TokenShard, table: pa.Table, seed: int | None
-) -> npt.NDArray[np.int64]:
-    """Return the spans in the order in which the table has them, by part."""
-    if seed is None:
-        return np.arange(len(spans.part))
-    rows = to_numpy(table["row"])[spans.document]
-    return np.lexsort((document_keys(shard.origins, rows, seed), spans.part))

@@ -202,7 +202,7 @@ def write_split(
     num_tokens = to_numpy(table["num_tokens"])[spans.document]
     if spans.is_cut.any():
         num_tokens = np.where(spans.is_cut, encode_cut(spans, folder), num_tokens)
-    order, names = _order(spans, shard, shuffle_seed), tuple(config.parts)
+    order, names = span_order(spans, shard, shuffle_seed), tuple(config.parts)
     rows = span_table(spans, order, table, num_tokens, shard.num_tokens, names)
     pq.write_table(rows, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
     decides = shard.manifest.fingerprint, config, position, first_file
@@ -262,8 +262,9 @@ _DECIDING_POSITION: dict[Form, tuple[str, ...]] = {
 """All that a file must know of the files before it; the rest may change without a trace."""
 
 
-def _order(spans: FileSpans, shard: TokenShard, seed: int | None) -> npt.NDArray[np.int64]:
-    """Return the spans that parts take in the order in which the table has them."""
+def span_order(spans: FileSpans, shard: TokenShard, seed: int | None) -> npt.NDArray[np.int64]:
+    """Return the spans that parts take in the order in which the table has them: as they are given
+    or, of each part, in the order of the seed of their documents."""
     order = np.flatnonzero(spans.part != NO_PART)
     if seed is None:
         return order
