@@ -245,32 +245,33 @@ def _template_text(template: str, base: Path, *, where: str) -> str:
 
 
 def load_datasets(
-    path: Path, *, base: Path | None = None, store: Path | None = None, only: str | None = None
+    path: Path, *, base: Path | None = None, store: Path | None = None
 ) -> list[Dataset]:
     """Return the datasets that a YAML file declares, as components or by their attributes alone.
 
-    Relative paths in it start at `base`, by default the root of the project that the file is in or,
-    if it is in none, the file's own folder. `store` takes the place of the one in the file. `only`:
-    the name of the dataset to load; none where there is none of that name.
+    Relative paths in it start at `base`, by default `base_of(path)`. `store` takes the place of the
+    one in the file.
 
     Raises: ConfigError with the line of a syntax error, or the key that is wrong and the
     nearest that exists.
     """
-    from tokflow.build.project import find_project  # 0.03 s that workers need not pay
     from tokflow.build.several import datasets_in
-    from tokflow.build.templates import resolve_templates, showing_templates
 
-    if base is None:
-        project = find_project(path.resolve().parent)
-        base = project.root if project else path.resolve().parent
-    datasets = []
-    for where, attributes in datasets_in(path):
-        if only in (None, attributes.get("name")):
-            resolved = resolve_templates(attributes, base=base, where=where)
-            with showing_templates(attributes, resolved):
-                made = make_dataset(resolved, base=base, store=store, where=where, file=path)
-                datasets.append(made)
-    return datasets
+    base = base or base_of(path)
+    return [
+        load_attributes(attributes, base=base, store=store, where=where, file=path)
+        for where, attributes in datasets_in(path)
+    ]
+
+
+def base_of(path: Path) -> Path:
+    """Return where relative paths of a YAML file start: at the root of the project that it is in
+    or, if it is in none, at its own folder."""
+    from tokflow.build.project import find_project  # 0.03 s that workers need not pay
+
+    folder = path.resolve().parent
+    project = find_project(folder)
+    return project.root if project else folder
 
 
 def load_dataset(path: Path, *, base: Path | None = None, store: Path | None = None) -> Dataset:
@@ -287,6 +288,28 @@ def load_dataset(path: Path, *, base: Path | None = None, store: Path | None = N
             remedy="load them by `load_datasets`",
         )
     return dataset
+
+
+def load_attributes(
+    attributes: Mapping[str, Any],
+    *,
+    base: Path,
+    store: Path | None = None,
+    where: str,
+    file: Path | None = None,
+    scope: Mapping[str, Any] | None = None,
+) -> Dataset:
+    """Return the dataset that attributes declare, with templates in them; see `make_dataset`.
+
+    `scope`: what templates may name besides what they always may.
+
+    Raises: ConfigError.
+    """
+    from tokflow.build.templates import resolve_templates, showing_templates
+
+    resolved = resolve_templates(attributes, base=base, where=where, scope=scope)
+    with showing_templates(attributes, resolved):
+        return make_dataset(resolved, base=base, store=store, where=where, file=file)
 
 
 def make_dataset(

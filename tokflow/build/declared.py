@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 from tokflow.build.dagster_fields import dagster_name
-from tokflow.build.dataset import Dataset, make_dataset
+from tokflow.build.dataset import Dataset, load_attributes
 from tokflow.build.project import Project, find_project
 from tokflow.errors import ConfigError, first_five
 
@@ -50,11 +50,8 @@ class Declaration:
         """
         if self.error is not None:
             raise self.error
-        from tokflow.build.templates import showing_templates
-
-        resolved = _resolved(self.attributes, self, scope)
-        with showing_templates(self.attributes, resolved):
-            return make_dataset(resolved, base=self.base, store=store, where=self.where)
+        fields = self.attributes
+        return load_attributes(fields, base=self.base, store=store, where=self.where, scope=scope)
 
     def is_alike(self, other: Self) -> bool:
         """Return whether Dagster takes the names of both for one."""

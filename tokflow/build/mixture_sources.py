@@ -98,22 +98,23 @@ def _load(
 ) -> "Dataset":
     """Load a source: from the file that it names or, by its name, from the mixture's own file or
     project."""
-    from tokflow.build.dataset import load_datasets
+    from tokflow.build.dataset import base_of, load_attributes
     from tokflow.build.declared import find_declarations
     from tokflow.build.project import find_project
 
     path = file if source.config is None else base / expanded(source.config)
-    inside = [] if path is None else [of for _, of in datasets_in(path)]
-    for attributes in inside:
+    inside = [] if path is None else list(datasets_in(path))
+    for of_source, attributes in inside:
         if path is not None and attributes.get("name") == name:
             _refuse_mixture(attributes, where)
-            return load_datasets(path, store=store, only=name)[0]
+            place = base_of(path)
+            return load_attributes(attributes, base=place, store=store, where=of_source, file=path)
     project = find_project(base) if source.config is None else None
     declared = {of.name: of for of in (find_declarations(project) if project else ())}
     if name in declared:
         _refuse_mixture(declared[name].attributes, where)
         return declared[name].load(store)
-    others = list(dict.fromkeys([*(str(of.get("name")) for of in inside), *declared]))
+    others = list(dict.fromkeys([*(str(of.get("name")) for _, of in inside), *declared]))
     raise _error(
         where,
         f"a dataset that is declared: {first_five(others)}" if others else "one that is declared",
