@@ -1,0 +1,113 @@
+"""The contracts of loaders: a source of rows, an order of them, and the samples of a training."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Batch: TypeAlias = dict[str, npt.NDArray[Any]]
+"""Fields of some rows. With T inputs a row: input_ids and labels, int64 (num_rows, T); segment_ids
+and position_ids, int32 (num_rows, T); loss_mask, bool (num_rows, T); index, int64 (num_rows,): the
+number of each row in its source."""
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
+
+ENDLESS = 2**63 - 1
+"""The length of samples that have no end."""
+
+
+class RowSource(Protocol):
+    """The rows of one part of an export or a token store, in the order of their files."""
+
+    @property
+    def name(self) -> str:
+        """The export and the part, for people: `demo/exports/bin/train`."""
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 of what decides its rows: another content, part or length is another one."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of what `gather` returns."""
+
+    @property
+    def sequence_length(self) -> int:
+        """Inputs of a row."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in all rows, padding left out."""
+
+    def __len__(self) -> int:
+        """Return how many rows it has."""
+
+    def gather(self, numbers: Numbers) -> Batch:
+        """Return the rows of these numbers, from 0 to its length, in the order asked for."""
+
+
+class Order(Protocol):
+    """An order of the rows of a source: the row at each place, computed alone."""
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """What decides it, as JSON: kind, version, seed, epoch and so on."""
+
+    def __len__(self) -> int:
+        """Return how many places it has."""
+
+    def at(self, places: Numbers) -> Numbers:
+        """Return the number of the row at each place."""
+
+
+class Samples(Protocol):
+    """The samples of a training, in their order, each found alone from its number."""
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """What decides which row each sample is, as JSON: kind, version, seed, and `sources`: of
+        each its name and fingerprint."""
+
+    def __len__(self) -> int:
+        """Return how many there are; ENDLESS where there is no end."""
+
+    def gather(self, numbers: Numbers) -> Batch:
+        """Return the samples of these numbers in the order asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered(Sequence[Batch]):
+    """The rows of a batch, each a view of it: what torch's DataLoader gets from `__getitems__`.
+
+    Its default collate copies them one after another; `collate` of tokflow takes the batch as it
+    is."""
+
+    batch: Batch
+
+    def __len__(self) -> int:
+        return len(self.batch["index"])
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, slice):
+            return Gathered({name: values[number] for name, values in self.batch.items()})
+        return {name: values[number] for name, values in self.batch.items()}
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (self[number] for number in range(len(self)))
+
+
+def picked(chosen: Any, length: int) -> Numbers:
+    """Return the numbers that a slice or a list of numbers picks of `length`; negative ones count
+    from the end. Raises: IndexError."""
+    if isinstance(chosen, slice):
+        return np.arange(*chosen.indices(length), dtype=np.int64)
+    numbers = np.asarray(chosen, dtype=np.int64)
+    numbers = np.where(numbers < 0, numbers + length, numbers)
+    is_outside = (numbers < 0) | (numbers >= length)
+    if is_outside.any():
+        raise IndexError(
+            f"expected numbers from 0 to {length - 1:,}, found {int(numbers[is_outside][0]):,}"
+        )
+    return numbers

@@ -1,0 +1,34 @@
+"""Rows that tests can read: row n of a source is its tokens n * T, n * T + 1 and so on."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokflow.loaders.samples import Batch, Numbers
+
+
+@dataclass(frozen=True)
+class CountingRows:
+    """A source of rows whose tokens count up from `first`."""
+
+    num_rows: int
+    sequence_length: int = 4
+    name: str = "counting"
+    first: int = 0
+    fields: tuple[str, ...] = ("input_ids", "labels", "index")
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.name}:{self.num_rows}:{self.sequence_length}:{self.first}"
+
+    @property
+    def num_tokens(self) -> int:
+        return self.num_rows * self.sequence_length
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def gather(self, numbers: Numbers) -> Batch:
+        begins = self.first + numbers[:, None] * self.sequence_length
+        input_ids = begins + np.arange(self.sequence_length)
+        return {"input_ids": input_ids, "labels": input_ids + 1, "index": numbers}

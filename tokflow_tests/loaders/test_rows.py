@@ -1,0 +1,22 @@
+from tokflow.loaders.rows import in_order
+from tokflow_tests.loaders.row_sources import CountingRows
+
+
+def test_a_row_is_one_dimension_less_than_a_list_of_it():
+    rows = in_order(CountingRows(3, sequence_length=2))
+
+    assert rows[1]["input_ids"].tolist() == [2, 3]
+    assert rows[-1]["index"] == 2
+    assert rows[[2, 0]]["labels"].tolist() == [[5, 6], [1, 2]]
+    assert rows[1:]["index"].tolist() == [1, 2]
+    assert [row["input_ids"].tolist() for row in rows.__getitems__([0, 2])] == [[0, 1], [4, 5]]
+
+
+def test_every_row_is_once_in_a_shuffled_order():
+    rows = in_order(CountingRows(1_000)).shuffled(seed=1, epoch=2)
+
+    found = rows[:]["index"].tolist()
+
+    assert sorted(found) == list(range(1_000))
+    assert found != sorted(found)
+    assert found[10] == rows[10]["index"]
