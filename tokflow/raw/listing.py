@@ -10,15 +10,6 @@ from typing import TYPE_CHECKING
 
 from tokflow.errors import ConfigError, first_five
 from tokflow.raw.config import RawConfig
-from tokflow.raw.dataset_matches import (
-    NO_ORIGIN,
-    Origin,
-    Origins,
-    find_in_repository,
-    folder_matches,
-    repositories,
-    repository_matches,
-)
 from tokflow.raw.globs import (
     FILE,
     FOLDER,
@@ -29,12 +20,21 @@ from tokflow.raw.globs import (
     open_folders,
     unescaped,
 )
+from tokflow.raw.hub.dataset_matches import (
+    NO_ORIGIN,
+    Origin,
+    Origins,
+    find_in_repository,
+    folder_matches,
+    repositories,
+    repository_matches,
+)
 from tokflow.raw.keys import check_key
 from tokflow.raw.patterns import HUB, Pattern, host_of, is_web, read_pattern
 from tokflow.raw.urls import redact
 
 if TYPE_CHECKING:
-    from tokflow.raw.hub import HubFile, HubRepository
+    from tokflow.raw.hub.repository import HubFile, HubRepository
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

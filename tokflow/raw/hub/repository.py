@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tokflow.errors import ConfigError, FetchError, RawFileError
+from tokflow.raw.hub.source_splits import CARD, card_of
 from tokflow.raw.remote import Body, TransientError, Validator
 from tokflow.raw.retries import Retries
-from tokflow.raw.source_splits import CARD, card_of
 from tokflow.raw.urls import safe_text
 from tokflow.raw.web import TIMEOUT_SECONDS, WebFile
 from tokflow.store.atomic import new_file

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.errors import ConfigError, RawFileError
-from tokflow.raw.source_splits import SourceSplits
+from tokflow.raw.hub.source_splits import SourceSplits
 
 _DICT, _STATE = "dataset_dict.json", "state.json"
 

@@ -19,12 +19,12 @@ from tokflow.raw.globs import (
     list_folder,
     path_regex,
 )
-from tokflow.raw.saved_folders import read_saved_splits
-from tokflow.raw.source_splits import CARD, OF_NO_SPLIT, SourceSplits, card_of, find_splits
+from tokflow.raw.hub.saved_folders import read_saved_splits
+from tokflow.raw.hub.source_splits import CARD, OF_NO_SPLIT, SourceSplits, card_of, find_splits
 from tokflow.raw.urls import hub_url
 
 if TYPE_CHECKING:
-    from tokflow.raw.hub import HubFile, HubRepository
+    from tokflow.raw.hub.repository import HubFile, HubRepository
 
 DEFAULT_REVISION = "main"
 
@@ -53,7 +53,7 @@ def repositories(config: RawConfig, store: Path | None) -> Callable[[str], "HubR
 
     @cache
     def listed(name: str) -> "HubRepository":
-        from tokflow.raw.hub import list_repository  # with urllib3 and ssl
+        from tokflow.raw.hub.repository import list_repository  # with urllib3 and ssl
 
         return list_repository(name, revisions[name], store=store)
 
