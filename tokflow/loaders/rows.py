@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from tokflow.loaders.epochs import Epochs
 from tokflow.loaders.orders import InOrder, Shuffled
-from tokflow.loaders.samples import Batch, Gathered, Numbers, Order, RowSource, picked
+from tokflow.loaders.samples import Batch, Gathered, Numbers, Order, RowSource, picked, sources_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,13 @@ class Rows:
         """Return the same rows in an order that seed and epoch decide."""
         return replace(self, order=Shuffled(len(self.source), seed, epoch))
 
+    def epochs(self, seed: int | None = None, *, num_epochs: int | None = None) -> Epochs:
+        """Return the rows as the samples of a training, every row once in each epoch: shuffled anew
+        for each by the seed; without one in this order. Without `num_epochs` they have no end.
+        """
+        return Epochs(source=self.source, order=self.order, seed=seed, num_epochs=num_epochs)
+
 
 def in_order(source: RowSource) -> Rows:
     """Return the rows of a source in the order of their files."""
     return Rows(source, InOrder(len(source)))
-
-
-def sources_of(*sources: RowSource) -> list[dict[str, str]]:
-    """Return the names and fingerprints of sources, as an identity has them."""
-    return [{"name": source.name, "fingerprint": source.fingerprint} for source in sources]

@@ -111,3 +111,8 @@ def picked(chosen: Any, length: int) -> Numbers:
             f"expected numbers from 0 to {length - 1:,}, found {int(numbers[is_outside][0]):,}"
         )
     return numbers
+
+
+def sources_of(*sources: RowSource) -> list[dict[str, str]]:
+    """Return the names and fingerprints of sources, as an identity has them."""
+    return [{"name": source.name, "fingerprint": source.fingerprint} for source in sources]

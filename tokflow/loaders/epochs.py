@@ -1,0 +1,79 @@
+"""Epochs: the rows of a source as the samples of a training, every row once in each epoch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tokflow.errors import ConfigError
+from tokflow.loaders.orders import Shuffled
+from tokflow.loaders.samples import ENDLESS, Batch, Numbers, Order, RowSource, sources_of
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Epochs:
+    """Epoch after epoch of n rows: sample s is the row at place s % n of epoch s // n.
+
+    Of 3 rows, in order:
+
+        sample  0 1 2  3 4 5  6 ...
+        epoch   0 0 0  1 1 1  2
+        row     0 1 2  0 1 2  0
+    """
+
+    source: RowSource
+    order: Order
+    """Of each epoch where there is no seed."""
+    seed: int | None = None
+    """Each epoch has an order of its own, which seed and epoch decide."""
+    num_epochs: int | None = None
+    """None: without end."""
+
+    def __post_init__(self) -> None:
+        if not len(self.source):
+            raise ConfigError(
+                where=self.source.name,
+                expected="at least one row, to make epochs of",
+                found="none",
+                remedy="take another part, or a shorter sequence_length",
+            )
+        if self.num_epochs is not None and self.num_epochs < 1:
+            raise ConfigError(
+                where="num_epochs",
+                expected="at least 1",
+                found=f"{self.num_epochs:,}",
+                remedy="leave it out for epochs without end",
+            )
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """As `Samples` has it; the number of epochs decides no row, so that it may change."""
+        return {
+            "kind": "epochs",
+            "seed": self.seed,
+            "order": self._order(epoch=0).identity,
+            "sources": sources_of(self.source),
+        }
+
+    def __len__(self) -> int:
+        return ENDLESS if self.num_epochs is None else self.num_epochs * len(self.order)
+
+    def at(self, numbers: Numbers) -> Numbers:
+        """Return the number of the row that each sample is. Raises: IndexError."""
+        if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(self):
+            raise IndexError(f"expected samples from 0 to {len(self) - 1:,}, found others")
+        epochs, places = np.divmod(numbers, len(self.order))
+        rows = np.empty_like(numbers)
+        for epoch in np.unique(epochs).tolist():
+            is_here = epochs == epoch
+            rows[is_here] = self._order(epoch).at(places[is_here])
+        return rows
+
+    def gather(self, numbers: Numbers) -> Batch:
+        """Return the samples of these numbers; `index` tells which rows they are."""
+        return self.source.gather(self.at(numbers))
+
+    def _order(self, epoch: int) -> Order:
+        """Return the order of the rows in an epoch."""
+        return self.order if self.seed is None else Shuffled(len(self.source), self.seed, epoch)
