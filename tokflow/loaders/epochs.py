@@ -7,8 +7,16 @@ from typing import Any
 import numpy as np
 
 from tokflow.errors import ConfigError
-from tokflow.loaders.orders import Shuffled
-from tokflow.loaders.samples import ENDLESS, Batch, Numbers, Order, RowSource, sources_of
+from tokflow.loaders.orders import WINDOW, shuffled_order
+from tokflow.loaders.samples import (
+    ENDLESS,
+    Batch,
+    Numbers,
+    Order,
+    RowSource,
+    grouped,
+    sources_of,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +35,9 @@ class Epochs:
     """Of each epoch where there is no seed."""
     seed: int | None = None
     """Each epoch has an order of its own, which seed and epoch decide."""
+    blocks: int | None = None
+    """Rows of a block, where the orders are of `ShuffledBlocks`."""
+    window: int = WINDOW
     num_epochs: int | None = None
     """None: without end."""
 
@@ -44,6 +55,13 @@ class Epochs:
                 expected="at least 1",
                 found=f"{self.num_epochs:,}",
                 remedy="leave it out for epochs without end",
+            )
+        if self.blocks is not None and self.seed is None:
+            raise ConfigError(
+                where="blocks",
+                expected="a seed too, which decides their order",
+                found="none",
+                remedy="give a seed, or leave blocks out",
             )
 
     @property
@@ -65,9 +83,8 @@ class Epochs:
             raise IndexError(f"expected samples from 0 to {len(self) - 1:,}, found others")
         epochs, places = np.divmod(numbers, len(self.order))
         rows = np.empty_like(numbers)
-        for epoch in np.unique(epochs).tolist():
-            is_here = epochs == epoch
-            rows[is_here] = self._order(epoch).at(places[is_here])
+        for epoch, here in grouped(epochs):
+            rows[here] = self._order(epoch).at(places[here])
         return rows
 
     def gather(self, numbers: Numbers) -> Batch:
@@ -76,4 +93,6 @@ class Epochs:
 
     def _order(self, epoch: int) -> Order:
         """Return the order of the rows in an epoch."""
-        return self.order if self.seed is None else Shuffled(len(self.source), self.seed, epoch)
+        if self.seed is None:
+            return self.order
+        return shuffled_order(len(self.source), self.seed, epoch, self.blocks, self.window)

@@ -1,11 +1,20 @@
-"""Orders of rows: as they lie in their files, or shuffled by a seed."""
+"""Orders of rows: as they lie in their files, or shuffled by a seed, wholly or in blocks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tokflow.loaders.samples import Numbers
+import numpy as np
+
+from tokflow.errors import ConfigError
+from tokflow.loaders.samples import Numbers, Order, grouped
 from tokflow.split.permutation import PERMUTATION_VERSION, Permutation
+
+BLOCKS_VERSION = 1
+"""Raised when the same seed, epoch, blocks and window would give another order."""
+
+WINDOW = 64
+"""Blocks whose rows are mixed, unless it is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +61,107 @@ class Shuffled:
     def at(self, places: Numbers) -> Numbers:
         """Return the number of the row at each place."""
         return self._permutation.at(places)
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffledBlocks:
+    """All rows once, read a block at a time: blocks of consecutive rows are shuffled, and then the
+    rows of so many blocks, which are a window. No table of it is kept.
+
+    Windows have as many blocks as each other, or one less; never more than `window`. The last
+    block, which may be shorter, is anywhere in the order.
+
+    Of 10 rows, blocks of 3 and windows of 2:
+
+        blocks    [6 7 8] [9]      [0 1 2] [3 4 5]
+        windows   [8 9 6 7]        [4 0 2 5 3 1]
+    """
+
+    num_rows: int
+    seed: int
+    epoch: int
+    rows_of_a_block: int
+    window: int = WINDOW
+    """Blocks of a window at most: a reader that holds these reads every block once. The fewer, the
+    more rows of a batch are of one block."""
+    _blocks: Permutation = field(init=False, repr=False, compare=False)
+    _short_place: int = field(init=False, repr=False, compare=False)
+    """The place of the last block in the order of blocks."""
+
+    def __post_init__(self) -> None:
+        for name, number in (("blocks", self.rows_of_a_block), ("window", self.window)):
+            if number < 1:
+                raise ConfigError(
+                    where=name,
+                    expected="at least 1",
+                    found=f"{number:,}",
+                    remedy="leave blocks out to shuffle all rows",
+                )
+        num_blocks = max(1, -(-self.num_rows // self.rows_of_a_block))
+        blocks = Permutation(num_blocks, self.seed, f"epoch {self.epoch} blocks")
+        object.__setattr__(self, "_blocks", blocks)
+        object.__setattr__(self, "_short_place", blocks.places_of(num_blocks - 1))
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """As `Order` has it."""
+        return {
+            "kind": "shuffled blocks",
+            "version": [PERMUTATION_VERSION, BLOCKS_VERSION],
+            "seed": self.seed,
+            "epoch": self.epoch,
+            "blocks": self.rows_of_a_block,
+            "window": self.window,
+        }
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def at(self, places: Numbers) -> Numbers:
+        """Return the number of the row at each place."""
+        mixed = np.empty_like(places)
+        for window, here in grouped(self._windows_of(self._block_places(places))):
+            first, last = self._first_rows(self._first_blocks(np.array([window, window + 1])))
+            name = f"epoch {self.epoch} window {window}"
+            permutation = Permutation(int(last - first), self.seed, name)
+            mixed[here] = first + permutation.at(places[here] - first)
+        block_places = self._block_places(mixed)
+        blocks = self._blocks.at(block_places)
+        return blocks * self.rows_of_a_block + mixed - self._first_rows(block_places)
+
+    @property
+    def _num_missing(self) -> int:
+        """Rows that the last block is short of."""
+        return len(self._blocks) * self.rows_of_a_block - self.num_rows
+
+    def _first_rows(self, block_places: Numbers) -> Numbers:
+        """Return where the rows of the block at each place begin, blocks end to end."""
+        is_behind = block_places > self._short_place
+        return block_places * self.rows_of_a_block - np.where(is_behind, self._num_missing, 0)
+
+    def _block_places(self, rows: Numbers) -> Numbers:
+        """Return the place of the block that each row is in, blocks end to end."""
+        end_of_short = (self._short_place + 1) * self.rows_of_a_block - self._num_missing
+        is_behind = rows >= end_of_short
+        return (rows + np.where(is_behind, self._num_missing, 0)) // self.rows_of_a_block
+
+    @property
+    def _num_windows(self) -> int:
+        return -(-len(self._blocks) // self.window)
+
+    def _first_blocks(self, windows: Numbers) -> Numbers:
+        """Return the place of the first block of each window."""
+        least, num_longer = divmod(len(self._blocks), self._num_windows)
+        return windows * least + np.minimum(windows, num_longer)
+
+    def _windows_of(self, block_places: Numbers) -> Numbers:
+        """Return the window that each block is in."""
+        least, num_longer = divmod(len(self._blocks), self._num_windows)
+        return np.maximum(block_places // (least + 1), (block_places - num_longer) // least)
+
+
+def shuffled_order(num_rows: int, seed: int, epoch: int, blocks: int | None, window: int) -> Order:
+    """Return all rows in an order that seed and epoch decide: of blocks of so many rows, if any."""
+    if blocks is None:
+        return Shuffled(num_rows, seed, epoch)
+    return ShuffledBlocks(num_rows, seed, epoch, blocks, window)

@@ -6,9 +6,20 @@ from typing import Any
 
 import numpy as np
 
+from tokflow.errors import ConfigError
 from tokflow.loaders.epochs import Epochs
-from tokflow.loaders.orders import InOrder, Shuffled
-from tokflow.loaders.samples import Batch, Gathered, Numbers, Order, RowSource, picked, sources_of
+from tokflow.loaders.orders import WINDOW, InOrder, shuffled_order
+from tokflow.loaders.random_windows import RandomWindows
+from tokflow.loaders.samples import (
+    Batch,
+    Gathered,
+    Numbers,
+    Order,
+    RowSource,
+    StreamSource,
+    picked,
+    sources_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +55,50 @@ class Rows:
         """Return several rows, gathered in one pass: torch's DataLoader asks for a batch so."""
         return Gathered(self.gather(picked(numbers, len(self))))
 
-    def shuffled(self, seed: int, epoch: int = 0) -> "Rows":
-        """Return the same rows in an order that seed and epoch decide."""
-        return replace(self, order=Shuffled(len(self.source), seed, epoch))
+    def shuffled(
+        self, seed: int, epoch: int = 0, *, blocks: int | None = None, window: int = WINDOW
+    ) -> "Rows":
+        """Return the same rows in an order that seed and epoch decide; any place is found alone.
 
-    def epochs(self, seed: int | None = None, *, num_epochs: int | None = None) -> Epochs:
-        """Return the rows as the samples of a training, every row once in each epoch: shuffled anew
-        for each by the seed; without one in this order. Without `num_epochs` they have no end.
+        blocks: rows of a block, for disks and formats that read many rows at once. Blocks are
+        shuffled, and the rows of `window` blocks: a reader that holds so many reads each once.
         """
-        return Epochs(source=self.source, order=self.order, seed=seed, num_epochs=num_epochs)
+        order = shuffled_order(len(self.source), seed, epoch, blocks, window)
+        return replace(self, order=order)
+
+    def epochs(
+        self,
+        seed: int | None = None,
+        *,
+        blocks: int | None = None,
+        window: int = WINDOW,
+        num_epochs: int | None = None,
+    ) -> Epochs:
+        """Return the rows as the samples of a training, every row once in each epoch.
+
+        Each epoch is `shuffled` anew by the seed; without one it is in this order. Without
+        `num_epochs` there is no end.
+        """
+        return Epochs(
+            source=self.source,
+            order=self.order,
+            seed=seed,
+            blocks=blocks,
+            window=window,
+            num_epochs=num_epochs,
+        )
+
+    def random_windows(self, seed: int) -> RandomWindows:
+        """Return rows cut from the stream at random, as nanoGPT's `get_batch` does: without end,
+        and without epochs. Raises: ConfigError where rows are packed."""
+        if not isinstance(self.source, StreamSource):
+            raise ConfigError(
+                where=self.source.name,
+                expected="a stream of tokens, to cut windows from",
+                found="packed rows",
+                remedy="take epochs, or an export of a stream (bin, npy, llmc, megatron)",
+            )
+        return RandomWindows(self.source, seed)
 
 
 def in_order(source: RowSource) -> Rows:

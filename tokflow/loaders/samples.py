@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,19 @@ class RowSource(Protocol):
 
     def gather(self, numbers: Numbers) -> Batch:
         """Return the rows of these numbers, from 0 to its length, in the order asked for."""
+
+
+@runtime_checkable
+class StreamSource(RowSource, Protocol):
+    """A source whose rows are cut from a stream of N tokens, cut at any other place too."""
+
+    @property
+    def num_windows(self) -> int:
+        """Positions that T inputs and a label for each may begin at: N - T, or 0."""
+
+    def windows(self, positions: Numbers) -> Batch:
+        """Return T inputs from each position on, from 0 to `num_windows`; `index` is the position.
+        All have labels, but for those that the edge of a document takes away."""
 
 
 class Order(Protocol):
@@ -116,3 +129,10 @@ def picked(chosen: Any, length: int) -> Numbers:
 def sources_of(*sources: RowSource) -> list[dict[str, str]]:
     """Return the names and fingerprints of sources, as an identity has them."""
     return [{"name": source.name, "fingerprint": source.fingerprint} for source in sources]
+
+
+def grouped(values: Numbers) -> Iterator[tuple[int, Numbers]]:
+    """Yield each value that there is, from the least on, and the indices that have it."""
+    order = np.argsort(values, kind="stable")
+    found, firsts = np.unique(values[order], return_index=True)
+    yield from zip(found.tolist(), np.split(order, firsts[1:]), strict=False)

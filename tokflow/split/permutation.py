@@ -102,22 +102,23 @@ class Permutation:
         rounds = list(enumerate(self._keys))
         for number, key in reversed(rounds) if is_inverse else rounds:
             if number % 2:
-                column = _added(column, _hashes(row, key), width, is_inverse)
+                column = _added(column, hashes(row, key), width, is_inverse)
             else:
-                row = _added(row, _hashes(column, key), height, is_inverse)
+                row = _added(row, hashes(column, key), height, is_inverse)
         return row * np.uint64(width) + column
 
 
 def _added(
-    values: npt.NDArray[np.uint64], hashes: npt.NDArray[np.uint64], modulus: int, is_inverse: bool
+    values: npt.NDArray[np.uint64], added: npt.NDArray[np.uint64], modulus: int, is_inverse: bool
 ) -> npt.NDArray[np.uint64]:
     """Return values plus hashes, or less them, modulo `modulus`."""
-    steps = hashes % np.uint64(modulus)
+    steps = added % np.uint64(modulus)
     return (values + (np.uint64(modulus) - steps if is_inverse else steps)) % np.uint64(modulus)
 
 
-def _hashes(values: npt.NDArray[np.uint64], key: np.uint64) -> npt.NDArray[np.uint64]:
-    hashes = values + key
-    hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return hashes ^ (hashes >> np.uint64(31))
+def hashes(values: npt.NDArray[np.uint64], key: np.uint64) -> npt.NDArray[np.uint64]:
+    """Return a hash of each value under a key: splitmix64's finalizer of their sum."""
+    mixed = values + key
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))

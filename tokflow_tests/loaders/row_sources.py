@@ -32,3 +32,16 @@ class CountingRows:
         begins = self.first + numbers[:, None] * self.sequence_length
         input_ids = begins + np.arange(self.sequence_length)
         return {"input_ids": input_ids, "labels": input_ids + 1, "index": numbers}
+
+
+@dataclass(frozen=True)
+class CountingStream(CountingRows):
+    """A stream of `num_rows` * T + 1 tokens that count up."""
+
+    @property
+    def num_windows(self) -> int:
+        return max(0, self.num_rows * self.sequence_length + 1 - self.sequence_length)
+
+    def windows(self, positions: Numbers) -> Batch:
+        input_ids = self.first + positions[:, None] + np.arange(self.sequence_length)
+        return {"input_ids": input_ids, "labels": input_ids + 1, "index": positions}

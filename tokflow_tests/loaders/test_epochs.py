@@ -63,8 +63,10 @@ def test_an_identity_is_of_what_decides_the_rows_alone():
     assert one["sources"] == [{"name": "counting", "fingerprint": "counting:10:4:0"}]
 
 
-def test_no_rows_and_no_epochs_are_refused():
+def test_no_rows_no_epochs_and_blocks_without_a_seed_are_refused():
     with pytest.raises(ConfigError, match=r"counting.*at least one row"):
         in_order(CountingRows(0)).epochs()
     with pytest.raises(ConfigError, match=r"num_epochs.*at least 1.*0"):
         ROWS.epochs(num_epochs=0)
+    with pytest.raises(ConfigError, match=r"blocks.*a seed"):
+        ROWS.epochs(blocks=4)

@@ -1,0 +1,59 @@
+"""Random windows: rows cut from a stream of tokens wherever a seed says."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tokflow.errors import ConfigError
+from tokflow.loaders.samples import ENDLESS, Batch, Numbers, StreamSource, sources_of
+from tokflow.split.permutation import hashes
+
+RANDOM_WINDOWS_VERSION = 1
+"""Raised when the same seed would give other windows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RandomWindows:
+    """Samples without end: each begins at any token of the stream that is as likely as the next.
+
+    Windows overlap, and after one epoch's worth of them a share of 1/e of the tokens was not seen.
+    """
+
+    source: StreamSource
+    seed: int
+    _keys: tuple[np.uint64, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.source.num_windows:
+            raise ConfigError(
+                where=self.source.name,
+                expected=f"more than {self.source.sequence_length:,} tokens, to cut windows from",
+                found="no more",
+                remedy="take another part, or a shorter sequence_length",
+            )
+        name = f"{RANDOM_WINDOWS_VERSION}:{self.source.num_windows}:{self.seed}".encode()
+        digest = hashlib.shake_256(name).digest(16)
+        object.__setattr__(self, "_keys", tuple(np.frombuffer(digest, dtype="<u8")))
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """As `Samples` has it."""
+        decided = {"version": RANDOM_WINDOWS_VERSION, "seed": self.seed}
+        return {"kind": "random windows", **decided, "sources": sources_of(self.source)}
+
+    def __len__(self) -> int:
+        return ENDLESS
+
+    def at(self, numbers: Numbers) -> Numbers:
+        """Return the position that each sample begins at."""
+        first, second = self._keys
+        hashed = hashes(hashes(numbers.astype(np.uint64), first), second)
+        # Of 2**40 tokens the likeliest position is so by one part in 2**24.
+        return (hashed % np.uint64(self.source.num_windows)).astype(np.int64)
+
+    def gather(self, numbers: Numbers) -> Batch:
+        """Return the samples of these numbers; `index` is the position in the stream."""
+        return self.source.windows(self.at(numbers))
