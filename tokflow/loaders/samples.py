@@ -45,7 +45,10 @@ class RowSource(Protocol):
         """Return how many rows it has."""
 
     def gather(self, numbers: Numbers) -> Batch:
-        """Return the rows of these numbers, from 0 to its length, in the order asked for."""
+        """Return the rows of these numbers, from 0 to its length, in the order asked for.
+
+        In arrays of their own, which the caller may change; several threads may ask at once.
+        """
 
 
 @runtime_checkable

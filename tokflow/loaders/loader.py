@@ -1,0 +1,173 @@
+"""Batches of a training: the same samples in the same order on any number of ranks, resumed at any
+batch."""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal
+
+from tokflow.errors import ConfigError
+from tokflow.loaders.position import Position, position_of
+from tokflow.loaders.rows import Rows
+from tokflow.loaders.samples import Batch, Numbers, Samples
+
+
+class Loader:
+    """The batches of one rank, one after another, made by threads ahead of time.
+
+    Of 2 ranks and a batch_size of 4:
+
+        samples  0 1 2 3  4 5 6 7  8 ...
+        rank 0   0 1      4 5      8
+        rank 1       2 3      6 7
+
+    Ranks and batch_size decide how samples are dealt out, never their order, and the state has
+    neither: both may change wherever it is loaded. It goes through the samples once; the last batch
+    of samples that end has those that are left, of which a rank may get none.
+    """
+
+    def __init__(
+        self,
+        rows: Rows | Samples,
+        *,
+        batch_size: int,
+        rank: int = 0,
+        world_size: int = 1,
+        seed: int | None = None,
+        num_epochs: int | None = None,
+        prefetch: int = 2,
+        arrays: Literal["numpy", "torch"] = "numpy",
+    ) -> None:
+        """Load `rows` epoch after epoch, without end or `num_epochs` of them: each shuffled by the
+        seed, or in the order of `rows` where there is none. Samples, such as a mixture, have an
+        order and an end of their own.
+
+        `batch_size` counts the samples of all ranks together; `prefetch` batches are made ahead,
+        each by a thread of its own, none with 0.
+        """
+        _check_ranks(batch_size, rank, world_size)
+        self.samples = _samples_of(rows, seed=seed, num_epochs=num_epochs)
+        self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
+        self.prefetch, self.arrays = prefetch, arrays
+        self._position = self._ahead = Position()
+        self._waiting: deque[tuple[Callable[[], Batch], Position]] = deque()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __iter__(self) -> "Loader":
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        """Return the next batch; one that could not be read is tried again by the next call."""
+        while len(self._waiting) <= self.prefetch and self._begin_one():
+            pass
+        if not self._waiting:
+            raise StopIteration
+        batch_of, behind = self._waiting[0]
+        try:
+            batch = batch_of()
+        except BaseException:
+            self._move_to(self._position)
+            raise
+        self._waiting.popleft()
+        self._position = behind
+        return batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state behind the last batch that was handed out, as JSON has it.
+
+        The same on every rank; batches made ahead do not count.
+        """
+        return self._position.state(self.samples)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where the state was saved, on any rank of any number, with any batch size.
+
+        Raises: ConfigError for a state of another source, seed or version.
+        """
+        self._move_to(position_of(state, self.samples))
+
+    def skip(self, samples: range) -> None:
+        """Jump over samples that were not handed out, such as those of a spike in the loss.
+
+        Batches stay full. `samples` counts as the state does, which keeps it. Raises: ConfigError.
+        """
+        self._move_to(self._position.skip(samples))
+
+    def close(self) -> None:
+        """Stop the threads and forget batches made ahead; the next batch starts threads again."""
+        self._move_to(self._position)
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+    def __enter__(self) -> "Loader":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _begin_one(self) -> bool:
+        """Begin to make the batch behind those that wait; return False where there is none."""
+        numbers, behind = self._ahead.take(self.batch_size, length=len(self.samples))
+        if not len(numbers):
+            return False
+        own = share_of(numbers, rank=self.rank, world_size=self.world_size)
+        batch_of: Callable[[], Batch] = partial(self.samples.gather, own)
+        if self.prefetch:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self.prefetch, thread_name_prefix="tokflow-loader")
+            batch_of = self._pool.submit(batch_of).result
+        self._waiting.append((batch_of, behind))
+        self._ahead = behind
+        return True
+
+    def _move_to(self, position: Position) -> None:
+        """Go on from a position; batches made ahead are forgotten."""
+        self._position = self._ahead = position
+        self._waiting.clear()
+
+
+def share_of(numbers: Numbers, *, rank: int, world_size: int) -> Numbers:
+    """Return what a rank gets of the samples of a batch: as many as the others, or one more."""
+    first, last = (len(numbers) * some // world_size for some in (rank, rank + 1))
+    return numbers[first:last]
+
+
+def _samples_of(rows: Rows | Samples, *, seed: int | None, num_epochs: int | None) -> Samples:
+    """Return the samples of a training on rows, or those given. Raises: ConfigError."""
+    if isinstance(rows, Rows):
+        return rows.epochs(seed, num_epochs=num_epochs)
+    for name, value in {"seed": seed, "num_epochs": num_epochs}.items():
+        if value is not None:
+            raise ConfigError(
+                where="Loader",
+                expected=f"no {name} beside samples that have an order and an end of their own",
+                found=f"{name}={value!r}",
+                remedy="give it where they are made, as in `mix(..., seed=1)`",
+            )
+    return rows
+
+
+def _check_ranks(batch_size: int, rank: int, world_size: int) -> None:
+    """Make sure that every rank is one of them and gets some of each batch. Raises: ConfigError."""
+    if not 0 <= rank < world_size:
+        raise ConfigError(
+            where="Loader",
+            expected=f"a rank from 0 to world_size - 1, which is {world_size - 1}",
+            found=f"rank {rank}",
+            remedy="give the number of this process, and of all processes, of the training",
+        )
+    if batch_size < world_size:
+        raise ConfigError(
+            where="Loader",
+            expected=f"a batch_size of at least {world_size}, a sample for each rank",
+            found=f"{batch_size}",
+            remedy="count the samples of all ranks together in batch_size",
+        )

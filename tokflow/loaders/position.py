@@ -1,0 +1,113 @@
+"""The place of a training in its samples: the number of the next one, and those to jump over."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tokflow.errors import ConfigError
+from tokflow.loaders.samples import Numbers, Samples
+
+STATE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The place between two batches, the same on every rank and with any batch size."""
+
+    next_sample: int = 0
+    """All samples before it were in a batch or jumped over."""
+    skipped: tuple[range, ...] = ()
+    """Samples that no batch has, from the first to the last, none touching the next."""
+
+    def take(self, num_samples: int, *, length: int) -> tuple[Numbers, "Position"]:
+        """Return the numbers of the next samples, and the place behind them.
+
+        There are fewer of them only where the samples, `length` in all, end. After sample 2, with
+        4 to 6 skipped, the next 3 samples are 3, 7 and 8.
+        """
+        taken, first = [np.empty(0, dtype=np.int64)], self.next_sample
+        for ahead in (*self.skipped, range(length, length)):
+            last = min(first + num_samples, ahead.start, length)
+            if first < last:
+                taken.append(np.arange(first, last))
+                num_samples -= last - first
+                first = last
+            if not num_samples:
+                break
+            first = max(first, min(ahead.stop, length))
+        return np.concatenate(taken), replace(self, next_sample=first)
+
+    def skip(self, samples: range) -> "Position":
+        """Return the same place with these samples jumped over too. Raises: ConfigError."""
+        if samples.step != 1 or samples.start < self.next_sample:
+            raise ConfigError(
+                where="skip",
+                expected=f"a range of samples from {self.next_sample:,}, the next one, on",
+                found=repr(samples),
+                remedy="load a state from before them first: the others were handed out",
+            )
+        joined: list[range] = []
+        for some in sorted((*self.skipped, samples), key=lambda one: one.start):
+            if joined and some.start <= joined[-1].stop:
+                some = range(joined[-1].start, max(joined.pop().stop, some.stop))
+            joined += [some] if some else []
+        return replace(self, skipped=tuple(joined))
+
+    def state(self, samples: Samples) -> dict[str, Any]:
+        """Return it as JSON has it, with what decides the samples."""
+        state = {"version": STATE_VERSION, "samples": self.next_sample, "order": samples.identity}
+        if self.skipped:
+            state["skipped"] = [[some.start, some.stop] for some in self.skipped]
+        plain: dict[str, Any] = json.loads(json.dumps(state))
+        return plain
+
+
+def position_of(state: Mapping[str, Any], samples: Samples) -> Position:
+    """Return the position that a state of these samples tells.
+
+    A source may have another name, not another content. Raises: ConfigError, which names the first
+    difference, for a state of other samples or of another version.
+    """
+    _check("version", STATE_VERSION, state.get("version"))
+    ours, theirs = dict(_leaves(Position().state(samples)["order"])), dict(_leaves(state["order"]))
+    for name in sorted(ours | theirs, key=lambda name: not name.startswith("sources")):
+        _check(name, ours.get(name), theirs.get(name))
+    if state["samples"] > len(samples):
+        _check("samples", f"at most {len(samples):,}", state["samples"])
+    return Position(state["samples"], tuple(range(*ends) for ends in state.get("skipped", ())))
+
+
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield what an identity holds by its name, such as `order.seed`; a source is one thing."""
+    if isinstance(value, Mapping) and "fingerprint" not in value:
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{name}.{key}" if name else key)
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _leaves(inner, f"{name}[{number}]")
+    else:
+        yield name, value
+
+
+def _check(name: str, ours: Any, theirs: Any) -> None:
+    """Make sure that what the loader has is what the state has. Raises: ConfigError."""
+    if _content(ours) != _content(theirs):
+        raise ConfigError(
+            where="load_state_dict",
+            expected=f"a state of {name} {_shown(ours)}",
+            found=_shown(theirs),
+            remedy="make the loader as it was where the state was saved, or begin without a state",
+        )
+
+
+def _content(value: Any) -> Any:
+    return value["fingerprint"] if isinstance(value, Mapping) else value
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{value['name']} (fingerprint {value['fingerprint'][:7]})"
+    return value if isinstance(value, str) else repr(value)

@@ -1,0 +1,202 @@
+import gc
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from tokflow.errors import ConfigError
+from tokflow.loaders.loader import Loader
+from tokflow.loaders.rows import Rows, in_order
+from tokflow.loaders.samples import Batch, Numbers
+from tokflow_tests.loaders.row_sources import CountingRows
+
+NUM_ROWS = 101
+
+WORLDS = [1, 2, 3, 8]
+
+
+def rows_of(num_rows: int = NUM_ROWS) -> Rows:
+    return in_order(CountingRows(num_rows))
+
+
+def batches_of_world(
+    world_size: int,
+    *,
+    batch_size: int = 24,
+    state: dict | None = None,
+    skipped: range = range(0),
+    **options,
+) -> Iterator[tuple[list[int], dict]]:
+    """Yield, batch by batch, the rows of all ranks together and their state, the same on each."""
+    ranks = [
+        Loader(rows_of(), batch_size=batch_size, rank=rank, world_size=world_size, **options)
+        for rank in range(world_size)
+    ]
+    for loader in ranks:
+        if state is not None:
+            loader.load_state_dict(state)
+        if skipped:
+            loader.skip(skipped)
+    for batches in zip(*ranks, strict=True):
+        first, *others = [loader.state_dict() for loader in ranks]
+        assert all(state == first for state in others)
+        yield [row for batch in batches for row in batch["index"].tolist()], first
+
+
+def order_of(num_samples: int, seed: int | None = 1) -> list[int]:
+    """Return the rows of the samples as the order alone has them."""
+    return rows_of().epochs(seed).gather(np.arange(num_samples))["index"].tolist()
+
+
+@pytest.mark.parametrize("world_size", WORLDS)
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_ranks_together_have_the_samples_of_one(world_size: int, prefetch: int):
+    found = list(batches_of_world(world_size, seed=1, num_epochs=2, prefetch=prefetch))
+
+    assert [row for batch, _ in found for row in batch] == order_of(2 * NUM_ROWS)
+    assert [len(batch) for batch, _ in found] == [24] * 8 + [10]
+    assert [state["samples"] for _, state in found] == [*range(24, 202, 24), 202]
+
+
+def test_a_world_that_changes_in_mid_epoch_loses_and_repeats_nothing():
+    found: list[int] = []
+    state = None
+    for world_size, batch_size, num_batches in [(1, 24, 2), (8, 9, 3), (3, 40, 1), (2, 7, 4)]:
+        batches = batches_of_world(world_size, batch_size=batch_size, state=state, seed=1)
+        for batch, behind in islice(batches, num_batches):
+            found += batch
+            state = behind
+
+    assert found == order_of(48 + 27 + 40 + 28)
+
+
+def test_every_row_is_once_in_each_epoch():
+    found = [row for batch, _ in batches_of_world(3, seed=7, num_epochs=3) for row in batch]
+
+    for epoch in range(3):
+        rows = found[epoch * NUM_ROWS : (epoch + 1) * NUM_ROWS]
+        assert sorted(rows) == list(range(NUM_ROWS))
+
+
+@pytest.mark.parametrize("world_size", WORLDS)
+def test_skipped_samples_are_in_no_batch_also_after_a_resume(world_size: int):
+    batches = batches_of_world(world_size, batch_size=16, skipped=range(20, 50), seed=1)
+    [(first, _), (second, state)] = islice(batches, 2)
+    third, _ = next(batches_of_world(world_size, batch_size=24, state=state, seed=1))
+
+    order = order_of(100)
+    assert first + second + third == order[:20] + order[50 : 50 + 16 + 12 + 8]
+    assert state["skipped"] == [[20, 50]]
+
+
+def test_the_state_does_not_count_batches_made_ahead():
+    with Loader(rows_of(), batch_size=10, seed=1, prefetch=4) as loader:
+        next(loader)
+        next(loader)
+
+        assert loader.state_dict()["samples"] == 20
+
+
+def test_skipping_forgets_batches_made_ahead():
+    with Loader(rows_of(), batch_size=10, prefetch=3) as loader:
+        next(loader)
+        loader.skip(range(15, 35))
+
+        assert next(loader)["index"].tolist() == [10, 11, 12, 13, 14, 35, 36, 37, 38, 39]
+
+
+def test_the_samples_end_once_and_stay_at_their_end():
+    loader = Loader(rows_of(), batch_size=60, num_epochs=1)
+
+    assert [len(batch["index"]) for batch in loader] == [60, 41]
+    assert list(loader) == []
+    assert loader.state_dict()["samples"] == NUM_ROWS
+
+
+def test_a_rank_without_samples_in_the_last_batch_gets_an_empty_one():
+    batches = list(Loader(rows_of(9), batch_size=4, rank=0, world_size=3, num_epochs=1))
+
+    assert [batch["input_ids"].shape for batch in batches] == [(1, 4), (1, 4), (0, 4)]
+
+
+@dataclass(frozen=True)
+class FailingRows(CountingRows):
+    """Rows of which one gather fails, as on a disk that was gone for a moment."""
+
+    gathers: list[int] = field(default_factory=list)
+
+    def gather(self, numbers: Numbers) -> Batch:
+        self.gathers.append(int(numbers[0]))
+        if self.gathers.count(20) == 1 and numbers[0] == 20:
+            raise OSError("the disk is gone")
+        return super().gather(numbers)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_batch_that_could_not_be_read_is_tried_again(prefetch: int):
+    with Loader(in_order(FailingRows(NUM_ROWS)), batch_size=10, prefetch=prefetch) as loader:
+        found = [next(loader)["index"][0] for _ in range(2)]
+        with pytest.raises(OSError, match="the disk is gone"):
+            next(loader)
+
+        assert loader.state_dict()["samples"] == 20
+        assert [*found, *(next(loader)["index"][0] for _ in range(2))] == [0, 10, 20, 30]
+
+
+def threads_of_loaders() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name.startswith("tokflow-loader")]
+
+
+def test_a_closed_loader_has_no_threads():
+    loader = Loader(rows_of(), batch_size=10)
+    next(loader)
+    assert threads_of_loaders()
+
+    loader.close()
+
+    assert not threads_of_loaders()
+
+
+def test_the_threads_of_a_loader_that_nobody_has_end():
+    loader = Loader(rows_of(), batch_size=10)
+    next(loader)
+
+    del loader
+    gc.collect()
+
+    deadline = time.monotonic() + 20
+    while threads_of_loaders():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_closed_loader_goes_on_behind_the_last_batch():
+    loader = Loader(rows_of(), batch_size=10)
+    next(loader)
+    loader.close()
+
+    assert next(loader)["index"].tolist() == [*range(10, 20)]
+    loader.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rank": 2, "world_size": 2}, "expected a rank from 0 to world_size - 1, which is 1"),
+        ({"batch_size": 3, "world_size": 4}, "expected a batch_size of at least 4, .* found 3"),
+        ({"batch_size": 0}, "expected a batch_size of at least 1"),
+    ],
+)
+def test_ranks_without_a_share_are_refused(options: dict[str, int], message: str):
+    with pytest.raises(ConfigError, match=message):
+        Loader(rows_of(), **{"batch_size": 8, **options})
+
+
+@pytest.mark.parametrize("option", ["seed", "num_epochs"])
+def test_samples_have_an_order_and_an_end_of_their_own(option: str):
+    with pytest.raises(ConfigError, match=f"expected no {option} beside samples .* {option}=1"):
+        Loader(rows_of().epochs(1), batch_size=8, **{option: 1})

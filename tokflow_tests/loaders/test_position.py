@@ -1,0 +1,87 @@
+import json
+from typing import Any
+
+import pytest
+
+from tokflow.errors import ConfigError
+from tokflow.loaders.position import Position, position_of
+from tokflow.loaders.rows import in_order
+from tokflow.loaders.samples import Samples
+from tokflow_tests.loaders.row_sources import CountingRows
+
+
+def samples_of(seed: int | None = 1, num_epochs: int | None = None, **source: Any) -> Samples:
+    return in_order(CountingRows(**{"num_rows": 10, **source})).epochs(seed, num_epochs=num_epochs)
+
+
+def test_samples_that_are_skipped_are_jumped_over_and_batches_stay_full():
+    numbers, behind = Position(3, (range(4, 7),)).take(3, length=100)
+
+    assert numbers.tolist() == [3, 7, 8]
+    assert behind == Position(9, (range(4, 7),))
+
+
+def test_the_last_batch_has_what_is_left_before_the_end():
+    position = Position(0, (range(2, 4), range(6, 50)))
+
+    numbers, behind = position.take(10, length=8)
+
+    assert numbers.tolist() == [0, 1, 4, 5]
+    assert behind.take(10, length=8)[0].tolist() == []
+
+
+def test_ranges_that_touch_are_one_and_an_empty_one_is_none():
+    position = Position()
+    for samples in (range(8, 10), range(2, 4), range(4, 8), range(5, 6), range(20, 20)):
+        position = position.skip(samples)
+
+    assert position.skipped == (range(2, 10),)
+
+
+@pytest.mark.parametrize("wrong", [range(4, 9), range(5, 9, 2)])
+def test_samples_that_were_handed_out_cannot_be_skipped(wrong: range):
+    with pytest.raises(ConfigError, match="expected a range of samples from 5, the next one, on"):
+        Position(5).skip(wrong)
+
+
+def test_a_state_is_json_and_tells_the_position():
+    position = Position(10**12, (range(2, 4), range(10**13, 10**14)))
+
+    state = position.state(samples_of())
+
+    assert state["samples"] == 10**12
+    assert state["skipped"] == [[2, 4], [10**13, 10**14]]
+    assert position_of(json.loads(json.dumps(state)), samples_of()) == position
+
+
+def test_a_state_of_a_source_with_another_name_is_taken():
+    state = Position(5).state(samples_of())
+    [source] = state["order"]["sources"]
+    source["name"] = "the same rows elsewhere"
+
+    assert position_of(state, samples_of()) == Position(5)
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        (
+            samples_of(name="code", seed=2),
+            r"state of sources\[0\] code \(fingerprint code:10\), found counting \(fingerprint cou",
+        ),
+        (samples_of(seed=2), "expected a state of seed 2, found 1; make the loader as it was"),
+        (samples_of(seed=None), "expected a state of seed None, found 1"),
+        (samples_of(num_epochs=2), "expected a state of samples at most 20, found 21"),
+    ],
+)
+def test_a_state_of_other_samples_is_refused_by_name(samples: Samples, message: str):
+    state = Position(21).state(samples_of())
+
+    with pytest.raises(ConfigError, match=message):
+        position_of(state, samples)
+
+
+@pytest.mark.parametrize("state", [{}, {"version": 2, "samples": 1, "order": {}}])
+def test_a_state_of_another_version_is_refused(state: dict[str, Any]):
+    with pytest.raises(ConfigError, match="expected a state of version 1, found "):
+        position_of(state, samples_of())
