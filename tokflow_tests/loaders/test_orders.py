@@ -3,9 +3,17 @@ import itertools
 import numpy as np
 import pytest
 
+from benchmarks.randomness import (
+    LIMIT,
+    of_counts,
+    off_the_most,
+    statistics,
+    statistics_of_two,
+)
 from tokflow.errors import ConfigError
-from tokflow.loaders.orders import Shuffled, ShuffledBlocks
+from tokflow.loaders.orders import InOrder, Shuffled, ShuffledBlocks
 from tokflow.loaders.rows import in_order
+from tokflow.loaders.samples import Order
 from tokflow_tests.loaders.row_sources import CountingRows
 
 BLOCKS = [
@@ -14,6 +22,110 @@ BLOCKS = [
     for blocks in (1, 3, 10, 64, 2_000)
     for window in (1, 2, 7, 64)
 ]
+
+SIZES = (1_000, 2**20, 1_000_003, 50_000_000, 10**9)
+SAMPLED = 2**18
+
+GOLDEN: dict[Order, list[int]] = {
+    Shuffled(10, 0, 0): [1, 6, 2, 7, 5, 0, 8, 9],
+    Shuffled(1000, 1, 2): [561, 1, 422, 12, 425, 860, 521, 773],
+    Shuffled(1000003, 1, 2): [280985, 942984, 393705, 758514, 70759, 844675, 757326, 640061],
+    Shuffled(1000000000, -1, 3): [
+        791318281,
+        10463761,
+        3398092,
+        716016099,
+        175058118,
+        239991688,
+        324389734,
+        642784091,
+    ],
+    ShuffledBlocks(10, 0, 0, 3, 2): [5, 3, 2, 1, 0, 4, 8, 6],
+    ShuffledBlocks(1000, 1, 2, 10, 64): [386, 309, 700, 980, 332, 300, 815, 510],
+    ShuffledBlocks(1000003, 1, 2, 64, 1024): [
+        961863,
+        495394,
+        539628,
+        673140,
+        120822,
+        198052,
+        954695,
+        488236,
+    ],
+    ShuffledBlocks(1000000000, -1, 3, 4096, 64): [
+        537233620,
+        15852267,
+        265803373,
+        81278073,
+        7802746,
+        239495376,
+        872136535,
+        321356842,
+    ],
+}
+"""The first rows of some orders: of version 1, for ever."""
+
+
+@pytest.mark.parametrize("order", GOLDEN, ids=str)
+def test_an_order_is_the_same_for_ever(order: Order):
+    assert order.at(np.arange(8)).tolist() == GOLDEN[order]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_shuffled_order_is_as_random_as_it_says(size: int):
+    found = statistics(Shuffled(size, seed=1, epoch=3).at, size, num_places=SAMPLED)
+
+    assert [one for one in found if abs(one.z) > LIMIT] == []
+
+
+def test_of_ten_rows_each_is_as_likely_at_each_place_of_an_epoch():
+    orders = np.array([Shuffled(10, 1, epoch).at(np.arange(10)) for epoch in range(1_000)])
+
+    places = np.array([np.bincount(column, minlength=10) for column in orders.T])
+    assert abs(of_counts(places, df=9**2)[1]) < LIMIT
+
+
+@pytest.mark.parametrize("size", [2**20, 50_000_000])
+@pytest.mark.parametrize("other", [(1, 1), (2, 0), (-1, 0), (1, 10**9)])
+def test_two_seeds_or_epochs_have_nothing_to_do_with_each_other(size: int, other: tuple[int, int]):
+    orders = Shuffled(size, 1, 0).at, Shuffled(size, *other).at
+
+    assert abs(off_the_most(statistics_of_two(*orders, size, num_places=SAMPLED)).z) < LIMIT
+
+
+@pytest.mark.parametrize(("blocks", "window"), [(64, 16_384), (1, 4_096)])
+def test_blocks_of_one_window_or_of_one_row_are_as_random_as_no_blocks(blocks: int, window: int):
+    order = ShuffledBlocks(1_000_003, 1, 3, blocks, window)
+
+    assert abs(off_the_most(statistics(order.at, len(order))).z) < LIMIT
+
+
+@pytest.mark.parametrize(("blocks", "window"), [(16, 64), (1_000, 64), (64, 512), (256, 1_024)])
+def test_batches_of_blocks_are_as_uneven_as_the_docs_say(blocks: int, window: int):
+    """By 1 + batch / window, whatever the size of a block; less where a window is much of all."""
+    order = ShuffledBlocks(1_000_003, 1, 3, blocks, window)
+
+    found = {one.name: one.value for one in statistics(order.at, len(order))}
+
+    is_of_all = window * blocks / len(order)
+    expected = 1 + 511 / window * (1 - is_of_all)
+    assert found["64 in batches of 512"] == pytest.approx(expected, rel=0.15)
+
+
+def test_the_statistics_see_orders_that_are_not_random():
+    size, places = 1_000_003, np.arange(SAMPLED)
+    buffer = np.concatenate(
+        [first + np.random.default_rng(first).permutation(8_192) for first in places[::8_192]]
+    )
+    broken = {
+        "in order": InOrder(size).at,
+        "a stride": lambda places: places * 618_034 % size,
+        "a buffer": lambda places: buffer[places % len(buffer)],
+    }
+
+    found = {name: off_the_most(statistics(order, size)) for name, order in broken.items()}
+
+    assert {name for name, one in found.items() if abs(one.z) < 10 * LIMIT} == set()
 
 
 @pytest.mark.parametrize("epoch", [0, 1])

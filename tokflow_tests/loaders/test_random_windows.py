@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from benchmarks.randomness import LIMIT, statistics
 from tokflow.errors import ConfigError
 from tokflow.loaders.rows import in_order
 from tokflow.loaders.samples import ENDLESS
@@ -36,3 +37,38 @@ def test_a_stream_too_short_for_a_window_and_packed_rows_are_refused():
         in_order(CountingStream(0)).random_windows(seed=1)
     with pytest.raises(ConfigError, match=r"a stream of tokens.*packed rows.*epochs"):
         in_order(CountingRows(10)).random_windows(seed=1)
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "seed", "golden"),
+    [
+        (10, 0, [20, 26, 11, 9, 17, 2, 32, 25]),
+        (
+            10**9,
+            1,
+            [
+                161082048,
+                2716392620,
+                1332423516,
+                2312767290,
+                364528739,
+                3894582064,
+                2091593271,
+                625478288,
+            ],
+        ),
+    ],
+)
+def test_windows_are_the_same_for_ever(num_rows: int, seed: int, golden: list[int]):
+    windows = in_order(CountingStream(num_rows)).random_windows(seed)
+
+    assert windows.at(np.arange(8)).tolist() == golden
+
+
+@pytest.mark.parametrize("num_rows", [2**20, 2**28])
+def test_every_position_is_as_likely_whatever_came_before(num_rows: int):
+    windows = in_order(CountingStream(num_rows)).random_windows(seed=1)
+
+    found = statistics(windows.at, 4 * num_rows - 3, num_places=2**18)
+
+    assert [one for one in found if abs(one.z) > LIMIT] == []
