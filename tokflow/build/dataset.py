@@ -329,7 +329,7 @@ def make_dataset(
     """
     if attributes.get("mixture") is None:
         return Dataset.read(attributes, where=where).at(base, store=store, where=where)
-    from tokflow.build.mixture_sources import check_store, from_sources, load_sources
+    from tokflow.build.mixtures.sources import check_store, from_sources, load_sources
 
     sources = load_sources(attributes, base=base, store=store, where=where, file=file)
     values = from_sources(attributes, sources)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
-from tokflow.build.mixture import SOURCE_STAGES
+from tokflow.build.mixtures.mixture import SOURCE_STAGES
 from tokflow.build.plan import Plan, make_plan
 from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.store.atomic import LATEST, is_leftover, remove_empty

@@ -9,7 +9,7 @@ from typing import NoReturn
 from tokflow.build.dataset import Dataset
 from tokflow.build.export_details import export_details
 from tokflow.build.limited import NAME_OR_RUN, LimitedFiles
-from tokflow.build.mixture import Mixture
+from tokflow.build.mixtures.mixture import Mixture
 from tokflow.build.output import STAGES, Output, Stage
 from tokflow.build.partitions import group_files, list_files, positions_of
 from tokflow.build.recipes import RECIPES, stage_of_inputs

@@ -18,7 +18,7 @@ from tokflow.build.dataset import Dataset
 from tokflow.build.failures import note_failures
 from tokflow.build.graph import BuildGraph
 from tokflow.build.limited import in_taking_order, refuse_share
-from tokflow.build.mixture import Mixture
+from tokflow.build.mixtures.mixture import Mixture
 from tokflow.build.output import STAGES, Output, Stage, by_step
 from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.build.share import Share

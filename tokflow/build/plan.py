@@ -13,7 +13,7 @@ from typing import Any
 from tokflow.build.dataset import Dataset
 from tokflow.build.failures import PastFailure, failure_key, read_failures
 from tokflow.build.graph import BuildGraph
-from tokflow.build.mixture import Mixture
+from tokflow.build.mixtures.mixture import Mixture
 from tokflow.build.output import FILE_STAGES, STAGES, Output, Stage
 from tokflow.build.results import StageFailure
 from tokflow.build.staleness import Cause, why

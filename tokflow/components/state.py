@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 
 from tokflow.build.graph import BuildGraph
-from tokflow.build.mixture import SOURCE_STAGES
+from tokflow.build.mixtures.mixture import SOURCE_STAGES
 from tokflow.build.output import FILE_STAGES
 from tokflow.components.dagster_names import asset_keys
 from tokflow.components.file_partitions import FileChanges

@@ -18,7 +18,7 @@ from tokflow.build.plan import make_plan
 from tokflow.build.share import Share
 from tokflow.errors import ConfigError
 from tokflow.raw import hashes
-from tokflow_tests.build.test_mixture import declare_source
+from tokflow_tests.build.mixtures.test_mixture import declare_source
 from tokflow_tests.outputs import content, token_lists
 from tokflow_tests.raw.servers import running
 from tokflow_tests.tiny import build, declare, ids, write_raw, write_texts

@@ -11,7 +11,7 @@ from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
 from tokflow.cli import progress
 from tokflow.cli.progress import Bars
-from tokflow_tests.build.test_mixture import declare_mixture, declare_source
+from tokflow_tests.build.mixtures.test_mixture import declare_mixture, declare_source
 from tokflow_tests.tiny import declare_small
 
 

@@ -10,7 +10,7 @@ from tokflow.build.dataset import load_dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.cli.app import app
 from tokflow_tests import special
-from tokflow_tests.build.test_mixture import declare_mixture, declare_source
+from tokflow_tests.build.mixtures.test_mixture import declare_mixture, declare_source
 from tokflow_tests.tiny import TEXTS, write_raw, write_yaml
 
 

@@ -19,7 +19,7 @@ from tokflow.components.file_partitions import sync_files
 from tokflow.exports import FORMATS
 from tokflow.raw.hashes import hash_file
 from tokflow.store.manifest import read_run
-from tokflow_tests.build.test_mixture import declare_mixture, declare_source
+from tokflow_tests.build.mixtures.test_mixture import declare_mixture, declare_source
 from tokflow_tests.dagster_case import QUIET, Case, failure, selection
 from tokflow_tests.raw.fetching import Handler, Server
 from tokflow_tests.raw.servers import running

@@ -27,7 +27,7 @@ from tokflow.exports.index import INDEX_SCHEMA
 from tokflow.sequences.config import PackingConfig
 from tokflow.tokens import shard_segments
 from tokflow.tokens.shard import TokenShard
-from tokflow_tests.build.test_mixture import declare_mixture, declare_source
+from tokflow_tests.build.mixtures.test_mixture import declare_mixture, declare_source
 from tokflow_tests.fuzz import readers
 from tokflow_tests.outputs import index_of
 from tokflow_tests.tiny import EOS, build, declare
