@@ -6,8 +6,8 @@ from pathlib import Path
 import dagster as dg
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.declared import find_declarations, is_first
-from tokflow.build.project import Project, find_project
+from tokflow.build.declarations.declared import find_declarations, is_first
+from tokflow.build.declarations.project import Project, find_project
 from tokflow.components import broken_definitions, make_definitions
 from tokflow.errors import TokflowError
 

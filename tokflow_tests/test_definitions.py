@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def test_all_declared_datasets_load():
-    from tokflow.build.declared import list_declared
+    from tokflow.build.declarations.declared import list_declared
     from tokflow.definitions import defs
 
     loaded = defs()

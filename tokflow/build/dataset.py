@@ -255,7 +255,7 @@ def load_datasets(
     Raises: ConfigError with the line of a syntax error, or the key that is wrong and the
     nearest that exists.
     """
-    from tokflow.build.several import datasets_in
+    from tokflow.build.declarations.several import datasets_in
 
     base = base or base_of(path)
     return [
@@ -267,7 +267,7 @@ def load_datasets(
 def base_of(path: Path) -> Path:
     """Return where relative paths of a YAML file start: at the root of the project that it is in
     or, if it is in none, at its own folder."""
-    from tokflow.build.project import find_project  # 0.03 s that workers need not pay
+    from tokflow.build.declarations.project import find_project  # 0.03 s that workers need not pay
 
     folder = path.resolve().parent
     project = find_project(folder)
@@ -305,7 +305,7 @@ def load_attributes(
 
     Raises: ConfigError.
     """
-    from tokflow.build.templates import resolve_templates, showing_templates
+    from tokflow.build.declarations.templates import resolve_templates, showing_templates
 
     resolved = resolve_templates(attributes, base=base, where=where, scope=scope)
     with showing_templates(attributes, resolved):

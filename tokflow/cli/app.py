@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tokflow.build.project import PROJECT_VARIABLE
+from tokflow.build.declarations.project import PROJECT_VARIABLE
 from tokflow.cli.terminal import reports_errors
 
 app = typer.Typer(

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.build.dataset import DEFAULT_STORE
-from tokflow.build.declared import YAML_NAMES, check_new
-from tokflow.build.project import Project, find_project
-from tokflow.build.raw_patterns import as_name, name_of, patterns_of, shortened_to
-from tokflow.build.suggestion import Suggestion, suggest
-from tokflow.build.yaml_writer import dataset_yaml
+from tokflow.build.declarations.declared import YAML_NAMES, check_new
+from tokflow.build.declarations.project import Project, find_project
+from tokflow.build.declarations.raw_patterns import as_name, name_of, patterns_of, shortened_to
+from tokflow.build.declarations.suggestion import Suggestion, suggest
+from tokflow.build.declarations.yaml_writer import dataset_yaml
 from tokflow.cli.terminal import (
     counted,
     described_left_out,

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from tokflow.build.dataset import Dataset
+from tokflow.build.declarations.project import project_root
 from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Output
 from tokflow.build.plan import PlannedOutput
-from tokflow.build.project import project_root
 from tokflow.build.results import Reporter
 from tokflow.cli.terminal import print_error
 from tokflow.errors import ConfigError, message_of

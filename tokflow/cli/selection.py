@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokflow.build.dataset import Dataset, load_datasets
-from tokflow.build.declared import list_declared, none_declared
+from tokflow.build.declarations.declared import list_declared, none_declared
 from tokflow.cli.terminal import print_error
 from tokflow.errors import ConfigError, nearest
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from tokflow.build.project import project_root, state_home
+from tokflow.build.declarations.project import project_root, state_home
 from tokflow.cli import set_by_default
 from tokflow.cli.services import CodeLocation, serve
 from tokflow.cli.terminal import print_json

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tokflow.audit.verify.verification import Verification, verify_dataset, verify_path
 from tokflow.build.dataset import Dataset
-from tokflow.build.declared import list_declared
+from tokflow.build.declarations.declared import list_declared
 from tokflow.cli.selection import Paths, select
 from tokflow.cli.terminal import (
     FAILED,

@@ -6,7 +6,7 @@ from typing import Any
 import pydantic
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.several import OF_SOURCES
+from tokflow.build.declarations.several import OF_SOURCES
 
 TEMPLATE = {"type": "string", "pattern": r"\{[{%]"}
 """Schema of what may stand for a number or a choice."""

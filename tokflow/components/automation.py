@@ -9,7 +9,7 @@ import dagster as dg
 
 from tokflow.build.dagster_fields import dagster_name
 from tokflow.build.dataset import Dataset
-from tokflow.build.declared import as_declared_now
+from tokflow.build.declarations.declared import as_declared_now
 from tokflow.components.dagster_names import scan_job_name, schedule_name
 from tokflow.components.decisions import Decision, Memory, decide
 from tokflow.components.file_partitions import sync_files

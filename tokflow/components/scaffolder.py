@@ -8,11 +8,11 @@ import dagster as dg
 import pydantic
 
 from tokflow.build.dataset import DEFAULT_STORE
-from tokflow.build.declared import YAML_NAMES, check_new
-from tokflow.build.project import find_project
-from tokflow.build.raw_patterns import as_name, patterns_of, shortened_to
-from tokflow.build.suggestion import UNSEEN, suggest
-from tokflow.build.yaml_writer import dataset_yaml
+from tokflow.build.declarations.declared import YAML_NAMES, check_new
+from tokflow.build.declarations.project import find_project
+from tokflow.build.declarations.raw_patterns import as_name, patterns_of, shortened_to
+from tokflow.build.declarations.suggestion import UNSEEN, suggest
+from tokflow.build.declarations.yaml_writer import dataset_yaml
 from tokflow.documents import format_of_name
 from tokflow.errors import TokflowError
 from tokflow.store.atomic import remove_empty

@@ -10,8 +10,13 @@ import dagster as dg
 import pydantic
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.declared import Declaration, declared_by, find_declarations, is_first
-from tokflow.build.project import find_project
+from tokflow.build.declarations.declared import (
+    Declaration,
+    declared_by,
+    find_declarations,
+    is_first,
+)
+from tokflow.build.declarations.project import find_project
 from tokflow.components.attributes import Attributes
 from tokflow.components.broken import broken_definitions
 from tokflow.components.dataset_definitions import asset_definitions, job_definitions

@@ -12,7 +12,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from tokflow.build.declared import load_declared
+from tokflow.build.declarations.declared import load_declared
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
 from tokflow.cli.recorded import is_recorded, note_recorded

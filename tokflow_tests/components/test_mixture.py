@@ -11,8 +11,8 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver, S
 from dagster._core.loader import LoadingContextForTest
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.declared import find_declarations
-from tokflow.build.project import Project, find_project
+from tokflow.build.declarations.declared import find_declarations
+from tokflow.build.declarations.project import Project, find_project
 from tokflow.components import make_definitions, state
 from tokflow_tests.dagster_case import QUIET, RANGE
 from tokflow_tests.projects import attributes, declare_in, make_project

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from tokflow.build.dataset import Dataset, load_dataset
-from tokflow.build.declared import find_declarations
-from tokflow.build.project import Project
+from tokflow.build.declarations.declared import find_declarations
+from tokflow.build.declarations.project import Project
 from tokflow.components import TextDataset, state
 from tokflow.errors import ConfigError
 from tokflow_tests.dagster_case import failure

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokflow.build.several import OF_SOURCES, datasets_in
+from tokflow.build.declarations.several import OF_SOURCES, datasets_in
 from tokflow.errors import ConfigError, first_five
 from tokflow.split.mixture import MixtureConfig, MixtureSource
 from tokflow.store.config import expanded
@@ -99,8 +99,8 @@ def _load(
     """Load a source: from the file that it names or, by its name, from the mixture's own file or
     project."""
     from tokflow.build.dataset import base_of, load_attributes
-    from tokflow.build.declared import find_declarations
-    from tokflow.build.project import find_project
+    from tokflow.build.declarations.declared import find_declarations
+    from tokflow.build.declarations.project import find_project
 
     path = file if source.config is None else base / expanded(source.config)
     inside = [] if path is None else list(datasets_in(path))

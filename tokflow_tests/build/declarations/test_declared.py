@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.build.dataset import load_dataset
-from tokflow.build.declared import list_declared, load_declared
+from tokflow.build.declarations.declared import list_declared, load_declared
 from tokflow.errors import ConfigError
 from tokflow_tests.projects import attributes, declare_in, make_project
 

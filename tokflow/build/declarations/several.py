@@ -18,7 +18,7 @@ def datasets_in(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
     Raises: ConfigError.
     """
-    from tokflow.build.yaml_file import attributes_of, place_of, read_documents
+    from tokflow.build.declarations.yaml_file import attributes_of, place_of, read_documents
 
     for index, fields in enumerate(read_documents(path)):
         place = place_of(path, index)

@@ -6,11 +6,11 @@ import pytest
 import yaml
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.suggestion import UNSEEN, Suggestion
-from tokflow.build.templates import resolve_templates
-from tokflow.build.yaml_writer import dataset_yaml
+from tokflow.build.declarations.suggestion import UNSEEN, Suggestion
+from tokflow.build.declarations.templates import resolve_templates
+from tokflow.build.declarations.yaml_writer import dataset_yaml
 
-DEMO = Path(__file__).parents[2] / "tokflow/defs/demo/defs.yaml"
+DEMO = Path(__file__).parents[3] / "tokflow/defs/demo/defs.yaml"
 
 
 def attributes(text: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.build.raw_patterns import as_name, name_of, patterns_of, shortened_to
+from tokflow.build.declarations.raw_patterns import as_name, name_of, patterns_of, shortened_to
 from tokflow.errors import ConfigError
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.build.project import Project, find_project, project_root
+from tokflow.build.declarations.project import Project, find_project, project_root
 from tokflow.errors import ConfigError
 from tokflow_tests.projects import make_project
 

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tokflow.build.templates import resolve_templates, template_of
+from tokflow.build.declarations.templates import resolve_templates, template_of
 from tokflow.errors import ConfigError
 
 VARIABLES = {"COUNT": "8192", "NAME": "abc", "ZERO": "0123", "LIST": "['a', 'b']", "TRUE": "True"}

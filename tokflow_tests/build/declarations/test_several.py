@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tokflow.build.dataset import load_dataset, load_datasets
-from tokflow.build.declared import list_declared, load_declared
+from tokflow.build.declarations.declared import list_declared, load_declared
 from tokflow.errors import ConfigError
 from tokflow_tests.cli.commands import json_of
 from tokflow_tests.projects import declare_in, make_project

@@ -7,9 +7,9 @@ from typing import Any
 import yaml
 
 from tokflow.build.dataset import DEFAULT_STORE
-from tokflow.build.suggestion import Suggestion
-from tokflow.build.templates import is_template, template_of
-from tokflow.build.yaml_file import COMPONENT_TYPE
+from tokflow.build.declarations.suggestion import Suggestion
+from tokflow.build.declarations.templates import is_template, template_of
+from tokflow.build.declarations.yaml_file import COMPONENT_TYPE
 from tokflow.errors import printable, shortened
 
 HEAD = """\

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeAlias
 
 from tokflow.build.dagster_fields import dagster_name
 from tokflow.build.dataset import Dataset, load_attributes
-from tokflow.build.project import Project, find_project
+from tokflow.build.declarations.project import Project, find_project
 from tokflow.errors import ConfigError, first_five
 
 Scope: TypeAlias = Mapping[str, Any]
@@ -223,7 +223,7 @@ def _opens(path: Path, base: Path) -> bool:
 
 def _declarations(path: Path, base: Path) -> tuple[list[Declaration], list[str]]:
     """Return the datasets of one file, and the types of all its components."""
-    from tokflow.build.yaml_file import COMPONENT_TYPE, place_of
+    from tokflow.build.declarations.yaml_file import COMPONENT_TYPE, place_of
 
     name = path.parent.name
     try:
@@ -245,7 +245,7 @@ def _declarations(path: Path, base: Path) -> tuple[list[Declaration], list[str]]
 
 @lru_cache(maxsize=1_000)
 def _parsed(path: Path, stamp: int) -> list[dict[str, Any]]:
-    from tokflow.build.yaml_file import read_documents
+    from tokflow.build.declarations.yaml_file import read_documents
 
     return read_documents(path)
 
@@ -255,7 +255,7 @@ def declared_by(document: Declaration, attributes: Mapping[str, Any]) -> list[De
 
     `document`: says where they stand, and what one is called that has no name.
     """
-    from tokflow.build.several import each_dataset
+    from tokflow.build.declarations.several import each_dataset
 
     try:
         each = list(each_dataset(attributes, where=document.where))
@@ -265,7 +265,7 @@ def declared_by(document: Declaration, attributes: Mapping[str, Any]) -> list[De
 
 
 def _of_document(document: Declaration, fields: Mapping[str, Any]) -> list[Declaration]:
-    from tokflow.build.yaml_file import attributes_of
+    from tokflow.build.declarations.yaml_file import attributes_of
 
     try:
         return declared_by(document, attributes_of(fields, where=document.where))
@@ -309,7 +309,7 @@ def _other_executor(declaration: Declaration, first: Declaration) -> ConfigError
 def _resolved(
     attributes: Mapping[str, Any], declaration: Declaration, scope: Scope | None = None
 ) -> dict[str, Any]:
-    from tokflow.build.templates import resolve_templates  # which workers do not need
+    from tokflow.build.declarations.templates import resolve_templates  # which workers do not need
 
     return resolve_templates(
         attributes, base=declaration.base, where=declaration.where, scope=scope
