@@ -9,8 +9,8 @@ from tokflow.pools.processes import be_fork_server, is_fork_server
 if is_fork_server():
     be_fork_server(
         "tokflow.build.tasks",
-        "tokflow.documents.columns",
-        "tokflow.documents.jsonl",
+        "tokflow.documents.formats.columns",
+        "tokflow.documents.formats.jsonl",
         "pyarrow.parquet",
         "awkward",
         "gigatoken",

@@ -67,7 +67,7 @@ def before_of(
 
 def _imported(name: str) -> Any:
     module, function = name.split(".")
-    return getattr(import_module(f"tokflow.documents.{module}"), function)
+    return getattr(import_module(f"tokflow.documents.formats.{module}"), function)
 
 
 def format_of(path: Path, config: DocumentsConfig) -> FileFormat:

@@ -33,10 +33,10 @@ TEXT_PER_PACKED_BYTE = 4
 """Bytes of text in a byte of parquet or of a compressed file, about."""
 
 _BY_CONTENT = {
-    "parquet": "column_ranges.ranges_of_parquet",
-    "arrow": "column_ranges.ranges_of_arrow",
-    "csv": "csv_ranges.ranges_of_csv",
-    "tsv": "csv_ranges.ranges_of_csv",
+    "parquet": "formats.column_ranges.ranges_of_parquet",
+    "arrow": "formats.column_ranges.ranges_of_arrow",
+    "csv": "formats.csv_ranges.ranges_of_csv",
+    "tsv": "formats.csv_ranges.ranges_of_csv",
     ".zst": "zst_frames.ranges_of_frames",
 }
 """The function that finds the ranges of formats that are not cut at any byte."""
@@ -87,7 +87,7 @@ def ranges_of(
     is_compressed = path.suffix.lower() in DECOMPRESSORS
     kind = ".zst" if is_compressed else format_of(path, config)
     if kind in _BY_CONTENT:
-        module, name = _BY_CONTENT[kind].split(".")
+        module, _, name = _BY_CONTENT[kind].rpartition(".")
         find = getattr(import_module(f"tokflow.documents.{module}"), name)
         found: tuple[Range, ...] = find(path, config, range_bytes)
         return found if len(found) > 1 else ()

@@ -36,10 +36,10 @@ def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
     if format_ == "jsonl":
         return _fields_of(islice(_records(path, config), RECORDS))
     if format_ in ("csv", "tsv"):
-        from tokflow.documents.delimited import read_header
+        from tokflow.documents.formats.delimited import read_header
 
         return TextColumns(read_header(path, config), [])
-    from tokflow.documents.columns import list_text_columns
+    from tokflow.documents.formats.columns import list_text_columns
 
     return TextColumns(*list_text_columns(path, is_parquet=format_ == "parquet"))
 

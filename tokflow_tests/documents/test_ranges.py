@@ -311,7 +311,7 @@ def test_a_line_longer_than_a_range_leaves_ranges_empty(tmp_path: Path):
 def test_what_is_before_the_range_is_not_read_for_rejects(tmp_path: Path, monkeypatch):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"{}\n" * 10 + b'{"text": "a"}\n' * 10 + b"{}\n")
-    monkeypatch.setattr("tokflow.documents.jsonl.before", lambda *_: pytest.fail("counted"))
+    monkeypatch.setattr("tokflow.documents.formats.jsonl.before", lambda *_: pytest.fail("counted"))
 
     found = find(path, DocumentsConfig(on_bad_document="reject"), Range(30, 200))
 
@@ -350,7 +350,7 @@ def test_max_rejects_counts_those_of_the_range(tmp_path: Path):
 
 @pytest.fixture(autouse=True)
 def _one_record_is_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tokflow.documents.jsonl.MANY_RECORDS", 1)
+    monkeypatch.setattr("tokflow.documents.formats.jsonl.MANY_RECORDS", 1)
 
 
 LACKING = DocumentsConfig(on_bad_document="reject", max_rejects=3)

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tokflow.documents import DocumentsConfig, Range, csv_ranges, ranges_of
-from tokflow.documents.csv_records import Dialect
+from tokflow.documents import DocumentsConfig, Range, ranges_of
+from tokflow.documents.formats import csv_ranges
+from tokflow.documents.formats.csv_records import Dialect
 from tokflow_tests.documents.test_ranges import check
 
 PLAIN = DocumentsConfig()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokflow.documents.csv_records import Dialect, OddRecord, RecordCutter, unquoted
+from tokflow.documents.formats.csv_records import Dialect, OddRecord, RecordCutter, unquoted
 
 COMMAS = Dialect(b",")
 SHAPES = [COMMAS.records(1, {0}), COMMAS.records(2, {0, 1})]

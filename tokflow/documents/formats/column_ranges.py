@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tokflow.documents.columns import is_arrow_stream, text_bytes, undamaged
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.file_range import Before, Range, gathered
+from tokflow.documents.formats.columns import is_arrow_stream, text_bytes, undamaged
 
 
 def ranges_of_parquet(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range, ...]:

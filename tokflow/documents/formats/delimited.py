@@ -12,11 +12,17 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tokflow.documents.columns import check_single, missing_column_error
 from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.csv_records import Dialect, OddRecord, RecordBatch, RecordCutter, unquoted
 from tokflow.documents.file_formats import format_of
 from tokflow.documents.file_range import Before, OpenRange, Range
+from tokflow.documents.formats.columns import check_single, missing_column_error
+from tokflow.documents.formats.csv_records import (
+    Dialect,
+    OddRecord,
+    RecordBatch,
+    RecordCutter,
+    unquoted,
+)
 from tokflow.documents.lines import count_before, read_text
 from tokflow.documents.parsed import (
     ParsedBatch,
