@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.build import suggestion
+from tokflow.build.declarations import suggestion
 from tokflow.build.declarations.suggestion import suggest
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import BadDocumentError, ConfigError
