@@ -116,6 +116,8 @@ $(READY): pyproject.toml constraints.txt
 .venv-interop/%/ready: tokflow_tests/interop/peers/%.txt
 	@$(call make_environment,$*)
 
+.venv-interop/loaders/ready: pyproject.toml # it has tokflow too
+
 define make_environment
 test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D) || exit 1; \
 echo "Installing $(1) into $(@D): once"; \

@@ -9,9 +9,10 @@ from types import TracebackType
 from typing import Any, Literal
 
 from tokflow.errors import ConfigError
-from tokflow.loaders.position import Position, position_of
+from tokflow.loaders.position import Position, position_of, share_of
 from tokflow.loaders.rows import Rows
-from tokflow.loaders.samples import Batch, Numbers, Samples
+from tokflow.loaders.samples import Batch, Samples
+from tokflow.loaders.torch_loading import BatchSampler, SamplesDataset, tensors_of
 
 
 class Loader:
@@ -72,7 +73,7 @@ class Loader:
             raise
         self._waiting.popleft()
         self._position = behind
-        return batch
+        return tensors_of(batch) if self.arrays == "torch" else batch
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state behind the last batch that was handed out, as JSON has it.
@@ -94,6 +95,21 @@ class Loader:
         Batches stay full. `samples` counts as the state does, which keeps it. Raises: ConfigError.
         """
         self._move_to(self._position.skip(samples))
+
+    @property
+    def samples_dataset(self) -> SamplesDataset:
+        """The samples by their numbers: what torch's DataLoader gathers batches from."""
+        return SamplesDataset(self.samples)
+
+    def sampler(self) -> BatchSampler:
+        """Return the batches from here on as the numbers of this rank's samples.
+
+        For torch's DataLoader and torchdata's StatefulDataLoader, where worker processes are
+        wanted: `DataLoader(loader.samples_dataset, batch_sampler=loader.sampler(),
+        collate_fn=collate, num_workers=2)`.
+        """
+        ranks = {"rank": self.rank, "world_size": self.world_size}
+        return BatchSampler(self.samples, self._position, batch_size=self.batch_size, **ranks)
 
     def close(self) -> None:
         """Stop the threads and forget batches made ahead; the next batch starts threads again."""
@@ -132,12 +148,6 @@ class Loader:
         """Go on from a position; batches made ahead are forgotten."""
         self._position = self._ahead = position
         self._waiting.clear()
-
-
-def share_of(numbers: Numbers, *, rank: int, world_size: int) -> Numbers:
-    """Return what a rank gets of the samples of a batch: as many as the others, or one more."""
-    first, last = (len(numbers) * some // world_size for some in (rank, rank + 1))
-    return numbers[first:last]
 
 
 def _samples_of(rows: Rows | Samples, *, seed: int | None, num_epochs: int | None) -> Samples:

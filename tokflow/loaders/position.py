@@ -28,17 +28,26 @@ class Position:
         There are fewer of them only where the samples, `length` in all, end. After sample 2, with
         4 to 6 skipped, the next 3 samples are 3, 7 and 8.
         """
-        taken, first = [np.empty(0, dtype=np.int64)], self.next_sample
+        taken, behind = self._next(num_samples, length)
+        numbers = [np.arange(some.start, some.stop, dtype=np.int64) for some in taken]
+        return np.concatenate([np.empty(0, dtype=np.int64), *numbers]), behind
+
+    def after(self, num_samples: int, *, length: int) -> "Position":
+        """Return the place behind the next samples, as `take` does, however many they are."""
+        return self._next(num_samples, length)[1]
+
+    def _next(self, num_samples: int, length: int) -> tuple[list[range], "Position"]:
+        taken, first = [], self.next_sample
         for ahead in (*self.skipped, range(length, length)):
             last = min(first + num_samples, ahead.start, length)
             if first < last:
-                taken.append(np.arange(first, last))
+                taken.append(range(first, last))
                 num_samples -= last - first
                 first = last
             if not num_samples:
                 break
             first = max(first, min(ahead.stop, length))
-        return np.concatenate(taken), replace(self, next_sample=first)
+        return taken, replace(self, next_sample=first)
 
     def skip(self, samples: range) -> "Position":
         """Return the same place with these samples jumped over too. Raises: ConfigError."""
@@ -63,6 +72,12 @@ class Position:
             state["skipped"] = [[some.start, some.stop] for some in self.skipped]
         plain: dict[str, Any] = json.loads(json.dumps(state))
         return plain
+
+
+def share_of(numbers: Numbers, *, rank: int, world_size: int) -> Numbers:
+    """Return what a rank gets of the samples of a batch: as many as the others, or one more."""
+    first, last = (len(numbers) * some // world_size for some in (rank, rank + 1))
+    return numbers[first:last]
 
 
 def position_of(state: Mapping[str, Any], samples: Samples) -> Position:

@@ -1,6 +1,5 @@
 import gc
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -147,31 +146,33 @@ def test_a_batch_that_could_not_be_read_is_tried_again(prefetch: int):
         assert [*found, *(next(loader)["index"][0] for _ in range(2))] == [0, 10, 20, 30]
 
 
-def threads_of_loaders() -> list[threading.Thread]:
-    return [one for one in threading.enumerate() if one.name.startswith("tokflow-loader")]
+def begun_loader() -> tuple[Loader, set[threading.Thread]]:
+    """Return a loader that has handed out a batch, and its threads."""
+    before = set(threading.enumerate())
+    loader = Loader(rows_of(), batch_size=10)
+    next(loader)
+    threads = set(threading.enumerate()) - before
+    assert threads
+    return loader, threads
 
 
 def test_a_closed_loader_has_no_threads():
-    loader = Loader(rows_of(), batch_size=10)
-    next(loader)
-    assert threads_of_loaders()
+    loader, threads = begun_loader()
 
     loader.close()
 
-    assert not threads_of_loaders()
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_the_threads_of_a_loader_that_nobody_has_end():
-    loader = Loader(rows_of(), batch_size=10)
-    next(loader)
+    loader, threads = begun_loader()
 
     del loader
     gc.collect()
 
-    deadline = time.monotonic() + 20
-    while threads_of_loaders():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    for thread in threads:
+        thread.join(timeout=20)
+        assert not thread.is_alive()
 
 
 def test_a_closed_loader_goes_on_behind_the_last_batch():

@@ -1,0 +1,152 @@
+"""torch's DataLoader and torchdata's StatefulDataLoader give the batches of `Loader`."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import ConcatDataset, DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from tokflow.errors import ConfigError
+from tokflow.loaders.loader import Loader
+from tokflow.loaders.rows import Rows, in_order
+from tokflow.loaders.torch_loading import collate
+from tokflow_tests.loaders.row_sources import CountingRows
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),  # StatefulDataLoader calls it
+]
+
+STARTS = ("fork", "spawn", "forkserver")
+
+
+def rows_of(num_rows: int = 101) -> Rows:
+    return in_order(CountingRows(num_rows))
+
+
+def loader_of(**options: Any) -> Loader:
+    return Loader(rows_of(), **{"batch_size": 12, "seed": 1, **options})
+
+
+def indexes(batches: Iterable[dict[str, torch.Tensor]]) -> list[list[int]]:
+    return [batch["index"].tolist() for batch in batches]
+
+
+def workers_of(loader: Loader, kind: type = DataLoader, **options: Any) -> DataLoader:
+    return kind(
+        loader.samples_dataset, batch_sampler=loader.sampler(), collate_fn=collate, **options
+    )
+
+
+def test_torch_arrays_are_those_of_numpy():
+    with loader_of() as arrays, loader_of(arrays="torch") as tensors:
+        expected, found = next(arrays), next(tensors)
+
+    assert {name: values.dtype for name, values in found.items()} == dict.fromkeys(
+        ("input_ids", "labels", "index"), torch.int64
+    )
+    for name, values in found.items():
+        assert values.is_contiguous()
+        assert values.numpy().tolist() == expected[name].tolist()
+
+
+def test_a_batch_is_collated_without_a_copy():
+    gathered = rows_of().__getitems__([3, 1])
+
+    tensors = collate(gathered)
+
+    assert tensors["input_ids"].data_ptr() == gathered.batch["input_ids"].ctypes.data
+
+
+def test_rows_are_a_map_style_dataset_also_within_another():
+    rows = rows_of(5)
+    joined = ConcatDataset([rows, rows])
+
+    alone = next(iter(DataLoader(rows, batch_size=5, collate_fn=collate)))
+    [*_, last] = DataLoader(joined, batch_size=5, collate_fn=collate)
+    default = next(iter(DataLoader(rows, batch_size=5)))
+
+    for name, values in alone.items():
+        assert values.tolist() == last[name].tolist() == default[name].tolist()
+
+
+@pytest.mark.parametrize("start", [None, *STARTS])
+def test_workers_give_the_batches_of_the_loader(start: str | None):
+    options = {"num_workers": 2, "multiprocessing_context": start} if start else {}
+    for rank in range(2):
+        loader = loader_of(rank=rank, world_size=2, num_epochs=1)
+        loader.skip(range(30, 40))
+
+        found = indexes(workers_of(loader, **options))
+
+        assert found == indexes(loader)
+        assert len(found) == 8
+
+
+def test_the_state_of_a_dataloader_is_that_of_the_batches_it_handed_out():
+    loader, sampler = loader_of(), loader_of().sampler()
+    batches = DataLoader(
+        loader.samples_dataset, batch_sampler=sampler, collate_fn=collate, num_workers=2
+    )
+
+    before = indexes(islice(batches, 5))
+    loader.load_state_dict(sampler.state_dict(num_batches=5))
+
+    assert before + indexes(islice(loader, 2)) == indexes(islice(loader_of(), 7))
+
+
+@pytest.fixture
+def expected() -> Iterator[list[list[int]]]:
+    with loader_of(num_epochs=1) as loader:
+        yield indexes(loader)
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"snapshot_every_n_steps": 3}])
+def test_a_stateful_dataloader_resumes_where_it_was(
+    options: dict[str, int], expected: list[list[int]]
+):
+    first = workers_of(loader_of(num_epochs=1), StatefulDataLoader, **options)
+    before = indexes(islice(first, 4))
+    state = first.state_dict()
+
+    second = workers_of(loader_of(num_epochs=1), StatefulDataLoader, **options)
+    second.load_state_dict(state)
+
+    assert before + indexes(second) == expected
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_stateful_dataloader_resumes_with_other_ranks_and_batches(
+    num_workers: int, expected: list[list[int]]
+):
+    first = workers_of(loader_of(num_epochs=1), StatefulDataLoader, num_workers=num_workers)
+    found = [row for batch in islice(first, 3) for row in batch["index"].tolist()]
+    state = first.state_dict()
+    ranks = [
+        workers_of(
+            loader_of(num_epochs=1, rank=rank, world_size=3, batch_size=10),
+            StatefulDataLoader,
+            num_workers=num_workers,
+        )
+        for rank in range(3)
+    ]
+    for loader in ranks:
+        loader.load_state_dict(state)
+
+    for batches in zip(*ranks, strict=True):
+        found += [row for batch in batches for row in batch["index"].tolist()]
+
+    assert found == [row for batch in expected for row in batch]
+
+
+def test_a_stateful_dataloader_refuses_the_state_of_other_samples():
+    first = workers_of(loader_of(), StatefulDataLoader)
+    next(iter(first))
+    other = workers_of(loader_of(seed=2), StatefulDataLoader)
+    other.load_state_dict(first.state_dict())
+
+    with pytest.raises(ConfigError, match="expected a state of seed 2, found 1"):
+        iter(other)
