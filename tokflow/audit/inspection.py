@@ -82,7 +82,7 @@ def inspect_output(
             excerpts += beginning.excerpts(engine, num_sequences)
     except MissingOutputError:
         notes.append("its tokens are elsewhere and cannot be shown")
-    if manifest.stage == "export" and FORMATS[manifest.details["format"]].read is None:
+    if manifest.stage == "export" and FORMATS[manifest.details["format"]].portions is None:
         notes.append(
             f"{manifest.details['format']} files are never read: shown are the tokens they were "
             "made from"

@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from tokflow.errors import ConfigError
 from tokflow.exports import INDEX_NAME, Export, Part
+from tokflow.exports.format import damaged_file
 from tokflow.exports.index import INDEX_SCHEMA
 from tokflow.exports.part import make_parts
-from tokflow.exports.reading import damaged_file
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences, write_sequences
 from tokflow.split.shuffle import ExportOrder, document_keys, seed_in_files

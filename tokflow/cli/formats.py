@@ -46,7 +46,7 @@ def _document(name: str) -> dict[str, Any]:
         "name": name,
         "description": FORMATS[name].description,
         "made_of": _made_of(name),
-        "is_read": FORMATS[name].read is not None,
+        "is_read": FORMATS[name].portions is not None,
         "options": _options(name),
         "files": _module_docs(name),
     }

@@ -73,7 +73,7 @@ def segments_of_export(
     shares: list[tuple[str, range]] = []
     for part in parts if sum(part.num_tokens for part in parts) > SEGMENT_TOKENS else ():
         with export_named(config):
-            per_file = per_file_of(part, config.options)
+            per_file = per_file_of(part.sequence_length, config.options)
         if per_file is None:
             return []
         num_files = max(1, SEGMENT_TOKENS // (per_file * part.sequence_length))

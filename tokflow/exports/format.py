@@ -2,14 +2,14 @@
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy.typing as npt
 
-from tokflow.errors import ConfigError
+from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports.part import Part
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.config import Config
@@ -21,6 +21,45 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 MadeOf = Literal["stream", "sequences"]
 """stream: the tokens of a part end to end, not packed; sequences: packed, all of one length."""
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """Some of a part that are read alone, in any order and by any thread: a row group, a record
+    batch, a file that is memory-mapped."""
+
+    path: Path
+    """The file, or the folder of a dataset, that it is in."""
+    num: int
+    """Sequences; of a stream tokens. Known before anything is read."""
+    load: Callable[[], Arrays]
+    """Return its fields in whatever types they are in the files; see `read`."""
+    is_mapped: bool = False
+    """True where `read` decodes nothing and costs no memory: its arrays are maps of the file."""
+
+    def read(self) -> Arrays:
+        """Return its fields as they are in the files, where `Export.read` makes them alike.
+
+        token_ids are of any type of whole numbers, (num,) or (num, sequence_length). offsets of a
+        stream are int64, of whole documents and from 0. loss_mask is bool, and not there where
+        every token is a loss token.
+
+        Raises: CorruptOutputError where it has more or less than `num`.
+        """
+        fields = self.load()
+        if (found := len(fields["token_ids"])) != self.num:
+            raise damaged_file(self.path, expected=f"{self.num:,} of them", found=f"{found:,}")
+        return fields
+
+
+def damaged_file(path: Path, *, expected: str, found: str) -> CorruptOutputError:
+    """Return the error of a file that is not what its format says."""
+    return CorruptOutputError(
+        where=path,
+        expected=expected,
+        found=found,
+        remedy="delete the export and run `tokflow run` again",
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,12 +175,12 @@ class Format:
     """The content of the files, given the options."""
     write: Callable[[Part, Any, Path], object]
     """Write all of one part, which has tokens or of sequences one at least, into the folder."""
-    read: Callable[["Export", str], Iterator[Arrays]] | None
-    """Yield one part's fields in order, a file at a time or less, memory-mapped where the format
-    can be; nothing for a part without a file. None: is never read.
+    portions: Callable[["Export", str], Sequence[Portion]] | None
+    """Return what one part is read in, in order: files that are memory-mapped, or what is decoded
+    at once; none of a part without a file. Nothing is decoded yet. None: is never read.
 
-    A document lies whole in what is yielded at once if the format keeps offsets, which begin at
-    0 each time. loss_mask is yielded where the format keeps it, and of a stream only of chats."""
+    A document lies whole in a portion if the format keeps offsets. loss_mask is in it where the
+    format keeps it, and of a stream only of chats."""
     _: KW_ONLY
     finish: Callable[[Sequence[Part], Any, Path], object] = lambda parts, options, folder: None
     """Write what is about all parts, those given to `write`; there is one at least."""
@@ -150,14 +189,15 @@ class Format:
     }
     """The name of each part in file names: `Part.file_name`. Refuses, by a ConfigError, options
     that do not go with the parts."""
-    sequences_per_file: Callable[[Part, Any], int | None] = lambda part, options: None
-    """How many sequences stand in each file of a part but the last, where no file depends on
-    another, so that several processes can write them. None: one process writes all files."""
+    sequences_per_file: Callable[[int, Any], int | None] = lambda sequence_length, options: None
+    """How many sequences of this length stand in each file of a part but the last, where no file
+    depends on another, so that several processes can write them. None: one process writes all."""
     merge: Callable[[Sequence[bytes]], bytes] = b"".join
     """Of such files: what stands in one about several, such as an index, given it of the first
     files, of the next and so on."""
     extra: Extra | None = None
-    """The optional package that `write` and `read` need; looked for when a dataset is declared."""
+    """The optional package that `write` and `portions` need, looked for when a dataset is
+    declared."""
     part_names: tuple[str, ...] | None = None
     """The parts that the format has a file for, whatever the dataset has; None: any."""
     check: Callable[[Any, Declared], object] = lambda options, declared: None

@@ -1,6 +1,6 @@
 """An export on disk: what it is, and the tokens in its files."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.errors import ConfigError, CorruptOutputError
-from tokflow.exports.format import Arrays, Format, Layout
+from tokflow.errors import ConfigError
+from tokflow.exports.format import Arrays, Format, Layout, Portion
 from tokflow.exports.formats import FORMATS
+from tokflow.exports.pieces import pieces
 from tokflow.sequences.segments import Sequences
 from tokflow.store.manifest import Manifest, check_sizes
 from tokflow.store.stored_outputs import find_export
@@ -36,7 +37,7 @@ class Export:
     @property
     def is_read(self) -> bool:
         """True where its format can be read back; pickle is written and never read."""
-        return self.format.read is not None
+        return self.format.portions is not None
 
     @property
     def options(self) -> Any:
@@ -122,6 +123,12 @@ class Export:
             found.append(name)
         return [self.folder / name for name in found]
 
+    def num_in(self, path: Path) -> int:
+        """Return how many token ids of its dtype one of its files has room for, a header counted as
+        such."""
+        name = path.relative_to(self.folder).as_posix()
+        return self.manifest.files[name].num_bytes // self.dtype.itemsize
+
     def file_name(self, part: str) -> str:
         """Return what the names of its files call a part."""
         return self.format.file_names(self.options, self.parts)[part]
@@ -137,7 +144,8 @@ class Export:
             )
 
     def read(self, part: str) -> Iterator[Arrays]:
-        """Yield the fields of a part in order, some millions of tokens or a file at a time.
+        """Yield the fields of a part in order, some millions of tokens or a file at a time: those
+        of each of its `portions`, in the same types for every format.
 
         Of a stream: token_ids, `dtype`, (num_tokens,); if the format keeps them, offsets, int64
         (num_documents + 1,), of whole documents and from 0 each time; and of chats loss_mask, bool
@@ -149,8 +157,16 @@ class Export:
         Raises: ConfigError for a part that it does not have, and for a format that is never read
         (pickle); CorruptOutputError where a file is not what the format says.
         """
+        fields = (portion.read() for portion in self.portions(part))
+        return (piece for some in fields for piece in pieces(some, self.layout, self.dtype))
+
+    def portions(self, part: str) -> Sequence[Portion]:
+        """Return what a part is read in, each known by its size and read alone, in any order.
+
+        Raises: as `read`.
+        """
         of_part = self.of_part(part)
-        if self.format.read is None:
+        if self.format.portions is None:
             raise ConfigError(
                 where=self.folder,
                 expected="an export whose tokens tokflow reads",
@@ -158,7 +174,7 @@ class Export:
                 remedy="name another export of the dataset, or declare a format in its YAML "
                 "and run `tokflow run`, which tokenizes nothing again",
             )
-        return self.format.read(of_part, part)
+        return self.format.portions(of_part, part)
 
     def tokens(self, part: str) -> Iterator[npt.NDArray[np.unsignedinteger]]:
         """Yield the token ids of a part of a stream, documents end to end; (num_tokens,) each.
@@ -201,16 +217,6 @@ def _whole(fields: Arrays) -> Sequences:
     loss_mask = fields.get("loss_mask")
     return Sequences(
         token_ids, segment_ids, position_ids, segment_ids != 0 if loss_mask is None else loss_mask
-    )
-
-
-def damaged_file(path: Path, *, expected: str, found: str) -> CorruptOutputError:
-    """Return the error of a file that is not what its format says."""
-    return CorruptOutputError(
-        where=path,
-        expected=expected,
-        found=found,
-        remedy="delete the export and run `tokflow run` again",
     )
 
 

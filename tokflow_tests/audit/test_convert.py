@@ -55,7 +55,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 TARGETS = list(FORMATS)
-SOURCES = [name for name in TARGETS if FORMATS[name].read is not None]
+SOURCES = [name for name in TARGETS if FORMATS[name].portions is not None]
 PAIRS = [
     (source, target)
     for source in SOURCES

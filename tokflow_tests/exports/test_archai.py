@@ -158,7 +158,7 @@ def test_ids_have_the_dtype_that_archai_chooses(vocab_size: int, dtype: type, tm
     ARCHAI.write(sized, ARCHAI.options(), tmp_path)
 
     assert np.load(tmp_path / "train.npy").dtype == dtype
-    [fields] = ARCHAI.read(Export(tmp_path, manifest), "train")
+    [fields] = Export(tmp_path, manifest).read("train")
     assert fields["token_ids"].dtype == np.uint16
     assert fields["token_ids"].tolist() == [*b"ab", EOS]
 

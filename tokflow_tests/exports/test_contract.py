@@ -15,6 +15,7 @@ from tokflow.audit.verify.export import verify_export
 from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
 from tokflow.exports import FORMATS, Export, Layout, Part
+from tokflow.exports.format import Arrays
 from tokflow.exports.formats import bin as bin_
 from tokflow.sequences.segments import Sequences
 from tokflow.store.manifest import Manifest, broken_files, read_manifest
@@ -298,6 +299,31 @@ def check_read(folder: Path, manifest: Manifest, part: Part) -> None:
         np.testing.assert_array_equal(values, expected[name], err_msg=name)
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in EXPORTS if FORMATS[EXPORTS[name]["format"]].portions is not None]
+)
+def test_any_portion_read_alone_is_its_stretch_of_the_part(
+    name: str, built_of: Callable[[str], Dataset], monkeypatch: pytest.MonkeyPatch
+):
+    folder = (built_of("several files").folder / "exports" / name / "latest").resolve()
+    manifest = read_manifest(folder)
+    export, whole = Export(folder, manifest), read_whole(folder, manifest, "train")
+    for module_name, module in list(sys.modules.items()):
+        if module_name.startswith("tokflow.exports.") and hasattr(module, "TOKENS_AT_ONCE"):
+            monkeypatch.setattr(module, "TOKENS_AT_ONCE", 8)
+
+    portions = export.portions("train")
+    alone = [portion.read() for portion in reversed(portions)][::-1]
+
+    assert sum(portion.num for portion in portions) == len(whole["token_ids"])
+    for kept, values in joined(alone).items():
+        np.testing.assert_array_equal(values, whole[kept], err_msg=kept)
+    again = read_whole(folder, manifest, "train")
+    assert {field: values.tolist() for field, values in again.items()} == {
+        field: values.tolist() for field, values in whole.items()
+    }
+
+
 ENDING = (
     "{% for message in messages %}{{ message['role'] + ': ' }}"
     "{% if message['role'] == 'assistant' %}"
@@ -371,8 +397,10 @@ def fields_of(part: Part, manifest: Manifest) -> dict[str, np.ndarray]:
 def read_whole(folder: Path, manifest: Manifest, part: str) -> dict[str, np.ndarray] | None:
     """Return all that our own reader yields of a part, joined; None where it yields nothing."""
     arrays = list(Export(folder, manifest).read(part))
-    if not arrays:
-        return None
+    return joined(arrays) if arrays else None
+
+
+def joined(arrays: list[Arrays]) -> Arrays:
     whole = {}
     for name in arrays[0]:
         values = [fields[name] for fields in arrays]

@@ -131,8 +131,7 @@ def test_documents_are_read_whole_however_much_is_read_at_once(
     texts = [*TEXTS, "x" * 30, "y", ""]
     dataset = declare(tmp_path, {"a.jsonl": texts}, exports=["levanter"])
     folder, manifest = export(dataset)
-    monkeypatch.setattr(levanter, "CHUNK", 8)
-    monkeypatch.setattr(levanter, "CHUNKS_AT_ONCE", 1)
+    monkeypatch.setattr(levanter, "TOKENS_AT_ONCE", 8)
 
     pieces = list(Export(folder, manifest).read("train"))
 

@@ -142,9 +142,12 @@ def test_a_document_longer_than_an_int32_is_refused(
     )
 
 
-def test_whole_documents_are_read_at_one_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tokflow.exports.formats.megatron.TOKENS_AT_ONCE", 3)
-    _, folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "", "c", "defg"]})
+def test_documents_are_whole_where_they_become_another_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.exports.pieces.TOKENS_AT_ONCE", 3)
+    texts = {"a.jsonl": ["ab", "", "c", "defg"]}
+    _, folder, manifest = export(tmp_path, texts, dtype="int32")
 
     found = [(of["token_ids"].tolist(), of["offsets"].tolist()) for of in read(folder, manifest)]
 

@@ -129,13 +129,17 @@ def _read_problems(folder: Path, manifest: Manifest, name: str, part: Part | Non
     num: Counter[str] = Counter()
     for fields in export.read(name):
         token_ids = fields["token_ids"].reshape(-1)
-        is_token = _is_token(fields, manifest)
-        tokens = TokenSource((np.where(is_token, token_ids, 0),))
+        num_tokens = len(token_ids)
+        if layout.is_packed:
+            is_token = _is_token(fields, manifest)
+            num_tokens = int(np.count_nonzero(is_token))
+            token_ids = np.where(is_token, token_ids, 0)
+        tokens = TokenSource((token_ids,))
         yield from too_large(where, tokens, manifest.details["vocab_size"])
         for field, values in fields.items():
             yield from _differences(where, field, values, expected, num)
         num["positions"] += len(token_ids)
-        num["num_tokens"] += int(np.count_nonzero(is_token))
+        num["num_tokens"] += num_tokens
         num["num_loss_tokens"] += int(np.count_nonzero(fields.get("loss_mask", ())))
     for field, rest in expected.items():
         if len(rest.next(1)):

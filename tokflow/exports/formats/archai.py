@@ -12,15 +12,15 @@ Source: archai 1.0.0, datasets/nlp/fast_hf_dataset_provider.py lines 149-186, 24
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
-from tokflow.exports.format import Arrays, Format, fixed_layout
-from tokflow.exports.formats.npy import open_npy, write_npy
+from tokflow.exports.format import Format, Portion, fixed_layout
+from tokflow.exports.formats.npy import mapped_portion, write_npy
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.raw.urls import hub_url
@@ -102,20 +102,17 @@ def _source(options: ArchaiOptions) -> dict[str, str | None]:
     }
 
 
-def read(export: Export, part: str) -> Iterator[Arrays]:
-    """Yield the token ids of a part, some million at a time."""
-    for path in export.numbered(lambda number: f"{part}.npy"):
-        token_ids = open_npy(path)
-        for start in range(0, len(token_ids), TOKENS_AT_ONCE):
-            some = token_ids[start : start + TOKENS_AT_ONCE]
-            yield {"token_ids": some.astype(export.dtype, copy=False)}
+def portions(export: Export, part: str) -> list[Portion]:
+    """Return the file of a part, memory-mapped."""
+    paths = export.numbered(lambda number: f"{part}.npy")
+    return [mapped_portion(path, {"token_ids": path}) for path in paths]
 
 
 FORMAT = Format(
     ArchaiOptions,
     fixed_layout("stream", "token_ids"),
     write,
-    read,
+    portions,
     finish=finish,
     part_names=PART_NAMES,
     named=NAMED,

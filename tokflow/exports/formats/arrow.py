@@ -15,7 +15,7 @@ where `compression` is none; pandas.read_feather, polars.read_ipc and
 Source: the Arrow columnar format 1.5, "IPC File Format".
 """
 
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -30,7 +30,7 @@ from tokflow.exports.columns import (
     with_loss_mask,
     written_positions,
 )
-from tokflow.exports.format import Arrays, Format
+from tokflow.exports.format import Arrays, Format, Portion
 from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.part import Part
@@ -71,19 +71,30 @@ def write(part: Part, options: ArrowOptions, folder: Path) -> None:
                 writer.write_table(make_columns(batch, schema, written, kept))
 
 
-def read(export: Export, part: str) -> Iterator[Arrays]:
-    """Yield the sequences of a part, a record batch at a time, memory-mapped where not
-    compressed; each field (num_sequences, sequence_length)."""
+def portions(export: Export, part: str) -> list[Portion]:
+    """Return the record batches of a part."""
+    found = []
     for path in paths_by_size(export, part, ".arrow"):
         with pa.memory_map(str(path)) as mapped, pa.ipc.open_file(mapped) as file:
-            for number in range(file.num_record_batches):
-                yield read_columns(file.get_batch(number), export)
+            # Of each batch the last column alone, since what is compressed would be decompressed.
+            last = pa.ipc.IpcReadOptions(included_fields=[len(file.schema) - 1])
+            num_batches = file.num_record_batches
+        with pa.memory_map(str(path)) as mapped, pa.ipc.open_file(mapped, options=last) as file:
+            for number in range(num_batches):
+                load = partial(_load, path, number, export)
+                found.append(Portion(path, file.get_batch(number).num_rows, load))
+    return found
+
+
+def _load(path: Path, number: int, export: Export) -> Arrays:
+    with pa.memory_map(str(path)) as mapped, pa.ipc.open_file(mapped) as file:
+        return read_columns(file.get_batch(number), export)
 
 
 FORMAT = Format(
     ArrowOptions,
     lambda options: layout_of_columns(options.columns),
     write,
-    read,
+    portions,
     sequences_per_file=sequences_per_file,
 )

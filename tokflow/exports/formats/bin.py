@@ -12,7 +12,8 @@ calls. It has no meta.pkl: with one, sample.py would take the tokens for charact
 Source: karpathy/nanoGPT at 3adf61e, data/openwebtext/prepare.py lines 58-81, train.py 116-131.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,7 @@ import numpy as np
 from pydantic import AfterValidator, Field
 
 from tokflow.errors import ConfigError
-from tokflow.exports.format import Arrays, Format, fixed_layout
+from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.new_files import copy_file
 from tokflow.exports.options import renamed, val_names
 from tokflow.exports.part import Part
@@ -69,17 +70,23 @@ def write(part: Part, options: BinOptions, folder: Path) -> None:
         copy_file(*whole, path)
 
 
-def read(export: Export, part: str) -> Iterator[Arrays]:
-    """Yield the token ids of a part, memory-mapped; shape (num_tokens,)."""
-    for path in export.numbered(lambda number: export.file_name(part)):
-        yield {"token_ids": np.memmap(path, dtype=export.dtype, mode="r")}
+def portions(export: Export, part: str) -> list[Portion]:
+    """Return the file of a part, memory-mapped."""
+    return [
+        Portion(path, export.num_in(path), partial(_load, path, export.dtype), is_mapped=True)
+        for path in export.numbered(lambda number: export.file_name(part))
+    ]
+
+
+def _load(path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
+    return {"token_ids": np.memmap(path, dtype=dtype, mode="r")}
 
 
 FORMAT = Format(
     BinOptions,
     fixed_layout("stream", "token_ids"),
     write,
-    read,
+    portions,
     file_names=file_names,
     version=2,
 )

@@ -15,14 +15,14 @@ Source: datatrove 0.10.1, pipeline/tokens/tokenizer.py lines 24-270 (TokenizedFi
 utils/dataset.py lines 30-210.
 """
 
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from tokflow.errors import ConfigError
 from tokflow.exports.batching import offsets_of
-from tokflow.exports.format import Arrays, Format, fixed_layout
+from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
@@ -84,23 +84,29 @@ def _for_people(num_tokens: int) -> str:
     return f"{text} {['', *'kMGTPE'][exponent_ // 3]}T"
 
 
-def read(export: Export, part: str) -> Iterator[Arrays]:
-    """Yield tokens, offsets and, of chats, the loss mask of each file, memory-mapped."""
-    for path in export.numbered(lambda number: _name(part, number)):
-        ends = np.fromfile(f"{path}.index", dtype="<u8").astype(np.int64)
-        fields: Arrays = {
-            "token_ids": np.memmap(path, dtype=export.dtype, mode="r"),
-            "offsets": offsets_of(np.diff(ends, prepend=0)),
-        }
-        if Path(f"{path}.loss").exists():
-            fields["loss_mask"] = np.memmap(f"{path}.loss", dtype=np.bool_, mode="r")
-        yield fields
+def portions(export: Export, part: str) -> list[Portion]:
+    """Return the files of a part, memory-mapped but for their offsets."""
+    return [
+        Portion(path, export.num_in(path), partial(_load, path, export.dtype), is_mapped=True)
+        for path in export.numbered(lambda number: _name(part, number))
+    ]
+
+
+def _load(path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
+    ends = np.fromfile(f"{path}.index", dtype="<u8").astype(np.int64)
+    fields: Arrays = {
+        "token_ids": np.memmap(path, dtype=dtype, mode="r"),
+        "offsets": offsets_of(np.diff(ends, prepend=0)),
+    }
+    if Path(f"{path}.loss").exists():
+        fields["loss_mask"] = np.memmap(f"{path}.loss", dtype=np.bool_, mode="r")
+    return fields
 
 
 FORMAT = Format(
     DatatroveOptions,
     fixed_layout("stream", "token_ids", "offsets", "loss_mask", leaves_out_empty=True),
     write,
-    read,
+    portions,
     named={"tokenizer_name_or_path": "tokenizer"},
 )

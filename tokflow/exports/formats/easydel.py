@@ -21,12 +21,11 @@ Source: easydel 0.3.0, data/sources/base.py lines 192-340, data/execution/save.p
 trainers/supervised_fine_tuning_trainer/sft_trainer.py lines 227-272, infra/loss_utils.py 1613-1677.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from tokflow.exports.columns import layout_of_columns
-from tokflow.exports.format import Arrays, Format
-from tokflow.exports.formats.parquet import ParquetOptions, read_groups, write_groups
+from tokflow.exports.format import Format, Portion
+from tokflow.exports.formats.parquet import ParquetOptions, row_groups, write_groups
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
@@ -67,15 +66,15 @@ def write(part: Part, options: EasydelOptions, folder: Path) -> None:
     write_groups(files, columns, part, options)
 
 
-def read(export: Export, part: str) -> Iterator[Arrays]:
-    """Yield the sequences of a part, a row group at a time; (num_sequences, sequence_length)."""
-    return read_groups(paths_by_size(export, f"{part}/shard", ".parquet"), export)
+def portions(export: Export, part: str) -> list[Portion]:
+    """Return the row groups of a part."""
+    return row_groups(paths_by_size(export, f"{part}/shard", ".parquet"), export)
 
 
 FORMAT = Format(
     EasydelOptions,
     lambda options: layout_of_columns(options.columns),
     write,
-    read,
+    portions,
     sequences_per_file=sequences_per_file,
 )

@@ -23,6 +23,7 @@ naming.py line 29 (names of splits).
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,13 +42,14 @@ from tokflow.exports.columns import (
     with_loss_mask,
     written_positions,
 )
-from tokflow.exports.format import Arrays, Format
+from tokflow.exports.format import Arrays, Format, Portion
 from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
     FileSizeOptions,
+    ReadOn,
     files_by_size,
     paths_by_size,
     sequences_within,
@@ -142,15 +144,32 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2))
 
 
-def read(export: Export, part: str) -> Iterator[Arrays]:
-    """Yield the sequences of a part, a record batch at a time, memory-mapped where they are of
-    one length; each field (num_sequences, sequence_length)."""
+def portions(export: Export, part: str) -> list[Portion]:
+    """Return the record batches of a part."""
+    found = []
     for path in paths_by_size(export, f"{part}/data", ".arrow"):
-        with pa.memory_map(str(path)) as mapped, pa.ipc.open_stream(mapped) as batches:
-            for batch in batches:
-                yield read_columns(batch, export)
+        batches = ReadOn(partial(_batches, path))
+        for number, batch in enumerate(_batches(path)):
+            load = partial(_load, batches, number, export)
+            found.append(Portion(path, batch.num_rows, load))
+    return found
+
+
+def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+    """Yield the record batches of a file, of which nothing is read before it is looked at."""
+    with pa.memory_map(str(path)) as mapped, pa.ipc.open_stream(mapped) as batches:
+        yield from batches
+
+
+def _load(batches: ReadOn[pa.RecordBatch], number: int, export: Export) -> Arrays:
+    [batch] = batches.taken(number, 1)
+    return read_columns(batch, export)
 
 
 FORMAT = Format(
-    HfDatasetOptions, lambda options: layout_of_columns(options.columns), write, read, finish=finish
+    HfDatasetOptions,
+    lambda options: layout_of_columns(options.columns),
+    write,
+    portions,
+    finish=finish,
 )

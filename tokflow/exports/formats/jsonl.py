@@ -21,6 +21,7 @@ import gzip
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import IO, Any, Literal, cast
@@ -31,7 +32,7 @@ import numpy.typing as npt
 
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.lines import cut
-from tokflow.exports.batching import offsets_of
+from tokflow.exports.batching import equal_sizes, offsets_of
 from tokflow.exports.columns import (
     TYPES,
     Column,
@@ -44,7 +45,7 @@ from tokflow.exports.columns import (
     with_loss_mask,
     written_positions,
 )
-from tokflow.exports.format import Arrays, Format
+from tokflow.exports.format import Arrays, Format, Portion
 from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import check_level
@@ -55,6 +56,7 @@ from tokflow.exports.sequence_files import (
     damage_named,
     files_by_size,
     paths_by_size,
+    portions_of_records,
     sequences_per_file,
     sequences_within,
 )
@@ -141,22 +143,41 @@ def _of_sequences(
     return (flat[start:stop] for start, stop in pairwise(offsets_of(num_values).tolist()))
 
 
-def read(export: Export, part: str) -> Iterator[Arrays]:
-    """Yield the sequences of a part, some at a time; each field (num_sequences, sequence_length).
+def portions(export: Export, part: str) -> list[Portion]:
+    """Return some lines of a file each."""
+    paths = paths_by_size(export, part, _suffix(export.options.compression))
+    length = export.manifest.details["sequence_length"]
+    per_file = sequences_per_file(length, export.options)
+    sizes = equal_sizes(export.counts[f"{part}.num_sequences"], per_file)
+    at_once = sequences_within(TOKENS_AT_ONCE, length)
+    return [
+        portion
+        for path, num in zip(paths, sizes, strict=True)
+        for portion in portions_of_records(
+            path, num, at_once, partial(_records, path), partial(_load, path, export)
+        )
+    ]
 
-    Raises: CorruptOutputError for lines that are no such objects, RawFileError where the
-    compressed data is damaged.
+
+def _records(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file.
+
+    Raises: RawFileError where the compressed data is damaged.
+    """
+    for batch in cut(read_blocks(path, block_bytes=READ_BYTES), b"\n", max_bytes=sys.maxsize):
+        yield from batch.lines
+
+
+def _load(path: Path, export: Export, lines: Sequence[bytes]) -> Arrays:
+    """Return the fields of some lines.
+
+    Raises: CorruptOutputError for lines that are no such objects.
     """
     decoder = msgspec.json.Decoder(dict[str, list[int] | str | None])
-    columns: list[str] = []
-    for path in paths_by_size(export, part, _suffix(export.options.compression)):
-        with damage_named(path, expected="objects of lists of numbers, one per line"):
-            blocks = read_blocks(path, block_bytes=READ_BYTES)
-            for batch in cut(blocks, b"\n", max_bytes=sys.maxsize):
-                records = [decoder.decode(line) for line in batch.lines]
-                columns = columns or [name for name in records[0] if name in TYPES]
-                lists = {column: _lists(records, column) for column in columns}
-                yield fields_of(lists, export)
+    with damage_named(path, expected="objects of lists of numbers, one per line"):
+        records = [decoder.decode(line) for line in lines]
+        columns = [name for name in records[0] if name in TYPES]
+        return fields_of({column: _lists(records, column) for column in columns}, export)
 
 
 def _lists(records: Sequence[Mapping[str, Any]], column: str) -> Lists:
@@ -172,7 +193,7 @@ FORMAT = Format(
     JsonlOptions,
     lambda options: layout_of_columns(options.columns),
     write,
-    read,
+    portions,
     version=2,
     sequences_per_file=sequences_per_file,
 )

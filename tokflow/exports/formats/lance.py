@@ -24,6 +24,8 @@ Source: pylance 14.0.2, lance/fragment.py `write_fragments`, lance/dataset.py `c
 
 import json
 from collections.abc import Iterator
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -32,9 +34,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field
 
-from tokflow.exports.batching import batches_of, cut, offsets_of
+from tokflow.exports.batching import batches_of, equal_sizes, offsets_of
 from tokflow.exports.columns import TYPES, fields_of, lists_of
-from tokflow.exports.format import Arrays, Extra, Format, Layout
+from tokflow.exports.format import Arrays, Extra, Format, Layout, Portion
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import sequences_within
@@ -47,14 +49,6 @@ EXTRA = Extra(name="lance", module="lance")
 
 TOKENS_AT_ONCE = 2**20
 """Tokens handed to Lance at one go, on which its pages depend; read, in whole documents."""
-
-ROWS_AHEAD = {
-    "batch_size": 2**16,
-    "batch_readahead": 1,
-    "fragment_readahead": 1,
-    "io_buffer_size": 2**24,
-}
-"""Limits of what Lance reads ahead: 200 MB, and not 400 as by default."""
 
 TOKENS_PER_FILE = 100_000_000
 """Of a data file, unless the options say how many rows."""
@@ -180,42 +174,44 @@ def _counted(fragment: Any, number: int, path: Path) -> Any:
     return type(fragment).from_json(json.dumps(fields))
 
 
-def read(export: Export, part: str) -> Iterator[Arrays]:
-    """Yield the fields of a part, some million tokens at a time, documents whole."""
+def portions(export: Export, part: str) -> list[Portion]:
+    """Return some million tokens of a part each, documents whole."""
     if not any(name.startswith(f"{part}.lance/") for name in export.manifest.files):
-        return
-    dataset = EXTRA.load().dataset(str(export.folder / f"{part}.lance"))
+        return []
+    path = export.folder / f"{part}.lance"
+    dataset = EXTRA.load().dataset(str(path))
     if export.layout.is_packed:
-        yield from _read_sequences(dataset, export)
+        length = export.manifest.details["sequence_length"]
+        sizes = equal_sizes(dataset.count_rows(), sequences_within(TOKENS_AT_ONCE, length))
+        loads = [partial(_load_sequences, dataset, export)] * len(sizes)
     else:
         documents = EXTRA.load().dataset(str(export.folder / f"{part}.documents.lance"))
-        yield from _read_stream(dataset, documents, export.dtype)
+        lengths = to_numpy(documents.to_table(["num_tokens"])["num_tokens"])
+        of_tokens, counts = sizes_by_documents(lengths, TOKENS_AT_ONCE)
+        sizes = of_tokens.tolist()
+        of_portions = np.split(lengths, np.cumsum(counts)[:-1])
+        loads = [partial(_load_stream, dataset, own) for own in of_portions]
+    starts = accumulate(sizes, initial=0)
+    return [
+        Portion(path, num, partial(load, start, num))
+        for load, start, num in zip(loads, starts, sizes, strict=False)
+    ]
 
 
-def _read_sequences(dataset: Any, export: Export) -> Iterator[Arrays]:
-    length = export.manifest.details["sequence_length"]
-    at_once = sequences_within(TOKENS_AT_ONCE, length)
-    for batch in dataset.to_batches(**{**ROWS_AHEAD, "batch_size": at_once}):
-        num_values = np.full(len(batch), length)
-        names = batch.schema.names
-        yield fields_of(
-            {name: (to_numpy(batch[name].flatten()), num_values) for name in names}, export
-        )
+def _load_sequences(dataset: Any, export: Export, first: int, num: int) -> Arrays:
+    table = dataset.to_table(offset=first, limit=num).combine_chunks()
+    num_values = np.full(num, export.manifest.details["sequence_length"])
+    lists = {
+        name: (to_numpy(table[name].combine_chunks().flatten()), num_values)
+        for name in table.schema.names
+    }
+    return fields_of(lists, export)
 
 
-def _read_stream(dataset: Any, documents: Any, dtype: np.dtype[Any]) -> Iterator[Arrays]:
-    lengths = to_numpy(documents.to_table(["num_tokens"])["num_tokens"])
-    sizes, counts = sizes_by_documents(lengths, TOKENS_AT_ONCE)
-    columns = {name: cut(_scanned(dataset, name), sizes.tolist()) for name in dataset.schema.names}
-    for some in np.split(lengths, np.cumsum(counts)[:-1]):
-        fields = {name: np.concatenate(list(next(arrays))) for name, arrays in columns.items()}
-        token_ids = fields.pop("input_ids").astype(dtype)
-        yield {"token_ids": token_ids, "offsets": offsets_of(some), **fields}
+def _load_stream(dataset: Any, lengths: npt.NDArray[np.int64], first: int, num: int) -> Arrays:
+    table = dataset.to_table(offset=first, limit=num)
+    fields = {name: to_numpy(table[name]) for name in table.schema.names}
+    return {"token_ids": fields.pop("input_ids"), "offsets": offsets_of(lengths), **fields}
 
 
-def _scanned(dataset: Any, name: str) -> Iterator[npt.NDArray[Any]]:
-    for batch in dataset.to_batches([name], **ROWS_AHEAD):
-        yield to_numpy(batch[name])
-
-
-FORMAT = Format(LanceOptions, layout, write, read, extra=EXTRA)
+FORMAT = Format(LanceOptions, layout, write, portions, extra=EXTRA)

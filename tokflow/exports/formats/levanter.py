@@ -22,6 +22,7 @@ Source: levanter 1.2.dev1644, store/cache.py lines 479-590, store/jagged_array.p
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.exports.batching import batches_of, cut, equal_sizes, offsets_of
-from tokflow.exports.format import Arrays, Extra, Format, fixed_layout
+from tokflow.exports.format import Arrays, Extra, Format, Portion, fixed_layout
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -45,6 +46,9 @@ CHUNKS_PER_SHARD = 512
 
 CHUNKS_AT_ONCE = 16
 """Compressed at one go, in memory and on all cores: 4 million values."""
+
+TOKENS_AT_ONCE = CHUNKS_AT_ONCE * CHUNK
+"""Read at one go, in whole documents."""
 
 NO_CHUNK = 2**64 - 1
 
@@ -160,25 +164,29 @@ def _array_spec(
     return {"driver": "zarr3", "kvstore": store, "metadata": metadata}
 
 
-def read(export: Export, part: str) -> Iterator[Arrays]:
-    """Yield the fields of a part, some million tokens at a time, in whole documents."""
+def portions(export: Export, part: str) -> list[Portion]:
+    """Return some million tokens of a part each, in whole documents."""
     if f"{part}/shard_ledger.json" not in export.manifest.files:
-        return
+        return []
     cache = export.folder / part
     offsets = _opened(cache / "input_ids" / "offsets")
     num_documents = int(offsets[0].read().result())
     ends = np.array(offsets[: num_documents + 1].read().result())
     ends[0] = 0
-    data: dict[str, tuple[Any, np.dtype[Any]]] = {
-        "token_ids": (_opened(cache / "input_ids" / "data"), export.dtype)
-    }
+    data = {"token_ids": _opened(cache / "input_ids" / "data")}
     if (cache / "assistant_masks").is_dir():
-        data["loss_mask"] = (_opened(cache / "assistant_masks" / "data"), np.dtype(bool))
-    for here, offsets_here in batches_of_documents(np.diff(ends), CHUNKS_AT_ONCE * CHUNK):
-        values = {
-            name: array[here].read().result().astype(dtype) for name, (array, dtype) in data.items()
-        }
-        yield {"token_ids": values.pop("token_ids"), "offsets": offsets_here, **values}
+        data["loss_mask"] = _opened(cache / "assistant_masks" / "data")
+    return [
+        Portion(cache, here.stop - here.start, partial(_load, data, here, own))
+        for here, own in batches_of_documents(np.diff(ends), TOKENS_AT_ONCE)
+    ]
+
+
+def _load(data: Mapping[str, Any], here: slice, offsets: npt.NDArray[np.int64]) -> Arrays:
+    fields = {name: array[here].read().result() for name, array in data.items()}
+    if "loss_mask" in fields:
+        fields["loss_mask"] = fields["loss_mask"].astype(bool)
+    return {"token_ids": fields.pop("token_ids"), "offsets": offsets, **fields}
 
 
 def _opened(folder: Path) -> Any:
@@ -190,6 +198,6 @@ FORMAT = Format(
     LevanterOptions,
     fixed_layout("stream", "token_ids", "offsets", "loss_mask"),
     write,
-    read,
+    portions,
     extra=EXTRA,
 )

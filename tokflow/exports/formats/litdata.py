@@ -18,7 +18,7 @@ streaming/item_loader.py lines 1491-1690; its `optimize` writes the same bytes f
 """
 
 import json
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ import xxhash
 
 from tokflow.errors import ConfigError
 from tokflow.exports.batching import cut, equal_sizes
-from tokflow.exports.format import Arrays, Format, fixed_layout
+from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
@@ -150,15 +150,26 @@ def _check_size(num_bytes: int, options: LitdataOptions) -> None:
         )
 
 
-def read(export: Export, part: str) -> Iterator[Arrays]:
-    """Yield the token ids of each chunk of a part, memory-mapped unless they are compressed.
+def portions(export: Export, part: str) -> list[Portion]:
+    """Return the chunks of a part, memory-mapped unless they are compressed."""
+    codec, dtype = export.options.codec, export.dtype
+    paths = export.numbered(lambda number: f"{part}/{_name(number, codec)}")
+    sizes = equal_sizes(
+        export.counts[f"{part}.num_tokens"], export.options.chunk_size(dtype.itemsize)
+    )
+    return [
+        Portion(path, num, partial(_load, path, dtype, bool(codec)), codec is None)
+        for path, num in zip(paths, sizes, strict=True)
+    ]
+
+
+def _load(path: Path, dtype: np.dtype[np.unsignedinteger], is_compressed: bool) -> Arrays:
+    """Return the token ids of a chunk.
 
     Raises: CorruptOutputError for a chunk whose size is not the one it announces.
     """
-    codec = export.options.codec
-    for path in export.numbered(lambda number: f"{part}/{_name(number, codec)}"):
-        data, offsets = open_items(path, is_compressed=bool(codec))
-        yield {"token_ids": data[offsets[0] :].view(export.dtype)}
+    data, offsets = open_items(path, is_compressed=is_compressed)
+    return {"token_ids": data[offsets[0] :].view(dtype)}
 
 
-FORMAT = Format(LitdataOptions, fixed_layout("stream", "token_ids"), write, read)
+FORMAT = Format(LitdataOptions, fixed_layout("stream", "token_ids"), write, portions)

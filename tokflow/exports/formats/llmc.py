@@ -15,14 +15,13 @@ Source: karpathy/llm.c, dev/data/data_common.py lines 26-61 at 16635d4 and llmc/
 61-195 at 077f9bd.
 """
 
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
-from tokflow.exports.format import Arrays, Format, fixed_layout
+from tokflow.exports.format import Arrays, Format, Portion, damaged_file, fixed_layout
 from tokflow.exports.options import (
     SHARD_DIGITS,
     FileName,
@@ -33,7 +32,7 @@ from tokflow.exports.options import (
     val_names,
 )
 from tokflow.exports.part import Part
-from tokflow.exports.reading import Export, damaged_file
+from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Config, Count
 
@@ -75,17 +74,21 @@ def write(part: Part, options: LlmcOptions, folder: Path) -> None:
         write_numbers(path, shard.tokens, header=header.tobytes())
 
 
-def read(export: Export, part: str) -> Iterator[Arrays]:
-    """Yield the token ids of each shard, memory-mapped; shape (num_tokens,).
+def portions(export: Export, part: str) -> list[Portion]:
+    """Return the files of a part, memory-mapped."""
+    prefix, name = export.options.prefix or export.manifest.dataset, export.file_name(part)
+    header = HEADER_BYTES // export.dtype.itemsize
+    return [
+        Portion(path, export.num_in(path) - header, partial(_load, path), is_mapped=True)
+        for path in export.numbered(lambda number: numbered_name(prefix, name, number, ".bin"))
+    ]
+
+
+def _load(path: Path) -> Arrays:
+    """Return the token ids of a file.
 
     Raises: CorruptOutputError for a header that is not the file's.
     """
-    prefix, name = export.options.prefix or export.manifest.dataset, export.file_name(part)
-    for path in export.numbered(lambda number: numbered_name(prefix, name, number, ".bin")):
-        yield {"token_ids": _open_tokens(path)}
-
-
-def _open_tokens(path: Path) -> npt.NDArray[np.unsignedinteger]:
     magic, version, num_tokens = np.fromfile(path, dtype="<i4", count=3).tolist()
     dtypes = {variant: dtype for dtype, variant in VARIANTS.items()}
     num_bytes = path.stat().st_size
@@ -96,13 +99,13 @@ def _open_tokens(path: Path) -> npt.NDArray[np.unsignedinteger]:
             expected="the magic and version of llm.c's files, and as many tokens as it says",
             found=f"{magic}, {version}, and {num_tokens:,} tokens in {num_bytes:,} bytes",
         )
-    return np.memmap(path, dtype=dtype, mode="r", offset=HEADER_BYTES)
+    return {"token_ids": np.memmap(path, dtype=dtype, mode="r", offset=HEADER_BYTES)}
 
 
 FORMAT = Format(
     LlmcOptions,
     fixed_layout("stream", "token_ids", eos_first=True),
     write,
-    read,
+    portions,
     file_names=lambda options, parts: renamed(val_names(parts), options.names),
 )

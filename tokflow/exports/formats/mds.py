@@ -19,7 +19,8 @@ bytes for the same rows.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -30,12 +31,12 @@ import xxhash
 
 from tokflow.errors import ConfigError
 from tokflow.exports.batching import equal_sizes
-from tokflow.exports.format import Arrays, Declared, Format, Layout
+from tokflow.exports.format import Arrays, Declared, Format, Layout, Portion, damaged_file
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
-from tokflow.exports.reading import Export, damaged_file
-from tokflow.exports.sequence_files import files_of, sequences_within
+from tokflow.exports.reading import Export
+from tokflow.exports.sequence_files import files_of
 from tokflow.exports.token_files import Compression, item_header, open_items, peer_name
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Config, Listed
@@ -63,9 +64,6 @@ DEFAULT_LEVEL = 3
 
 MAX_SHARD_BYTES = 2**32 - 1
 """Rows begin at bytes that are counted in uint32."""
-
-BYTES_AT_ONCE = 2**26
-"""Of rows that are read; their tokens are copied to another dtype."""
 
 
 class MdsOptions(Config):
@@ -186,29 +184,37 @@ def _new_hash(name: Hash, data: bytes) -> Any:
     return getattr(xxhash, name)(data) if name.startswith("xxh") else hashlib.new(name, data)
 
 
-def read(export: Export, part: str) -> Iterator[Arrays]:
-    """Yield the columns of a part as their fields, some million tokens at a time.
+def portions(export: Export, part: str) -> list[Portion]:
+    """Return the shards of a part, memory-mapped unless they are compressed."""
+    is_compressed = export.options.compression == "zstd"
+    suffix = ".zstd" if is_compressed else ""
+    paths = export.numbered(lambda number: f"{part}/shard.{number:05d}.mds{suffix}")
+    dtype = _dtype(export.options.columns, export.manifest.details["sequence_length"])
+    sizes = equal_sizes(
+        export.counts[f"{part}.num_sequences"], _sequences_per_shard(export.options, dtype)
+    )
+    return [
+        Portion(path, num, partial(_load, path, export, dtype), not is_compressed)
+        for path, num in zip(paths, sizes, strict=True)
+    ]
+
+
+def _load(path: Path, export: Export, dtype: np.dtype[np.void]) -> Arrays:
+    """Return the columns of a shard as their fields.
 
     Raises: CorruptOutputError for a shard whose size is not the one it announces.
     """
-    columns, is_compressed = export.options.columns, export.options.compression == "zstd"
-    dtype = _dtype(columns, export.manifest.details["sequence_length"])
+    columns, is_compressed = export.options.columns, path.suffix == ".zstd"
     column_of = {kept: column for column, kept in columns.items()}
-    suffix = ".zstd" if is_compressed else ""
-    for path in export.numbered(lambda number: f"{part}/shard.{number:05d}.mds{suffix}"):
-        data, offsets = open_items(path, is_compressed=is_compressed)
-        if len(wrong := np.flatnonzero(np.diff(offsets) != dtype.itemsize)):
-            expected = f"rows of {dtype.itemsize:,} bytes"
-            raise damaged_file(path, expected=expected, found=f"another at row {wrong[0]:,}")
-        records = data[offsets[0] :].view(dtype)
-        at_once = sequences_within(BYTES_AT_ONCE, dtype.itemsize)
-        for first in range(0, len(records), at_once):
-            some = records[first : first + at_once]
-            fields = {kept: some[column_of[kept]] for kept in export.layout.keeps}
-            fields["token_ids"] = fields["token_ids"].astype(export.dtype)
-            if "loss_mask" in fields:
-                fields["loss_mask"] = fields["loss_mask"].astype(bool)
-            yield fields
+    data, offsets = open_items(path, is_compressed=is_compressed)
+    if len(wrong := np.flatnonzero(np.diff(offsets) != dtype.itemsize)):
+        expected = f"rows of {dtype.itemsize:,} bytes"
+        raise damaged_file(path, expected=expected, found=f"another at row {wrong[0]:,}")
+    records = data[offsets[0] :].view(dtype)
+    fields = {kept: records[column_of[kept]] for kept in export.layout.keeps}
+    if "loss_mask" in fields:
+        fields["loss_mask"] = fields["loss_mask"].view(bool)
+    return fields
 
 
 def check(options: MdsOptions, declared: Declared) -> None:
@@ -218,9 +224,9 @@ def check(options: MdsOptions, declared: Declared) -> None:
         _sequences_per_shard(options, _dtype(options.columns, length))
 
 
-def sequences_per_file(part: Part, options: MdsOptions) -> int:
+def sequences_per_file(sequence_length: int, options: MdsOptions) -> int:
     """Return how many sequences each shard of a part has but the last."""
-    return _sequences_per_shard(options, _dtype(options.columns, part.sequence_length))
+    return _sequences_per_shard(options, _dtype(options.columns, sequence_length))
 
 
 def merge(indexes: Sequence[bytes]) -> bytes:
@@ -233,7 +239,7 @@ FORMAT = Format(
     MdsOptions,
     layout,
     write,
-    read,
+    portions,
     check=check,
     sequences_per_file=sequences_per_file,
     merge=merge,

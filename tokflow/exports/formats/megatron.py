@@ -21,7 +21,7 @@ gpt_dataset.py lines 87-91 for what its cache takes 65,500 to 65,536 ids to be.
 """
 
 import struct
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,11 +30,11 @@ import numpy.typing as npt
 
 from tokflow.errors import ConfigError
 from tokflow.exports.batching import offsets_of
-from tokflow.exports.format import Arrays, Format, fixed_layout
+from tokflow.exports.format import Arrays, Format, Portion, damaged_file, fixed_layout
 from tokflow.exports.options import FileName, FilePrefix, check_document_size
 from tokflow.exports.part import Part
-from tokflow.exports.reading import Export, damaged_file
-from tokflow.exports.token_files import batches_of_documents, write_numbers
+from tokflow.exports.reading import Export
+from tokflow.exports.token_files import write_numbers
 from tokflow.store.config import Config
 
 HEADER = struct.Struct("<9sQBQQ")
@@ -48,9 +48,6 @@ UINT16_BELOW = 65_500
 
 MAX_DOCUMENT_TOKENS = 2**31 - 1
 """Lengths are int32."""
-
-TOKENS_AT_ONCE = 2**22
-"""Read at one go, in whole documents."""
 
 
 class MegatronOptions(Config):
@@ -97,18 +94,21 @@ def _dtype(part: Part, options: MegatronOptions) -> str:
     return options.dtype
 
 
-def read(export: Export, part: str) -> Iterator[Arrays]:
-    """Yield tokens and offsets of a part, some million tokens in whole documents at a time.
+def portions(export: Export, part: str) -> list[Portion]:
+    """Return the file of a part, memory-mapped but for its offsets."""
+    stem, num = _stem(part, export.options), export.counts[f"{part}.num_tokens"]
+    paths = export.numbered(lambda number: f"{stem}.idx")
+    return [Portion(path.with_suffix(".bin"), num, partial(_load, path), True) for path in paths]
+
+
+def _load(path: Path) -> Arrays:
+    """Return the tokens and offsets of a part, given its index.
 
     Raises: CorruptOutputError for an index that is not Megatron's.
     """
-    stem = _stem(part, export.options)
-    for path in export.numbered(lambda number: f"{stem}.idx"):
-        dtype, lengths = _read_index(path)
-        tokens = np.memmap(path.with_name(f"{stem}.bin"), dtype=dtype, mode="r")
-        for here, offsets in batches_of_documents(lengths, TOKENS_AT_ONCE):
-            token_ids = tokens[here].astype(export.dtype, copy=False)
-            yield {"token_ids": token_ids, "offsets": offsets}
+    dtype, lengths = _read_index(path)
+    tokens = np.memmap(path.with_suffix(".bin"), dtype=dtype, mode="r")
+    return {"token_ids": tokens, "offsets": offsets_of(lengths)}
 
 
 def _read_index(path: Path) -> tuple[np.dtype[Any], npt.NDArray[np.int64]]:
@@ -129,4 +129,4 @@ def _read_index(path: Path) -> tuple[np.dtype[Any], npt.NDArray[np.int64]]:
     return np.dtype(dtypes[code]).newbyteorder("<"), np.diff(starts[first_sequence])
 
 
-FORMAT = Format(MegatronOptions, fixed_layout("stream", "token_ids", "offsets"), write, read)
+FORMAT = Format(MegatronOptions, fixed_layout("stream", "token_ids", "offsets"), write, portions)

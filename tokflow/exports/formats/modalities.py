@@ -18,6 +18,7 @@ dataloader/dataset.py lines 191-412.
 
 import struct
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -26,9 +27,9 @@ import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.batching import offsets_of
-from tokflow.exports.format import Arrays, Format, fixed_layout
+from tokflow.exports.format import Arrays, Format, Portion, damaged_file, fixed_layout
 from tokflow.exports.part import Part
-from tokflow.exports.reading import Export, damaged_file
+from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Config, Count
 
@@ -91,11 +92,17 @@ def _entries(
     return entries.view(np.uint8)
 
 
-def read(export: Export, part: str) -> Iterator[Arrays]:
-    """Yield the token ids and offsets of each file of a part, the token ids memory-mapped."""
+def portions(export: Export, part: str) -> list[Portion]:
+    """Return the files of a part, memory-mapped but for their offsets."""
     per_file = export.options.tokens_per_file
+    found = []
     for path in export.numbered(lambda number: _name(part, number, per_file)):
-        yield _read_file(path, export.dtype)
+        with path.open("rb") as file:
+            header = file.read(HEADER.size)
+        num_bytes, _ = HEADER.unpack(header) if len(header) == HEADER.size else (0, 0)
+        num = num_bytes // export.dtype.itemsize
+        found.append(Portion(path, num, partial(_read_file, path, export.dtype), True))
+    return found
 
 
 def _read_file(path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
@@ -123,4 +130,4 @@ def _not_ours(path: Path, found: str) -> CorruptOutputError:
     return damaged_file(path, expected=expected, found=found)
 
 
-FORMAT = Format(ModalitiesOptions, fixed_layout("stream", "token_ids", "offsets"), write, read)
+FORMAT = Format(ModalitiesOptions, fixed_layout("stream", "token_ids", "offsets"), write, portions)

@@ -22,7 +22,7 @@ then has whole documents, and offsets of its own. build-nanogpt, which takes eve
 Source: numpy.lib.format, version 1.0; karpathy/build-nanogpt at 69cb21f, fineweb.py lines 17-83.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
@@ -34,7 +34,7 @@ from pydantic import Field
 
 from tokflow.errors import ConfigError
 from tokflow.exports.batching import equal_sizes, offsets_of
-from tokflow.exports.format import Arrays, Format, Layout
+from tokflow.exports.format import Arrays, Format, Layout, Portion, damaged_file
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import (
     SHARD_DIGITS,
@@ -46,7 +46,7 @@ from tokflow.exports.options import (
     val_names,
 )
 from tokflow.exports.part import Part
-from tokflow.exports.reading import Export, damaged_file
+from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import files_of, sequences_within
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Config, Count
@@ -190,23 +190,28 @@ def _write_sequences(part: Part, options: NpyOptions, folder: Path) -> None:
                     file.write(np.ascontiguousarray(getattr(batch, field)))
 
 
-def read(export: Export, part: str) -> Iterator[Arrays]:
-    """Yield the fields of a part, memory-mapped: of a stream a file at a time, of sequences some
-    million tokens."""
+def portions(export: Export, part: str) -> list[Portion]:
+    """Return the files of a part, memory-mapped."""
     options, name_of_part = export.options, export.file_name(part)
+    found = []
     for path in export.numbered(lambda number: _name(options, name_of_part, number)):
-        fields = {"token_ids": open_npy(path)}
-        for beside in ("offsets", *ROW_DTYPES):
-            if f"{beside}/{path.name}" in export.manifest.files:
-                fields[beside] = open_npy(export.folder / beside / path.name)
-        if options.layout == "stream":
-            yield fields
-            continue
-        num_sequences, length = fields["token_ids"].shape
-        at_once = sequences_within(TOKENS_AT_ONCE, length)
-        for first in range(0, num_sequences, at_once):
-            some = {name: values[first : first + at_once] for name, values in fields.items()}
-            yield {**some, "loss_mask": some.get("loss_mask", some["segment_ids"] != 0)}
+        beside = {name: export.folder / name / path.name for name in ("offsets", *ROW_DTYPES)}
+        files = export.manifest.files
+        own = {name: of for name, of in beside.items() if f"{name}/{path.name}" in files}
+        found.append(mapped_portion(path, {"token_ids": path, **own}))
+    return found
+
+
+def mapped_portion(path: Path, fields: Mapping[str, Path]) -> Portion:
+    """Return what a file holds, with the file of each field.
+
+    Raises: CorruptOutputError.
+    """
+
+    def load() -> Arrays:
+        return {name: open_npy(of) for name, of in fields.items()}
+
+    return Portion(path, len(open_npy(path)), load, True)
 
 
 def open_npy(path: Path) -> npt.NDArray[Any]:
@@ -233,7 +238,7 @@ FORMAT = Format(
     NpyOptions,
     layout,
     write,
-    read,
+    portions,
     file_names=file_names,
     sequences_per_file=lambda part, options: options.sequences_per_file,
 )

@@ -20,6 +20,7 @@ tokenizer/executor.py lines 300-310; ai2-olmo-core 3.0.0, data/numpy_dataset.py 
 
 import gzip
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -28,10 +29,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import csv
 
-from tokflow.exports.format import Arrays, Format, fixed_layout
+from tokflow.exports.format import Arrays, Format, Portion, damaged_file, fixed_layout
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.part import Part
-from tokflow.exports.reading import Export, damaged_file
+from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.arrow import to_numpy
 from tokflow.store.config import Config, Count
@@ -105,18 +106,25 @@ def _lines(documents: Iterator[tuple[str, int, int]]) -> Iterator[str]:
             position = end
 
 
-def read(export: Export, part: str) -> Iterator[Arrays]:
-    """Yield the fields of a part, a file at a time; token ids and loss mask memory-mapped.
+def portions(export: Export, part: str) -> list[Portion]:
+    """Return the files of a part, memory-mapped but for their offsets."""
+    return [
+        Portion(path, export.num_in(path), partial(_load, path, export.dtype), is_mapped=True)
+        for path in export.numbered(lambda number: _name(part, number))
+    ]
 
-    Raises: CorruptOutputError where the lines of a file are not about all of its tokens.
+
+def _load(path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
+    """Return the fields of a file.
+
+    Raises: CorruptOutputError where its lines are not about all of its tokens.
     """
-    for path in export.numbered(lambda number: _name(part, number)):
-        tokens = np.memmap(path, dtype=export.dtype, mode="r")
-        offsets = _read_offsets(path.with_suffix(".csv.gz"), len(tokens))
-        fields: Arrays = {"token_ids": tokens, "offsets": offsets}
-        if (mask := _mask_of(path)).exists():
-            fields["loss_mask"] = np.memmap(mask, dtype=bool, mode="r")
-        yield fields
+    tokens = np.memmap(path, dtype=dtype, mode="r")
+    offsets = _read_offsets(path.with_suffix(".csv.gz"), len(tokens))
+    fields: Arrays = {"token_ids": tokens, "offsets": offsets}
+    if (mask := _mask_of(path)).exists():
+        fields["loss_mask"] = np.memmap(mask, dtype=bool, mode="r")
+    return fields
 
 
 def _read_offsets(path: Path, num_tokens: int) -> npt.NDArray[np.int64]:
@@ -140,5 +148,5 @@ FORMAT = Format(
     OlmoOptions,
     fixed_layout("stream", "token_ids", "offsets", "loss_mask", leaves_out_empty=True),
     write,
-    read,
+    portions,
 )

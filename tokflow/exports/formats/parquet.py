@@ -18,7 +18,8 @@ train_b for train too. Say which files are which where parts are called otherwis
 `load_dataset("parquet", data_files={"train": "train-[0-9]*", "train_b": "train-b-[0-9]*"})`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +32,7 @@ from tokflow.exports.columns import (
     with_loss_mask,
     written_positions,
 )
-from tokflow.exports.format import Arrays, Format
+from tokflow.exports.format import Arrays, Format, Portion
 from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -91,25 +92,35 @@ def write_groups(
                 writer.write_table(make_columns(batch, schema, written, kept))
 
 
-def read(export: Export, part: str) -> Iterator[Arrays]:
-    """Yield the sequences of a part, a row group at a time; (num_sequences, sequence_length)."""
-    return read_groups(paths_by_size(export, part, ".parquet"), export)
+def portions(export: Export, part: str) -> list[Portion]:
+    """Return the row groups of a part."""
+    return row_groups(paths_by_size(export, part, ".parquet"), export)
 
 
-def read_groups(paths: list[Path], export: Export) -> Iterator[Arrays]:
-    """Yield the fields of each row group of some files of sequences."""
+def row_groups(paths: Sequence[Path], export: Export) -> list[Portion]:
+    """Return the row groups of some files of sequences."""
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
+    found = []
     for path in paths:
-        with pq.ParquetFile(path) as file:
-            for group in range(file.num_row_groups):
-                yield read_columns(file.read_row_group(group), export)
+        footer = pq.read_metadata(path)
+        for group in range(footer.num_row_groups):
+            load = partial(_load, path, footer, group, export)
+            found.append(Portion(path, footer.row_group(group).num_rows, load))
+    return found
+
+
+def _load(path: Path, footer: Any, group: int, export: Export) -> Arrays:
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
+    with pq.ParquetFile(path, metadata=footer) as file:
+        return read_columns(file.read_row_group(group), export)
 
 
 FORMAT = Format(
     ParquetOptions,
     lambda options: layout_of_columns(options.columns),
     write,
-    read,
+    portions,
     sequences_per_file=sequences_per_file,
 )

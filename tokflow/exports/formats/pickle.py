@@ -107,6 +107,6 @@ FORMAT = Format(
     fixed_layout("sequences", "token_ids"),
     write,
     None,
-    sequences_per_file=lambda part, options: options.sequences_per_file,
+    sequences_per_file=lambda length, options: options.sequences_per_file,
     merge=merge,
 )

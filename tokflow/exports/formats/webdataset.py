@@ -22,33 +22,41 @@ import gzip
 import json
 import tarfile
 import zlib
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 from pydantic import Field
 
-from tokflow.exports.format import Arrays, Format, fixed_layout
+from tokflow.exports.batching import equal_sizes
+from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.sequence_files import damage_named, files_of, sequences_within
+from tokflow.exports.sequence_files import (
+    damage_named,
+    files_of,
+    portions_of_records,
+    sequences_within,
+)
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Config
 from tokflow.tokens.prefetch import in_order
 
 TOKENS_AT_ONCE = 500_000
-"""Made into members at one go, by each of two threads."""
+"""Made into members at one go, by each of two threads; read at one go."""
 
 END = bytes(2 * tarfile.BLOCKSIZE)
 
 MAX_ROWS = 10**8
 
-READ_AT_ONCE = 1_000
+GZIP_MAGIC = b"\x1f\x8b"
+
+EXPECTED = "a tar of sequences as JSON"
 
 
 class WebdatasetOptions(Config):
@@ -98,33 +106,46 @@ def write(part: Part, options: WebdatasetOptions, folder: Path) -> None:
     (folder / part.name / "manifest.jsonl").write_text("".join(lines))
 
 
-def read(export: Export, part: str) -> Iterator[Arrays]:
-    """Yield the sequences of a part, a thousand at a time; token_ids (1000, sequence_length).
+def portions(export: Export, part: str) -> list[Portion]:
+    """Return some rows of a shard each."""
+    paths = export.numbered(lambda number: f"{part}/shard_{number:08d}.tar")
+    at_once = sequences_within(TOKENS_AT_ONCE, export.manifest.details["sequence_length"])
+    sizes = equal_sizes(export.counts[f"{part}.num_sequences"], export.options.sequences_per_file)
+    return [
+        portion
+        for path, num in zip(paths, sizes, strict=True)
+        for portion in portions_of_records(
+            path, num, at_once, partial(_members, path), partial(_load, path, export.dtype)
+        )
+    ]
 
-    Raises: CorruptOutputError for a shard that is no tar of such sequences.
+
+def _members(path: Path) -> Iterator[bytes]:
+    """Yield the content of each member of a tar.
+
+    Raises: CorruptOutputError for a file that is none.
     """
-    for path in export.numbered(lambda number: f"{part}/shard_{number:08d}.tar"):
-        with damage_named(path, expected="a tar of sequences as JSON"):
-            found = _sequences_of(path)
-            while some := list(islice(found, READ_AT_ONCE)):
-                token_ids = np.array(some, dtype=export.dtype)
-                yield {"token_ids": token_ids.reshape(len(some), -1)}
-
-
-def _sequences_of(path: Path) -> Iterator[list[int]]:
-    decoder = msgspec.json.Decoder(list[int])
-    with tarfile.open(path, "r|") as tar:
+    with damage_named(path, expected=EXPECTED), tarfile.open(path, "r|") as tar:
         for member in tar:
             file = tar.extractfile(member)
-            data = b"" if file is None else file.read()
-            is_gzipped = member.name.endswith(".gz")
-            yield decoder.decode(zlib.decompress(data, 31) if is_gzipped else data)
+            yield b"" if file is None else file.read()
+
+
+def _load(path: Path, dtype: np.dtype[Any], members: Sequence[bytes]) -> Arrays:
+    decoder = msgspec.json.Decoder(list[int])
+    with damage_named(path, expected=EXPECTED):
+        token_ids = np.array([decoder.decode(_text(data)) for data in members], dtype=dtype)
+        return {"token_ids": token_ids.reshape(len(members), -1)}
+
+
+def _text(member: bytes) -> bytes:
+    return zlib.decompress(member, 31) if member.startswith(GZIP_MAGIC) else member
 
 
 FORMAT = Format(
     WebdatasetOptions,
     fixed_layout("sequences", "token_ids"),
     write,
-    read,
-    sequences_per_file=lambda part, options: options.sequences_per_file,
+    portions,
+    sequences_per_file=lambda length, options: options.sequences_per_file,
 )
