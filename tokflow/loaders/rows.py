@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 
 from tokflow.errors import ConfigError
+from tokflow.exports.reading import open_export
 from tokflow.loaders.epochs import Epochs
+from tokflow.loaders.opening import Opening, Tail
 from tokflow.loaders.orders import WINDOW, InOrder, shuffled_order
 from tokflow.loaders.random_windows import RandomWindows
 from tokflow.loaders.samples import (
@@ -20,6 +23,65 @@ from tokflow.loaders.samples import (
     picked,
     sources_of,
 )
+from tokflow.loaders.stream_rows import open_stream_rows
+from tokflow.store.stored_outputs import find_output
+
+
+def open_rows(
+    path: str | Path,
+    part: str | None = None,
+    sequence_length: int | None = None,
+    *,
+    fields: Sequence[str] | None = None,
+    tail: Tail = "pad",
+    across_documents: bool | None = None,
+) -> "Rows":
+    """Open the rows of a part of an export, or of a token store, in the order of their files.
+
+    Rows that were packed are as they lie; a stream, which a token store is too, is cut into rows of
+    any `sequence_length`, and its last row is padded, or left out with `tail="drop"`. A row is a
+    dictionary of arrays: see `Batch`. Nothing is read but the manifest.
+
+    part: may be left out where there is one. fields: those wanted; by default all that the format
+    keeps. across_documents: False, the first token of a document is no label; True, it is. By
+    default it is one in a stream, and none in a packed row.
+
+    Raises: MissingOutputError where there is no export that is finished; CorruptOutputError where a
+    file is missing or cut short; ForeignOutputError where a newer tokflow made it; ConfigError for
+    arguments that do not go with it.
+    """
+    if tail not in get_args(Tail):
+        expected = " or ".join(map(repr, get_args(Tail)))
+        raise ConfigError(where="tail", expected=expected, found=repr(tail), remedy="name one")
+    folder, part = _folder_and_part(Path(path), part)
+    opening = Opening(
+        path=folder,
+        part=part,
+        sequence_length=sequence_length,
+        fields=None if fields is None else tuple(fields),
+        tail=tail,
+        across_documents=across_documents,
+    )
+    return in_order(open_stream_rows(opening))
+
+
+def _folder_and_part(path: Path, part: str | None) -> tuple[Path, str | None]:
+    """Return the folder of the output at `path`, and the part of it that is named or the only one;
+    None of a token store. Raises: ConfigError."""
+    output = find_output(path)
+    if output.manifest.stage != "tokens":
+        export = open_export(path)
+        is_only = part is None and len(export.parts) == 1
+        export.check_part(name := export.parts[0] if is_only else part or "")
+        return export.folder, name
+    if part is not None:
+        raise ConfigError(
+            where=output.folder,
+            expected="no part, for the tokens of a raw file are not split",
+            found=repr(part),
+            remedy="leave `part` out, or open an export",
+        )
+    return output.folder, None
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,8 +103,8 @@ class TokenSource:
                 some = touching[first : first + RUNS_AT_ONCE]
                 lower = np.maximum(starts[some], begin)
                 sizes = np.minimum(stops[some], end) - lower
-                taken = self.files[number][_positions(lower - begin, sizes)]
-                found[_positions(at[some] + lower - starts[some], sizes)] = taken
+                taken = self.files[number][positions_of_runs(lower - begin, sizes)]
+                found[positions_of_runs(at[some] + lower - starts[some], sizes)] = taken
 
     def read(self, start: int = 0, stop: int | None = None) -> npt.NDArray[Any]:
         """Return the tokens from one position to another; a view where one file has them all."""
@@ -234,7 +234,7 @@ def taken_in_batches(
             source.release()
 
 
-def _positions(
+def positions_of_runs(
     starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """Return the positions of runs, end to end: for starts of 7 and 2, lengths of 2 and 3,

@@ -1,0 +1,77 @@
+"""The portions of a part, each read when it is needed; those used last are kept."""
+
+import resource
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+import numpy as np
+
+from tokflow.exports.format import Arrays, Portion
+from tokflow.loaders.samples import Numbers
+
+KEPT_BYTES = 2**28
+"""Decoded fields that a source keeps."""
+
+FILES_OF_PORTION = 4
+"""Open files of a memory-mapped portion at most."""
+
+
+def max_mapped() -> int:
+    """Return how many portions are mapped at once: of the files that the process may have open a
+    share, for each map holds one."""
+    return max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // (4 * FILES_OF_PORTION))
+
+
+class KeptPortions:
+    """The portions of a part by their number. Those used last are kept: of decoded ones KEPT_BYTES,
+    of memory-mapped ones as many as may be open, and in any case the last.
+
+    Any thread may ask; who asks for a portion that another reads waits for it.
+    """
+
+    def __init__(self, portions: Sequence[Portion]) -> None:
+        self._portions = portions
+        self.edges: Numbers = np.zeros(len(portions) + 1, dtype=np.int64)
+        """The position, or the row, at which each portion begins, and the end of the last."""
+        np.cumsum([portion.num for portion in portions], out=self.edges[1:])
+        self._kept: OrderedDict[int, Future[Arrays]] = OrderedDict()
+        self._costs: dict[int, int] = {}
+        """Of those that are read."""
+        self._total = 0
+        self._lock = threading.Lock()
+
+    def __getitem__(self, number: int) -> Arrays:
+        """Return the fields of a portion."""
+        with self._lock:
+            is_new = number not in self._kept
+            kept = self._kept.setdefault(number, Future())
+            self._kept.move_to_end(number)
+        if is_new:
+            self._read(number, kept)
+        return kept.result()
+
+    def of(self, places: Numbers) -> Numbers:
+        """Return the number of the portion that each position, or row, is in."""
+        return np.searchsorted(self.edges, places, side="right") - 1
+
+    def _read(self, number: int, kept: Future[Arrays]) -> None:
+        try:
+            fields = self._portions[number].read()
+        except BaseException as error:
+            with self._lock:
+                del self._kept[number]
+            kept.set_exception(error)
+            return
+        # Slices of a plain array over a map cost a fifth of a memmap's.
+        kept.set_result({name: np.asarray(values) for name, values in fields.items()})
+        cost = sum(values.nbytes for values in fields.values())
+        if self._portions[number].is_mapped:
+            cost = KEPT_BYTES // max_mapped()
+        with self._lock:
+            self._costs[number], self._total = cost, self._total + cost
+            while self._total > KEPT_BYTES and len(self._costs) > 1:
+                oldest = next(each for each in self._kept if each in self._costs)
+                self._total -= self._costs.pop(oldest)
+                del self._kept[oldest]

@@ -1,0 +1,106 @@
+"""The arguments that rows are opened with, and what can be told of rows from an output."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from tokflow.errors import ConfigError
+from tokflow.exports import FORMATS
+from tokflow.store.integrity import Stored
+from tokflow.store.stored_outputs import newest_output
+
+ROWS_VERSION = 1
+"""Raised when the same tokens would give other rows."""
+
+Tail: TypeAlias = Literal["pad", "drop"]
+"""The last row of a stream, where it is not full: padded, or left out."""
+
+MADE_FROM = {
+    "input_ids": ("token_ids",),
+    "labels": ("token_ids",),
+    "segment_ids": ("offsets", "segment_ids"),
+    "position_ids": ("offsets", "segment_ids", "position_ids"),
+    "loss_mask": ("loss_mask",),
+    "index": ("token_ids",),
+}
+"""Fields of rows in their order, and the fields of an export of which each needs one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """The arguments of `open_rows`. A source of rows is pickled as these: without its tokens."""
+
+    path: Path
+    """The folder of one output, which never holds another."""
+    part: str | None
+    """None of a token store, which has no parts."""
+    sequence_length: int | None = None
+    fields: tuple[str, ...] | None = None
+    tail: Tail = "pad"
+    across_documents: bool | None = None
+
+    def name_of(self, output: Stored) -> str:
+        """Return what people call the rows: `demo/exports/bin/train`."""
+        manifest, folder = output.manifest, output.folder
+        if self.part is None:
+            return f"{manifest.dataset}/{manifest.stage}/{manifest.partition}"
+        is_stored = folder.name == manifest.fingerprint[:16]
+        name = (folder.parent if is_stored else folder).name
+        return f"{manifest.dataset}/exports/{name}/{self.part}"
+
+    def fingerprint_of(self, output: Stored) -> str:
+        """Return the sha256 of what decides the rows."""
+        own = [self.part, self.sequence_length, self.tail, self.across_documents]
+        text = json.dumps([ROWS_VERSION, output.manifest.fingerprint, *own])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def fields_of(self, output: Stored, keeps: Sequence[str]) -> tuple[str, ...]:
+        """Return the fields of the rows: those asked for and the index, or all that there are.
+
+        Raises: ConfigError for one that the output does not keep.
+        """
+        told = {name for name, needed in MADE_FROM.items() if {*needed} & {*keeps}}
+        if "loss_mask" not in output.manifest.details.get("lost", ()):
+            told.add("loss_mask")  # every token is a loss token
+        for name in self.fields or ():
+            if name not in MADE_FROM:
+                raise ConfigError(
+                    where="fields",
+                    expected=f"some of {', '.join(MADE_FROM)}",
+                    found=repr(name),
+                    remedy="name some of them",
+                )
+            if name not in told:
+                raise lost(f"fields: {name}", output, MADE_FROM[name])
+        chosen = told if self.fields is None else {*self.fields, "index"}
+        return tuple(name for name in MADE_FROM if name in chosen)
+
+
+def lost(where: str, output: Stored, needed: Sequence[str]) -> ConfigError:
+    """Return the error of an export that keeps no field of those needed: who keeps them."""
+    details = output.manifest.details
+    made_of = "sequences" if "sequence_length" in details else "stream"
+    formats = [
+        name
+        for name, of in FORMATS.items()
+        if (layout := of.layout(of.options())).made_of == made_of and {*needed} & {*layout.keeps}
+    ]
+    beside = ", ".join(_exports_beside(output.folder, needed)) or "no other export of this dataset"
+    return ConfigError(
+        where=where,
+        expected=f"an export that keeps {' or '.join(needed)}",
+        found=f"{details['format']}, which loses that",
+        remedy=f"leave it out, or open another: {beside} keeps it, and so do the formats "
+        f"{', '.join(formats)}",
+    )
+
+
+def _exports_beside(folder: Path, needed: Sequence[str]) -> list[str]:
+    """Return the newest exports of each name in the same dataset that keep a field of those."""
+    names = sorted(path for path in folder.parents[1].iterdir() if path.is_dir())
+    outputs = filter(None, map(newest_output, names))
+    kept = [of for of in outputs if {*needed} & {*of.manifest.details.get("keeps", ())}]
+    return [str(output.folder.parent) for output in kept]

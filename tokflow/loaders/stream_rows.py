@@ -1,0 +1,203 @@
+"""Rows of a stream: its tokens cut into rows of any length, nothing encoded again."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokflow.errors import ConfigError
+from tokflow.exports.columns import NO_LABEL
+from tokflow.loaders.buffers import empty
+from tokflow.loaders.kept_portions import KeptPortions
+from tokflow.loaders.opening import Opening, lost
+from tokflow.loaders.samples import Batch, Numbers
+from tokflow.loaders.streams import open_stream
+from tokflow.tokens.token_source import positions_of_runs
+
+
+def open_stream_rows(opening: Opening) -> "StreamRows":
+    """Return the rows of a stream. Raises: ConfigError, CorruptOutputError."""
+    stream = open_stream(opening.path, opening.part)
+    across, length = opening.across_documents, opening.sequence_length
+    if length is None or length < 1:
+        raise ConfigError(
+            where="sequence_length",
+            expected="how many tokens a row has, for a stream is cut into rows of any length",
+            found=repr(length),
+            remedy="name it: `sequence_length=2048`",
+        )
+    if across is False and "offsets" not in stream.keeps:
+        raise lost("across_documents", stream.output, ["offsets"])
+    return StreamRows(
+        opening=opening,
+        name=opening.name_of(stream.output),
+        fingerprint=opening.fingerprint_of(stream.output),
+        fields=opening.fields_of(stream.output, stream.keeps),
+        sequence_length=length,
+        is_tail_dropped=opening.tail == "drop",
+        across_documents=across is not False,
+        has_loss_mask=stream.has_loss_mask,
+        pad_id=stream.output.manifest.details["eos_id"] or 0,
+        portions=KeptPortions(stream.portions),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRows:
+    """Row i has the inputs i * T to i * T + T and, as labels, the token behind each.
+
+    Of the tokens a b c d e f, in rows of 4:
+
+        input_ids    [a b c d]  [e . . .]
+        labels       [b c d e]  [f x x x]    x is -100
+
+    The label of a row's last input is the first of the next row, so that every token but the first
+    is a label once, and every token but the last an input once. A document that the edge of a row
+    cuts begins a new segment, at position 0.
+    """
+
+    opening: Opening
+    name: str
+    fingerprint: str
+    fields: tuple[str, ...]
+    sequence_length: int
+    is_tail_dropped: bool
+    across_documents: bool
+    """False: the first token of a document is no label."""
+    has_loss_mask: bool
+    """True of chats: a label counts where the loss mask says so of it."""
+    pad_id: int
+    portions: KeptPortions
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open_stream_rows, (self.opening,)
+
+    def __len__(self) -> int:
+        num_rows, rest = divmod(self._num_pairs, self.sequence_length)
+        return num_rows + (rest > 0 and not self.is_tail_dropped)
+
+    @property
+    def num_tokens(self) -> int:
+        """As `RowSource` has it."""
+        return min(self._num_pairs, len(self) * self.sequence_length)
+
+    @property
+    def num_windows(self) -> int:
+        """As `StreamSource` has it."""
+        return max(0, self._num_pairs + 1 - self.sequence_length)
+
+    @property
+    def _num_pairs(self) -> int:
+        """Tokens of the stream that one stands behind."""
+        return max(0, int(self.portions.edges[-1]) - 1)
+
+    def gather(self, numbers: Numbers) -> Batch:
+        """As `RowSource` has it."""
+        return self._batch(numbers * self.sequence_length, numbers)
+
+    def windows(self, positions: Numbers) -> Batch:
+        """As `StreamSource` has it."""
+        return self._batch(positions, positions)
+
+    def _batch(self, starts: Numbers, index: Numbers) -> Batch:
+        length = self.sequence_length
+        token_ids = self._taken("token_ids", starts)
+        batch: Batch = {name: empty((len(starts), length), np.int64) for name in INPUTS_LABELS}
+        np.copyto(batch["input_ids"], token_ids[:, :-1])
+        np.copyto(batch["labels"], token_ids[:, 1:])
+        begins = self._begins(starts)
+        if {"segment_ids", "position_ids"} & {*self.fields}:
+            batch |= segments(*begins, num_rows=len(starts), length=length)
+        batch["loss_mask"] = self._loss_mask(starts, begins)
+        sizes = self._num_pairs - starts
+        for row in np.flatnonzero(sizes < length).tolist():
+            _pad(batch, row, int(sizes[row]), self.pad_id)
+        if not batch["loss_mask"].all():
+            np.copyto(batch["labels"], NO_LABEL, where=~batch["loss_mask"])
+        batch["index"] = index
+        return {name: batch[name] for name in self.fields}
+
+    def _taken(self, name: str, starts: Numbers) -> npt.NDArray[Any]:
+        """Return a field at each position of rows and at the one behind, (num_rows, T + 1); behind
+        the end of the stream it is anything."""
+        num, edges = self.sequence_length + 1, self.portions.edges.tolist()
+        numbers, taken = self.portions.of(starts).tolist(), None
+        # By position, so that a portion that has to be decoded is decoded once.
+        for row in np.argsort(starts).tolist():
+            number, start, done = numbers[row], int(starts[row]), 0
+            while done < num and number < len(edges) - 1:
+                values = self.portions[number][name]
+                begin = start + done - edges[number]
+                here = values[begin : begin + num - done]
+                if taken is None:
+                    taken = empty((len(starts), num), values.dtype)
+                taken[row, done : done + len(here)] = here
+                number, done = number + 1, done + len(here)
+        return np.empty((0, num), np.int64) if taken is None else taken
+
+    def _loss_mask(self, starts: Numbers, begins: tuple[Numbers, Numbers]) -> npt.NDArray[np.bool_]:
+        """Return which labels count, the end of the stream left aside."""
+        counts = empty((len(starts), self.sequence_length), np.bool_)
+        if self.has_loss_mask:
+            np.copyto(counts, self._taken("loss_mask", starts)[:, 1:])
+        else:
+            counts.fill(True)
+        if not self.across_documents:
+            rows, columns = begins
+            counts[rows, columns - 1] = False
+        return counts
+
+    def _begins(self, starts: Numbers) -> tuple[Numbers, Numbers]:
+        """Return the row and the column, from 1 to T, of each token that begins a document within
+        a row or as the label of its last input, in order; none where nobody asks."""
+        places, edges = self.sequence_length + 1, self.portions.edges
+        found = [np.zeros(0, dtype=np.int64)]
+        is_asked = {"segment_ids", "position_ids"} & {*self.fields} or not self.across_documents
+        first, last = self.portions.of(starts), self.portions.of(starts + places - 1)
+        for number in _all_between(first, last) if is_asked else ():
+            if number == len(edges) - 1:  # the end of the stream
+                continue
+            rows = np.flatnonzero((first <= number) & (number <= last))
+            begin = starts[rows] - edges[number]
+            offsets = self.portions[number]["offsets"][:-1]
+            lower = np.searchsorted(offsets, begin + 1)
+            counts = np.searchsorted(offsets, begin + places) - lower
+            columns = offsets[positions_of_runs(lower, counts)] - np.repeat(begin, counts)
+            found.append(np.repeat(rows * places, counts) + columns)
+        rows, columns = np.divmod(np.unique(np.concatenate(found)), places)
+        return rows, columns
+
+
+INPUTS_LABELS = ("input_ids", "labels")
+
+
+def _all_between(first: Numbers, last: Numbers) -> Iterable[int]:
+    """Return the numbers from `first` to `last` of any row, each once, in order."""
+    pairs = {*zip(first.tolist(), last.tolist(), strict=True)}
+    return sorted({number for a, b in pairs for number in range(a, b + 1)})
+
+
+def segments(rows: Numbers, columns: Numbers, *, num_rows: int, length: int) -> Batch:
+    """Return segment_ids and position_ids of rows, given where segments begin besides column 0.
+
+    For a row of 5 with one at column 2: [1 1 2 2 2] and [0 1 0 1 2].
+    """
+    is_inside = columns < length
+    of_rows = np.arange(num_rows) * length
+    begins = np.sort(np.concatenate([of_rows, (rows * length + columns)[is_inside]]))
+    sizes = np.diff(begins, append=num_rows * length)
+    ids = np.arange(1, len(begins) + 1) - np.searchsorted(begins, of_rows)[begins // length]
+    positions = np.arange(num_rows * length) - np.repeat(begins, sizes)
+    return {
+        "segment_ids": np.repeat(ids.astype(np.int32), sizes).reshape(num_rows, length),
+        "position_ids": positions.astype(np.int32).reshape(num_rows, length),
+    }
+
+
+def _pad(batch: Batch, row: int, size: int, pad_id: int) -> None:
+    """Make padding of all behind the first inputs of a row."""
+    fills = {"input_ids": pad_id, "segment_ids": 0, "position_ids": 0, "loss_mask": False}
+    for name in fills.keys() & batch.keys():
+        batch[name][row, size:] = fills[name]
