@@ -37,19 +37,24 @@ class Loader:
         rank: int = 0,
         world_size: int = 1,
         seed: int | None = None,
+        blocks: int | None = None,
         num_epochs: int | None = None,
         prefetch: int = 2,
         arrays: Literal["numpy", "torch"] = "numpy",
     ) -> None:
         """Load `rows` epoch after epoch, without end or `num_epochs` of them: each shuffled by the
-        seed, or in the order of `rows` where there is none. Samples, such as a mixture, have an
-        order and an end of their own.
+        seed (by `blocks`, as in `Rows.shuffled`), or in the order of `rows` where there is none.
+        Samples, such as a mixture or `rows.random_windows(seed)`, have an order of their own.
 
         `batch_size` counts the samples of all ranks together; `prefetch` batches are made ahead,
         each by a thread of its own, none with 0.
         """
         _check_ranks(batch_size, rank, world_size)
-        self.samples = _samples_of(rows, seed=seed, num_epochs=num_epochs)
+        if isinstance(rows, Rows):
+            self.samples: Samples = rows.epochs(seed, blocks=blocks, num_epochs=num_epochs)
+        else:
+            _check_none(seed=seed, blocks=blocks, num_epochs=num_epochs)
+            self.samples = rows
         self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
         self.prefetch, self.arrays = prefetch, arrays
         self._position = self._ahead = Position()
@@ -150,11 +155,9 @@ class Loader:
         self._waiting.clear()
 
 
-def _samples_of(rows: Rows | Samples, *, seed: int | None, num_epochs: int | None) -> Samples:
-    """Return the samples of a training on rows, or those given. Raises: ConfigError."""
-    if isinstance(rows, Rows):
-        return rows.epochs(seed, num_epochs=num_epochs)
-    for name, value in {"seed": seed, "num_epochs": num_epochs}.items():
+def _check_none(**options: int | None) -> None:
+    """Make sure that samples are given no order or end again. Raises: ConfigError."""
+    for name, value in options.items():
         if value is not None:
             raise ConfigError(
                 where="Loader",
@@ -162,7 +165,6 @@ def _samples_of(rows: Rows | Samples, *, seed: int | None, num_epochs: int | Non
                 found=f"{name}={value!r}",
                 remedy="give it where they are made, as in `mix(..., seed=1)`",
             )
-    return rows
 
 
 def _check_ranks(batch_size: int, rank: int, world_size: int) -> None:

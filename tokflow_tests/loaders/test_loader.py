@@ -197,7 +197,17 @@ def test_ranks_without_a_share_are_refused(options: dict[str, int], message: str
         Loader(rows_of(), **{"batch_size": 8, **options})
 
 
-@pytest.mark.parametrize("option", ["seed", "num_epochs"])
+def test_epochs_may_be_shuffled_in_blocks():
+    rows = rows_of()
+
+    with Loader(rows, batch_size=50, seed=1, blocks=10, num_epochs=2) as loader:
+        found = [row for batch in loader for row in batch["index"].tolist()]
+
+    expected = [rows.shuffled(1, epoch, blocks=10)[:]["index"] for epoch in range(2)]
+    assert found == np.concatenate(expected).tolist()
+
+
+@pytest.mark.parametrize("option", ["seed", "blocks", "num_epochs"])
 def test_samples_have_an_order_and_an_end_of_their_own(option: str):
     with pytest.raises(ConfigError, match=f"expected no {option} beside samples .* {option}=1"):
         Loader(rows_of().epochs(1), batch_size=8, **{option: 1})

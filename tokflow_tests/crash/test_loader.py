@@ -1,0 +1,30 @@
+"""A training that is killed a hundred times has had every sample once, in the order of its seed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tokflow_tests.crash import killed_training
+
+pytestmark = pytest.mark.crash
+
+ROOT = Path(__file__).parents[2]
+SEED = os.environ.get("SEED", "1")
+KILLS = 100
+"""A trial takes 20 ms."""
+
+
+def test_a_killed_training_goes_on_with_the_samples_in_their_order(tmp_path: Path):
+    command = [sys.executable, "-m", killed_training.__name__, tmp_path, str(KILLS), SEED]
+    subprocess.run([str(one) for one in command], cwd=ROOT, check=True, timeout=300)
+
+    num_samples = json.loads((tmp_path / "state.json").read_text())["samples"]
+    found = np.fromfile(tmp_path / "rows.log", dtype=np.int64)[:num_samples]
+    expected = killed_training.rows_of().epochs(1).at(np.arange(num_samples))
+    assert num_samples > 5 * len(killed_training.rows_of())
+    assert found.tolist() == expected.tolist()
