@@ -30,8 +30,8 @@ def _recipe_of_tokens(graph: "BuildGraph", key: str, _: str) -> Recipe:
 def _recipe_of_split(graph: "BuildGraph", key: str, _: str) -> Recipe:
     if graph.mixture is not None:
         source, of_source = graph.mixture.at(key)
-        split, portion = source.split(of_source).fingerprint, graph.mixture.portion(key)
-        return mixed_split_recipe(split, portion, shuffle_seed=graph.dataset.shuffle.of_documents)
+        split, share = source.split(of_source).fingerprint, graph.mixture.share(key)
+        return mixed_split_recipe(split, share, shuffle_seed=graph.dataset.shuffle.of_documents)
     tokens = graph.tokens(key).fingerprint
     first_file = graph.partitions[key][0].key
     position, seed = graph.position(key), graph.dataset.shuffle.of_documents

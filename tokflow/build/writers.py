@@ -44,7 +44,7 @@ def _split(graph: BuildGraph, key: str, _: str) -> Write:
         return partial(
             write_mixed_split,
             source.open_split(of_source),
-            graph.mixture.portion(key),
+            graph.mixture.share(key),
             dataset=dataset.name,
             tokenizer=graph.tokenizer,
             shuffle_seed=dataset.shuffle.of_documents,

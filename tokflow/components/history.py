@@ -14,7 +14,7 @@ from tokflow.components.reports import Report
 from tokflow.documents import deciding_fields
 from tokflow.exports import export_recipe
 from tokflow.sequences.segments import sequences_recipe
-from tokflow.split.mixed_split import Portion, mixed_split_recipe
+from tokflow.split.mixed_split import MixtureShare, mixed_split_recipe
 from tokflow.split.rule import FilePosition
 from tokflow.split.spans import split_recipe
 from tokflow.store.manifest import Recipe
@@ -65,8 +65,8 @@ def _split_recipe(dataset: Dataset) -> Recipe:
     seed = dataset.shuffle.of_documents
     if dataset.mixture is None:
         return split_recipe("", dataset.split, FilePosition(), "", shuffle_seed=seed)
-    portion = Portion(key="", tokens={}, seed=dataset.mixture.seed)
-    recipe = mixed_split_recipe("", portion, shuffle_seed=seed)
+    share = MixtureShare(key="", tokens={}, seed=dataset.mixture.seed)
+    recipe = mixed_split_recipe("", share, shuffle_seed=seed)
     own = dataset.mixture.model_dump(exclude={"sources": {"__all__": {"config"}}})
     return replace(recipe, config={**recipe.config, "mixture_config": own})
 

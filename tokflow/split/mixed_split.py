@@ -42,7 +42,7 @@ where it cut them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Portion:
+class MixtureShare:
     """What a mixture takes of one partition of a source."""
 
     key: str
@@ -78,12 +78,14 @@ class _Taken:
         return _Taken(**{n: np.concatenate([getattr(of, n) for of in several]) for n in names})
 
 
-def mixed_split_recipe(split: str, portion: Portion, *, shuffle_seed: int | None = None) -> Recipe:
+def mixed_split_recipe(
+    split: str, share: MixtureShare, *, shuffle_seed: int | None = None
+) -> Recipe:
     """Return what decides a mixture's split over the source's split with fingerprint `split`."""
     fields = {
-        "key": portion.key,
-        "tokens": [[name, num] for name, num in portion.tokens.items()],  # their order counts
-        "seed": portion.seed,
+        "key": share.key,
+        "tokens": [[name, num] for name, num in share.tokens.items()],  # their order counts
+        "seed": share.seed,
         "version": [MIXTURE_VERSION, PERMUTATION_VERSION],
     }
     return Recipe(
@@ -94,15 +96,15 @@ def mixed_split_recipe(split: str, portion: Portion, *, shuffle_seed: int | None
     )
 
 
-def portion_of(manifest: Manifest) -> Portion:
+def share_of(manifest: Manifest) -> MixtureShare:
     """Return what a mixture's split was made with."""
     fields = mixture_of(manifest.config) or {}
-    return Portion(key=fields["key"], tokens=dict(fields["tokens"]), seed=fields["seed"])
+    return MixtureShare(key=fields["key"], tokens=dict(fields["tokens"]), seed=fields["seed"])
 
 
 def write_mixed_split(
     source: Split,
-    portion: Portion,
+    share: MixtureShare,
     folder: Path,
     *,
     dataset: str,
@@ -112,8 +114,8 @@ def write_mixed_split(
     """Write a mixture's split over one file of a source into the empty `folder`, manifest last.
 
     A part has whole passes over the spans that the source's split has there, and of one more those
-    that come first by a key of `portion.seed`; the last is cut where the tokens end, and has its
-    EOS there, which may be all that it has: a part has the tokens of the portion exactly, and may
+    that come first by a key of `share.seed`; the last is cut where the tokens end, and has its
+    EOS there, which may be all that it has: a part has the tokens of the share exactly, and may
     end inside a character. Its characters are those that end before, as `tokenizer` decodes them.
     Passes follow one another in file order, unless `shuffle_seed` orders all of them.
 
@@ -122,9 +124,9 @@ def write_mixed_split(
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
     started = time.perf_counter()
-    shard, names = shard_in_mixture(source, portion), tuple(portion.tokens)
+    shard, names = shard_in_mixture(source, share), tuple(share.tokens)
     with checked(source, source.shard, only={SPANS_NAME, *source.shard.names(DOCUMENTS_NAME)}):
-        of_parts = [_taken(source, portion, name, tokenizer) for name in names]
+        of_parts = [_taken(source, share, name, tokenizer) for name in names]
     taken, spans = _Taken.joined(of_parts), _file_spans(of_parts)
     _write_cut_tokens(source, taken, folder)
     table, num_tokens = shard.documents([*SPAN_COLUMNS]), taken.num_tokens
@@ -132,9 +134,9 @@ def write_mixed_split(
     rows = span_table(spans, order, table, num_tokens, shard.num_tokens, names)
     pq.write_table(rows, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
     manifest = Manifest(
-        recipe=mixed_split_recipe(source.manifest.fingerprint, portion, shuffle_seed=shuffle_seed),
+        recipe=mixed_split_recipe(source.manifest.fingerprint, share, shuffle_seed=shuffle_seed),
         dataset=dataset,
-        partition=portion.key,
+        partition=share.key,
         counts=span_counts(spans, num_tokens, names) | _cut_counts(names, of_parts),
         details={"parts": list(names), "dtype": shard.dtype.str},
         files=checksums(folder),
@@ -160,7 +162,7 @@ def remake_mixed_split(split: Split, source: Split, folder: Path, tokenizer: Tok
     manifest = split.manifest
     write_mixed_split(
         source,
-        portion_of(manifest),
+        share_of(manifest),
         folder,
         dataset=manifest.dataset,
         tokenizer=tokenizer,
@@ -174,15 +176,15 @@ def open_mixed_split(stored: Stored, source: Split) -> Split:
     Raises: CorruptOutputError where a file is missing or cut short.
     """
     check_sizes(stored.folder, stored.manifest)
-    shard = shard_in_mixture(source, portion_of(stored.manifest))
+    shard = shard_in_mixture(source, share_of(stored.manifest))
     return Split(stored.folder, stored.manifest, shard)
 
 
-def shard_in_mixture(source: Split, portion: Portion) -> TokenShard:
+def shard_in_mixture(source: Split, share: MixtureShare) -> TokenShard:
     """Return the token shard of a source's file as a mixture has it: each pass over its documents
     is as one more raw file of a group, `code/a.jsonl`, `code@2/a.jsonl` and so on."""
-    shard, num_passes = source.shard, _num_passes(source, portion)
-    origins, (name, _, _) = shard.origins, portion.key.partition("/")
+    shard, num_passes = source.shard, _num_passes(source, share)
+    origins, (name, _, _) = shard.origins, share.key.partition("/")
     edges = [*origins.first_rows, ROWS_OF_PASS]
     files = [
         {
@@ -193,7 +195,7 @@ def shard_in_mixture(source: Split, portion: Portion) -> TokenShard:
         for key, start, stop in zip(origins.raw_files, edges[:-1], edges[1:], strict=True)
     ]
     details = {**shard.manifest.details, "files": files}
-    manifest = replace(shard.manifest, partition=portion.key, details=details)
+    manifest = replace(shard.manifest, partition=share.key, details=details)
     return TokenShard(shard.folder, manifest, num_passes)
 
 
@@ -204,20 +206,20 @@ def source_and_key(key: str) -> tuple[str, str]:
     return name.partition("@")[0], rest
 
 
-def _num_passes(source: Split, portion: Portion) -> int:
+def _num_passes(source: Split, share: MixtureShare) -> int:
     """Return how many passes there are of the part that has most; at least 1."""
     counts = source.manifest.counts
-    available = {name: counts.get(f"{name}.num_tokens", 0) for name in portion.tokens}
-    return max([1, *(-(-num // available[n]) for n, num in portion.tokens.items() if available[n])])
+    available = {name: counts.get(f"{name}.num_tokens", 0) for name in share.tokens}
+    return max([1, *(-(-num // available[n]) for n, num in share.tokens.items() if available[n])])
 
 
-def _taken(source: Split, portion: Portion, part: str, tokenizer: Tokenizer) -> _Taken:
+def _taken(source: Split, share: MixtureShare, part: str, tokenizer: Tokenizer) -> _Taken:
     """Return the spans that one part of the mixture takes, pass by pass."""
     spans = _spans_of(source, part)
     available = int(spans.num_tokens.sum())
-    passes, rest = divmod(portion.tokens[part], available) if available else (0, 0)
+    passes, rest = divmod(share.tokens[part], available) if available else (0, 0)
     num_documents = source.shard.manifest.counts["num_documents"]
-    taken = [spans] * passes + [_drawn(source, portion, spans, rest, tokenizer)] * bool(rest)
+    taken = [spans] * passes + [_drawn(source, share, spans, rest, tokenizer)] * bool(rest)
     moved = [
         replace(of, document=of.document + number * num_documents)
         for number, of in enumerate(taken)
@@ -245,13 +247,13 @@ def _spans_of(source: Split, part: str) -> _Taken:
 
 
 def _drawn(
-    source: Split, portion: Portion, spans: _Taken, num_tokens: int, tokenizer: Tokenizer
+    source: Split, share: MixtureShare, spans: _Taken, num_tokens: int, tokenizer: Tokenizer
 ) -> _Taken:
     """Return the spans that come first by the key of the seed, in file order; the last is cut where
     so many tokens end."""
     rows = to_numpy(source.shard.documents(["row"])["row"])[spans.document]
-    origins = shard_in_mixture(source, portion).origins
-    keys = document_keys(origins, rows, portion.seed, purpose="mixture")
+    origins = shard_in_mixture(source, share).origins
+    keys = document_keys(origins, rows, share.seed, purpose="mixture")
     order = np.argsort(keys, kind="stable")
     ends = np.cumsum(spans.num_tokens[order])
     num_whole = int(np.searchsorted(ends, num_tokens, side="right"))

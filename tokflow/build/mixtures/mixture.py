@@ -10,7 +10,7 @@ from tokflow.build.dataset import Dataset
 from tokflow.build.output import Output, Stage
 from tokflow.errors import ConfigError, RawFileError
 from tokflow.raw import Listing, RawSource
-from tokflow.split.mixed_split import BUDGET_CUTS, Portion, source_and_key
+from tokflow.split.mixed_split import BUDGET_CUTS, MixtureShare, source_and_key
 from tokflow.split.mixture import MixtureConfig, PartSize, epochs, plan_partitions, plan_sources
 from tokflow.store.config_errors import relocated
 
@@ -100,13 +100,13 @@ class Mixture:
             if not all(of.is_made for of in graph.outputs() if of.stage in SOURCE_STAGES)
         ]
 
-    def portion(self, key: str) -> Portion:
+    def share(self, key: str) -> MixtureShare:
         """Return what the mixture takes of a partition.
 
         Raises: MissingOutputError where the split of a file is not made; ConfigError where the
         sources cannot be mixed so.
         """
-        return Portion(key=key, tokens=self._tokens[key], seed=self.config.seed)
+        return MixtureShare(key=key, tokens=self._tokens[key], seed=self.config.seed)
 
     def check_tokenizers(self) -> None:
         """Make sure that all sources have one tokenizer, which must have been made.
@@ -130,7 +130,7 @@ class Mixture:
         """Return of each source and part the tokens that are to be taken, the epochs that these
         are, and the tokens that the source has.
 
-        Raises: as `portion`.
+        Raises: as `share`.
         """
         found: dict[str, dict[str, dict[str, Any]]] = {}
         for name, planned in self._planned.items():
