@@ -1,6 +1,6 @@
 """A training that is killed at random, and resumed with other ranks and another batch size.
 
-    python -m tokflow_tests.crash.killed_training FOLDER KILLS SEED
+    python -m tokflow_tests.crash.killed_training EXPORT FOLDER KILLS SEED
 
 It logs the rows of every batch, and saves the state of its loaders every few batches; what is
 logged behind the state it resumes from is cut off, as steps behind a checkpoint are lost.
@@ -19,37 +19,34 @@ from pathlib import Path
 import numpy as np
 
 from tokflow.loaders.loader import Loader
-from tokflow.loaders.rows import Rows, in_order
-from tokflow_tests.loaders.row_sources import CountingRows
+from tokflow.loaders.rows import Rows, open_rows
 
 
-def rows_of() -> Rows:
-    return in_order(CountingRows(997))
-
-
-def train(folder: Path, choose: random.Random, begins: int) -> None:
+def train(rows: Rows, folder: Path, choose: random.Random, begins: int) -> None:
     """Go on with the training until this process is killed; a byte to `begins` tells of a batch."""
     saved = folder / "state.json"
     state = json.loads(saved.read_text()) if saved.exists() else None
     with (folder / "rows.log").open("ab") as log:
         log.truncate(8 * state["samples"] if state else 0)
-        for number, (rows, behind) in enumerate(batches_of(state, choose)):
+        for number, (found, behind) in enumerate(batches_of(rows, state, choose)):
             os.write(begins, b".")
-            log.write(rows.tobytes())
+            log.write(found.tobytes())
             if number % 3 == 0:
                 log.flush()
                 (folder / "state.new").write_text(json.dumps(behind))
                 (folder / "state.new").rename(saved)
 
 
-def batches_of(state: dict | None, choose: random.Random) -> Iterator[tuple[np.ndarray, dict]]:
+def batches_of(
+    rows: Rows, state: dict | None, choose: random.Random
+) -> Iterator[tuple[np.ndarray, dict]]:
     """Yield the rows of all ranks together, and the state behind them."""
     world_size, batch_size = choose.choice([1, 2, 3, 8]), choose.randrange(8, 60)
     with ExitStack() as stack:
         loaders = [
             stack.enter_context(
                 Loader(
-                    rows_of(),
+                    rows,
                     batch_size=batch_size,
                     rank=rank,
                     world_size=world_size,
@@ -62,19 +59,20 @@ def batches_of(state: dict | None, choose: random.Random) -> Iterator[tuple[np.n
         for loader in loaders if state else []:
             loader.load_state_dict(state)
         for batches in zip(*loaders, strict=True):
-            rows = np.concatenate([batch["index"] for batch in batches])
-            yield rows, choose.choice(loaders).state_dict()
+            found = np.concatenate([batch["index"] for batch in batches])
+            yield found, choose.choice(loaders).state_dict()
 
 
 def main() -> None:
-    folder, kills, seed = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    for number in range(kills):
+    export, folder, kills, seed = sys.argv[1:]
+    rows = open_rows(export, sequence_length=8)
+    for number in range(int(kills)):
         choose = random.Random(f"{seed}:{number}")
         begun, begins = os.pipe()
         training = os.fork()
         if not training:
             try:
-                train(folder, choose, begins)
+                train(rows, Path(folder), choose, begins)
             finally:
                 os._exit(1)
         os.close(begins)

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokflow_tests.crash import killed_training
+from tokflow.loaders.rows import open_rows
+from tokflow_tests.tiny import build, declare
 
 pytestmark = pytest.mark.crash
 
@@ -20,11 +21,15 @@ KILLS = 100
 
 
 def test_a_killed_training_goes_on_with_the_samples_in_their_order(tmp_path: Path):
-    command = [sys.executable, "-m", killed_training.__name__, tmp_path, str(KILLS), SEED]
+    dataset = declare(tmp_path, {"a.jsonl": [f"document {n}" for n in range(700)]}, exports=["bin"])
+    build(dataset)
+    export = dataset.folder / "exports" / "bin"
+    module = "tokflow_tests.crash.killed_training"
+    command = [sys.executable, "-m", module, export, tmp_path, KILLS, SEED]
     subprocess.run([str(one) for one in command], cwd=ROOT, check=True, timeout=300)
 
     num_samples = json.loads((tmp_path / "state.json").read_text())["samples"]
     found = np.fromfile(tmp_path / "rows.log", dtype=np.int64)[:num_samples]
-    expected = killed_training.rows_of().epochs(1).at(np.arange(num_samples))
-    assert num_samples > 5 * len(killed_training.rows_of())
-    assert found.tolist() == expected.tolist()
+    rows = open_rows(export, sequence_length=8)
+    assert num_samples > 5 * len(rows)
+    assert found.tolist() == rows.epochs(1).at(np.arange(num_samples)).tolist()

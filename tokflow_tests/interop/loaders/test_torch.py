@@ -11,9 +11,10 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from tokflow.errors import ConfigError
 from tokflow.loaders.loader import Loader
-from tokflow.loaders.rows import Rows, in_order
+from tokflow.loaders.rows import Rows, in_order, open_rows
 from tokflow.loaders.torch_loading import collate
 from tokflow_tests.loaders.row_sources import CountingRows
+from tokflow_tests.tiny import build, declare
 
 pytestmark = [
     pytest.mark.interop,
@@ -73,17 +74,29 @@ def test_rows_are_a_map_style_dataset_also_within_another():
         assert values.tolist() == last[name].tolist() == default[name].tolist()
 
 
+@pytest.fixture(scope="module")
+def bin_rows(tmp_path_factory: pytest.TempPathFactory) -> Rows:
+    """The rows of an export, which processes that are not forked open anew."""
+    texts = [f"document {number} of a hundred" for number in range(100)]
+    dataset = declare(tmp_path_factory.mktemp("bin"), {"a.jsonl": texts}, exports=["bin"])
+    build(dataset)
+    return open_rows(dataset.folder / "exports" / "bin", sequence_length=16)
+
+
 @pytest.mark.parametrize("start", [None, *STARTS])
-def test_workers_give_the_batches_of_the_loader(start: str | None):
+def test_workers_give_the_batches_of_the_loader(start: str | None, bin_rows: Rows):
     options = {"num_workers": 2, "multiprocessing_context": start} if start else {}
-    for rank in range(2):
-        loader = loader_of(rank=rank, world_size=2, num_epochs=1)
-        loader.skip(range(30, 40))
+    loader = Loader(bin_rows, batch_size=32, rank=1, world_size=2, seed=1, num_epochs=1)
+    loader.skip(range(50, 90))
 
-        found = indexes(workers_of(loader, **options))
+    found = [*workers_of(loader, **options)]
 
-        assert found == indexes(loader)
-        assert len(found) == 8
+    expected = [*loader]
+    assert len(found) == len(expected) == (len(bin_rows) - 40 + 31) // 32
+    for batch, arrays in zip(found, expected, strict=True):
+        assert {name: values.tolist() for name, values in batch.items()} == {
+            name: values.tolist() for name, values in arrays.items()
+        }
 
 
 def test_the_state_of_a_dataloader_is_that_of_the_batches_it_handed_out():
