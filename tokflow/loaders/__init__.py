@@ -1,1 +1,20 @@
 """Exports and token stores as a training loop reads them: rows, orders, mixtures, batches."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokflow.loaders.loader import Loader
+    from tokflow.loaders.rows import open_rows
+    from tokflow.loaders.torch_loading import collate
+
+__all__ = ["Loader", "collate", "open_rows"]
+
+_MODULES = {"Loader": "loader", "collate": "torch_loading", "open_rows": "rows"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for on first use: readers of exports bring pyarrow with them."""
+    if name in _MODULES:
+        return getattr(import_module(f"tokflow.loaders.{_MODULES[name]}"), name)
+    raise AttributeError(f"module 'tokflow.loaders' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Loaders with torch, torchdata, Grain and torchtitan: the tests of `loaders/`, each module run by
+"""Loaders with torch, torchdata, torchtitan, Grain and JAX: the tests of `loaders/`, each module run by
 the pytest of an environment that has them and tokflow."""
 
 import os

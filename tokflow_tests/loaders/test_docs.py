@@ -1,0 +1,38 @@
+"""docs/loaders.md does what it says; the sections with torch and so on are run in `interop`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from tokflow_tests.loaders.documentation import SECTIONS, WITH_NUMPY, run_sections
+
+WITH_PEERS = ("torch", "torchtitan", "Grain", "JAX")
+
+
+def test_the_code_of_the_docs_gives_what_the_docs_say(tmp_path: Path):
+    found = run_sections(tmp_path, *WITH_NUMPY)
+
+    assert found["row"]["input_ids"].shape == (16,)
+    assert found["rows"][[3, 1, 2]]["index"].tolist() == [3, 1, 2]
+    assert found["state"]["samples"] == 8
+    expected = found["samples"].gather(np.array([12, 13]))
+    assert found["batch"]["index"].tolist() == expected["index"].tolist()
+
+
+def test_every_block_of_the_docs_is_run():
+    assert {name for name, blocks in SECTIONS.items() if blocks} == {*WITH_NUMPY, *WITH_PEERS}
+
+
+def test_loaders_import_nothing_heavy_before_they_are_asked_for():
+    code = (
+        "import sys, tokflow.loaders\n"
+        "print({'numpy', 'pyarrow', 'dagster', 'torch', 'pandas'} & {*sys.modules})\n"
+        "tokflow.loaders.open_rows, tokflow.loaders.Loader, tokflow.loaders.collate\n"
+        "print({'dagster', 'torch', 'pandas', 'tokenizers'} & {*sys.modules})\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "set()\nset()\n"
