@@ -1,5 +1,5 @@
-"""Loaders with torch, torchdata, torchtitan, Grain and JAX: the tests of `loaders/`, each module run by
-the pytest of an environment that has them and tokflow."""
+"""Loaders with torch, torchdata, torchtitan, Grain and JAX: the tests of `loaders/`, each module
+run by the pytest of an environment that has them and tokflow."""
 
 import os
 import subprocess
