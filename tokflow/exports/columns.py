@@ -231,7 +231,7 @@ def fields_of(lists: Mapping[str, Lists], export: Export) -> Arrays:
         segment_ids = _segments_of(*lists["seq_lengths"], details)
     position_ids = filled("position_ids", 0)
     if position_ids is None and segment_ids is not None:
-        position_ids = _positions_of(segment_ids)
+        position_ids = positions_of(segment_ids)
     found = {
         "token_ids": None if ids is None else ids.astype(details["dtype"]),
         "segment_ids": segment_ids,
@@ -276,7 +276,8 @@ def _segments_of(
     ).segment_ids
 
 
-def _positions_of(segment_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+def positions_of(segment_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """Return position_ids, which count from 0 in each segment; 0 is padding."""
     is_start = np.diff(segment_ids, axis=1, prepend=-1) != 0
     column = np.arange(segment_ids.shape[1], dtype=np.int32)
     start = np.maximum.accumulate(np.where(is_start, column, 0), axis=1)

@@ -77,6 +77,19 @@ def read_index(path: Path, part: str, start: int, stop: int) -> list[dict[str, A
     return rows
 
 
+def read_sizes(path: Path, part: str, num_sequences: int, length: int) -> npt.NDArray[np.int32]:
+    """Return how many tokens each sequence of a part has, padding left out."""
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
+    sizes = np.zeros(num_sequences, dtype=np.int32)
+    with pq.ParquetFile(path) as file:
+        for group in _groups_with(file.metadata, part, 0, num_sequences * length):
+            table = file.read_row_group(group, columns=["position", "num_tokens"])
+            num_tokens = to_numpy(table["num_tokens"]).astype(np.int32)
+            np.add.at(sizes, to_numpy(table["position"]) // length, num_tokens)
+    return sizes
+
+
 def _groups_with(metadata: Any, part: str, start: int, stop: int) -> list[int]:
     """Return the groups of a part from the last that begins up to `start` to that before `stop`."""
     names = metadata.schema.names

@@ -51,11 +51,10 @@ class Opening:
         name = (folder.parent if is_stored else folder).name
         return f"{manifest.dataset}/exports/{name}/{self.part}"
 
-    def fingerprint_of(self, output: Stored) -> str:
-        """Return the sha256 of what decides the rows."""
-        own = [self.part, self.sequence_length, self.tail, self.across_documents]
-        text = json.dumps([ROWS_VERSION, output.manifest.fingerprint, *own])
-        return hashlib.sha256(text.encode()).hexdigest()
+    def fingerprint_of(self, output: Stored, *decides: object) -> str:
+        """Return the sha256 of what decides the rows: the output, the part and these."""
+        own = [ROWS_VERSION, output.manifest.fingerprint, self.part, *decides]
+        return hashlib.sha256(json.dumps(own).encode()).hexdigest()
 
     def fields_of(self, output: Stored, keeps: Sequence[str]) -> tuple[str, ...]:
         """Return the fields of the rows: those asked for and the index, or all that there are.

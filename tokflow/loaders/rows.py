@@ -12,6 +12,7 @@ from tokflow.exports.reading import open_export
 from tokflow.loaders.epochs import Epochs
 from tokflow.loaders.opening import Opening, Tail
 from tokflow.loaders.orders import WINDOW, InOrder, shuffled_order
+from tokflow.loaders.packed_rows import open_packed_rows
 from tokflow.loaders.random_windows import RandomWindows
 from tokflow.loaders.samples import (
     Batch,
@@ -53,7 +54,7 @@ def open_rows(
     if tail not in get_args(Tail):
         expected = " or ".join(map(repr, get_args(Tail)))
         raise ConfigError(where="tail", expected=expected, found=repr(tail), remedy="name one")
-    folder, part = _folder_and_part(Path(path), part)
+    folder, part, is_packed = _found(Path(path), part)
     opening = Opening(
         path=folder,
         part=part,
@@ -62,18 +63,18 @@ def open_rows(
         tail=tail,
         across_documents=across_documents,
     )
-    return in_order(open_stream_rows(opening))
+    return in_order((open_packed_rows if is_packed else open_stream_rows)(opening))
 
 
-def _folder_and_part(path: Path, part: str | None) -> tuple[Path, str | None]:
-    """Return the folder of the output at `path`, and the part of it that is named or the only one;
-    None of a token store. Raises: ConfigError."""
+def _found(path: Path, part: str | None) -> tuple[Path, str | None, bool]:
+    """Return the folder of the output at `path`, the part of it that is named or the only one, None
+    of a token store, and whether it holds packed rows. Raises: ConfigError."""
     output = find_output(path)
     if output.manifest.stage != "tokens":
         export = open_export(path)
         is_only = part is None and len(export.parts) == 1
         export.check_part(name := export.parts[0] if is_only else part or "")
-        return export.folder, name
+        return export.folder, name, export.layout.is_packed
     if part is not None:
         raise ConfigError(
             where=output.folder,
@@ -81,7 +82,7 @@ def _folder_and_part(path: Path, part: str | None) -> tuple[Path, str | None]:
             found=repr(part),
             remedy="leave `part` out, or open an export",
         )
-    return output.folder, None
+    return output.folder, None, False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from tokflow.tokens.token_source import positions_of_runs
 def open_stream_rows(opening: Opening) -> "StreamRows":
     """Return the rows of a stream. Raises: ConfigError, CorruptOutputError."""
     stream = open_stream(opening.path, opening.part)
-    across, length = opening.across_documents, opening.sequence_length
+    across, length = opening.across_documents is not False, opening.sequence_length
     if length is None or length < 1:
         raise ConfigError(
             where="sequence_length",
@@ -28,16 +28,16 @@ def open_stream_rows(opening: Opening) -> "StreamRows":
             found=repr(length),
             remedy="name it: `sequence_length=2048`",
         )
-    if across is False and "offsets" not in stream.keeps:
+    if not across and "offsets" not in stream.keeps:
         raise lost("across_documents", stream.output, ["offsets"])
     return StreamRows(
         opening=opening,
         name=opening.name_of(stream.output),
-        fingerprint=opening.fingerprint_of(stream.output),
+        fingerprint=opening.fingerprint_of(stream.output, length, opening.tail, across),
         fields=opening.fields_of(stream.output, stream.keeps),
         sequence_length=length,
         is_tail_dropped=opening.tail == "drop",
-        across_documents=across is not False,
+        across_documents=across,
         has_loss_mask=stream.has_loss_mask,
         pad_id=stream.output.manifest.details["eos_id"] or 0,
         portions=KeptPortions(stream.portions),

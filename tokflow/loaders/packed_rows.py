@@ -1,0 +1,166 @@
+"""Rows that were packed, as they lie in an export."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokflow.errors import ConfigError
+from tokflow.exports import INDEX_NAME
+from tokflow.exports.columns import NO_LABEL, positions_of
+from tokflow.exports.format import Arrays, damaged_file
+from tokflow.exports.index import read_sizes
+from tokflow.exports.reading import Export, open_export
+from tokflow.loaders.buffers import empty
+from tokflow.loaders.kept_portions import KeptPortions
+from tokflow.loaders.opening import Opening, lost
+from tokflow.loaders.samples import Batch, Numbers, grouped
+
+
+def open_packed_rows(opening: Opening) -> "PackedRows":
+    """Return the rows of an export of sequences. Raises: ConfigError, CorruptOutputError."""
+    part = opening.part or ""
+    export = open_export(opening.path).of_part(part)
+    portions, keeps = KeptPortions(export.portions(part)), export.layout.keeps
+    num_rows, num_found = export.counts[f"{part}.num_sequences"], int(portions.edges[-1])
+    if num_found != num_rows:
+        expected = f"{num_rows:,} sequences of {part}"
+        raise damaged_file(export.folder, expected=expected, found=f"{num_found:,}")
+    if opening.across_documents is False and "segment_ids" not in keeps:
+        raise lost("across_documents", export, ["segment_ids"])
+    stored = int(export.manifest.details["sequence_length"])
+    length = stored - _has_label_token(export, part)
+    if opening.sequence_length not in (None, length):
+        raise _other_length(export, opening.sequence_length, length)
+    across, num_tokens = opening.across_documents is True, export.counts[f"{part}.num_tokens"]
+    is_padded_left = export.manifest.details.get("padding_side") == "left"
+    is_told = num_tokens == num_rows * stored or "segment_ids" in keeps
+    is_told |= "loss_mask" in keeps and not is_padded_left
+    return PackedRows(
+        opening=opening,
+        name=opening.name_of(export),
+        fingerprint=opening.fingerprint_of(export, across),
+        fields=opening.fields_of(export, keeps),
+        sequence_length=length,
+        stored_length=stored,
+        across_documents=across,
+        num_tokens=min(num_tokens, num_rows * length),
+        sizes=None if is_told else read_sizes(export.folder / INDEX_NAME, part, num_rows, stored),
+        is_padded_left=is_padded_left,
+        portions=portions,
+    )
+
+
+def _has_label_token(export: Export, part: str) -> bool:
+    """Say whether the sequences of a part have one token more, the label of the last input."""
+    packing = export.manifest.config["packing"]
+    own: bool = {**packing, **packing.get("parts", {}).get(part, {})}.get("label_token", False)
+    return own
+
+
+def _other_length(export: Export, asked: int | None, length: int) -> ConfigError:
+    return ConfigError(
+        where="sequence_length",
+        expected=f"{length:,}, the inputs of the rows of {export.format_name}, which were packed",
+        found=repr(asked),
+        remedy="leave it out; or open an export of a stream (bin, npy, megatron), which is cut "
+        "into rows of any length; or pack rows of another",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedRows:
+    """A row of L tokens has L inputs and no label for its last; where the packing has a label token
+    it has L - 1 inputs, and a label for each. A label is of the same segment as its input.
+
+    Of a row of two documents and padding:
+
+        token_ids    [a b c d . .]    segment_ids  [1 1 2 2 0 0]
+        labels       [b x d x x x]    x is -100
+
+    Where the export has lost the segments, labels go on from one document to the next.
+    """
+
+    opening: Opening
+    name: str
+    fingerprint: str
+    fields: tuple[str, ...]
+    sequence_length: int
+    stored_length: int
+    """L"""
+    across_documents: bool
+    """True: the first token of a document is the label of the last of the document before it."""
+    num_tokens: int
+    sizes: npt.NDArray[np.int32] | None
+    """Tokens of each row, where nothing else tells them from padding."""
+    is_padded_left: bool
+    portions: KeptPortions
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open_packed_rows, (self.opening,)
+
+    def __len__(self) -> int:
+        return int(self.portions.edges[-1])
+
+    def gather(self, numbers: Numbers) -> Batch:
+        """As `RowSource` has it."""
+        length = self.sequence_length
+        stored = self._taken(numbers)
+        labels, loss_mask = self._labels(stored, numbers)
+        batch: Batch = {
+            "input_ids": _copied(stored["token_ids"][:, :length], np.int64),
+            "labels": labels,
+            "loss_mask": loss_mask,
+            "index": numbers,
+        }
+        for name in {"segment_ids", "position_ids"} & {*self.fields}:
+            values = stored[name] if name in stored else positions_of(stored["segment_ids"])
+            batch[name] = _copied(values[:, :length], np.int32)
+        return {name: batch[name] for name in self.fields}
+
+    def _taken(self, numbers: Numbers) -> Arrays:
+        """Return the fields of rows as they are stored, (num_rows, L) each."""
+        taken: Arrays = {}
+        # A portion that has to be decoded is decoded once.
+        for number, here in grouped(self.portions.of(numbers)):
+            rows = numbers[here] - self.portions.edges[number]
+            for name, values in self.portions[number].items():
+                if name not in taken:
+                    taken[name] = empty((len(numbers), self.stored_length), values.dtype)
+                taken[name][here] = values[rows]
+        none = np.empty((0, self.stored_length), np.int32)
+        return taken or dict.fromkeys(("token_ids", "segment_ids", "position_ids"), none)
+
+    def _labels(
+        self, stored: Arrays, numbers: Numbers
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """Return the labels, and which of them count."""
+        shape, last = (len(numbers), self.sequence_length), self.stored_length - 1
+        labels, counts = empty(shape, np.int64), empty(shape, np.bool_)
+        labels.fill(NO_LABEL)
+        counts.fill(False)
+        counts[:, :last] = self._is_label(stored, numbers)
+        np.copyto(labels[:, :last], stored["token_ids"][:, 1:], where=counts[:, :last])
+        return labels, counts
+
+    def _is_label(self, stored: Arrays, numbers: Numbers) -> npt.NDArray[np.bool_]:
+        """Return whether each stored token but the first is the label of the one before it."""
+        found = np.ones((len(numbers), self.stored_length - 1), dtype=np.bool_)
+        if "segment_ids" in stored:
+            before, behind = stored["segment_ids"][:, :-1], stored["segment_ids"][:, 1:]
+            found &= behind != 0
+            found &= before != 0 if self.across_documents else before == behind
+        elif self.sizes is not None:
+            column, sizes = np.arange(1, self.stored_length), self.sizes[numbers, None]
+            found &= column > self.stored_length - sizes if self.is_padded_left else column < sizes
+        if "loss_mask" in stored:
+            found &= stored["loss_mask"][:, 1:]
+        return found
+
+
+def _copied(values: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return values as contiguous numbers of a type."""
+    copied = empty(values.shape, dtype)
+    np.copyto(copied, values, casting="same_kind")
+    return copied

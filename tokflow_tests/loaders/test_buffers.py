@@ -1,0 +1,37 @@
+import numpy as np
+
+from tokflow.loaders import buffers
+
+SHAPE = (64, 512)
+
+
+def address_of(values: np.ndarray) -> int:
+    return int(values.__array_interface__["data"][0])
+
+
+def test_memory_is_used_again_when_the_last_view_of_it_is_gone():
+    first = buffers.empty(SHAPE, np.int64)
+    address, view = address_of(first), first[3:]
+
+    del first
+    while_held = buffers.empty(SHAPE, np.int64)
+    assert address_of(while_held) != address
+    del view
+
+    assert address_of(buffers.empty((512, 64), np.uint64)) == address
+
+
+def test_an_array_is_what_was_asked_for_and_can_be_written_to():
+    values = buffers.empty(SHAPE, np.int32)
+
+    values.fill(-1)
+
+    assert (values.shape, values.dtype, values.flags.c_contiguous) == (SHAPE, np.int32, True)
+    assert values.sum() == -64 * 512
+
+
+def test_memory_of_sizes_that_are_no_longer_asked_for_is_given_back():
+    for size in range(buffers.SMALL_BYTES, buffers.SMALL_BYTES + 100):
+        buffers.empty((size,), np.uint8)
+
+    assert len(buffers._idle) <= buffers.MAX_SIZES

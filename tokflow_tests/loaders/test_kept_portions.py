@@ -1,0 +1,95 @@
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tokflow.errors import CorruptOutputError
+from tokflow.exports.format import Arrays, Portion
+from tokflow.loaders import kept_portions
+from tokflow.loaders.kept_portions import KeptPortions
+
+
+class Portions:
+    """Portions of 10 numbers each, and how often each was read."""
+
+    def __init__(self, num: int, *, is_mapped: bool = False) -> None:
+        self.num_read = [0] * num
+        self.kept = KeptPortions(
+            [
+                Portion(Path("p"), 10, lambda number=number: self._load(number), is_mapped)
+                for number in range(num)
+            ]
+        )
+
+    def _load(self, number: int) -> Arrays:
+        self.num_read[number] += 1
+        return {"token_ids": np.arange(10, dtype=np.int64) + 10 * number}
+
+
+def test_of_decoded_portions_those_used_last_are_kept(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kept_portions, "KEPT_BYTES", 2 * 80)
+    portions = Portions(3)
+
+    for number in (0, 1, 0, 2, 0, 1):
+        assert portions.kept[number]["token_ids"][0] == 10 * number
+
+    assert portions.num_read == [1, 2, 1]
+
+
+def test_a_portion_that_is_larger_than_all_that_is_kept_is_kept_alone(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(kept_portions, "KEPT_BYTES", 10)
+    portions = Portions(2)
+
+    for number in (0, 0, 1, 1, 0):
+        assert len(portions.kept[number]["token_ids"]) == 10
+
+    assert portions.num_read == [2, 1]
+
+
+def test_no_more_files_are_mapped_than_may_be_open(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kept_portions, "max_mapped", lambda: 2)
+    portions = Portions(3, is_mapped=True)
+
+    for number in (0, 1, 0, 2, 0, 1):
+        assert portions.kept[number]["token_ids"][0] == 10 * number
+
+    assert portions.num_read == [1, 2, 1]
+
+
+def test_threads_that_ask_for_a_portion_at_once_wait_for_one_reading_of_it():
+    is_asked = threading.Barrier(4)
+    portions = Portions(1)
+
+    def ask() -> None:
+        is_asked.wait()
+        found.append(portions.kept[0]["token_ids"])
+
+    found: list[np.ndarray] = []
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert portions.num_read == [1]
+    assert all(values is found[0] for values in found)
+
+
+def test_a_portion_that_could_not_be_read_is_read_again_when_it_is_asked_for():
+    loads = iter([{"token_ids": np.zeros(3)}, {"token_ids": np.zeros(10)}])
+    kept = KeptPortions([Portion(Path("p"), 10, lambda: next(loads))])
+
+    with pytest.raises(CorruptOutputError, match="expected 10 of them, found 3"):
+        kept[0]
+
+    assert len(kept[0]["token_ids"]) == 10
+
+
+def test_a_position_is_in_the_portion_that_it_falls_into():
+    kept = Portions(3).kept
+
+    assert kept.edges.tolist() == [0, 10, 20, 30]
+    assert kept.of(np.array([0, 9, 10, 29])).tolist() == [0, 0, 1, 2]

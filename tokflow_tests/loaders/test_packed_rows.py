@@ -1,0 +1,174 @@
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tokflow.build.dataset import Dataset
+from tokflow.errors import ConfigError
+from tokflow.exports import FORMATS
+from tokflow.loaders.rows import Rows, open_rows
+from tokflow.loaders.samples import StreamSource
+from tokflow_tests.chats import CHATS, chat_dataset
+from tokflow_tests.tiny import EOS, build, declare
+
+A, B, C, D, E, F, G, H, K, L = b"abcdefghkl"
+X = -100
+
+FILES = {"a.jsonl": ["abc", "de"], "b.jsonl": ["f", "", "ghkl"]}
+"""Rows of 8, strategy greedy: [f . . g h k l .] and, of a tail, [a b c . d e . and padding]."""
+
+OPTIONS = {"npy": {"layout": "sequences"}, "lance": {"layout": "sequences"}}
+
+PACKED = [
+    name
+    for name, of in FORMATS.items()
+    if of.portions and of.layout(of.options(**OPTIONS.get(name, {}))).is_packed
+]
+
+TOKENS_ALONE = [
+    {"format": "webdataset"},
+    {"format": "mds", "columns": {"tokens": "token_ids"}},
+    {"format": "jsonl", "columns": [], "padding": "none"},
+    {"format": "jsonl", "columns": ["attention_mask"]},
+]
+"""Exports that keep no segments; but for the last, nothing in them tells padding from tokens."""
+
+
+def export_all(folder: Path, **packing: object) -> Dataset:
+    exports = [{"format": name, **OPTIONS.get(name, {})} for name in PACKED]
+    exports += [{**of, "name": f"alone-{number}"} for number, of in enumerate(TOKENS_ALONE)]
+    dataset = declare(
+        folder,
+        FILES,
+        packing={"strategy": "greedy", "sequence_length": 8, **packing},
+        exports=[*exports, "pickle"],
+    )
+    build(dataset)
+    return dataset
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return export_all(tmp_path_factory.mktemp("packed"))
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """The same, with padding on the left and a token more per row, for the label of the last."""
+    return export_all(
+        tmp_path_factory.mktemp("left"), sequence_length=7, padding_side="left", label_token=True
+    )
+
+
+def rows_of(dataset: Dataset, name: str, **options: object) -> Rows:
+    return open_rows(dataset.folder / "exports" / name, **options)
+
+
+@pytest.mark.parametrize("name", [name for name in PACKED if name != "webdataset"])
+def test_a_label_is_of_the_document_of_its_input(name: str, tiny: Dataset):
+    rows = rows_of(tiny, name)
+
+    found = rows[[1, 0]]
+
+    assert found["input_ids"].tolist() == [
+        [A, B, C, EOS, D, E, EOS, EOS],
+        [F, EOS, EOS, G, H, K, L, EOS],
+    ]
+    assert found["labels"].tolist() == [
+        [B, C, EOS, X, E, EOS, X, X],
+        [EOS, X, X, H, K, L, EOS, X],
+    ]
+    assert found["segment_ids"].tolist() == [[1, 1, 1, 1, 2, 2, 2, 0], [1, 1, 2, 3, 3, 3, 3, 3]]
+    assert found["position_ids"].tolist() == [[0, 1, 2, 3, 0, 1, 2, 0], [0, 1, 0, 0, 1, 2, 3, 4]]
+    assert (found["loss_mask"] == (found["labels"] != X)).all()
+    assert found["index"].tolist() == [1, 0]
+    assert [of.dtype.name for of in found.values()] == [
+        "int64",
+        "int64",
+        "int32",
+        "int32",
+        "bool",
+        "int64",
+    ]
+    assert all(values.flags.c_contiguous for values in found.values())
+    assert (len(rows), rows.source.num_tokens, rows.source.sequence_length) == (2, 15, 8)
+
+
+def test_labels_go_on_across_documents_where_that_is_asked_for(tiny: Dataset):
+    labels = rows_of(tiny, "parquet", across_documents=True)[:]["labels"]
+
+    assert labels.tolist() == [
+        [EOS, EOS, G, H, K, L, EOS, X],
+        [B, C, EOS, D, E, EOS, X, X],
+    ]
+
+
+def test_with_a_label_token_every_input_of_a_document_has_its_label(left: Dataset):
+    found = rows_of(left, "parquet")[:]
+
+    assert found["input_ids"].tolist() == [
+        [F, EOS, EOS, G, H, K, L],
+        [EOS, A, B, C, EOS, D, E],
+    ]
+    assert found["labels"].tolist() == [[EOS, X, X, H, K, L, EOS], [X, B, C, EOS, X, E, EOS]]
+    assert found["segment_ids"].tolist() == [[1, 1, 2, 3, 3, 3, 3], [0, 1, 1, 1, 1, 2, 2]]
+    assert found["position_ids"].tolist() == [[0, 1, 0, 0, 1, 2, 3], [0, 0, 1, 2, 3, 0, 1]]
+
+
+@pytest.mark.parametrize("number", range(len(TOKENS_ALONE)))
+def test_where_segments_are_lost_labels_go_on_but_never_into_padding(
+    number: int, tiny: Dataset, left: Dataset
+):
+    rows, of_left = (rows_of(dataset, f"alone-{number}") for dataset in (tiny, left))
+
+    assert rows.source.fields == ("input_ids", "labels", "loss_mask", "index")
+    assert rows[:]["labels"].tolist() == [
+        [EOS, EOS, G, H, K, L, EOS, X],
+        [B, C, EOS, D, E, EOS, X, X],
+    ]
+    assert of_left[:]["labels"].tolist() == [
+        [EOS, EOS, G, H, K, L, EOS],
+        [X, B, C, EOS, D, E, EOS],
+    ]
+    with pytest.raises(ConfigError, match=r"fields: segment_ids: .*exports/parquet.* arrow"):
+        rows_of(tiny, f"alone-{number}", fields=["segment_ids"])
+    with pytest.raises(ConfigError, match="across_documents: expected an export that keeps seg"):
+        rows_of(tiny, f"alone-{number}", across_documents=False)
+
+
+def test_of_chats_labels_count_where_the_loss_mask_says_so_of_them(tmp_path: Path):
+    exports = [{"format": "npy", "layout": "sequences"}, "parquet", "webdataset"]
+    dataset = chat_dataset(tmp_path, CHATS, exports=exports)
+    build(dataset)
+    folder = dataset.folder / "exports/npy/latest"
+    tokens, masks = (np.load(folder / of / "train.npy") for of in ("", "loss_mask"))
+
+    for name in ("npy", "parquet"):
+        labels = rows_of(dataset, name)[:]["labels"][:, :-1]
+        assert labels[labels != X].tolist() == tokens[:, 1:][masks[:, 1:]].tolist()
+    assert "loss_mask" not in rows_of(dataset, "webdataset").source.fields
+
+
+def test_arguments_that_do_not_go_with_packed_rows_are_refused(tiny: Dataset):
+    rows = rows_of(tiny, "arrow", sequence_length=8)
+
+    assert not isinstance(rows.source, StreamSource)
+    assert rows.source.fingerprint == rows_of(tiny, "arrow").source.fingerprint
+    with pytest.raises(ConfigError, match=r"expected 8, the inputs .* found 4; .* of a stream"):
+        rows_of(tiny, "arrow", sequence_length=4)
+    with pytest.raises(ConfigError, match="pickle, which is written and never read"):
+        rows_of(tiny, "pickle")
+
+
+def test_a_source_is_pickled_without_its_tokens(tiny: Dataset):
+    rows = rows_of(tiny, "parquet").shuffled(1)
+    before = rows[:]
+
+    pickled = pickle.dumps(rows)
+    after = pickle.loads(pickled)[:]
+
+    assert len(pickled) < 1_000
+    assert {name: of.tolist() for name, of in after.items()} == {
+        name: of.tolist() for name, of in before.items()
+    }
