@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tokflow.errors import ConfigError
 from tokflow.loaders.position import Position, position_of, share_of
 from tokflow.loaders.rows import Rows
 from tokflow.loaders.samples import Batch, Samples
 from tokflow.loaders.torch_loading import BatchSampler, SamplesDataset, tensors_of
+
+ArrayKind = Literal["numpy", "torch"]
 
 
 class Loader:
@@ -40,7 +42,7 @@ class Loader:
         blocks: int | None = None,
         num_epochs: int | None = None,
         prefetch: int = 2,
-        arrays: Literal["numpy", "torch"] = "numpy",
+        arrays: ArrayKind = "numpy",
     ) -> None:
         """Load `rows` epoch after epoch, without end or `num_epochs` of them: each shuffled by the
         seed (by `blocks`, as in `Rows.shuffled`), or in the order of `rows` where there is none.
@@ -50,6 +52,7 @@ class Loader:
         each by a thread of its own, none with 0.
         """
         _check_ranks(batch_size, rank, world_size)
+        _check_batches(prefetch, arrays)
         if isinstance(rows, Rows):
             self.samples: Samples = rows.epochs(seed, blocks=blocks, num_epochs=num_epochs)
         else:
@@ -83,7 +86,8 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """Return the state behind the last batch that was handed out, as JSON has it.
 
-        The same on every rank; batches made ahead do not count.
+        The same on every rank: the number of the next sample, what decides the samples, and those
+        that were skipped. Batches made ahead do not count.
         """
         return self._position.state(self.samples)
 
@@ -182,4 +186,22 @@ def _check_ranks(batch_size: int, rank: int, world_size: int) -> None:
             expected=f"a batch_size of at least {world_size}, a sample for each rank",
             found=f"{batch_size}",
             remedy="count the samples of all ranks together in batch_size",
+        )
+
+
+def _check_batches(prefetch: int, arrays: str) -> None:
+    """Make sure that batches can be made so. Raises: ConfigError."""
+    if prefetch < 0:
+        raise ConfigError(
+            where="Loader",
+            expected="prefetch of at least 0",
+            found=f"{prefetch}",
+            remedy="give 0 for no threads",
+        )
+    if arrays not in get_args(ArrayKind):
+        raise ConfigError(
+            where="Loader",
+            expected=f"arrays of {' or '.join(get_args(ArrayKind))}",
+            found=repr(arrays),
+            remedy="take numpy for other libraries: most make arrays of their own from it",
         )

@@ -3,6 +3,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pytest
@@ -190,9 +191,11 @@ def test_a_closed_loader_goes_on_behind_the_last_batch():
         ({"rank": 2, "world_size": 2}, "expected a rank from 0 to world_size - 1, which is 1"),
         ({"batch_size": 3, "world_size": 4}, "expected a batch_size of at least 4, .* found 3"),
         ({"batch_size": 0}, "expected a batch_size of at least 1"),
+        ({"prefetch": -1}, "expected prefetch of at least 0, found -1"),
+        ({"arrays": "jax"}, "expected arrays of numpy or torch, found 'jax'"),
     ],
 )
-def test_ranks_without_a_share_are_refused(options: dict[str, int], message: str):
+def test_what_makes_no_batches_is_refused(options: dict[str, Any], message: str):
     with pytest.raises(ConfigError, match=message):
         Loader(rows_of(), **{"batch_size": 8, **options})
 
