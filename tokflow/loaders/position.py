@@ -66,10 +66,17 @@ class Position:
         return replace(self, skipped=tuple(joined))
 
     def state(self, samples: Samples) -> dict[str, Any]:
-        """Return it as JSON has it, with what decides the samples."""
-        state = {"version": STATE_VERSION, "samples": self.next_sample, "order": samples.identity}
-        if self.skipped:
-            state["skipped"] = [[some.start, some.stop] for some in self.skipped]
+        """Return it as JSON has it, with what decides the samples.
+
+        Its names are the same whatever was skipped: torch's distributed checkpoint loads no others
+        than the loader has.
+        """
+        state = {
+            "version": STATE_VERSION,
+            "samples": self.next_sample,
+            "skipped": [[some.start, some.stop] for some in self.skipped],
+            "order": samples.identity,
+        }
         plain: dict[str, Any] = json.loads(json.dumps(state))
         return plain
 
@@ -92,7 +99,7 @@ def position_of(state: Mapping[str, Any], samples: Samples) -> Position:
         _check(name, ours.get(name), theirs.get(name))
     if state["samples"] > len(samples):
         _check("samples", f"at most {len(samples):,}", state["samples"])
-    return Position(state["samples"], tuple(range(*ends) for ends in state.get("skipped", ())))
+    return Position(state["samples"], tuple(range(*ends) for ends in state["skipped"]))
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.distributed import checkpoint
 from torch.utils.data import ConcatDataset, DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -109,6 +111,20 @@ def test_the_state_of_a_dataloader_is_that_of_the_batches_it_handed_out():
     loader.load_state_dict(sampler.state_dict(num_batches=5))
 
     assert before + indexes(islice(loader, 2)) == indexes(islice(loader_of(), 7))
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_distributed_checkpoint_keeps_the_state_and_what_is_skipped(tmp_path: Path):
+    saved, resumed = loader_of(), loader_of(batch_size=20)
+    saved.skip(range(20, 31))
+    next(saved)
+
+    checkpoint.save({"loader": saved}, checkpoint_id=tmp_path, no_dist=True)
+    checkpoint.load({"loader": resumed}, checkpoint_id=tmp_path, no_dist=True)
+
+    assert resumed.state_dict() == saved.state_dict()
+    first, second = indexes(islice(saved, 2))
+    assert next(resumed)["index"].tolist() == [*first, *second[:8]]
 
 
 @pytest.fixture
