@@ -1,0 +1,279 @@
+"""Mixtures: rows of several sources in the shares that weights give them, made by `mix`."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from tokflow.errors import ConfigError, nearest
+from tokflow.loaders.epochs import Epochs
+from tokflow.loaders.mixture_stages import (
+    BLOCK,
+    MIXTURE_VERSION,
+    MixtureStage,
+    make_stages,
+    shuffled_block,
+)
+from tokflow.loaders.orders import WINDOW
+from tokflow.loaders.rows import Rows
+from tokflow.loaders.samples import ENDLESS, Batch, Numbers, grouped, sources_of
+
+
+@dataclass(frozen=True, slots=True)
+class SourceUse:
+    """The rows that samples of a mixture have of a source."""
+
+    num_rows: int
+    epochs: float
+    """How many times all of its rows that is."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MixedSamples:
+    """Samples of several sources in shares, as `mix` makes them; any sample is found alone."""
+
+    sources: Mapping[str, Epochs]
+    stages: tuple[MixtureStage, ...]
+    seed: int
+    identity: Mapping[str, Any]
+    """As `Samples` has it. `num_samples` and max_epochs decide no row, so that they may change."""
+    num_samples: int = ENDLESS
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def at(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
+        """Return of each sample the source, and which of its rows it is, epoch behind epoch.
+
+        Raises: IndexError.
+        """
+        if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(self):
+            raise IndexError(f"expected samples from 0 to {len(self) - 1:,}, found others")
+        sources, rows = np.empty_like(numbers), np.empty_like(numbers)
+        firsts = np.array([stage.first for stage in self.stages])
+        for stage_number, of_stage in grouped(np.searchsorted(firsts, numbers, side="right") - 1):
+            stage = self.stages[stage_number]
+            blocks, places = np.divmod(numbers[of_stage] - stage.first, BLOCK)
+            for block, of_block in grouped(blocks):
+                here, there = of_stage[of_block], places[of_block]
+                its_sources, its_rows = shuffled_block(stage, block, self.seed)
+                sources[here], rows[here] = its_sources[there], its_rows[there]
+        return sources, rows
+
+    def gather(self, numbers: Numbers) -> Batch:
+        """Return the samples of these numbers; `source` tells the number of the source of each, in
+        the order they were given in, and `index` the row of it."""
+        sources, rows = self.at(numbers)
+        every = list(self.sources.values())
+        batch: Batch = {}
+        for number, here in grouped(sources):
+            for name, values in every[number].gather(rows[here]).items():
+                if name not in batch:
+                    batch[name] = np.empty((len(numbers), *values.shape[1:]), dtype=values.dtype)
+                batch[name][here] = values
+        return {**(batch or every[0].gather(rows)), "source": sources.astype(np.int32)}
+
+    def epochs(self, num_samples: int) -> dict[str, SourceUse]:
+        """Return what the first samples have of each source: as they are dealt out, not as planned.
+
+        Raises: IndexError.
+        """
+        if not 0 <= num_samples <= len(self):
+            raise IndexError(f"expected up to {len(self):,} samples, found {num_samples:,}")
+        stage = [stage for stage in self.stages if stage.first < max(1, num_samples)][-1]
+        taken = stage.taken_after(num_samples - stage.first, seed=self.seed)
+        return {
+            name: SourceUse(num_rows, num_rows / len(epochs.order))
+            for num_rows, (name, epochs) in zip(taken, self.sources.items(), strict=True)
+        }
+
+
+def mix(
+    sources: Mapping[str, Rows],
+    *,
+    weights: Mapping[str, float] | None = None,
+    stages: Sequence[tuple[int, Mapping[str, float]]] = (),
+    max_epochs: float | Mapping[str, float] | None = None,
+    seed: int = 0,
+    num_samples: int | None = None,
+    blocks: int | None = None,
+    window: int = WINDOW,
+) -> MixedSamples:
+    """Return samples that take rows of each source in the shares that the weights give it.
+
+    Weights count tokens and need not add up to one: of {"web": 7, "code": 3} three tokens of ten
+    are code. After every block of 1,024 samples, shuffled within it, each source is within two rows
+    of its share, however small (`MixtureStage.rows_after`). It goes through its rows epoch after
+    epoch, each `Rows.shuffled` by the seed.
+
+    stages: other weights from a sample on, `[(1_000_000, {"web": 5, "code": 5})]`; sources go on
+    where they were. It changes no sample before the block of 1,024 that it cuts: while a training
+    goes on, stages may be added and changed that begin 1,024 samples ahead.
+    max_epochs: how often a source may be gone through, for all or by name. The samples end before
+    a row would be one too many; without it they have no end.
+    num_samples: an earlier end. Raises: ConfigError, also for more than max_epochs allow.
+    """
+    _check_sources(sources)
+    shares = _token_shares([*([] if weights is None else [(0, weights)]), *stages], sources)
+    orders = {
+        name: rows.epochs(seed * len(sources) + number, blocks=blocks, window=window)
+        for number, (name, rows) in enumerate(sources.items())
+    }
+    endless = MixedSamples(
+        sources=orders,
+        stages=make_stages(_row_shares(shares, sources), end=ENDLESS, seed=seed),
+        seed=seed,
+        identity=_identity(orders, shares, seed),
+    )
+    ends = _ends(endless, _limits(max_epochs, sources))
+    return replace(endless, num_samples=_num_samples(num_samples, endless, ends))
+
+
+def _check_sources(sources: Mapping[str, Rows]) -> None:
+    """Make sure that the rows of all can be in one batch. Raises: ConfigError."""
+    if not sources:
+        raise _error("sources", "at least one", "none", "name what is mixed")
+    for name, rows in sources.items():
+        if not isinstance(rows, Rows):
+            remedy = "open them with open_rows; a mixture shuffles them by its own seed"
+            raise _error(f"sources.{name}", "rows", type(rows).__name__, remedy)
+    (one, its), *others = [(name, rows.source) for name, rows in sources.items()]
+    for name, source in others:
+        if source.sequence_length != its.sequence_length:
+            raise _error(
+                f"sources.{name}",
+                f"rows of {its.sequence_length:,} tokens, as {one} has",
+                f"{source.sequence_length:,}",
+                "open all with the same sequence_length",
+            )
+        if set(source.fields) != set(its.fields):
+            raise _error(
+                f"sources.{name}",
+                f"the fields {', '.join(its.fields)}, as {one} has",
+                ", ".join(source.fields),
+                "open all with the same fields, `open_rows(..., fields=...)`",
+            )
+
+
+def _token_shares(
+    stages: Sequence[tuple[int, Mapping[str, float]]], sources: Mapping[str, Rows]
+) -> dict[int, list[Fraction]]:
+    """Return by the first sample of each stage the share of each source in its tokens.
+
+    Raises: ConfigError.
+    """
+    if not stages or stages[0][0] != 0:
+        found = f"stages from sample {stages[0][0]:,} on" if stages else "none"
+        raise _error("weights", "a number for each source", found, "give the weights of sample 0")
+    shares: dict[int, list[Fraction]] = {}
+    for first, weights in stages:
+        if not isinstance(first, int) or not max([-1, *shares]) < first < ENDLESS:
+            found = f"{first!r} behind {max(shares, default=0):,}"
+            raise _error("stages", "samples that ascend", found, "name each once, in their order")
+        where = f"stages, sample {first:,}" if first else "weights"
+        exact = _numbers(where, weights, sources)
+        for name in sources:
+            if name not in exact:
+                remedy = "give it one, 0 to leave it out"
+                raise _error(where, f"a weight for {name}", ", ".join(weights), remedy)
+        total = sum(exact.values())
+        if not total:
+            raise _error(where, "one above 0", "none", "weigh what the samples are made of")
+        shares[first] = [exact[name] / total for name in sources]
+    return shares
+
+
+def _numbers(
+    where: str, numbers: Mapping[str, float], sources: Mapping[str, Rows]
+) -> dict[str, Fraction]:
+    """Return the numbers of sources as they are written: 0.1 is a tenth. Raises: ConfigError."""
+    for name, number in numbers.items():
+        if name not in sources:
+            remedy = nearest(name, list(sources)) or "name a source as `sources` does"
+            raise _error(where, f"some of {', '.join(sources)}", repr(name), remedy)
+        if not 0 <= number < math.inf:
+            raise _error(f"{where}.{name}", "a number from 0 up", repr(number), "correct it")
+    return {name: Fraction(str(number)) for name, number in numbers.items()}
+
+
+def _row_shares(
+    shares: Mapping[int, Sequence[Fraction]], sources: Mapping[str, Rows]
+) -> dict[int, list[Fraction]]:
+    """Return shares in rows, given those in tokens: rows of fewer tokens are more of them."""
+    for_a_token = [Fraction(len(rows), rows.source.num_tokens) for rows in sources.values()]
+    return {
+        first: [share * num for share, num in zip(its_shares, for_a_token, strict=True)]
+        for first, its_shares in shares.items()
+    }
+
+
+def _identity(
+    orders: Mapping[str, Epochs], shares: Mapping[int, Sequence[Fraction]], seed: int
+) -> dict[str, Any]:
+    """Return what decides the samples. A stage decides none before the last block of the stage
+    before it, which it cuts: `decides_from`."""
+    order = next(iter(orders.values())).identity["order"]
+    firsts = [0, *shares]
+    return {
+        "kind": "mixture",
+        "version": MIXTURE_VERSION,
+        "seed": seed,
+        "epochs": {name: of for name, of in order.items() if name not in ("seed", "epoch")},
+        "stages": [
+            {
+                "first_sample": first,
+                "decides_from": first - (first - before) % BLOCK,
+                "weights": {name: str(share) for name, share in zip(orders, of, strict=True)},
+            }
+            for before, (first, of) in zip(firsts, shares.items(), strict=False)
+        ],
+        "sources": sources_of(*(epochs.source for epochs in orders.values())),
+    }
+
+
+def _limits(
+    max_epochs: float | Mapping[str, float] | None, sources: Mapping[str, Rows]
+) -> dict[str, int]:
+    """Return the most rows that may be taken of sources that have a limit. Raises: ConfigError."""
+    if not isinstance(max_epochs, Mapping):
+        max_epochs = {} if max_epochs is None else dict.fromkeys(sources, max_epochs)
+    exact = _numbers("max_epochs", max_epochs, sources)
+    return {name: int(epochs * len(sources[name])) for name, epochs in exact.items()}
+
+
+def _ends(endless: MixedSamples, limits: Mapping[str, int]) -> dict[str, int]:
+    """Return how many samples there are before a source has more rows than it may."""
+    numbers = {name: number for number, name in enumerate(endless.sources)}
+    ends: dict[str, int] = {}
+    for name, limit in limits.items():
+        for stage in endless.stages:
+            num_samples = stage.num_until(numbers[name], limit, seed=endless.seed)
+            if num_samples is not None:
+                ends[name] = stage.first + num_samples
+                break
+    return ends
+
+
+def _num_samples(wanted: int | None, endless: MixedSamples, ends: Mapping[str, int]) -> int:
+    """Return how many samples there are: those wanted, or all. Raises: ConfigError."""
+    most = min([ENDLESS, *ends.values()])
+    if wanted is None or 0 < wanted <= most:
+        return wanted or most
+    if not 0 < wanted <= ENDLESS:
+        raise _error("num_samples", "at least 1", f"{wanted:,}", "leave it out for all")
+    name = min(ends, key=lambda name: ends[name])
+    allowed, found = endless.epochs(most)[name], endless.epochs(wanted)[name]
+    raise _error(
+        "num_samples",
+        f"at most {most:,}, which take {allowed.num_rows:,} rows of {name}, "
+        f"{allowed.epochs:g} epochs of {len(endless.sources[name].order):,}",
+        f"{wanted:,}, which take {found.num_rows:,}: {found.epochs:.4g} epochs",
+        f"lower num_samples or the weight of {name}, or raise its max_epochs",
+    )
+
+
+def _error(where: str, expected: str, found: str, remedy: str) -> ConfigError:
+    return ConfigError(where=f"mix: {where}", expected=expected, found=found, remedy=remedy)

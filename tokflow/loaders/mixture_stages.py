@@ -1,0 +1,165 @@
+"""Stages of a mixture: how many rows of each source its first samples take, and in which order."""
+
+import hashlib
+import heapq
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import count
+
+import numpy as np
+import numpy.typing as npt
+
+from tokflow.loaders.samples import Numbers
+from tokflow.split.permutation import Permutation
+
+MIXTURE_VERSION = 1
+"""Raised when the same sources, weights and seed would give other samples."""
+
+BLOCK = 1_024
+"""Samples whose rows are mixed with each other."""
+
+ONE = 2**64
+"""A whole, in the units of ratios and remainders."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branching:
+    """The rows of some sources, divided between two groups of these."""
+
+    left: int
+    """A source, or further on a branching: those of `MixtureStage.branchings` go on behind the
+    sources."""
+    right: int
+    ratio: int
+    """Rows of the left group for each of both, in units of 1 / ONE."""
+    remainder: int
+    """The part of a row that the left group has before the first, in units of 1 / ONE."""
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureStage:
+    """The samples of a mixture for which the weights are the same."""
+
+    first: int
+    """Its first sample."""
+    end: int
+    """The first sample behind it; ENDLESS where there is none."""
+    taken: tuple[int, ...]
+    """Rows of each source that the samples before it have."""
+    branchings: tuple[Branching, ...]
+    """One less than sources; the last divides all rows."""
+
+    @property
+    def num_samples(self) -> int:
+        """How many samples it has."""
+        return self.end - self.first
+
+    @property
+    def num_blocks(self) -> int:
+        """How many blocks it has; the last may be shorter."""
+        return -(-self.num_samples // BLOCK)
+
+    def rows_after(self, num_samples: int) -> list[int]:
+        """Return how many rows of each source so many samples of it take before they are shuffled.
+
+        One sample more is one row more of one source, so that counts never go back, and those of
+        any number of samples are computed alone. Sources are divided into two groups again and
+        again, the smallest deepest, and each division is rounded to the nearest row (of a later
+        stage up or down, as the seed has it): so a source is never two rows off its share in the
+        first stage, of up to three sources never one; in a later stage never four.
+        """
+        rows = [0] * (2 * len(self.taken) - 1)
+        rows[-1] = num_samples
+        for number in reversed(range(len(self.branchings))):
+            branching, of_both = self.branchings[number], rows[len(self.taken) + number]
+            of_left = (of_both * branching.ratio + branching.remainder) // ONE
+            rows[branching.left], rows[branching.right] = of_left, of_both - of_left
+        return rows[: len(self.taken)]
+
+    def taken_after(self, num_samples: int, *, seed: int) -> list[int]:
+        """Return how many rows of each source the samples before it and so many of it have."""
+        block, places = divmod(num_samples, BLOCK)
+        rows = np.add(self.taken, self.rows_after(block * BLOCK))
+        if places:
+            sources, _ = shuffled_block(self, block, seed)
+            rows += np.bincount(sources[:places], minlength=len(rows))
+        taken: list[int] = rows.tolist()
+        return taken
+
+    def num_until(self, source: int, num_rows: int, *, seed: int) -> int | None:
+        """Return how many samples of it there are before one that has row `num_rows` of a source,
+        counted through all stages; None where none has."""
+
+        def rows_behind(block: int) -> int:
+            num_samples = min((block + 1) * BLOCK, self.num_samples)
+            return self.taken[source] + self.rows_after(num_samples)[source]
+
+        block = bisect_right(range(self.num_blocks), num_rows, key=rows_behind)
+        if block == self.num_blocks:
+            return None
+        sources, rows = shuffled_block(self, block, seed)
+        is_behind = (sources == source) & (rows >= num_rows)
+        return block * BLOCK + int(np.flatnonzero(is_behind)[0])
+
+
+def make_stages(
+    shares: Mapping[int, Sequence[Fraction]], *, end: int, seed: int
+) -> tuple[MixtureStage, ...]:
+    """Return the stages that begin at these samples, each with the shares of all sources, in rows;
+    they need not add up to one."""
+    stages: list[MixtureStage] = []
+    for (first, its_shares), its_end in zip(shares.items(), [*shares, end][1:], strict=True):
+        taken = [0] * len(its_shares)
+        if stages:
+            taken = stages[-1].taken_after(stages[-1].num_samples, seed=seed)
+        branchings = _branchings(its_shares, _remainders(len(taken) - 1, first, seed))
+        stages.append(MixtureStage(first, its_end, tuple(taken), branchings))
+    return tuple(stages)
+
+
+@lru_cache(maxsize=256)
+def shuffled_block(
+    stage: MixtureStage, number: int, seed: int
+) -> tuple[npt.NDArray[np.int32], Numbers]:
+    """Return of each sample of a block the source, and which of its rows it is: row 0 is the first
+    that the mixture takes of it, and so on in the order of the samples."""
+    first = number * BLOCK
+    end = min(first + BLOCK, stage.num_samples)
+    before = np.array(stage.rows_after(first), dtype=np.int64)
+    nums: Numbers = stage.rows_after(end) - before
+    in_turn = np.repeat(np.arange(len(nums), dtype=np.int32), nums)
+    mixed = Permutation(end - first, seed, f"mixture {stage.first + first}")
+    sources = in_turn[mixed.at(np.arange(end - first))]
+    rows = np.empty(end - first, dtype=np.int64)
+    earlier = np.repeat(stage.taken + before - np.cumsum(nums) + nums, nums)
+    rows[np.argsort(sources, kind="stable")] = earlier + np.arange(end - first)
+    for array in (sources, rows):
+        array.flags.writeable = False  # they are shared
+    return sources, rows
+
+
+def _branchings(shares: Sequence[Fraction], remainders: Sequence[int]) -> tuple[Branching, ...]:
+    """Return how rows are divided: the two smallest groups are always one of the next, as in a
+    Huffman code."""
+    groups = [(share, number) for number, share in enumerate(shares)]
+    heapq.heapify(groups)
+    branchings: list[Branching] = []
+    for number, remainder in zip(count(len(shares)), remainders, strict=False):
+        (of_left, left), (of_right, right) = heapq.heappop(groups), heapq.heappop(groups)
+        of_both = of_left + of_right
+        ratio = of_left * ONE // of_both if of_both else 0
+        branchings.append(Branching(left, right, ratio, remainder))
+        heapq.heappush(groups, (of_both, number))
+    return tuple(branchings)
+
+
+def _remainders(num: int, first: int, seed: int) -> list[int]:
+    """Return the remainders that the branchings of a stage begin with: a half, which rounds to the
+    nearest; in later ones drawn, so that in many short stages a small source has its share too."""
+    if first == 0:
+        return [ONE // 2] * num
+    name = f"{MIXTURE_VERSION}:{seed}:{first}".encode()
+    return [int(of) for of in np.frombuffer(hashlib.shake_256(name).digest(8 * num), dtype="<u8")]

@@ -1,0 +1,243 @@
+import pickle
+import random
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tokflow.errors import ConfigError
+from tokflow.loaders.mixture import MixedSamples, SourceUse, mix
+from tokflow.loaders.mixture_stages import BLOCK
+from tokflow.loaders.rows import Rows, in_order
+from tokflow.loaders.samples import ENDLESS
+from tokflow_tests.loaders.row_sources import CountingRows
+
+
+def rows_of(**sizes: int) -> dict[str, Rows]:
+    """Rows of 4 tokens; those of the second source begin at token 10**9, and so on."""
+    return {
+        name: in_order(CountingRows(size, name=name, first=10**9 * number))
+        for number, (name, size) in enumerate(sizes.items())
+    }
+
+
+def dealt(mixed: MixedSamples, num_samples: int, first: int = 0) -> list[tuple[int, int]]:
+    """The source and the row of samples, read in batches of unlike sizes."""
+    found: list[tuple[int, int]] = []
+    while len(found) < num_samples:
+        size = min(1 + len(found) % 700, num_samples - len(found))
+        batch = mixed.gather(first + np.arange(len(found), len(found) + size))
+        found += zip(batch["source"].tolist(), batch["index"].tolist(), strict=True)
+    return found
+
+
+TWO = rows_of(web=1_000, code=50)
+
+
+def test_samples_of_a_seed_are_the_same_forever():
+    mixed = mix(TWO, weights={"web": 7, "code": 3}, stages=[(1_500, {"web": 1, "code": 1})], seed=1)
+
+    sources, rows = zip(*dealt(mixed, 8), strict=True)
+    assert sources == (0, 0, 0, 0, 0, 1, 1, 0)
+    assert rows == (380, 702, 109, 820, 782, 44, 31, 891)
+    sources, rows = zip(*dealt(mixed, 8, first=10**12), strict=True)
+    assert sources == (0, 0, 0, 1, 1, 1, 0, 0)
+    assert rows == (386, 926, 111, 0, 48, 21, 702, 2)
+
+
+def test_a_batch_has_the_fields_of_its_sources_and_the_number_of_the_source():
+    mixed = mix(TWO, weights={"web": 7, "code": 3})
+
+    batch = mixed.gather(np.arange(64))
+
+    assert {name: (str(of.dtype), of.shape) for name, of in batch.items()} == {
+        "input_ids": ("int64", (64, 4)),
+        "labels": ("int64", (64, 4)),
+        "index": ("int64", (64,)),
+        "source": ("int32", (64,)),
+    }
+    assert all(values.flags.c_contiguous for values in batch.values())
+    is_code = batch["source"] == 1
+    assert (batch["input_ids"][:, 0] == batch["index"] * 4 + is_code * 10**9).all()
+    empty = mixed.gather(np.arange(0))
+    assert {name: of.shape[1:] for name, of in empty.items()} == {
+        name: of.shape[1:] for name, of in batch.items()
+    }
+
+
+def test_any_sample_alone_is_what_going_through_gives():
+    mixed = mix(
+        rows_of(a=300, b=7, c=1),
+        weights={"a": 5, "b": 2, "c": 0.001},
+        stages=[(777, {"a": 1, "b": 0, "c": 1}), (3_000, {"a": 3, "b": 1, "c": 0})],
+        seed=3,
+    )
+    through = dealt(mixed, 6_000)
+    numbers = np.array(random.Random(1).sample(range(6_000), 500))
+
+    found = mixed.gather(numbers)
+
+    alone = list(zip(found["source"].tolist(), found["index"].tolist(), strict=True))
+    assert alone == [through[number] for number in numbers]
+    assert dealt(mixed, 1, first=4_321) == through[4_321:4_322]
+
+
+def test_each_source_gives_all_of_its_rows_in_every_epoch_through_all_stages():
+    sizes = {"a": 300, "b": 7, "c": 1}
+    stages = [(777, {"a": 1, "b": 0, "c": 1}), (3_000, {"a": 3, "b": 1, "c": 0})]
+    mixed = mix(rows_of(**sizes), weights={"a": 5, "b": 2, "c": 0.1}, stages=stages, seed=3)
+
+    through = dealt(mixed, 6_000)
+
+    for number, size in enumerate(sizes.values()):
+        rows = [row for source, row in through if source == number]
+        epochs = [rows[first : first + size] for first in range(0, len(rows), size)]
+        assert all(sorted(epoch) == list(range(size)) for epoch in epochs[:-1])
+        assert len(set(epochs[-1])) == len(epochs[-1])
+    in_second = Counter(source for source, _ in through[777:3_000])
+    assert set(in_second) == {0, 2}
+    assert abs(in_second[0] - in_second[2]) <= 1
+
+
+def test_weights_count_tokens_and_short_rows_are_more():
+    half_full = in_order(HalfFull(500, name="half"))
+    mixed = mix({"full": TWO["web"], "half": half_full}, weights={"full": 0.1, "half": 0.1})
+
+    uses = mixed.epochs(3 * BLOCK)
+
+    assert uses == {"full": SourceUse(1_024, 1.024), "half": SourceUse(2_048, 4.096)}
+
+
+def test_epochs_are_of_the_samples_as_they_are_dealt_out():
+    mixed = mix(TWO, weights={"web": 7, "code": 3}, stages=[(1_500, {"web": 1, "code": 9})], seed=5)
+    through = dealt(mixed, 4_000)
+
+    for num_samples in (0, 1, 1_023, 1_024, 1_500, 1_501, 3_999):
+        counts = Counter(source for source, _ in through[:num_samples])
+        assert mixed.epochs(num_samples) == {
+            "web": SourceUse(counts[0], counts[0] / 1_000),
+            "code": SourceUse(counts[1], counts[1] / 50),
+        }
+
+
+@pytest.mark.parametrize("first", [2 * BLOCK, 2 * BLOCK + 1, 3 * BLOCK - 1])
+def test_a_stage_added_later_leaves_the_samples_before_its_block(first: int):
+    before = mix(TWO, weights={"web": 7, "code": 3}, seed=1)
+    behind = mix(
+        TWO, weights={"web": 7, "code": 3}, stages=[(first, {"web": 0, "code": 1})], seed=1
+    )
+
+    assert dealt(behind, 2 * BLOCK) == dealt(before, 2 * BLOCK)
+    assert behind.identity["stages"][1]["decides_from"] == 2 * BLOCK
+    through = dealt(behind, first + 100)
+    assert {source for source, _ in through[first:]} == {1}
+    assert abs(Counter(source for source, _ in through[:first])[0] - 0.7 * first) < 1
+
+
+@pytest.mark.parametrize("max_epochs", [1, 2.5, {"code": 4}, {"web": 3, "code": 40}])
+def test_samples_end_before_a_row_is_one_too_many(max_epochs: Any):
+    weights = {"web": 7, "code": 3}
+    stages = [(2_000, {"web": 2, "code": 0}), (2_500, weights)]
+    most = max_epochs if isinstance(max_epochs, dict) else dict.fromkeys(TWO, max_epochs)
+
+    mixed = mix(TWO, weights=weights, stages=stages, max_epochs=max_epochs)
+
+    endless = mix(TWO, weights=weights, stages=stages)
+    assert len(endless) == ENDLESS
+    assert dealt(mixed, len(mixed)) == dealt(endless, len(mixed))
+    last, one_more = mixed.epochs(len(mixed)), endless.epochs(len(mixed) + 1)
+    assert all(last[name].epochs <= epochs for name, epochs in most.items())
+    assert any(one_more[name].epochs > epochs for name, epochs in most.items())
+    with pytest.raises(IndexError, match=f"from 0 to {len(mixed) - 1:,}"):
+        mixed.gather(np.array([len(mixed)]))
+
+
+def test_more_samples_than_max_epochs_allow_are_refused_with_the_arithmetic():
+    mixed = mix(TWO, weights={"web": 7, "code": 3}, max_epochs={"code": 4}, num_samples=650)
+    assert len(mixed) == 650
+
+    with pytest.raises(ConfigError) as caught:
+        mix(TWO, weights={"web": 7, "code": 3}, max_epochs={"code": 4}, num_samples=10_240)
+
+    assert str(caught.value) == (
+        "mix: num_samples: expected at most 659, which take 200 rows of code, 4 epochs of 50, "
+        "found 10,240, which take 3,072: 61.44 epochs; "
+        "lower num_samples or the weight of code, or raise its max_epochs"
+    )
+
+
+def test_an_identity_is_of_what_decides_the_samples_alone():
+    weights = {"web": 7, "code": 3}
+    one = mix(TWO, weights=weights).identity
+
+    assert mix(TWO, weights={"web": 0.7, "code": 0.3}).identity == one
+    assert mix(TWO, weights=weights, max_epochs=2, num_samples=20).identity == one
+    others = [
+        mix(TWO, weights={"web": 6, "code": 3}),
+        mix(TWO, weights=weights, seed=1),
+        mix(TWO, weights=weights, blocks=10),
+        mix(TWO, weights=weights, stages=[(10, weights)]),
+        mix(rows_of(web=1_000, code=51), weights=weights),
+    ]
+    assert all(other.identity != one for other in others)
+
+
+def test_a_mixture_of_blocks_reads_each_source_by_blocks():
+    mixed = mix(TWO, weights={"web": 1, "code": 0}, blocks=100, window=2, seed=1)
+
+    rows = [row for _, row in dealt(mixed, 1_000)]
+
+    assert sorted(rows) == list(range(1_000))
+    assert len({row // 100 for row in rows[:200]}) == 2
+
+
+def test_a_mixture_is_the_same_in_another_process():
+    mixed = mix(TWO, weights={"web": 7, "code": 3}, seed=1)
+
+    assert dealt(pickle.loads(pickle.dumps(mixed)), 100) == dealt(mixed, 100)
+
+
+@dataclass(frozen=True)
+class HalfFull(CountingRows):
+    """Rows of which every other token is padding."""
+
+    @property
+    def num_tokens(self) -> int:
+        return self.num_rows * self.sequence_length // 2
+
+
+LONG = in_order(CountingRows(5, sequence_length=8))
+OTHER_FIELDS = in_order(CountingRows(5, fields=("input_ids", "index")))
+BOTH = {"web": 1, "code": 1}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"sources": {}}, "sources: expected at least one"),
+        ({"sources": {**TWO, "code": LONG}}, r"sources.code: expected rows of 4 tokens.*found 8"),
+        ({"sources": {**TWO, "code": OTHER_FIELDS}}, "fields input_ids, labels, index, as web has"),
+        ({"sources": {**TWO, "code": TWO["code"].epochs(1)}}, "expected rows, found Epochs"),
+        ({"sources": rows_of(web=5, code=0)}, "at least one row"),
+        ({"weights": None}, "weights: expected a number for each source, found none"),
+        ({"weights": None, "stages": [(5, BOTH)]}, "found stages from sample 5 on"),
+        ({"weights": {"web": 1, "coed": 2}}, "found 'coed'; did you mean 'code'"),
+        ({"weights": {"web": 1}}, "expected a weight for code, found web"),
+        ({"weights": {"web": 1, "code": -1}}, r"weights.code: expected a number from 0 up"),
+        ({"weights": {"web": 1, "code": float("nan")}}, "found nan"),
+        ({"weights": {"web": 1, "code": float("inf")}}, "found inf"),
+        ({"weights": {"web": 0, "code": 0}}, "expected one above 0"),
+        ({"stages": [(9, BOTH), (9, BOTH)]}, "samples that ascend, found 9 behind 9"),
+        ({"stages": [(0, BOTH)]}, "found 0 behind 0"),
+        ({"stages": [(9, {"web": 1})]}, "stages, sample 9: expected a weight for code"),
+        ({"max_epochs": {"cod": 1}}, "max_epochs: expected some of web, code"),
+        ({"max_epochs": -1}, "max_epochs.web: expected a number from 0 up, found -1"),
+        ({"num_samples": 0}, "num_samples: expected at least 1"),
+    ],
+)
+def test_what_cannot_be_mixed_is_refused(changed: dict[str, Any], message: str):
+    arguments = {"sources": TWO, "weights": BOTH, **changed}
+    with pytest.raises(ConfigError, match=message):
+        mix(arguments.pop("sources"), **arguments)

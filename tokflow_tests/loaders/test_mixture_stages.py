@@ -1,0 +1,90 @@
+import random
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from tokflow.loaders.mixture_stages import BLOCK, MixtureStage, make_stages, shuffled_block
+from tokflow.loaders.samples import ENDLESS
+
+
+def one_stage(*shares: int | Fraction, seed: int = 1) -> MixtureStage:
+    [stage] = make_stages({0: [Fraction(share) for share in shares]}, end=ENDLESS, seed=seed)
+    return stage
+
+
+def random_shares(draw: random.Random, num_sources: int) -> list[Fraction]:
+    """Shares of one size, or from 1 to a billionth, some of them 0."""
+    sizes = draw.choice((1, 10**9))
+    shares = [
+        draw.choice((1, 1, 1, 0)) * Fraction(draw.randrange(1, 10**6), draw.choice((1, sizes)))
+        for _ in range(num_sources)
+    ]
+    return shares if any(shares) else random_shares(draw, num_sources)
+
+
+def test_rows_are_divided_by_the_shares_and_small_sources_have_theirs():
+    stage = one_stage(70, 29, 1)
+
+    assert stage.rows_after(10) == [7, 3, 0]
+    assert stage.rows_after(100) == [70, 29, 1]
+    assert stage.rows_after(10**12) == [7 * 10**11, 29 * 10**10, 10**10]
+    assert one_stage(1, Fraction(1, 10**9), 0).rows_after(10**12) == [999_999_999_000, 1_000, 0]
+
+
+@pytest.mark.parametrize("num_sources", [1, 2, 3, 4, 5, 9, 30])
+def test_a_source_is_never_two_rows_off_its_share_and_of_three_never_one(num_sources: int):
+    draw = random.Random(num_sources)
+    most = 0.0
+    for _ in range(20):
+        shares = random_shares(draw, num_sources)
+        stage = one_stage(*shares)
+        for _ in range(20):
+            num_samples = draw.randrange(draw.choice((10, 10**4, 10**12)))
+
+            rows = stage.rows_after(num_samples)
+
+            assert sum(rows) == num_samples
+            wanted = [num_samples * share / sum(shares) for share in shares]
+            off = [abs(num - of) for num, of in zip(rows, wanted, strict=True)]
+            most = max(most, *map(float, off))
+            assert not any(num for num, share in zip(rows, shares, strict=True) if not share)
+    assert most < (1 if num_sources <= 3 else 2)
+
+
+def test_one_sample_more_is_one_row_more_of_one_source():
+    draw = random.Random(1)
+    for num_sources in (1, 2, 5, 30):
+        stage = one_stage(*random_shares(draw, num_sources))
+        first = draw.randrange(10**12)
+
+        counts = [stage.rows_after(first + num) for num in range(300)]
+
+        for before, behind in pairwise(counts):
+            assert sorted(np.subtract(behind, before)) == [0] * (num_sources - 1) + [1]
+
+
+def test_a_block_has_the_rows_of_its_stage_shuffled_and_each_source_in_turn():
+    stage = one_stage(5, 3, 2)
+
+    sources, rows = shuffled_block(stage, 7, seed=1)
+
+    before, behind = stage.rows_after(7 * BLOCK), stage.rows_after(8 * BLOCK)
+    for source in range(3):
+        found = rows[sources == source].tolist()
+        assert found == list(range(before[source], behind[source]))
+    neighbours = np.mean(sources[1:] == sources[:-1])
+    assert 0.3 < neighbours < 0.46  # 0.38 of them by chance
+    assert sources.tolist() != shuffled_block(stage, 8, seed=1)[0].tolist()
+    assert sources.tolist() != shuffled_block(stage, 7, seed=2)[0].tolist()
+
+
+def test_in_many_short_stages_a_small_source_has_its_share():
+    steps = {100 * step: [Fraction(999 + step % 2), Fraction(1)] for step in range(1_000)}
+
+    stages = make_stages(steps, end=ENDLESS, seed=1)
+
+    of_small = stages[-1].taken[1]
+    assert 70 < of_small < 130  # of 99,900 samples about 100, give or take 10
+    assert sum(stages[-1].taken) == 99_900
