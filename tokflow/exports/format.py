@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import ConfigError, CorruptOutputError
@@ -36,6 +37,8 @@ class Portion:
     """Return its fields in whatever types they are in the files; see `read`."""
     is_mapped: bool = False
     """True where `read` decodes nothing and costs no memory: its arrays are maps of the file."""
+    offsets: npt.NDArray[np.int64] | None = None
+    """Of a stream: where its documents begin, if that is known before its tokens are decoded."""
 
     def read(self) -> Arrays:
         """Return its fields as they are in the files, where `Export.read` makes them alike.
@@ -50,6 +53,11 @@ class Portion:
         if (found := len(fields["token_ids"])) != self.num:
             raise damaged_file(self.path, expected=f"{self.num:,} of them", found=f"{found:,}")
         return fields
+
+    def read_offsets(self) -> npt.NDArray[np.int64]:
+        """Return where the documents of a stream begin, and the last ends, of a format that keeps
+        it. Raises: as `read`."""
+        return self.read()["offsets"] if self.offsets is None else self.offsets
 
 
 def damaged_file(path: Path, *, expected: str, found: str) -> CorruptOutputError:

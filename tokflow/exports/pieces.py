@@ -16,9 +16,7 @@ TOKENS_AT_ONCE = 2**22
 def pieces(fields: Arrays, layout: Layout, dtype: np.dtype[Any]) -> Iterator[Arrays]:
     """Yield the fields of a portion, token_ids as `dtype`, and of sequences with the loss mask
     that the format keeps. In pieces where they have to be copied, else at once."""
-    token_ids = fields["token_ids"]
-    if token_ids.dtype.itemsize == dtype.itemsize:
-        token_ids = token_ids.view(dtype)
+    token_ids = _viewed(fields["token_ids"], dtype)
     if layout.is_packed:
         yield from _pieces_of_sequences({**fields, "token_ids": token_ids}, layout, dtype)
     elif token_ids.dtype == dtype:
@@ -26,6 +24,15 @@ def pieces(fields: Arrays, layout: Layout, dtype: np.dtype[Any]) -> Iterator[Arr
     else:
         for here, own in _documents(fields, len(token_ids)):
             yield {"token_ids": token_ids[here].astype(dtype), **own}
+
+
+def of_dtype(token_ids: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return token ids as `dtype`; nothing is copied where it has as many bytes."""
+    return _viewed(token_ids, dtype).astype(dtype, copy=False)
+
+
+def _viewed(token_ids: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    return token_ids.view(dtype) if token_ids.dtype.itemsize == dtype.itemsize else token_ids
 
 
 def _pieces_of_sequences(fields: Arrays, layout: Layout, dtype: np.dtype[Any]) -> Iterator[Arrays]:

@@ -9,8 +9,9 @@ from typing import Literal, TypeAlias
 
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
+from tokflow.exports.reading import open_export
 from tokflow.store.integrity import Stored
-from tokflow.store.stored_outputs import newest_output
+from tokflow.store.stored_outputs import find_output, newest_output
 
 ROWS_VERSION = 1
 """Raised when the same tokens would give other rows."""
@@ -76,6 +77,25 @@ class Opening:
                 raise lost(f"fields: {name}", output, MADE_FROM[name])
         chosen = told if self.fields is None else {*self.fields, "index"}
         return tuple(name for name in MADE_FROM if name in chosen)
+
+
+def find_part(path: Path, part: str | None) -> tuple[Path, str | None, bool]:
+    """Return the folder of the output at `path`, the part of it that is named or the only one, None
+    of a token store, and whether it holds packed rows. Raises: ConfigError."""
+    output = find_output(path)
+    if output.manifest.stage != "tokens":
+        export = open_export(path)
+        is_only = part is None and len(export.parts) == 1
+        export.check_part(name := export.parts[0] if is_only else part or "")
+        return export.folder, name, export.layout.is_packed
+    if part is not None:
+        raise ConfigError(
+            where=output.folder,
+            expected="no part, for the tokens of a raw file are not split",
+            found=repr(part),
+            remedy="leave `part` out, or open an export",
+        )
+    return output.folder, None, False
 
 
 def lost(where: str, output: Stored, needed: Sequence[str]) -> ConfigError:

@@ -8,9 +8,8 @@ from typing import Any, get_args
 import numpy as np
 
 from tokflow.errors import ConfigError
-from tokflow.exports.reading import open_export
 from tokflow.loaders.epochs import Epochs
-from tokflow.loaders.opening import Opening, Tail
+from tokflow.loaders.opening import Opening, Tail, find_part
 from tokflow.loaders.orders import WINDOW, InOrder, shuffled_order
 from tokflow.loaders.packed_rows import open_packed_rows
 from tokflow.loaders.random_windows import RandomWindows
@@ -25,7 +24,6 @@ from tokflow.loaders.samples import (
     sources_of,
 )
 from tokflow.loaders.stream_rows import open_stream_rows
-from tokflow.store.stored_outputs import find_output
 
 
 def open_rows(
@@ -54,7 +52,7 @@ def open_rows(
     if tail not in get_args(Tail):
         expected = " or ".join(map(repr, get_args(Tail)))
         raise ConfigError(where="tail", expected=expected, found=repr(tail), remedy="name one")
-    folder, part, is_packed = _found(Path(path), part)
+    folder, part, is_packed = find_part(Path(path), part)
     opening = Opening(
         path=folder,
         part=part,
@@ -64,25 +62,6 @@ def open_rows(
         across_documents=across_documents,
     )
     return in_order((open_packed_rows if is_packed else open_stream_rows)(opening))
-
-
-def _found(path: Path, part: str | None) -> tuple[Path, str | None, bool]:
-    """Return the folder of the output at `path`, the part of it that is named or the only one, None
-    of a token store, and whether it holds packed rows. Raises: ConfigError."""
-    output = find_output(path)
-    if output.manifest.stage != "tokens":
-        export = open_export(path)
-        is_only = part is None and len(export.parts) == 1
-        export.check_part(name := export.parts[0] if is_only else part or "")
-        return export.folder, name, export.layout.is_packed
-    if part is not None:
-        raise ConfigError(
-            where=output.folder,
-            expected="no part, for the tokens of a raw file are not split",
-            found=repr(part),
-            remedy="leave `part` out, or open an export",
-        )
-    return output.folder, None, False
 
 
 @dataclass(frozen=True, slots=True)

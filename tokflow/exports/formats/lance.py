@@ -25,7 +25,6 @@ Source: pylance 14.0.2, lance/fragment.py `write_fragments`, lance/dataset.py `c
 import json
 from collections.abc import Iterator
 from functools import partial
-from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -34,13 +33,13 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field
 
-from tokflow.exports.batching import batches_of, equal_sizes, offsets_of
+from tokflow.exports.batching import batches_of, offsets_of
 from tokflow.exports.columns import TYPES, fields_of, lists_of
 from tokflow.exports.format import Arrays, Extra, Format, Layout, Portion
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import sequences_within
-from tokflow.exports.token_files import sizes_by_documents
+from tokflow.exports.token_files import batches_of_documents
 from tokflow.sequences.segments import Sequences
 from tokflow.store.arrow import make_table, to_arrow, to_numpy
 from tokflow.store.config import Config
@@ -181,37 +180,34 @@ def portions(export: Export, part: str) -> list[Portion]:
     path = export.folder / f"{part}.lance"
     dataset = EXTRA.load().dataset(str(path))
     if export.layout.is_packed:
-        length = export.manifest.details["sequence_length"]
-        sizes = equal_sizes(dataset.count_rows(), sequences_within(TOKENS_AT_ONCE, length))
-        loads = [partial(_load_sequences, dataset, export)] * len(sizes)
-    else:
-        documents = EXTRA.load().dataset(str(export.folder / f"{part}.documents.lance"))
-        lengths = to_numpy(documents.to_table(["num_tokens"])["num_tokens"])
-        of_tokens, counts = sizes_by_documents(lengths, TOKENS_AT_ONCE)
-        sizes = of_tokens.tolist()
-        of_portions = np.split(lengths, np.cumsum(counts)[:-1])
-        loads = [partial(_load_stream, dataset, own) for own in of_portions]
-    starts = accumulate(sizes, initial=0)
+        at_once = sequences_within(TOKENS_AT_ONCE, export.manifest.details["sequence_length"])
+        total = export.counts[f"{part}.num_sequences"]
+        rows = [range(first, min(first + at_once, total)) for first in range(0, total, at_once)]
+        return [
+            Portion(path, len(own), partial(_load_sequences, dataset, export, own)) for own in rows
+        ]
+    documents = EXTRA.load().dataset(str(export.folder / f"{part}.documents.lance"))
+    lengths = to_numpy(documents.to_table(["num_tokens"])["num_tokens"])
     return [
-        Portion(path, num, partial(load, start, num))
-        for load, start, num in zip(loads, starts, sizes, strict=False)
+        Portion(path, num, partial(_load_stream, dataset, here.start, num, own), offsets=own)
+        for here, own in batches_of_documents(lengths, TOKENS_AT_ONCE)
+        for num in [here.stop - here.start]
     ]
 
 
-def _load_sequences(dataset: Any, export: Export, first: int, num: int) -> Arrays:
-    table = dataset.to_table(offset=first, limit=num).combine_chunks()
-    num_values = np.full(num, export.manifest.details["sequence_length"])
-    lists = {
-        name: (to_numpy(table[name].combine_chunks().flatten()), num_values)
-        for name in table.schema.names
-    }
-    return fields_of(lists, export)
+def _load_sequences(dataset: Any, export: Export, rows: range) -> Arrays:
+    table = dataset.to_table(offset=rows.start, limit=len(rows))
+    num_values = np.full(len(table), export.manifest.details["sequence_length"])
+    columns = {name: table[name].combine_chunks().flatten() for name in table.schema.names}
+    return fields_of(
+        {name: (to_numpy(values), num_values) for name, values in columns.items()}, export
+    )
 
 
-def _load_stream(dataset: Any, lengths: npt.NDArray[np.int64], first: int, num: int) -> Arrays:
+def _load_stream(dataset: Any, first: int, num: int, offsets: npt.NDArray[np.int64]) -> Arrays:
     table = dataset.to_table(offset=first, limit=num)
     fields = {name: to_numpy(table[name]) for name in table.schema.names}
-    return {"token_ids": fields.pop("input_ids"), "offsets": offsets_of(lengths), **fields}
+    return {"token_ids": fields.pop("input_ids"), "offsets": offsets, **fields}
 
 
 FORMAT = Format(LanceOptions, layout, write, portions, extra=EXTRA)

@@ -177,7 +177,7 @@ def portions(export: Export, part: str) -> list[Portion]:
     if (cache / "assistant_masks").is_dir():
         data["loss_mask"] = _opened(cache / "assistant_masks" / "data")
     return [
-        Portion(cache, here.stop - here.start, partial(_load, data, here, own))
+        Portion(cache, here.stop - here.start, partial(_load, data, here, own), offsets=own)
         for here, own in batches_of_documents(np.diff(ends), TOKENS_AT_ONCE)
     ]
 

@@ -1,0 +1,128 @@
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tokflow.build.dataset import Dataset
+from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
+from tokflow.exports import FORMATS
+from tokflow.exports.reading import open_export
+from tokflow.loaders import open_tokens
+from tokflow_tests.loaders.test_stream_rows import OPTIONS, STREAMS
+from tokflow_tests.tiny import EOS, build, declare, tokenize
+
+FILES = {"a.jsonl": ["abc", "de"], "b.jsonl": ["f", "", "ghkl"]}
+TOKENS = [*b"abc", EOS, *b"de", EOS, *b"f", EOS, EOS, *b"ghkl", EOS]
+OFFSETS = [0, 4, 7, 9, 10, 15]
+
+KEEPING_OFFSETS = [
+    name for name in STREAMS if "offsets" in FORMATS[name].layout(FORMATS[name].options()).keeps
+]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    exports = [{"format": name, **OPTIONS.get(name, {})} for name in STREAMS]
+    parts = {"train": {"documents": 5}, "test": {"start": 5}}
+    dataset = declare(
+        tmp_path_factory.mktemp("streams"),
+        FILES,
+        exports=[*exports, "parquet"],
+        split={"parts": parts},
+    )
+    build(dataset)
+    return dataset
+
+
+def export_of(dataset: Dataset, name: str) -> Path:
+    return dataset.folder / "exports" / name
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_every_stretch_of_a_stream_is_that_of_all_its_tokens(name: str, tiny: Dataset):
+    tokens = open_tokens(export_of(tiny, name), "train")
+    expected = np.concatenate([*open_export(export_of(tiny, name)).tokens("train")])
+
+    assert (len(tokens), tokens.shape, tokens.dtype) == (15, (15,), np.uint16)
+    np.testing.assert_array_equal(tokens, expected)
+    for start in range(16):
+        for stop in range(16):
+            found = tokens[start:stop]
+            assert (found.tolist(), found.dtype) == (expected[start:stop].tolist(), np.uint16)
+    assert (tokens[3], tokens[-1]) == (expected[3], expected[-1])
+    assert tokens[[14, 0, -2]].tolist() == expected[[14, 0, -2]].tolist()
+    assert tokens[::4].tolist() == expected[::4].tolist()
+    taken = tokens.take(np.array([9, 0, 3]), np.array([6, 0, 4]))
+    assert taken.tolist() == [*expected[9:], *expected[3:7]]
+
+
+@pytest.mark.parametrize("name", KEEPING_OFFSETS)
+def test_documents_are_found_across_files(name: str, tiny: Dataset):
+    tokens = open_tokens(export_of(tiny, name), "train")
+
+    assert tokens.offsets.tolist() == OFFSETS
+    assert tokens.num_documents == 5
+    assert [tokens.document(number).tolist() for number in (0, 3, -1)] == [
+        [*b"abc", EOS],
+        [EOS],
+        [*b"ghkl", EOS],
+    ]
+    assert [tokens.documents(*span) for span in ((0, 4), (3, 8), (9, None), (5, 5))] == [
+        range(1),
+        range(3),
+        range(3, 5),
+        range(0),
+    ]
+
+
+def test_a_token_store_is_an_array_of_its_documents(tmp_path: Path):
+    shard = tokenize(declare(tmp_path, FILES), "b.jsonl")
+
+    tokens = open_tokens(shard.folder)
+
+    assert tokens[:].tolist() == TOKENS[7:]
+    assert tokens.document(2).tolist() == [*b"ghkl", EOS]
+
+
+def test_a_slice_of_a_mapped_file_is_a_view_and_a_pickle_is_a_path(tiny: Dataset):
+    tokens = open_tokens(export_of(tiny, "bin"), "train")
+
+    stretch = tokens[2:9]
+
+    assert stretch.base is not None
+    assert not stretch.flags.writeable
+    assert np.shares_memory(stretch, tokens[5:6])
+    text = pickle.dumps(tokens)
+    assert len(text) < 400
+    assert pickle.loads(text)[:].tolist() == TOKENS
+
+
+def test_a_part_without_tokens_is_an_empty_array(tiny: Dataset):
+    tokens = open_tokens(export_of(tiny, "npy"), "test")
+
+    assert (len(tokens), tokens[:].tolist(), tokens.num_documents) == (0, [], 0)
+
+
+def test_what_cannot_be_opened_is_refused(tiny: Dataset, tmp_path: Path):
+    with pytest.raises(ConfigError, match="found packed rows; call `open_rows`"):
+        open_tokens(export_of(tiny, "parquet"), "train")
+    with pytest.raises(ConfigError, match="one of the parts train, test, found ''"):
+        open_tokens(export_of(tiny, "bin"))
+    with pytest.raises(ConfigError, match="found bin, which loses that"):
+        open_tokens(export_of(tiny, "bin"), "train").document(0)
+    with pytest.raises(IndexError, match="numbers from 0 to 14, found 15"):
+        open_tokens(export_of(tiny, "bin"), "train")[15]
+    with pytest.raises(IndexError, match="found 15"):
+        open_tokens(export_of(tiny, "bin"), "train").take(np.array([9]), np.array([7]))
+    with pytest.raises(MissingOutputError):
+        open_tokens(tmp_path)
+
+
+def test_a_file_that_is_cut_short_is_refused(tmp_path: Path):
+    dataset = declare(tmp_path, FILES, exports=["bin"])
+    folder = build(dataset).export("bin").output.folder
+    (folder / "train.bin").write_bytes(b"abc")
+
+    with pytest.raises(CorruptOutputError, match="expected 30 bytes, found 3"):
+        open_tokens(folder)
