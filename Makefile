@@ -13,7 +13,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-dg test-slow test-crash test-integrity test-interop fuzz bench bench-large \
-	bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-peers examples lock clean
+	bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-orders bench-peers examples \
+	lock clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -74,6 +75,10 @@ bench-formats: $(READY) ## What each export format costs, once the tokens are th
 
 bench-packing: $(READY) ## How full rows are by each strategy, and what packing 10 million documents costs
 	@$(BIN)/python -m benchmarks packing $(ARGS)
+
+bench-orders: $(READY) ## How random the orders of loaders are, against numpy, Grain and Levanter
+	@$(call make_environments,.venv-peers,orders_grain orders_levanter); \
+	$(BIN)/python -m benchmarks orders $(ARGS)
 
 bench-peers: ## Install what `make bench` compares with (PEERS='dolma litdata' picks some)
 	@$(call check_python)

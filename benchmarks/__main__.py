@@ -6,6 +6,7 @@ python -m benchmarks jobs       how time and memory scale with --jobs, and what 
 python -m benchmarks fixed      what tiny datasets, runs with nothing to do and scans cost
 python -m benchmarks formats    what each export format costs, once the tokens are there
 python -m benchmarks packing    how full rows are by each strategy, and the time it takes
+python -m benchmarks orders     how random the orders of loaders are, and those of others
 """
 
 import argparse
@@ -72,6 +73,7 @@ def parse_arguments():
     parser.add_argument("--files", nargs="+", type=int, help="fixed: 1 1000; jobs: 8 1")
     parser.add_argument("--jobs", nargs="+", type=int, help="jobs: 1 2 4 ... up to the cores")
     parser.add_argument("--documents", type=int, help="packing: lengths to pack")
+    parser.add_argument("--seeds", nargs="+", type=int, help="orders: 1 2 3")
     return parser.parse_args()
 
 
@@ -205,6 +207,25 @@ def report_packing(arguments, folder, say):
     return found
 
 
+def report_orders(arguments, folder, say):
+    from benchmarks import orders  # as packing
+
+    contenders = choose_programs((*orders.WHOLE, *orders.IN_BLOCKS), arguments.only, say)
+    asked = {round(size): orders.WHOLE for size in arguments.sizes or orders.SIZES}
+    found = {}
+    for size, some in (*asked.items(), (orders.BLOCKS_SIZE, orders.IN_BLOCKS)):
+        title = f"{size:,} rows" + (", blocks x window" if some is orders.IN_BLOCKS else "")
+        found[title] = orders.measure_orders(
+            [one for one in contenders if one in some], size, seeds=arguments.seeds or orders.SEEDS
+        )
+        say(f"\n{title}")
+        say("\n".join(orders.table(found[title])))
+    return {
+        title: {name: dataclasses.asdict(one) for name, one in many.items()}
+        for title, many in found.items()
+    }
+
+
 REPORTS = {
     "speed": report_speed,
     "growth": report_growth,
@@ -212,6 +233,7 @@ REPORTS = {
     "fixed": report_fixed,
     "formats": report_formats,
     "packing": report_packing,
+    "orders": report_orders,
 }
 
 

@@ -18,9 +18,9 @@ from tokflow_tests.loaders.row_sources import CountingRows
 
 BLOCKS = [
     (num_rows, blocks, window)
-    for num_rows in (0, 1, 2, 7, 64, 100, 1_001)
+    for num_rows in (0, 1, 2, 7, 64, 1_001)
     for blocks in (1, 3, 10, 64, 2_000)
-    for window in (1, 2, 7, 64)
+    for window in (1, 2, 64)
 ]
 
 SIZES = (1_000, 2**20, 1_000_003, 50_000_000, 10**9)
@@ -97,10 +97,12 @@ def test_two_seeds_or_epochs_have_nothing_to_do_with_each_other(size: int, other
 def test_blocks_of_one_window_or_of_one_row_are_as_random_as_no_blocks(blocks: int, window: int):
     order = ShuffledBlocks(1_000_003, 1, 3, blocks, window)
 
-    assert abs(off_the_most(statistics(order.at, len(order))).z) < LIMIT
+    found = statistics(order.at, len(order), num_places=SAMPLED)
+
+    assert abs(off_the_most(found).z) < LIMIT
 
 
-@pytest.mark.parametrize(("blocks", "window"), [(16, 64), (1_000, 64), (64, 512), (256, 1_024)])
+@pytest.mark.parametrize(("blocks", "window"), [(64, 64), (1_000, 64), (256, 1_024)])
 def test_batches_of_blocks_are_as_uneven_as_the_docs_say(blocks: int, window: int):
     """By 1 + batch / window, whatever the size of a block; less where a window is much of all."""
     order = ShuffledBlocks(1_000_003, 1, 3, blocks, window)

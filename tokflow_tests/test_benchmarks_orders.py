@@ -1,0 +1,58 @@
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import orders, peer_programs
+
+EVENS_FIRST = """
+import numpy as np
+from benchmarks.peers.order_command import run
+
+def evens_first(size, seed):
+    return lambda places: np.concatenate([np.arange(seed, size, 2), np.arange(0, size, 2)])[places]
+
+run({"evens first": evens_first})
+"""
+
+
+def of_module(monkeypatch: pytest.MonkeyPatch, module: Path) -> None:
+    """Let the environment of any peer be this one, and its program that file."""
+    monkeypatch.setattr(orders, "python", lambda peer: [sys.executable, module])
+    monkeypatch.setenv("PYTHONPATH", str(Path(orders.__file__).parent.parent))
+
+
+def test_orders_are_judged_by_their_numbers_whoever_computes_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    (tmp_path / "evens.py").write_text(EVENS_FIRST)
+    of_module(monkeypatch, tmp_path / "evens.py")
+    peer = orders.Contender(name="evens", numbers_at=orders.of_peer("evens", "evens first"))
+
+    found = orders.measure_orders((*orders.WHOLE[:2], peer), 2_000, seeds=(1, 1))
+
+    assert abs(found["tokflow"].worst.z) < 5
+    assert found["evens"].shown["correlation"].value > 0.9
+    [_, ours, numpys, evens] = orders.table(found)
+    assert ours.endswith("passes")
+    assert numpys.endswith("passes")
+    assert not evens.endswith("passes")
+
+
+def test_a_peer_that_fails_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    (tmp_path / "broken.py").write_text("raise SystemExit('no such permutation')")
+    of_module(monkeypatch, tmp_path / "broken.py")
+
+    with pytest.raises(RuntimeError, match="no such permutation"):
+        orders.of_peer("broken", "any")(10, 1, np.arange(10))
+
+
+def test_an_order_without_its_environment_is_left_out_and_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(peer_programs, "ENVIRONMENTS", tmp_path)
+
+    for one in orders.WHOLE:
+        assert (one.missing() is None) == (one.peer is None)
+    assert 'make bench-peers PEERS="orders_grain"' in str(orders.WHOLE[2].missing())
