@@ -1,6 +1,7 @@
 """A dataset: everything that one YAML file declares, checked."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -125,7 +126,7 @@ class Dataset(Config):
         """Names that exports have for the raw files, the columns read and the tokenizer."""
         return source_names(self.name, self.raw, self.documents, self.tokenizer, self.split)
 
-    @property
+    @cached_property
     def packings(self) -> dict[str, PackingConfig]:
         """Every packing whose sequences are other ones: the dataset's own, called "", and others by
         the first export that has it; none where no file is packed by itself."""
@@ -329,10 +330,9 @@ def make_dataset(
     """
     if attributes.get("mixture") is None:
         return Dataset.read(attributes, where=where).at(base, store=store, where=where)
-    from tokflow.build.mixtures.sources import check_store, from_sources, load_sources
+    from tokflow.build.mixtures.sources import check_store, with_sources
 
-    sources = load_sources(attributes, base=base, store=store, where=where, file=file)
-    values = from_sources(attributes, sources)
+    values, sources = with_sources(attributes, base=base, store=store, where=where, file=file)
     dataset = Dataset.read(values, where=where).at(base, store=store, where=where)
     dataset._sources = sources
     check_store(dataset, where)

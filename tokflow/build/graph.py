@@ -1,24 +1,21 @@
 """Outputs that a dataset must have: their recipes and folders, computed, never guessed."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import NoReturn
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.export_details import export_details
 from tokflow.build.limited import NAME_OR_RUN, LimitedFiles
 from tokflow.build.mixtures.mixture import Mixture
 from tokflow.build.output import STAGES, Output, Stage
-from tokflow.build.partitions import group_files, list_files, positions_of
+from tokflow.build.own_files import OwnFiles
+from tokflow.build.partitions import positions_of
 from tokflow.build.recipes import RECIPES, stage_of_inputs
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import (
     ConfigError,
     MissingOutputError,
-    RawFileError,
-    TokflowError,
     first_five,
 )
 from tokflow.exports import ExportConfig, Part
@@ -29,19 +26,16 @@ from tokflow.raw import (
     RawFile,
     RawPartition,
     RawSource,
-    read_raw_files,
 )
-from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences
-from tokflow.split.mixed_split import open_mixed_split
 from tokflow.split.rule import FilePosition, SplitConfig
-from tokflow.split.spans import Split, open_split
+from tokflow.split.spans import Split
 from tokflow.store.manifest import Recipe
 from tokflow.store.verdicts import write_verdict
 from tokflow.tokenizers.encoding import Encoding, resolve_encoding
-from tokflow.tokenizers.sources import TokenizerSource, select_training_keys
+from tokflow.tokenizers.sources import TokenizerSource
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
-from tokflow.tokens.shard import TokenShard, open_token_shard
+from tokflow.tokens.shard import TokenShard
 
 
 class BuildGraph:
@@ -49,8 +43,9 @@ class BuildGraph:
 
     A snapshot: raw files are looked at once, when first asked for. With `offline`, those that are
     elsewhere are taken as they were fetched last, and no server is asked for them, though for what
-    a pattern or a dataset of the hub matches now. With `rehash` those on
-    this disk are hashed, whatever is remembered of them.
+    a pattern or a dataset of the hub matches now. With `rehash` those on this disk are hashed,
+    whatever is remembered of them. A mixture has partitions, tokenizer and tokens of its sources,
+    a dataset of raw files its own: `upstream`; all after them is the same for both.
     """
 
     def __init__(self, dataset: Dataset, *, offline: bool = False, rehash: bool = False) -> None:
@@ -59,39 +54,32 @@ class BuildGraph:
         self.rehash = rehash
         self.has_new_verdict = False
         """True if gigatoken was found wrong since, so that other tokens are expected now."""
-        self.mixture: Mixture | None = None
-        """The sources of a mixture; None of a dataset with raw files of its own."""
-        if dataset.mixture is not None:
-            graphs = [
-                BuildGraph(source, offline=offline, rehash=rehash) for source in dataset.sources
-            ]
-            self.mixture = Mixture(dataset, dataset.mixture, graphs)
-        self._raw_files: dict[str, RawFile] = {}
+        config = dataset.mixture
+        sources = [BuildGraph(of, offline=offline, rehash=rehash) for of in dataset.sources]
+        self.upstream = OwnFiles(self) if config is None else Mixture(self, config, sources)
+        """The partitions, and what is made of them before the split."""
         self._outputs: dict[tuple[Stage, str, str], Output] = {}
 
     def online(self) -> "BuildGraph":
         """Return the graph of a build after a plan: raw files that are elsewhere are looked at
         again, and all that is known of this disk stays known."""
         graph = BuildGraph(self.dataset)
-        if self.mixture is not None:
-            graphs = [of.online() for of in self.mixture.graphs.values()]
-            graph.mixture = Mixture(self.dataset, self.mixture.config, graphs)
-            return graph
-        graph.listing = self.listing
-        raw_files = self._raw_files.items()
-        graph._raw_files = {key: raw for key, raw in raw_files if self.sources[key].is_local}
+        graph.upstream = self.upstream.online(graph)
         return graph
 
-    @cached_property
+    @property
+    def mixture(self) -> Mixture | None:
+        """The sources of a mixture; None of a dataset with raw files of its own."""
+        return self.upstream if isinstance(self.upstream, Mixture) else None
+
+    @property
     def listing(self) -> Listing:
         """Everything that the patterns of the dataset match.
 
         Raises: ConfigError, also for a file of no format that documents are read from, and for a
         part of the split that takes files of which there is none.
         """
-        if self.mixture is not None:
-            return self.mixture.listing
-        return list_files(self.dataset)
+        return self.upstream.listing
 
     @cached_property
     def folder(self) -> Path:
@@ -107,43 +95,28 @@ class BuildGraph:
     def partitions(self) -> dict[str, tuple[RawSource, ...]]:
         """The raw files of each partition by its key, in the order of all outputs: those listed or,
         with a limit of the whole dataset, those that it is known to take. Raises: as `listed`."""
-        return self.listed if self.limited is None else self.limited.partitions
+        return self.upstream.partitions
 
-    @cached_property
+    @property
     def limited(self) -> LimitedFiles | None:
         """The files that a limit of the whole dataset takes; None without such a limit."""
-        is_limited = self.dataset.documents.limit.scope == "dataset"
-        return LimitedFiles(self) if is_limited else None
+        return self.upstream.limited
 
     def take_more(self) -> list[str]:
         """Return the keys of partitions that are known now that more tokens are there."""
-        if self.limited is not None:
-            return self.limited.advance()
-        if self.mixture is None:
-            return []
-        before = self.partitions
-        self.mixture.forget_partitions()
-        for name in ("listing", "listed"):
-            self.__dict__.pop(name, None)
-        return [key for key in self.partitions if key not in before]
+        return self.upstream.take_more()
 
     def documents(self, key: str) -> DocumentsConfig:
         """Return how the documents of a partition are read, up to the limit that is left to it."""
-        if self.mixture is not None:
-            graph, key = self.mixture.at(key)
-            return graph.documents(key)
-        documents, limited = self.dataset.documents, self.limited
-        return documents.model_copy(update={"limit": limited.of(key)}) if limited else documents
+        return self.upstream.documents(key)
 
-    @cached_property
+    @property
     def listed(self) -> dict[str, tuple[RawSource, ...]]:
         """The raw files of each partition that there may be, by its key, sorted.
 
         Raises: as `listing`, and ConfigError where they cannot be grouped as `raw.group` says.
         """
-        if self.mixture is not None:
-            return self.mixture.partitions
-        return group_files(self.dataset, self.sources)
+        return self.upstream.listed
 
     def selected_keys(self, partitions: Sequence[str] | None) -> list[str]:
         """Return the partition keys asked for, all by default, in the order of all outputs.
@@ -167,38 +140,19 @@ class BuildGraph:
 
         Raises: RawFileError.
         """
-        if self.mixture is not None:
-            graph, key = self.mixture.at(key)
-            return graph.raw(key)
-        sources = self.listed.get(key) or self._unknown(key)
-        return RawPartition(key, tuple(self.raw_file(source.key) for source in sources))
+        return self.upstream.raw(key)
 
     @property
     def known_raw_files(self) -> tuple[RawFile, ...]:
         """Those that were looked at so far: of a plan, all that anything is made from."""
-        return tuple(self._raw_files.values())
+        return self.upstream.known_raw_files
 
     def raw_file(self, key: str) -> RawFile:
         """Return one raw file, fetched if it is elsewhere.
 
         Raises: RawFileError.
         """
-        if self.mixture is not None:
-            graph, key = self.mixture.at(key)
-            return graph.raw_file(key)
-        if key not in self._raw_files:
-            self._read([self.sources[key] if key in self.sources else self._unknown(key)])
-        return self._raw_files[key]
-
-    def _unknown(self, key: str) -> NoReturn:
-        known = self.partitions
-        raise RawFileError(
-            where=f"{self.dataset.name}: {key}",
-            expected="the key of a partition",
-            found=f"none of that name among {len(known):,} such as {next(iter(known), None)!r}",
-            remedy="put the file back, or name one that `tokflow plan` lists; the job "
-            f"{self.dataset.name}_scan removes partitions without a file",
-        )
+        return self.upstream.raw_file(key)
 
     def read_raw_files(self, keys: Sequence[str], *, progress: Progress | None = None) -> None:
         """Look at the raw files of many partitions together, those of this disk, which is faster
@@ -206,24 +160,7 @@ class BuildGraph:
 
         If one of them is bad nothing is raised here: `raw` does when it is asked for it.
         """
-        if self.mixture is not None:
-            for graph in self.mixture.graphs.values():
-                graph.read_raw_files(list(graph.partitions), progress=progress)
-            return
-        sources = [source for key in keys for source in self.listed[key]]
-        new = [of for of in sources if of.is_local and of.key not in self._raw_files]
-        with suppress(TokflowError, OSError):
-            self._read(new, progress)
-
-    def _read(self, sources: Sequence[RawSource], progress: Progress | None = None) -> None:
-        self._raw_files |= read_raw_files(
-            sources,
-            store=self.dataset.folder,
-            progress=progress,
-            offline=self.offline,
-            rehash=self.rehash,
-            as_read=self.dataset.documents.limit.ends_early,
-        )
+        self.upstream.read_raw_files(keys, progress=progress)
 
     def outputs(self, keys: Sequence[str] | None = None) -> Iterator[Output]:
         """Yield every output of the partitions `keys`, by default of all, and of the dataset, in
@@ -237,10 +174,10 @@ class BuildGraph:
         """Yield the outputs of a stage, those of raw files for the partitions `keys`."""
         if stage == "export":
             yield from map(self.export, self.dataset.exports)
-        elif stage == "tokenizer" and self.mixture is None:
-            yield self.tokenizer_output
+        elif stage == "tokenizer":
+            yield from (of for of in [self.tokenizer_output] if of.graph is self)
         elif stage in self.dataset.own_stages:
-            for packing in self.packings if stage == "sequences" else ("",):
+            for packing in self.dataset.packings if stage == "sequences" else ("",):
                 yield from (self.output(stage, key, packing) for key in keys)
 
     def recipe(self, output: Output) -> Recipe:
@@ -250,16 +187,11 @@ class BuildGraph:
     def output(self, stage: Stage, name: str, packing: str = "") -> Output:
         """Return one output: of a raw file by its key, sequences by their packing too, an export by
         its name. The tokenizer and the tokens of a mixture are those of its sources."""
-        if self.mixture is not None and stage in ("tokenizer", "tokens"):
-            return self.mixture.output(stage, name)
+        if (of_source := self.upstream.output(stage, name)) is not None:
+            return of_source
         if (known := self._outputs.get((stage, name, packing))) is None:
             known = self._outputs[stage, name, packing] = Output(self, stage, name, packing)
         return known
-
-    @cached_property
-    def packings(self) -> dict[str, PackingConfig]:
-        """Every packing whose sequences are other ones, by name; see `Dataset.packings`."""
-        return self.dataset.packings
 
     @property
     def tokenizer_output(self) -> Output:
@@ -301,17 +233,7 @@ class BuildGraph:
 
     def tokenizer_source(self) -> TokenizerSource:
         """Return what the tokenizer is made from."""
-        if self.mixture is not None:
-            return self.mixture.first.tokenizer_source()
-        config = self.dataset.tokenizer
-        is_trained = config.kind == "trained"  # others are made without a look at the raw files
-        keys = select_training_keys(config, list(self.sources)) if is_trained else []
-        return TokenizerSource(
-            config=config,
-            base=self.dataset.base,
-            raw_files={key: self.raw_file(key) for key in keys},
-            documents=self.dataset.documents.for_training,
-        )
+        return self.upstream.tokenizer_source()
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -335,8 +257,8 @@ class BuildGraph:
         self.has_new_verdict = True
         del self.tokenizer
         self._outputs = {("tokenizer", "tokenizer", ""): self.tokenizer_output}
-        for name in ("_positions", "limited"):
-            self.__dict__.pop(name, None)
+        self.__dict__.pop("_positions", None)
+        self.upstream.forget_tokens()
 
     def position(self, key: str) -> FilePosition:
         """Return where a file stands in the dataset; with scope file it does not matter."""
@@ -350,16 +272,11 @@ class BuildGraph:
 
     def open_tokens(self, key: str) -> TokenShard:
         """Return the token shard of one file, which must have been made."""
-        if self.mixture is not None:
-            return self.open_split(key).shard
-        return open_token_shard(self.tokens(key).open())
+        return self.upstream.open_tokens(key)
 
     def open_split(self, key: str) -> Split:
         """Return the split of one file, which must have been made."""
-        if self.mixture is not None:
-            graph, of_source = self.mixture.at(key)
-            return open_mixed_split(self.split(key).open(), graph.open_split(of_source))
-        return open_split(self.split(key).open(), self.open_tokens(key))
+        return self.upstream.open_split(key)
 
     def open_sequences(self, key: str, packing: str = "") -> FileSequences:
         """Return the sequences of one file, which must have been made."""

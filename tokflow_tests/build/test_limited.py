@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tokflow.audit.verify.verification import verify_dataset
-from tokflow.build import graph as graph_module
+from tokflow.build import own_files
 from tokflow.build.dataset import Dataset, load_dataset
 from tokflow.build.gc import find_garbage
 from tokflow.build.graph import BuildGraph
@@ -271,8 +271,8 @@ def test_for_each_file_that_is_taken_the_others_are_not_gone_through(
             looked_at.extend(self)
             return super().items()
 
-    group_files = graph_module.group_files
-    monkeypatch.setattr(graph_module, "group_files", lambda *of: Listed(group_files(*of)))
+    group_files = own_files.group_files
+    monkeypatch.setattr(own_files, "group_files", lambda *of: Listed(group_files(*of)))
     files = {f"{number:02}.jsonl": ["x"] for number in range(40)}
 
     build(limited(tmp_path, files, documents=30, exports=["bin"]))

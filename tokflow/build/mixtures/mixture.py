@@ -1,18 +1,21 @@
 """A mixture's sources as a build has them: their graphs, and how much of each file is taken."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tokflow.build.dataset import Dataset
 from tokflow.build.output import Output, Stage
+from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, RawFileError
-from tokflow.raw import Listing, RawSource
-from tokflow.split.mixed_split import BUDGET_CUTS, MixtureShare, source_and_key
+from tokflow.raw import Listing, Progress, RawFile, RawPartition, RawSource
+from tokflow.split.mixed_split import BUDGET_CUTS, MixtureShare, open_mixed_split, source_and_key
 from tokflow.split.mixture import MixtureConfig, PartSize, epochs, plan_partitions, plan_sources
+from tokflow.split.spans import Split
 from tokflow.store.config_errors import relocated
+from tokflow.tokenizers.sources import TokenizerSource
+from tokflow.tokens.shard import TokenShard
 
 if TYPE_CHECKING:
     from tokflow.build.graph import BuildGraph
@@ -25,10 +28,19 @@ class Mixture:
     """The sources of a mixture, each with its graph.
 
     A partition of the mixture is one of a source: `code/a.jsonl` is a.jsonl of the source code.
+    It has the methods of `OwnFiles`, of which `BuildGraph` says what they return.
     """
 
-    def __init__(self, dataset: Dataset, config: MixtureConfig, graphs: list["BuildGraph"]) -> None:
-        self.dataset = dataset
+    limited = None
+    """No limit of the whole dataset: its sources have theirs."""
+    known_raw_files: tuple[RawFile, ...] = ()
+    """None: raw files are its sources'."""
+
+    def __init__(
+        self, graph: "BuildGraph", config: MixtureConfig, graphs: Iterable["BuildGraph"]
+    ) -> None:
+        self._graph = graph
+        self.dataset = graph.dataset
         self.config = config
         self.graphs = {graph.dataset.name: graph for graph in graphs}
 
@@ -36,6 +48,10 @@ class Mixture:
     def first(self) -> "BuildGraph":
         """The graph of the first source, whose tokenizer is that of all."""
         return next(iter(self.graphs.values()))
+
+    def online(self, graph: "BuildGraph") -> "Mixture":
+        """Return the sources of a graph that asks servers."""
+        return Mixture(graph, self.config, (of.online() for of in self.graphs.values()))
 
     @cached_property
     def listing(self) -> Listing:
@@ -60,11 +76,21 @@ class Mixture:
         }
         return dict(sorted(found.items()))
 
-    def forget_partitions(self) -> None:
-        """Let go of the partitions, of which a source whose limit is one of all its files has more
-        when it is built."""
+    @property
+    def listed(self) -> dict[str, tuple[RawSource, ...]]:
+        """The raw files of each partition, for there are no others."""
+        return self.partitions
+
+    def take_more(self) -> list[str]:
+        """Return the partitions that a source whose limit is one of all its files has more when it
+        is built."""
+        before = self.partitions
         for name in ("listing", "partitions"):
             self.__dict__.pop(name, None)
+        return [key for key in self.partitions if key not in before]
+
+    def forget_tokens(self) -> None:
+        """Nothing: no tokens are its own."""
 
     def at(self, key: str) -> tuple["BuildGraph", str]:
         """Return the graph of the source of a partition, or of a raw file, and its key there.
@@ -81,10 +107,48 @@ class Mixture:
             remedy="name one that `tokflow plan` lists",
         )
 
-    def output(self, stage: Stage, name: str) -> Output:
-        """Return the tokenizer, or the tokens of a partition, which are a source's."""
-        graph, key = (self.first, name) if stage == "tokenizer" else self.at(name)
-        return graph.output(stage, key)
+    def documents(self, key: str) -> DocumentsConfig:
+        """Return how the documents of a partition are read."""
+        graph, of_source = self.at(key)
+        return graph.documents(of_source)
+
+    def raw(self, key: str) -> RawPartition:
+        """Return the raw files of one partition."""
+        graph, of_source = self.at(key)
+        return graph.raw(of_source)
+
+    def raw_file(self, key: str) -> RawFile:
+        """Return one raw file."""
+        graph, of_source = self.at(key)
+        return graph.raw_file(of_source)
+
+    def read_raw_files(self, _: Sequence[str], *, progress: Progress | None = None) -> None:
+        """Look at the raw files of all sources, whatever partitions are asked for."""
+        for graph in self.graphs.values():
+            graph.read_raw_files(list(graph.partitions), progress=progress)
+
+    def output(self, stage: Stage, name: str) -> Output | None:
+        """Return the tokenizer, or the tokens of a partition, which are a source's; None of other
+        stages."""
+        if stage == "tokenizer":
+            return self.first.tokenizer_output
+        if stage == "tokens":
+            graph, key = self.at(name)
+            return graph.tokens(key)
+        return None
+
+    def tokenizer_source(self) -> TokenizerSource:
+        """Return what the tokenizer of all is made from."""
+        return self.first.tokenizer_source()
+
+    def open_tokens(self, key: str) -> TokenShard:
+        """Return the token shard of one partition."""
+        return self.open_split(key).shard
+
+    def open_split(self, key: str) -> Split:
+        """Return the split of one partition, which takes its documents from that of the source."""
+        graph, of_source = self.at(key)
+        return open_mixed_split(self._graph.split(key).open(), graph.open_split(of_source))
 
     def inputs(self) -> Iterator[Output]:
         """Yield the outputs of the sources that the mixture is made from, source by source."""

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from tokflow.build.dataset import Dataset
 
 
-def load_sources(
+def with_sources(
     attributes: Mapping[str, Any], *, base: Path, store: Path | None, where: str, file: Path | None
-) -> tuple["Dataset", ...]:
-    """Return the datasets that a mixture is made of, in the order of its YAML.
+) -> tuple[dict[str, Any], tuple["Dataset", ...]]:
+    """Return the attributes of a mixture with all that it has from its sources, and the datasets
+    that these are, in the order of its YAML.
 
     `attributes`: the mixture's. `store`: takes the place of the sources' own. `file`: the YAML that
     declares the mixture, if one does.
@@ -43,23 +44,21 @@ def load_sources(
             remedy = "name another by `mixture.part`, or add it to its split"
             raise _error(place, expected, ", ".join(dataset.split.parts), remedy)
         found.append(dataset)
-    return tuple(found)
+    return {**_sections(config, found), **attributes, "mixture": config}, tuple(found)
 
 
-def from_sources(attributes: Mapping[str, Any], sources: Sequence["Dataset"]) -> dict[str, Any]:
-    """Return the attributes of a mixture with the sections that it has from its sources: the
-    tokenizer of the first, which is that of all, and the parts and columns that any of them has.
+def _sections(config: MixtureConfig, sources: Sequence["Dataset"]) -> dict[str, Any]:
+    """Return the sections that a mixture has from its sources: the tokenizer of the first, which is
+    that of all, and the parts and columns that any of them has.
 
     Its documents are shuffled unless `shuffle` says otherwise, for they come source by source.
     """
-    config = MixtureConfig.read(attributes["mixture"], where="mixture")
     parts = {name: None for of in sources for name in (config.part, *of.split.parts)}
     columns = (name for of in sources for name in of.documents.columns)
     in_order = sorted(sources, key=lambda source: f"{source.name}/")  # as exports have them
     kept = (name for of in in_order for name in of.documents.keep_columns)
     return {
         "shuffle": {"documents": "dataset"},
-        **attributes,
         "raw": {"files": [of.name for of in sources]},
         "documents": {"text": _distinct(columns), "keep_columns": _distinct(kept)},
         "tokenizer": sources[0].tokenizer.model_dump(),
