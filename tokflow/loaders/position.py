@@ -90,11 +90,15 @@ def share_of(numbers: Numbers, *, rank: int, world_size: int) -> Numbers:
 def position_of(state: Mapping[str, Any], samples: Samples) -> Position:
     """Return the position that a state of these samples tells.
 
-    A source may have another name, not another content. Raises: ConfigError, which names the first
-    difference, for a state of other samples or of another version.
+    A source may have another name, not another content; stages of a mixture that decide none of
+    the samples so far may be others. Raises: ConfigError, which names the first difference, for a
+    state of other samples or of another version.
     """
     _check("version", STATE_VERSION, state.get("version"))
-    ours, theirs = dict(_leaves(Position().state(samples)["order"])), dict(_leaves(state["order"]))
+    ours, theirs = (
+        dict(_leaves(order, state["samples"]))
+        for order in (Position().state(samples)["order"], state["order"])
+    )
     for name in sorted(ours | theirs, key=lambda name: not name.startswith("sources")):
         _check(name, ours.get(name), theirs.get(name))
     if state["samples"] > len(samples):
@@ -102,14 +106,19 @@ def position_of(state: Mapping[str, Any], samples: Samples) -> Position:
     return Position(state["samples"], tuple(range(*ends) for ends in state["skipped"]))
 
 
-def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield what an identity holds by its name, such as `order.seed`; a source is one thing."""
+def _leaves(value: Any, num_samples: int, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield what an identity holds by its name, such as `order.seed`; a source is one thing.
+
+    What `decides_from` a sample behind the first `num_samples` on is left out.
+    """
     if isinstance(value, Mapping) and "fingerprint" not in value:
+        if value.get("decides_from", 0) >= max(1, num_samples):
+            return
         for key, inner in value.items():
-            yield from _leaves(inner, f"{name}.{key}" if name else key)
+            yield from _leaves(inner, num_samples, f"{name}.{key}" if name else key)
     elif isinstance(value, list):
         for number, inner in enumerate(value):
-            yield from _leaves(inner, f"{name}[{number}]")
+            yield from _leaves(inner, num_samples, f"{name}[{number}]")
     else:
         yield name, value
 

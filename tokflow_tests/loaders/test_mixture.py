@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tokflow.errors import ConfigError
+from tokflow.loaders.loader import Loader
 from tokflow.loaders.mixture import MixedSamples, SourceUse, mix
 from tokflow.loaders.mixture_stages import BLOCK
 from tokflow.loaders.rows import Rows, in_order
@@ -134,6 +135,26 @@ def test_a_stage_added_later_leaves_the_samples_before_its_block(first: int):
     through = dealt(behind, first + 100)
     assert {source for source, _ in through[first:]} == {1}
     assert abs(Counter(source for source, _ in through[:first])[0] - 0.7 * first) < 1
+
+
+def test_stages_that_have_not_begun_may_be_others_where_a_training_goes_on():
+    weights, later = {"web": 7, "code": 3}, {"web": 1, "code": 1}
+    one = Loader(mix(TWO, weights=weights, stages=[(5_000, later)]), batch_size=2 * BLOCK)
+    next(one)
+    state = one.state_dict()
+
+    for stages in ([], [(2 * BLOCK, later)], [(3 * BLOCK - 1, later), (9_999, weights)]):
+        other = Loader(mix(TWO, weights=weights, stages=stages), batch_size=8)
+        other.load_state_dict(state)
+        expected = mix(TWO, weights=weights, stages=stages).gather(2 * BLOCK + np.arange(8))
+        assert next(other)["index"].tolist() == expected["index"].tolist()
+
+    begun = Loader(mix(TWO, weights=weights, stages=[(2 * BLOCK - 1, later)]), batch_size=8)
+    with pytest.raises(ConfigError, match=r"a state of stages\[1\].first_sample 2047, found None"):
+        begun.load_state_dict(state)
+    reweighed = Loader(mix(TWO, weights=later), batch_size=8)
+    with pytest.raises(ConfigError, match=r"stages\[0\].weights.web 1/2, found 7/10"):
+        reweighed.load_state_dict(state)
 
 
 @pytest.mark.parametrize("max_epochs", [1, 2.5, {"code": 4}, {"web": 3, "code": 40}])
