@@ -3,6 +3,7 @@
 import grain
 import numpy as np
 import pytest
+from absl import flags
 from grain.multiprocessing import MultiprocessingOptions
 from grain.sources import RandomAccessDataSource
 
@@ -44,6 +45,7 @@ def test_grain_resumes_in_the_order_of_the_rows():
 
 
 def test_workers_of_grain_give_the_same_batches():
+    flags.FLAGS.mark_as_parsed()  # as a training's `app.run` does; Grain reads some beside JAX
     batches = grain.MapDataset.source(ROWS).batch(25).to_iter_dataset()
 
     found = [*batches.mp_prefetch(MultiprocessingOptions(num_workers=2))]
