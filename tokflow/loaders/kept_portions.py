@@ -45,9 +45,11 @@ class KeptPortions:
     def __getitem__(self, number: int) -> Arrays:
         """Return the fields of a portion."""
         with self._lock:
-            is_new = number not in self._kept
-            kept = self._kept.setdefault(number, Future())
-            self._kept.move_to_end(number)
+            kept = self._kept.get(number)
+            if is_new := kept is None:
+                kept = self._kept[number] = Future()
+            else:
+                self._kept.move_to_end(number)
         if is_new:
             self._read(number, kept)
         return kept.result()

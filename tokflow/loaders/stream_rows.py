@@ -1,6 +1,5 @@
 """Rows of a stream: its tokens cut into rows of any length, nothing encoded again."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from tokflow.exports.columns import NO_LABEL
 from tokflow.loaders.buffers import empty
 from tokflow.loaders.kept_portions import KeptPortions
 from tokflow.loaders.opening import Opening, lost
-from tokflow.loaders.samples import Batch, Numbers
+from tokflow.loaders.samples import Batch, Numbers, grouped
 from tokflow.loaders.streams import open_stream
 from tokflow.tokens.token_source import positions_of_runs
 
@@ -123,19 +122,26 @@ class StreamRows:
         """Return a field at each position of rows and at the one behind, (num_rows, T + 1); behind
         the end of the stream it is anything."""
         num, edges = self.sequence_length + 1, self.portions.edges.tolist()
-        numbers, taken = self.portions.of(starts).tolist(), None
+        taken, last = np.empty((0, num), np.int64), -1
         # By position, so that a portion that has to be decoded is decoded once.
-        for row in np.argsort(starts).tolist():
-            number, start, done = numbers[row], int(starts[row]), 0
-            while done < num and number < len(edges) - 1:
-                values = self.portions[number][name]
-                begin = start + done - edges[number]
-                here = values[begin : begin + num - done]
-                if taken is None:
-                    taken = empty((len(starts), num), values.dtype)
-                taken[row, done : done + len(here)] = here
-                number, done = number + 1, done + len(here)
-        return np.empty((0, num), np.int64) if taken is None else taken
+        order = np.argsort(starts)
+        numbers = self.portions.of(starts[order]).tolist()
+        for row, start, number in zip(order.tolist(), starts[order].tolist(), numbers, strict=True):
+            if number != last:
+                values, last = self.portions[number][name], number
+                taken = taken if len(taken) else empty((len(starts), num), values.dtype)
+            here = values[start - edges[number] :][:num]
+            taken[row, : len(here)] = here
+            if len(here) < num:
+                self._fill(name, taken[row, len(here) :], number + 1)
+        return taken
+
+    def _fill(self, name: str, rest: npt.NDArray[Any], number: int) -> None:
+        """Copy a field from the beginning of a portion on, as far as there is some."""
+        while len(rest) and number < len(self.portions.edges) - 1:
+            here = self.portions[number][name][: len(rest)]
+            rest[: len(here)] = here
+            rest, number = rest[len(here) :], number + 1
 
     def _loss_mask(self, starts: Numbers, begins: tuple[Numbers, Numbers]) -> npt.NDArray[np.bool_]:
         """Return which labels count, the end of the stream left aside."""
@@ -152,31 +158,23 @@ class StreamRows:
     def _begins(self, starts: Numbers) -> tuple[Numbers, Numbers]:
         """Return the row and the column, from 1 to T, of each token that begins a document within
         a row or as the label of its last input, in order; none where nobody asks."""
-        places, edges = self.sequence_length + 1, self.portions.edges
-        found = [np.zeros(0, dtype=np.int64)]
-        is_asked = {"segment_ids", "position_ids"} & {*self.fields} or not self.across_documents
+        places, found = self.sequence_length + 1, [np.zeros(0, dtype=np.int64)]
+        if self.across_documents and not {"segment_ids", "position_ids"} & {*self.fields}:
+            return found[0], found[0]
         first, last = self.portions.of(starts), self.portions.of(starts + places - 1)
-        for number in _all_between(first, last) if is_asked else ():
-            if number == len(edges) - 1:  # the end of the stream
-                continue
-            rows = np.flatnonzero((first <= number) & (number <= last))
-            begin = starts[rows] - edges[number]
+        last = np.minimum(last, len(self.portions.edges) - 2)  # of the end of the stream
+        rows = np.repeat(np.arange(len(starts)), last - first + 1)
+        for number, here in grouped(positions_of_runs(first, last - first + 1)):
             offsets = self.portions[number]["offsets"][:-1]
-            lower = np.searchsorted(offsets, begin + 1)
-            counts = np.searchsorted(offsets, begin + places) - lower
-            columns = offsets[positions_of_runs(lower, counts)] - np.repeat(begin, counts)
-            found.append(np.repeat(rows * places, counts) + columns)
-        rows, columns = np.divmod(np.unique(np.concatenate(found)), places)
-        return rows, columns
+            begin = starts[rows[here]] - self.portions.edges[number]
+            lower, upper = offsets.searchsorted(begin + 1), offsets.searchsorted(begin + places)
+            keys = rows[here] * places - begin
+            runs = zip(lower.tolist(), upper.tolist(), keys.tolist(), strict=True)
+            found += [offsets[a:b] + key for a, b, key in runs]
+        return np.divmod(np.unique(np.concatenate(found)), places)
 
 
 INPUTS_LABELS = ("input_ids", "labels")
-
-
-def _all_between(first: Numbers, last: Numbers) -> Iterable[int]:
-    """Return the numbers from `first` to `last` of any row, each once, in order."""
-    pairs = {*zip(first.tolist(), last.tolist(), strict=True)}
-    return sorted({number for a, b in pairs for number in range(a, b + 1)})
 
 
 def segments(rows: Numbers, columns: Numbers, *, num_rows: int, length: int) -> Batch:
@@ -189,10 +187,11 @@ def segments(rows: Numbers, columns: Numbers, *, num_rows: int, length: int) -> 
     begins = np.sort(np.concatenate([of_rows, (rows * length + columns)[is_inside]]))
     sizes = np.diff(begins, append=num_rows * length)
     ids = np.arange(1, len(begins) + 1) - np.searchsorted(begins, of_rows)[begins // length]
-    positions = np.arange(num_rows * length) - np.repeat(begins, sizes)
+    positions = np.arange(num_rows * length, dtype=np.int32)
+    positions -= np.repeat(begins.astype(np.int32), sizes)
     return {
         "segment_ids": np.repeat(ids.astype(np.int32), sizes).reshape(num_rows, length),
-        "position_ids": positions.astype(np.int32).reshape(num_rows, length),
+        "position_ids": positions.reshape(num_rows, length),
     }
 
 
