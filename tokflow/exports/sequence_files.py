@@ -3,18 +3,14 @@
 import re
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
-from threading import Lock
-from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from tokflow.exports.batching import cut, equal_sizes
-from tokflow.exports.format import Arrays, Portion, damaged_file
+from tokflow.exports.format import damaged_file
 from tokflow.exports.options import FILE_DIGITS, check_num_files
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -108,49 +104,3 @@ def damage_named(path: Path, *, expected: str) -> Iterator[None]:
     except (msgspec.MsgspecError, tarfile.TarError, zlib.error, ValueError, KeyError) as error:
         found = f"{type(error).__name__}: {error}"
         raise damaged_file(path, expected=expected, found=found) from error
-
-
-T = TypeVar("T")
-
-
-@dataclass(eq=False)
-class ReadOn(Generic[T]):
-    """Records of a file that is read from its beginning alone.
-
-    Those asked for next behind the ones before are read on; for others the file is read again."""
-
-    open: Callable[[], Iterator[T]]
-    _left: tuple[int, Iterator[T]] | None = field(default=None, init=False)
-    _lock: Any = field(default_factory=Lock, init=False, repr=False)
-
-    def taken(self, first: int, num: int | None) -> list[T]:
-        """Return `num` records, or all from `first` on."""
-        with self._lock:
-            left, self._left = self._left, None
-        position, records = left or (0, self.open())
-        if position > first:
-            position, records = 0, self.open()
-        stop = None if num is None else first - position + num
-        found = list(islice(records, first - position, stop))
-        if num is not None:
-            self._left = (first + num, records)
-        return found
-
-
-def portions_of_records(
-    path: Path,
-    num: int,
-    at_once: int,
-    records: Callable[[], Iterator[bytes]],
-    load: Callable[[list[bytes]], Arrays],
-) -> list[Portion]:
-    """Return the portions of a file of `num` records, `at_once` in each."""
-    read_on = ReadOn(records)
-
-    def portion(first: int) -> Portion:
-        size = min(at_once, num - first)
-        # The last has whatever is left, so that more than there should be is found, too.
-        wanted = size if first + size < num else None
-        return Portion(path, size, lambda: load(read_on.taken(first, wanted)))
-
-    return [portion(first) for first in range(0, num, at_once)]

@@ -3,6 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from tokflow.audit.verify.export import verify_export
 from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
 from tokflow.exports import FORMATS, Export, Layout, Part
-from tokflow.exports.format import Arrays
+from tokflow.exports.format import Arrays, Portion
 from tokflow.exports.formats import bin as bin_
 from tokflow.sequences.segments import Sequences
 from tokflow.store.manifest import Manifest, broken_files, read_manifest
@@ -302,7 +303,7 @@ def check_read(folder: Path, manifest: Manifest, part: Part) -> None:
 @pytest.mark.parametrize(
     "name", [name for name in EXPORTS if FORMATS[EXPORTS[name]["format"]].portions is not None]
 )
-def test_any_portion_read_alone_is_its_stretch_of_the_part(
+def test_a_portion_read_alone_by_any_thread_is_its_stretch_of_the_part(
     name: str, built_of: Callable[[str], Dataset], monkeypatch: pytest.MonkeyPatch
 ):
     folder = (built_of("several files").folder / "exports" / name / "latest").resolve()
@@ -313,7 +314,8 @@ def test_any_portion_read_alone_is_its_stretch_of_the_part(
             monkeypatch.setattr(module, "TOKENS_AT_ONCE", 8)
 
     portions = export.portions("train")
-    alone = [portion.read() for portion in reversed(portions)][::-1]
+    with ThreadPoolExecutor(4) as threads:
+        alone = [*threads.map(Portion.read, reversed(portions))][::-1]
 
     assert sum(portion.num for portion in portions) == len(whole["token_ids"])
     for kept, values in joined(alone).items():

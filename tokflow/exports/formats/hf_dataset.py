@@ -47,9 +47,9 @@ from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
+from tokflow.exports.records import ReadOn
 from tokflow.exports.sequence_files import (
     FileSizeOptions,
-    ReadOn,
     files_by_size,
     paths_by_size,
     sequences_within,

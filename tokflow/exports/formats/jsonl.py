@@ -18,6 +18,7 @@ Source: jsonlines.org; RFC 8259; RFC 1952 for .gz.
 """
 
 import gzip
+import mmap
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -51,12 +52,12 @@ from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
+from tokflow.exports.records import Located, ReadOn, Records, portions_of_records
 from tokflow.exports.sequence_files import (
     FileSizeOptions,
     damage_named,
     files_by_size,
     paths_by_size,
-    portions_of_records,
     sequences_per_file,
     sequences_within,
 )
@@ -154,13 +155,23 @@ def portions(export: Export, part: str) -> list[Portion]:
         portion
         for path, num in zip(paths, sizes, strict=True)
         for portion in portions_of_records(
-            path, num, at_once, partial(_records, path), partial(_load, path, export)
+            path, num, at_once, _records(path), partial(_load, path, export)
         )
     ]
 
 
-def _records(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file.
+def _records(path: Path) -> Records:
+    if path.suffix != ".jsonl":
+        return ReadOn(partial(_lines_of, path))
+    return Located(path, _end_of_line, bytes.splitlines)
+
+
+def _end_of_line(data: mmap.mmap, start: int) -> int:
+    return data.find(b"\n", start) + 1 or len(data)
+
+
+def _lines_of(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a compressed file.
 
     Raises: RawFileError where the compressed data is damaged.
     """

@@ -20,10 +20,12 @@ the one that tokshuf's manifest ends with).
 
 import gzip
 import json
+import mmap
 import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -37,12 +39,8 @@ from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.sequence_files import (
-    damage_named,
-    files_of,
-    portions_of_records,
-    sequences_within,
-)
+from tokflow.exports.records import Located, portions_of_records
+from tokflow.exports.sequence_files import damage_named, files_of, sequences_within
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Config
 from tokflow.tokens.prefetch import in_order
@@ -114,18 +112,37 @@ def portions(export: Export, part: str) -> list[Portion]:
     return [
         portion
         for path, num in zip(paths, sizes, strict=True)
+        for records in [Located(path, partial(_end_of, path), partial(_members, path))]
         for portion in portions_of_records(
-            path, num, at_once, partial(_members, path), partial(_load, path, export.dtype)
+            path, num, at_once, records, partial(_load, path, export.dtype)
         )
     ]
 
 
-def _members(path: Path) -> Iterator[bytes]:
-    """Yield the content of each member of a tar.
+def _end_of(path: Path, data: mmap.mmap, start: int) -> int:
+    """Return the byte behind the member that begins at a byte, or the end of the file where there
+    is none but the blocks of zeros.
 
-    Raises: CorruptOutputError for a file that is none.
+    Raises: CorruptOutputError for a header that is none.
     """
-    with damage_named(path, expected=EXPECTED), tarfile.open(path, "r|") as tar:
+    header = data[start : start + tarfile.BLOCKSIZE]
+    if not header.strip(b"\0"):
+        return len(data)
+    with damage_named(path, expected=EXPECTED):
+        member = tarfile.TarInfo.frombuf(header, tarfile.ENCODING, "surrogateescape")
+    blocks = 1 + -(-member.size // tarfile.BLOCKSIZE)
+    return min(start + blocks * tarfile.BLOCKSIZE, len(data))
+
+
+def _members(path: Path, data: bytes) -> Iterator[bytes]:
+    """Yield the content of each member of a stretch of a tar.
+
+    Raises: CorruptOutputError for what is none.
+    """
+    with (
+        damage_named(path, expected=EXPECTED),
+        tarfile.open(fileobj=BytesIO(data), mode="r:") as tar,
+    ):
         for member in tar:
             file = tar.extractfile(member)
             yield b"" if file is None else file.read()
