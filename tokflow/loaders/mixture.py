@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tokflow.errors import ConfigError, nearest
+from tokflow.loaders.buffers import empty
 from tokflow.loaders.epochs import Epochs
 from tokflow.loaders.mixture_stages import (
     BLOCK,
@@ -20,6 +22,8 @@ from tokflow.loaders.mixture_stages import (
 from tokflow.loaders.orders import WINDOW
 from tokflow.loaders.rows import Rows
 from tokflow.loaders.samples import ENDLESS, Batch, Numbers, grouped, sources_of
+
+MAX_BLOCKS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,40 +45,55 @@ class MixedSamples:
     identity: Mapping[str, Any]
     """As `Samples` has it. `num_samples` and max_epochs decide no row, so that they may change."""
     num_samples: int = ENDLESS
+    _blocks: dict[int, tuple[npt.NDArray[np.int32], Numbers]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Blocks of late, by their first samples: a batch is often in the block of the one before."""
 
     def __len__(self) -> int:
         return self.num_samples
 
     def at(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
-        """Return of each sample the source, and which of its rows it is, epoch behind epoch.
-
-        Raises: IndexError.
-        """
+        """Return of each sample the source, and the number of its row in it. Raises: IndexError."""
         if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(self):
             raise IndexError(f"expected samples from 0 to {len(self) - 1:,}, found others")
         sources, rows = np.empty_like(numbers), np.empty_like(numbers)
         firsts = np.array([stage.first for stage in self.stages])
-        for stage_number, of_stage in grouped(np.searchsorted(firsts, numbers, side="right") - 1):
-            stage = self.stages[stage_number]
-            blocks, places = np.divmod(numbers[of_stage] - stage.first, BLOCK)
-            for block, of_block in grouped(blocks):
-                here, there = of_stage[of_block], places[of_block]
-                its_sources, its_rows = shuffled_block(stage, block, self.seed)
-                sources[here], rows[here] = its_sources[there], its_rows[there]
+        stages = np.searchsorted(firsts, numbers, side="right") - 1
+        places = (numbers - firsts[stages]) % BLOCK
+        for first, here in grouped(numbers - places):
+            its_sources, its_rows = self._block(int(stages[here[0]]), first)
+            sources[here], rows[here] = its_sources[places[here]], its_rows[places[here]]
         return sources, rows
 
     def gather(self, numbers: Numbers) -> Batch:
         """Return the samples of these numbers; `source` tells the number of the source of each, in
         the order they were given in, and `index` the row of it."""
         sources, rows = self.at(numbers)
-        every = list(self.sources.values())
+        every = [epochs.source for epochs in self.sources.values()]
         batch: Batch = {}
         for number, here in grouped(sources):
             for name, values in every[number].gather(rows[here]).items():
                 if name not in batch:
-                    batch[name] = np.empty((len(numbers), *values.shape[1:]), dtype=values.dtype)
+                    batch[name] = empty((len(numbers), *values.shape[1:]), values.dtype)
                 batch[name][here] = values
         return {**(batch or every[0].gather(rows)), "source": sources.astype(np.int32)}
+
+    def _block(self, stage: int, first: int) -> tuple[npt.NDArray[np.int32], Numbers]:
+        """Return the sources of the block that begins at a sample, and the numbers of its rows."""
+        kept = self._blocks.get(first)  # another thread may clear them
+        if kept is not None:
+            return kept
+        block = (first - self.stages[stage].first) // BLOCK
+        sources, taken = shuffled_block(self.stages[stage], block, self.seed)
+        rows = np.empty_like(taken)
+        for number, epochs in enumerate(self.sources.values()):
+            here = sources == number
+            rows[here] = epochs.at(taken[here])
+        if len(self._blocks) >= MAX_BLOCKS:
+            self._blocks.clear()
+        self._blocks[first] = sources, rows
+        return sources, rows
 
     def epochs(self, num_samples: int) -> dict[str, SourceUse]:
         """Return what the first samples have of each source: as they are dealt out, not as planned.
