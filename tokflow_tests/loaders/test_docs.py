@@ -17,6 +17,9 @@ def test_the_code_of_the_docs_gives_what_the_docs_say(tmp_path: Path):
     assert found["row"]["input_ids"].shape == (16,)
     assert found["rows"][[3, 1, 2]]["index"].tolist() == [3, 1, 2]
     assert found["packed"][0]["segment_ids"].tolist() == [1, 2, 2, 2]
+    assert found["stored"].document(3).tolist() == [*b"web 3 " * 3, 256]
+    counts = np.bincount(found["mixed"].gather(np.arange(1024))["source"])
+    assert counts.tolist() == [717, 307]
     assert found["state"]["samples"] == 8
     expected = found["samples"].gather(np.array([12, 13]))
     assert found["batch"]["index"].tolist() == expected["index"].tolist()

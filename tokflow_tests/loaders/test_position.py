@@ -56,8 +56,7 @@ def test_a_state_is_json_and_tells_the_position():
 
 def test_a_state_of_a_source_with_another_name_is_taken():
     state = Position(5).state(samples_of())
-    [source] = state["order"]["sources"]
-    source["name"] = "the same rows elsewhere"
+    state["order"] = state["order"].replace('"counting"', '"the same rows elsewhere"')
 
     assert position_of(state, samples_of()) == Position(5)
 
@@ -81,7 +80,7 @@ def test_a_state_of_other_samples_is_refused_by_name(samples: Samples, message: 
         position_of(state, samples)
 
 
-@pytest.mark.parametrize("state", [{}, {"version": 2, "samples": 1, "order": {}}])
+@pytest.mark.parametrize("state", [{}, {"version": 2, "samples": 1, "order": "{}"}])
 def test_a_state_of_another_version_is_refused(state: dict[str, Any]):
     with pytest.raises(ConfigError, match="expected a state of version 1, found "):
         position_of(state, samples_of())

@@ -1,6 +1,7 @@
 """torch's DataLoader and torchdata's StatefulDataLoader give the batches of `Loader`."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from tokflow.errors import ConfigError
 from tokflow.loaders.loader import Loader
+from tokflow.loaders.mixture import mix
 from tokflow.loaders.rows import Rows, in_order, open_rows
 from tokflow.loaders.torch_loading import collate
 from tokflow_tests.loaders.row_sources import CountingRows
@@ -125,6 +127,32 @@ def test_a_distributed_checkpoint_keeps_the_state_and_what_is_skipped(tmp_path: 
     assert resumed.state_dict() == saved.state_dict()
     first, second = indexes(islice(saved, 2))
     assert next(resumed)["index"].tolist() == [*first, *second[:8]]
+
+
+STAGES = ((0, {"a": 7, "b": 3}), (1024, {"a": 5, "b": 5}))
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.parametrize(
+    ("num_samples", "num_saved", "num_loaded", "error"),
+    [(512, 1, 2, None), (2048, 2, 1, r"stages\[1\]"), (2048, 1, 2, r"stages\[1\]")],
+)
+def test_a_distributed_checkpoint_keeps_all_that_decides_the_samples(
+    num_samples: int, num_saved: int, num_loaded: int, error: str | None, tmp_path: Path
+):
+    sources = {name: in_order(CountingRows(5_000, name=name)) for name in "ab"}
+    saved, resumed = (
+        Loader(mix(sources, stages=STAGES[:num_stages], seed=1), batch_size=512)
+        for num_stages in (num_saved, num_loaded)
+    )
+    for _ in range(num_samples // 512):
+        next(saved)
+    checkpoint.save({"loader": saved}, checkpoint_id=tmp_path, no_dist=True)
+
+    with pytest.raises(Exception, match=error) if error else nullcontext():
+        checkpoint.load({"loader": resumed}, checkpoint_id=tmp_path, no_dist=True)
+
+    assert resumed.state_dict()["samples"] == (0 if error else num_samples)
 
 
 @pytest.fixture
