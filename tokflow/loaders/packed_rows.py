@@ -1,5 +1,6 @@
 """Rows that were packed, as they lie in an export."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +10,11 @@ import numpy.typing as npt
 from tokflow.errors import ConfigError
 from tokflow.exports import INDEX_NAME
 from tokflow.exports.columns import NO_LABEL, positions_of
-from tokflow.exports.format import Arrays, damaged_file
+from tokflow.exports.format import Arrays, Portion, damaged_file
 from tokflow.exports.index import read_sizes
 from tokflow.exports.reading import Export, open_export
 from tokflow.loaders.buffers import empty
+from tokflow.loaders.in_memory import in_memory
 from tokflow.loaders.kept_portions import KeptPortions
 from tokflow.loaders.opening import Opening, lost
 from tokflow.loaders.samples import Batch, Numbers, grouped
@@ -22,11 +24,7 @@ def open_packed_rows(opening: Opening) -> "PackedRows":
     """Return the rows of an export of sequences. Raises: ConfigError, CorruptOutputError."""
     part = opening.part or ""
     export = open_export(opening.path).of_part(part)
-    portions, keeps = KeptPortions(export.portions(part)), export.layout.keeps
-    num_rows, num_found = export.counts[f"{part}.num_sequences"], int(portions.edges[-1])
-    if num_found != num_rows:
-        expected = f"{num_rows:,} sequences of {part}"
-        raise damaged_file(export.folder, expected=expected, found=f"{num_found:,}")
+    num_rows, keeps = export.counts[f"{part}.num_sequences"], export.layout.keeps
     if opening.across_documents is False and "segment_ids" not in keeps:
         raise lost("across_documents", export, ["segment_ids"])
     stored = int(export.manifest.details["sequence_length"])
@@ -48,8 +46,17 @@ def open_packed_rows(opening: Opening) -> "PackedRows":
         num_tokens=min(num_tokens, num_rows * length),
         sizes=None if is_told else read_sizes(export.folder / INDEX_NAME, part, num_rows, stored),
         is_padded_left=is_padded_left,
-        portions=portions,
+        portions=KeptPortions(_portions(export, part, is_in_memory=opening.in_memory)),
     )
+
+
+def _portions(export: Export, part: str, *, is_in_memory: bool) -> Sequence[Portion]:
+    portions = export.portions(part)
+    num_rows, num_found = export.counts[f"{part}.num_sequences"], sum(of.num for of in portions)
+    if num_found != num_rows:
+        expected = f"{num_rows:,} sequences of {part}"
+        raise damaged_file(export.folder, expected=expected, found=f"{num_found:,}")
+    return in_memory(portions, export, part) if is_in_memory else portions
 
 
 def _has_label_token(export: Export, part: str) -> bool:

@@ -34,16 +34,18 @@ def open_rows(
     fields: Sequence[str] | None = None,
     tail: Tail = "pad",
     across_documents: bool | None = None,
+    in_memory: bool = False,
 ) -> "Rows":
     """Open the rows of a part of an export, or of a token store, in the order of their files.
 
     Rows that were packed are as they lie; a stream, which a token store is too, is cut into rows of
     any `sequence_length`, and its last row is padded, or left out with `tail="drop"`. A row is a
-    dictionary of arrays: see `Batch`. Nothing is read but the manifest.
+    dictionary of arrays: see `Batch`. Nothing is read but the manifest, with which sizes agree.
 
     part: may be left out where there is one. fields: those wanted; by default all that the format
     keeps. across_documents: False, the first token of a document is no label; True, it is. By
-    default it is one in a stream, and none in a packed row.
+    default it is one in a stream, and none in a packed row. in_memory: the part is decoded into
+    memory that all processes of the machine share and that is gone with the last of them.
 
     Raises: MissingOutputError where there is no export that is finished; CorruptOutputError where a
     file is missing or cut short; ForeignOutputError where a newer tokflow made it; ConfigError for
@@ -60,6 +62,7 @@ def open_rows(
         fields=None if fields is None else tuple(fields),
         tail=tail,
         across_documents=across_documents,
+        in_memory=in_memory,
     )
     return in_order((open_packed_rows if is_packed else open_stream_rows)(opening))
 

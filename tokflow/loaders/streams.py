@@ -1,14 +1,15 @@
 """Streams of tokens: an export of one, or a token store, as portions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from tokflow.exports.format import Arrays, Portion, damaged_file
-from tokflow.exports.reading import open_export
+from tokflow.exports.reading import Export, open_export
+from tokflow.loaders.in_memory import in_memory
 from tokflow.store.arrow import read_table, to_numpy
 from tokflow.store.integrity import Stored
 from tokflow.store.stored_outputs import find_output
@@ -29,15 +30,25 @@ class Stream:
     """True where portions have loss_mask: of chats."""
 
 
-def open_stream(path: Path, part: str | None) -> Stream:
+def open_stream(path: Path, part: str | None, *, is_in_memory: bool = False) -> Stream:
     """Return the tokens of a part of a stream export, or those of a token store, where part is
-    None. No token is read.
+    None. No token is read, unless they are to be in memory.
 
     Raises: ConfigError, MissingOutputError, CorruptOutputError, ForeignOutputError.
     """
     if part is None:
-        return _of_shard(open_token_shard(find_output(path)))
-    export = open_export(path)
+        stream = _of_shard(open_token_shard(find_output(path)))
+    else:
+        stream = _of_export(open_export(path), part)
+    if not is_in_memory:
+        return stream
+    counts, prefix = stream.output.manifest.counts, f"{part}." if part else ""
+    num_documents = counts.get(f"{prefix}num_documents", 0)
+    portions = in_memory(stream.portions, stream.output, part, num_documents=num_documents)
+    return replace(stream, portions=portions)
+
+
+def _of_export(export: Export, part: str) -> Stream:
     portions = export.portions(part)
     num_tokens, num_found = export.counts[f"{part}.num_tokens"], sum(of.num for of in portions)
     if num_found != num_tokens:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,16 @@ from tokflow.loaders.samples import Numbers, picked
 from tokflow.loaders.streams import Stream, open_stream
 
 
-def open_tokens(path: str | Path, part: str | None = None) -> "TokenArray":
+def open_tokens(
+    path: str | Path, part: str | None = None, *, in_memory: bool = False
+) -> "TokenArray":
     """Open the tokens of a part of a stream export, or of a token store, as one array.
 
     Nothing is read but the manifest, against which the sizes of the files are checked. Files stay
     memory-mapped where the format can be; of others what was decoded last is kept.
 
-    part: may be left out where there is one.
+    part: may be left out where there is one. in_memory: it is decoded into memory that all
+    processes of the machine share and that is gone with the last of them.
 
     Raises: MissingOutputError where there is no export that is finished; CorruptOutputError where a
     file is missing or cut short; ForeignOutputError where a newer tokflow made it; ConfigError for
@@ -37,8 +40,8 @@ def open_tokens(path: str | Path, part: str | None = None) -> "TokenArray":
             found="packed rows",
             remedy="call `open_rows`, or open an export of a stream (bin, npy, llmc, megatron)",
         )
-    stream = open_stream(folder, part)
-    return TokenArray(folder, part, stream, KeptPortions(stream.portions))
+    stream = open_stream(folder, part, is_in_memory=in_memory)
+    return TokenArray(folder, part, in_memory, stream, KeptPortions(stream.portions))
 
 
 @dataclass(frozen=True)
@@ -53,11 +56,12 @@ class TokenArray:
     folder: Path
     part: str | None
     """None of a token store."""
+    in_memory: bool
     _stream: Stream
     _portions: KeptPortions
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return open_tokens, (self.folder, self.part)
+        return partial(open_tokens, in_memory=self.in_memory), (self.folder, self.part)
 
     def __len__(self) -> int:
         return int(self._portions.edges[-1])
