@@ -168,6 +168,13 @@ def _check_sources(sources: Mapping[str, Rows]) -> None:
                 f"{source.sequence_length:,}",
                 "open all with the same sequence_length",
             )
+        if source.tokenizer != its.tokenizer and source.tokenizer and its.tokenizer:
+            raise _error(
+                f"sources.{name}",
+                f"the tokenizer of {one}, {its.tokenizer[:7]}",
+                source.tokenizer[:7],
+                "tokenize all with the same `tokenizer:`: their ids mean other tokens",
+            )
         if set(source.fields) != set(its.fields):
             raise _error(
                 f"sources.{name}",

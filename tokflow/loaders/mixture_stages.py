@@ -111,10 +111,10 @@ def make_stages(
     """Return the stages that begin at these samples, each with the shares of all sources, in rows;
     they need not add up to one."""
     stages: list[MixtureStage] = []
+    taken = [0] * len(shares[0])
     for (first, its_shares), its_end in zip(shares.items(), [*shares, end][1:], strict=True):
-        taken = [0] * len(its_shares)
         if stages:
-            taken = stages[-1].taken_after(stages[-1].num_samples, seed=seed)
+            taken = np.add(taken, stages[-1].rows_after(first - stages[-1].first)).tolist()
         branchings = _branchings(its_shares, _remainders(len(taken) - 1, first, seed))
         stages.append(MixtureStage(first, its_end, tuple(taken), branchings))
     return tuple(stages)

@@ -100,6 +100,12 @@ def find_part(path: Path, part: str | None) -> tuple[Path, str | None, bool]:
     return output.folder, None, False
 
 
+def tokenizer_of(output: Stored) -> str:
+    """Return the fingerprint of the tokenizer that made the tokens; empty where it is not known."""
+    details, parents = output.manifest.details, output.manifest.parents
+    return str(details.get("tokenizer_fingerprint") or parents.get("tokenizer", ""))
+
+
 def lost(where: str, output: Stored, needed: Sequence[str]) -> ConfigError:
     """Return the error of an export that keeps no field of those needed: who keeps them."""
     details = output.manifest.details

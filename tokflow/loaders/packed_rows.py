@@ -16,7 +16,7 @@ from tokflow.exports.reading import Export, open_export
 from tokflow.loaders.buffers import empty
 from tokflow.loaders.in_memory import in_memory
 from tokflow.loaders.kept_portions import KeptPortions
-from tokflow.loaders.opening import Opening, lost
+from tokflow.loaders.opening import Opening, lost, tokenizer_of
 from tokflow.loaders.samples import Batch, Numbers, grouped
 
 
@@ -39,6 +39,7 @@ def open_packed_rows(opening: Opening) -> "PackedRows":
         opening=opening,
         name=opening.name_of(export),
         fingerprint=opening.fingerprint_of(export, across),
+        tokenizer=tokenizer_of(export),
         fields=opening.fields_of(export, keeps),
         sequence_length=length,
         stored_length=stored,
@@ -92,6 +93,7 @@ class PackedRows:
     opening: Opening
     name: str
     fingerprint: str
+    tokenizer: str
     fields: tuple[str, ...]
     sequence_length: int
     stored_length: int

@@ -30,6 +30,10 @@ class RowSource(Protocol):
         """sha256 of what decides its rows: another content, part or length is another one."""
 
     @property
+    def tokenizer(self) -> str:
+        """The fingerprint of the tokenizer that made its tokens; empty where it is not known."""
+
+    @property
     def fields(self) -> tuple[str, ...]:
         """The names of what `gather` returns."""
 

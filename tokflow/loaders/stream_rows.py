@@ -10,7 +10,7 @@ from tokflow.errors import ConfigError
 from tokflow.exports.columns import NO_LABEL
 from tokflow.loaders.buffers import empty
 from tokflow.loaders.kept_portions import KeptPortions
-from tokflow.loaders.opening import Opening, lost
+from tokflow.loaders.opening import Opening, lost, tokenizer_of
 from tokflow.loaders.samples import Batch, Numbers, grouped
 from tokflow.loaders.streams import open_stream
 from tokflow.tokens.token_source import positions_of_runs
@@ -33,6 +33,7 @@ def open_stream_rows(opening: Opening) -> "StreamRows":
         opening=opening,
         name=opening.name_of(stream.output),
         fingerprint=opening.fingerprint_of(stream.output, length, opening.tail, across),
+        tokenizer=tokenizer_of(stream.output),
         fields=opening.fields_of(stream.output, stream.keeps),
         sequence_length=length,
         is_tail_dropped=opening.tail == "drop",
@@ -60,6 +61,7 @@ class StreamRows:
     opening: Opening
     name: str
     fingerprint: str
+    tokenizer: str
     fields: tuple[str, ...]
     sequence_length: int
     is_tail_dropped: bool

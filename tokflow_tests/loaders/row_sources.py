@@ -16,6 +16,7 @@ class CountingRows:
     name: str = "counting"
     first: int = 0
     fields: tuple[str, ...] = ("input_ids", "labels", "index")
+    tokenizer: str = ""
 
     @property
     def fingerprint(self) -> str:

@@ -230,6 +230,7 @@ class HalfFull(CountingRows):
 
 
 LONG = in_order(CountingRows(5, sequence_length=8))
+MADE_BY_A, MADE_BY_B = (in_order(CountingRows(5, tokenizer=of)) for of in "ab")
 OTHER_FIELDS = in_order(CountingRows(5, fields=("input_ids", "index")))
 BOTH = {"web": 1, "code": 1}
 
@@ -240,6 +241,7 @@ BOTH = {"web": 1, "code": 1}
         ({"sources": {}}, "sources: expected at least one"),
         ({"sources": {**TWO, "code": LONG}}, r"sources.code: expected rows of 4 tokens.*found 8"),
         ({"sources": {**TWO, "code": OTHER_FIELDS}}, "fields input_ids, labels, index, as web has"),
+        ({"sources": {"web": MADE_BY_A, "code": MADE_BY_B}}, "tokenizer of web, a, found b"),
         ({"sources": {**TWO, "code": TWO["code"].epochs(1)}}, "expected rows, found Epochs"),
         ({"sources": rows_of(web=5, code=0)}, "at least one row"),
         ({"weights": None}, "weights: expected a number for each source, found none"),
