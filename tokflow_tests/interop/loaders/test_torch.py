@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.distributed import checkpoint
@@ -85,6 +86,18 @@ def bin_rows(tmp_path_factory: pytest.TempPathFactory) -> Rows:
     dataset = declare(tmp_path_factory.mktemp("bin"), {"a.jsonl": texts}, exports=["bin"])
     build(dataset)
     return open_rows(dataset.folder / "exports" / "bin", sequence_length=16)
+
+
+def test_tensors_keep_their_values_while_memory_is_used_again(
+    bin_rows: Rows, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.loaders.buffers.SMALL_BYTES", 1)
+
+    with Loader(bin_rows, batch_size=8, seed=1, arrays="torch", prefetch=3) as loader:
+        found = [batch["labels"][1:] for batch in islice(loader, 40)]
+
+    expected = loader.samples.gather(np.arange(40 * 8))["labels"].reshape(40, 8, -1)
+    assert torch.stack(found).tolist() == expected[:, 1:].tolist()
 
 
 @pytest.mark.parametrize("start", [None, *STARTS])
