@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-dg test-slow test-crash test-integrity test-interop fuzz bench bench-large \
 	bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-orders bench-peers examples \
-	lock clean
+	example-train lock clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -26,6 +26,10 @@ demo: $(READY) ## Build a real dataset from the Python sources of this machine (
 
 examples: $(READY) ## Five workflows on small data, read by their own readers (NAMES='sst2 lance' picks some)
 	@$(BIN)/python -m examples $(NAMES) $(ARGS)
+
+example-train: $(READY) ## A small training with torch on this CPU: a bin, a parquet, a mixture
+	@$(MAKE) --silent .venv-interop/loaders/ready
+	@.venv-interop/loaders/bin/python -m examples train $(ARGS)
 
 test: $(READY) ## Lint, types and tests (all but the slow ones)
 	@$(BIN)/ruff check --quiet .

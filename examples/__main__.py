@@ -1,6 +1,6 @@
 """Run the examples on small data, from nothing, and print how long each takes: `make examples`.
 
-python -m examples            all of them, in a folder that is removed
+python -m examples            all of them but those with torch, in a folder that is removed
 python -m examples sst2       some
 python -m examples --keep DIR where what was made stays, and nothing is yet
 """
@@ -10,20 +10,21 @@ import contextlib
 import tempfile
 from pathlib import Path
 
-from examples.running import EXAMPLES, run_example
+from examples.running import EXAMPLES, WITH_TORCH, run_example
 
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m examples", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(EXAMPLES))
+    known = (*EXAMPLES, *WITH_TORCH)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(known))
     parser.add_argument("--keep", type=Path, metavar="DIR")
     arguments = parser.parse_args()
     with contextlib.ExitStack() as stack:
         made = tempfile.TemporaryDirectory(prefix="tokflow-examples.")
         folder = arguments.keep or Path(stack.enter_context(made))
         names = arguments.names or EXAMPLES
-        if unknown := sorted({*names} - {*EXAMPLES}):
-            parser.error(f"{unknown[0]!r} is none of {', '.join(EXAMPLES)}")
+        if unknown := sorted({*names} - {*known}):
+            parser.error(f"{unknown[0]!r} is none of {', '.join(known)}")
         if there := [name for name in names if (folder / name).exists()]:
             parser.error(f"--keep: {folder / there[0]} is there already")
         times = {name: run_example(name, folder / name, say=print) for name in names}

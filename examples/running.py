@@ -14,6 +14,12 @@ from typing import NamedTuple
 from examples.small import SMALLER, environment_of, small_hub, write_small
 
 EXAMPLES = ("lance", "c_code", "tinystories", "sst2", "several")
+WITH_TORCH = ("train",)
+"""Those that need torch too, which the environment of `make example-train` has."""
+
+CONSUMERS = {"train": ("train.py", "60")}
+"""Commands that read an example, where it is not consume.py."""
+
 HERE = Path(__file__).parent
 
 
@@ -35,7 +41,7 @@ def run_example(name: str, folder: Path, *, say: Callable[[str], object]) -> Sec
         run = partial(_seconds, folder=folder, environment=environment)
         built, said = run(tokflow)
         again, unchanged = run(tokflow)
-        read, last = run([sys.executable, "consume.py"])
+        read, last = run([sys.executable, *CONSUMERS.get(name, ["consume.py"])])
     ends = [line for line in (said + unchanged).splitlines() if re.search(ENDS, line)]
     say("\n".join([f"--- {name}", *ends, last.rstrip()]))
     return Seconds(built, again, read)

@@ -87,9 +87,20 @@ def _several() -> dict[str, bytes]:
     }
 
 
+def _train() -> dict[str, bytes]:
+    rng = random.Random("train")
+    stories = [{"content": story(rng, rng.randrange(1, 40))} for _ in range(120)]
+    lines = "".join(json.dumps(of) + "\n" for of in stories)
+    return {
+        "train/stories/0.jsonl.gz": gzip.compress(lines.encode(), mtime=0),
+        "train/code/0.parquet": parquet({"code": [c_file(rng) for _ in range(40)]}),
+    }
+
+
 FILES: Mapping[str, Callable[[], dict[str, bytes]]] = {
     "c_code": _c_code,
     "several": _several,
+    "train": _train,
 }
 """By example, the raw files that lie beside it."""
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 import tiktoken
 
-from examples.running import EXAMPLES, HERE, prepare
+from examples.running import CONSUMERS, EXAMPLES, HERE, WITH_TORCH, prepare
 from examples.small import HUB, environment_of, small_hub
 from tokflow.build.dataset import load_datasets
 from tokflow.build.pipeline import build_dataset
@@ -68,10 +68,12 @@ def examples(
 def test_every_folder_is_an_example_with_its_yaml_consumer_and_readme():
     folders = {path.name for path in HERE.iterdir() if (path / "dataset.yaml").exists()}
 
-    assert folders == set(EXAMPLES)
-    for name in EXAMPLES:
+    assert folders == {*EXAMPLES, *WITH_TORCH}
+    for name in folders:
         files = {path.name for path in (HERE / name).iterdir()} - {"__pycache__"}
-        assert files == {"README.md", "consume.py", "dataset.yaml"}
+        consumer, *_ = CONSUMERS.get(name, ["consume.py"])
+        assert files == {"README.md", consumer, "dataset.yaml"}
+    for name in EXAMPLES:
         code = (HERE / name / "consume.py").read_text()
         assert len([line for line in code.splitlines() if line.strip()]) < 30
         table = (HERE / name / "README.md").read_text()
