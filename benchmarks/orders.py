@@ -42,7 +42,8 @@ class Contender:
 
     name: str
     numbers_at: Callable[[int, int, np.ndarray], tuple[np.ndarray, float]]
-    """The numbers that an order of a size and a seed has at places, and the seconds it took."""
+    """The numbers that an order of a size and a seed has at places, and the seconds of one core
+    that it took."""
     largest: int = 2**63
     peer: str | None = None
     kinds: tuple[str, ...] = KINDS
@@ -65,7 +66,7 @@ class Quality:
     worst: Statistic
     """Of all statistics the one that is off the most."""
     nanoseconds: float
-    """Of an index, the least over seeds."""
+    """Of one core, for an index of those asked for at once; the least over seeds."""
 
 
 def shuffled(size, seed, places):
@@ -84,8 +85,8 @@ def shuffled_blocks(rows_of_a_block, window):
 
 
 def timed(order, places):
-    started = time.perf_counter()
-    return order(places), time.perf_counter() - started
+    started = time.process_time()
+    return order(places), time.process_time() - started
 
 
 def of_peer(peer, order):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -160,6 +161,7 @@ class ShuffledBlocks:
         return np.maximum(block_places // (least + 1), (block_places - num_longer) // least)
 
 
+@lru_cache(maxsize=8)  # the batches of an epoch have one order
 def shuffled_order(num_rows: int, seed: int, epoch: int, blocks: int | None, window: int) -> Order:
     """Return all rows in an order that seed and epoch decide: of blocks of so many rows, if any."""
     if blocks is None:
