@@ -80,20 +80,21 @@ def test_rows_are_a_map_style_dataset_also_within_another():
 
 
 @pytest.fixture(scope="module")
-def bin_rows(tmp_path_factory: pytest.TempPathFactory) -> Rows:
-    """The rows of an export, which processes that are not forked open anew."""
+def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export, whose rows processes that are not forked open anew."""
     texts = [f"document {number} of a hundred" for number in range(100)]
     dataset = declare(tmp_path_factory.mktemp("bin"), {"a.jsonl": texts}, exports=["bin"])
     build(dataset)
-    return open_rows(dataset.folder / "exports" / "bin", sequence_length=16)
+    return dataset.folder / "exports" / "bin"
 
 
 def test_tensors_keep_their_values_while_memory_is_used_again(
-    bin_rows: Rows, monkeypatch: pytest.MonkeyPatch
+    export: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    rows = open_rows(export, sequence_length=16)
     monkeypatch.setattr("tokflow.loaders.buffers.SMALL_BYTES", 1)
 
-    with Loader(bin_rows, batch_size=8, seed=1, arrays="torch", prefetch=3) as loader:
+    with Loader(rows, batch_size=8, seed=1, arrays="torch", prefetch=3) as loader:
         found = [batch["labels"][1:] for batch in islice(loader, 40)]
 
     expected = loader.samples.gather(np.arange(40 * 8))["labels"].reshape(40, 8, -1)
@@ -101,15 +102,16 @@ def test_tensors_keep_their_values_while_memory_is_used_again(
 
 
 @pytest.mark.parametrize("start", [None, *STARTS])
-def test_workers_give_the_batches_of_the_loader(start: str | None, bin_rows: Rows):
+def test_workers_give_the_batches_of_the_loader(start: str | None, export: Path):
     options = {"num_workers": 2, "multiprocessing_context": start} if start else {}
-    loader = Loader(bin_rows, batch_size=32, rank=1, world_size=2, seed=1, num_epochs=1)
+    rows = open_rows(export, sequence_length=16, in_memory=start == "forkserver")
+    loader = Loader(rows, batch_size=32, rank=1, world_size=2, seed=1, num_epochs=1)
     loader.skip(range(50, 90))
 
     found = [*workers_of(loader, **options)]
 
     expected = [*loader]
-    assert len(found) == len(expected) == (len(bin_rows) - 40 + 31) // 32
+    assert len(found) == len(expected) == (len(rows) - 40 + 31) // 32
     for batch, arrays in zip(found, expected, strict=True):
         assert {name: values.tolist() for name, values in batch.items()} == {
             name: values.tolist() for name, values in arrays.items()
