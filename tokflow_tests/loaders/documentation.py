@@ -16,7 +16,14 @@ SECTIONS = {
 }
 """The blocks of Python under each heading."""
 
-WITH_NUMPY = ("Rows", "Tokens", "Orders", "Mixtures", "Batches, ranks and resume")
+WITH_NUMPY = (
+    "Rows",
+    "Tokens",
+    "Orders",
+    "Mixtures",
+    "Batches, ranks and resume",
+    "Memory and speed",
+)
 
 
 def run_sections(folder: Path, *names: str) -> dict[str, Any]:
