@@ -75,13 +75,13 @@ class Loader:
             raise StopIteration
         batch_of, behind = self._waiting[0]
         try:
-            batch = batch_of()
+            batch = batch_of() if self.arrays == "numpy" else tensors_of(batch_of())
         except BaseException:
             self._move_to(self._position)
             raise
         self._waiting.popleft()
         self._position = behind
-        return tensors_of(batch) if self.arrays == "torch" else batch
+        return batch
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state behind the last batch that was handed out, as JSON has it.
@@ -124,7 +124,7 @@ class Loader:
         """Stop the threads and forget batches made ahead; the next batch starts threads again."""
         self._move_to(self._position)
         if self._pool is not None:
-            self._pool.shutdown()
+            self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
     def __enter__(self) -> "Loader":

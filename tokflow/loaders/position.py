@@ -124,11 +124,14 @@ def _leaves(value: Any, num_samples: int, name: str = "") -> Iterator[tuple[str,
 def _check(name: str, ours: Any, theirs: Any) -> None:
     """Make sure that what the loader has is what the state has. Raises: ConfigError."""
     if _content(ours) != _content(theirs):
+        remedy = "make the loader as it was where the state was saved"
+        if name.startswith("sources"):
+            remedy = "open the export that it is of, with the same part, sequence_length and tail"
         raise ConfigError(
             where="load_state_dict",
             expected=f"a state of {name} {_shown(ours)}",
             found=_shown(theirs),
-            remedy="make the loader as it was where the state was saved, or begin without a state",
+            remedy=f"{remedy}, or begin without a state",
         )
 
 

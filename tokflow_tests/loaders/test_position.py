@@ -66,7 +66,8 @@ def test_a_state_of_a_source_with_another_name_is_taken():
     [
         (
             samples_of(name="code", seed=2),
-            r"state of sources\[0\] code \(fingerprint code:10\), found counting \(fingerprint cou",
+            r"state of sources\[0\] code \(fingerprint code:10\), found counting .*; "
+            "open the export that it is of, with the same part, sequence_length and tail",
         ),
         (samples_of(seed=2), "expected a state of seed 2, found 1; make the loader as it was"),
         (samples_of(seed=None), "expected a state of seed None, found 1"),
