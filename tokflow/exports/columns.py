@@ -216,24 +216,31 @@ def read_columns(table: pa.Table | pa.RecordBatch, export: Export) -> Arrays:
     return fields_of(lists, export)
 
 
+def are_mapped(names: Sequence[str], padding: Padding) -> bool:
+    """Return whether `read_columns` copies nothing of a memory-mapped table with these columns."""
+    has_positions = "position_ids" in names or "segment_ids" not in names
+    has_loss_mask = "loss_mask" in names or "labels" not in names
+    return padding == "max" and has_positions and has_loss_mask
+
+
 def fields_of(lists: Mapping[str, Lists], export: Export) -> Arrays:
-    """Return the fields of `Sequences` that the export keeps.
+    """Return the fields of `Sequences` that the export keeps, as `Portion.read` has them.
 
     Each has the shape (num_sequences, sequence_length); lists that end at their last token are
     filled again. What has no column of its own is worked out: segment_ids from seq_lengths;
-    position_ids from segment_ids; loss_mask from labels or, where every token is a loss token, from
-    attention_mask or segment_ids.
+    position_ids from segment_ids; loss_mask from labels or, where every token is a loss token and
+    nothing else tells the padding, from attention_mask. Nothing is copied where `are_mapped`.
     """
     details = export.manifest.details
     filled = partial(_filled, lists, details)
-    ids, segment_ids = filled("input_ids", details["pad_id"]), filled("segment_ids", 0)
+    segment_ids = filled("segment_ids", 0)
     if segment_ids is None and "seq_lengths" in lists:
         segment_ids = _segments_of(*lists["seq_lengths"], details)
     position_ids = filled("position_ids", 0)
     if position_ids is None and segment_ids is not None:
         position_ids = positions_of(segment_ids)
     found = {
-        "token_ids": None if ids is None else ids.astype(details["dtype"]),
+        "token_ids": filled("input_ids", details["pad_id"]),
         "segment_ids": segment_ids,
         "position_ids": position_ids,
         "loss_mask": _loss_mask_of(filled, segment_ids),
@@ -287,8 +294,10 @@ def positions_of(segment_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
 def _loss_mask_of(
     filled: Callable[[str, int], npt.NDArray[Any] | None], segment_ids: npt.NDArray[Any] | None
 ) -> npt.NDArray[np.bool_] | None:
-    for name, none in (("loss_mask", 0), ("labels", NO_LABEL), ("attention_mask", 0)):
-        if (values := filled(name, none)) is not None:
-            is_loss_token: npt.NDArray[np.bool_] = values != none
-            return is_loss_token
-    return None if segment_ids is None else segment_ids != 0
+    loss_mask = filled("loss_mask", 0)
+    if loss_mask is None and (labels := filled("labels", NO_LABEL)) is not None:
+        is_loss_token: npt.NDArray[np.bool_] = labels != NO_LABEL
+        return is_loss_token
+    if loss_mask is None and segment_ids is None:
+        loss_mask = filled("attention_mask", 0)
+    return None if loss_mask is None else loss_mask.view(np.bool_)

@@ -20,6 +20,7 @@ from tokflow.exports.columns import (
     read_columns,
     schema_of,
 )
+from tokflow.exports.pieces import pieces
 from tokflow.sequences.segments import Sequences
 from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.fuzz import readers
@@ -97,8 +98,9 @@ def test_fields_are_read_again_from_whatever_columns_tell_of_them(
     made = rows(all_loss=all_loss)
     table = make_columns(made, schema_of(["input_ids", *columns]), written)
 
-    read = read_columns(pa.concat_tables([table[:2], table[2:]]), export_of(columns))
+    fields = read_columns(pa.concat_tables([table[:2], table[2:]]), export_of(columns))
 
+    [read] = pieces(fields, layout_of_columns(columns), made.token_ids.dtype)
     assert list(read) == ["token_ids", "segment_ids", "position_ids", "loss_mask"]
     for name, values in read.items():
         assert values.dtype == getattr(made, name).dtype, name

@@ -318,6 +318,9 @@ def test_a_portion_read_alone_by_any_thread_is_its_stretch_of_the_part(
         alone = [*threads.map(Portion.read, reversed(portions))][::-1]
 
     assert sum(portion.num for portion in portions) == len(whole["token_ids"])
+    for portion, fields in zip(portions, alone, strict=True):
+        decoded = [of for of in fields if fields[of].flags.writeable and of != "offsets"]
+        assert decoded == [] or not portion.is_mapped
     for kept, values in joined(alone).items():
         np.testing.assert_array_equal(values, whole[kept], err_msg=kept)
     again = read_whole(folder, manifest, "train")

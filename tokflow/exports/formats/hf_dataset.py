@@ -34,6 +34,7 @@ from tokflow.exports.columns import (
     TYPES,
     Column,
     Padding,
+    are_mapped,
     check_columns,
     layout_of_columns,
     make_columns,
@@ -145,13 +146,14 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def portions(export: Export, part: str) -> list[Portion]:
-    """Return the record batches of a part."""
+    """Return the record batches of a part, memory-mapped where they are of one length."""
     found = []
     for path in paths_by_size(export, f"{part}/data", ".arrow"):
         batches = ReadOn(partial(_batches, path))
         for number, batch in enumerate(_batches(path)):
             load = partial(_load, batches, number, export)
-            found.append(Portion(path, batch.num_rows, load))
+            is_mapped = are_mapped(batch.schema.names, export.options.padding)
+            found.append(Portion(path, batch.num_rows, load, is_mapped))
     return found
 
 
