@@ -1,23 +1,12 @@
 """Draw a batch as nanoGPT's get_batch does: random windows of a memory-mapped file of uint16."""
 
-from pathlib import Path
-
-import numpy as np
-
-rng = np.random.default_rng(1337)
-
-
-def get_batch(folder, split, block_size=128, batch_size=32):
-    data = np.memmap(folder / f"{split}.bin", dtype=np.uint16, mode="r")
-    ix = rng.integers(len(data) - block_size, size=batch_size)
-    x = np.stack([data[i : i + block_size].astype(np.int64) for i in ix])
-    y = np.stack([data[i + 1 : i + 1 + block_size].astype(np.int64) for i in ix])
-    return x, y  # there torch.from_numpy of each window
-
+from tokflow.loaders import Loader, open_rows, open_tokens
 
 for name in ("tinystories", "tinystories_eos"):
-    folder = Path("data/store", name, "exports/bin/latest")
+    export = f"data/store/{name}/exports/bin/latest"
     for split in ("train", "validation"):
-        x, y = get_batch(folder, split)
-        size = (folder / f"{split}.bin").stat().st_size // 2
-        print(f"{name} {split}: {size:,} tokens, a batch {x.shape}, {np.sum(x == 50256)} ends")
+        rows = open_rows(export, part=split, sequence_length=128)
+        with Loader(rows.random_windows(seed=1337), batch_size=32) as loader:
+            batch = next(loader)  # labels too; torch tensors with arrays="torch"
+        x, size = batch["input_ids"], len(open_tokens(export, part=split))
+        print(f"{name} {split}: {size:,} tokens, a batch {x.shape}, {(x == 50256).sum()} ends")

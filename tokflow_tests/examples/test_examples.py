@@ -109,7 +109,7 @@ SAID = {
     "tinystories": [
         "tinystories train: 71,465 tokens, a batch (32, 128), 0 ends",
         "tinystories validation: 7,482 tokens, a batch (32, 128), 0 ends",
-        "tinystories_eos train: 72,065 tokens, a batch (32, 128), 40 ends",
+        "tinystories_eos train: 72,065 tokens, a batch (32, 128), 36 ends",
         "tinystories_eos validation: 7,542 tokens, a batch (32, 128), 35 ends",
     ],
     "sst2": [
