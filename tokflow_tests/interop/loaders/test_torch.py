@@ -105,7 +105,7 @@ def test_tensors_keep_their_values_while_memory_is_used_again(
 @pytest.mark.parametrize("start", [None, *STARTS])
 def test_workers_give_the_batches_of_the_loader(start: str | None, export: Path):
     options = {"num_workers": 2, "multiprocessing_context": start} if start else {}
-    rows = open_rows(export, sequence_length=16, in_memory=start == "forkserver")
+    rows = open_rows(export, sequence_length=16)
     loader = Loader(rows, batch_size=32, rank=1, world_size=2, seed=1, num_epochs=1)
     loader.skip(range(50, 90))
 
