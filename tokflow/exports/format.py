@@ -50,8 +50,12 @@ class Portion:
         Raises: CorruptOutputError where it has more or less than `num`.
         """
         fields = self.load()
-        if (found := len(fields["token_ids"])) != self.num:
-            raise damaged_file(self.path, expected=f"{self.num:,} of them", found=f"{found:,}")
+        token_ids = fields["token_ids"]
+        if len(token_ids) != self.num:
+            expected = (
+                f"{self.num:,} {'tokens' if token_ids.ndim == 1 else 'sequences'} in a portion"
+            )
+            raise damaged_file(self.path, expected=expected, found=f"{len(token_ids):,}")
         return fields
 
     def read_offsets(self) -> npt.NDArray[np.int64]:

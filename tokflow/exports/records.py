@@ -86,7 +86,8 @@ def portions_of_records(
             # The last has whatever is left, so that more than there should be is found, too.
             found = records.taken(first, size if first + size < num else None)
             if not found:  # of other numbers than `size` the portion tells
-                raise damaged_file(path, expected=f"{num:,} records", found="fewer")
+                found_none = f"none from record {first:,} on"
+                raise damaged_file(path, expected=f"{num:,} records", found=found_none)
             return load(found)
 
         return Portion(path, size, load_taken)
