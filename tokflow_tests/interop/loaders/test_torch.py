@@ -25,6 +25,7 @@ from tokflow_tests.tiny import build, declare
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),  # StatefulDataLoader calls it
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded"),  # fork, from 3.12 on
 ]
 
 STARTS = ("fork", "spawn", "forkserver")
