@@ -123,7 +123,10 @@ def picked(chosen: Any, length: int) -> Numbers:
     from the end. Raises: IndexError."""
     if isinstance(chosen, slice):
         return np.arange(*chosen.indices(length), dtype=np.int64)
-    numbers = np.asarray(chosen, dtype=np.int64)
+    numbers = np.asarray(chosen)
+    if numbers.size and numbers.dtype.kind not in "iu":
+        raise IndexError(f"expected a slice or a list of numbers, found one of {numbers.dtype}")
+    numbers = numbers.astype(np.int64)
     numbers = np.where(numbers < 0, numbers + length, numbers)
     is_outside = (numbers < 0) | (numbers >= length)
     if is_outside.any():

@@ -1,6 +1,6 @@
 """The tokens of a stream export or a token store as one array, with its documents."""
 
-from collections.abc import Iterator
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,8 +13,9 @@ from tokflow.errors import ConfigError
 from tokflow.exports.pieces import of_dtype
 from tokflow.loaders.kept_portions import KeptPortions
 from tokflow.loaders.opening import find_part, lost
-from tokflow.loaders.samples import Numbers, picked
+from tokflow.loaders.samples import Numbers, grouped, picked
 from tokflow.loaders.streams import Stream, open_stream
+from tokflow.tokens.token_source import SHORT_RUN, positions_of_runs
 
 
 def open_tokens(
@@ -71,7 +72,7 @@ class TokenArray:
         """(num_tokens,)."""
         return (len(self),)
 
-    @property
+    @cached_property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
         """Of a token id: uint16 or uint32."""
         dtype: np.dtype[np.unsignedinteger] = np.dtype(
@@ -95,12 +96,14 @@ class TokenArray:
 
     def take(self, starts: Numbers, lengths: Numbers) -> npt.NDArray[np.unsignedinteger]:
         """Return the tokens of many spans, end to end. Raises: IndexError."""
-        stops = np.asarray(starts) + lengths
-        if len(stops):
-            picked([np.min(starts), np.max(stops) - 1], len(self))
-        spans = zip(np.asarray(starts).tolist(), stops.tolist(), strict=True)
-        found = [self._between(*span) for span in spans]
-        return np.concatenate([np.empty(0, self.dtype), *found])
+        starts, lengths = (np.asarray(of, dtype=np.int64) for of in (starts, lengths))
+        stops = starts + lengths
+        for edge in (*starts[starts < 0], *stops[stops > len(self)]):
+            raise IndexError(f"expected spans within 0 to {len(self):,}, found one to {edge:,}")
+        if lengths.sum() <= SHORT_RUN * len(lengths):
+            return self._at(positions_of_runs(starts, lengths))
+        spans = zip(starts.tolist(), stops.tolist(), strict=True)
+        return np.concatenate([self._between(*span) for span in spans])
 
     @cached_property
     def offsets(self) -> npt.NDArray[np.int64]:
@@ -139,22 +142,22 @@ class TokenArray:
 
     def _between(self, start: int, stop: int) -> npt.NDArray[np.unsignedinteger]:
         """Return a view where one file has them all."""
-        found = list(self._runs(start, stop))
-        return found[0] if len(found) == 1 else np.concatenate([np.empty(0, self.dtype), *found])
-
-    def _runs(self, start: int, stop: int) -> Iterator[npt.NDArray[np.unsignedinteger]]:
-        edges = self._portions.edges
-        number = int(np.searchsorted(edges, start, side="right")) - 1
+        found, number = [np.empty(0, self.dtype)], bisect_right(self._edges, start) - 1
         while start < stop:
-            begin, end = edges[number : number + 2].tolist()
+            begin, end = self._edges[number : number + 2]
             values = self._portions[number]["token_ids"][start - begin : stop - begin]
-            yield of_dtype(values, self.dtype)
+            found.append(of_dtype(values, self.dtype))
             start, number = end, number + 1
+        return found[1] if len(found) == 2 else np.concatenate(found)
+
+    @cached_property
+    def _edges(self) -> list[int]:
+        edges: list[int] = self._portions.edges.tolist()
+        return edges
 
     def _at(self, positions: Numbers) -> npt.NDArray[np.unsignedinteger]:
-        found, numbers = np.empty(positions.shape, self.dtype), self._portions.of(positions)
-        for number in np.unique(numbers).tolist():
-            here = numbers == number
+        found = np.empty(len(positions), self.dtype)
+        for number, here in grouped(self._portions.of(positions)):
             values = self._portions[number]["token_ids"]
             found[here] = values[positions[here] - self._portions.edges[number]]
         return found

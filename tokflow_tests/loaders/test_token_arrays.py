@@ -53,8 +53,17 @@ def test_every_stretch_of_a_stream_is_that_of_all_its_tokens(name: str, tiny: Da
     assert (tokens[3], tokens[-1]) == (expected[3], expected[-1])
     assert tokens[[14, 0, -2]].tolist() == expected[[14, 0, -2]].tolist()
     assert tokens[::4].tolist() == expected[::4].tolist()
+
+
+@pytest.mark.parametrize("short_run", [0, 256])
+def test_spans_are_taken_end_to_end(short_run: int, tiny: Dataset, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tokflow.loaders.token_arrays.SHORT_RUN", short_run)
+    tokens = open_tokens(export_of(tiny, "npy"), "train")
+
     taken = tokens.take(np.array([9, 0, 3]), np.array([6, 0, 4]))
-    assert taken.tolist() == [*expected[9:], *expected[3:7]]
+
+    assert taken.tolist() == [*TOKENS[9:], *TOKENS[3:7]]
+    assert tokens.take([], []).dtype == np.uint16
 
 
 @pytest.mark.parametrize("name", KEEPING_OFFSETS)
@@ -113,8 +122,11 @@ def test_what_cannot_be_opened_is_refused(tiny: Dataset, tmp_path: Path):
         open_tokens(export_of(tiny, "bin"), "train").document(0)
     with pytest.raises(IndexError, match="numbers from 0 to 14, found 15"):
         open_tokens(export_of(tiny, "bin"), "train")[15]
-    with pytest.raises(IndexError, match="found 15"):
-        open_tokens(export_of(tiny, "bin"), "train").take(np.array([9]), np.array([7]))
+    with pytest.raises(IndexError, match="found one of bool"):
+        open_tokens(export_of(tiny, "bin"), "train")[[True] * 15]
+    for start, length, edge in ((9, 7, 16), (-1, 1, -1)):
+        with pytest.raises(IndexError, match=f"within 0 to 15, found one to {edge}"):
+            open_tokens(export_of(tiny, "bin"), "train").take([start], [length])
     with pytest.raises(MissingOutputError):
         open_tokens(tmp_path)
 
