@@ -285,10 +285,12 @@ def _segments_of(
 
 def positions_of(segment_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     """Return position_ids, which count from 0 in each segment; 0 is padding."""
-    is_start = np.diff(segment_ids, axis=1, prepend=-1) != 0
-    column = np.arange(segment_ids.shape[1], dtype=np.int32)
-    start = np.maximum.accumulate(np.where(is_start, column, 0), axis=1)
-    return np.where(segment_ids != 0, column - start, 0).astype(np.int32)
+    is_start = np.ones(segment_ids.shape, dtype=np.bool_)
+    np.not_equal(segment_ids[:, 1:], segment_ids[:, :-1], out=is_start[:, 1:])
+    starts = np.flatnonzero(is_start)
+    positions = np.arange(segment_ids.size, dtype=np.int32)
+    positions -= np.repeat(starts.astype(np.int32), np.diff(starts, append=segment_ids.size))
+    return np.where(segment_ids != 0, positions.reshape(segment_ids.shape), np.int32(0))
 
 
 def _loss_mask_of(

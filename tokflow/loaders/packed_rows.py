@@ -129,15 +129,17 @@ class PackedRows:
         return {name: batch[name] for name in self.fields}
 
     def _taken(self, numbers: Numbers) -> Arrays:
-        """Return the fields of rows as they are stored, (num_rows, L) each."""
+        """Return the fields of rows that are needed as they are stored, (num_rows, L) each."""
         taken: Arrays = {}
+        unasked = {"position_ids"} - {*self.fields}
         # A portion that has to be decoded is decoded once.
         for number, here in grouped(self.portions.of(numbers)):
             rows = numbers[here] - self.portions.edges[number]
-            for name, values in self.portions[number].items():
+            fields = self.portions[number]
+            for name in fields.keys() - unasked:
                 if name not in taken:
-                    taken[name] = empty((len(numbers), self.stored_length), values.dtype)
-                taken[name][here] = values[rows]
+                    taken[name] = empty((len(numbers), self.stored_length), fields[name].dtype)
+                taken[name][here] = fields[name][rows]
         none = np.empty((0, self.stored_length), np.int32)
         return taken or dict.fromkeys(("token_ids", "segment_ids", "position_ids"), none)
 
