@@ -12,11 +12,11 @@ from tokflow.loaders.samples import StreamSource
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.tiny import EOS, build, declare
 
-A, B, C, D, E, F, G, H, K, L = b"abcdefghkl"
+A, B, C, D, F, G, H, K, L = b"abcdfghkl"
 X = -100
 
-FILES = {"a.jsonl": ["abc", "de"], "b.jsonl": ["f", "", "ghkl"]}
-"""Rows of 8, strategy greedy: [f . . g h k l .] and, of a tail, [a b c . d e . and padding]."""
+FILES = {"a.jsonl": ["abc", "d"], "b.jsonl": ["f", "", "ghkl"]}
+"""Rows of 8, strategy greedy: [f . . g h k l .] and, of a tail, [a b c . d . and padding]."""
 
 OPTIONS = {"npy": {"layout": "sequences"}, "lance": {"layout": "sequences"}}
 
@@ -72,15 +72,15 @@ def test_a_label_is_of_the_document_of_its_input(name: str, tiny: Dataset):
     found = rows[[1, 0]]
 
     assert found["input_ids"].tolist() == [
-        [A, B, C, EOS, D, E, EOS, EOS],
+        [A, B, C, EOS, D, EOS, EOS, EOS],
         [F, EOS, EOS, G, H, K, L, EOS],
     ]
     assert found["labels"].tolist() == [
-        [B, C, EOS, X, E, EOS, X, X],
+        [B, C, EOS, X, EOS, X, X, X],
         [EOS, X, X, H, K, L, EOS, X],
     ]
-    assert found["segment_ids"].tolist() == [[1, 1, 1, 1, 2, 2, 2, 0], [1, 1, 2, 3, 3, 3, 3, 3]]
-    assert found["position_ids"].tolist() == [[0, 1, 2, 3, 0, 1, 2, 0], [0, 1, 0, 0, 1, 2, 3, 4]]
+    assert found["segment_ids"].tolist() == [[1, 1, 1, 1, 2, 2, 0, 0], [1, 1, 2, 3, 3, 3, 3, 3]]
+    assert found["position_ids"].tolist() == [[0, 1, 2, 3, 0, 1, 0, 0], [0, 1, 0, 0, 1, 2, 3, 4]]
     assert (found["loss_mask"] == (found["labels"] != X)).all()
     assert found["index"].tolist() == [1, 0]
     assert [of.dtype.name for of in found.values()] == [
@@ -92,7 +92,7 @@ def test_a_label_is_of_the_document_of_its_input(name: str, tiny: Dataset):
         "int64",
     ]
     assert all(values.flags.c_contiguous for values in found.values())
-    assert (len(rows), rows.source.num_tokens, rows.source.sequence_length) == (2, 15, 8)
+    assert (len(rows), rows.source.num_tokens, rows.source.sequence_length) == (2, 14, 8)
 
 
 def test_labels_go_on_across_documents_where_that_is_asked_for(tiny: Dataset):
@@ -100,7 +100,7 @@ def test_labels_go_on_across_documents_where_that_is_asked_for(tiny: Dataset):
 
     assert labels.tolist() == [
         [EOS, EOS, G, H, K, L, EOS, X],
-        [B, C, EOS, D, E, EOS, X, X],
+        [B, C, EOS, D, EOS, X, X, X],
     ]
 
 
@@ -109,11 +109,11 @@ def test_with_a_label_token_every_input_of_a_document_has_its_label(left: Datase
 
     assert found["input_ids"].tolist() == [
         [F, EOS, EOS, G, H, K, L],
-        [EOS, A, B, C, EOS, D, E],
+        [EOS, EOS, A, B, C, EOS, D],
     ]
-    assert found["labels"].tolist() == [[EOS, X, X, H, K, L, EOS], [X, B, C, EOS, X, E, EOS]]
-    assert found["segment_ids"].tolist() == [[1, 1, 2, 3, 3, 3, 3], [0, 1, 1, 1, 1, 2, 2]]
-    assert found["position_ids"].tolist() == [[0, 1, 0, 0, 1, 2, 3], [0, 0, 1, 2, 3, 0, 1]]
+    assert found["labels"].tolist() == [[EOS, X, X, H, K, L, EOS], [X, X, B, C, EOS, X, EOS]]
+    assert found["segment_ids"].tolist() == [[1, 1, 2, 3, 3, 3, 3], [0, 0, 1, 1, 1, 1, 2]]
+    assert found["position_ids"].tolist() == [[0, 1, 0, 0, 1, 2, 3], [0, 0, 0, 1, 2, 3, 0]]
 
 
 @pytest.mark.parametrize("number", range(len(TOKENS_ALONE)))
@@ -125,11 +125,11 @@ def test_where_segments_are_lost_labels_go_on_but_never_into_padding(
     assert rows.source.fields == ("input_ids", "labels", "loss_mask", "index")
     assert rows[:]["labels"].tolist() == [
         [EOS, EOS, G, H, K, L, EOS, X],
-        [B, C, EOS, D, E, EOS, X, X],
+        [B, C, EOS, D, EOS, X, X, X],
     ]
     assert of_left[:]["labels"].tolist() == [
         [EOS, EOS, G, H, K, L, EOS],
-        [X, B, C, EOS, D, E, EOS],
+        [X, X, B, C, EOS, D, EOS],
     ]
     with pytest.raises(ConfigError, match=r"fields: segment_ids: .*exports/parquet.* arrow"):
         rows_of(tiny, f"alone-{number}", fields=["segment_ids"])
