@@ -53,6 +53,21 @@ def test_a_source_is_never_two_rows_off_its_share_and_of_three_never_one(num_sou
     assert most < (1 if num_sources <= 3 else 2)
 
 
+@pytest.mark.parametrize("num_sources", [2, 5, 30])
+def test_in_a_later_stage_a_source_is_never_four_rows_off_its_share(num_sources: int):
+    draw = random.Random(num_sources)
+    for seed in range(20):
+        shares = random_shares(draw, num_sources)
+        _, stage = make_stages({0: shares, 999: shares}, end=ENDLESS, seed=seed)
+        num_samples = draw.randrange(10**9)
+
+        rows = stage.rows_after(num_samples)
+
+        assert sum(rows) == num_samples
+        wanted = [num_samples * share / sum(shares) for share in shares]
+        assert all(abs(num - of) < 4 for num, of in zip(rows, wanted, strict=True))
+
+
 def test_one_sample_more_is_one_row_more_of_one_source():
     draw = random.Random(1)
     for num_sources in (1, 2, 5, 30):
