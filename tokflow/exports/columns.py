@@ -216,6 +216,14 @@ def read_columns(table: pa.Table | pa.RecordBatch, export: Export) -> Arrays:
     return fields_of(lists, export)
 
 
+def columns_read(names: Iterable[str]) -> list[str]:
+    """Return which columns of a file `read_columns` needs: none that is kept of documents, and
+    attention_mask where nothing else tells the padding."""
+    own = [name for name in names if name in TYPES]
+    is_told = {"segment_ids", "seq_lengths", "loss_mask", "labels"} & {*own}
+    return [name for name in own if name != "attention_mask" or not is_told]
+
+
 def are_mapped(names: Sequence[str], padding: Padding) -> bool:
     """Return whether `read_columns` copies nothing of a memory-mapped table with these columns."""
     has_positions = "position_ids" in names or "segment_ids" not in names

@@ -14,6 +14,7 @@ from tokflow.exports.batching import cut
 from tokflow.exports.columns import (
     ALL_POSITIONS,
     check_columns,
+    columns_read,
     layout_of_columns,
     lists_of,
     make_columns,
@@ -122,6 +123,14 @@ def test_a_field_that_no_column_tells_of_is_left_out(columns: list[str], fields:
     read = read_columns(table, export_of(columns))
 
     assert list(read) == fields
+
+
+def test_columns_that_tell_nothing_more_are_not_read():
+    assert columns_read(["input_ids", "attention_mask", "segment_ids", "url"]) == [
+        "input_ids",
+        "segment_ids",
+    ]
+    assert columns_read(["input_ids", "attention_mask"]) == ["input_ids", "attention_mask"]
 
 
 def test_segment_lengths_of_no_rows_are_none():

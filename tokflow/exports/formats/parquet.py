@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 from tokflow.exports.columns import (
     RowOptions,
+    columns_read,
     layout_of_columns,
     make_columns,
     read_columns,
@@ -114,7 +115,8 @@ def _load(path: Path, footer: Any, group: int, export: Export) -> Arrays:
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
     with pq.ParquetFile(path, metadata=footer) as file:
-        return read_columns(file.read_row_group(group), export)
+        columns = columns_read(file.schema_arrow.names)
+        return read_columns(file.read_row_group(group, columns=columns), export)
 
 
 FORMAT = Format(
