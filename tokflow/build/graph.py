@@ -10,7 +10,6 @@ from tokflow.build.limited import NAME_OR_RUN, LimitedFiles
 from tokflow.build.mixtures.mixture import Mixture
 from tokflow.build.output import STAGES, Output, Stage
 from tokflow.build.own_files import OwnFiles
-from tokflow.build.partitions import positions_of
 from tokflow.build.recipes import RECIPES, stage_of_inputs
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import (
@@ -28,7 +27,6 @@ from tokflow.raw import (
     RawSource,
 )
 from tokflow.sequences.segments import FileSequences, open_sequences
-from tokflow.split.rule import FilePosition, SplitConfig
 from tokflow.split.spans import Split
 from tokflow.store.manifest import Recipe
 from tokflow.store.verdicts import write_verdict
@@ -56,7 +54,9 @@ class BuildGraph:
         """True if gigatoken was found wrong since, so that other tokens are expected now."""
         config = dataset.mixture
         sources = [BuildGraph(of, offline=offline, rehash=rehash) for of in dataset.sources]
-        self.upstream = OwnFiles(self) if config is None else Mixture(self, config, sources)
+        self.upstream: OwnFiles | Mixture = (
+            OwnFiles(self) if config is None else Mixture(self, config, sources)
+        )
         """The partitions, and what is made of them before the split."""
         self._outputs: dict[tuple[Stage, str, str], Output] = {}
 
@@ -257,18 +257,7 @@ class BuildGraph:
         self.has_new_verdict = True
         del self.tokenizer
         self._outputs = {("tokenizer", "tokenizer", ""): self.tokenizer_output}
-        self.__dict__.pop("_positions", None)
         self.upstream.forget_tokens()
-
-    def position(self, key: str) -> FilePosition:
-        """Return where a file stands in the dataset; with scope file it does not matter."""
-        if self.dataset.split.scope == "file":
-            return FilePosition()
-        return self._positions[key]
-
-    def split_config(self, key: str) -> SplitConfig:
-        """Return the split of one file, which knows the split of its source that it is of."""
-        return self.dataset.split.of_file(self.partitions[key][0].source_split)
 
     def open_tokens(self, key: str) -> TokenShard:
         """Return the token shard of one file, which must have been made."""
@@ -309,7 +298,3 @@ class BuildGraph:
             order=dataset.shuffle.of_export,
             is_packed=config.layout.is_packed,
         )
-
-    @cached_property
-    def _positions(self) -> dict[str, FilePosition]:
-        return positions_of(self)

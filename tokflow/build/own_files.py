@@ -6,11 +6,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
 
 from tokflow.build.limited import LimitedFiles
-from tokflow.build.partitions import group_files, list_files
+from tokflow.build.partitions import group_files, list_files, positions_of
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import RawFileError, TokflowError
 from tokflow.raw import Listing, Progress, RawFile, RawPartition, RawSource, read_raw_files
-from tokflow.split.spans import Split, open_split
+from tokflow.split.rule import FilePosition, SplitConfig
+from tokflow.split.spans import Split, open_split, split_recipe
+from tokflow.store.manifest import Recipe
 from tokflow.tokenizers.sources import TokenizerSource, select_training_keys
 from tokflow.tokens.shard import TokenShard, open_token_shard
 
@@ -66,7 +68,8 @@ class OwnFiles:
 
     def forget_tokens(self) -> None:
         """Let go of what tokens decide that must be made again."""
-        self.__dict__.pop("limited", None)
+        for name in ("limited", "_positions"):
+            self.__dict__.pop(name, None)
 
     def documents(self, key: str) -> DocumentsConfig:
         """Return how the documents of a partition are read."""
@@ -131,6 +134,30 @@ class OwnFiles:
             raw_files={key: self.raw_file(key) for key in keys},
             documents=self._dataset.documents.for_training,
         )
+
+    def split_recipe(self, key: str) -> Recipe:
+        """Return what decides the split of one partition."""
+        return split_recipe(
+            self._graph.tokens(key).fingerprint,
+            self.split_config(key),
+            self.position(key),
+            self.partitions[key][0].key,
+            shuffle_seed=self._dataset.shuffle.of_documents,
+        )
+
+    def split_config(self, key: str) -> SplitConfig:
+        """Return the split of one partition, which knows the split of its source that it is of."""
+        return self._dataset.split.of_file(self.partitions[key][0].source_split)
+
+    def position(self, key: str) -> FilePosition:
+        """Return where a partition stands in the dataset; with scope file it does not matter."""
+        if self._dataset.split.scope == "file":
+            return FilePosition()
+        return self._positions[key]
+
+    @cached_property
+    def _positions(self) -> dict[str, FilePosition]:
+        return positions_of(self._graph)
 
     def open_tokens(self, key: str) -> TokenShard:
         """Return the token shard of one partition."""

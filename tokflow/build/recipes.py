@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 from tokflow.build.output import Stage
 from tokflow.exports import ExportConfig, export_recipe
 from tokflow.sequences.segments import sequences_recipe
-from tokflow.split.mixed_split import mixed_split_recipe
 from tokflow.split.shuffle import ShuffleConfig
-from tokflow.split.spans import split_recipe
 from tokflow.store.manifest import Recipe
 from tokflow.tokens.shard import tokens_recipe
 
@@ -27,17 +25,6 @@ def _recipe_of_tokens(graph: "BuildGraph", key: str, _: str) -> Recipe:
     return tokens_recipe(graph.raw(key), documents, dataset.tokenizer, graph.tokenizer)
 
 
-def _recipe_of_split(graph: "BuildGraph", key: str, _: str) -> Recipe:
-    if graph.mixture is not None:
-        source, of_source = graph.mixture.at(key)
-        split, share = source.split(of_source).fingerprint, graph.mixture.share(key)
-        return mixed_split_recipe(split, share, shuffle_seed=graph.dataset.shuffle.of_documents)
-    tokens = graph.tokens(key).fingerprint
-    first_file = graph.partitions[key][0].key
-    position, seed = graph.position(key), graph.dataset.shuffle.of_documents
-    return split_recipe(tokens, graph.split_config(key), position, first_file, shuffle_seed=seed)
-
-
 def _recipe_of_sequences(graph: "BuildGraph", key: str, packing: str) -> Recipe:
     return sequences_recipe(graph.split(key).fingerprint, graph.dataset.packings[packing])
 
@@ -52,7 +39,7 @@ def _recipe_of_export(graph: "BuildGraph", name: str, _: str) -> Recipe:
 RECIPES: Mapping[Stage, Callable[["BuildGraph", str, str], Recipe]] = {
     "tokenizer": lambda graph, *_: graph.tokenizer_source().recipe,
     "tokens": _recipe_of_tokens,
-    "split": _recipe_of_split,
+    "split": lambda graph, key, _: graph.upstream.split_recipe(key),
     "sequences": _recipe_of_sequences,
     "export": _recipe_of_export,
 }

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from tokflow.build.export_details import export_details
 from tokflow.build.graph import BuildGraph
+from tokflow.build.mixtures.mixture import Mixture
 from tokflow.build.output import Stage
 from tokflow.exports.config import ExportConfig
 from tokflow.exports.export_segments import ExportSegment
@@ -38,13 +39,13 @@ def _tokens(graph: BuildGraph, key: str, _: str) -> Write:
 
 
 def _split(graph: BuildGraph, key: str, _: str) -> Write:
-    dataset = graph.dataset
-    if graph.mixture is not None:
-        source, of_source = graph.mixture.at(key)
+    dataset, upstream = graph.dataset, graph.upstream
+    if isinstance(upstream, Mixture):
+        source, of_source = upstream.at(key)
         return partial(
             write_mixed_split,
             source.open_split(of_source),
-            graph.mixture.share(key),
+            upstream.share(key),
             dataset=dataset.name,
             tokenizer=graph.tokenizer,
             shuffle_seed=dataset.shuffle.of_documents,
@@ -52,9 +53,9 @@ def _split(graph: BuildGraph, key: str, _: str) -> Write:
     return partial(
         write_split,
         graph.open_tokens(key),
-        graph.split_config(key),
+        upstream.split_config(key),
         dataset=dataset.name,
-        position=graph.position(key),
+        position=upstream.position(key),
         encode_cut=cut_encoder(graph, key),
         shuffle_seed=dataset.shuffle.of_documents,
     )

@@ -10,10 +10,17 @@ from tokflow.build.output import Output, Stage
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, RawFileError
 from tokflow.raw import Listing, Progress, RawFile, RawPartition, RawSource
-from tokflow.split.mixed_split import BUDGET_CUTS, MixtureShare, open_mixed_split, source_and_key
+from tokflow.split.mixed_split import (
+    BUDGET_CUTS,
+    MixtureShare,
+    mixed_split_recipe,
+    open_mixed_split,
+    source_and_key,
+)
 from tokflow.split.mixture import MixtureConfig, PartSize, epochs, plan_partitions, plan_sources
 from tokflow.split.spans import Split
 from tokflow.store.config_errors import relocated
+from tokflow.store.manifest import Recipe
 from tokflow.tokenizers.sources import TokenizerSource
 from tokflow.tokens.shard import TokenShard
 
@@ -140,6 +147,15 @@ class Mixture:
     def tokenizer_source(self) -> TokenizerSource:
         """Return what the tokenizer of all is made from."""
         return self.first.tokenizer_source()
+
+    def split_recipe(self, key: str) -> Recipe:
+        """Return what decides the split of one partition: that of the source, and what is taken."""
+        graph, of_source = self.at(key)
+        return mixed_split_recipe(
+            graph.split(of_source).fingerprint,
+            self.share(key),
+            shuffle_seed=self.dataset.shuffle.of_documents,
+        )
 
     def open_tokens(self, key: str) -> TokenShard:
         """Return the token shard of one partition."""
