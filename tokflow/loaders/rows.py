@@ -47,9 +47,9 @@ def open_rows(
     default it is one in a stream, and none in a packed row. in_memory: the part is decoded into
     memory that all processes of the machine share and that is gone with the last of them.
 
-    Raises: MissingOutputError where there is no export that is finished; CorruptOutputError where a
-    file is missing or cut short; ForeignOutputError where a newer tokflow made it; ConfigError for
-    arguments that do not go with it.
+    Raises: MissingOutputError where there is no export; CorruptOutputError where it is not
+    finished, or a file is missing or cut short; ForeignOutputError where a newer tokflow made it;
+    ConfigError for arguments that do not go with it.
     """
     if tail not in get_args(Tail):
         expected = " or ".join(map(repr, get_args(Tail)))

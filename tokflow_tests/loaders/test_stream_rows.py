@@ -217,3 +217,31 @@ def test_a_file_that_was_cut_short_is_refused(tmp_path: Path):
 
     with pytest.raises(CorruptOutputError, match=r"train.bin: expected 30 bytes, found 28"):
         rows_of(dataset, "bin")
+
+
+@pytest.mark.parametrize("name", ["bin", "npy", "parquet"])
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_a_part_without_tokens_has_no_rows(name: str, in_memory: bool, tmp_path: Path):
+    parts = {"train": {"documents": 5}, "test": {"start": 5, "documents": 1}}
+    exports = ["bin", "npy", "parquet"]
+    dataset = declare(tmp_path, FILES, split={"parts": parts}, exports=exports)
+    build(dataset)
+    length = None if name == "parquet" else 4
+
+    rows = open_rows(
+        dataset.folder / "exports" / name, "test", sequence_length=length, in_memory=in_memory
+    )
+
+    assert (len(rows), rows.source.num_tokens) == (0, 0)
+    assert {name: of.shape for name, of in rows[:].items() if name != "index"} == {
+        name: (0, 4) for name in rows.source.fields if name != "index"
+    }
+
+
+def test_an_export_that_is_not_finished_is_refused(tmp_path: Path):
+    dataset = declare(tmp_path, FILES, exports=["bin"])
+    folder = build(dataset).export("bin").output.folder
+    (folder / "manifest.json").unlink()
+
+    with pytest.raises(CorruptOutputError, match=r"expected a manifest.json .*; run `tokflow run`"):
+        open_rows(folder, sequence_length=4)
