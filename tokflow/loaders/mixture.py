@@ -124,9 +124,10 @@ def mix(
     """Return samples that take rows of each source in the shares that the weights give it.
 
     Weights count tokens and need not add up to one: of {"web": 7, "code": 3} three tokens of ten
-    are code. After every block of 1,024 samples, shuffled within it, each source is within two rows
-    of its share, however small (`MixtureStage.rows_after`). It goes through its rows epoch after
-    epoch, each `Rows.shuffled` by the seed.
+    are code. Samples are shuffled within blocks of 1,024. After every block each source is within a
+    row of its share; where one is so small that a block has less than two rows of it, after as many
+    blocks as give it two, and within them never three rows off (`MixtureStage.rows_after`). It goes
+    through its rows epoch after epoch, each `Rows.shuffled` by the seed.
 
     stages: other weights from a sample on, `[(1_000_000, {"web": 5, "code": 5})]`; sources go on
     where they were. It changes no sample before the block of 1,024 that it cuts: while a training

@@ -2,6 +2,7 @@
 
 import hashlib
 import heapq
+import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,15 +34,18 @@ class Branching:
     """A source, or further on a branching: those of `MixtureStage.branchings` go on behind the
     sources."""
     right: int
-    ratio: int
-    """Rows of the left group for each of both, in units of 1 / ONE."""
     remainder: int
     """The part of a row that the left group has before the first, in units of 1 / ONE."""
 
 
 @dataclass(frozen=True, slots=True)
 class MixtureStage:
-    """The samples of a mixture for which the weights are the same."""
+    """The samples of a mixture for which the weights are the same.
+
+    They are dealt out in cycles, whole blocks of which each has two rows at least of the smallest
+    source. At the end of a cycle the rows of each source are its share, rounded by the largest
+    remainder.
+    """
 
     first: int
     """Its first sample."""
@@ -49,8 +53,16 @@ class MixtureStage:
     """The first sample behind it; ENDLESS where there is none."""
     taken: tuple[int, ...]
     """Rows of each source that the samples before it have."""
+    weights: tuple[int, ...]
+    """The share of each source in its rows, as whole numbers: of their sum."""
     branchings: tuple[Branching, ...]
-    """One less than sources; the last divides all rows."""
+    """How the rows of a cycle are divided; one less than sources, the last divides all."""
+
+    @property
+    def cycle(self) -> int:
+        """Samples of a cycle."""
+        least = min(weight for weight in self.weights if weight)
+        return BLOCK * -(-2 * sum(self.weights) // (least * BLOCK))
 
     @property
     def num_samples(self) -> int:
@@ -66,18 +78,47 @@ class MixtureStage:
         """Return how many rows of each source so many samples of it take before they are shuffled.
 
         One sample more is one row more of one source, so that counts never go back, and those of
-        any number of samples are computed alone. Sources are divided into two groups again and
-        again, the smallest deepest, and each division is rounded to the nearest row (of a later
-        stage up or down, as the seed has it): so a source is never two rows off its share in the
-        first stage, of up to three sources never one; in a later stage never four.
+        any number of samples are computed alone. At the end of a cycle no source is a row off its
+        share. Within one it is never three, in a later stage never five: there sources are divided
+        into two groups again and again, the smallest deepest, and each division is rounded to the
+        nearest row (of a later stage up or down, as the seed has it).
         """
-        rows = [0] * (2 * len(self.taken) - 1)
+        number, rest = divmod(num_samples, self.cycle)
+        before = self._rows_of_cycles(number)
+        if not rest:
+            return before
+        behind = self._rows_of_cycles(number + 1)
+        of_cycle = [after - earlier for earlier, after in zip(before, behind, strict=True)]
+        return [
+            earlier + own for earlier, own in zip(before, self._first(rest, of_cycle), strict=True)
+        ]
+
+    def _rows_of_cycles(self, number: int) -> list[int]:
+        """Return how many rows of each source so many cycles have: the shares, rounded down, and
+        one row more for those with the largest remainders."""
+        num_samples, whole = number * self.cycle, sum(self.weights)
+        exact = [divmod(num_samples * weight, whole) for weight in self.weights]
+        rows = [num for num, _ in exact]
+        by_remainder = sorted(range(len(exact)), key=lambda source: -exact[source][1])
+        for source in by_remainder[: num_samples - sum(rows)]:
+            rows[source] += 1
+        return rows
+
+    def _first(self, num_samples: int, of_cycle: list[int]) -> list[int]:
+        """Return how many rows of each source the first samples of a cycle have, given those of
+        all of it."""
+        groups = [*of_cycle]
+        for branching in self.branchings:
+            groups.append(groups[branching.left] + groups[branching.right])
+        rows = [0] * len(groups)
         rows[-1] = num_samples
         for number in reversed(range(len(self.branchings))):
-            branching, of_both = self.branchings[number], rows[len(self.taken) + number]
-            of_left = (of_both * branching.ratio + branching.remainder) // ONE
-            rows[branching.left], rows[branching.right] = of_left, of_both - of_left
-        return rows[: len(self.taken)]
+            branching, of_both = self.branchings[number], len(of_cycle) + number
+            if rows[of_both]:
+                ratio = rows[of_both] * groups[branching.left] * ONE // groups[of_both]
+                rows[branching.left] = (ratio + branching.remainder) // ONE
+            rows[branching.right] = rows[of_both] - rows[branching.left]
+        return rows[: len(of_cycle)]
 
     def taken_after(self, num_samples: int, *, seed: int) -> list[int]:
         """Return how many rows of each source the samples before it and so many of it have."""
@@ -115,8 +156,10 @@ def make_stages(
     for (first, its_shares), its_end in zip(shares.items(), [*shares, end][1:], strict=True):
         if stages:
             taken = np.add(taken, stages[-1].rows_after(first - stages[-1].first)).tolist()
-        branchings = _branchings(its_shares, _remainders(len(taken) - 1, first, seed))
-        stages.append(MixtureStage(first, its_end, tuple(taken), branchings))
+        whole = math.lcm(*(share.denominator for share in its_shares))
+        weights = tuple(int(share * whole) for share in its_shares)
+        branchings = _branchings(weights, _remainders(len(taken) - 1, first, seed))
+        stages.append(MixtureStage(first, its_end, tuple(taken), weights, branchings))
     return tuple(stages)
 
 
@@ -141,18 +184,16 @@ def shuffled_block(
     return sources, rows
 
 
-def _branchings(shares: Sequence[Fraction], remainders: Sequence[int]) -> tuple[Branching, ...]:
+def _branchings(weights: Sequence[int], remainders: Sequence[int]) -> tuple[Branching, ...]:
     """Return how rows are divided: the two smallest groups are always one of the next, as in a
     Huffman code."""
-    groups = [(share, number) for number, share in enumerate(shares)]
+    groups = [(weight, number) for number, weight in enumerate(weights)]
     heapq.heapify(groups)
     branchings: list[Branching] = []
-    for number, remainder in zip(count(len(shares)), remainders, strict=False):
+    for number, remainder in zip(count(len(weights)), remainders, strict=False):
         (of_left, left), (of_right, right) = heapq.heappop(groups), heapq.heappop(groups)
-        of_both = of_left + of_right
-        ratio = of_left * ONE // of_both if of_both else 0
-        branchings.append(Branching(left, right, ratio, remainder))
-        heapq.heappush(groups, (of_both, number))
+        branchings.append(Branching(left, right, remainder))
+        heapq.heappush(groups, (of_left + of_right, number))
     return tuple(branchings)
 
 

@@ -34,23 +34,31 @@ def test_rows_are_divided_by_the_shares_and_small_sources_have_theirs():
 
 
 @pytest.mark.parametrize("num_sources", [1, 2, 3, 4, 5, 9, 30])
-def test_a_source_is_never_two_rows_off_its_share_and_of_three_never_one(num_sources: int):
+def test_no_source_is_a_row_off_its_share_at_the_end_of_a_cycle_and_three_within(num_sources: int):
     draw = random.Random(num_sources)
-    most = 0.0
+    at_end = within = 0.0
     for _ in range(20):
         shares = random_shares(draw, num_sources)
         stage = one_stage(*shares)
         for _ in range(20):
-            num_samples = draw.randrange(draw.choice((10, 10**4, 10**12)))
+            cycles = draw.randrange(draw.choice((2, 10**6))) * stage.cycle
 
-            rows = stage.rows_after(num_samples)
+            at_end = max(at_end, most_off(stage, cycles, shares))
+            within = max(within, most_off(stage, cycles + draw.randrange(stage.cycle), shares))
 
-            assert sum(rows) == num_samples
-            wanted = [num_samples * share / sum(shares) for share in shares]
-            off = [abs(num - of) for num, of in zip(rows, wanted, strict=True)]
-            most = max(most, *map(float, off))
-            assert not any(num for num, share in zip(rows, shares, strict=True) if not share)
-    assert most < (1 if num_sources <= 3 else 2)
+        assert stage.cycle % BLOCK == 0
+        assert all(rows >= 2 for rows in stage.rows_after(stage.cycle) if rows)
+    assert at_end < 1
+    assert within < 3
+
+
+def most_off(stage: MixtureStage, num_samples: int, shares: list[Fraction]) -> float:
+    """Return how many rows the source that is the most off its share has too many or too few."""
+    rows = stage.rows_after(num_samples)
+    assert sum(rows) == num_samples
+    assert not any(num for num, share in zip(rows, shares, strict=True) if not share)
+    wanted = [num_samples * share / sum(shares) for share in shares]
+    return max(float(abs(num - of)) for num, of in zip(rows, wanted, strict=True))
 
 
 @pytest.mark.parametrize("num_sources", [2, 5, 30])
