@@ -123,19 +123,21 @@ class StreamRows:
     def _taken(self, name: str, starts: Numbers) -> npt.NDArray[Any]:
         """Return a field at each position of rows and at the one behind, (num_rows, T + 1); behind
         the end of the stream it is anything."""
-        num, edges = self.sequence_length + 1, self.portions.edges.tolist()
-        taken, last = np.empty((0, num), np.int64), -1
-        # By position, so that a portion that has to be decoded is decoded once.
-        order = np.argsort(starts)
-        numbers = self.portions.of(starts[order]).tolist()
-        for row, start, number in zip(order.tolist(), starts[order].tolist(), numbers, strict=True):
-            if number != last:
-                values, last = self.portions[number][name], number
-                taken = taken if len(taken) else empty((len(starts), num), values.dtype)
-            here = values[start - edges[number] :][:num]
-            taken[row, : len(here)] = here
-            if len(here) < num:
-                self._fill(name, taken[row, len(here) :], number + 1)
+        num, taken = self.sequence_length + 1, np.empty((0, self.sequence_length + 1), np.int64)
+        # By portion, so that one that has to be decoded is decoded once.
+        for number, here in grouped(self.portions.of(starts)):
+            values = self.portions[number][name]
+            begins = starts[here] - self.portions.edges[number]
+            is_whole = begins <= len(values) - num
+            if is_whole.all() and len(here) == len(starts):
+                return _windows(values, num, begins)
+            taken = taken if len(taken) else empty((len(starts), num), values.dtype)
+            if is_whole.any():
+                taken[here[is_whole]] = _windows(values, num, begins[is_whole])
+            for row, begin in zip(here[~is_whole], begins[~is_whole], strict=True):
+                size = len(values) - begin
+                taken[row, :size] = values[begin:]
+                self._fill(name, taken[row, size:], number + 1)
         return taken
 
     def _fill(self, name: str, rest: npt.NDArray[Any], number: int) -> None:
@@ -174,6 +176,16 @@ class StreamRows:
             runs = zip(lower.tolist(), upper.tolist(), keys.tolist(), strict=True)
             found += [offsets[a:b] + key for a, b, key in runs]
         return np.divmod(np.unique(np.concatenate(found)), places)
+
+
+def _windows(values: npt.NDArray[Any], num: int, begins: Numbers) -> npt.NDArray[Any]:
+    """Return `num` values from each of these positions on.
+
+    numpy copies them all at once, without Python and its lock: 64 rows of 2,048 tokens in 70 us
+    where a loop takes 250, and threads beside it go on.
+    """
+    windows: npt.NDArray[Any] = np.lib.stride_tricks.sliding_window_view(values, num)[begins]
+    return windows
 
 
 INPUTS_LABELS = ("input_ids", "labels")
