@@ -6,6 +6,8 @@ BIN := .venv/bin
 READY := .venv/ready
 names = $(sort $(basename $(notdir $(wildcard $(1)/*.txt))))
 BENCH_PEERS = $(or $(PEERS),$(call names,benchmarks/peers))
+LOADER_PEERS = $(or $(PEERS),litdata megatron orders_grain streaming tokenizers_datasets tokflow \
+	torch_data torchtitan)
 INTEROP_PEERS = $(or $(PEERS),$(call names,tokflow_tests/interop/peers))
 
 # Where it is set, every process compiles all of tokflow anew.
@@ -13,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-dg test-slow test-crash test-integrity test-interop fuzz bench bench-large \
-	bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-orders bench-peers examples \
+	bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-orders bench-loaders bench-peers examples \
 	example-train lock clean
 
 help: ## List these targets
@@ -83,6 +85,10 @@ bench-packing: $(READY) ## How full rows are by each strategy, and what packing 
 bench-orders: $(READY) ## How random the orders of loaders are, against numpy, Grain and Levanter
 	@$(call make_environments,.venv-peers,orders_grain orders_levanter); \
 	$(BIN)/python -m benchmarks orders $(ARGS)
+
+bench-loaders: $(READY) ## What loaders give a second, and lose or refuse on resume, on the same tokens
+	@$(call make_environments,.venv-peers,$(LOADER_PEERS)); \
+	$(BIN)/python -m benchmarks loaders $(ARGS)
 
 bench-peers: ## Install what `make bench` compares with (PEERS='dolma litdata' picks some)
 	@$(call check_python)

@@ -6,6 +6,7 @@ python -m benchmarks jobs       how time and memory scale with --jobs, and what 
 python -m benchmarks fixed      what tiny datasets, runs with nothing to do and scans cost
 python -m benchmarks formats    what each export format costs, once the tokens are there
 python -m benchmarks packing    how full rows are by each strategy, and the time it takes
+python -m benchmarks loaders    batches a second, resume and orders of loaders, on the same tokens
 python -m benchmarks orders     how random the orders of loaders are, and those of others
 """
 
@@ -20,7 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import fixed, formats, growth, jobs, many_files, speed, table
+from benchmarks import fixed, formats, growth, jobs, loaders, many_files, speed, table
 from benchmarks.aims import aims
 from benchmarks.peer_programs import PEERS
 from benchmarks.process import measure
@@ -45,7 +46,7 @@ def main():
     with corpora_folder(arguments.keep) as folder:
         found = REPORTS[arguments.what](arguments, folder, say)
     if arguments.json:
-        print(json.dumps({"machine": machine(), arguments.what: found}, indent=1))
+        print(json.dumps({"machine": machine(), arguments.what: found}, indent=1, default=as_json))
 
 
 def parse_arguments():
@@ -66,7 +67,7 @@ def parse_arguments():
         "--only",
         nargs="+",
         metavar="PROGRAM",
-        help="speed, jobs: names in the table; formats: their names",
+        help="speed, jobs, loaders: names in the table; formats: their names",
     )
     parser.add_argument("--peer-repeats", type=int, default=1, help="speed, jobs")
     parser.add_argument("--timeout", type=float, default=900, help="seconds per peer's run")
@@ -226,6 +227,29 @@ def report_orders(arguments, folder, say):
     }
 
 
+def report_loaders(arguments, folder, say):
+    size = (arguments.sizes or SIZES[1:])[0]
+    file = make_file(folder, "code", size, "parquet")
+    tokens, ids = (
+        loaders.make_tokens(file, folder / "loaders"),
+        loaders.make_ids(folder / "loaders"),
+    )
+    say(f"{size:g} MB of code, GPT-2")
+    found = {}
+    for report in loaders.REPORTS:
+        programs = [one for one in report.programs if one.name in (arguments.only or (one.name,))]
+        found[report.title] = measured = {}
+        for program in programs:
+            tell_progress(f"{report.title}: {program.name}")
+            absent = program.missing()
+            measured[program.name] = absent or report.measure(
+                program, ids if report.of_ids else tokens
+            )
+        if measured:
+            say("\n".join([f"\n{report.title}", *report.lines(measured)]))
+    return found
+
+
 REPORTS = {
     "speed": report_speed,
     "growth": report_growth,
@@ -233,6 +257,7 @@ REPORTS = {
     "fixed": report_fixed,
     "formats": report_formats,
     "packing": report_packing,
+    "loaders": report_loaders,
     "orders": report_orders,
 }
 

@@ -1,0 +1,1 @@
+"""A program for each loader that `python -m benchmarks loaders` measures."""

@@ -1,0 +1,55 @@
+"""torchtitan: HuggingFaceTextDataset in its ParallelAwareDataloader, of texts that are a row."""
+
+from datasets import load_dataset
+from torchtitan.components.dataloader import ParallelAwareDataloader
+from torchtitan.hf_datasets import DatasetConfig
+from torchtitan.hf_datasets.text_datasets import DATASETS, HuggingFaceTextDataset
+
+from benchmarks.loader_peers.command import run, saved
+
+SEED = 1
+
+
+class Digits:
+    """A tokenizer of bytes with an EOS, so that inputs of a document are its digits."""
+
+    def encode(self, text, *, add_bos, add_eos):
+        return [*text.encode(), 256]
+
+
+def load(path):
+    return load_dataset("parquet", data_files=path, split="train").shuffle(seed=SEED)
+
+
+class Resumed:
+    """ParallelAwareDataloader of one rank; a checkpoint holds the states of all ranks."""
+
+    def __init__(self, request):
+        DATASETS["ids"] = DatasetConfig(
+            path=f"{request.folder}-texts.parquet",
+            loader=load,
+            sample_processor=lambda sample: sample["text"],
+        )
+        dataset = HuggingFaceTextDataset(
+            "ids", None, Digits(), request.sequence_length, request.rank, request.world_size
+        )
+        self.loader = ParallelAwareDataloader(
+            dataset,
+            dp_rank=request.rank,
+            dp_world_size=request.world_size,
+            batch_size=request.rank_batch_size,
+            num_workers=request.workers,
+        )
+        if state := saved(request):
+            self.loader.load_state_dict(state)
+
+    def __iter__(self):
+        for inputs, _ in self.loader:
+            yield inputs["input"]
+
+    def state(self):
+        return self.loader.state_dict()
+
+
+if __name__ == "__main__":
+    run(resume={"ParallelAwareDataloader": Resumed})
