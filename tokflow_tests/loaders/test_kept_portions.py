@@ -82,7 +82,7 @@ def test_a_portion_that_could_not_be_read_is_read_again_when_it_is_asked_for():
     loads = iter([{"token_ids": np.zeros(3)}, {"token_ids": np.zeros(10)}])
     kept = KeptPortions([Portion(Path("p"), 10, lambda: next(loads))])
 
-    with pytest.raises(CorruptOutputError, match="expected 10 of them, found 3"):
+    with pytest.raises(CorruptOutputError, match="expected 10 tokens in a portion, found 3"):
         kept[0]
 
     assert len(kept[0]["token_ids"]) == 10
