@@ -29,8 +29,7 @@ demo: $(READY) ## Build a real dataset from the Python sources of this machine (
 examples: $(READY) ## Five workflows on small data, read by their own readers (NAMES='sst2 lance' picks some)
 	@$(BIN)/python -m examples $(NAMES) $(ARGS)
 
-example-train: $(READY) ## A small training with torch on this CPU: a bin, a parquet, a mixture
-	@$(MAKE) --silent .venv-interop/loaders/ready
+example-train: .venv-interop/loaders/ready ## A small training with torch: a bin, a parquet, a mixture
 	@.venv-interop/loaders/bin/python -m examples train $(ARGS)
 
 test: $(READY) ## Lint, types and tests (all but the slow ones)
