@@ -1,47 +1,58 @@
 """Records of a file, some at a time: lines of JSON, members of a tar, record batches."""
 
 import mmap
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from tokflow.exports.format import Arrays, Portion, damaged_file
 
 T = TypeVar("T")
 
+Taken: TypeAlias = Callable[[int, int | None], list[bytes]]
+"""Returns so many records of a file from one on, or all; fewer at its end."""
 
-class Records(Protocol):
-    """The records of a file."""
 
-    def taken(self, first: int, num: int | None) -> list[bytes]:
-        """Return `num` records, or all from `first` on; fewer at the end of the file."""
+MAX_LEFT = 8
+"""Files that are left open, to be read on."""
 
 
 @dataclass(eq=False)
 class ReadOn(Generic[T]):
-    """Records of a file that is read from its beginning alone, as what is compressed is.
+    """Records of files that are read from their beginning alone, as what is compressed is.
 
     Those asked for next behind the ones before are read on; for others the file is read again."""
 
-    open: Callable[[], Iterator[T]]
-    _left: tuple[int, Iterator[T]] | None = field(default=None, init=False)
+    open: Callable[[Path], Iterator[T]]
+    _left: OrderedDict[Path, tuple[int, Iterator[T]]] = field(
+        default_factory=OrderedDict, init=False
+    )
+    """What is next in each file."""
     _lock: Any = field(default_factory=Lock, init=False, repr=False)
 
-    def taken(self, first: int, num: int | None) -> list[T]:
-        """As `Records` has it."""
+    def taken(self, path: Path, first: int, num: int | None) -> list[T]:
+        """Return `num` records of a file, or all from `first` on; fewer at its end."""
         with self._lock:
-            left, self._left = self._left, None
-        position, records = left or (0, self.open())
-        if position > first:
-            position, records = 0, self.open()
+            position, records = self._left.pop(path, (0, None))
+        if records is None or position > first:
+            position, records = 0, self.open(path)
         stop = None if num is None else first - position + num
         found = list(islice(records, first - position, stop))
-        if num is not None:
-            self._left = (first + num, records)
+        with self._lock:
+            if num is not None:
+                self._left[path] = first + num, records
+            while len(self._left) > MAX_LEFT:
+                self._left.popitem(last=False)
         return found
+
+    def taker(self, path: Path) -> Callable[[int, int | None], list[T]]:
+        """Return `taken` of a file."""
+        return partial(self.taken, path)
 
 
 @dataclass(eq=False)
@@ -57,8 +68,11 @@ class Located:
     _lock: Any = field(default_factory=Lock, init=False, repr=False)
 
     def taken(self, first: int, num: int | None) -> list[bytes]:
-        """As `Records` has it."""
-        with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
+        """Return `num` records, or all from `first` on; fewer at the end of the file."""
+        with (
+            self.path.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        ):
             stop = len(data) if num is None else self._start(first + num, data)
             return [*self.split(data[self._start(first, data) : stop])]
 
@@ -74,7 +88,7 @@ def portions_of_records(
     path: Path,
     num: int,
     at_once: int,
-    records: Records,
+    taken: Taken,
     load: Callable[[list[bytes]], Arrays],
 ) -> list[Portion]:
     """Return the portions of a file of `num` records, `at_once` in each."""
@@ -84,7 +98,7 @@ def portions_of_records(
 
         def load_taken() -> Arrays:
             # The last has whatever is left, so that more than there should be is found, too.
-            found = records.taken(first, size if first + size < num else None)
+            found = taken(first, size if first + size < num else None)
             if not found:  # of other numbers than `size` the portion tells
                 found_none = f"none from record {first:,} on"
                 raise damaged_file(path, expected=f"{num:,} records", found=found_none)

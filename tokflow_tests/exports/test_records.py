@@ -1,5 +1,5 @@
 import mmap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +7,7 @@ import pytest
 
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.format import Arrays, Portion
-from tokflow.exports.records import Located, ReadOn, Records, portions_of_records
+from tokflow.exports.records import MAX_LEFT, Located, ReadOn, Taken, portions_of_records
 
 LINES = [b"a", b"bcd", b"", b"ef", b"g"]
 
@@ -16,33 +16,49 @@ class Opened:
     """Lines that count how often they are read from the beginning, and how many are taken."""
 
     def __init__(self) -> None:
-        self.num_opened = self.num_taken = 0
+        self.num_opened = self.num_taken = self.num_open = 0
 
-    def __call__(self) -> Iterator[bytes]:
+    def __call__(self, path: Path) -> Iterator[bytes]:
         self.num_opened += 1
-        for line in LINES:
-            self.num_taken += 1
-            yield line
+        self.num_open += 1
+        try:
+            for line in LINES:
+                self.num_taken += 1
+                yield line
+        finally:
+            self.num_open -= 1
 
 
-def test_records_asked_for_in_order_are_read_once():
+def test_records_asked_for_in_order_are_read_once(path: Path):
     opened = Opened()
-    records = ReadOn(opened)
+    taken = ReadOn(opened).taker(path)
 
-    found = [records.taken(0, 2), records.taken(2, 2), records.taken(4, None)]
+    found = [taken(0, 2), taken(2, 2), taken(4, None)]
 
     assert found == [LINES[:2], LINES[2:4], LINES[4:]]
-    assert (opened.num_opened, opened.num_taken) == (1, 5)
+    assert (opened.num_opened, opened.num_taken, opened.num_open) == (1, 5, 0)
 
 
-def test_records_before_those_read_last_are_read_from_the_beginning_again():
+def test_records_before_those_read_last_are_read_from_the_beginning_again(path: Path):
     opened = Opened()
-    records = ReadOn(opened)
+    taken = ReadOn(opened).taker(path)
 
-    found = [records.taken(3, 1), records.taken(1, 2), records.taken(4, 1)]
+    found = [taken(3, 1), taken(1, 2), taken(4, 1)]
 
     assert found == [LINES[3:4], LINES[1:3], LINES[4:]]
     assert opened.num_opened == 2
+
+
+def test_few_files_are_left_open(path: Path):
+    opened = Opened()
+    read_on = ReadOn(opened)
+
+    for number in range(50):
+        read_on.taken(path / str(number), 0, 2)
+
+    assert (opened.num_opened, opened.num_open) == (50, MAX_LEFT)
+    assert read_on.taken(path / "49", 2, 1) == LINES[2:3]
+    assert opened.num_opened == 50
 
 
 def located(path: Path) -> tuple[Located, list[int]]:
@@ -78,12 +94,12 @@ def lengths(lines: list[bytes]) -> Arrays:
     return {"token_ids": np.array([len(line) for line in lines])}
 
 
-@pytest.mark.parametrize("records", [lambda path: ReadOn(Opened()), lambda path: located(path)[0]])
+@pytest.mark.parametrize("taken_of", [ReadOn(Opened()).taker, lambda path: located(path)[0].taken])
 def test_a_file_with_more_or_less_records_than_it_should_have_is_damaged(
-    records: type[Records], path: Path
+    taken_of: Callable[[Path], Taken], path: Path
 ):
     def portions(num: int) -> list[Portion]:
-        return portions_of_records(path, num, 2, records(path), lengths)
+        return portions_of_records(path, num, 2, taken_of(path), lengths)
 
     assert [of.read()["token_ids"].tolist() for of in portions(5)] == [[1, 3], [0, 2], [1]]
     with pytest.raises(CorruptOutputError, match="expected 2 tokens in a portion, found 3"):

@@ -147,11 +147,10 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the record batches of a part, memory-mapped where they are of one length."""
-    found = []
+    found, batches = [], ReadOn(_batches)
     for path in paths_by_size(export, f"{part}/data", ".arrow"):
-        batches = ReadOn(partial(_batches, path))
         for number, batch in enumerate(_batches(path)):
-            load = partial(_load, batches, number, export)
+            load = partial(_load, batches, path, number, export)
             is_mapped = are_mapped(batch.schema.names, export.options.padding)
             found.append(Portion(path, batch.num_rows, load, is_mapped))
     return found
@@ -163,8 +162,8 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
         yield from batches
 
 
-def _load(batches: ReadOn[pa.RecordBatch], number: int, export: Export) -> Arrays:
-    [batch] = batches.taken(number, 1)
+def _load(batches: ReadOn[pa.RecordBatch], path: Path, number: int, export: Export) -> Arrays:
+    [batch] = batches.taken(path, number, 1)
     return read_columns(batch, export)
 
 

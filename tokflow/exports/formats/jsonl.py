@@ -52,7 +52,7 @@ from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.records import Located, ReadOn, Records, portions_of_records
+from tokflow.exports.records import Located, ReadOn, Taken, portions_of_records
 from tokflow.exports.sequence_files import (
     FileSizeOptions,
     damage_named,
@@ -146,24 +146,24 @@ def _of_sequences(
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return some lines of a file each."""
-    paths = paths_by_size(export, part, _suffix(export.options.compression))
+    suffix = _suffix(export.options.compression)
+    paths = paths_by_size(export, part, suffix)
     length = export.manifest.details["sequence_length"]
     per_file = sequences_per_file(length, export.options)
     sizes = equal_sizes(export.counts[f"{part}.num_sequences"], per_file)
     at_once = sequences_within(TOKENS_AT_ONCE, length)
+    taken_of = _taken_where_they_begin if suffix == ".jsonl" else ReadOn(_lines_of).taker
     return [
         portion
         for path, num in zip(paths, sizes, strict=True)
         for portion in portions_of_records(
-            path, num, at_once, _records(path), partial(_load, path, export)
+            path, num, at_once, taken_of(path), partial(_load, path, export)
         )
     ]
 
 
-def _records(path: Path) -> Records:
-    if path.suffix != ".jsonl":
-        return ReadOn(partial(_lines_of, path))
-    return Located(path, _end_of_line, bytes.splitlines)
+def _taken_where_they_begin(path: Path) -> Taken:
+    return Located(path, _end_of_line, bytes.splitlines).taken
 
 
 def _end_of_line(data: mmap.mmap, start: int) -> int:

@@ -114,7 +114,7 @@ def portions(export: Export, part: str) -> list[Portion]:
         for path, num in zip(paths, sizes, strict=True)
         for records in [Located(path, partial(_end_of, path), partial(_members, path))]
         for portion in portions_of_records(
-            path, num, at_once, records, partial(_load, path, export.dtype)
+            path, num, at_once, records.taken, partial(_load, path, export.dtype)
         )
     ]
 
