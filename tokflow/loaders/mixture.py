@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -148,8 +149,8 @@ def mix(
         seed=seed,
         identity=_identity(orders, shares, seed),
     )
-    ends = _ends(endless, _limits(max_epochs, sources))
-    return replace(endless, num_samples=_num_samples(num_samples, endless, ends))
+    most = _most_samples(endless, _limits(max_epochs, sources))
+    return replace(endless, num_samples=_num_samples(num_samples, endless, most))
 
 
 def _check_sources(sources: Mapping[str, Rows]) -> None:
@@ -197,7 +198,7 @@ def _token_shares(
         raise _error("weights", "a number for each source", found, "give the weights of sample 0")
     shares: dict[int, list[Fraction]] = {}
     for first, weights in stages:
-        if not isinstance(first, int) or not max([-1, *shares]) < first < ENDLESS:
+        if not isinstance(first, Integral) or not max([-1, *shares]) < first < ENDLESS:
             found = f"{first!r} behind {max(shares, default=0):,}"
             raise _error("stages", "samples that ascend", found, "name each once, in their order")
         where = f"stages, sample {first:,}" if first else "weights"
@@ -209,7 +210,7 @@ def _token_shares(
         total = sum(exact.values())
         if not total:
             raise _error(where, "one above 0", "none", "weigh what the samples are made of")
-        shares[first] = [exact[name] / total for name in sources]
+        shares[int(first)] = [exact[name] / total for name in sources]
     return shares
 
 
@@ -221,7 +222,7 @@ def _numbers(
         if name not in sources:
             remedy = nearest(name, list(sources)) or "name a source as `sources` does"
             raise _error(where, f"some of {', '.join(sources)}", repr(name), remedy)
-        if not 0 <= number < math.inf:
+        if not isinstance(number, Real) or not 0 <= number < math.inf:
             raise _error(f"{where}.{name}", "a number from 0 up", repr(number), "correct it")
     return {name: Fraction(str(number)) for name, number in numbers.items()}
 
@@ -261,43 +262,37 @@ def _identity(
     }
 
 
-def _limits(
-    max_epochs: float | Mapping[str, float] | None, sources: Mapping[str, Rows]
-) -> dict[str, int]:
-    """Return the most rows that may be taken of sources that have a limit. Raises: ConfigError."""
+def _limits(max_epochs: float | Mapping[str, float] | None, sources: Mapping[str, Rows]) -> Numbers:
+    """Return the most rows that may be taken of each source. Raises: ConfigError."""
     if not isinstance(max_epochs, Mapping):
         max_epochs = {} if max_epochs is None else dict.fromkeys(sources, max_epochs)
     exact = _numbers("max_epochs", max_epochs, sources)
-    return {name: int(epochs * len(sources[name])) for name, epochs in exact.items()}
+    limits = {name: int(epochs * len(sources[name])) for name, epochs in exact.items()}
+    return np.array([min(limits.get(name, ENDLESS), ENDLESS) for name in sources])
 
 
-def _ends(endless: MixedSamples, limits: Mapping[str, int]) -> dict[str, int]:
+def _most_samples(endless: MixedSamples, limits: Numbers) -> int:
     """Return how many samples there are before a source has more rows than it may."""
-    numbers = {name: number for number, name in enumerate(endless.sources)}
-    ends: dict[str, int] = {}
-    for name, limit in limits.items():
-        for stage in endless.stages:
-            num_samples = stage.num_until(numbers[name], limit, seed=endless.seed)
-            if num_samples is not None:
-                ends[name] = stage.first + num_samples
-                break
-    return ends
+    for stage in endless.stages:
+        num_samples = stage.num_within(limits, seed=endless.seed)
+        if num_samples is not None:
+            return stage.first + num_samples
+    return ENDLESS
 
 
-def _num_samples(wanted: int | None, endless: MixedSamples, ends: Mapping[str, int]) -> int:
+def _num_samples(wanted: int | None, endless: MixedSamples, most: int) -> int:
     """Return how many samples there are: those wanted, or all. Raises: ConfigError."""
-    most = min([ENDLESS, *ends.values()])
-    if wanted is None or 0 < wanted <= most:
-        return wanted or most
-    if not 0 < wanted <= ENDLESS:
-        raise _error("num_samples", "at least 1", f"{wanted:,}", "leave it out for all")
-    name = min(ends, key=lambda name: ends[name])
-    allowed, found = endless.epochs(most)[name], endless.epochs(wanted)[name]
+    if wanted is not None and not (isinstance(wanted, Integral) and 0 < wanted <= ENDLESS):
+        raise _error("num_samples", "a number from 1 up", repr(wanted), "leave it out for all")
+    if most and (wanted is None or wanted <= most):
+        return int(wanted or most)
+    name = list(endless.sources)[endless.at(np.array([most]))[0][0]]  # of the first one too many
+    allowed, found = (endless.epochs(num)[name] for num in (most, wanted or 1))
     raise _error(
         "num_samples",
         f"at most {most:,}, which take {allowed.num_rows:,} rows of {name}, "
         f"{allowed.epochs:g} epochs of {len(endless.sources[name].order):,}",
-        f"{wanted:,}, which take {found.num_rows:,}: {found.epochs:.4g} epochs",
+        f"{wanted or 1:,}, which take {found.num_rows:,}: {found.epochs:.4g} epochs",
         f"lower num_samples or the weight of {name}, or raise its max_epochs",
     )
 

@@ -3,7 +3,7 @@
 import hashlib
 import heapq
 import math
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -130,20 +130,19 @@ class MixtureStage:
         taken: list[int] = rows.tolist()
         return taken
 
-    def num_until(self, source: int, num_rows: int, *, seed: int) -> int | None:
-        """Return how many samples of it there are before one that has row `num_rows` of a source,
-        counted through all stages; None where none has."""
+    def num_within(self, limits: Numbers, *, seed: int) -> int | None:
+        """Return how many samples of it there are before one that is a row too many of its source,
+        of which the samples before have as many as its limit; None where none is."""
 
-        def rows_behind(block: int) -> int:
+        def is_passed(block: int) -> bool:
             num_samples = min((block + 1) * BLOCK, self.num_samples)
-            return self.taken[source] + self.rows_after(num_samples)[source]
+            return bool(np.any(np.add(self.taken, self.rows_after(num_samples)) > limits))
 
-        block = bisect_right(range(self.num_blocks), num_rows, key=rows_behind)
+        block = bisect_left(range(self.num_blocks), True, key=is_passed)
         if block == self.num_blocks:
             return None
         sources, rows = shuffled_block(self, block, seed)
-        is_behind = (sources == source) & (rows >= num_rows)
-        return block * BLOCK + int(np.flatnonzero(is_behind)[0])
+        return block * BLOCK + int(np.flatnonzero(rows >= limits[sources])[0])
 
 
 def make_stages(
