@@ -127,6 +127,8 @@ def _check(name: str, ours: Any, theirs: Any) -> None:
         remedy = "make the loader as it was where the state was saved"
         if name.startswith("sources"):
             remedy = "open the export that it is of, with the same part, sequence_length and tail"
+        if name.startswith("stages"):
+            remedy = "keep the stages so far, for others may begin 1,024 samples ahead and later"
         raise ConfigError(
             where="load_state_dict",
             expected=f"a state of {name} {_shown(ours)}",
