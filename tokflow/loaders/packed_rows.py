@@ -1,7 +1,7 @@
 """Rows that were packed, as they lie in an export."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -101,10 +101,10 @@ class PackedRows:
     across_documents: bool
     """True: the first token of a document is the label of the last of the document before it."""
     num_tokens: int
-    sizes: npt.NDArray[np.int32] | None
+    sizes: npt.NDArray[np.int32] | None = field(repr=False, compare=False)
     """Tokens of each row, where nothing else tells them from padding."""
     is_padded_left: bool
-    portions: KeptPortions
+    portions: KeptPortions = field(repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return open_packed_rows, (self.opening,)

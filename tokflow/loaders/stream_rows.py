@@ -1,6 +1,6 @@
 """Rows of a stream: its tokens cut into rows of any length, nothing encoded again."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -70,7 +70,7 @@ class StreamRows:
     has_loss_mask: bool
     """True of chats: a label counts where the loss mask says so of it."""
     pad_id: int
-    portions: KeptPortions
+    portions: KeptPortions = field(repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return open_stream_rows, (self.opening,)

@@ -169,6 +169,7 @@ def test_a_source_is_pickled_without_its_tokens(tiny: Dataset):
     after = pickle.loads(pickled)[:]
 
     assert len(pickled) < 1_000
+    assert pickle.loads(pickled) == rows
     assert {name: of.tolist() for name, of in after.items()} == {
         name: of.tolist() for name, of in before.items()
     }
