@@ -345,23 +345,15 @@ def loading_code(exports: Sequence[StageResult], *, sequence_length: int) -> str
     """Return three lines of Python, to be copied and run as they are, that load a batch from the
     bin export if there is one, else from the first that can be read and has some text."""
     for made in sorted(exports, key=lambda made: made.manifest.details["format"] != "bin"):
-        details, counts = made.manifest.details, made.manifest.counts
-        part = next((part for part in details["parts"] if counts[f"{part}.num_tokens"]), None)
-        latest = made.folder.parent / LATEST
         export = Export(made.folder, made.manifest)
-        if part and details["format"] == "bin":
-            length = min(sequence_length, counts[f"{part}.num_tokens"])
-            rows = min(BATCH_ROWS, counts[f"{part}.num_tokens"] // length)
-            path = shown_path(latest / export.file_name(part))
+        parts = (part for part in export.parts if export.counts[f"{part}.num_tokens"] > 1)
+        if export.is_read and (part := next(parts, None)):
+            arguments = f"{shown_path(made.folder.parent / LATEST)!r}, part={part!r}"
+            if not export.layout.is_packed:
+                arguments += f", sequence_length={sequence_length}"
             return (
-                "import numpy as np\n"
-                f'tokens = np.memmap({path!r}, dtype="{details["dtype"]}", mode="r")\n'
-                f"batch = tokens[: {rows} * {length}].reshape({rows}, {length})"
-            )
-        if part and export.is_read:
-            return (
-                "import tokflow\n"
-                f"arrays = next(tokflow.open_export({shown_path(latest)!r}).read({part!r}))\n"
-                f'batch = arrays["token_ids"][:{BATCH_ROWS}]'
+                "from tokflow.loaders import open_rows\n"
+                f"rows = open_rows({arguments})\n"
+                f"batch = rows[:{BATCH_ROWS}]  # input_ids, labels and so on"
             )
     return None
