@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -74,7 +73,9 @@ def test_what_was_built_without_dagster_is_recorded_by_the_next_run(home: Path, 
 
     result = run("run", "small")
 
-    assert re.fullmatch(r"small: nothing to do: 11 outputs of 3 files .*\n", result.stdout)
+    # A run that takes seconds, on a busy machine, tells how far it is in lines before.
+    closing = result.stdout.splitlines()[-1]
+    assert closing.startswith("small: nothing to do: 11 outputs of 3 files ")
     assert num_tokens_recorded(home) == len(TEXTS)
 
 
