@@ -273,6 +273,8 @@ def _limits(max_epochs: float | Mapping[str, float] | None, sources: Mapping[str
 
 def _most_samples(endless: MixedSamples, limits: Numbers) -> int:
     """Return how many samples there are before a source has more rows than it may."""
+    if int(limits.min()) == ENDLESS:
+        return ENDLESS
     for stage in endless.stages:
         num_samples = stage.num_within(limits, seed=endless.seed)
         if num_samples is not None:

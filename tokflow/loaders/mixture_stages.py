@@ -156,7 +156,7 @@ def make_stages(
         if stages:
             taken = np.add(taken, stages[-1].rows_after(first - stages[-1].first)).tolist()
         whole = math.lcm(*(share.denominator for share in its_shares))
-        weights = tuple(int(share * whole) for share in its_shares)
+        weights = tuple(share.numerator * (whole // share.denominator) for share in its_shares)
         branchings = _branchings(weights, _remainders(len(taken) - 1, first, seed))
         stages.append(MixtureStage(first, its_end, tuple(taken), weights, branchings))
     return tuple(stages)
