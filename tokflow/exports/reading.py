@@ -133,13 +133,13 @@ class Export:
         """Return what the names of its files call a part."""
         return self.format.file_names(self.options, self.parts)[part]
 
-    def check_part(self, part: str) -> None:
-        """Make sure that it has a part. Raises: ConfigError."""
+    def check_part(self, part: str | None) -> None:
+        """Make sure that it has a part, and that one is named. Raises: ConfigError."""
         if part not in self.parts:
             raise ConfigError(
                 where=self.folder,
                 expected=f"one of the parts {', '.join(self.parts)}",
-                found=repr(part),
+                found="none named" if part is None else repr(part),
                 remedy="name one of them",
             )
 

@@ -11,7 +11,7 @@ from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
 from tokflow.exports.reading import open_export
 from tokflow.store.integrity import Stored
-from tokflow.store.stored_outputs import find_output, newest_output
+from tokflow.store.stored_outputs import StoredOutput, find_output, newest_output
 
 ROWS_VERSION = 1
 """Raised when the same tokens would give other rows."""
@@ -88,7 +88,7 @@ def find_part(path: Path, part: str | None) -> tuple[Path, str | None, bool]:
     if output.manifest.stage != "tokens":
         export = open_export(path)
         is_only = part is None and len(export.parts) == 1
-        export.check_part(name := export.parts[0] if is_only else part or "")
+        export.check_part(name := export.parts[0] if is_only else part)
         return export.folder, name, export.layout.is_packed
     if part is not None:
         raise ConfigError(
@@ -109,25 +109,31 @@ def tokenizer_of(output: Stored) -> str:
 def lost(where: str, output: Stored, needed: Sequence[str]) -> ConfigError:
     """Return the error of an export that keeps no field of those needed: who keeps them."""
     details = output.manifest.details
-    made_of = "sequences" if "sequence_length" in details else "stream"
+    is_packed = "sequence_length" in details
     formats = [
         name
         for name, of in FORMATS.items()
-        if (layout := of.layout(of.options())).made_of == made_of and {*needed} & {*layout.keeps}
+        if (layout := of.layout(of.options())).is_packed == is_packed
+        and {*needed} & {*layout.keeps}
     ]
-    beside = ", ".join(_exports_beside(output.folder, needed)) or "no other export of this dataset"
+    of_format = f"one of the formats {', '.join(formats)}"
+    beside = [
+        str(of.folder.parent)
+        for of in _exports_beside(output)
+        if ("sequence_length" in of.manifest.details) == is_packed
+        and {*needed} & {*of.manifest.details.get("keeps", ())}
+    ]
     return ConfigError(
         where=where,
         expected=f"an export that keeps {' or '.join(needed)}",
         found=f"{details['format']}, which loses that",
-        remedy=f"leave it out, or open another: {beside} keeps it, and so do the formats "
-        f"{', '.join(formats)}",
+        remedy=f"leave it out, or open one that keeps it: {', or '.join([*beside, of_format])}",
     )
 
 
-def _exports_beside(folder: Path, needed: Sequence[str]) -> list[str]:
-    """Return the newest exports of each name in the same dataset that keep a field of those."""
-    names = sorted(path for path in folder.parents[1].iterdir() if path.is_dir())
-    outputs = filter(None, map(newest_output, names))
-    kept = [of for of in outputs if {*needed} & {*of.manifest.details.get("keeps", ())}]
-    return [str(output.folder.parent) for output in kept]
+def _exports_beside(output: Stored) -> list[StoredOutput]:
+    """Return the newest export of each name in the dataset; none where `output` lies elsewhere."""
+    folder = output.folder.parents[1]
+    names = sorted(folder.iterdir()) if folder.name == "exports" else []
+    found = filter(None, map(newest_output, names))
+    return [of for of in found if of.manifest.dataset == output.manifest.dataset]

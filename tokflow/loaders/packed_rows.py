@@ -121,7 +121,7 @@ class PackedRows:
             "input_ids": _copied(stored["token_ids"][:, :length], np.int64),
             "labels": labels,
             "loss_mask": loss_mask,
-            "index": numbers,
+            "index": numbers.copy(),
         }
         for name in {"segment_ids", "position_ids"} & {*self.fields}:
             values = stored[name] if name in stored else positions_of(stored["segment_ids"])

@@ -1,5 +1,6 @@
 """Rows: the rows of an export in an order, opened by `open_rows`."""
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,7 +59,7 @@ def open_rows(
     opening = Opening(
         path=folder,
         part=part,
-        sequence_length=sequence_length,
+        sequence_length=None if sequence_length is None else operator.index(sequence_length),
         fields=None if fields is None else tuple(fields),
         tail=tail,
         across_documents=across_documents,

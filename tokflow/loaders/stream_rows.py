@@ -117,7 +117,7 @@ class StreamRows:
             _pad(batch, row, int(sizes[row]), self.pad_id)
         if not batch["loss_mask"].all():
             np.copyto(batch["labels"], NO_LABEL, where=~batch["loss_mask"])
-        batch["index"] = index
+        batch["index"] = index.copy()
         return {name: batch[name] for name in self.fields}
 
     def _taken(self, name: str, starts: Numbers) -> npt.NDArray[Any]:

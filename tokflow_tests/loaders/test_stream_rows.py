@@ -1,4 +1,5 @@
 import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,7 @@ STREAMS = [name for name, of in FORMATS.items() if of.layout(of.options()).made_
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     exports = [{"format": name, **OPTIONS.get(name, {})} for name in STREAMS]
-    exports.append({"format": "npy", "name": "whole"})
+    exports += [{"format": "npy", "name": "whole"}, {"format": "parquet"}]
     dataset = declare(tmp_path_factory.mktemp("streams"), FILES, exports=exports)
     build(dataset)
     return dataset
@@ -155,7 +156,9 @@ def test_of_chats_labels_count_where_the_loss_mask_says_so_of_them(tmp_path: Pat
     assert found["loss_mask"].ravel()[: len(mask) - 1].tolist() == mask[1:].tolist()
     assert ((found["labels"] != -100) == found["loss_mask"]).all()
     assert lossless.source.fields == ("input_ids", "labels", "index")
-    with pytest.raises(ConfigError, match=r"bin, which loses that; .*exports/npy keeps it"):
+    with pytest.raises(
+        ConfigError, match=r"bin, which loses that; .* keeps it: [^,]*exports/npy, or"
+    ):
         rows_of(dataset, "bin", 16, fields=["loss_mask"])
 
 
@@ -171,11 +174,29 @@ def test_a_field_that_a_format_loses_is_refused_with_the_exports_that_keep_it(ti
         rows_of(tiny, "npy", fields=["tokens"])
 
 
+def test_other_exports_are_named_where_they_are_of_the_same_dataset_and_kind(
+    tiny: Dataset, tmp_path: Path
+):
+    for name in ("bin", "megatron"):
+        shutil.copytree(tiny.folder / "exports" / name / "latest", tmp_path / "copies" / name)
+
+    with pytest.raises(ConfigError) as in_dataset:
+        rows_of(tiny, "bin", fields=["segment_ids"])
+    with pytest.raises(ConfigError) as copied:
+        open_rows(tmp_path / "copies/bin", None, 4, fields=["segment_ids"])
+
+    assert "exports/megatron, or" in str(in_dataset.value)
+    assert "exports/parquet" not in str(in_dataset.value)
+    assert str(tmp_path) not in copied.value.remedy
+
+
 def test_arguments_that_do_not_go_with_a_stream_are_refused(tiny: Dataset, tmp_path: Path):
     path = tiny.folder / "exports/bin"
 
     with pytest.raises(ConfigError, match="`sequence_length=2048`"):
         open_rows(path)
+    with pytest.raises(TypeError, match="'float' object cannot be interpreted as an integer"):
+        open_rows(path, sequence_length=4.0)
     with pytest.raises(ConfigError, match="expected one of the parts train, found 'test'"):
         open_rows(path, "test", 4)
     with pytest.raises(ConfigError, match="tail: expected 'pad' or 'drop', found 'keep'"):
@@ -195,6 +216,22 @@ def test_the_fingerprint_tells_rows_apart_and_fields_do_not_change_it(tiny: Data
         rows_of(tiny, "npy", across_documents=False),
     ]
     assert len({fingerprint, *(rows.source.fingerprint for rows in others)}) == 5
+
+
+def test_a_length_of_numpy_is_a_length(tiny: Dataset):
+    assert rows_of(tiny, "npy", np.int64(4)).source == rows_of(tiny, "npy", 4).source
+
+
+def test_what_is_gathered_may_be_changed(tiny: Dataset):
+    stream, packed = rows_of(tiny, "npy").source, rows_of(tiny, "parquet").source
+    numbers = np.arange(3)
+
+    for gather in (stream.gather, stream.windows, packed.gather):
+        for values in gather(numbers).values():
+            values.fill(7)
+
+    assert numbers.tolist() == [0, 1, 2]
+    assert packed.gather(numbers)["input_ids"][0].tolist() != [7, 7, 7, 7]
 
 
 def test_a_source_is_pickled_without_its_tokens(tiny: Dataset):

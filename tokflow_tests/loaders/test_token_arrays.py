@@ -116,7 +116,7 @@ def test_a_part_without_tokens_is_an_empty_array(tiny: Dataset):
 def test_what_cannot_be_opened_is_refused(tiny: Dataset, tmp_path: Path):
     with pytest.raises(ConfigError, match="found packed rows; call `open_rows`"):
         open_tokens(export_of(tiny, "parquet"), "train")
-    with pytest.raises(ConfigError, match="one of the parts train, test, found ''"):
+    with pytest.raises(ConfigError, match="one of the parts train, test, found none named"):
         open_tokens(export_of(tiny, "bin"))
     with pytest.raises(ConfigError, match="found bin, which loses that"):
         open_tokens(export_of(tiny, "bin"), "train").document(0)
