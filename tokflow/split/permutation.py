@@ -77,6 +77,8 @@ class Permutation:
             return int(one[0])
         if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < self.size:
             raise IndexError(f"expected indices from 0 to {self.size - 1:,}, found others")
+        if self.size == 1:
+            return np.zeros(len(indices), dtype=np.int64)
         found = np.empty(len(indices), dtype=np.int64)
         for first in range(0, len(indices), AT_ONCE):
             some = slice(first, first + AT_ONCE)

@@ -173,17 +173,17 @@ def mixtures(draw: st.DrawFn) -> Mixed:
             draw(st.sampled_from([1, 100, 1_023, 1_024, 1_500])) for _ in range(num_stages - 1)
         ],
         seed=draw(st.integers(0, 3)),
-        max_epochs=[draw(st.sampled_from([None, None, None, 1, 2.5, 40])) for _ in range(num)],
+        max_epochs=[draw(st.sampled_from([*8 * [None], 1, 2.5, 40])) for _ in range(num)],
     )
 
 
 STEPS = st.builds(
     Step,
     world_size=st.sampled_from([1, 2, 3, 8]),
-    batch_size=st.sampled_from([8, 9, 64, 400]),
+    batch_size=st.sampled_from([9, 64, 700, 1_500]),
     prefetch=st.sampled_from([0, 0, 2]),
-    skip=st.none() | st.tuples(st.sampled_from([0, 1, 50]), st.sampled_from([1, 30, 500])),
-    num_batches=st.integers(0, 3),
+    skip=st.none() | st.tuples(st.sampled_from([0, 1, 900]), st.sampled_from([1, 30, 1_500])),
+    num_batches=st.sampled_from([0, 1, 1, 2, 3]),
 )
 
 
