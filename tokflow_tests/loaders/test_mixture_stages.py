@@ -62,7 +62,7 @@ def most_off(stage: MixtureStage, num_samples: int, shares: list[Fraction]) -> f
 
 
 @pytest.mark.parametrize("num_sources", [2, 5, 30])
-def test_in_a_later_stage_a_source_is_never_four_rows_off_its_share(num_sources: int):
+def test_in_a_later_stage_a_source_is_never_five_rows_off_its_share(num_sources: int):
     draw = random.Random(num_sources)
     for seed in range(20):
         shares = random_shares(draw, num_sources)
@@ -73,7 +73,7 @@ def test_in_a_later_stage_a_source_is_never_four_rows_off_its_share(num_sources:
 
         assert sum(rows) == num_samples
         wanted = [num_samples * share / sum(shares) for share in shares]
-        assert all(abs(num - of) < 4 for num, of in zip(rows, wanted, strict=True))
+        assert all(abs(num - of) < 5 for num, of in zip(rows, wanted, strict=True))
 
 
 def test_one_sample_more_is_one_row_more_of_one_source():
