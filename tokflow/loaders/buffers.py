@@ -10,8 +10,8 @@ import numpy.typing as npt
 SMALL_BYTES = 2**16
 """Arrays that are smaller are allocated as usual."""
 
-MAX_IDLE, MAX_SIZES = 16, 8
-"""Idle memories of a size, and sizes, that are kept."""
+IDLE_BYTES, MAX_SIZES = 2**26, 8
+"""Idle memory of a size, and sizes, that are kept: of arrays that are larger none is."""
 
 _idle: dict[int, deque[npt.NDArray[np.uint8]]] = {}
 
@@ -43,7 +43,7 @@ def empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         return np.empty(shape, dtype)
     if num_bytes not in _idle and len(_idle) >= MAX_SIZES:
         _idle.clear()
-    idle = _idle.setdefault(num_bytes, deque(maxlen=MAX_IDLE))
+    idle = _idle.setdefault(num_bytes, deque(maxlen=IDLE_BYTES // num_bytes))
     try:
         memory = idle.pop()
     except IndexError:

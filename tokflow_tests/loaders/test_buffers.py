@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from tokflow.loaders import buffers
 
@@ -35,3 +36,15 @@ def test_memory_of_sizes_that_are_no_longer_asked_for_is_given_back():
         buffers.empty((size,), np.uint8)
 
     assert len(buffers._idle) <= buffers.MAX_SIZES
+
+
+def test_of_a_size_so_much_memory_is_kept_and_none_of_what_is_larger(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(buffers, "IDLE_BYTES", 4 * buffers.SMALL_BYTES)
+    small, large = buffers.SMALL_BYTES + 8, 4 * buffers.SMALL_BYTES + 8
+
+    held = [buffers.empty((size,), np.uint8) for size in (small, large) for _ in range(9)]
+    del held
+
+    assert (len(buffers._idle[small]), len(buffers._idle[large])) == (3, 0)
