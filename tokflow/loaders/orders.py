@@ -39,8 +39,8 @@ class InOrder:
 
 @dataclass(frozen=True, slots=True)
 class Shuffled:
-    """All rows once, in an order that seed and epoch decide; of SMALL_SIZE rows and more no table of
-    it is kept."""
+    """All rows once, in an order that seed and epoch decide; of SMALL_SIZE and more without a
+    table."""
 
     num_rows: int
     seed: int
