@@ -127,11 +127,10 @@ RESUME = (
     torchtitan(name="torchtitan", variant="ParallelAwareDataloader"),
 )
 
+NOT_TIMED = ("tokflow", "grain DataLoader", "litdata Combined", "torchtitan")
 TIMED_RESUME = (
     own(name="tokflow", variant="bin"),
-    *(one for one in RESUME if one.name in ("StatefulDataLoader", "grain MapDataset")),
-    *(one for one in RESUME if one.name in ("litdata StreamingDataset", "streaming")),
-    *(one for one in RESUME if one.name == "datasets streaming"),
+    *(program for program in RESUME if program.name not in NOT_TIMED),
 )
 FAR = (own(name="tokflow, at 10^9", variant="far"), grain(name="grain, at 10^9", variant="far"))
 
@@ -238,7 +237,7 @@ def make_tokens(file, store):
 
 
 def make_ids(store):
-    """Return the dataset of numbered rows, and beside it its halves and its texts."""
+    """Return the dataset of numbered rows, with its halves beside it and its texts in `raw`."""
     raw = store / "raw"
     texts = [f"{number:08}" for number in range(loader_resume.NUM_ROWS)]
     halves = {"a": texts[: len(texts) // 2], "b": texts[len(texts) // 2 :]}

@@ -1,5 +1,7 @@
 """torchtitan: HuggingFaceTextDataset in its ParallelAwareDataloader, of texts that are a row."""
 
+from pathlib import Path
+
 from datasets import load_dataset
 from torchtitan.components.dataloader import ParallelAwareDataloader
 from torchtitan.hf_datasets import DatasetConfig
@@ -18,7 +20,8 @@ class Digits:
 
 
 def load(path):
-    return load_dataset("parquet", data_files=path, split="train").shuffle(seed=SEED)
+    files = sorted(map(str, Path(path).glob("*/*.jsonl")))
+    return load_dataset("json", data_files=files, split="train").shuffle(seed=SEED)
 
 
 class Resumed:
@@ -26,7 +29,7 @@ class Resumed:
 
     def __init__(self, request):
         DATASETS["ids"] = DatasetConfig(
-            path=f"{request.folder}-texts.parquet",
+            path=str(Path(request.folder).parent / "raw"),
             loader=load,
             sample_processor=lambda sample: sample["text"],
         )
