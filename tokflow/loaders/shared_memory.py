@@ -111,6 +111,8 @@ def _mapped(file: int) -> mmap.mmap:
 
 def _takes_turn(turn: socket.socket, address: str) -> bool:
     """Tell whether it is on this process to make the image, until it closes the socket or ends."""
+    # A process that another thread forks meanwhile would keep the address for as long as it lives.
+    os.register_at_fork(after_in_child=turn.close)
     try:
         turn.bind(address)
     except OSError as error:

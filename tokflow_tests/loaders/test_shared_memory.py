@@ -34,13 +34,13 @@ def fill(arrays):
     if behaviour == "waits":
         time.sleep(0.2)
     numbered(arrays)
-    if behaviour == "stuck":
-        print("filling", flush=True)
-        time.sleep(600)
-    if behaviour == "forks" and os.fork() == 0:
+    if "forks" in behaviour and os.fork() == 0:
         os.close(1)
         sys.stdin.read()
         os._exit(0)
+    if "stuck" in behaviour:
+        print("filling", flush=True)
+        time.sleep(600)
 
 if behaviour == "waits":
     print("ready", flush=True)
@@ -153,6 +153,17 @@ def test_a_process_forked_while_an_image_is_filled_does_not_keep_it_from_others(
 
         assert line_of(start()) == first
     assert (tmp_path / "log").read_text() == "filled "
+
+
+def test_a_process_forked_from_one_killed_while_it_fills_keeps_no_turn(tmp_path: Path):
+    with readers(tmp_path) as start:
+        stuck = start("forks and is stuck")
+        assert line_of(stuck) == "filling\n"
+        waiting = start()
+        stuck.kill()
+
+        assert line_of(waiting)
+    assert (tmp_path / "log").read_text() == "filled filled "
 
 
 def test_an_image_has_no_path_and_nobody_writes_to_it(tmp_path: Path):
