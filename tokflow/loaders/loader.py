@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from tokflow.errors import ConfigError
 from tokflow.loaders.position import Position, position_of, share_of
 from tokflow.loaders.rows import Rows
-from tokflow.loaders.samples import Batch, Samples
+from tokflow.loaders.samples import Batch, Numbers, Samples
 from tokflow.loaders.torch_loading import BatchSampler, SamplesDataset, tensors_of
 
 ArrayKind = Literal["numpy", "torch"]
@@ -60,7 +60,8 @@ class Loader:
             self.samples = rows
         self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
         self.prefetch, self.arrays = prefetch, arrays
-        self._position = self._ahead = Position()
+        self.position = self._ahead = Position()
+        """The place behind the last batch that was handed out."""
         self._waiting: deque[tuple[Callable[[], Batch], Position]] = deque()
         self._pool: ThreadPoolExecutor | None = None
 
@@ -77,10 +78,10 @@ class Loader:
         try:
             batch = batch_of() if self.arrays == "numpy" else tensors_of(batch_of())
         except BaseException:
-            self._move_to(self._position)
+            self._move_to(self.position)
             raise
         self._waiting.popleft()
-        self._position = behind
+        self.position = behind
         return batch
 
     def state_dict(self) -> dict[str, Any]:
@@ -89,7 +90,7 @@ class Loader:
         The same on every rank: the number of the next sample, what decides the samples, and those
         that were skipped. Batches made ahead do not count.
         """
-        return self._position.state(self.samples)
+        return self.position.state(self.samples)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where the state was saved, on any rank of any number, with any batch size.
@@ -103,7 +104,7 @@ class Loader:
 
         Batches stay full. `samples` counts as the state does, which keeps it. Raises: ConfigError.
         """
-        self._move_to(self._position.skip(samples))
+        self._move_to(self.position.skip(samples))
 
     @property
     def samples_dataset(self) -> SamplesDataset:
@@ -111,18 +112,26 @@ class Loader:
         return SamplesDataset(self.samples)
 
     def sampler(self) -> BatchSampler:
-        """Return the batches from here on as the numbers of this rank's samples.
+        """Return the numbers of this rank's samples, batch by batch.
 
         For torch's DataLoader and torchdata's StatefulDataLoader, where worker processes are
         wanted: `DataLoader(loader.samples_dataset, batch_sampler=loader.sampler(),
-        collate_fn=collate, num_workers=2)`.
+        collate_fn=collate, num_workers=2)`. An iteration of it begins where the loader is, also
+        after a later `load_state_dict` or `skip`; it does not move the loader.
         """
-        ranks = {"rank": self.rank, "world_size": self.world_size}
-        return BatchSampler(self.samples, self._position, batch_size=self.batch_size, **ranks)
+        return BatchSampler(self)
+
+    def batch_at(self, position: Position) -> tuple[Numbers, Position]:
+        """Return the samples of this rank in the batch at a place, and the place behind it, which
+        is the same one where there is no batch."""
+        numbers, behind = position.take(self.batch_size, length=len(self.samples))
+        if not len(numbers):
+            return numbers, position
+        return share_of(numbers, rank=self.rank, world_size=self.world_size), behind
 
     def close(self) -> None:
         """Stop the threads and forget batches made ahead; the next batch starts threads again."""
-        self._move_to(self._position)
+        self._move_to(self.position)
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
@@ -138,12 +147,16 @@ class Loader:
     ) -> None:
         self.close()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return it without threads and without batches made ahead."""
+        fresh = {"_ahead": self.position, "_waiting": deque(), "_pool": None}
+        return {**self.__dict__, **fresh}
+
     def _begin_one(self) -> bool:
         """Begin to make the batch behind those that wait; return False where there is none."""
-        numbers, behind = self._ahead.take(self.batch_size, length=len(self.samples))
-        if not len(numbers):
+        own, behind = self.batch_at(self._ahead)
+        if behind == self._ahead:
             return False
-        own = share_of(numbers, rank=self.rank, world_size=self.world_size)
         batch_of: Callable[[], Batch] = partial(self.samples.gather, own)
         if self.prefetch:
             if self._pool is None:
@@ -155,7 +168,7 @@ class Loader:
 
     def _move_to(self, position: Position) -> None:
         """Go on from a position; batches made ahead are forgotten."""
-        self._position = self._ahead = position
+        self.position = self._ahead = position
         self._waiting.clear()
 
 

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokflow.loaders.position import Position, position_of, share_of
+from tokflow.loaders.position import Position, position_of
 from tokflow.loaders.samples import Batch, Gathered, Samples, picked
 
 if TYPE_CHECKING:
     import torch
+
+    from tokflow.loaders.loader import Loader
 
 
 def tensors_of(batch: Batch) -> dict[str, "torch.Tensor"]:
@@ -51,58 +53,50 @@ class SamplesDataset:
 class BatchSampler:
     """The numbers of one rank's samples, batch by batch: the `batch_sampler` of a DataLoader.
 
-    Every iteration begins where the sampler was made, or where the state is of that it loaded. Its
-    states are those of `Loader`. torchdata's StatefulDataLoader keeps and loads them by itself.
+    Every iteration begins where the loader is then, and does not move it. Its states are those of
+    `Loader`. torchdata's StatefulDataLoader keeps and loads them by itself.
     """
 
-    def __init__(
-        self,
-        samples: Samples,
-        position: Position,
-        *,
-        batch_size: int,
-        rank: int,
-        world_size: int,
-    ) -> None:
-        self.samples, self._position = samples, position
-        self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
+    def __init__(self, loader: "Loader") -> None:
+        self.loader = loader
+        self._begun: Position | None = None
 
     def __iter__(self) -> "BatchNumbers":
-        return BatchNumbers(self, self._position)
+        self._begun = self.loader.position
+        return BatchNumbers(self.loader)
 
     def state_dict(self, num_batches: int = 0) -> dict[str, Any]:
-        """Return the state behind so many batches of an iteration.
+        """Return the state behind so many batches of the last iteration.
 
         A DataLoader asks for batches ahead of those it hands out: count these, and give the number.
         """
-        num_samples = num_batches * self.batch_size
-        behind = self._position.after(num_samples, length=len(self.samples))
-        return behind.state(self.samples)
+        samples, begun = self.loader.samples, self._begun or self.loader.position
+        behind = begun.after(num_batches * self.loader.batch_size, length=len(samples))
+        return behind.state(samples)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let iterations begin where the state was saved. Raises: ConfigError, as of `Loader`."""
-        self._position = position_of(state, self.samples)
+        """Move the loader to where the state was saved. Raises: ConfigError, as of `Loader`."""
+        self.loader.load_state_dict(state)
+        self._begun = None
 
 
 class BatchNumbers(Iterator[list[int]]):
     """An iteration of a sampler, with the state behind what it has yielded."""
 
-    def __init__(self, sampler: BatchSampler, position: Position) -> None:
-        self._sampler, self._position = sampler, position
+    def __init__(self, loader: "Loader") -> None:
+        self._loader, self._position = loader, loader.position
 
     def __next__(self) -> list[int]:
-        sampler = self._sampler
-        numbers, behind = self._position.take(sampler.batch_size, length=len(sampler.samples))
-        if not len(numbers):
+        numbers, behind = self._loader.batch_at(self._position)
+        if behind == self._position:
             raise StopIteration
         self._position = behind
-        own = share_of(numbers, rank=sampler.rank, world_size=sampler.world_size)
-        return [*map(int, own)]
+        return [*map(int, numbers)]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state behind the last batch."""
-        return self._position.state(self._sampler.samples)
+        return self._position.state(self._loader.samples)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where the state was saved. Raises: ConfigError, as of `Loader`."""
-        self._position = position_of(state, self._sampler.samples)
+        self._position = position_of(state, self._loader.samples)

@@ -36,10 +36,26 @@ def test_a_sampler_begins_where_its_loader_is():
     assert dataset[7]["index"] == loader_of(batch_size=8).__next__()["index"][7]
 
 
+def test_an_iteration_begins_where_the_loader_is_by_then():
+    loader = loader_of()
+    sampler = loader.sampler()
+    other = loader_of(batch_size=30)
+    next(other)
+
+    loader.load_state_dict(other.state_dict())
+    assert next(iter(sampler)) == [*range(30, 39)]
+    loader.load_state_dict(sampler.state_dict(num_batches=1))
+    loader.skip(range(40, 50))
+
+    assert next(iter(sampler)) == [39, *range(50, 58)]
+    assert sampler.state_dict() == loader.state_dict()
+
+
 def test_the_state_behind_some_batches_is_that_of_the_loader_however_many_they_are():
     loader = loader_of()
     loader.skip(range(4, 10))
     sampler = loader.sampler()
+    iter(sampler)
 
     for num_batches in range(3):
         assert sampler.state_dict(num_batches) == loader.state_dict()
