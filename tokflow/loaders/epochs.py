@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tokflow.errors import ConfigError
-from tokflow.loaders.orders import WINDOW, shuffled_order
+from tokflow.loaders.orders import WINDOW, InOrder, shuffled_order
 from tokflow.loaders.samples import (
     ENDLESS,
     Batch,
@@ -49,6 +49,17 @@ class Epochs:
                 found="none",
                 remedy="take another part, or a shorter sequence_length",
             )
+        if not isinstance(self.order, InOrder):
+            for name, value in (("seed", self.seed), ("blocks", self.blocks)):
+                if value is not None:
+                    raise ConfigError(
+                        where=name,
+                        expected="rows in the order of their files, to shuffle anew in each epoch",
+                        found=f"rows that are {self.order.identity['kind']}, and {name}={value!r}",
+                        remedy="give the seed once: here, with rows as open_rows returns them "
+                        "(`rows.epochs(seed, blocks=, window=)` takes a window too), "
+                        "or to `shuffled` alone, for the same order in each epoch",
+                    )
         if self.num_epochs is not None and self.num_epochs < 1:
             raise ConfigError(
                 where="num_epochs",

@@ -20,7 +20,7 @@ from tokflow.loaders.mixture_stages import (
     make_stages,
     shuffled_block,
 )
-from tokflow.loaders.orders import WINDOW
+from tokflow.loaders.orders import WINDOW, InOrder
 from tokflow.loaders.rows import Rows
 from tokflow.loaders.samples import ENDLESS, Batch, Numbers, grouped, sources_of
 
@@ -161,6 +161,10 @@ def _check_sources(sources: Mapping[str, Rows]) -> None:
         if not isinstance(rows, Rows):
             remedy = "open them with open_rows; a mixture shuffles them by its own seed"
             raise _error(f"sources.{name}", "rows", type(rows).__name__, remedy)
+        if not isinstance(rows.order, InOrder):
+            found = f"rows that are {rows.order.identity['kind']}"
+            remedy = "give them as open_rows returns them; a mixture shuffles them by its own seed"
+            raise _error(f"sources.{name}", "rows in the order of their files", found, remedy)
     (one, its), *others = [(name, rows.source) for name, rows in sources.items()]
     for name, source in others:
         if source.sequence_length != its.sequence_length:

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from tokflow.errors import ConfigError
+from tokflow.loaders.loader import Loader
 from tokflow.loaders.rows import in_order
 from tokflow.loaders.samples import ENDLESS
 from tokflow_tests.loaders.row_sources import CountingRows
@@ -51,7 +52,7 @@ def test_epochs_have_no_end_unless_their_number_is_given():
 def test_an_identity_is_of_what_decides_the_rows_alone():
     one = ROWS.epochs(seed=1).identity
 
-    assert one == ROWS.shuffled(9).epochs(seed=1, num_epochs=2).identity
+    assert one == ROWS.epochs(seed=1, num_epochs=2).identity
     always_the_same = ROWS.shuffled(1).epochs()
     others = [
         ROWS.epochs(),
@@ -70,3 +71,12 @@ def test_no_rows_no_epochs_and_blocks_without_a_seed_are_refused():
         ROWS.epochs(num_epochs=0)
     with pytest.raises(ConfigError, match=r"blocks.*a seed"):
         ROWS.epochs(blocks=4)
+
+
+@pytest.mark.parametrize("options", [{"seed": 1}, {"blocks": 4}, {"seed": 2, "blocks": 4}])
+def test_rows_that_are_shuffled_are_not_shuffled_again(options: dict[str, int]):
+    for rows in (ROWS.shuffled(seed=1), ROWS.shuffled(seed=1, blocks=2)):
+        with pytest.raises(ConfigError, match=r"rows that are shuffled.*give the seed once"):
+            rows.epochs(**options)
+        with pytest.raises(ConfigError, match=r"rows that are shuffled.*give the seed once"):
+            Loader(rows, batch_size=4, **options)

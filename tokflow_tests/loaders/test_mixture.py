@@ -246,6 +246,7 @@ BOTH = {"web": 1, "code": 1}
         ({"sources": {**TWO, "code": OTHER_FIELDS}}, "fields input_ids, labels, index, as web has"),
         ({"sources": {"web": MADE_BY_A, "code": MADE_BY_B}}, "tokenizer of web, a, found b"),
         ({"sources": {**TWO, "code": TWO["code"].epochs(1)}}, "expected rows, found Epochs"),
+        ({"sources": {**TWO, "web": TWO["web"].shuffled(1)}}, r"sources.web: .* that are shuffled"),
         ({"sources": rows_of(web=5, code=0)}, "at least one row"),
         ({"weights": None}, "weights: expected a number for each source, found none"),
         ({"weights": None, "stages": [(5, BOTH)]}, "found stages from sample 5 on"),
