@@ -12,6 +12,7 @@ seq_lengths     list<int32>  tokens of each segment, padding not among them
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
@@ -20,7 +21,7 @@ import pyarrow as pa
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from tokflow.errors import ConfigError
-from tokflow.exports.format import Arrays, Layout
+from tokflow.exports.format import Arrays, Layout, Portion
 from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -214,6 +215,13 @@ def read_columns(table: pa.Table | pa.RecordBatch, export: Export) -> Arrays:
         num_values = np.diff(to_numpy(column.offsets)).astype(np.int64)
         lists[name] = to_numpy(column.flatten()), num_values
     return fields_of(lists, export)
+
+
+def portion_of_batch(path: Path, batch: pa.RecordBatch, export: Export) -> Portion:
+    """Return a record batch of a memory-mapped file: it knows where its columns are in the map, and
+    holds no file open."""
+    is_mapped = are_mapped(batch.schema.names, export.options.padding)
+    return Portion(path, batch.num_rows, partial(read_columns, batch, export), is_mapped)
 
 
 def columns_read(names: Iterable[str]) -> list[str]:

@@ -4,6 +4,8 @@ import pyarrow as pa
 import pytest
 
 from tokflow.exports import Export
+from tokflow.exports.formats import hf_dataset
+from tokflow.exports.reading import open_export
 from tokflow_tests.chats import chat_dataset
 from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.tiny import EOS, build
@@ -78,6 +80,27 @@ def test_arrow_is_compressed_as_asked_for_and_mapped_if_not(compression: str, tm
     assert (path.stat().st_size < 13 * 4_000) == (compression != "none")
     assert (num_copied < 1_000) == (compression == "none")
     assert batch.num_rows == 1_000
+
+
+@pytest.mark.parametrize("name", ["arrow", "hf_dataset"])
+def test_a_file_is_mapped_once_for_all_its_batches_and_held_open_by_none(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(hf_dataset, "MAX_BATCH_ROWS", 1)
+    options = {"sequences_per_batch": 1} if name == "arrow" else {}
+    export = open_export(export_as(name, tmp_path, ["ab", "cdefgh"], **options)[0])
+
+    portions = export.portions("train")
+    for portion in portions:
+        portion.path.unlink(missing_ok=True)
+
+    assert [portion.read()["token_ids"].tolist() for portion in portions] == [
+        [[*b"ab", EOS, *b"c"]],
+        [[*b"defg"]],
+        [[*b"h", EOS, EOS, EOS]],
+    ]
+    held = [link.readlink() for link in Path("/proc/self/fd").iterdir() if link.exists()]
+    assert not [path for path in held if path.is_relative_to(tmp_path)]
 
 
 def test_the_loss_mask_of_chats_is_a_column_of_arrow(tmp_path: Path):

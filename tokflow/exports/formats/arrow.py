@@ -23,9 +23,9 @@ import pyarrow as pa
 
 from tokflow.exports.columns import (
     RowOptions,
-    are_mapped,
     layout_of_columns,
     make_columns,
+    portion_of_batch,
     read_columns,
     schema_of,
     with_loss_mask,
@@ -75,17 +75,19 @@ def write(part: Part, options: ArrowOptions, folder: Path) -> None:
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the record batches of a part, memory-mapped where they are not compressed and of one
     length."""
-    found, options = [], export.options
+    found, is_compressed = [], export.options.compression != "none"
     for path in paths_by_size(export, part, ".arrow"):
         with pa.memory_map(str(path)) as mapped, pa.ipc.open_file(mapped) as file:
-            # Of each batch the last column alone, since what is compressed would be decompressed.
+            if not is_compressed:
+                batches = map(file.get_batch, range(file.num_record_batches))
+                found += [portion_of_batch(path, batch, export) for batch in batches]
+                continue
+            # Of each batch the last column alone, since all that is read is decompressed.
             last = pa.ipc.IpcReadOptions(included_fields=[len(file.schema) - 1])
-            num_batches, names = file.num_record_batches, file.schema.names
-        is_mapped = options.compression == "none" and are_mapped(names, options.padding)
         with pa.memory_map(str(path)) as mapped, pa.ipc.open_file(mapped, options=last) as file:
-            for number in range(num_batches):
+            for number in range(file.num_record_batches):
                 load = partial(_load, path, number, export)
-                found.append(Portion(path, file.get_batch(number).num_rows, load, is_mapped))
+                found.append(Portion(path, file.get_batch(number).num_rows, load))
     return found
 
 

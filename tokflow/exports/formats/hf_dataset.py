@@ -22,8 +22,7 @@ naming.py line 29 (names of splits).
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,21 +33,19 @@ from tokflow.exports.columns import (
     TYPES,
     Column,
     Padding,
-    are_mapped,
     check_columns,
     layout_of_columns,
     make_columns,
-    read_columns,
+    portion_of_batch,
     schema_of,
     with_loss_mask,
     written_positions,
 )
-from tokflow.exports.format import Arrays, Format, Portion
+from tokflow.exports.format import Format, Portion
 from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.records import ReadOn
 from tokflow.exports.sequence_files import (
     FileSizeOptions,
     files_by_size,
@@ -147,24 +144,11 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the record batches of a part, memory-mapped where they are of one length."""
-    found, batches = [], ReadOn(_batches)
+    found = []
     for path in paths_by_size(export, f"{part}/data", ".arrow"):
-        for number, batch in enumerate(_batches(path)):
-            load = partial(_load, batches, path, number, export)
-            is_mapped = are_mapped(batch.schema.names, export.options.padding)
-            found.append(Portion(path, batch.num_rows, load, is_mapped))
+        with pa.memory_map(str(path)) as mapped, pa.ipc.open_stream(mapped) as batches:
+            found += [portion_of_batch(path, batch, export) for batch in batches]
     return found
-
-
-def _batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the record batches of a file, of which nothing is read before it is looked at."""
-    with pa.memory_map(str(path)) as mapped, pa.ipc.open_stream(mapped) as batches:
-        yield from batches
-
-
-def _load(batches: ReadOn[pa.RecordBatch], path: Path, number: int, export: Export) -> Arrays:
-    [batch] = batches.taken(path, number, 1)
-    return read_columns(batch, export)
 
 
 FORMAT = Format(
