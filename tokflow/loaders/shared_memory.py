@@ -146,7 +146,9 @@ def _new_image(
         written.close()
         seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
         fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)
-        return _mapped(file)
+        # Kernels before 6.7 map no sealed file that is open for writing.
+        with Path(f"/proc/self/fd/{file}").open("rb") as sealed:
+            return _mapped(sealed.fileno())
     finally:
         os.close(file)
 

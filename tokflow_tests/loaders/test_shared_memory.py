@@ -1,5 +1,6 @@
 """One image of arrays for all processes of a machine: made once, read-only, gone with the last."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -176,6 +177,7 @@ def test_an_image_has_no_path_and_nobody_writes_to_it(tmp_path: Path):
         arrays["token_ids"].flags.writeable = True
     with pytest.raises(PermissionError), link.open("r+b") as file:
         file.write(b"0")
+    assert fcntl.fcntl(int(link.name), fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
     for folder in ("/dev/shm", tempfile.gettempdir()):
         assert not [path for path in Path(folder).iterdir() if image.split()[0] in path.name]
 
