@@ -7,6 +7,7 @@ import math
 import mmap
 import os
 import socket
+import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -26,10 +27,6 @@ SharedArrays: TypeAlias = dict[str, npt.NDArray[Any]]
 ALIGNMENT = 64
 """Bytes: a line of the cache, and more than any dtype asks for."""
 
-PATIENCE_SECONDS = 1.0
-"""Time between two looks for the image while another process makes it, which wakes those that wait
-when it has done so or is gone."""
-
 
 def shared_arrays(
     key: str, layout: ArrayLayout, fill: Callable[[SharedArrays], object]
@@ -45,7 +42,8 @@ def shared_arrays(
     clean. It is sealed when `fill` returns: a half-filled one is never found, nobody writes later.
     Containers that do not see each other's processes have an image each.
 
-    Raises: ConfigError where the system is not Linux, and where memory is short.
+    Raises: ConfigError where the system is not Linux, where memory is short, and where a process of
+    another user stands in the way.
     """
     if sys.platform != "linux":
         raise ConfigError(
@@ -61,7 +59,7 @@ def shared_arrays(
             if _takes_turn(turn, address):
                 image = _found_image(name) or _new_image(key, name, layout, fill)
                 break
-        _wait_for_turn(address)
+        _wait_for_turn(key, address)
     return _arrays_in(image, layout)
 
 
@@ -84,21 +82,23 @@ def _found_image(name: str) -> mmap.mmap | None:
     return None
 
 
-def _open_files() -> Iterator[Path]:
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
+def _open_files() -> Iterator[str]:
+    """Yield the link to each file that a process has open, as text: 60,000 Paths cost 0.3 s."""
+    for process in os.listdir("/proc"):  # noqa: PTH208
+        if process.isdigit():
             with suppress(OSError):
-                yield from (process / "fd").iterdir()
+                folder = f"/proc/{process}/fd"
+                yield from (f"{folder}/{number}" for number in os.listdir(folder))  # noqa: PTH208
 
 
-def _is_link_to(name: str, link: Path) -> bool:
-    return str(link.readlink()) == f"/memfd:{name} (deleted)"
+def _is_link_to(name: str, link: str) -> bool:
+    return os.readlink(link) == f"/memfd:{name} (deleted)"  # noqa: PTH115
 
 
 def _is_finished(name: str, file: int) -> bool:
     """Tell whether a file is the sealed image, of this user; root sees the files of others."""
     return (
-        _is_link_to(name, Path(f"/proc/self/fd/{file}"))
+        _is_link_to(name, f"/proc/self/fd/{file}")
         and os.fstat(file).st_uid == os.geteuid()
         and bool(fcntl.fcntl(file, fcntl.F_GET_SEALS) & fcntl.F_SEAL_WRITE)
     )
@@ -123,11 +123,19 @@ def _takes_turn(turn: socket.socket, address: str) -> bool:
     return True
 
 
-def _wait_for_turn(address: str) -> None:
-    """Wait until the process whose turn it is has closed its socket or ended, or for a second."""
+def _wait_for_turn(key: str, address: str) -> None:
+    """Wait until the process whose turn it is has closed its socket or ended."""
     with socket.socket(socket.AF_UNIX) as other, suppress(OSError):
-        other.settimeout(PATIENCE_SECONDS)
         other.connect(address)
+        credentials = other.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        process, user, _ = struct.unpack("iII", credentials)
+        if user != os.geteuid():  # anyone may take any address
+            raise ConfigError(
+                where=f"{key} in memory",
+                expected=f"user {os.geteuid()} to fill it, in one process while others wait",
+                found=f"process {process} of user {user}, which takes its turn and fills nothing",
+                remedy="end that process, or leave `in_memory` out",
+            )
         other.recv(1)
 
 

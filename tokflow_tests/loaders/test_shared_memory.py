@@ -215,6 +215,19 @@ def test_an_image_is_not_found_while_it_is_filled_nor_where_that_fails(tmp_path:
     assert shared_arrays(str(tmp_path), LAYOUT, numbered)["offsets"].tolist() == [1, 2, 3, 4]
 
 
+def test_a_process_of_another_user_that_takes_the_turn_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+
+    def asks_again(arrays: SharedArrays) -> None:
+        shared_arrays(str(tmp_path), LAYOUT, refused)
+
+    with pytest.raises(ConfigError, match=f"found process {os.getpid()} of user {user}, which"):
+        shared_arrays(str(tmp_path), LAYOUT, asks_again)
+
+
 def test_more_than_the_free_memory_is_refused_before_any_is_taken():
     layout = {"token_ids": (np.dtype(np.uint32), (2**50,))}
 
