@@ -27,8 +27,9 @@ class Loader:
         rank 1       2 3      6 7
 
     Ranks and batch_size decide how samples are dealt out, never their order, and the state has
-    neither: both may change wherever it is loaded. It goes through the samples once; the last batch
-    of samples that end has those that are left, of which a rank may get none.
+    neither: both may change wherever it is loaded. It goes through the samples once. Where they
+    end, the last batch has those that are left, of which a rank may get none; with `drop_last` one
+    that is not full is left out.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Loader:
         seed: int | None = None,
         blocks: int | None = None,
         num_epochs: int | None = None,
+        drop_last: bool = False,
         prefetch: int = 2,
         arrays: ArrayKind = "numpy",
     ) -> None:
@@ -59,6 +61,7 @@ class Loader:
             _check_none(seed=seed, blocks=blocks, num_epochs=num_epochs)
             self.samples = rows
         self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
+        self.drop_last = drop_last
         self.prefetch, self.arrays = prefetch, arrays
         self.position = self._ahead = Position()
         """The place behind the last batch that was handed out."""
@@ -125,8 +128,8 @@ class Loader:
         """Return the samples of this rank in the batch at a place, and the place behind it, which
         is the same one where there is no batch."""
         numbers, behind = position.take(self.batch_size, length=len(self.samples))
-        if not len(numbers):
-            return numbers, position
+        if len(numbers) < (self.batch_size if self.drop_last else 1):
+            return numbers[:0], position
         return share_of(numbers, rank=self.rank, world_size=self.world_size), behind
 
     def close(self) -> None:

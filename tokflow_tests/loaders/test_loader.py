@@ -123,6 +123,23 @@ def test_a_rank_without_samples_in_the_last_batch_gets_an_empty_one():
     assert [batch["input_ids"].shape for batch in batches] == [(1, 4), (1, 4), (0, 4)]
 
 
+def test_a_last_batch_that_is_not_full_may_be_left_out_on_every_rank_alike():
+    ranks = [
+        Loader(rows_of(9), batch_size=4, rank=rank, world_size=3, num_epochs=1, drop_last=True)
+        for rank in range(3)
+    ]
+
+    assert [[len(batch["index"]) for batch in loader] for loader in ranks] == [
+        [1] * 2,
+        [1] * 2,
+        [2] * 2,
+    ]
+    assert [len([*loader.sampler()]) for loader in ranks] == [0, 0, 0]
+    assert [loader.state_dict()["samples"] for loader in ranks] == [8, 8, 8]
+    full = Loader(rows_of(8), batch_size=4, num_epochs=1, drop_last=True)
+    assert [len(numbers) for numbers in full.sampler()] == [4, 4]
+
+
 @dataclass(frozen=True)
 class FailingRows(CountingRows):
     """Rows of which one gather fails, as on a disk that was gone for a moment."""
