@@ -5,10 +5,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Literal, get_args
 
 from tokflow.errors import ConfigError
+from tokflow.loaders.arguments import integer
 from tokflow.loaders.position import Position, position_of, share_of
 from tokflow.loaders.rows import Rows
 from tokflow.loaders.samples import Batch, Numbers, Samples
@@ -53,11 +55,15 @@ class Loader:
         `batch_size` counts the samples of all ranks together; `prefetch` batches are made ahead,
         each by a thread of its own, none with 0.
         """
+        batch_size = integer("batch_size", batch_size)
+        rank, world_size = integer("rank", rank), integer("world_size", world_size)
+        prefetch = integer("prefetch", prefetch)
         _check_ranks(batch_size, rank, world_size)
         _check_batches(prefetch, arrays)
         if isinstance(rows, Rows):
             self.samples: Samples = rows.epochs(seed, blocks=blocks, num_epochs=num_epochs)
         else:
+            _check_samples(rows)
             _check_none(seed=seed, blocks=blocks, num_epochs=num_epochs)
             self.samples = rows
         self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
@@ -175,6 +181,17 @@ class Loader:
         self._waiting.clear()
 
 
+def _check_samples(samples: Any) -> None:
+    """Make sure that it is given samples, which are no rows. Raises: ConfigError."""
+    if not isinstance(samples, Samples):
+        raise ConfigError(
+            where="Loader",
+            expected="rows of `open_rows`, or samples, such as of `mix`",
+            found=f"{samples!r:.60}, of {type(samples).__name__}",
+            remedy="open an export first, `open_rows(path, part=...)`; give several to `mix`",
+        )
+
+
 def _check_none(**options: int | None) -> None:
     """Make sure that samples are given no order or end again. Raises: ConfigError."""
     for name, value in options.items():
@@ -220,4 +237,11 @@ def _check_batches(prefetch: int, arrays: str) -> None:
             expected=f"arrays of {' or '.join(get_args(ArrayKind))}",
             found=repr(arrays),
             remedy="take numpy for other libraries: most make arrays of their own from it",
+        )
+    if arrays == "torch" and find_spec("torch") is None:
+        raise ConfigError(
+            where="Loader",
+            expected="torch, for arrays='torch'",
+            found="no torch in this environment",
+            remedy="install it, `pip install torch`, or leave arrays out for those of numpy",
         )

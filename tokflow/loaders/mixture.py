@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import ConfigError, nearest
+from tokflow.loaders.arguments import integer
 from tokflow.loaders.buffers import empty
 from tokflow.loaders.epochs import Epochs
 from tokflow.loaders.mixture_stages import (
@@ -138,6 +139,7 @@ def mix(
     num_samples: an earlier end. Raises: ConfigError, also for more than max_epochs allow.
     """
     _check_sources(sources)
+    seed = integer("seed", seed)
     shares = _token_shares([*([] if weights is None else [(0, weights)]), *stages], sources)
     orders = {
         name: rows.epochs(seed * len(sources) + number, blocks=blocks, window=window)

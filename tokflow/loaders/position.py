@@ -75,7 +75,7 @@ class Position:
             "version": STATE_VERSION,
             "samples": self.next_sample,
             "skipped": [[some.start, some.stop] for some in self.skipped],
-            "order": json.dumps(samples.identity, default=int),  # a seed may be one of numpy
+            "order": json.dumps(samples.identity),
         }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tokflow.errors import ConfigError
+from tokflow.loaders.arguments import integer
 from tokflow.loaders.samples import ENDLESS, Batch, Numbers, StreamSource, sources_of
 from tokflow.split.permutation import hashes
 
@@ -27,6 +28,7 @@ class RandomWindows:
     _keys: tuple[np.uint64, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", integer("seed", self.seed))
         if not self.source.num_windows:
             raise ConfigError(
                 where=self.source.name,

@@ -1,6 +1,5 @@
 """Rows: the rows of an export in an order, opened by `open_rows`."""
 
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, get_args
 import numpy as np
 
 from tokflow.errors import ConfigError
+from tokflow.loaders.arguments import integer, optional_integer
 from tokflow.loaders.epochs import Epochs
 from tokflow.loaders.opening import Opening, Tail, find_part
 from tokflow.loaders.orders import WINDOW, InOrder, shuffled_order
@@ -59,7 +59,7 @@ def open_rows(
     opening = Opening(
         path=folder,
         part=part,
-        sequence_length=None if sequence_length is None else operator.index(sequence_length),
+        sequence_length=optional_integer("sequence_length", sequence_length),
         fields=None if fields is None else tuple(fields),
         tail=tail,
         across_documents=across_documents,
@@ -109,7 +109,13 @@ class Rows:
         blocks: rows of a block, for disks and formats that read many rows at once. Blocks are
         shuffled, and the rows of `window` blocks: a reader that holds so many reads each once.
         """
-        order = shuffled_order(len(self.source), seed, epoch, blocks, window)
+        order = shuffled_order(
+            len(self.source),
+            integer("seed", seed),
+            integer("epoch", epoch),
+            optional_integer("blocks", blocks),
+            integer("window", window),
+        )
         return replace(self, order=order)
 
     def epochs(

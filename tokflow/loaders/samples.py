@@ -82,6 +82,7 @@ class Order(Protocol):
         """Return the number of the row at each place."""
 
 
+@runtime_checkable
 class Samples(Protocol):
     """The samples of a training, in their order, each found alone from its number."""
 

@@ -1,4 +1,5 @@
 import gc
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -209,12 +210,28 @@ def test_a_closed_loader_goes_on_behind_the_last_batch():
         ({"batch_size": 3, "world_size": 4}, "expected a batch_size of at least 4, .* found 3"),
         ({"batch_size": 0}, "expected a batch_size of at least 1"),
         ({"prefetch": -1}, "expected prefetch of at least 0, found -1"),
+        ({"batch_size": 8.0}, "batch_size: expected an integer, found 8.0, of float"),
+        ({"batch_size": "8"}, "batch_size: expected an integer, found '8', of str"),
+        ({"prefetch": True}, "prefetch: expected an integer, found True, of bool"),
         ({"arrays": "jax"}, "expected arrays of numpy or torch, found 'jax'"),
     ],
 )
 def test_what_makes_no_batches_is_refused(options: dict[str, Any], message: str):
     with pytest.raises(ConfigError, match=message):
         Loader(rows_of(), **{"batch_size": 8, **options})
+
+
+@pytest.mark.parametrize("wrong", ["store/exports/bin", [1, 2], {"web": rows_of()}, None])
+def test_what_is_no_rows_and_no_samples_is_refused_when_the_loader_is_made(wrong: Any):
+    with pytest.raises(ConfigError, match=r"expected rows of `open_rows`, or samples.*of .*open"):
+        Loader(wrong, batch_size=8)
+
+
+def test_tensors_are_refused_where_there_is_no_torch(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+    with pytest.raises(ConfigError, match=r"expected torch.*pip install torch"):
+        Loader(rows_of(), batch_size=8, arrays="torch")
 
 
 def test_epochs_may_be_shuffled_in_blocks():

@@ -195,7 +195,7 @@ def test_arguments_that_do_not_go_with_a_stream_are_refused(tiny: Dataset, tmp_p
 
     with pytest.raises(ConfigError, match="`sequence_length=2048`"):
         open_rows(path)
-    with pytest.raises(TypeError, match="'float' object cannot be interpreted as an integer"):
+    with pytest.raises(ConfigError, match="sequence_length: expected an integer, found"):
         open_rows(path, sequence_length=4.0)
     with pytest.raises(ConfigError, match="expected one of the parts train, found 'test'"):
         open_rows(path, "test", 4)
