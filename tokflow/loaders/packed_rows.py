@@ -1,6 +1,6 @@
 """Rows that were packed, as they lie in an export."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,6 +111,11 @@ class PackedRows:
 
     def __len__(self) -> int:
         return int(self.portions.edges[-1])
+
+    @property
+    def cut(self) -> Mapping[str, Any]:
+        """As `RowSource` has it."""
+        return {"sequence_length": self.sequence_length, "across_documents": self.across_documents}
 
     def gather(self, numbers: Numbers) -> Batch:
         """As `RowSource` has it."""

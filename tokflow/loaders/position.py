@@ -1,16 +1,19 @@
 """The place of a training in its samples: the number of the next one, and those to jump over."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from tokflow.errors import ConfigError
+from tokflow.loaders.mixture_stages import BLOCK
 from tokflow.loaders.samples import Numbers, Samples
 
 STATE_VERSION = 1
+
+MADE_ALIKE = "make the loader as it was where the state was saved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +96,11 @@ def position_of(state: Mapping[str, Any], samples: Samples) -> Position:
     state of other samples or of another version.
     """
     _check("version", STATE_VERSION, state.get("version"))
-    ours, theirs = (
-        dict(_leaves(json.loads(order), state["samples"]))
-        for order in (Position().state(samples)["order"], state["order"])
-    )
+    num_samples, of_state = state["samples"], json.loads(state["order"])
+    of_loader = json.loads(Position().state(samples)["order"])
+    ours, theirs = (dict(_leaves(order, num_samples)) for order in (of_loader, of_state))
     for name in sorted(ours | theirs, key=lambda name: not name.startswith("sources")):
-        _check(name, ours.get(name), theirs.get(name))
+        _check(name, ours.get(name), theirs.get(name), _remedy(name, of_state, num_samples))
     if state["samples"] > len(samples):
         _check("samples", f"at most {len(samples):,}", state["samples"])
     return Position(state["samples"], tuple(range(*ends) for ends in state["skipped"]))
@@ -121,18 +123,21 @@ def _leaves(value: Any, num_samples: int, name: str = "") -> Iterator[tuple[str,
         yield name, value
 
 
-def _check(name: str, ours: Any, theirs: Any) -> None:
+def _check(name: str, ours: Any, theirs: Any, remedy: str = MADE_ALIKE) -> None:
     """Make sure that what the loader has is what the state has. Raises: ConfigError."""
     if _content(ours) != _content(theirs):
-        remedy = "make the loader as it was where the state was saved"
-        if name.startswith("sources"):
-            remedy = "open the export that it is of, with the same part, sequence_length and tail"
-        if name.startswith("stages"):
-            remedy = "keep the stages so far, for others may begin 1,024 samples ahead and later"
+        others: dict[str, Any] = {}
+        if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+            same = ours.keys() & theirs.keys() - {"name", "fingerprint"}
+            others = {
+                key: theirs[key] for key in theirs if key in same and ours[key] != theirs[key]
+            }
+        if others:
+            remedy = "open it with " + ", ".join(f"{key}={of!r}" for key, of in others.items())
         raise ConfigError(
             where="load_state_dict",
-            expected=f"a state of {name} {_shown(ours)}",
-            found=_shown(theirs),
+            expected=f"a state of {name} {_shown(ours, others)}",
+            found=_shown(theirs, others),
             remedy=f"{remedy}, or begin without a state",
         )
 
@@ -141,7 +146,24 @@ def _content(value: Any) -> Any:
     return value["fingerprint"] if isinstance(value, Mapping) else value
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Any, others: Iterable[str] = ()) -> str:
+    """Return a value as people read it; of a source what is other in the other."""
     if isinstance(value, Mapping):
-        return f"{value['name']} (fingerprint {value['fingerprint'][:7]})"
+        told = [f"{key} {value[key]}" for key in others]
+        return f"{value['name']} ({', '.join([*told, 'fingerprint ' + value['fingerprint'][:7]])})"
     return value if isinstance(value, str) else repr(value)
+
+
+def _remedy(name: str, order: Mapping[str, Any], num_samples: int) -> str:
+    """Return what to do where something differs from the order of a state of so many samples."""
+    if name.startswith("sources"):
+        return "open the export that it is of, with the same part"
+    if not name.startswith("stages") or "stages" not in order:
+        return MADE_ALIKE
+    decided = max(1, num_samples)
+    *_, last = (of["first_sample"] for of in order["stages"] if of["decides_from"] < decided)
+    first = max(last + 1, last + -((last - decided) // BLOCK) * BLOCK)
+    return (
+        f"keep the stages of the first {num_samples:,} samples: others may begin at sample "
+        f"{first:,} and later, for samples are mixed in blocks of {BLOCK:,}"
+    )

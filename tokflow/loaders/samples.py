@@ -30,6 +30,11 @@ class RowSource(Protocol):
         """sha256 of what decides its rows: another content, part or length is another one."""
 
     @property
+    def cut(self) -> Mapping[str, Any]:
+        """How its rows are cut from the tokens, as JSON: the arguments of `open_rows` that decide
+        them. The fingerprint has them too; these are for people."""
+
+    @property
     def tokenizer(self) -> str:
         """The fingerprint of the tokenizer that made its tokens; empty where it is not known."""
 
@@ -89,7 +94,7 @@ class Samples(Protocol):
     @property
     def identity(self) -> Mapping[str, Any]:
         """What decides which row each sample is, as JSON: kind, version, seed, and `sources`: of
-        each its name and fingerprint."""
+        each its name, its fingerprint and how it is cut."""
 
     def __len__(self) -> int:
         """Return how many there are; ENDLESS where there is no end."""
@@ -137,9 +142,11 @@ def picked(chosen: Any, length: int) -> Numbers:
     return numbers
 
 
-def sources_of(*sources: RowSource) -> list[dict[str, str]]:
-    """Return the names and fingerprints of sources, as an identity has them."""
-    return [{"name": source.name, "fingerprint": source.fingerprint} for source in sources]
+def sources_of(*sources: RowSource) -> list[dict[str, Any]]:
+    """Return the names, fingerprints and cuts of sources, as an identity has them."""
+    return [
+        {"name": source.name, "fingerprint": source.fingerprint, **source.cut} for source in sources
+    ]
 
 
 def grouped(values: Numbers) -> Iterator[tuple[int, Numbers]]:

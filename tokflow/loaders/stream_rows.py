@@ -1,5 +1,6 @@
 """Rows of a stream: its tokens cut into rows of any length, nothing encoded again."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +84,12 @@ class StreamRows:
     def num_tokens(self) -> int:
         """As `RowSource` has it."""
         return min(self._num_pairs, len(self) * self.sequence_length)
+
+    @property
+    def cut(self) -> Mapping[str, Any]:
+        """As `RowSource` has it."""
+        across = {"across_documents": self.across_documents}
+        return {"sequence_length": self.sequence_length, "tail": self.opening.tail, **across}
 
     @property
     def num_windows(self) -> int:

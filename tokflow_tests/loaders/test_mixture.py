@@ -155,8 +155,33 @@ def test_stages_that_have_not_begun_may_be_others_where_a_training_goes_on():
     with pytest.raises(ConfigError, match=r"a state of stages\[1\].first_sample 2047, found None"):
         begun.load_state_dict(state)
     reweighed = Loader(mix(TWO, weights=later), batch_size=8)
-    with pytest.raises(ConfigError, match=r"weights.web 1/2, found 7/10; keep the stages so far"):
+    with pytest.raises(
+        ConfigError, match=r"weights.web 1/2, found 7/10; keep the stages of the first 2,048"
+    ):
         reweighed.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("num_samples", "first"),
+    [(1, 1_024), (1_100, 2_048), (1_600, 2_524), (2_524, 2_524), (2_525, 3_548)],
+)
+def test_a_stage_too_early_is_refused_with_the_first_sample_it_may_begin_at(
+    num_samples: int, first: int
+):
+    weights, later = {"web": 7, "code": 3}, {"web": 1, "code": 1}
+    begun = [(1_500, later)] if num_samples > 1_500 else []
+    one = Loader(mix(TWO, weights=weights, stages=begun), batch_size=num_samples)
+    next(one)
+
+    early, allowed = (
+        Loader(mix(TWO, weights=weights, stages=[*begun, (at, weights)]), batch_size=8)
+        for at in (first - 1, first)
+    )
+
+    message = f"others may begin at sample {first:,} and later, .* blocks of 1,024"
+    with pytest.raises(ConfigError, match=message):
+        early.load_state_dict(one.state_dict())
+    allowed.load_state_dict(one.state_dict())
 
 
 @pytest.mark.parametrize("max_epochs", [1, 2.5, {"code": 4}, {"web": 3, "code": 40}])

@@ -67,7 +67,12 @@ def test_a_state_of_a_source_with_another_name_is_taken():
         (
             samples_of(name="code", seed=2),
             r"state of sources\[0\] code \(fingerprint code:10\), found counting .*; "
-            "open the export that it is of, with the same part, sequence_length and tail",
+            "open the export that it is of, with the same part, or begin",
+        ),
+        (
+            samples_of(sequence_length=8),
+            r"counting \(sequence_length 8, fingerprint .*\), found counting \(sequence_length 4, "
+            r".*; open it with sequence_length=4, or begin",
         ),
         (samples_of(seed=2), "expected a state of seed 2, found 1; make the loader as it was"),
         (samples_of(seed=None), "expected a state of seed None, found 1"),

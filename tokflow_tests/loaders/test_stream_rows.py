@@ -1,6 +1,7 @@
 import pickle
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tokflow.build.dataset import Dataset
 from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
 from tokflow.exports import FORMATS
+from tokflow.loaders.position import Position, position_of
 from tokflow.loaders.rows import Rows, open_rows
 from tokflow.loaders.samples import StreamSource
 from tokflow_tests.chats import CHATS, chat_dataset
@@ -188,6 +190,26 @@ def test_other_exports_are_named_where_they_are_of_the_same_dataset_and_kind(
     assert "exports/megatron, or" in str(in_dataset.value)
     assert "exports/parquet" not in str(in_dataset.value)
     assert str(tmp_path) not in copied.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"sequence_length": 3}, "sequence_length=4"),
+        ({"tail": "drop"}, "tail='pad'"),
+        ({"across_documents": False}, "across_documents=True"),
+    ],
+)
+def test_a_state_of_rows_cut_otherwise_is_refused_with_how_they_were_cut(
+    tiny: Dataset, changed: dict[str, Any], told: str
+):
+    path = tiny.folder / "exports/npy"
+    state = Position(1).state(open_rows(path, sequence_length=4).epochs())
+
+    other = open_rows(path, **{"sequence_length": 4, **changed})
+
+    with pytest.raises(ConfigError, match=f"; open it with {told}, or begin"):
+        position_of(state, other.epochs())
 
 
 def test_arguments_that_do_not_go_with_a_stream_are_refused(tiny: Dataset, tmp_path: Path):
