@@ -261,7 +261,11 @@ def fields_of(lists: Mapping[str, Lists], export: Export) -> Arrays:
         "position_ids": position_ids,
         "loss_mask": _loss_mask_of(filled, segment_ids),
     }
-    return {name: values for name in details["keeps"] if (values := found[name]) is not None}
+    fields = {name: values for name in details["keeps"] if (values := found[name]) is not None}
+    # loss_mask is not there where every token is a loss token.
+    if lacking := {*details["keeps"]} - {*fields, "loss_mask"}:
+        raise KeyError(f"columns that tell {', '.join(lacking)}")
+    return fields
 
 
 def _filled(

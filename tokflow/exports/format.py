@@ -2,7 +2,8 @@
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -47,21 +48,48 @@ class Portion:
         stream are int64, of whole documents and from 0. loss_mask is bool, and not there where
         every token is a loss token.
 
-        Raises: CorruptOutputError where it has more or less than `num`.
+        Raises: CorruptOutputError where it has more or less than `num`, or cannot be read.
         """
-        fields = self.load()
-        token_ids = fields["token_ids"]
+        with damage_named(self.path):
+            fields = self.load()
+            token_ids, offsets = fields["token_ids"], fields.get("offsets")
         if len(token_ids) != self.num:
             expected = (
                 f"{self.num:,} {'tokens' if token_ids.ndim == 1 else 'sequences'} in a portion"
             )
             raise damaged_file(self.path, expected=expected, found=f"{len(token_ids):,}")
+        if offsets is not None and not _are_offsets(offsets, self.num):
+            expected = f"documents end to end in {self.num:,} tokens of a portion"
+            raise damaged_file(self.path, expected=expected, found="offsets of others")
         return fields
 
     def read_offsets(self) -> npt.NDArray[np.int64]:
         """Return where the documents of a stream begin, and the last ends, of a format that keeps
         it. Raises: as `read`."""
         return self.read()["offsets"] if self.offsets is None else self.offsets
+
+
+def _are_offsets(offsets: npt.NDArray[np.int64], num_tokens: int) -> bool:
+    ends = offsets[:1].tolist(), offsets[-1:].tolist()
+    return ends == ([0], [num_tokens]) and bool((offsets[1:] >= offsets[:-1]).all())
+
+
+@contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    """Let whatever a library finds wrong with the content of a file, or of a folder, be an error
+    that names it. What the system refuses is none of it.
+
+    Raises: CorruptOutputError.
+    """
+    try:
+        yield
+    except Exception as error:
+        is_of_system = isinstance(error, OSError) and error.errno is not None
+        known = CorruptOutputError | ConfigError | MemoryError | ImportError
+        if is_of_system or isinstance(error, known):
+            raise
+        found = f"{type(error).__name__}: {error}"
+        raise damaged_file(path, expected="what its format says", found=found) from error
 
 
 def damaged_file(path: Path, *, expected: str, found: str) -> CorruptOutputError:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import ConfigError
-from tokflow.exports.format import Arrays, Format, Layout, Portion
+from tokflow.exports.format import Arrays, Format, Layout, Portion, damage_named
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.pieces import pieces
 from tokflow.sequences.segments import Sequences
@@ -174,7 +174,8 @@ class Export:
                 remedy="name another export of the dataset, or declare a format in its YAML "
                 "and run `tokflow run`, which tokenizes nothing again",
             )
-        return self.format.portions(of_part, part)
+        with damage_named(self.folder):
+            return self.format.portions(of_part, part)
 
     def tokens(self, part: str) -> Iterator[npt.NDArray[np.unsignedinteger]]:
         """Yield the token ids of a part of a stream, documents end to end; (num_tokens,) each.

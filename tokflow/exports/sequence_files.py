@@ -1,16 +1,10 @@
 """Files of a part's sequences: how many go into each, and their names."""
 
 import re
-import tarfile
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
-
 from tokflow.exports.batching import cut, equal_sizes
-from tokflow.exports.format import damaged_file
 from tokflow.exports.options import FILE_DIGITS, check_num_files
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -91,16 +85,3 @@ def files_of(
     within = range(part.num_sequences) if part.within is None else part.within
     files = cut(part.sequences(at_once), equal_sizes(len(within), per_file))
     return enumerate(files, within.start // per_file)
-
-
-@contextmanager
-def damage_named(path: Path, *, expected: str) -> Iterator[None]:
-    """Let what is wrong with a file's content be an error that names the file.
-
-    Raises: CorruptOutputError.
-    """
-    try:
-        yield
-    except (msgspec.MsgspecError, tarfile.TarError, zlib.error, ValueError, KeyError) as error:
-        found = f"{type(error).__name__}: {error}"
-        raise damaged_file(path, expected=expected, found=found) from error

@@ -1,6 +1,8 @@
 """Every format: what is read is what was written, and every token is accounted for."""
 
 import functools
+import random
+import shutil
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,9 +17,12 @@ import pytest
 from tokflow.audit.verify.export import verify_export
 from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
-from tokflow.exports import FORMATS, Export, Layout, Part
+from tokflow.errors import CorruptOutputError
+from tokflow.exports import FORMATS, INDEX_NAME, Export, Layout, Part
 from tokflow.exports.format import Arrays, Portion
 from tokflow.exports.formats import bin as bin_
+from tokflow.exports.reading import open_export
+from tokflow.loaders.rows import open_rows
 from tokflow.sequences.segments import Sequences
 from tokflow.store.manifest import Manifest, broken_files, read_manifest
 from tokflow_tests.chats import chat, chat_dataset, write_chats
@@ -300,9 +305,12 @@ def check_read(folder: Path, manifest: Manifest, part: Part) -> None:
         np.testing.assert_array_equal(values, expected[name], err_msg=name)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in EXPORTS if FORMATS[EXPORTS[name]["format"]].portions is not None]
-)
+READ = [name for name in EXPORTS if FORMATS[EXPORTS[name]["format"]].portions is not None]
+NATIVE = ("lance", "levanter")
+"""Their libraries log what they find, and go on."""
+
+
+@pytest.mark.parametrize("name", READ)
 def test_a_portion_read_alone_by_any_thread_is_its_stretch_of_the_part(
     name: str, built_of: Callable[[str], Dataset], monkeypatch: pytest.MonkeyPatch
 ):
@@ -327,6 +335,34 @@ def test_a_portion_read_alone_by_any_thread_is_its_stretch_of_the_part(
     assert {field: values.tolist() for field, values in again.items()} == {
         field: values.tolist() for field, values in whole.items()
     }
+
+
+@pytest.mark.parametrize("name", [name for name in READ if not name.startswith(NATIVE)])
+def test_a_damaged_byte_is_read_or_is_an_error_that_names_the_export(
+    name: str, built_of: Callable[[str], Dataset], tmp_path: Path
+):
+    whole = (built_of("several files").folder / "exports" / name / "latest").resolve()
+    draw, found = random.Random(name), []
+    for number in range(8):
+        folder = shutil.copytree(whole, tmp_path / str(number))
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        path = draw.choice([of for of in files if of.name not in ("manifest.json", INDEX_NAME)])
+        data = bytearray(path.read_bytes())
+        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        path.write_bytes(data)
+        export = open_export(folder)
+
+        length = None if export.layout.is_packed else 4
+        for reading in (
+            lambda export=export: [*export.read("train")],
+            lambda folder=folder, length=length: open_rows(folder, "train", length)[:],
+        ):
+            try:
+                reading()
+            except CorruptOutputError as error:
+                found.append(error.where)
+
+    assert all(str(tmp_path) in where for where in found)
 
 
 ENDING = (

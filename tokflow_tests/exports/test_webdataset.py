@@ -105,7 +105,7 @@ def test_a_damaged_shard_is_an_error_that_names_it(start: int, data: bytes, tmp_
     with pytest.raises(CorruptOutputError) as raised:
         list(Export(folder, read_manifest(folder)).read("train"))
 
-    assert str(raised.value).startswith(f"{path}: expected a tar of sequences as JSON, found ")
+    assert str(raised.value).startswith(f"{path}: expected what its format says, found ")
 
 
 def test_a_row_of_ids_beyond_65_535_is_written_whole(tmp_path: Path):

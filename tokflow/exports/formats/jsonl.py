@@ -55,7 +55,6 @@ from tokflow.exports.reading import Export
 from tokflow.exports.records import Located, ReadOn, Taken, portions_of_records
 from tokflow.exports.sequence_files import (
     FileSizeOptions,
-    damage_named,
     files_by_size,
     paths_by_size,
     sequences_per_file,
@@ -157,7 +156,7 @@ def portions(export: Export, part: str) -> list[Portion]:
         portion
         for path, num in zip(paths, sizes, strict=True)
         for portion in portions_of_records(
-            path, num, at_once, taken_of(path), partial(_load, path, export)
+            path, num, at_once, taken_of(path), partial(_load, export)
         )
     ]
 
@@ -179,16 +178,11 @@ def _lines_of(path: Path) -> Iterator[bytes]:
         yield from batch.lines
 
 
-def _load(path: Path, export: Export, lines: Sequence[bytes]) -> Arrays:
-    """Return the fields of some lines.
-
-    Raises: CorruptOutputError for lines that are no such objects.
-    """
+def _load(export: Export, lines: Sequence[bytes]) -> Arrays:
     decoder = msgspec.json.Decoder(dict[str, list[int] | str | None])
-    with damage_named(path, expected="objects of lists of numbers, one per line"):
-        records = [decoder.decode(line) for line in lines]
-        columns = [name for name in records[0] if name in TYPES]
-        return fields_of({column: _lists(records, column) for column in columns}, export)
+    records = [decoder.decode(line) for line in lines]
+    columns = [name for name in records[0] if name in TYPES]
+    return fields_of({column: _lists(records, column) for column in columns}, export)
 
 
 def _lists(records: Sequence[Mapping[str, Any]], column: str) -> Lists:

@@ -40,7 +40,7 @@ from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.records import Located, portions_of_records
-from tokflow.exports.sequence_files import damage_named, files_of, sequences_within
+from tokflow.exports.sequence_files import files_of, sequences_within
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Config
 from tokflow.tokens.prefetch import in_order
@@ -53,8 +53,6 @@ END = bytes(2 * tarfile.BLOCKSIZE)
 MAX_ROWS = 10**8
 
 GZIP_MAGIC = b"\x1f\x8b"
-
-EXPECTED = "a tar of sequences as JSON"
 
 
 class WebdatasetOptions(Config):
@@ -112,47 +110,36 @@ def portions(export: Export, part: str) -> list[Portion]:
     return [
         portion
         for path, num in zip(paths, sizes, strict=True)
-        for records in [Located(path, partial(_end_of, path), partial(_members, path))]
+        for records in [Located(path, _end_of, _members)]
         for portion in portions_of_records(
-            path, num, at_once, records.taken, partial(_load, path, export.dtype)
+            path, num, at_once, records.taken, partial(_load, export.dtype)
         )
     ]
 
 
-def _end_of(path: Path, data: mmap.mmap, start: int) -> int:
+def _end_of(data: mmap.mmap, start: int) -> int:
     """Return the byte behind the member that begins at a byte, or the end of the file where there
-    is none but the blocks of zeros.
-
-    Raises: CorruptOutputError for a header that is none.
-    """
+    is none but the blocks of zeros."""
     header = data[start : start + tarfile.BLOCKSIZE]
     if not header.strip(b"\0"):
         return len(data)
-    with damage_named(path, expected=EXPECTED):
-        member = tarfile.TarInfo.frombuf(header, tarfile.ENCODING, "surrogateescape")
+    member = tarfile.TarInfo.frombuf(header, tarfile.ENCODING, "surrogateescape")
     blocks = 1 + -(-member.size // tarfile.BLOCKSIZE)
     return min(start + blocks * tarfile.BLOCKSIZE, len(data))
 
 
-def _members(path: Path, data: bytes) -> Iterator[bytes]:
-    """Yield the content of each member of a stretch of a tar.
-
-    Raises: CorruptOutputError for what is none.
-    """
-    with (
-        damage_named(path, expected=EXPECTED),
-        tarfile.open(fileobj=BytesIO(data), mode="r:") as tar,
-    ):
+def _members(data: bytes) -> Iterator[bytes]:
+    """Yield the content of each member of a stretch of a tar."""
+    with tarfile.open(fileobj=BytesIO(data), mode="r:") as tar:
         for member in tar:
             file = tar.extractfile(member)
             yield b"" if file is None else file.read()
 
 
-def _load(path: Path, dtype: np.dtype[Any], members: Sequence[bytes]) -> Arrays:
+def _load(dtype: np.dtype[Any], members: Sequence[bytes]) -> Arrays:
     decoder = msgspec.json.Decoder(list[int])
-    with damage_named(path, expected=EXPECTED):
-        token_ids = np.array([decoder.decode(_text(data)) for data in members], dtype=dtype)
-        return {"token_ids": token_ids.reshape(len(members), -1)}
+    token_ids = np.array([decoder.decode(_text(data)) for data in members], dtype=dtype)
+    return {"token_ids": token_ids.reshape(len(members), -1)}
 
 
 def _text(member: bytes) -> bytes:
