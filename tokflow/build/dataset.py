@@ -1,7 +1,6 @@
 """A dataset: everything that one YAML file declares, checked."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -126,7 +125,7 @@ class Dataset(Config):
         """Names that exports have for the raw files, the columns read and the tokenizer."""
         return source_names(self.name, self.raw, self.documents, self.tokenizer, self.split)
 
-    @cached_property
+    @property
     def packings(self) -> dict[str, PackingConfig]:
         """Every packing whose sequences are other ones: the dataset's own, called "", and others by
         the first export that has it; none where no file is packed by itself."""

@@ -26,6 +26,7 @@ from tokflow.raw import (
     RawPartition,
     RawSource,
 )
+from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences
 from tokflow.split.spans import Split
 from tokflow.store.manifest import Recipe
@@ -80,6 +81,11 @@ class BuildGraph:
         part of the split that takes files of which there is none.
         """
         return self.upstream.listing
+
+    @cached_property
+    def packings(self) -> dict[str, PackingConfig]:
+        """The packings of the dataset by their names."""
+        return self.dataset.packings
 
     @cached_property
     def folder(self) -> Path:
@@ -177,7 +183,7 @@ class BuildGraph:
         elif stage == "tokenizer":
             yield from (of for of in [self.tokenizer_output] if of.graph is self)
         elif stage in self.dataset.own_stages:
-            for packing in self.dataset.packings if stage == "sequences" else ("",):
+            for packing in self.packings if stage == "sequences" else ("",):
                 yield from (self.output(stage, key, packing) for key in keys)
 
     def recipe(self, output: Output) -> Recipe:

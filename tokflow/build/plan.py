@@ -350,9 +350,9 @@ def _likest(output: Output) -> StoredOutput | None:
     """Return the newest output of the same stage and file, and of the same config if there is one;
     of sequences none that is of another packing of now."""
     graph, config = output.graph, output.recipe.config
-    if output.stage != "sequences" or len(graph.dataset.packings) == 1:
+    if output.stage != "sequences" or len(graph.packings) == 1:
         return newest_output(output.place)
-    others = [graph.sequences(output.name, packing) for packing in graph.dataset.packings]
+    others = [graph.sequences(output.name, packing) for packing in graph.packings]
     folders = {of.folder for of in others if of is not output}
     found = [of for of in made_in(output.place) if of.folder not in folders]
     return next((of for of in found if of.manifest.config == config), next(iter(found), None))

@@ -26,7 +26,7 @@ def _recipe_of_tokens(graph: "BuildGraph", key: str, _: str) -> Recipe:
 
 
 def _recipe_of_sequences(graph: "BuildGraph", key: str, packing: str) -> Recipe:
-    return sequences_recipe(graph.split(key).fingerprint, graph.dataset.packings[packing])
+    return sequences_recipe(graph.split(key).fingerprint, graph.packings[packing])
 
 
 def _recipe_of_export(graph: "BuildGraph", name: str, _: str) -> Recipe:

@@ -73,7 +73,7 @@ def cut_encoder(graph: BuildGraph, key: str) -> CutEncoder:
 
 def _sequences(graph: BuildGraph, key: str, packing: str) -> Write:
     split, dataset = graph.open_split(key), graph.dataset.name
-    return partial(write_sequences, split, graph.dataset.packings[packing], dataset=dataset)
+    return partial(write_sequences, split, graph.packings[packing], dataset=dataset)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

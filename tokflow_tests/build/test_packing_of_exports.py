@@ -15,6 +15,7 @@ from tokflow.build.plan import make_plan
 from tokflow.build.results import BuildResult
 from tokflow.errors import ConfigError
 from tokflow.exports.reading import open_export
+from tokflow.sequences.config import PackingConfig
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import build, declare, write_raw
 
@@ -129,6 +130,15 @@ def test_a_plan_says_why_each_packing_is_to_be_made(folder: Path):
     assert found["tokens a.jsonl"] == "file changed (a.jsonl)"
     build(declared(folder, "parquet", SHORT))
     assert make_plan(declared(folder, "parquet", SHORT)).is_up_to_date
+
+
+def test_a_copy_of_a_dataset_with_another_packing_has_that(folder: Path):
+    dataset = declare(folder)
+
+    packings = dataset.packings
+    copied = dataset.model_copy(update={"packing": PackingConfig(sequence_length=99)})
+
+    assert (packings[""].sequence_length, copied.packings[""].sequence_length) == (4, 99)
 
 
 def test_a_file_that_changed_is_the_reason_for_both_packings(folder: Path):

@@ -1,1 +1,1 @@
-"""Formats of raw files: a module for each that reads its documents, imported when a file is."""
+"""Formats of raw files: modules that read their documents, imported when a file is read."""

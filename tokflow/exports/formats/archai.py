@@ -28,9 +28,6 @@ from tokflow.store.config import Config, Listed
 
 PART_NAMES = ("train", "validation", "test")
 
-TOKENS_AT_ONCE = 2**22
-"""Read at one go."""
-
 
 class ArchaiOptions(Config):
     """archai: train.npy, validation.npy, test.npy and config.json, a cache of tokens."""

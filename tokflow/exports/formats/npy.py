@@ -240,5 +240,5 @@ FORMAT = Format(
     write,
     portions,
     file_names=file_names,
-    sequences_per_file=lambda part, options: options.sequences_per_file,
+    sequences_per_file=lambda length, options: options.sequences_per_file,
 )
