@@ -37,13 +37,12 @@ class ReadOn(Generic[T]):
 
     def taken(self, path: Path, first: int, num: int | None) -> list[T]:
         """Return `num` records of a file, or all from `first` on; fewer at its end."""
-        with self._lock:
+        with self._lock:  # so that who asks for the next ones waits, and reads on
             position, records = self._left.pop(path, (0, None))
-        if records is None or position > first:
-            position, records = 0, self.open(path)
-        stop = None if num is None else first - position + num
-        found = list(islice(records, first - position, stop))
-        with self._lock:
+            if records is None or position > first:
+                position, records = 0, self.open(path)
+            stop = None if num is None else first - position + num
+            found = list(islice(records, first - position, stop))
             if num is not None:
                 self._left[path] = first + num, records
             while len(self._left) > MAX_LEFT:

@@ -1,6 +1,8 @@
 import mmap
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -47,6 +49,27 @@ def test_records_before_those_read_last_are_read_from_the_beginning_again(path: 
 
     assert found == [LINES[3:4], LINES[1:3], LINES[4:]]
     assert opened.num_opened == 2
+
+
+def test_threads_that_ask_for_one_after_another_read_on(path: Path):
+    opened, begun, goes_on = Opened(), Event(), Event()
+
+    def slowly(path: Path) -> Iterator[bytes]:
+        for line in opened(path):
+            yield line
+            begun.set()
+            assert goes_on.wait(10)
+
+    taken = ReadOn(slowly).taker(path)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(taken, 0, 2)
+        assert begun.wait(10)
+        second = threads.submit(taken, 2, 2)
+        wait([second], timeout=0.1)
+        goes_on.set()
+
+    assert (first.result(), second.result()) == (LINES[:2], LINES[2:4])
+    assert opened.num_opened == 1
 
 
 def test_few_files_are_left_open(path: Path):
