@@ -132,15 +132,14 @@ def mix(
     through its rows epoch after epoch, each `Rows.shuffled` by the seed.
 
     stages: other weights from a sample on, `[(1_000_000, {"web": 5, "code": 5})]`; sources go on
-    where they were. It changes no sample before the block of 1,024 that it cuts: while a training
-    goes on, stages may be added and changed that begin 1,024 samples ahead.
+    where they were. While a training goes on, those may change that begin 1,024 samples ahead.
     max_epochs: how often a source may be gone through, for all or by name. The samples end before
     a row would be one too many; without it they have no end.
     num_samples: an earlier end. Raises: ConfigError, also for more than max_epochs allow.
     """
     _check_sources(sources)
     seed = integer("seed", seed)
-    shares = _token_shares([*([] if weights is None else [(0, weights)]), *stages], sources)
+    shares = _token_shares(_all_stages(weights, stages), sources)
     orders = {
         name: rows.epochs(seed * len(sources) + number, blocks=blocks, window=window)
         for number, (name, rows) in enumerate(sources.items())
@@ -157,6 +156,9 @@ def mix(
 
 def _check_sources(sources: Mapping[str, Rows]) -> None:
     """Make sure that the rows of all can be in one batch. Raises: ConfigError."""
+    if not isinstance(sources, Mapping):
+        found = f"{sources!r:.60}, of {type(sources).__name__}"
+        raise _error("sources", "rows by their names", found, 'give `{"web": rows}`')
     if not sources:
         raise _error("sources", "at least one", "none", "name what is mixed")
     for name, rows in sources.items():
@@ -190,6 +192,19 @@ def _check_sources(sources: Mapping[str, Rows]) -> None:
                 ", ".join(source.fields),
                 "open all with the same fields, `open_rows(..., fields=...)`",
             )
+
+
+def _all_stages(weights: Any, stages: Any) -> list[tuple[int, Mapping[str, float]]]:
+    """Return the stages with the first one, weights by names in each. Raises: ConfigError."""
+    if weights is not None and not isinstance(weights, Mapping):
+        found = f"{weights!r:.60}, of {type(weights).__name__}"
+        raise _error("weights", "numbers by the names of sources", found, 'give `{"web": 7}`')
+    for stage in stages if isinstance(stages, Sequence) else [stages]:
+        is_pair = isinstance(stage, Sequence) and len(stage) == 2
+        if not is_pair or not isinstance(stage[1], Mapping):
+            expected = "pairs of a first sample and weights by the names of sources"
+            raise _error("stages", expected, f"{stage!r:.60}", 'give `[(5_000, {"web": 7})]`')
+    return [*([] if weights is None else [(0, weights)]), *stages]
 
 
 def _token_shares(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tokflow.errors import ConfigError
+from tokflow.loaders.arguments import integer
 from tokflow.loaders.mixture_stages import BLOCK
 from tokflow.loaders.samples import Numbers, Samples
 
@@ -54,12 +55,13 @@ class Position:
 
     def skip(self, samples: range) -> "Position":
         """Return the same place with these samples jumped over too. Raises: ConfigError."""
-        if samples.step != 1 or samples.start < self.next_sample:
+        if not isinstance(samples, range) or samples.step != 1 or samples.start < self.next_sample:
             raise ConfigError(
                 where="skip",
                 expected=f"a range of samples from {self.next_sample:,}, the next one, on",
-                found=repr(samples),
-                remedy="load a state from before them first: the others were handed out",
+                found=f"{samples!r:.60}",
+                remedy="give `range(first, end)`; where they were handed out, load a state from "
+                "before them first",
             )
         joined: list[range] = []
         for some in sorted((*self.skipped, samples), key=lambda one: one.start):
@@ -95,15 +97,17 @@ def position_of(state: Mapping[str, Any], samples: Samples) -> Position:
     the samples so far may be others. Raises: ConfigError, which names the first difference, for a
     state of other samples or of another version.
     """
+    if not isinstance(state, Mapping):
+        _check("version", STATE_VERSION, f"{state!r:.60}, of {type(state).__name__}")
     _check("version", STATE_VERSION, state.get("version"))
-    num_samples, of_state = state["samples"], json.loads(state["order"])
+    num_samples, of_state = integer("samples", state["samples"]), json.loads(state["order"])
     of_loader = json.loads(Position().state(samples)["order"])
     ours, theirs = (dict(_leaves(order, num_samples)) for order in (of_loader, of_state))
     for name in sorted(ours | theirs, key=lambda name: not name.startswith("sources")):
         _check(name, ours.get(name), theirs.get(name), _remedy(name, of_state, num_samples))
-    if state["samples"] > len(samples):
-        _check("samples", f"at most {len(samples):,}", state["samples"])
-    return Position(state["samples"], tuple(range(*ends) for ends in state["skipped"]))
+    if not 0 <= num_samples <= len(samples):
+        _check("samples", f"from 0 to {len(samples):,}", num_samples)
+    return Position(num_samples, tuple(range(*ends) for ends in state["skipped"]))
 
 
 def _leaves(value: Any, num_samples: int, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokflow.errors import ConfigError
+from tokflow.loaders.arguments import integer
 from tokflow.loaders.position import Position, position_of
 from tokflow.loaders.samples import Batch, Gathered, Samples, picked
 
@@ -70,6 +72,13 @@ class BatchSampler:
 
         A DataLoader asks for batches ahead of those it hands out: count these, and give the number.
         """
+        if integer("num_batches", num_batches) < 0:
+            raise ConfigError(
+                where="num_batches",
+                expected="at least 0",
+                found=f"{num_batches}",
+                remedy="count the batches that the DataLoader handed out",
+            )
         samples, begun = self.loader.samples, self._begun or self.loader.position
         behind = begun.after(num_batches * self.loader.batch_size, length=len(samples))
         return behind.state(samples)

@@ -266,6 +266,17 @@ BOTH = {"web": 1, "code": 1}
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
+        (
+            {"sources": [TWO["web"]]},
+            r"sources: expected rows by their names, found \[Rows.* of list",
+        ),
+        (
+            {"weights": [7, 3]},
+            r"weights: expected numbers by the names of .* found \[7, 3\], of list",
+        ),
+        ({"stages": {9: BOTH}}, "stages: expected pairs of a first sample and weights"),
+        ({"stages": (9, BOTH)}, "stages: expected pairs of a first sample and weights .* found 9;"),
+        ({"stages": [(9, [1, 1])]}, "stages: expected pairs of a first sample and weights"),
         ({"sources": {}}, "sources: expected at least one"),
         ({"sources": {**TWO, "code": LONG}}, r"sources.code: expected rows of 4 tokens.*found 8"),
         ({"sources": {**TWO, "code": OTHER_FIELDS}}, "fields input_ids, labels, index, as web has"),

@@ -38,8 +38,8 @@ def test_ranges_that_touch_are_one_and_an_empty_one_is_none():
     assert position.skipped == (range(2, 10),)
 
 
-@pytest.mark.parametrize("wrong", [range(4, 9), range(5, 9, 2)])
-def test_samples_that_were_handed_out_cannot_be_skipped(wrong: range):
+@pytest.mark.parametrize("wrong", [range(4, 9), range(5, 9, 2), 7, [5, 6], (5, 9)])
+def test_samples_that_were_handed_out_cannot_be_skipped(wrong: Any):
     with pytest.raises(ConfigError, match="expected a range of samples from 5, the next one, on"):
         Position(5).skip(wrong)
 
@@ -76,7 +76,7 @@ def test_a_state_of_a_source_with_another_name_is_taken():
         ),
         (samples_of(seed=2), "expected a state of seed 2, found 1; make the loader as it was"),
         (samples_of(seed=None), "expected a state of seed None, found 1"),
-        (samples_of(num_epochs=2), "expected a state of samples at most 20, found 21"),
+        (samples_of(num_epochs=2), "expected a state of samples from 0 to 20, found 21"),
     ],
 )
 def test_a_state_of_other_samples_is_refused_by_name(samples: Samples, message: str):
@@ -86,7 +86,17 @@ def test_a_state_of_other_samples_is_refused_by_name(samples: Samples, message: 
         position_of(state, samples)
 
 
-@pytest.mark.parametrize("state", [{}, {"version": 2, "samples": 1, "order": "{}"}])
+@pytest.mark.parametrize(
+    "state", [{}, None, "{}", [1], {"version": 2, "samples": 1, "order": "{}"}]
+)
 def test_a_state_of_another_version_is_refused(state: dict[str, Any]):
     with pytest.raises(ConfigError, match="expected a state of version 1, found "):
+        position_of(state, samples_of())
+
+
+@pytest.mark.parametrize("wrong", [-3, "16", 16.0, None])
+def test_a_state_whose_samples_are_no_number_of_some_is_refused(wrong: Any):
+    state = {**Position(21).state(samples_of()), "samples": wrong}
+
+    with pytest.raises(ConfigError, match="samples"):
         position_of(state, samples_of())

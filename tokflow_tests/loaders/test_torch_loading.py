@@ -63,6 +63,12 @@ def test_the_state_behind_some_batches_is_that_of_the_loader_however_many_they_a
     assert sampler.state_dict(10**15)["samples"] == 9 * 10**15 + 6
 
 
+@pytest.mark.parametrize("num_batches", [-1, "3", 1.0])
+def test_a_number_of_batches_that_is_none_is_refused(num_batches: Any):
+    with pytest.raises(ConfigError, match="num_batches: expected"):
+        loader_of().sampler().state_dict(num_batches=num_batches)
+
+
 def test_an_iteration_goes_on_from_a_state_and_the_next_from_that_of_the_sampler():
     sampler = loader_of().sampler()
     some = iter(sampler)
