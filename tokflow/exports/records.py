@@ -11,6 +11,7 @@ from threading import Lock
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from tokflow.exports.format import Arrays, Portion, damaged_file
+from tokflow.pools.forks import renew_in_forks
 
 T = TypeVar("T")
 
@@ -29,11 +30,16 @@ class ReadOn(Generic[T]):
     Those asked for next behind the ones before are read on; for others the file is read again."""
 
     open: Callable[[Path], Iterator[T]]
-    _left: OrderedDict[Path, tuple[int, Iterator[T]]] = field(
-        default_factory=OrderedDict, init=False
-    )
+    _left: OrderedDict[Path, tuple[int, Iterator[T]]] = field(init=False)
     """What is next in each file."""
-    _lock: Any = field(default_factory=Lock, init=False, repr=False)
+    _lock: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._leave_none()
+        renew_in_forks(self, ReadOn._leave_none)  # which would move its parent's place in the file
+
+    def _leave_none(self) -> None:
+        self._left, self._lock = OrderedDict(), Lock()
 
     def taken(self, path: Path, first: int, num: int | None) -> list[T]:
         """Return `num` records of a file, or all from `first` on; fewer at its end."""
@@ -64,7 +70,14 @@ class Located:
     split: Callable[[bytes], Iterable[bytes]]
     """Return the records of a stretch of the file."""
     _starts: list[int] = field(default_factory=lambda: [0], init=False)
-    _lock: Any = field(default_factory=Lock, init=False, repr=False)
+    _lock: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._renew_lock()
+        renew_in_forks(self, Located._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = Lock()
 
     def taken(self, first: int, num: int | None) -> list[bytes]:
         """Return `num` records, or all from `first` on; fewer at the end of the file."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from tokflow.exports.format import Arrays, Portion
 from tokflow.loaders.samples import Numbers
+from tokflow.pools.forks import renew_in_forks
 
 KEPT_BYTES = 2**28
 """Decoded fields that a source keeps."""
@@ -36,6 +37,10 @@ class KeptPortions:
         self.edges: Numbers = np.zeros(len(portions) + 1, dtype=np.int64)
         """The position, or the row, at which each portion begins, and the end of the last."""
         np.cumsum([portion.num for portion in portions], out=self.edges[1:])
+        self._keep_none()
+        renew_in_forks(self, KeptPortions._keep_none)  # which would wait for its parent's threads
+
+    def _keep_none(self) -> None:
         self._kept: OrderedDict[int, Future[Arrays]] = OrderedDict()
         self._costs: dict[int, int] = {}
         """Of those that are read."""

@@ -15,6 +15,7 @@ from tokflow.loaders.position import Position, position_of, share_of
 from tokflow.loaders.rows import Rows
 from tokflow.loaders.samples import Batch, Numbers, Samples
 from tokflow.loaders.torch_loading import BatchSampler, SamplesDataset, tensors_of
+from tokflow.pools.forks import renew_in_forks
 
 ArrayKind = Literal["numpy", "torch"]
 
@@ -170,10 +171,15 @@ class Loader:
         if self.prefetch:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self.prefetch, thread_name_prefix="tokflow-loader")
+                renew_in_forks(self, Loader._drop_threads)
             batch_of = self._pool.submit(batch_of).result
         self._waiting.append((batch_of, behind))
         self._ahead = behind
         return True
+
+    def _drop_threads(self) -> None:
+        """Go on behind the last batch in a forked process, which has none of its parent's."""
+        self._pool, self._waiting, self._ahead = None, deque(), self.position
 
     def _move_to(self, position: Position) -> None:
         """Go on from a position; batches made ahead are forgotten."""

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import ConfigError
+from tokflow.pools.forks import renew_in_forks
 
 ArrayLayout: TypeAlias = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
 """The dtype and the shape of each array."""
@@ -111,8 +112,7 @@ def _mapped(file: int) -> mmap.mmap:
 
 def _takes_turn(turn: socket.socket, address: str) -> bool:
     """Tell whether it is on this process to make the image, until it closes the socket or ends."""
-    # A process that another thread forks meanwhile would keep the address for as long as it lives.
-    os.register_at_fork(after_in_child=turn.close)
+    renew_in_forks(turn, socket.socket.close)  # one that lives on would keep the address
     try:
         turn.bind(address)
     except OSError as error:

@@ -1,4 +1,7 @@
+import gzip
 import mmap
+import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -10,6 +13,7 @@ import pytest
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.format import Arrays, Portion
 from tokflow.exports.records import MAX_LEFT, Located, ReadOn, Taken, portions_of_records
+from tokflow_tests.pools.forked import forked
 
 LINES = [b"a", b"bcd", b"", b"ef", b"g"]
 
@@ -84,6 +88,22 @@ def test_few_files_are_left_open(path: Path):
     assert opened.num_opened == 50
 
 
+def lines_of(path: Path) -> Iterator[bytes]:
+    with gzip.open(path) as file:
+        yield from file
+
+
+def test_a_forked_process_that_reads_on_does_not_move_its_parent_in_the_file(tmp_path: Path):
+    path = tmp_path / "lines.gz"
+    lines = [b"%d\n" % (number**9 % 1_000_003) for number in range(100_000)]
+    path.write_bytes(gzip.compress(b"".join(lines), compresslevel=1))
+    taken = ReadOn(lines_of).taker(path)
+    assert taken(0, 10) == lines[:10]
+
+    assert [forked(lambda: taken(10, 50_000) == lines[10:50_010]) for _ in range(2)] == [True, True]
+    assert taken(10, None) == lines[10:]
+
+
 def located(path: Path) -> tuple[Located, list[int]]:
     """Return the lines of a file, and where ends were looked for."""
     looked: list[int] = []
@@ -111,6 +131,25 @@ def test_where_records_begin_is_found_once_and_no_further_than_needed(path: Path
     assert looked == [0, 2, 6]
     assert records.taken(4, None) == LINES[4:]
     assert looked == [0, 2, 6, 7]
+
+
+def test_a_process_forked_while_a_thread_finds_where_records_begin_finds_it_too(path: Path):
+    is_looking, may_end, parent = threading.Event(), threading.Event(), os.getpid()
+
+    def end_of(data: mmap.mmap, start: int) -> int:
+        is_looking.set()
+        assert os.getpid() != parent or may_end.wait(60)
+        return data.find(b"\n", start) + 1
+
+    records = Located(path, end_of, bytes.splitlines)
+    thread = threading.Thread(target=records.taken, args=(2, 1))
+    thread.start()
+    assert is_looking.wait(20)
+    try:
+        assert forked(lambda: records.taken(2, 1)) == LINES[2:3]
+    finally:
+        may_end.set()
+        thread.join()
 
 
 def lengths(lines: list[bytes]) -> Arrays:

@@ -1,3 +1,4 @@
+import os
 import threading
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from tokflow.errors import CorruptOutputError
 from tokflow.exports.format import Arrays, Portion
 from tokflow.loaders import kept_portions
 from tokflow.loaders.kept_portions import KeptPortions
+from tokflow_tests.pools.forked import forked
 
 
 class Portions:
@@ -76,6 +78,25 @@ def test_threads_that_ask_for_a_portion_at_once_wait_for_one_reading_of_it():
 
     assert portions.num_read == [1]
     assert all(values is found[0] for values in found)
+
+
+def test_a_process_forked_while_a_thread_reads_a_portion_reads_it_too():
+    is_reading, may_end, parent = threading.Event(), threading.Event(), os.getpid()
+
+    def load() -> Arrays:
+        is_reading.set()
+        assert os.getpid() != parent or may_end.wait(60)
+        return {"token_ids": np.arange(10)}
+
+    kept = KeptPortions([Portion(Path("p"), 10, load)])
+    thread = threading.Thread(target=lambda: kept[0])
+    thread.start()
+    assert is_reading.wait(20)
+    try:
+        assert forked(lambda: len(kept[0]["token_ids"])) == 10
+    finally:
+        may_end.set()
+        thread.join()
 
 
 def test_a_portion_that_could_not_be_read_is_read_again_when_it_is_asked_for():

@@ -14,6 +14,7 @@ from tokflow.loaders.loader import Loader
 from tokflow.loaders.rows import Rows, in_order
 from tokflow.loaders.samples import Batch, Numbers
 from tokflow_tests.loaders.row_sources import CountingRows
+from tokflow_tests.pools.forked import forked
 
 NUM_ROWS = 101
 
@@ -201,6 +202,15 @@ def test_a_closed_loader_goes_on_behind_the_last_batch():
 
     assert next(loader)["index"].tolist() == [*range(10, 20)]
     loader.close()
+
+
+def test_a_forked_process_goes_on_where_the_loader_is():
+    with Loader(rows_of(), batch_size=10) as loader:
+        next(loader)
+
+        found = forked(lambda: [int(next(loader)["index"][0]) for _ in range(5)])
+        assert found == [10, 20, 30, 40, 50]
+        assert next(loader)["index"][0] == 10
 
 
 @pytest.mark.parametrize(
