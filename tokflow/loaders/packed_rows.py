@@ -33,8 +33,15 @@ def open_packed_rows(opening: Opening) -> "PackedRows":
         raise _other_length(export, opening.sequence_length, length)
     across, num_tokens = opening.across_documents is True, export.counts[f"{part}.num_tokens"]
     is_padded_left = export.manifest.details.get("padding_side") == "left"
-    is_told = num_tokens == num_rows * stored or "segment_ids" in keeps
-    is_told |= "loss_mask" in keeps and not is_padded_left
+    is_full = num_tokens == num_rows * stored
+    is_told = is_full or "segment_ids" in keeps or ("loss_mask" in keeps and not is_padded_left)
+    is_counted = is_full or is_padded_left or stored == length
+    sizes = None
+    if not (is_told and is_counted):
+        sizes = read_sizes(export.folder / INDEX_NAME, part, num_rows, stored)
+    # A last token that is a label alone is no token of the rows.
+    num_labels = num_rows if is_counted else int(np.count_nonzero(sizes == stored))
+    num_tokens -= num_labels * (stored - length)
     return PackedRows(
         opening=opening,
         name=opening.name_of(export),
@@ -44,8 +51,8 @@ def open_packed_rows(opening: Opening) -> "PackedRows":
         sequence_length=length,
         stored_length=stored,
         across_documents=across,
-        num_tokens=min(num_tokens, num_rows * length),
-        sizes=None if is_told else read_sizes(export.folder / INDEX_NAME, part, num_rows, stored),
+        num_tokens=num_tokens,
+        sizes=None if is_told else sizes,
         is_padded_left=is_padded_left,
         portions=KeptPortions(_portions(export, part, is_in_memory=opening.in_memory)),
     )

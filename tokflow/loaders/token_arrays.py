@@ -1,7 +1,7 @@
 """The tokens of a stream export or a token store as one array, with its documents."""
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -58,8 +58,8 @@ class TokenArray:
     part: str | None
     """None of a token store."""
     in_memory: bool
-    _stream: Stream
-    _portions: KeptPortions
+    _stream: Stream = field(repr=False, compare=False)
+    _portions: KeptPortions = field(repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(open_tokens, in_memory=self.in_memory), (self.folder, self.part)

@@ -116,6 +116,18 @@ def test_with_a_label_token_every_input_of_a_document_has_its_label(left: Datase
     assert found["position_ids"].tolist() == [[0, 1, 0, 0, 1, 2, 3], [0, 0, 0, 1, 2, 3, 0]]
 
 
+def test_a_last_token_that_is_a_label_alone_is_no_token_of_the_rows(
+    tiny: Dataset, left: Dataset, tmp_path: Path
+):
+    packing = {"strategy": "greedy", "sequence_length": 7, "label_token": True}
+    right = declare(tmp_path, FILES, packing=packing, exports=["parquet"])
+    build(right)
+
+    for dataset in (tiny, left, right):
+        rows = rows_of(dataset, "parquet")
+        assert rows.source.num_tokens == np.count_nonzero(rows[:]["segment_ids"])
+
+
 @pytest.mark.parametrize("number", range(len(TOKENS_ALONE)))
 def test_where_segments_are_lost_labels_go_on_but_never_into_padding(
     number: int, tiny: Dataset, left: Dataset

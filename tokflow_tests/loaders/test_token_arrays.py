@@ -113,6 +113,13 @@ def test_a_part_without_tokens_is_an_empty_array(tiny: Dataset):
     assert (len(tokens), tokens[:].tolist(), tokens.num_documents) == (0, [], 0)
 
 
+def test_arrays_of_the_same_tokens_are_equal(tiny: Dataset):
+    tokens, again = (open_tokens(export_of(tiny, "npy"), "train") for _ in range(2))
+
+    assert {tokens} == {again} != {open_tokens(export_of(tiny, "npy"), "test")}
+    assert len(repr(tokens)) < 300
+
+
 def test_what_cannot_be_opened_is_refused(tiny: Dataset, tmp_path: Path):
     with pytest.raises(ConfigError, match="found packed rows; call `open_rows`"):
         open_tokens(export_of(tiny, "parquet"), "train")
