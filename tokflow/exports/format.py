@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.errors import ConfigError, CorruptOutputError
+from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
 from tokflow.exports.part import Part
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.config import Config
@@ -48,7 +48,8 @@ class Portion:
         stream are int64, of whole documents and from 0. loss_mask is bool, and not there where
         every token is a loss token.
 
-        Raises: CorruptOutputError where it has more or less than `num`, or cannot be read.
+        Raises: CorruptOutputError where it has more or less than `num`, or cannot be read;
+        MissingOutputError where it has been deleted since.
         """
         with damage_named(self.path):
             fields = self.load()
@@ -77,12 +78,19 @@ def _are_offsets(offsets: npt.NDArray[np.int64], num_tokens: int) -> bool:
 @contextmanager
 def damage_named(path: Path) -> Iterator[None]:
     """Let whatever a library finds wrong with the content of a file, or of a folder, be an error
-    that names it. What the system refuses is none of it.
+    that names it. What the system refuses is none of it, but for a file that is gone.
 
-    Raises: CorruptOutputError.
+    Raises: CorruptOutputError; MissingOutputError.
     """
     try:
         yield
+    except FileNotFoundError as error:
+        raise MissingOutputError(
+            where=path,
+            expected="the files that the export was opened with",
+            found="one is gone",
+            remedy="keep exports that are read; run `tokflow run` again, and open it anew",
+        ) from error
     except Exception as error:
         is_of_system = isinstance(error, OSError) and error.errno is not None
         known = CorruptOutputError | ConfigError | MemoryError | ImportError

@@ -17,7 +17,7 @@ import pytest
 from tokflow.audit.verify.export import verify_export
 from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
-from tokflow.errors import CorruptOutputError
+from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.exports import FORMATS, INDEX_NAME, Export, Layout, Part
 from tokflow.exports.format import Arrays, Portion
 from tokflow.exports.formats import bin as bin_
@@ -363,6 +363,25 @@ def test_a_damaged_byte_is_read_or_is_an_error_that_names_the_export(
                 found.append(error.where)
 
     assert all(str(tmp_path) in where for where in found)
+
+
+@pytest.mark.parametrize("name", READ)
+def test_an_export_that_is_deleted_is_read_on_or_is_an_error_that_names_it(
+    name: str, built_of: Callable[[str], Dataset], tmp_path: Path
+):
+    whole = (built_of("several files").folder / "exports" / name / "latest").resolve()
+    folder = shutil.copytree(whole, tmp_path / "copy")
+    portions = open_export(folder).portions("train")
+    shutil.rmtree(folder)
+
+    found = []
+    for portion in portions:
+        try:
+            portion.read()
+        except (MissingOutputError, CorruptOutputError) as error:
+            found.append(error.where)
+
+    assert all(str(folder) in where for where in found)
 
 
 ENDING = (
