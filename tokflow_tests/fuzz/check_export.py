@@ -11,6 +11,12 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tokflow.split.permutation import Permutation
+from tokflow_tests.fuzz.check_loaders import (
+    PADDING,
+    Row,
+    check_loaded_rows,
+    check_loaded_stream,
+)
 from tokflow_tests.fuzz.check_rows import check_rows
 from tokflow_tests.fuzz.check_stages import dtype_of
 from tokflow_tests.fuzz.difference import DifferenceError, same
@@ -218,6 +224,7 @@ def _check_stream(
     moves_eos = made.moves_eos
     tokens = [p.tokens[at] for p in pieces for at in _order(p, moves_eos=moves_eos)]
     same(f"{where}: tokens", expected=tokens, found=found.tokens)
+    check_loaded_stream(where, made.folder, part, found)
     _check_index(where, _origins(pieces, moves_eos=moves_eos), runs)
     counts = {"num_tokens": len(tokens), "num_dropped_tokens": 0}
     lengths = [len(piece.tokens) for piece in pieces]
@@ -270,6 +277,10 @@ def _check_rows(
         if piece is None:
             raise DifferenceError(f"{where}: index: {run} is of no document of the part")
         rows[row].append((piece, run.token_in_piece, run.num_tokens))
+    if made.options["format"] != "pickle":
+        packed = [_filled(made, part, pieces, row, is_left=is_left) for row in rows]
+        has_label_token = bool(made.packings[part].get("label_token"))
+        check_loaded_rows(where, made.folder, part, packed, has_label_token=has_label_token)
     if made.shuffle_seed is not None:  # as they are without
         order = Permutation(num_rows, made.shuffle_seed, f"sequences:{part}")
         places = order.places_of(np.arange(num_rows)).tolist()
@@ -282,3 +293,21 @@ def _check_rows(
     if per_file is not None and any(size != per_file for size in found.sizes[:-1]):
         raise DifferenceError(f"{where}: files of {Counter(found.sizes)} rows, not {per_file}")
     return sum(run.num_tokens for run in runs)
+
+
+def _filled(
+    made: ExportToCheck,
+    part: str,
+    pieces: Sequence[Piece],
+    row: Sequence[tuple[int, int, int]],
+    *,
+    is_left: bool,
+) -> Row:
+    """Return the tokens of a row and which segment each is of, filled up to its length."""
+    filled = [
+        (token, number)
+        for number, (piece, start, size) in enumerate(row, start=1)
+        for token in pieces[piece].tokens[start : start + size]
+    ]
+    rest = [(PADDING, 0)] * (row_length(made.packings[part]) - len(filled))
+    return [*rest, *filled] if is_left else [*filled, *rest]
