@@ -46,6 +46,7 @@ def open_packed_rows(opening: Opening) -> "PackedRows":
         opening=opening,
         name=opening.name_of(export),
         fingerprint=opening.fingerprint_of(export, across),
+        output=export.manifest.fingerprint[:16],
         tokenizer=tokenizer_of(export),
         fields=opening.fields_of(export, keeps),
         sequence_length=length,
@@ -100,6 +101,7 @@ class PackedRows:
     opening: Opening
     name: str
     fingerprint: str
+    output: str
     tokenizer: str
     fields: tuple[str, ...]
     sequence_length: int

@@ -137,13 +137,20 @@ def _check(name: str, ours: Any, theirs: Any, remedy: str = MADE_ALIKE) -> None:
                 key: theirs[key] for key in theirs if key in same and ours[key] != theirs[key]
             }
         if others:
-            remedy = "open it with " + ", ".join(f"{key}={of!r}" for key, of in others.items())
+            remedy = f"open {theirs['name']}{_how(others)}"
         raise ConfigError(
             where="load_state_dict",
             expected=f"a state of {name} {_shown(ours, others)}",
             found=_shown(theirs, others),
             remedy=f"{remedy}, or begin without a state",
         )
+
+
+def _how(arguments: Mapping[str, Any]) -> str:
+    """Return how a source is to be opened: ` of the folder 2bd3a0c4e85f9b17 with tail='drop'`."""
+    others = [f"{key}={of!r}" for key, of in arguments.items() if key != "output"]
+    folder = f" of the folder {arguments['output']}" if "output" in arguments else ""
+    return f"{folder} with {', '.join(others)}" if others else folder
 
 
 def _content(value: Any) -> Any:
@@ -153,8 +160,10 @@ def _content(value: Any) -> Any:
 def _shown(value: Any, others: Iterable[str] = ()) -> str:
     """Return a value as people read it; of a source what is other in the other."""
     if isinstance(value, Mapping):
-        told = [f"{key} {value[key]}" for key in others]
-        return f"{value['name']} ({', '.join([*told, 'fingerprint ' + value['fingerprint'][:7]])})"
+        told = [f"{key} {value[key]}" for key in others] or [
+            f"fingerprint {value['fingerprint'][:7]}"
+        ]
+        return f"{value['name']} ({', '.join(told)})"
     return value if isinstance(value, str) else repr(value)
 
 

@@ -30,6 +30,10 @@ class RowSource(Protocol):
         """sha256 of what decides its rows: another content, part or length is another one."""
 
     @property
+    def output(self) -> str:
+        """What its output is called in the store, a folder: the beginning of its fingerprint."""
+
+    @property
     def cut(self) -> Mapping[str, Any]:
         """How its rows are cut from the tokens, as JSON: the arguments of `open_rows` that decide
         them. The fingerprint has them too; these are for people."""
@@ -94,7 +98,7 @@ class Samples(Protocol):
     @property
     def identity(self) -> Mapping[str, Any]:
         """What decides which row each sample is, as JSON: kind, version, seed, and `sources`: of
-        each its name, its fingerprint and how it is cut."""
+        each its name, fingerprint and output, and how it is cut."""
 
     def __len__(self) -> int:
         """Return how many there are; ENDLESS where there is no end."""
@@ -143,9 +147,10 @@ def picked(chosen: Any, length: int) -> Numbers:
 
 
 def sources_of(*sources: RowSource) -> list[dict[str, Any]]:
-    """Return the names, fingerprints and cuts of sources, as an identity has them."""
+    """Return what decides the rows of sources, as an identity has it."""
     return [
-        {"name": source.name, "fingerprint": source.fingerprint, **source.cut} for source in sources
+        {"name": of.name, "fingerprint": of.fingerprint, "output": of.output, **of.cut}
+        for of in sources
     ]
 
 

@@ -34,6 +34,7 @@ def open_stream_rows(opening: Opening) -> "StreamRows":
         opening=opening,
         name=opening.name_of(stream.output),
         fingerprint=opening.fingerprint_of(stream.output, length, opening.tail, across),
+        output=stream.output.manifest.fingerprint[:16],
         tokenizer=tokenizer_of(stream.output),
         fields=opening.fields_of(stream.output, stream.keeps),
         sequence_length=length,
@@ -62,6 +63,7 @@ class StreamRows:
     opening: Opening
     name: str
     fingerprint: str
+    output: str
     tokenizer: str
     fields: tuple[str, ...]
     sequence_length: int

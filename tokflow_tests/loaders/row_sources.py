@@ -23,6 +23,10 @@ class CountingRows:
         return f"{self.name}:{self.num_rows}:{self.sequence_length}:{self.first}"
 
     @property
+    def output(self) -> str:
+        return f"{self.name}{self.first}"
+
+    @property
     def cut(self) -> dict[str, int]:
         return {"sequence_length": self.sequence_length}
 

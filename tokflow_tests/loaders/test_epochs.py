@@ -61,9 +61,8 @@ def test_an_identity_is_of_what_decides_the_rows_alone():
         in_order(CountingRows(11)).epochs(seed=1),
     ]
     assert one not in [other.identity for other in others]
-    assert one["sources"] == [
-        {"name": "counting", "fingerprint": "counting:10:4:0", "sequence_length": 4}
-    ]
+    decided = {"fingerprint": "counting:10:4:0", "output": "counting0", "sequence_length": 4}
+    assert one["sources"] == [{"name": "counting", **decided}]
 
 
 def test_no_rows_no_epochs_and_blocks_without_a_seed_are_refused():

@@ -208,7 +208,7 @@ def test_a_state_of_rows_cut_otherwise_is_refused_with_how_they_were_cut(
 
     other = open_rows(path, **{"sequence_length": 4, **changed})
 
-    with pytest.raises(ConfigError, match=f"; open it with {told}, or begin"):
+    with pytest.raises(ConfigError, match=f"; open tiny/exports/npy/train with {told}, or begin"):
         position_of(state, other.epochs())
 
 
