@@ -20,3 +20,8 @@ def __getattr__(name: str) -> Any:
 
         return tokenize_and_save
     raise AttributeError(f"module 'tokflow' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return its names, those that are not imported yet too: a shell completes them."""
+    return sorted({*globals(), *__all__})

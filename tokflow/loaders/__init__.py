@@ -26,3 +26,8 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return getattr(import_module(f"tokflow.loaders.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'tokflow.loaders' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return its names, those that are not imported yet too: a shell completes them."""
+    return sorted({*globals(), *__all__})

@@ -16,6 +16,7 @@ from tokflow.loaders.samples import (
     Order,
     RowSource,
     grouped,
+    samples_shown,
     sources_of,
 )
 
@@ -41,6 +42,8 @@ class Epochs:
     window: int = WINDOW
     num_epochs: int | None = None
     """None: without end."""
+
+    __repr__ = samples_shown
 
     def __post_init__(self) -> None:
         for name in ("seed", "blocks", "num_epochs"):

@@ -75,6 +75,12 @@ class Loader:
         self._waiting: deque[tuple[Callable[[], Batch], Position]] = deque()
         self._pool: ThreadPoolExecutor | None = None
 
+    def __repr__(self) -> str:
+        return (
+            f"<Loader of {self.samples!r}: batch_size {self.batch_size:,}, rank {self.rank} of "
+            f"{self.world_size}, at sample {self.position.next_sample:,}>"
+        )
+
     def __iter__(self) -> "Loader":
         return self
 

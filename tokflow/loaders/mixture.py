@@ -23,7 +23,7 @@ from tokflow.loaders.mixture_stages import (
 )
 from tokflow.loaders.orders import WINDOW, InOrder
 from tokflow.loaders.rows import Rows
-from tokflow.loaders.samples import ENDLESS, Batch, Numbers, grouped, sources_of
+from tokflow.loaders.samples import ENDLESS, Batch, Numbers, grouped, samples_shown, sources_of
 
 MAX_BLOCKS = 16
 
@@ -51,6 +51,8 @@ class MixedSamples:
         default_factory=dict, init=False, repr=False, compare=False
     )
     """Blocks of late, by their first samples: a batch is often in the block of the one before."""
+
+    __repr__ = samples_shown
 
     def __len__(self) -> int:
         return self.num_samples

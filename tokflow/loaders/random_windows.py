@@ -9,7 +9,7 @@ import numpy as np
 
 from tokflow.errors import ConfigError
 from tokflow.loaders.arguments import integer
-from tokflow.loaders.samples import ENDLESS, Batch, Numbers, StreamSource, sources_of
+from tokflow.loaders.samples import ENDLESS, Batch, Numbers, StreamSource, samples_shown, sources_of
 from tokflow.split.permutation import hashes
 
 RANDOM_WINDOWS_VERSION = 1
@@ -26,6 +26,8 @@ class RandomWindows:
     source: StreamSource
     seed: int
     _keys: tuple[np.uint64, ...] = field(init=False, repr=False, compare=False)
+
+    __repr__ = samples_shown
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", integer("seed", self.seed))

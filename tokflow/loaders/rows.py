@@ -78,6 +78,13 @@ class Rows:
     source: RowSource
     order: Order
 
+    def __repr__(self) -> str:
+        source = self.source
+        return (
+            f"<Rows of {source.name}: {len(self):,} of {source.sequence_length:,} tokens, "
+            f"{self.order.identity['kind']}; {', '.join(source.fields)}>"
+        )
+
     @property
     def identity(self) -> Mapping[str, Any]:
         """What decides which row is at each place, as JSON."""

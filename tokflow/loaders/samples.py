@@ -154,6 +154,18 @@ def sources_of(*sources: RowSource) -> list[dict[str, Any]]:
     ]
 
 
+def samples_shown(samples: Samples) -> str:
+    """Return the `repr` of samples: their kind, their sources and how many they are."""
+    kind = type(samples).__name__
+    names = ", ".join(str(source["name"]) for source in samples.identity["sources"])
+    return f"<{kind} of {names}: {num_shown(len(samples))}>"
+
+
+def num_shown(num_samples: int) -> str:
+    """Return how many samples there are, as people read it."""
+    return "without end" if num_samples == ENDLESS else f"{num_samples:,} samples"
+
+
 def grouped(values: Numbers) -> Iterator[tuple[int, Numbers]]:
     """Yield each value that there is, from the least on, and the indices that have it."""
     order = np.argsort(values, kind="stable")

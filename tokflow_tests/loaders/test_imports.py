@@ -1,7 +1,11 @@
 import pkgutil
 import subprocess
 import sys
+from types import ModuleType
 
+import pytest
+
+import tokflow
 import tokflow.loaders
 
 MODULES = [
@@ -18,3 +22,8 @@ print(*{{"torch", "grain", "jax", "pandas", "dagster", "transformers"}} & {{*sys
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("module", [tokflow, tokflow.loaders])
+def test_a_shell_completes_names_that_are_not_imported_yet(module: ModuleType):
+    assert {*module.__all__} <= {*dir(module)}

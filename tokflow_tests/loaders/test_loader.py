@@ -11,6 +11,7 @@ import pytest
 
 from tokflow.errors import ConfigError
 from tokflow.loaders.loader import Loader
+from tokflow.loaders.mixture import mix
 from tokflow.loaders.rows import Rows, in_order
 from tokflow.loaders.samples import Batch, Numbers
 from tokflow_tests.loaders.row_sources import CountingRows
@@ -258,3 +259,19 @@ def test_epochs_may_be_shuffled_in_blocks():
 def test_samples_have_an_order_and_an_end_of_their_own(option: str):
     with pytest.raises(ConfigError, match=f"expected no {option} beside samples .* {option}=1"):
         Loader(rows_of().epochs(1), batch_size=8, **{option: 1})
+
+
+def test_rows_samples_and_loaders_tell_people_what_they_are():
+    rows = rows_of()
+    loader = Loader(rows, batch_size=8, rank=1, world_size=2, seed=1, num_epochs=2)
+    next(loader)
+
+    assert repr(rows.shuffled(seed=1)) == (
+        "<Rows of counting: 101 of 4 tokens, shuffled; input_ids, labels, index>"
+    )
+    assert repr(loader) == (
+        "<Loader of <Epochs of counting: 202 samples>: batch_size 8, rank 1 of 2, at sample 8>"
+    )
+    assert repr(mix({"a": rows, "b": rows}, weights={"a": 1, "b": 1})) == (
+        "<MixedSamples of counting, counting: without end>"
+    )

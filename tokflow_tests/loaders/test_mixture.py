@@ -268,7 +268,7 @@ BOTH = {"web": 1, "code": 1}
     [
         (
             {"sources": [TWO["web"]]},
-            r"sources: expected rows by their names, found \[Rows.* of list",
+            r"sources: expected rows by their names, found \[<Rows.* of list",
         ),
         (
             {"weights": [7, 3]},
