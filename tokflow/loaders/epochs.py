@@ -16,6 +16,7 @@ from tokflow.loaders.samples import (
     Order,
     RowSource,
     grouped,
+    no_dataset,
     samples_shown,
     sources_of,
 )
@@ -44,6 +45,7 @@ class Epochs:
     """None: without end."""
 
     __repr__ = samples_shown
+    __getitem__ = no_dataset
 
     def __post_init__(self) -> None:
         for name in ("seed", "blocks", "num_epochs"):

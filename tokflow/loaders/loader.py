@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.util import find_spec
+from threading import Lock
 from types import TracebackType
 from typing import Any, Literal, get_args
 
@@ -13,7 +14,7 @@ from tokflow.errors import ConfigError
 from tokflow.loaders.arguments import integer
 from tokflow.loaders.position import Position, position_of, share_of
 from tokflow.loaders.rows import Rows
-from tokflow.loaders.samples import Batch, Numbers, Samples
+from tokflow.loaders.samples import ENDLESS, Batch, Numbers, Samples, no_dataset
 from tokflow.loaders.torch_loading import BatchSampler, SamplesDataset, tensors_of
 from tokflow.pools.forks import renew_in_forks
 
@@ -70,10 +71,9 @@ class Loader:
         self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
         self.drop_last = drop_last
         self.prefetch, self.arrays = prefetch, arrays
-        self.position = self._ahead = Position()
+        self.position = Position()
         """The place behind the last batch that was handed out."""
-        self._waiting: deque[tuple[Callable[[], Batch], Position]] = deque()
-        self._pool: ThreadPoolExecutor | None = None
+        self._begin_anew()
 
     def __repr__(self) -> str:
         return (
@@ -81,11 +81,36 @@ class Loader:
             f"{self.world_size}, at sample {self.position.next_sample:,}>"
         )
 
+    def __len__(self) -> int:
+        """Return how many batches a rank has from the first sample to the end, whatever the place;
+        skipped samples are in none. Raises: TypeError where there is no end."""
+        length = len(self.samples)
+        if length == ENDLESS:
+            raise TypeError(
+                "len: expected a loader of samples that end, found some without end; give "
+                "`num_epochs=`, or `num_samples=` to `mix`, or do without a length"
+            )
+        jumped = sum(len(range(some.start, min(some.stop, length))) for some in self.position.skipped)
+        num_full, rest = divmod(length - jumped, self.batch_size)
+        return num_full + bool(rest and not self.drop_last)
+
+    def __bool__(self) -> bool:
+        return True  # also without a length
+
+    __getitem__ = no_dataset
+
     def __iter__(self) -> "Loader":
         return self
 
     def __next__(self) -> dict[str, Any]:
-        """Return the next batch; one that could not be read is tried again by the next call."""
+        """Return the next batch; one that could not be read is tried again by the next call.
+
+        Threads may share a loader: each batch is given to one of them.
+        """
+        with self._turn:
+            return self._next()
+
+    def _next(self) -> dict[str, Any]:
         while len(self._waiting) <= self.prefetch and self._begin_one():
             pass
         if not self._waiting:
@@ -165,8 +190,12 @@ class Loader:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return it without threads and without batches made ahead."""
-        fresh = {"_ahead": self.position, "_waiting": deque(), "_pool": None}
-        return {**self.__dict__, **fresh}
+        own = ("_ahead", "_waiting", "_pool", "_turn")
+        return {name: value for name, value in self.__dict__.items() if name not in own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin_anew()
 
     def _begin_one(self) -> bool:
         """Begin to make the batch behind those that wait; return False where there is none."""
@@ -177,15 +206,18 @@ class Loader:
         if self.prefetch:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self.prefetch, thread_name_prefix="tokflow-loader")
-                renew_in_forks(self, Loader._drop_threads)
             batch_of = self._pool.submit(batch_of).result
         self._waiting.append((batch_of, behind))
         self._ahead = behind
         return True
 
-    def _drop_threads(self) -> None:
-        """Go on behind the last batch in a forked process, which has none of its parent's."""
-        self._pool, self._waiting, self._ahead = None, deque(), self.position
+    def _begin_anew(self) -> None:
+        """Go on behind the last batch without threads and locks, as a new process has none."""
+        self._ahead = self.position
+        self._waiting: deque[tuple[Callable[[], Batch], Position]] = deque()
+        self._pool: ThreadPoolExecutor | None = None
+        self._turn = Lock()
+        renew_in_forks(self, Loader._begin_anew)
 
     def _move_to(self, position: Position) -> None:
         """Go on from a position; batches made ahead are forgotten."""

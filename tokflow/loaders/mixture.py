@@ -23,7 +23,15 @@ from tokflow.loaders.mixture_stages import (
 )
 from tokflow.loaders.orders import WINDOW, InOrder
 from tokflow.loaders.rows import Rows
-from tokflow.loaders.samples import ENDLESS, Batch, Numbers, grouped, samples_shown, sources_of
+from tokflow.loaders.samples import (
+    ENDLESS,
+    Batch,
+    Numbers,
+    grouped,
+    no_dataset,
+    samples_shown,
+    sources_of,
+)
 
 MAX_BLOCKS = 16
 
@@ -53,6 +61,7 @@ class MixedSamples:
     """Blocks of late, by their first samples: a batch is often in the block of the one before."""
 
     __repr__ = samples_shown
+    __getitem__ = no_dataset
 
     def __len__(self) -> int:
         return self.num_samples

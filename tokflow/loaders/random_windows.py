@@ -9,7 +9,15 @@ import numpy as np
 
 from tokflow.errors import ConfigError
 from tokflow.loaders.arguments import integer
-from tokflow.loaders.samples import ENDLESS, Batch, Numbers, StreamSource, samples_shown, sources_of
+from tokflow.loaders.samples import (
+    ENDLESS,
+    Batch,
+    Numbers,
+    StreamSource,
+    no_dataset,
+    samples_shown,
+    sources_of,
+)
 from tokflow.split.permutation import hashes
 
 RANDOM_WINDOWS_VERSION = 1
@@ -28,6 +36,7 @@ class RandomWindows:
     _keys: tuple[np.uint64, ...] = field(init=False, repr=False, compare=False)
 
     __repr__ = samples_shown
+    __getitem__ = no_dataset
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", integer("seed", self.seed))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NoReturn, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -152,6 +152,18 @@ def sources_of(*sources: RowSource) -> list[dict[str, Any]]:
         {"name": of.name, "fingerprint": of.fingerprint, "output": of.output, **of.cut}
         for of in sources
     ]
+
+
+def no_dataset(samples: object, number: object) -> NoReturn:
+    """Tell who asks for one of some samples, as torch's DataLoader does, who gives it.
+
+    Raises: TypeError.
+    """
+    raise TypeError(
+        f"expected a Dataset, found a {type(samples).__name__}, which gives no single sample; "
+        "make `loader = Loader(...)` of it and iterate over that, or give a DataLoader "
+        "`loader.samples_dataset` and `batch_sampler=loader.sampler()`"
+    )
 
 
 def samples_shown(samples: Samples) -> str:

@@ -63,6 +63,10 @@ class BatchSampler:
         self.loader = loader
         self._begun: Position | None = None
 
+    def __len__(self) -> int:
+        """Return how many batches there are from the first sample to the end, as of `Loader`."""
+        return len(self.loader)
+
     def __iter__(self) -> "BatchNumbers":
         self._begun = self.loader.position
         return BatchNumbers(self.loader)

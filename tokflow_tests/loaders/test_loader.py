@@ -275,3 +275,53 @@ def test_rows_samples_and_loaders_tell_people_what_they_are():
     assert repr(mix({"a": rows, "b": rows}, weights={"a": 1, "b": 1})) == (
         "<MixedSamples of counting, counting: without end>"
     )
+
+
+@pytest.mark.parametrize("options", [{}, {"drop_last": True}, {"rank": 2, "world_size": 3}])
+def test_the_length_of_a_loader_is_its_batches_from_the_beginning_to_the_end(options: Any):
+    loader, skipping = (Loader(rows_of(), batch_size=24, num_epochs=2, **options) for _ in "ab")
+    skipping.skip(range(150, 180))
+
+    for each in (loader, skipping):
+        length = len(each)
+        assert length == len(each.sampler()) == len([*each.sampler()])
+        assert length == len([*each]) == len(each)
+
+
+def test_a_loader_without_end_has_no_length_and_is_true():
+    loader = Loader(rows_of(), batch_size=24)
+
+    assert loader
+    with pytest.raises(TypeError, match=r"samples that end, found some without end; give `num_e"):
+        len(loader)
+
+
+@pytest.mark.parametrize("one", [rows_of().epochs(1), Loader(rows_of(), batch_size=24)])
+def test_who_takes_samples_for_a_dataset_is_told_what_is_one(one: Any):
+    with pytest.raises(TypeError, match=r"found a .*`loader.samples_dataset` and `batch_sampler="):
+        one[0]
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_threads_that_share_a_loader_have_every_batch_once(prefetch: int):
+    loader = Loader(in_order(CountingRows(3200)), batch_size=2, num_epochs=1, prefetch=prefetch)
+    found: list[int] = []
+
+    def take() -> None:
+        found.extend(row for batch in loader for row in batch["index"].tolist())
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    loader.close()
+
+    assert sorted(found) == [*range(3200)]
+
+
+def test_a_process_forked_while_another_thread_takes_a_batch_goes_on():
+    loader = Loader(rows_of(), batch_size=10, prefetch=0)
+
+    with loader._turn:
+        assert forked(lambda: int(next(loader)["index"][0])) == 0
