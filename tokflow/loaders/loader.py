@@ -90,8 +90,9 @@ class Loader:
                 "len: expected a loader of samples that end, found some without end; give "
                 "`num_epochs=`, or `num_samples=` to `mix`, or do without a length"
             )
-        jumped = sum(len(range(some.start, min(some.stop, length))) for some in self.position.skipped)
-        num_full, rest = divmod(length - jumped, self.batch_size)
+        skipped = self.position.skipped
+        num_skipped = sum(len(range(some.start, min(some.stop, length))) for some in skipped)
+        num_full, rest = divmod(length - num_skipped, self.batch_size)
         return num_full + bool(rest and not self.drop_last)
 
     def __bool__(self) -> bool:
