@@ -36,6 +36,10 @@ class Loader:
     that is not full is left out.
     """
 
+    _ahead: Position
+    _waiting: deque[tuple[Callable[[], Batch], Position]]
+    _pool: ThreadPoolExecutor | None
+
     def __init__(
         self,
         rows: Rows | Samples,
@@ -214,9 +218,7 @@ class Loader:
 
     def _begin_anew(self) -> None:
         """Go on behind the last batch without threads and locks, as a new process has none."""
-        self._ahead = self.position
-        self._waiting: deque[tuple[Callable[[], Batch], Position]] = deque()
-        self._pool: ThreadPoolExecutor | None = None
+        self._ahead, self._waiting, self._pool = self.position, deque(), None
         self._turn = Lock()
         renew_in_forks(self, Loader._begin_anew)
 
