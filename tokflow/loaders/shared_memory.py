@@ -39,9 +39,10 @@ def shared_arrays(
     called where it is found, whatever it would write. `fill` keeps none of its arrays.
 
     The image is memory of the kernel without a path (memfd), open in each process as long as one of
-    its arrays is. So it is gone with the last of them, also after kill -9, and there is nothing to
-    clean. It is sealed when `fill` returns: a half-filled one is never found, nobody writes later.
-    Containers that do not see each other's processes have an image each.
+    its arrays is, and in one forked while it is filled. So it is gone with the last of them, also
+    after kill -9, and there is nothing to clean. It is sealed when `fill` returns: a half-filled
+    one is never found, nobody writes later. Containers that do not see each other's processes have
+    an image each.
 
     Raises: ConfigError where the system is not Linux, where memory is short, and where a process of
     another user stands in the way.

@@ -1,10 +1,14 @@
+from itertools import combinations
+
 import numpy as np
 import pytest
 
 from tokflow.errors import ConfigError
 from tokflow.loaders.loader import Loader
+from tokflow.loaders.orders import BLOCKS_VERSION
 from tokflow.loaders.rows import in_order
 from tokflow.loaders.samples import ENDLESS
+from tokflow.split.permutation import PERMUTATION_VERSION
 from tokflow_tests.loaders.row_sources import CountingRows
 
 ROWS = in_order(CountingRows(10))
@@ -59,8 +63,13 @@ def test_an_identity_is_of_what_decides_the_rows_alone():
         always_the_same,
         ROWS.epochs(seed=2),
         in_order(CountingRows(11)).epochs(seed=1),
+        ROWS.epochs(seed=1, blocks=4),
+        ROWS.epochs(seed=1, blocks=5),
+        ROWS.epochs(seed=1, blocks=4, window=2),
     ]
-    assert one not in [other.identity for other in others]
+    identities = [one, *(other.identity for other in others)]
+    assert all(first != second for first, second in combinations(identities, 2))
+    assert others[-1].identity["order"]["version"] == [PERMUTATION_VERSION, BLOCKS_VERSION]
     decided = {"fingerprint": "counting:10:4:0", "output": "counting0", "sequence_length": 4}
     assert one["sources"] == [{"name": "counting", **decided}]
 

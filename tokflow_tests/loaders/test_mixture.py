@@ -10,7 +10,7 @@ import pytest
 
 from tokflow.errors import ConfigError
 from tokflow.loaders.loader import Loader
-from tokflow.loaders.mixture import MixedSamples, SourceUse, mix
+from tokflow.loaders.mixture import MAX_BLOCKS, MixedSamples, SourceUse, mix
 from tokflow.loaders.mixture_stages import BLOCK
 from tokflow.loaders.rows import Rows, in_order
 from tokflow.loaders.samples import ENDLESS
@@ -67,6 +67,14 @@ def test_a_batch_has_the_fields_of_its_sources_and_the_number_of_the_source():
     assert {name: of.shape[1:] for name, of in empty.items()} == {
         name: of.shape[1:] for name, of in batch.items()
     }
+
+
+def test_few_blocks_of_a_mixture_are_kept():
+    mixed = mix(TWO, weights={"web": 7, "code": 3})
+
+    mixed.at(np.arange(MAX_BLOCKS + 4) * BLOCK)
+
+    assert 0 < len(mixed._blocks) <= MAX_BLOCKS
 
 
 def test_any_sample_alone_is_what_going_through_gives():

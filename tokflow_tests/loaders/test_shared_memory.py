@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -213,6 +214,31 @@ def test_an_image_is_not_found_while_it_is_filled_nor_where_that_fails(tmp_path:
         shared_arrays(str(tmp_path), LAYOUT, failing)
 
     assert shared_arrays(str(tmp_path), LAYOUT, numbered)["offsets"].tolist() == [1, 2, 3, 4]
+
+
+def test_an_image_made_before_a_process_takes_its_turn_is_found_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    takes_turn, made = shared_memory._takes_turn, []
+
+    def after_another(turn: socket.socket, address: str) -> bool:
+        monkeypatch.undo()
+        made.append(shared_arrays(str(tmp_path), LAYOUT, numbered))
+        return takes_turn(turn, address)
+
+    monkeypatch.setattr(shared_memory, "_takes_turn", after_another)
+
+    assert shared_arrays(str(tmp_path), LAYOUT, refused)["offsets"].tolist() == [1, 2, 3, 4]
+    assert len(made) == 1
+
+
+def test_an_image_of_another_user_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    user, theirs = os.geteuid(), shared_arrays(str(tmp_path), LAYOUT, lambda arrays: None)
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+
+    ours = shared_arrays(str(tmp_path), LAYOUT, numbered)
+
+    assert (theirs["offsets"].sum(), ours["offsets"].sum()) == (0, 10)
 
 
 def test_a_process_of_another_user_that_takes_the_turn_is_named(
