@@ -40,6 +40,14 @@ class Position:
         """Return the place behind the next samples, as `take` does, however many they are."""
         return self._next(num_samples, length)[1]
 
+    def num_ahead(self, length: int) -> int:
+        """Return how many samples of `length` are left."""
+        first = self.next_sample
+        skipped = (
+            max(0, min(ahead.stop, length) - max(ahead.start, first)) for ahead in self.skipped
+        )
+        return length - first - sum(skipped)
+
     def _next(self, num_samples: int, length: int) -> tuple[list[range], "Position"]:
         taken, first = [], self.next_sample
         for ahead in (*self.skipped, range(length, length)):
@@ -100,6 +108,8 @@ def position_of(state: Mapping[str, Any], samples: Samples) -> Position:
     if not isinstance(state, Mapping):
         _check("version", STATE_VERSION, f"{state!r:.60}, of {type(state).__name__}")
     _check("version", STATE_VERSION, state.get("version"))
+    if not {"samples", "skipped", "order"} <= state.keys():
+        _check("samples, skipped and order", "as `state_dict` returned it", ", ".join(state))
     num_samples, of_state = integer("samples", state["samples"]), json.loads(state["order"])
     of_loader = json.loads(Position().state(samples)["order"])
     ours, theirs = (dict(_leaves(order, num_samples)) for order in (of_loader, of_state))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 
@@ -99,10 +99,10 @@ class Rows:
 
     def __getitem__(self, chosen: int | slice | Sequence[int] | Numbers) -> Batch:
         """Return one row, whose fields have one dimension less, or those of a slice or a list."""
-        if isinstance(chosen, int | np.integer):
-            batch: Batch = self.__getitems__([int(chosen)])[0]
-            return batch
-        return self.gather(picked(chosen, len(self)))
+        if isinstance(chosen, slice) or np.ndim(chosen):
+            return self.gather(picked(chosen, len(self)))
+        batch: Batch = self.__getitems__([cast(int, chosen)])[0]
+        return batch
 
     def __getitems__(self, numbers: Sequence[int]) -> Gathered:
         """Return several rows, gathered in one pass: torch's DataLoader asks for a batch so."""

@@ -134,8 +134,9 @@ def picked(chosen: Any, length: int) -> Numbers:
     if isinstance(chosen, slice):
         return np.arange(*chosen.indices(length), dtype=np.int64)
     numbers = np.asarray(chosen)
-    if numbers.size and numbers.dtype.kind not in "iu":
-        raise IndexError(f"expected a slice or a list of numbers, found one of {numbers.dtype}")
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+        found = f"one of {numbers.dtype}, of shape {numbers.shape}"
+        raise IndexError(f"expected a number, a slice or a list of numbers, found {found}")
     numbers = numbers.astype(np.int64)
     numbers = np.where(numbers < 0, numbers + length, numbers)
     is_outside = (numbers < 0) | (numbers >= length)

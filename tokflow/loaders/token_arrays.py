@@ -86,9 +86,9 @@ class TokenArray:
         if isinstance(chosen, slice) and chosen.step in (None, 1):
             start, stop, _ = chosen.indices(len(self))
             return self._between(start, max(start, stop))
-        if isinstance(chosen, int | np.integer):
-            return self._at(picked([chosen], len(self)))[0]
-        return self._at(picked(chosen, len(self)))
+        if isinstance(chosen, slice) or np.ndim(chosen):
+            return self._at(picked(chosen, len(self)))
+        return self._at(picked([chosen], len(self)))[0]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """Return all tokens, for `np.asarray`."""
