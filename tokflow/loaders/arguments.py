@@ -1,9 +1,14 @@
-"""Checks of arguments that are numbers: what is kept of them is an int, as JSON and caches take."""
+"""Checks of arguments: what is kept of a number is an int, as JSON and caches take it."""
 
+from collections.abc import Callable
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from tokflow.errors import ConfigError
+
+T = TypeVar("T")
 
 
 def integer(name: str, value: Any) -> int:
@@ -18,6 +23,18 @@ def integer(name: str, value: Any) -> int:
     return int(value)
 
 
-def optional_integer(name: str, value: Any) -> int | None:
-    """Return an integer as an int, and None as it is. Raises: ConfigError."""
-    return None if value is None else integer(name, value)
+def optional(check: Callable[[str, Any], T], name: str, value: Any) -> T | None:
+    """Return None as it is, and all else as the check does. Raises: ConfigError."""
+    return None if value is None else check(name, value)
+
+
+def boolean(name: str, value: Any) -> bool:
+    """Return a bool, also one of numpy; a text such as `no` is none. Raises: ConfigError."""
+    if not isinstance(value, bool | np.bool_):
+        raise ConfigError(
+            where=name,
+            expected="True or False",
+            found=f"{value!r}, of {type(value).__name__}",
+            remedy="give one of them",
+        )
+    return bool(value)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tokflow.errors import ConfigError
-from tokflow.loaders.arguments import integer, optional_integer
+from tokflow.loaders.arguments import integer, optional
 from tokflow.loaders.orders import WINDOW, InOrder, shuffled_order
 from tokflow.loaders.samples import (
     ENDLESS,
@@ -49,7 +49,7 @@ class Epochs:
 
     def __post_init__(self) -> None:
         for name in ("seed", "blocks", "num_epochs"):
-            object.__setattr__(self, name, optional_integer(name, getattr(self, name)))
+            object.__setattr__(self, name, optional(integer, name, getattr(self, name)))
         object.__setattr__(self, "window", integer("window", self.window))
         if not len(self.source):
             raise ConfigError(

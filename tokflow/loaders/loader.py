@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, get_args
 
 from tokflow.errors import ConfigError
-from tokflow.loaders.arguments import integer
+from tokflow.loaders.arguments import boolean, integer
 from tokflow.loaders.position import Position, position_of, share_of
 from tokflow.loaders.rows import Rows
 from tokflow.loaders.samples import ENDLESS, Batch, Numbers, Samples, no_dataset
@@ -73,7 +73,7 @@ class Loader:
             _check_none(seed=seed, blocks=blocks, num_epochs=num_epochs)
             self.samples = rows
         self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
-        self.drop_last = drop_last
+        self.drop_last = boolean("drop_last", drop_last)
         self.prefetch, self.arrays = prefetch, arrays
         self.position = Position()
         """The place behind the last batch that was handed out."""

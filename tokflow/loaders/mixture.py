@@ -4,14 +4,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import ConfigError, nearest
-from tokflow.loaders.arguments import integer
+from tokflow.loaders.arguments import integer, optional
 from tokflow.loaders.buffers import empty
 from tokflow.loaders.epochs import Epochs
 from tokflow.loaders.mixture_stages import (
@@ -149,7 +149,7 @@ def mix(
     num_samples: an earlier end. Raises: ConfigError, also for more than max_epochs allow.
     """
     _check_sources(sources)
-    seed = integer("seed", seed)
+    seed = integer("mix: seed", seed)
     shares = _token_shares(_all_stages(weights, stages), sources)
     orders = {
         name: rows.epochs(seed * len(sources) + number, blocks=blocks, window=window)
@@ -230,7 +230,8 @@ def _token_shares(
         raise _error("weights", "a number for each source", found, "give the weights of sample 0")
     shares: dict[int, list[Fraction]] = {}
     for first, weights in stages:
-        if not isinstance(first, Integral) or not max([-1, *shares]) < first < ENDLESS:
+        first = integer("mix: stages", first)
+        if not max([-1, *shares]) < first < ENDLESS:
             found = f"{first!r} behind {max(shares, default=0):,}"
             raise _error("stages", "samples that ascend", found, "name each once, in their order")
         where = f"stages, sample {first:,}" if first else "weights"
@@ -242,7 +243,7 @@ def _token_shares(
         total = sum(exact.values())
         if not total:
             raise _error(where, "one above 0", "none", "weigh what the samples are made of")
-        shares[int(first)] = [exact[name] / total for name in sources]
+        shares[first] = [exact[name] / total for name in sources]
     return shares
 
 
@@ -316,7 +317,8 @@ def _most_samples(endless: MixedSamples, limits: Numbers) -> int:
 
 def _num_samples(wanted: int | None, endless: MixedSamples, most: int) -> int:
     """Return how many samples there are: those wanted, or all. Raises: ConfigError."""
-    if wanted is not None and not (isinstance(wanted, Integral) and 0 < wanted <= ENDLESS):
+    wanted = optional(integer, "mix: num_samples", wanted)
+    if wanted is not None and not 0 < wanted <= ENDLESS:
         raise _error("num_samples", "a number from 1 up", repr(wanted), "leave it out for all")
     if most and (wanted is None or wanted <= most):
         return int(wanted or most)

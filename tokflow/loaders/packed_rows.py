@@ -29,8 +29,7 @@ def open_packed_rows(opening: Opening) -> "PackedRows":
         raise lost("across_documents", export, ["segment_ids"])
     stored = int(export.manifest.details["sequence_length"])
     length = stored - _has_label_token(export, part)
-    if opening.sequence_length not in (None, length):
-        raise _other_length(export, opening.sequence_length, length)
+    _check_cut(opening, export, length)
     across, num_tokens = opening.across_documents is True, export.counts[f"{part}.num_tokens"]
     is_padded_left = export.manifest.details.get("padding_side") == "left"
     is_full = num_tokens == num_rows * stored
@@ -75,14 +74,23 @@ def _has_label_token(export: Export, part: str) -> bool:
     return own
 
 
-def _other_length(export: Export, asked: int | None, length: int) -> ConfigError:
-    return ConfigError(
-        where="sequence_length",
-        expected=f"{length:,}, the inputs of the rows of {export.format_name}, which were packed",
-        found=repr(asked),
-        remedy="leave it out; or open an export of a stream (bin, npy, megatron), which is cut "
-        "into rows of any length; or pack rows of another",
-    )
+def _check_cut(opening: Opening, export: Export, length: int) -> None:
+    """Make sure that rows are asked for as they were packed. Raises: ConfigError."""
+    if opening.sequence_length not in (None, length):
+        raise ConfigError(
+            where="sequence_length",
+            expected=f"{length:,}, the inputs of rows of {export.format_name}, which were packed",
+            found=repr(opening.sequence_length),
+            remedy="leave it out; or open an export of a stream (bin, npy, megatron), which is cut "
+            "into rows of any length; or pack rows of another",
+        )
+    if opening.tail != "pad":
+        raise ConfigError(
+            where="tail",
+            expected=f"none for rows of {export.format_name}, which were packed",
+            found=repr(opening.tail),
+            remedy="leave it out; packing has a `tail:` of its own",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any, cast, get_args
 import numpy as np
 
 from tokflow.errors import ConfigError
-from tokflow.loaders.arguments import integer, optional_integer
+from tokflow.loaders.arguments import boolean, integer, optional
 from tokflow.loaders.epochs import Epochs
 from tokflow.loaders.opening import Opening, Tail, find_part
 from tokflow.loaders.orders import WINDOW, InOrder, shuffled_order
@@ -59,11 +59,11 @@ def open_rows(
     opening = Opening(
         path=folder,
         part=part,
-        sequence_length=optional_integer("sequence_length", sequence_length),
+        sequence_length=optional(integer, "sequence_length", sequence_length),
         fields=None if fields is None else tuple(fields),
         tail=tail,
-        across_documents=across_documents,
-        in_memory=in_memory,
+        across_documents=optional(boolean, "across_documents", across_documents),
+        in_memory=boolean("in_memory", in_memory),
     )
     return in_order((open_packed_rows if is_packed else open_stream_rows)(opening))
 
@@ -120,7 +120,7 @@ class Rows:
             len(self.source),
             integer("seed", seed),
             integer("epoch", epoch),
-            optional_integer("blocks", blocks),
+            optional(integer, "blocks", blocks),
             integer("window", window),
         )
         return replace(self, order=order)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tokflow.errors import ConfigError
 from tokflow.exports.pieces import of_dtype
+from tokflow.loaders.arguments import boolean
 from tokflow.loaders.kept_portions import KeptPortions
 from tokflow.loaders.opening import find_part, lost
 from tokflow.loaders.samples import Numbers, grouped, picked
@@ -41,6 +42,7 @@ def open_tokens(
             found="packed rows",
             remedy="call `open_rows`, or open an export of a stream (bin, npy, llmc, megatron)",
         )
+    in_memory = boolean("in_memory", in_memory)
     stream = open_stream(folder, part, is_in_memory=in_memory)
     return TokenArray(folder, part, in_memory, stream, KeptPortions(stream.portions))
 

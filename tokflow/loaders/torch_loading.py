@@ -24,13 +24,16 @@ def tensors_of(batch: Batch) -> dict[str, "torch.Tensor"]:
     return {name: torch.from_numpy(values) for name, values in batch.items()}
 
 
-def collate(rows: Sequence[Batch]) -> dict[str, "torch.Tensor"]:
+def collate(rows: Sequence[Batch] | Batch) -> dict[str, "torch.Tensor"]:
     """Return the batch that `__getitems__` gathered as tensors: the `collate_fn` of a DataLoader.
 
-    No token is copied, but where something between gave rows one by one.
+    Or a batch of arrays, such as `rows[:8]`. No token is copied, but where something between gave
+    rows one by one.
     """
     if isinstance(rows, Gathered):
         return tensors_of(rows.batch)
+    if isinstance(rows, Mapping):
+        return tensors_of(rows)
     return tensors_of({name: np.stack([row[name] for row in rows]) for name in rows[0]})
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.loaders.arguments import integer, optional_integer
+from tokflow.loaders.arguments import boolean, integer, optional
 from tokflow.loaders.loader import Loader
 from tokflow.loaders.mixture import mix
 from tokflow.loaders.rows import in_order
@@ -29,7 +29,14 @@ def test_integers_of_any_library_are_ints():
 
     assert found == [-3, 7, 7, 2**70]
     assert {type(number) for number in found} == {int}
-    assert optional_integer("blocks", None) is None
+    assert optional(integer, "blocks", None) is None
+
+
+def test_a_text_is_no_boolean():
+    assert [boolean("in_memory", given) for given in (True, np.False_)] == [True, False]
+    for wrong in ("no", 1, None):
+        with pytest.raises(ConfigError, match="in_memory: expected True or False, found"):
+            boolean("in_memory", wrong)
 
 
 @pytest.mark.parametrize("seed", [1.0, 1.5, "1", True, np.True_, [1], np.float64(1)])

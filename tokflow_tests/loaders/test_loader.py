@@ -223,6 +223,7 @@ def test_a_forked_process_goes_on_where_the_loader_is():
         ({"prefetch": -1}, "expected prefetch of at least 0, found -1"),
         ({"batch_size": 8.0}, "batch_size: expected an integer, found 8.0, of float"),
         ({"batch_size": "8"}, "batch_size: expected an integer, found '8', of str"),
+        ({"drop_last": "no"}, "drop_last: expected True or False, found 'no', of str"),
         ({"prefetch": True}, "prefetch: expected an integer, found True, of bool"),
         ({"arrays": "jax"}, "expected arrays of numpy or torch, found 'jax'"),
     ],

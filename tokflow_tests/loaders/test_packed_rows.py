@@ -169,6 +169,8 @@ def test_arguments_that_do_not_go_with_packed_rows_are_refused(tiny: Dataset):
     assert rows.source.fingerprint == rows_of(tiny, "arrow").source.fingerprint
     with pytest.raises(ConfigError, match=r"expected 8, the inputs .* found 4; .* of a stream"):
         rows_of(tiny, "arrow", sequence_length=4)
+    with pytest.raises(ConfigError, match=r"tail: expected none .* found 'drop'"):
+        rows_of(tiny, "arrow", tail="drop")
     with pytest.raises(ConfigError, match="pickle, which is written and never read"):
         rows_of(tiny, "pickle")
 

@@ -67,6 +67,7 @@ def test_a_batch_is_collated_without_a_copy():
     tensors = collate(gathered)
 
     assert tensors["input_ids"].data_ptr() == gathered.batch["input_ids"].ctypes.data
+    assert collate(rows_of()[[3, 1]])["index"].tolist() == [3, 1]
 
 
 def test_rows_are_a_map_style_dataset_also_within_another():
