@@ -13,6 +13,7 @@ from tokflow.exports.format import damaged_file
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import FILE_DIGITS, check_num_files
 from tokflow.exports.part import Part
+from tokflow.store.arrow import map_numbers
 from tokflow.store.zstd import zstd
 
 
@@ -147,7 +148,7 @@ def open_items(
     if is_compressed:
         data = np.frombuffer(zstd.decompress(path.read_bytes()), dtype=np.uint8)
     else:
-        data = np.memmap(path, dtype=np.uint8, mode="r")
+        data = map_numbers(path, np.uint8)
     num_items = int(data[:4].view("<u4")[0])
     offsets = data[4 : 4 * (num_items + 2)].view("<u4")
     if offsets[-1] != len(data) or offsets[0] < 4 * (num_items + 2):

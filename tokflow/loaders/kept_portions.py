@@ -1,6 +1,5 @@
 """The portions of a part, each read when it is needed; those used last are kept."""
 
-import resource
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -15,19 +14,14 @@ from tokflow.pools.forks import renew_in_forks
 KEPT_BYTES = 2**28
 """Decoded fields that a source keeps."""
 
-FILES_OF_PORTION = 4
-"""Open files of a memory-mapped portion at most."""
-
-
-def max_mapped() -> int:
-    """Return how many portions are mapped at once: of the files that the process may have open a
-    share, for each map holds one."""
-    return max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // (4 * FILES_OF_PORTION))
+MAX_MAPPED = 10_000
+"""Memory-mapped portions that a source keeps: a process has some 65,000 maps, and a portion some
+files."""
 
 
 class KeptPortions:
-    """The portions of a part by their number. Those used last are kept: of decoded ones KEPT_BYTES,
-    of memory-mapped ones as many as may be open, and in any case the last.
+    """The portions of a part by their number. Those used last are kept: of what is decoded, the
+    offsets of memory-mapped ones too, KEPT_BYTES; MAX_MAPPED in all; and in any case the last.
 
     Any thread may ask; who asks for a portion that another reads waits for it.
     """
@@ -73,9 +67,9 @@ class KeptPortions:
             return
         # Slices of a plain array over a map cost a fifth of a memmap's.
         kept.set_result({name: np.asarray(values) for name, values in fields.items()})
-        cost = sum(values.nbytes for values in fields.values())
-        if self._portions[number].is_mapped:
-            cost = KEPT_BYTES // max_mapped()
+        is_mapped = self._portions[number].is_mapped
+        decoded = [of for of in fields.values() if of.flags.owndata or not is_mapped]
+        cost = KEPT_BYTES // MAX_MAPPED + sum(values.nbytes for values in decoded)
         with self._lock:
             self._costs[number], self._total = cost, self._total + cost
             while self._total > KEPT_BYTES and len(self._costs) > 1:

@@ -10,11 +10,10 @@ import numpy as np
 from tokflow.exports.format import Arrays, Portion, damaged_file
 from tokflow.exports.reading import Export, open_export
 from tokflow.loaders.in_memory import in_memory
-from tokflow.store.arrow import read_table, to_numpy
+from tokflow.store.arrow import map_numbers, read_table, to_numpy
 from tokflow.store.integrity import Stored
 from tokflow.store.stored_outputs import find_output
 from tokflow.tokens.shard import TokenShard, open_token_shard
-from tokflow.tokens.token_source import mapped
 from tokflow.tokens.writer import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
 
 
@@ -71,8 +70,8 @@ def _of_shard(shard: TokenShard) -> Stream:
 
 def _fields(shard: TokenShard, tokens: str, documents: str, mask: str | None) -> Arrays:
     """Return the fields of a segment of a token store, memory-mapped but for the offsets."""
-    token_ids = mapped(shard.folder / tokens, shard.dtype)
+    token_ids = map_numbers(shard.folder / tokens, shard.dtype)
     table = read_table(shard.folder / documents, ["token_offset"])
     offsets = np.append(to_numpy(table["token_offset"]), len(token_ids))
     fields = {"token_ids": token_ids, "offsets": offsets}
-    return fields | ({"loss_mask": mapped(shard.folder / mask, np.dtype(np.bool_))} if mask else {})
+    return fields | ({"loss_mask": map_numbers(shard.folder / mask, np.bool_)} if mask else {})

@@ -325,6 +325,9 @@ def test_a_portion_read_alone_by_any_thread_is_its_stretch_of_the_part(
     with ThreadPoolExecutor(4) as threads:
         alone = [*threads.map(Portion.read, reversed(portions))][::-1]
 
+    held = [link.readlink() for link in Path("/proc/self/fd").iterdir() if link.exists()]
+    is_held = any(path.is_relative_to(folder) for path in held)
+    assert not is_held or not any(portion.is_mapped for portion in portions)
     assert sum(portion.num for portion in portions) == len(whole["token_ids"])
     for portion, fields in zip(portions, alone, strict=True):
         decoded = [of for of in fields if fields[of].flags.writeable and of != "offsets"]

@@ -16,7 +16,7 @@ class Portions:
     """Portions of 10 numbers each, and how often each was read."""
 
     def __init__(self, num: int, *, is_mapped: bool = False) -> None:
-        self.num_read = [0] * num
+        self.num_read, self.is_mapped = [0] * num, is_mapped
         self.kept = KeptPortions(
             [
                 Portion(Path("p"), 10, lambda number=number: self._load(number), is_mapped)
@@ -26,7 +26,8 @@ class Portions:
 
     def _load(self, number: int) -> Arrays:
         self.num_read[number] += 1
-        return {"token_ids": np.arange(10, dtype=np.int64) + 10 * number}
+        values = np.arange(10, dtype=np.int64) + 10 * number
+        return {"token_ids": values[:] if self.is_mapped else values}
 
 
 def test_of_decoded_portions_those_used_last_are_kept(monkeypatch: pytest.MonkeyPatch):
@@ -51,14 +52,27 @@ def test_a_portion_that_is_larger_than_all_that_is_kept_is_kept_alone(
     assert portions.num_read == [2, 1]
 
 
-def test_no_more_files_are_mapped_than_may_be_open(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kept_portions, "max_mapped", lambda: 2)
+def test_of_portions_that_cost_no_memory_so_many_are_kept(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kept_portions, "MAX_MAPPED", 2)
     portions = Portions(3, is_mapped=True)
 
     for number in (0, 1, 0, 2, 0, 1):
         assert portions.kept[number]["token_ids"][0] == 10 * number
 
     assert portions.num_read == [1, 2, 1]
+
+
+def test_of_mapped_portions_the_offsets_that_are_decoded_count(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kept_portions, "KEPT_BYTES", 100)
+    fields = {"token_ids": np.zeros(10, np.uint16)[:], "offsets": np.array([0, 3, 7, 8, 9, 9, 10])}
+    num_read = []
+    portion = Portion(Path("p"), 10, lambda: num_read.append(1) or dict(fields), is_mapped=True)
+    kept = KeptPortions([portion, portion])
+
+    for number in (0, 1, 1, 0):
+        assert len(kept[number]["offsets"]) == 7
+
+    assert len(num_read) == 3
 
 
 def test_threads_that_ask_for_a_portion_at_once_wait_for_one_reading_of_it():

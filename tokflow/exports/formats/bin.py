@@ -27,6 +27,7 @@ from tokflow.exports.options import renamed, val_names
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import write_numbers
+from tokflow.store.arrow import map_numbers
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
 
@@ -79,7 +80,7 @@ def portions(export: Export, part: str) -> list[Portion]:
 
 
 def _load(path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
-    return {"token_ids": np.memmap(path, dtype=dtype, mode="r")}
+    return {"token_ids": map_numbers(path, dtype)}
 
 
 FORMAT = Format(

@@ -26,6 +26,7 @@ from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
+from tokflow.store.arrow import map_numbers
 from tokflow.store.config import Config, Count
 
 UNKNOWN = "Unknown Tokenizer"
@@ -95,11 +96,11 @@ def portions(export: Export, part: str) -> list[Portion]:
 def _load(path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
     ends = np.fromfile(f"{path}.index", dtype="<u8").astype(np.int64)
     fields: Arrays = {
-        "token_ids": np.memmap(path, dtype=dtype, mode="r"),
+        "token_ids": map_numbers(path, dtype),
         "offsets": offsets_of(np.diff(ends, prepend=0)),
     }
     if Path(f"{path}.loss").exists():
-        fields["loss_mask"] = np.memmap(f"{path}.loss", dtype=np.bool_, mode="r")
+        fields["loss_mask"] = map_numbers(f"{path}.loss", np.bool_)
     return fields
 
 

@@ -34,6 +34,7 @@ from tokflow.exports.options import (
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
+from tokflow.store.arrow import map_numbers
 from tokflow.store.config import Config, Count
 
 HEADER_NUMBERS = 256
@@ -99,7 +100,7 @@ def _load(path: Path) -> Arrays:
             expected="the magic and version of llm.c's files, and as many tokens as it says",
             found=f"{magic}, {version}, and {num_tokens:,} tokens in {num_bytes:,} bytes",
         )
-    return {"token_ids": np.memmap(path, dtype=dtype, mode="r", offset=HEADER_BYTES)}
+    return {"token_ids": map_numbers(path, dtype, first_byte=HEADER_BYTES)}
 
 
 FORMAT = Format(

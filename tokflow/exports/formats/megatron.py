@@ -35,6 +35,7 @@ from tokflow.exports.options import FileName, FilePrefix, check_document_size
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import write_numbers
+from tokflow.store.arrow import map_numbers
 from tokflow.store.config import Config
 
 HEADER = struct.Struct("<9sQBQQ")
@@ -107,7 +108,7 @@ def _load(path: Path) -> Arrays:
     Raises: CorruptOutputError for an index that is not Megatron's.
     """
     dtype, lengths = _read_index(path)
-    tokens = np.memmap(path.with_suffix(".bin"), dtype=dtype, mode="r")
+    tokens = map_numbers(path.with_suffix(".bin"), dtype)
     return {"token_ids": tokens, "offsets": offsets_of(lengths)}
 
 

@@ -31,6 +31,7 @@ from tokflow.exports.format import Arrays, Format, Portion, damaged_file, fixed_
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
+from tokflow.store.arrow import map_numbers
 from tokflow.store.config import Config, Count
 
 HEADER = struct.Struct("<QI")
@@ -114,14 +115,14 @@ def _read_file(path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
     num_documents, rest = divmod(size - first - len(INDEX_STOP), ENTRY.itemsize)
     if itemsize != dtype.itemsize or num_documents < 1 or rest:
         raise _not_ours(path, f"a header of {num_bytes:,} bytes of data in a file of {size:,}")
-    entries = np.memmap(path, dtype=ENTRY, mode="r", offset=first, shape=(num_documents,))
+    entries = map_numbers(path, ENTRY, first_byte=first, num=num_documents)
     starts, lengths = entries["start"], entries["length"].astype(np.int64)
     offsets = offsets_of(lengths)
     is_tuple = (entries["long"] == LONG1) & (entries["long_"] == LONG1)
     is_tuple &= (entries["tuple"] == TUPLE2) & (starts == offsets[:-1])
     if not is_tuple.all() or offsets[-1] != num_bytes:
         raise _not_ours(path, "an index that tokflow did not write, or data that it does not fit")
-    tokens = np.memmap(path, dtype, mode="r", offset=HEADER.size, shape=(num_bytes // itemsize,))
+    tokens = map_numbers(path, dtype, first_byte=HEADER.size, num=num_bytes // itemsize)
     return {"token_ids": tokens, "offsets": offsets // itemsize}
 
 

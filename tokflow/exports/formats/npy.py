@@ -49,6 +49,7 @@ from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import files_of, sequences_within
 from tokflow.exports.token_files import cut_by_documents, write_numbers
+from tokflow.store.arrow import map_numbers
 from tokflow.store.config import Config, Count
 
 ROW_DTYPES: dict[str, np.dtype[Any]] = {
@@ -223,15 +224,17 @@ def open_npy(path: Path) -> npt.NDArray[Any]:
     """
     expected = "a .npy file of whole numbers or booleans"
     try:
-        values: npt.NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
+        own = np.lib.format.open_memmap(path, mode="r")
     except OSError:
         raise
     except Exception as error:  # its header is parsed as Python, which fails in many ways
         found = f"{type(error).__name__}: {error}"
         raise damaged_file(path, expected=expected, found=found) from error
-    if values.dtype.kind not in "iub":
-        raise damaged_file(path, expected=expected, found=f"an array of {values.dtype}")
-    return values
+    if own.dtype.kind not in "iub":
+        raise damaged_file(path, expected=expected, found=f"an array of {own.dtype}")
+    first_byte: int = own.offset
+    values = map_numbers(path, own.dtype, first_byte=first_byte, num=own.size)
+    return values.reshape(own.shape, order="C" if own.flags.c_contiguous else "F")
 
 
 FORMAT = Format(

@@ -34,7 +34,7 @@ from tokflow.exports.new_files import open_hashed
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
-from tokflow.store.arrow import to_numpy
+from tokflow.store.arrow import map_numbers, to_numpy
 from tokflow.store.config import Config, Count
 
 COLUMNS = ["start", "end", "id", "src", "loc"]
@@ -119,11 +119,11 @@ def _load(path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
 
     Raises: CorruptOutputError where its lines are not about all of its tokens.
     """
-    tokens = np.memmap(path, dtype=dtype, mode="r")
+    tokens = map_numbers(path, dtype)
     offsets = _read_offsets(path.with_suffix(".csv.gz"), len(tokens))
     fields: Arrays = {"token_ids": tokens, "offsets": offsets}
     if (mask := _mask_of(path)).exists():
-        fields["loss_mask"] = np.memmap(mask, dtype=bool, mode="r")
+        fields["loss_mask"] = map_numbers(mask, np.bool_)
     return fields
 
 
