@@ -40,14 +40,6 @@ class Position:
         """Return the place behind the next samples, as `take` does, however many they are."""
         return self._next(num_samples, length)[1]
 
-    def num_ahead(self, length: int) -> int:
-        """Return how many samples of `length` are left."""
-        first = self.next_sample
-        skipped = (
-            max(0, min(ahead.stop, length) - max(ahead.start, first)) for ahead in self.skipped
-        )
-        return length - first - sum(skipped)
-
     def _next(self, num_samples: int, length: int) -> tuple[list[range], "Position"]:
         taken, first = [], self.next_sample
         for ahead in (*self.skipped, range(length, length)):

@@ -9,7 +9,7 @@ import numpy as np
 from tokflow.errors import ConfigError
 from tokflow.loaders.arguments import integer
 from tokflow.loaders.position import Position, position_of
-from tokflow.loaders.samples import ENDLESS, Batch, Gathered, Samples, picked
+from tokflow.loaders.samples import Batch, Gathered, Samples, picked
 
 if TYPE_CHECKING:
     import torch
@@ -73,18 +73,6 @@ class BatchSampler:
     def __iter__(self) -> "BatchNumbers":
         self._begun = self.loader.position
         return BatchNumbers(self.loader)
-
-    def __len__(self) -> int:
-        """Return how many batches an iteration has that begins now. Raises: TypeError where the
-        samples have no end, so that it is as one without a length."""
-        loader = self.loader
-        num_all = len(loader.samples)
-        if num_all == ENDLESS:
-            raise TypeError("the samples have no end: give num_epochs, or num_samples of a mixture")
-        num_samples = loader.position.num_ahead(num_all)
-        return (
-            num_samples + (0 if loader.drop_last else loader.batch_size - 1)
-        ) // loader.batch_size
 
     def state_dict(self, num_batches: int = 0) -> dict[str, Any]:
         """Return the state behind so many batches of the last iteration.

@@ -24,24 +24,6 @@ def test_the_numbers_of_a_sampler_are_those_of_the_ranks_samples():
     assert [*islice(loader.sampler(), 2)] == [[3, 10, 11], [18, 19, 20]]
 
 
-@pytest.mark.parametrize("drop_last", [False, True])
-def test_the_length_of_a_sampler_is_that_of_an_iteration_that_begins_now(drop_last: bool):
-    for num_samples in range(95, 101):
-        rows = in_order(CountingRows(num_samples))
-        loader = Loader(rows, batch_size=9, num_epochs=1, drop_last=drop_last)
-        for skipped in (range(9, 9), range(5, 20), range(30, 31), range(90, 99), range(99, 120)):
-            loader.skip(skipped)
-            assert len(loader.sampler()) == len([*iter(loader.sampler())])
-    next(loader)
-    assert len(loader.sampler()) == len([*iter(loader.sampler())])
-
-
-def test_a_sampler_without_end_has_no_length():
-    with pytest.raises(TypeError, match="the samples have no end"):
-        len(loader_of().sampler())
-    assert [*islice(loader_of().sampler(), 1)]
-
-
 def test_a_sampler_begins_where_its_loader_is():
     loader = loader_of(num_epochs=1)
     next(loader)
