@@ -304,7 +304,8 @@ class DocumentsConfig(Config):
         if self.document_per == "separator" and not self.separator:
             return "separator", "the text between documents, for document_per is separator"
         if self.document_per != "separator" and self.separator is not None:
-            return "separator", f"null, for document_per is {self.document_per}"
+            expected = f"`document_per: separator` beside it, which is {self.document_per}, or null"
+            return "separator", expected
         return None
 
 

@@ -161,7 +161,7 @@ def mix(
         seed=seed,
         identity=_identity(orders, shares, seed),
     )
-    most = _most_samples(endless, _limits(max_epochs, sources))
+    most = _most_samples(endless, _limits(max_epochs, sources, endless))
     return replace(endless, num_samples=_num_samples(num_samples, endless, most))
 
 
@@ -295,12 +295,22 @@ def _identity(
     }
 
 
-def _limits(max_epochs: float | Mapping[str, float] | None, sources: Mapping[str, Rows]) -> Numbers:
-    """Return the most rows that may be taken of each source. Raises: ConfigError."""
+def _limits(
+    max_epochs: float | Mapping[str, float] | None,
+    sources: Mapping[str, Rows],
+    endless: MixedSamples,
+) -> Numbers:
+    """Return the most rows that may be taken of each source. Raises: ConfigError, also for a source
+    that has a weight and may have no row."""
     if not isinstance(max_epochs, Mapping):
         max_epochs = {} if max_epochs is None else dict.fromkeys(sources, max_epochs)
     exact = _numbers("max_epochs", max_epochs, sources)
     limits = {name: int(epochs * len(sources[name])) for name, epochs in exact.items()}
+    for number, name in enumerate(sources):
+        if limits.get(name) == 0 and any(stage.weights[number] for stage in endless.stages):
+            expected = f"at least one of its {len(sources[name]):,} rows, for it has a weight"
+            remedy = "give it the weight 0 to leave it out, or raise its max_epochs"
+            raise _error(f"max_epochs.{name}", expected, f"{max_epochs[name]!r} epochs", remedy)
     return np.array([min(limits.get(name, ENDLESS), ENDLESS) for name in sources])
 
 
@@ -320,15 +330,15 @@ def _num_samples(wanted: int | None, endless: MixedSamples, most: int) -> int:
     wanted = optional(integer, "mix: num_samples", wanted)
     if wanted is not None and not 0 < wanted <= ENDLESS:
         raise _error("num_samples", "a number from 1 up", repr(wanted), "leave it out for all")
-    if most and (wanted is None or wanted <= most):
+    if wanted is None or wanted <= most:
         return int(wanted or most)
     name = list(endless.sources)[endless.at(np.array([most]))[0][0]]  # of the first one too many
-    allowed, found = (endless.epochs(num)[name] for num in (most, wanted or 1))
+    allowed, found = (endless.epochs(num)[name] for num in (most, wanted))
     raise _error(
         "num_samples",
         f"at most {most:,}, which take {allowed.num_rows:,} rows of {name}, "
         f"{allowed.epochs:g} epochs of {len(endless.sources[name].order):,}",
-        f"{wanted or 1:,}, which take {found.num_rows:,}: {found.epochs:.4g} epochs",
+        f"{wanted:,}, which take {found.num_rows:,}: {found.epochs:.4g} epochs",
         f"lower num_samples or the weight of {name}, or raise its max_epochs",
     )
 

@@ -45,7 +45,8 @@ def test_a_format_that_is_named_goes_before_the_suffix(tmp_path: Path):
         ),
         (
             {"document_per": "line", "separator": "x"},
-            "documents.separator: expected null, for document_per is line, found 'x'",
+            "documents.separator: expected `document_per: separator` beside it, which is line, or "
+            "null, found 'x'; correct documents.separator",
         ),
         (
             {"document_per": "line", "format": "csv"},

@@ -307,7 +307,8 @@ BOTH = {"web": 1, "code": 1}
         ({"stages": [(9, {"web": 1})]}, "stages, sample 9: expected a weight for code"),
         ({"max_epochs": {"cod": 1}}, "max_epochs: expected some of web, code"),
         ({"max_epochs": -1}, "max_epochs.web: expected a number from 0 up, found -1"),
-        ({"max_epochs": {"code": 0.01}}, "at most 0, which take 0 rows of code"),
+        ({"max_epochs": {"code": 0}}, r"max_epochs.code: .* for it has a weight, found 0 epochs"),
+        ({"max_epochs": 1e-9, "stages": [(4096, BOTH)]}, r"max_epochs.web: .* found 1e-09 epochs"),
         ({"num_samples": 0}, "num_samples: expected a number from 1 up"),
         ({"num_samples": 1e6}, "num_samples: expected an integer, found 1000000.0"),
     ],
@@ -316,3 +317,9 @@ def test_what_cannot_be_mixed_is_refused(changed: dict[str, Any], message: str):
     arguments = {"sources": TWO, "weights": BOTH, **changed}
     with pytest.raises(ConfigError, match=message):
         mix(arguments.pop("sources"), **arguments)
+
+
+def test_a_source_without_a_weight_may_have_no_epoch():
+    mixed = mix(TWO, weights={"web": 1, "code": 0}, max_epochs={"web": 2, "code": 0})
+
+    assert len(mixed) == 2 * len(TWO["web"])
