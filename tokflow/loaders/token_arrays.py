@@ -99,6 +99,8 @@ class TokenArray:
     def take(self, starts: Numbers, lengths: Numbers) -> npt.NDArray[np.unsignedinteger]:
         """Return the tokens of many spans, end to end. Raises: IndexError."""
         starts, lengths = (np.asarray(of, dtype=np.int64) for of in (starts, lengths))
+        if starts.shape != lengths.shape or (lengths < 0).any():
+            raise IndexError(f"expected {starts.size:,} lengths, from 0 on, found {lengths}")
         stops = starts + lengths
         for edge in (*starts[starts < 0], *stops[stops > len(self)]):
             raise IndexError(f"expected spans within 0 to {len(self):,}, found one to {edge:,}")

@@ -10,7 +10,7 @@ from tokflow.build.dataset import Dataset
 from tokflow.loaders.rows import Rows, open_rows
 from tokflow.loaders.token_arrays import open_tokens
 from tokflow_tests.chats import CHATS, chat_dataset
-from tokflow_tests.tiny import build, tokenize
+from tokflow_tests.tiny import build, declare, tokenize
 
 SHARDED = {"tokens_per_file": 20}
 EXPORTS = [
@@ -51,6 +51,19 @@ def test_rows_in_memory_are_those_of_the_files(name: str, chats: Dataset):
     assert rows.source.fingerprint == rows_of(chats, name).source.fingerprint
     [portion] = rows.source.portions._portions
     assert not portion.read()["token_ids"].flags.writeable
+
+
+def test_parts_of_one_size_have_an_image_each(tmp_path: Path):
+    parts = {"train": {"documents": 1}, "test": {"start": 1, "documents": 1}}
+    dataset = declare(
+        tmp_path, {"a.jsonl": ["abc", "def"]}, split={"parts": parts}, exports=["npy"]
+    )
+    build(dataset)
+
+    held = [open_rows(dataset.folder / "exports/npy", part, 3, in_memory=True) for part in parts]
+
+    assert [rows[0]["input_ids"].tolist() for rows in held] == [[*b"abc"], [*b"def"]]
+    assert len({rows.source.fingerprint for rows in held}) == 2
 
 
 def test_a_token_store_is_taken_into_memory_too(chats: Dataset):

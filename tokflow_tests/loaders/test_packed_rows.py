@@ -96,12 +96,13 @@ def test_a_label_is_of_the_document_of_its_input(name: str, tiny: Dataset):
 
 
 def test_labels_go_on_across_documents_where_that_is_asked_for(tiny: Dataset):
-    labels = rows_of(tiny, "parquet", across_documents=True)[:]["labels"]
+    rows = rows_of(tiny, "parquet", across_documents=True)
 
-    assert labels.tolist() == [
+    assert rows[:]["labels"].tolist() == [
         [EOS, EOS, G, H, K, L, EOS, X],
         [B, C, EOS, D, EOS, X, X, X],
     ]
+    assert rows.source.fingerprint != rows_of(tiny, "parquet").source.fingerprint
 
 
 def test_with_a_label_token_every_input_of_a_document_has_its_label(left: Dataset):

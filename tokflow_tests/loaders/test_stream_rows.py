@@ -1,5 +1,6 @@
 import pickle
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tokflow.exports import FORMATS
 from tokflow.loaders.position import Position, position_of
 from tokflow.loaders.rows import Rows, open_rows
 from tokflow.loaders.samples import StreamSource
+from tokflow.store.manifest import write_manifest
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.tiny import EOS, build, declare, tokenize
 
@@ -73,6 +75,32 @@ def test_the_last_row_is_padded_so_that_every_token_but_the_first_is_a_label_onc
     for length in range(1, 20):
         labels = rows_of(tiny, "bin", length)[:]["labels"]
         assert labels[labels != -100].tolist() == TOKENS[1:]
+
+
+def test_without_eos_the_padding_is_token_0(tmp_path: Path):
+    tokenizer = {"kind": "bytes", "eos": "none"}
+    dataset = declare(tmp_path, FILES, tokenizer=tokenizer, exports=["bin"])
+    build(dataset)
+
+    row = rows_of(dataset, "bin", 6)[-1]
+
+    assert (row["input_ids"].tolist(), row["labels"].tolist()) == (
+        [G, H, K, 0, 0, 0],
+        [H, K, L, -100, -100, -100],
+    )
+
+
+@pytest.mark.parametrize(("name", "length"), [("bin", 4), ("parquet", None)])
+def test_files_with_other_numbers_than_the_manifest_has_are_refused(
+    name: str, length: int | None, tmp_path: Path
+):
+    dataset = declare(tmp_path, FILES, exports=["bin", "parquet"])
+    made = build(dataset).export(name)
+    counts = {of: num + 4 for of, num in made.manifest.counts.items()}
+    write_manifest(made.output.folder, replace(made.manifest, counts=counts), run={})
+
+    with pytest.raises(CorruptOutputError, match=r"expected .* of train, found"):
+        rows_of(dataset, name, length)
 
 
 def test_a_tail_is_dropped_where_that_is_asked_for(tiny: Dataset):

@@ -113,6 +113,12 @@ def test_a_part_without_tokens_is_an_empty_array(tiny: Dataset):
     assert (len(tokens), tokens[:].tolist(), tokens.num_documents) == (0, [], 0)
 
 
+@pytest.mark.parametrize("lengths", [[3], [3, -2]])
+def test_spans_have_a_length_each(lengths: list[int], tiny: Dataset):
+    with pytest.raises(IndexError, match="expected 2 lengths, from 0 on"):
+        open_tokens(export_of(tiny, "npy"), "train").take([1, 2], lengths)
+
+
 def test_arrays_of_the_same_tokens_are_equal(tiny: Dataset):
     tokens, again = (open_tokens(export_of(tiny, "npy"), "train") for _ in range(2))
 
