@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from tokflow.errors import ConfigError
+from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.exports import FORMATS
 from tokflow.exports.reading import open_export
 from tokflow.store.integrity import Stored
@@ -83,8 +83,12 @@ class Opening:
 
 def find_part(path: Path, part: str | None) -> tuple[Path, str | None, bool]:
     """Return the folder of the output at `path`, the part of it that is named or the only one, None
-    of a token store, and whether it holds packed rows. Raises: ConfigError."""
-    output = find_output(path)
+    of a token store, and whether it holds packed rows. Raises: ConfigError, as `find_output`."""
+    try:
+        output = find_output(path)
+    except MissingOutputError as error:
+        expected = "the folder of an export, or of the tokens of a raw file"
+        raise MissingOutputError(**{**error.fields(), "expected": expected}) from None
     if output.manifest.stage != "tokens":
         export = open_export(path)
         is_only = part is None and len(export.parts) == 1

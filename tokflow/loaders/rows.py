@@ -55,6 +55,13 @@ def open_rows(
     if tail not in get_args(Tail):
         expected = " or ".join(map(repr, get_args(Tail)))
         raise ConfigError(where="tail", expected=expected, found=repr(tail), remedy="name one")
+    if isinstance(fields, str):
+        raise ConfigError(
+            where="fields",
+            expected="a list of names",
+            found=repr(fields),
+            remedy=f"give [{fields!r}]",
+        )
     folder, part, is_packed = find_part(Path(path), part)
     opening = Opening(
         path=folder,

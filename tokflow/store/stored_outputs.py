@@ -150,14 +150,29 @@ def find_output(path: Path) -> StoredOutput:
     if below:
         shown = below[0].folder.relative_to(path.resolve())
         found_there = f"a folder of {len(below):,} outputs such as {shown}"
+    elif not path.exists():
+        found_there = _beside(path.absolute())
+    elif is_complete(path):
+        found_there = f"a {MANIFEST_NAME} that is empty, cut short or not of tokflow"
     else:
-        found_there = f"no {MANIFEST_NAME}" if path.exists() else "no such file or folder"
+        found_there = f"no {MANIFEST_NAME}"
     raise MissingOutputError(
         where=path,
         expected="the folder of a token shard, a split, sequences, an export or a tokenizer",
         found=found_there,
         remedy="name one of them, or run `tokflow run` first",
     )
+
+
+def _beside(path: Path) -> str:
+    """Return that a path is not there, and what is: `no 'bn' in /data/exports, which has bin, npy`.
+
+    The first folder above it that is there is named, and not what it hides.
+    """
+    folder = next(above for above in path.parents if above.exists())
+    missing = path.relative_to(folder).parts[0]
+    names = [name for name in _names_in(folder) if not name.startswith(".")]
+    return f"no {missing!r} in {folder}, which has {first_five(names) or 'nothing'}"
 
 
 def output_at(path: Path) -> StoredOutput | None:
@@ -208,13 +223,17 @@ def made_in(folder: Path) -> Iterator[StoredOutput]:
 def newest_first(folder: Path, name: str) -> list[Path]:
     """Return the files called `name` in the folders in `folder`, the newest first; nothing hidden,
     and no link is followed."""
-    try:
-        inside = sorted(os.listdir(folder))  # noqa: PTH208 (twice as fast where nothing is there)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    paths = [folder / each / name for each in inside if not each.startswith(".")]
+    paths = [folder / each / name for each in _names_in(folder) if not each.startswith(".")]
     found = [path for path in paths if path.is_file() and not path.parent.is_symlink()]
     return sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+
+
+def _names_in(folder: Path) -> list[str]:
+    """Return the names in a folder, sorted; none where there is no folder."""
+    try:
+        return sorted(os.listdir(folder))  # noqa: PTH208 (twice as fast where nothing is there)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def newest_output(folder: Path) -> StoredOutput | None:

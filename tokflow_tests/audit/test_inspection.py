@@ -132,7 +132,8 @@ def test_a_path_without_an_output_is_an_error(tmp_path: Path):
 
     assert str(error.value) == (
         f"{tmp_path}/nothing: expected the folder of a token shard, a split, sequences, an export "
-        "or a tokenizer, found no such file or folder; name one of them, or run `tokflow run` first"
+        f"or a tokenizer, found no 'nothing' in {tmp_path}, which has nothing; "
+        "name one of them, or run `tokflow run` first"
     )
 
 

@@ -100,8 +100,8 @@ def test_what_is_no_export_is_named_and_what_to_open_instead(exports: Path, tmp_
     )
     missing = exports / "bim"
     assert said(missing) == (
-        f"{missing}: expected the folder of an export, found no such file or folder; "
-        f"name one of {others}"
+        f"{missing}: expected the folder of an export, found no 'bim' in {exports}, "
+        f"which has bin, mds, npy, parquet, pickle; name one of {others}"
     )
     assert said(tmp_path) == (
         f"{tmp_path}: expected the folder of an export, found no manifest.json; "

@@ -204,6 +204,13 @@ def test_a_field_that_a_format_loses_is_refused_with_the_exports_that_keep_it(ti
         rows_of(tiny, "npy", fields=["tokens"])
 
 
+def test_what_gives_no_rows_is_told_what_does(tiny: Dataset):
+    with pytest.raises(MissingOutputError, match=r"expected the folder of an export, or .* 'bn'"):
+        rows_of(tiny, "bn")
+    with pytest.raises(ConfigError, match=r"fields: .* found 'labels'; give \['labels'\]"):
+        rows_of(tiny, "npy", fields="labels")
+
+
 def test_other_exports_are_named_where_they_are_of_the_same_dataset_and_kind(
     tiny: Dataset, tmp_path: Path
 ):

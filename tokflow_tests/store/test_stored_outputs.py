@@ -222,6 +222,30 @@ def test_a_folder_without_outputs_is_said_to_be_so(tmp_path: Path):
         list(verify_path(tmp_path))
 
 
+@pytest.mark.parametrize("content", ["", '{"format_ver', '{"text": "mine"}'])
+def test_a_manifest_that_is_none_of_tokflow_is_said_to_be_there(content: str, tmp_path: Path):
+    (tmp_path / "manifest.json").write_text(content)
+
+    with pytest.raises(
+        MissingOutputError, match=r"found a manifest\.json that is empty, cut short"
+    ):
+        find_output(tmp_path)
+
+
+def test_a_path_that_is_not_there_is_told_with_what_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("bin", "npy", ".hidden"):
+        (tmp_path / "exports" / name).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(
+        MissingOutputError,
+        match=f"exports/bn/latest: .* found no 'bn' in {tmp_path}/exports, which has bin, npy;",
+    ):
+        find_output(Path("exports/bn/latest"))
+
+
 def test_a_file_that_leads_out_of_the_folder_is_never_opened(tmp_path: Path):
     recipe = make_recipe(stage="raw", parents={"content": "0" * 64})
     folder = tmp_path / ("0" * 16)
