@@ -150,7 +150,7 @@ class Loader:
 
         Batches stay full. `samples` counts as the state does, which keeps it. Raises: ConfigError.
         """
-        self._move_to(self.position.skip(samples))
+        self._move_to(self.position.skip(samples, length=len(self.samples)))
 
     @property
     def samples_dataset(self) -> SamplesDataset:

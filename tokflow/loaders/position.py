@@ -53,22 +53,22 @@ class Position:
             first = max(first, min(ahead.stop, length))
         return taken, replace(self, next_sample=first)
 
-    def skip(self, samples: range) -> "Position":
-        """Return the same place with these samples jumped over too. Raises: ConfigError."""
-        if not isinstance(samples, range) or samples.step != 1 or samples.start < self.next_sample:
-            raise ConfigError(
-                where="skip",
-                expected=f"a range of samples from {self.next_sample:,}, the next one, on",
-                found=f"{samples!r:.60}",
-                remedy="give `range(first, end)`; where they were handed out, load a state from "
-                "before them first",
-            )
-        joined: list[range] = []
-        for some in sorted((*self.skipped, samples), key=lambda one: one.start):
-            if joined and some.start <= joined[-1].stop:
-                some = range(joined[-1].start, max(joined.pop().stop, some.stop))
-            joined += [some] if some else []
-        return replace(self, skipped=tuple(joined))
+    def skip(self, samples: range, *, length: int) -> "Position":
+        """Return the same place with these samples, of `length` in all, jumped over too.
+
+        Raises: ConfigError.
+        """
+        if not isinstance(samples, range) or samples.step != 1:
+            expected, remedy = "a range of samples one after another", "give `range(first, end)`"
+        elif samples.start < self.next_sample:
+            expected = f"a range of samples from {self.next_sample:,}, the next one, on"
+            remedy = "those before it were handed out: load a state from before them first"
+        elif samples.stop > length:
+            expected = f"a range of samples up to {length:,}, their end"
+            remedy = "name samples that there are"
+        else:
+            return replace(self, skipped=_joined((*self.skipped, samples)))
+        raise ConfigError(where="skip", expected=expected, found=f"{samples!r:.60}", remedy=remedy)
 
     def state(self, samples: Samples) -> dict[str, Any]:
         """Return it as JSON has it, with what decides the samples.
@@ -82,6 +82,16 @@ class Position:
             "skipped": [[some.start, some.stop] for some in self.skipped],
             "order": json.dumps(samples.identity),
         }
+
+
+def _joined(ranges: Iterable[range]) -> tuple[range, ...]:
+    """Return the same numbers in ranges that ascend and do not touch."""
+    joined: list[range] = []
+    for some in sorted(ranges, key=lambda one: one.start):
+        if joined and some.start <= joined[-1].stop:
+            some = range(joined[-1].start, max(joined.pop().stop, some.stop))
+        joined += [some] if some else []
+    return tuple(joined)
 
 
 def share_of(numbers: Numbers, *, rank: int, world_size: int) -> Numbers:

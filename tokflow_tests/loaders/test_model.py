@@ -141,7 +141,8 @@ def read(samples: Samples, steps: list[Step]) -> Iterator[list[list[tuple[int, i
                 loader.load_state_dict(json.loads(state))
             if step.skip is not None:
                 first = loader.state_dict()["samples"] + step.skip[0]
-                loader.skip(range(first, first + step.skip[1]))
+                ends = (min(end, len(samples)) for end in (first, first + step.skip[1]))
+                loader.skip(range(*ends))
         for _ in range(step.num_batches):
             batches = [next(loader, None) for loader in loaders]
             if batches[0] is None:

@@ -33,15 +33,29 @@ def test_the_last_batch_has_what_is_left_before_the_end():
 def test_ranges_that_touch_are_one_and_an_empty_one_is_none():
     position = Position()
     for samples in (range(8, 10), range(2, 4), range(4, 8), range(5, 6), range(20, 20)):
-        position = position.skip(samples)
+        position = position.skip(samples, length=20)
 
     assert position.skipped == (range(2, 10),)
 
 
-@pytest.mark.parametrize("wrong", [range(4, 9), range(5, 9, 2), 7, [5, 6], (5, 9)])
-def test_samples_that_were_handed_out_cannot_be_skipped(wrong: Any):
-    with pytest.raises(ConfigError, match="expected a range of samples from 5, the next one, on"):
-        Position(5).skip(wrong)
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            range(4, 9),
+            "samples from 5, the next one, on, found .*; those before it were handed out",
+        ),
+        (range(15, 21), r"samples up to 20, their end, found range\(15, 21\)"),
+        (range(5, 9, 2), r"samples one after another, found range\(5, 9, 2\); give `range\(first"),
+        (range(9, 5, -1), "samples one after another"),
+        (7, "samples one after another, found 7"),
+        ([5, 6], "samples one after another"),
+        ((5, 9), "samples one after another"),
+    ],
+)
+def test_samples_that_cannot_be_skipped_are_refused(wrong: Any, message: str):
+    with pytest.raises(ConfigError, match=message):
+        Position(5).skip(wrong, length=20)
 
 
 def test_a_state_is_json_and_tells_the_position():
