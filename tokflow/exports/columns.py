@@ -72,6 +72,15 @@ class RowOptions(FileSizeOptions):
         return (*of_mask, "segment_ids", "position_ids")
 
 
+TOLD_BY = {
+    "token_ids": ("input_ids",),
+    "segment_ids": ("segment_ids", "seq_lengths"),
+    "position_ids": ("position_ids", "segment_ids", "seq_lengths"),
+    "loss_mask": ("loss_mask", "labels", "segment_ids", "seq_lengths", "attention_mask"),
+}
+"""The columns that tell each field: of those there are, the first. Of the loss mask segments tell
+that every token is a loss token."""
+
 NO_LABEL = -100
 """The label of what is no loss token."""
 
@@ -103,13 +112,7 @@ def check_columns(columns: Sequence[str], padding: Padding) -> None:
 
 def layout_of_columns(columns: Sequence[str]) -> Layout:
     """Return which fields can be told from input_ids and these columns."""
-    told = {
-        "token_ids": True,
-        "segment_ids": bool({"segment_ids", "seq_lengths"} & {*columns}),
-        "position_ids": bool({"segment_ids", "seq_lengths", "position_ids"} & {*columns}),
-        "loss_mask": bool({*columns} - {"position_ids"}),
-    }
-    keeps = tuple(name for name, is_told in told.items() if is_told)
+    keeps = tuple(name for name, by in TOLD_BY.items() if {*by} & {"input_ids", *columns})
     return Layout(made_of="sequences", keeps=keeps, columns=("input_ids", *columns))
 
 
@@ -209,7 +212,7 @@ def _segment_lengths(segment_ids: npt.NDArray[np.int32], is_token: npt.NDArray[n
 def read_columns(table: pa.Table | pa.RecordBatch, export: Export) -> Arrays:
     """Return the fields that an export keeps, from a table of its columns; see `fields_of`."""
     lists: dict[str, Lists] = {}
-    for name in (name for name in table.schema.names if name in TYPES):
+    for name in columns_read(table.schema.names, export.manifest.details["keeps"]):
         column = table.column(name)
         column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         num_values = np.diff(to_numpy(column.offsets)).astype(np.int64)
@@ -220,23 +223,20 @@ def read_columns(table: pa.Table | pa.RecordBatch, export: Export) -> Arrays:
 def portion_of_batch(path: Path, batch: pa.RecordBatch, export: Export) -> Portion:
     """Return a record batch of a memory-mapped file: it knows where its columns are in the map, and
     holds no file open."""
-    is_mapped = are_mapped(batch.schema.names, export.options.padding)
+    keeps = export.manifest.details["keeps"]
+    columns = columns_read(batch.schema.names, keeps)
+    # What has no column of its own is worked out.
+    is_told = "position_ids" in columns or "position_ids" not in keeps
+    is_mapped = export.options.padding == "max" and is_told and "labels" not in columns
     return Portion(path, batch.num_rows, partial(read_columns, batch, export), is_mapped)
 
 
-def columns_read(names: Iterable[str]) -> list[str]:
-    """Return which columns of a file `read_columns` needs: none that is kept of documents, and
-    attention_mask where nothing else tells the padding."""
-    own = [name for name in names if name in TYPES]
-    is_told = {"segment_ids", "seq_lengths", "loss_mask", "labels"} & {*own}
-    return [name for name in own if name != "attention_mask" or not is_told]
-
-
-def are_mapped(names: Sequence[str], padding: Padding) -> bool:
-    """Return whether `read_columns` copies nothing of a memory-mapped table with these columns."""
-    has_positions = "position_ids" in names or "segment_ids" not in names
-    has_loss_mask = "loss_mask" in names or "labels" not in names
-    return padding == "max" and has_positions and has_loss_mask
+def columns_read(names: Iterable[str], keeps: Iterable[str]) -> list[str]:
+    """Return which columns of a file `read_columns` needs for the fields that an export keeps: of
+    those that tell a field the first that there is."""
+    own = {*names}
+    found = [next((column for column in TOLD_BY[name] if column in own), None) for name in keeps]
+    return [name for name in TYPES if name in found]
 
 
 def fields_of(lists: Mapping[str, Lists], export: Export) -> Arrays:
@@ -245,7 +245,8 @@ def fields_of(lists: Mapping[str, Lists], export: Export) -> Arrays:
     Each has the shape (num_sequences, sequence_length); lists that end at their last token are
     filled again. What has no column of its own is worked out: segment_ids from seq_lengths;
     position_ids from segment_ids; loss_mask from labels or, where every token is a loss token and
-    nothing else tells the padding, from attention_mask. Nothing is copied where `are_mapped`.
+    nothing else tells the padding, from attention_mask. Nothing is copied where all
+    of that has columns, and lists are of one length.
     """
     details = export.manifest.details
     filled = partial(_filled, lists, details)
@@ -253,7 +254,8 @@ def fields_of(lists: Mapping[str, Lists], export: Export) -> Arrays:
     if segment_ids is None and "seq_lengths" in lists:
         segment_ids = _segments_of(*lists["seq_lengths"], details)
     position_ids = filled("position_ids", 0)
-    if position_ids is None and segment_ids is not None:
+    is_asked = "position_ids" in details["keeps"]
+    if is_asked and position_ids is None and segment_ids is not None:
         position_ids = positions_of(segment_ids)
     found = {
         "token_ids": filled("input_ids", details["pad_id"]),

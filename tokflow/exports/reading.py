@@ -1,6 +1,6 @@
 """An export on disk: what it is, and the tokens in its files."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -112,6 +112,13 @@ class Export:
         }
         details = {**self.manifest.details, **own}
         return replace(self, manifest=replace(self.manifest, details=details)) if own else self
+
+    def with_fields(self, names: Collection[str]) -> "Export":
+        """Return it as one that keeps no fields but these: what they do not need is not decoded by
+        formats that have columns."""
+        keeps = [name for name in self.manifest.details["keeps"] if name in names]
+        details = {**self.manifest.details, "keeps": keeps}
+        return replace(self, manifest=replace(self.manifest, details=details))
 
     def numbered(self, name_of: Callable[[int], str]) -> list[Path]:
         """Return its files that are called `name_of(0)`, `name_of(1)`, ... in order.

@@ -1,7 +1,8 @@
 """Rows that were packed, as they lie in an export."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,21 +42,36 @@ def open_packed_rows(opening: Opening) -> "PackedRows":
     # A last token that is a label alone is no token of the rows.
     num_labels = num_rows if is_counted else int(np.count_nonzero(sizes == stored))
     num_tokens -= num_labels * (stored - length)
+    fields = opening.fields_of(export, keeps)
+    needs = _needed(fields, keeps)
     return PackedRows(
         opening=opening,
         name=opening.name_of(export),
         fingerprint=opening.fingerprint_of(export, across),
         output=export.manifest.fingerprint[:16],
         tokenizer=tokenizer_of(export),
-        fields=opening.fields_of(export, keeps),
+        fields=fields,
+        needs=needs,
         sequence_length=length,
         stored_length=stored,
         across_documents=across,
         num_tokens=num_tokens,
         sizes=None if is_told else sizes,
         is_padded_left=is_padded_left,
-        portions=KeptPortions(_portions(export, part, is_in_memory=opening.in_memory)),
+        portions=KeptPortions(
+            _portions(export.with_fields(needs), part, is_in_memory=opening.in_memory)
+        ),
     )
+
+
+def _needed(fields: Collection[str], keeps: Collection[str]) -> frozenset[str]:
+    """Return the fields of an export that fields of rows are made from."""
+    needed = {"token_ids"} | ({"segment_ids", "position_ids"} & {*fields})
+    if {"labels", "loss_mask"} & {*fields}:
+        needed |= {"segment_ids", "loss_mask"}
+    if "position_ids" in needed and "position_ids" not in keeps:
+        needed.add("segment_ids")
+    return frozenset(needed)
 
 
 def _portions(export: Export, part: str, *, is_in_memory: bool) -> Sequence[Portion]:
@@ -64,7 +80,24 @@ def _portions(export: Export, part: str, *, is_in_memory: bool) -> Sequence[Port
     if num_found != num_rows:
         expected = f"{num_rows:,} sequences of {part}"
         raise damaged_file(export.folder, expected=expected, found=f"{num_found:,}")
+    portions = [
+        replace(of, load=partial(_narrowed, of.load, export))
+        if is_in_memory or not of.is_mapped
+        else of
+        for of in portions
+    ]
     return in_memory(portions, export, part) if is_in_memory else portions
+
+
+def _narrowed(load: Callable[[], Arrays], export: Export) -> Arrays:
+    """Return fields in the smallest types that hold them, for more of them are kept so."""
+    length, fields = export.manifest.details["sequence_length"], load()
+    small = np.dtype(np.uint16 if length < 2**16 else np.int32)
+    types = {"token_ids": export.dtype, "segment_ids": small, "position_ids": small}
+    return {
+        name: values.astype(types.get(name, values.dtype), copy=False)
+        for name, values in fields.items()
+    }
 
 
 def _has_label_token(export: Export, part: str) -> bool:
@@ -112,6 +145,8 @@ class PackedRows:
     output: str
     tokenizer: str
     fields: tuple[str, ...]
+    needs: frozenset[str]
+    """Fields of the export that these are made from."""
     sequence_length: int
     stored_length: int
     """L"""
@@ -138,13 +173,12 @@ class PackedRows:
         """As `RowSource` has it."""
         length = self.sequence_length
         stored = self._taken(numbers)
-        labels, loss_mask = self._labels(stored, numbers)
         batch: Batch = {
             "input_ids": _copied(stored["token_ids"][:, :length], np.int64),
-            "labels": labels,
-            "loss_mask": loss_mask,
             "index": numbers.copy(),
         }
+        if {"labels", "loss_mask"} & {*self.fields}:
+            batch["labels"], batch["loss_mask"] = self._labels(stored, numbers)
         for name in {"segment_ids", "position_ids"} & {*self.fields}:
             values = stored[name] if name in stored else positions_of(stored["segment_ids"])
             batch[name] = _copied(values[:, :length], np.int32)
@@ -153,12 +187,11 @@ class PackedRows:
     def _taken(self, numbers: Numbers) -> Arrays:
         """Return the fields of rows that are needed as they are stored, (num_rows, L) each."""
         taken: Arrays = {}
-        unasked = {"position_ids"} - {*self.fields}
         # A portion that has to be decoded is decoded once.
         for number, here in grouped(self.portions.of(numbers)):
             rows = numbers[here] - self.portions.edges[number]
             fields = self.portions[number]
-            for name in fields.keys() - unasked:
+            for name in fields.keys() & self.needs:
                 if name not in taken:
                     taken[name] = empty((len(numbers), self.stored_length), fields[name].dtype)
                 taken[name][here] = fields[name][rows]

@@ -126,11 +126,16 @@ def test_a_field_that_no_column_tells_of_is_left_out(columns: list[str], fields:
 
 
 def test_columns_that_tell_nothing_more_are_not_read():
-    assert columns_read(["input_ids", "attention_mask", "segment_ids", "url"]) == [
+    keeps = ["token_ids", "segment_ids", "loss_mask"]
+
+    assert columns_read(["input_ids", "attention_mask", "segment_ids", "url"], keeps) == [
         "input_ids",
         "segment_ids",
     ]
-    assert columns_read(["input_ids", "attention_mask"]) == ["input_ids", "attention_mask"]
+    assert columns_read(["input_ids", "segment_ids", "position_ids"], ["token_ids"]) == [
+        "input_ids"
+    ]
+    assert columns_read(["input_ids", "attention_mask"], keeps) == ["input_ids", "attention_mask"]
 
 
 def test_segment_lengths_of_no_rows_are_none():

@@ -117,6 +117,29 @@ def test_with_a_label_token_every_input_of_a_document_has_its_label(left: Datase
     assert found["position_ids"].tolist() == [[0, 1, 0, 0, 1, 2, 3], [0, 0, 0, 1, 2, 3, 0]]
 
 
+@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_a_field_alone_is_as_among_all(name: str, in_memory: bool, tiny: Dataset):
+    whole = rows_of(tiny, name)[:]
+
+    for field, values in whole.items():
+        alone = rows_of(tiny, name, fields=[field], in_memory=in_memory)[:]
+        assert [*alone] == [of for of in whole if of in (field, "index")]
+        assert alone[field].dtype == values.dtype
+        assert alone[field].tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("name", ["parquet", "easydel", "jsonl"])
+def test_of_what_is_decoded_no_more_is_kept_than_fields_are_made_from(name: str, tiny: Dataset):
+    def kept(*fields: str) -> dict[str, str]:
+        portion = rows_of(tiny, name, fields=fields).source.portions[0]
+        return {field: values.dtype.name for field, values in portion.items()}
+
+    assert kept("input_ids") == {"token_ids": "uint16"}
+    assert kept("input_ids", "labels") == {"token_ids": "uint16", "segment_ids": "uint16"}
+    assert kept("position_ids") == {"token_ids": "uint16", "position_ids": "uint16"}
+
+
 def test_a_last_token_that_is_a_label_alone_is_no_token_of_the_rows(
     tiny: Dataset, left: Dataset, tmp_path: Path
 ):

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from tokflow.exports.columns import (
     RowOptions,
+    columns_read,
     layout_of_columns,
     make_columns,
     portion_of_batch,
@@ -92,8 +93,13 @@ def portions(export: Export, part: str) -> list[Portion]:
 
 
 def _load(path: Path, number: int, export: Export) -> Arrays:
-    with pa.memory_map(str(path)) as mapped, pa.ipc.open_file(mapped) as file:
-        return read_columns(file.get_batch(number), export)
+    with pa.memory_map(str(path)) as mapped:
+        with pa.ipc.open_file(mapped) as file:
+            columns = columns_read(file.schema.names, export.manifest.details["keeps"])
+            numbers = [*map(file.schema.get_field_index, columns)]
+        options = pa.ipc.IpcReadOptions(included_fields=numbers)
+        with pa.ipc.open_file(mapped, options=options) as file:
+            return read_columns(file.get_batch(number), export)
 
 
 FORMAT = Format(

@@ -40,6 +40,7 @@ from tokflow.exports.columns import (
     Lists,
     Padding,
     check_columns,
+    columns_read,
     fields_of,
     layout_of_columns,
     lists_of,
@@ -181,7 +182,7 @@ def _lines_of(path: Path) -> Iterator[bytes]:
 def _load(export: Export, lines: Sequence[bytes]) -> Arrays:
     decoder = msgspec.json.Decoder(dict[str, list[int] | str | None])
     records = [decoder.decode(line) for line in lines]
-    columns = [name for name in records[0] if name in TYPES]
+    columns = columns_read(records[0], export.manifest.details["keeps"])
     return fields_of({column: _lists(records, column) for column in columns}, export)
 
 

@@ -115,7 +115,7 @@ def _load(path: Path, footer: Any, group: int, export: Export) -> Arrays:
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
     with pq.ParquetFile(path, metadata=footer) as file:
-        columns = columns_read(file.schema_arrow.names)
+        columns = columns_read(file.schema_arrow.names, export.manifest.details["keeps"])
         return read_columns(file.read_row_group(group, columns=columns), export)
 
 
