@@ -92,7 +92,8 @@ class Loader:
         if length == ENDLESS:
             raise TypeError(
                 "len: expected a loader of samples that end, found some without end; give "
-                "`num_epochs=`, or `num_samples=` to `mix`, or do without a length"
+                "`num_epochs=`, or `num_samples=` to `mix`; a DataLoader takes no loader, but "
+                "`loader.samples_dataset` and `batch_sampler=loader.sampler()`"
             )
         skipped = self.position.skipped
         num_skipped = sum(len(range(some.start, min(some.stop, length))) for some in skipped)

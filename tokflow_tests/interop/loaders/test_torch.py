@@ -133,6 +133,29 @@ def test_the_state_of_a_dataloader_is_that_of_the_batches_it_handed_out():
     assert before + indexes(islice(loader, 2)) == indexes(islice(loader_of(), 7))
 
 
+@pytest.mark.parametrize("kind", [DataLoader, StatefulDataLoader])
+def test_the_length_of_a_dataloader_is_its_batches_where_there_is_an_end(kind: type):
+    batches = workers_of(loader_of(num_epochs=1), kind)
+
+    assert len(batches) == len([*batches]) == 9
+    with pytest.raises(TypeError, match="give `num_epochs=`"):
+        len(workers_of(loader_of(), kind))
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        loader_of(),
+        loader_of(num_epochs=1),
+        rows_of().epochs(1),
+        mix({"a": rows_of(), "b": rows_of()}, weights={"a": 1, "b": 1}),
+    ],
+)
+def test_who_gives_samples_to_a_dataloader_is_told_what_it_takes(one: Any):
+    with pytest.raises(TypeError, match=r"`loader.samples_dataset` and `batch_sampler=loader.sa"):
+        next(iter(DataLoader(one, batch_size=2, collate_fn=collate)))
+
+
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_a_distributed_checkpoint_keeps_the_state_and_what_is_skipped(tmp_path: Path):
     saved, resumed = loader_of(), loader_of(batch_size=20)
