@@ -25,23 +25,14 @@ def open_packed_rows(opening: Opening) -> "PackedRows":
     """Return the rows of an export of sequences. Raises: ConfigError, CorruptOutputError."""
     part = opening.part or ""
     export = open_export(opening.path).of_part(part)
-    num_rows, keeps = export.counts[f"{part}.num_sequences"], export.layout.keeps
+    keeps = export.layout.keeps
     if opening.across_documents is False and "segment_ids" not in keeps:
         raise lost("across_documents", export, ["segment_ids"])
     stored = int(export.manifest.details["sequence_length"])
     length = stored - _has_label_token(export, part)
     _check_cut(opening, export, length)
-    across, num_tokens = opening.across_documents is True, export.counts[f"{part}.num_tokens"]
-    is_padded_left = export.manifest.details.get("padding_side") == "left"
-    is_full = num_tokens == num_rows * stored
-    is_told = is_full or "segment_ids" in keeps or ("loss_mask" in keeps and not is_padded_left)
-    is_counted = is_full or is_padded_left or stored == length
-    sizes = None
-    if not (is_told and is_counted):
-        sizes = read_sizes(export.folder / INDEX_NAME, part, num_rows, stored)
-    # A last token that is a label alone is no token of the rows.
-    num_labels = num_rows if is_counted else int(np.count_nonzero(sizes == stored))
-    num_tokens -= num_labels * (stored - length)
+    across = opening.across_documents is True
+    sizes, num_tokens = _sizes(export, part, length)
     fields = opening.fields_of(export, keeps)
     needs = _needed(fields, keeps)
     return PackedRows(
@@ -56,12 +47,31 @@ def open_packed_rows(opening: Opening) -> "PackedRows":
         stored_length=stored,
         across_documents=across,
         num_tokens=num_tokens,
-        sizes=None if is_told else sizes,
-        is_padded_left=is_padded_left,
+        sizes=sizes,
+        is_padded_left=_is_padded_left(export),
         portions=KeptPortions(
             _portions(export.with_fields(needs), part, is_in_memory=opening.in_memory)
         ),
     )
+
+
+def _sizes(export: Export, part: str, length: int) -> tuple[npt.NDArray[np.int32] | None, int]:
+    """Return the tokens of each row, where nothing else tells them from padding; and those of all
+    rows, of which a last one that is a label alone is none."""
+    keeps, num_tokens = export.layout.keeps, export.counts[f"{part}.num_tokens"]
+    num_rows = export.counts[f"{part}.num_sequences"]
+    stored: int = export.manifest.details["sequence_length"]
+    is_full, is_padded_left = num_tokens == num_rows * stored, _is_padded_left(export)
+    is_told = is_full or "segment_ids" in keeps or ("loss_mask" in keeps and not is_padded_left)
+    if is_told and (is_full or is_padded_left or stored == length):
+        return None, num_tokens - num_rows * (stored - length)
+    sizes = read_sizes(export.folder / INDEX_NAME, part, num_rows, stored)
+    num_labels = np.count_nonzero(sizes == stored) if not is_padded_left else num_rows
+    return None if is_told else sizes, num_tokens - int(num_labels) * (stored - length)
+
+
+def _is_padded_left(export: Export) -> bool:
+    return bool(export.manifest.details.get("padding_side") == "left")
 
 
 def _needed(fields: Collection[str], keeps: Collection[str]) -> frozenset[str]:
