@@ -55,6 +55,21 @@ def open_rows(
     if tail not in get_args(Tail):
         expected = " or ".join(map(repr, get_args(Tail)))
         raise ConfigError(where="tail", expected=expected, found=repr(tail), remedy="name one")
+    folder, part, is_packed = find_part(Path(path), part)
+    opening = Opening(
+        path=folder,
+        part=part,
+        sequence_length=optional(integer, "sequence_length", sequence_length),
+        fields=_names(fields),
+        tail=tail,
+        across_documents=optional(boolean, "across_documents", across_documents),
+        in_memory=boolean("in_memory", in_memory),
+    )
+    return in_order((open_packed_rows if is_packed else open_stream_rows)(opening))
+
+
+def _names(fields: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the names of fields; a text is not a list of its letters. Raises: ConfigError."""
     if isinstance(fields, str):
         raise ConfigError(
             where="fields",
@@ -62,17 +77,7 @@ def open_rows(
             found=repr(fields),
             remedy=f"give [{fields!r}]",
         )
-    folder, part, is_packed = find_part(Path(path), part)
-    opening = Opening(
-        path=folder,
-        part=part,
-        sequence_length=optional(integer, "sequence_length", sequence_length),
-        fields=None if fields is None else tuple(fields),
-        tail=tail,
-        across_documents=optional(boolean, "across_documents", across_documents),
-        in_memory=boolean("in_memory", in_memory),
-    )
-    return in_order((open_packed_rows if is_packed else open_stream_rows)(opening))
+    return None if fields is None else tuple(fields)
 
 
 @dataclass(frozen=True, slots=True)
