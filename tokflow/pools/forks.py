@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -16,12 +17,16 @@ def renew_in_forks(each: T, renew: Callable[[T], object]) -> None:
     A lock of `each` may be held there by a thread that the process has not, and the place in an
     open file is that of all processes together: `renew` uses none of them, but takes new ones.
     """
+    _watch_forks()
     _renewals[each] = renew
+
+
+@cache
+def _watch_forks() -> None:
+    """Have all renewed in forked processes; asked for once, since that cannot be taken back."""
+    os.register_at_fork(after_in_child=_renew_all)
 
 
 def _renew_all() -> None:
     for each, renew in list(_renewals.items()):
         renew(each)
-
-
-os.register_at_fork(after_in_child=_renew_all)
