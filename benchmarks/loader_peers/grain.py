@@ -45,12 +45,11 @@ def batches_without_threads(request):
     return batches(request, grain.ReadOptions(num_threads=0, prefetch_buffer_size=0))
 
 
-class Ranks:
-    """`shuffle()[rank::world]`, then batches, with the state of the iterator."""
+class Iterated:
+    """An iterator of Grain, with its state."""
 
-    def __init__(self, request):
-        dataset = rows(request, stored=request.sequence_length)[request.rank :: request.world_size]
-        self.iterator = iter(dataset.batch(request.rank_batch_size).to_iter_dataset())
+    def __init__(self, request, iterator):
+        self.iterator = iterator
         if state := saved(request):
             self.iterator.set_state(state)
 
@@ -61,14 +60,37 @@ class Ranks:
         return self.iterator.get_state()
 
 
-class Far(Ranks):
-    """Epoch after epoch, from sample 10^9 on."""
+def ranks(request):
+    """Return `shuffle()[rank::world]`, then batches."""
+    dataset = rows(request, stored=request.sequence_length)[request.rank :: request.world_size]
+    return Iterated(request, iter(dataset.batch(request.rank_batch_size).to_iter_dataset()))
 
-    def __init__(self, request):
-        dataset = rows(request, stored=request.sequence_length).repeat().batch(request.batch_size)
-        self.iterator = iter(dataset.to_iter_dataset())
-        state = self.iterator.get_state()
-        self.iterator.set_state({**state, "next_index": FAR // request.batch_size})
+
+def far(request):
+    """Return epoch after epoch, from sample 10^9 on."""
+    dataset = rows(request, stored=request.sequence_length).repeat().batch(request.batch_size)
+    iterator = iter(dataset.to_iter_dataset())
+    iterator.set_state({**iterator.get_state(), "next_index": FAR // request.batch_size})
+    return Iterated(request, iterator)
+
+
+def sharded(request):
+    """Return Grain's DataLoader with an IndexSampler, which shards before it shuffles."""
+    source = MappedRows(request.export("bin") / "train.bin", request.sequence_length, stored=8)
+    sampler = grain.samplers.IndexSampler(
+        num_records=len(source),
+        shard_options=grain.sharding.ShardOptions(request.rank, request.world_size),
+        shuffle=True,
+        num_epochs=1,
+        seed=SEED,
+    )
+    loader = grain.DataLoader(
+        data_source=source,
+        sampler=sampler,
+        operations=[grain.transforms.Batch(request.rank_batch_size)],
+        worker_count=request.workers,
+    )
+    return Iterated(request, iter(loader))
 
 
 def first_of(request):
@@ -77,38 +99,9 @@ def first_of(request):
     return order, order[0]
 
 
-class Loader:
-    """Grain's DataLoader with an IndexSampler, which shards before it shuffles."""
-
-    def __init__(self, request):
-        source = MappedRows(request.export("bin") / "train.bin", request.sequence_length, stored=8)
-        sampler = grain.samplers.IndexSampler(
-            num_records=len(source),
-            shard_options=grain.sharding.ShardOptions(request.rank, request.world_size),
-            shuffle=True,
-            num_epochs=1,
-            seed=SEED,
-        )
-        loader = grain.DataLoader(
-            data_source=source,
-            sampler=sampler,
-            operations=[grain.transforms.Batch(request.rank_batch_size)],
-            worker_count=request.workers,
-        )
-        self.iterator = iter(loader)
-        if state := saved(request):
-            self.iterator.set_state(state)
-
-    def __iter__(self):
-        return self.iterator
-
-    def state(self):
-        return self.iterator.get_state()
-
-
 if __name__ == "__main__":
     run(
         speed={"threads": batches, "no threads": batches_without_threads},
-        resume={"MapDataset": Ranks, "DataLoader": Loader, "far": Far},
+        resume={"MapDataset": ranks, "DataLoader": sharded, "far": far},
         order={"": first_of},
     )
