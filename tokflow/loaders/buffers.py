@@ -49,3 +49,10 @@ def empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     except IndexError:
         memory = np.empty(num_bytes, np.uint8)
     return np.asarray(_Lent(memory, idle)).view(dtype).reshape(shape)
+
+
+def copied(values: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return values as contiguous numbers of a type, in memory that was used before."""
+    found = empty(values.shape, dtype)
+    np.copyto(found, values, casting="same_kind")
+    return found

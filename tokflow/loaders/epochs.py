@@ -15,6 +15,7 @@ from tokflow.loaders.samples import (
     Numbers,
     Order,
     RowSource,
+    check_samples,
     grouped,
     no_dataset,
     samples_shown,
@@ -99,8 +100,7 @@ class Epochs:
 
     def at(self, numbers: Numbers) -> Numbers:
         """Return the number of the row that each sample is. Raises: IndexError."""
-        if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(self):
-            raise IndexError(f"expected samples from 0 to {len(self) - 1:,}, found others")
+        check_samples(numbers, len(self))
         epochs, places = np.divmod(numbers, len(self.order))
         rows = np.empty_like(numbers)
         for epoch, here in grouped(epochs):

@@ -27,6 +27,7 @@ from tokflow.loaders.samples import (
     ENDLESS,
     Batch,
     Numbers,
+    check_samples,
     grouped,
     no_dataset,
     samples_shown,
@@ -68,8 +69,7 @@ class MixedSamples:
 
     def at(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
         """Return of each sample the source, and the number of its row in it. Raises: IndexError."""
-        if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(self):
-            raise IndexError(f"expected samples from 0 to {len(self) - 1:,}, found others")
+        check_samples(numbers, len(self))
         sources, rows = np.empty_like(numbers), np.empty_like(numbers)
         firsts = np.array([stage.first for stage in self.stages])
         stages = np.searchsorted(firsts, numbers, side="right") - 1

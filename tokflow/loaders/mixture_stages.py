@@ -7,7 +7,6 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from itertools import count
 
 import numpy as np
@@ -162,7 +161,6 @@ def make_stages(
     return tuple(stages)
 
 
-@lru_cache(maxsize=256)
 def shuffled_block(
     stage: MixtureStage, number: int, seed: int
 ) -> tuple[npt.NDArray[np.int32], Numbers]:
@@ -178,8 +176,6 @@ def shuffled_block(
     rows = np.empty(end - first, dtype=np.int64)
     earlier = np.repeat(stage.taken + before - np.cumsum(nums) + nums, nums)
     rows[np.argsort(sources, kind="stable")] = earlier + np.arange(end - first)
-    for array in (sources, rows):
-        array.flags.writeable = False  # they are shared
     return sources, rows
 
 

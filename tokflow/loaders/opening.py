@@ -11,7 +11,7 @@ from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.exports import FORMATS
 from tokflow.exports.reading import open_export
 from tokflow.store.integrity import Stored
-from tokflow.store.stored_outputs import StoredOutput, find_output, newest_output
+from tokflow.store.stored_outputs import StoredOutput, export_name, find_output, newest_output
 
 ROWS_VERSION = 1
 """Raised when the same tokens would give other rows."""
@@ -47,12 +47,10 @@ class Opening:
 
     def name_of(self, output: Stored) -> str:
         """Return what people call the rows: `demo/exports/bin/train`."""
-        manifest, folder = output.manifest, output.folder
+        manifest = output.manifest
         if self.part is None:
             return f"{manifest.dataset}/{manifest.stage}/{manifest.partition}"
-        is_stored = folder.name == manifest.fingerprint[:16]
-        name = (folder.parent if is_stored else folder).name
-        return f"{manifest.dataset}/exports/{name}/{self.part}"
+        return f"{manifest.dataset}/exports/{export_name(output)}/{self.part}"
 
     def fingerprint_of(self, output: Stored, *decides: object) -> str:
         """Return the sha256 of what decides the rows: the output, the part and these."""

@@ -14,11 +14,12 @@ from tokflow.exports.columns import NO_LABEL, positions_of
 from tokflow.exports.format import Arrays, Portion, damaged_file
 from tokflow.exports.index import read_sizes
 from tokflow.exports.reading import Export, open_export
-from tokflow.loaders.buffers import empty
+from tokflow.loaders.buffers import copied, empty
 from tokflow.loaders.in_memory import in_memory
 from tokflow.loaders.kept_portions import KeptPortions
 from tokflow.loaders.opening import Opening, lost, tokenizer_of
 from tokflow.loaders.samples import Batch, Numbers, grouped
+from tokflow.sequences.config import PackingConfig
 
 
 def open_packed_rows(opening: Opening) -> "PackedRows":
@@ -112,9 +113,8 @@ def _narrowed(load: Callable[[], Arrays], export: Export) -> Arrays:
 
 def _has_label_token(export: Export, part: str) -> bool:
     """Say whether the sequences of a part have one token more, the label of the last input."""
-    packing = export.manifest.config["packing"]
-    own: bool = {**packing, **packing.get("parts", {}).get(part, {})}.get("label_token", False)
-    return own
+    packing = PackingConfig(**export.manifest.config["packing"])
+    return packing.of_part(part).label_token
 
 
 def _check_cut(opening: Opening, export: Export, length: int) -> None:
@@ -184,14 +184,14 @@ class PackedRows:
         length = self.sequence_length
         stored = self._taken(numbers)
         batch: Batch = {
-            "input_ids": _copied(stored["token_ids"][:, :length], np.int64),
+            "input_ids": copied(stored["token_ids"][:, :length], np.int64),
             "index": numbers.copy(),
         }
         if {"labels", "loss_mask"} & {*self.fields}:
             batch["labels"], batch["loss_mask"] = self._labels(stored, numbers)
         for name in {"segment_ids", "position_ids"} & {*self.fields}:
             values = stored[name] if name in stored else positions_of(stored["segment_ids"])
-            batch[name] = _copied(values[:, :length], np.int32)
+            batch[name] = copied(values[:, :length], np.int32)
         return {name: batch[name] for name in self.fields}
 
     def _taken(self, numbers: Numbers) -> Arrays:
@@ -233,10 +233,3 @@ class PackedRows:
         if "loss_mask" in stored:
             found &= stored["loss_mask"][:, 1:]
         return found
-
-
-def _copied(values: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return values as contiguous numbers of a type."""
-    copied = empty(values.shape, dtype)
-    np.copyto(copied, values, casting="same_kind")
-    return copied

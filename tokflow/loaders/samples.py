@@ -147,6 +147,15 @@ def picked(chosen: Any, length: int) -> Numbers:
     return numbers
 
 
+def check_samples(numbers: Numbers, length: int) -> None:
+    """Make sure that there are samples of these numbers, where there are `length` in all.
+
+    Raises: IndexError.
+    """
+    if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < length:
+        raise IndexError(f"expected samples from 0 to {length - 1:,}, found others")
+
+
 def sources_of(*sources: RowSource) -> list[dict[str, Any]]:
     """Return what decides the rows of sources, as an identity has it."""
     return [

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tokflow.errors import ConfigError
 from tokflow.exports.columns import NO_LABEL
-from tokflow.loaders.buffers import empty
+from tokflow.loaders.buffers import copied, empty
 from tokflow.loaders.kept_portions import KeptPortions
 from tokflow.loaders.opening import Opening, lost, tokenizer_of
 from tokflow.loaders.samples import Batch, Numbers, grouped
@@ -114,19 +114,19 @@ class StreamRows:
     def _batch(self, starts: Numbers, index: Numbers) -> Batch:
         length = self.sequence_length
         token_ids = self._taken("token_ids", starts)
-        batch: Batch = {name: empty((len(starts), length), np.int64) for name in INPUTS_LABELS}
-        np.copyto(batch["input_ids"], token_ids[:, :-1])
-        np.copyto(batch["labels"], token_ids[:, 1:])
+        batch: Batch = {"input_ids": copied(token_ids[:, :-1], np.int64), "index": index.copy()}
         begins = self._begins(starts)
         if {"segment_ids", "position_ids"} & {*self.fields}:
             batch |= segments(*begins, num_rows=len(starts), length=length)
-        batch["loss_mask"] = self._loss_mask(starts, begins)
+        is_labelled = bool({"labels", "loss_mask"} & {*self.fields})
+        if is_labelled:
+            batch["labels"] = copied(token_ids[:, 1:], np.int64)
+            batch["loss_mask"] = self._loss_mask(starts, begins)
         sizes = self._num_pairs - starts
         for row in np.flatnonzero(sizes < length).tolist():
             _pad(batch, row, int(sizes[row]), self.pad_id)
-        if not batch["loss_mask"].all():
+        if is_labelled and not batch["loss_mask"].all():
             np.copyto(batch["labels"], NO_LABEL, where=~batch["loss_mask"])
-        batch["index"] = index.copy()
         return {name: batch[name] for name in self.fields}
 
     def _taken(self, name: str, starts: Numbers) -> npt.NDArray[Any]:
@@ -195,9 +195,6 @@ def _windows(values: npt.NDArray[Any], num: int, begins: Numbers) -> npt.NDArray
     """
     windows: npt.NDArray[Any] = np.lib.stride_tricks.sliding_window_view(values, num)[begins]
     return windows
-
-
-INPUTS_LABELS = ("input_ids", "labels")
 
 
 def segments(rows: Numbers, columns: Numbers, *, num_rows: int, length: int) -> Batch:

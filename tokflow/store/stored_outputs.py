@@ -18,6 +18,7 @@ from tokflow.errors import (
     first_five,
 )
 from tokflow.store.atomic import LATEST
+from tokflow.store.integrity import Stored
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     Manifest,
@@ -37,6 +38,14 @@ FILES_BESIDE = {"hashes.jsonl", "hub.json", "checks.jsonl", "failures.json", "re
 """Files that tokflow keeps beside outputs, passed by without a word."""
 
 
+def export_name(export: Stored) -> str:
+    """Return the name of an export: of the folder that has it and its older builds, or of its own
+    where it lies elsewhere."""
+    folder = export.folder
+    is_stored = folder.name == export.manifest.fingerprint[:16]
+    return (folder.parent if is_stored else folder).name
+
+
 @dataclass(frozen=True, slots=True)
 class StoredOutput:
     """A finished output in a store: a folder with a manifest that can be believed."""
@@ -49,8 +58,7 @@ class StoredOutput:
         """`tokens of a.jsonl`, or `export bin`: how messages call it."""
         manifest = self.manifest
         if manifest.stage == "export":
-            is_stored = self.folder.name == manifest.fingerprint[:16]
-            return f"export {(self.folder.parent if is_stored else self.folder).name}"
+            return f"export {export_name(self)}"
         return f"{manifest.stage} of {manifest.partition}" if manifest.partition else manifest.stage
 
     @property
