@@ -7,6 +7,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+_shown_as: dict[str, str] = {}
+
+
+def show_as(folder: str, url: str) -> None:
+    """Let all messages show a URL in the place of the folder on this disk that stands for it."""
+    _shown_as[folder] = url
+
+
+def shown_text(text: str) -> str:
+    """Return a text with URLs in the place of the folders that stand for them."""
+    for folder, url in _shown_as.items():
+        text = text.replace(folder, url)
+    return text
+
 
 class TokflowError(Exception):
     """Anything that tokflow found wrong and a user can put right.
@@ -15,8 +29,11 @@ class TokflowError(Exception):
     """
 
     def __init__(self, *, where: object, expected: str, found: str, remedy: str) -> None:
-        super().__init__(f"{where}: expected {expected}, found {found}; {remedy}")
-        self.where, self.expected, self.found, self.remedy = str(where), expected, found, remedy
+        fields = map(shown_text, (str(where), expected, found, remedy))
+        self.where, self.expected, self.found, self.remedy = fields
+        super().__init__(
+            f"{self.where}: expected {self.expected}, found {self.found}; {self.remedy}"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self), self.args, self.__dict__)

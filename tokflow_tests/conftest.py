@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from tokflow_tests.hub import Hub, serve_hub
+from tokflow_tests.object_store import ObjectStore, lead_to, serve_objects
 from tokflow_tests.texts import find_shared
 
 
@@ -44,3 +45,20 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     with serve_hub() as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         yield hub
+
+
+@pytest.fixture(scope="session")
+def object_server() -> Iterator[ObjectStore]:
+    """A server of object stores, one for all tests of a process."""
+    with serve_objects() as server:
+        yield server
+
+
+@pytest.fixture
+def object_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, object_server: ObjectStore
+) -> ObjectStore:
+    """An empty bucket of a server on this machine, which the environment leads to; the cache is a
+    folder of the test's own."""
+    lead_to(object_server, tmp_path / "cache", monkeypatch)
+    return object_server.with_new_bucket()

@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokflow.store.remote.cached_files import fetched
+
 
 def to_arrow(values: npt.NDArray[Any]) -> pa.Array:
     """Return a one-dimensional array of numbers or truth values as Arrow's."""
@@ -49,7 +51,7 @@ def map_numbers(
 
     numpy's own map holds the file open, and a process may have 1,024 open; this one does not.
     """
-    with pa.memory_map(str(path)) as file:
+    with pa.memory_map(str(fetched(Path(path)))) as file:
         return np.frombuffer(file.read_buffer(), dtype, count=num, offset=first_byte)
 
 
@@ -94,6 +96,7 @@ SMALL_BYTES = 1_000_000
 def parquet_source(path: Path) -> Path | pa.BufferReader:
     """Return what pyarrow reads a parquet file from: a small one is taken into memory, which
     spares the threads that it reads files with, and with them a third of the time."""
+    path = fetched(path)
     return path if path.stat().st_size > SMALL_BYTES else pa.BufferReader(path.read_bytes())
 
 

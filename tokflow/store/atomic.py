@@ -26,6 +26,8 @@ from tokflow.store.manifest import (
     is_intact,
     read_manifest,
 )
+from tokflow.store.remote.places import place_of
+from tokflow.store.remote.publication import publish, publish_file
 
 LATEST = "latest"
 """The link beside the outputs of an export that leads to the newest."""
@@ -114,7 +116,7 @@ class NewFolders:
 
         with ThreadPoolExecutor(max(1, len(self._written))) as pool:
             at_once = pool.map if len(self._written) > 1 else map
-            for step, each in ((_sync_all, at_once), (_take_name, map), (_sync_name, at_once)):
+            for step, each in ((_make_sure, at_once), (_take_name, map), (_sync_name, at_once)):
                 list(each(partial(take, step), self._written))
         return errors
 
@@ -191,6 +193,7 @@ def point_latest_to(folder: Path) -> None:
     if link.is_symlink() and os.readlink(link) == folder.name:  # noqa: PTH115 (text, not a path)
         return
     _remove_leftovers(link)
+    publish_file(link, folder.name.encode())
     temporary = _temporary_beside(link)
     try:
         with _errors_name(link, temporary):
@@ -241,7 +244,7 @@ def _take_name(temporary: Path, folder: Path) -> None:
             raise
     finally:
         if aside is not None:
-            _remove(aside)
+            remove(aside)
 
 
 def _sync_name(temporary: Path, folder: Path) -> None:
@@ -273,10 +276,10 @@ def _remove_leftovers(path: Path) -> None:
         if leftover.name.startswith(start) and leftover.name.endswith(".tmp"):
             process = leftover.name.split(".")[-3]
             if process.isdigit() and not is_alive(int(process)):
-                _remove(leftover)
+                remove(leftover)
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
     """Remove a file, a link or a folder with all in it; nothing where there is none."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
@@ -310,6 +313,14 @@ def is_alive(process: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def _make_sure(temporary: Path, folder: Path) -> None:
+    """Put a folder on disk or, of a store at a URL, there."""
+    if place_of(folder) is None:
+        _sync_all(temporary, folder)
+    else:
+        publish(temporary, folder)
 
 
 def _sync_all(temporary: Path, folder: Path) -> None:

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, get_args
 
 import pydantic
 from pydantic.fields import FieldInfo
@@ -60,7 +61,7 @@ def explained(
     problems = error.errors(include_url=False)
     unknown = [each["loc"][-1] for each in problems if each["type"] in _UNKNOWN_KEY]
     try:
-        check_keys(unknown, fields, where="")
+        check_keys(unknown, fields, where="", remedy_of=partial(_right_place, fields=fields))
     except ConfigError as of_key:
         return of_key
     first, loc = problems[0], problems[0]["loc"]
@@ -79,6 +80,17 @@ def explained(
         found=repr(meant[0]["input"]),
         remedy=next(filter(None, (_remedy(problem, field) for problem in meant)), "correct it"),
     )
+
+
+def _right_place(key: object, fields: Mapping[str, FieldInfo]) -> str | None:
+    """Return where a key belongs that is one of a section; None where no section has it."""
+    sections = [
+        f"`{name}`"
+        for name, field in fields.items()
+        for kind in (field.annotation, *get_args(field.annotation))
+        if isinstance(kind, type) and key in getattr(kind, "model_fields", ())
+    ]
+    return f"put it under {' or '.join(sections)}" if sections else None
 
 
 _UNKNOWN_KEY = ("extra_forbidden", "invalid_key")

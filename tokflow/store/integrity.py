@@ -6,19 +6,22 @@ Else a bit that flips in the store becomes wrong training data with valid checks
 import os
 import threading
 from collections.abc import Container, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from tokflow.errors import CorruptOutputError
+from tokflow.errors import CorruptOutputError, TokflowError
 from tokflow.store.manifest import FileEntry, Manifest, broken_file
+from tokflow.store.remote.cached_files import arrived, fetched
+from tokflow.store.remote.damage import drop_cached
+from tokflow.store.remote.places import place_of
 from tokflow.store.stamp import Stamp
 
 MAX_NAMED = 20
 """Damaged files that an error lists."""
 
-_whole: dict[str, tuple[FileEntry, Stamp]] = {}
+_whole = arrived
 """Files that this process made or found whole, by path, and how they looked then."""
 
 
@@ -75,6 +78,15 @@ def check_files(*outputs: Stored, only: Container[str] | None = None) -> None:
     _raise_damage(_files(outputs, only))
 
 
+def check_files_here(*outputs: Stored) -> None:
+    """Compare files with their manifests, as `check_files` does, but for those that are at a URL
+    alone: what made them hashed them, and who reads them compares them.
+
+    Raises: CorruptOutputError that names the damaged files.
+    """
+    _raise_damage(file for file in _files(outputs, None) if not file.is_elsewhere)
+
+
 def trust_files(output: Stored) -> None:
     """Remember that this process has just hashed the files of `output` while it made them."""
     for file in _files([output], None):
@@ -113,8 +125,24 @@ class _File:
         except OSError:
             return None
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """True if it is at a URL and not on this disk."""
+        return self.stamp() is None and place_of(Path(self.path)) is not None
+
     def problem(self) -> CorruptOutputError | None:
-        """Return what is wrong with the file, read if that is not known."""
+        """Return what is wrong with the file, read if that is not known; with what is at the URL of
+        its output, where one on this disk is damaged."""
+        problem = self._problem()
+        if problem is not None and drop_cached(Path(self.path)):
+            return self._problem()
+        return problem
+
+    def _problem(self) -> CorruptOutputError | None:
+        try:
+            fetched(Path(self.path))
+        except CorruptOutputError as error:
+            return error
         stamp = self.stamp()
         if stamp is not None and _whole.get(self.path) == (self.entry, stamp):
             return None
@@ -136,7 +164,8 @@ def _files(outputs: Iterable[Stored], only: Container[str] | None) -> list[_File
 def _look_ahead(files: Iterable[_File]) -> None:
     """Read what is not known yet; what is found damaged is found again by who asks."""
     for file in files:
-        file.problem()
+        with suppress(TokflowError):
+            file.problem()
 
 
 def _raise_damage(files: Iterable[_File], *, cause: Exception | None = None) -> None:

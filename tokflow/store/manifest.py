@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
+from tokflow.store.remote.damage import drop_cached, is_known_damaged
+from tokflow.store.remote.places import place_of
 from tokflow.store.sealed import has_its_digest, indented, plain_json, sealed
 from tokflow.store.versions import loaded_versions
 
@@ -183,7 +185,7 @@ def is_intact(folder: Path) -> bool:
         check_sizes(folder, read_manifest(folder))
     except (MissingOutputError, CorruptOutputError):
         return False
-    return True
+    return not is_known_damaged(folder)
 
 
 def check_sizes(folder: Path, manifest: Manifest) -> None:
@@ -193,9 +195,12 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
 
     Raises: CorruptOutputError.
     """
+    is_elsewhere = place_of(folder) is not None
     for name, entry in manifest.files.items():
         num_bytes = _size(f"{folder}/{name}")
-        if num_bytes != entry.num_bytes:
+        if num_bytes == entry.num_bytes or (num_bytes is None and is_elsewhere):
+            continue
+        if not drop_cached(folder / name):
             found = "no file" if num_bytes is None else f"{num_bytes:,}"
             raise damaged(folder / name, f"{entry.num_bytes:,} bytes", found)
 
@@ -232,11 +237,23 @@ def read_manifest(folder: Path, likely: Recipe | None = None) -> Manifest:
 
     Raises: MissingOutputError where there is none, but CorruptOutputError if the folder has an
     output's name, and for anything that no manifest has; ForeignOutputError where a newer tokflow
-    wrote it.
+    wrote it. Of a store at a URL, what is there is read before that is said.
     """
+    try:
+        return _manifest_in(folder, likely)
+    except (CorruptOutputError, ForeignOutputError):
+        from tokflow.store.remote.mirror import has_come_again  # late: it reads manifests
+
+        if not has_come_again(folder):
+            raise
+        return _manifest_in(folder, likely)
+
+
+def _manifest_in(folder: Path, likely: Recipe | None) -> Manifest:
     path = f"{folder}/{MANIFEST_NAME}"
     try:
-        data = _read(path)
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 (of many: a Path takes longer)
+            data = file.read()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         if is_output_name(folder.name) and folder.is_dir():
             expected = f"a {MANIFEST_NAME} in a folder with an output's name"
@@ -249,7 +266,9 @@ def read_manifest(folder: Path, likely: Recipe | None = None) -> Manifest:
         ) from None
     fields = _parsed(path, data)
     _check_version(path, fields.get("format_version"))
-    _check_digest(path, data)
+    if not has_its_digest(data):
+        expected = "in its second line the sha256 of the others, as it was written"
+        raise damaged(path, expected, "other bytes")
     try:
         msgspec.convert(fields, _ManifestFields)
         manifest = msgspec.convert({**fields, "recipe": fields}, Manifest)
@@ -261,11 +280,6 @@ def read_manifest(folder: Path, likely: Recipe | None = None) -> Manifest:
         found = f"{type(error).__name__}: {error}".replace("$.recipe.", "$.")
         raise damaged(path, "the fields of a manifest", found) from error
     return manifest
-
-
-def _read(path: str) -> bytes:
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 (of many: a Path costs as much again)
-        return file.read()
 
 
 def _parsed(path: str, data: bytes) -> dict[str, Any]:
@@ -291,12 +305,6 @@ def _check_version(path: str, version: object) -> None:
         raise damaged(path, f"format_version {FORMAT_VERSION}", repr(version))
 
 
-def _check_digest(path: str, data: bytes) -> None:
-    if not has_its_digest(data):
-        expected = "in its second line the sha256 of the others, as it was written"
-        raise damaged(path, expected, "other bytes")
-
-
 def _field_problems(
     manifest: Manifest, fingerprint: str, folder_name: str
 ) -> Iterator[tuple[str, str]]:
@@ -310,32 +318,30 @@ def _field_problems(
     if manifest.partition is not None:
         names.append(manifest.partition)
     for name in names:
-        if not _stays_inside(name):
+        if _LEADS_OUT.search(name) is not None:  # no path of plain components
             yield "names of files inside the folder, such as a/b.bin", repr(name)
     for parent in manifest.parents.values():
         if not _SHA256.fullmatch(parent):
             yield "fingerprints of parents, 64 hexadecimal digits each", repr(parent)
 
 
-def _stays_inside(name: str) -> bool:
-    """Return whether a name is a path of plain components, that leads nowhere but down."""
-    return _LEADS_OUT.search(name) is None
-
-
-def damaged(where: Path | str, expected: str, found: str) -> CorruptOutputError:
-    """Return the error of an output that is not as it was written."""
+def damaged(
+    where: Path | str, expected: str, found: str, *, run: str = "tokflow run"
+) -> CorruptOutputError:
+    """Return the error of an output that is not as it was written; `run`: the command that makes
+    it again."""
     return CorruptOutputError(
         where=where,
         expected=expected,
         found=found,
-        remedy="run `tokflow run`, which makes it again if it is needed, or `tokflow gc`",
+        remedy=f"run `{run}`, which makes it again if it is needed, or `tokflow gc`",
     )
 
 
 def read_run(folder: Path) -> dict[str, Any]:
     """Return what is known of the run that made `folder`; empty where that was not kept."""
     try:
-        run = plain_json(_read(f"{folder}/{RUN_NAME}"))
+        run = plain_json((folder / RUN_NAME).read_bytes())
     except (FileNotFoundError, ValueError):
         return {}
     return run if isinstance(run, dict) else {}

@@ -1,7 +1,8 @@
 """Folders of segments: shares of an output that are made alone, and kept until all are there.
 
-<place>/.<fingerprint[:16]>.segments/00003/   one of them
-<place>/<fingerprint[:16]>/                   the output, with the files of all
+<place>/.<fingerprint[:16]>.segments/00003/        one of them
+<place>/.<fingerprint[:16]>.segments-here/00003/   one of an output at a URL that stays here
+<place>/<fingerprint[:16]>/                        the output, with the files of all
 """
 
 import os
@@ -9,6 +10,7 @@ import shutil
 from pathlib import Path
 
 from tokflow.store.manifest import FileEntry, broken_file, is_output_name
+from tokflow.store.remote.places import OF_THIS_DISK, place_of
 
 SEGMENTS_SUFFIX = ".segments"
 
@@ -18,9 +20,19 @@ def segments_folder(output: Path) -> Path:
     return output.parent / f".{output.name}{SEGMENTS_SUFFIX}"
 
 
-def segment_folder(output: Path, number: int) -> Path:
-    """Return the folder of one segment."""
-    return segments_folder(output) / f"{number:05d}"
+def folder_of_segments_here(output: Path) -> Path:
+    """Return the folder of segments that never go to the URL that their output goes to."""
+    return output.parent / f".{output.name}{SEGMENTS_SUFFIX}-here"
+
+
+def are_segments_here(path: Path) -> bool:
+    """Return whether that is the folder of such segments."""
+    return OF_THIS_DISK.search(str(path)) is not None and path.name.endswith("-here")
+
+
+def segment_folder(segments: Path, number: int) -> Path:
+    """Return the folder of one segment in the folder of all."""
+    return segments / f"{number:05d}"
 
 
 def is_segments_folder(path: Path) -> bool:
@@ -30,7 +42,12 @@ def is_segments_folder(path: Path) -> bool:
 
 
 def link_file(path: Path, new: Path, entry: FileEntry) -> None:
-    """Let `new` be a file of this entry, too, or a copy where the file system has no hard links."""
+    """Let `new` be a file of this entry, too, or a copy where the file system has no hard links.
+
+    One that is at a URL alone stays there: the server copies it when the output is published.
+    """
+    if not path.exists() and place_of(path) is not None:
+        return
     try:
         os.link(path, new)
     except OSError:

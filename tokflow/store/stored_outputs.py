@@ -26,6 +26,8 @@ from tokflow.store.manifest import (
     is_output_name,
     read_manifest,
 )
+from tokflow.store.remote.addresses import local_path, refresh_dataset
+from tokflow.store.remote.places import shown
 from tokflow.store.verdicts import VERDICTS_NAME
 
 STAGE_FOLDERS = ("tokenizer", "tokens", "split", "sequences", "exports")
@@ -137,14 +139,15 @@ def walk(folder: Path) -> Iterator[StoredOutput | Unreadable | PassedBy]:
         yield PassedBy(folder, f"{', '.join(strays[:3])}{more}: belongs to no output")
 
 
-def find_output(path: Path) -> StoredOutput:
+def find_output(path: str | Path) -> StoredOutput:
     """Return the output that `path` is, is a file of, leads to, or has as its only one.
 
-    `path`: the folder, a link to it, a file in it, or a folder above it.
+    `path`: the folder, a link to it, a file in it, or a folder above it; or the URL of one of them.
 
     Raises: MissingOutputError where nothing finished is there, CorruptOutputError,
-    ForeignOutputError.
+    ForeignOutputError; of a URL as `local_path`.
     """
+    path = local_path(path, is_alone=True)  # of 100,000 outputs one is wanted
     if (found := output_at(path)) is not None:
         return found
     below = [
@@ -159,6 +162,7 @@ def find_output(path: Path) -> StoredOutput:
         shown = below[0].folder.relative_to(path.resolve())
         found_there = f"a folder of {len(below):,} outputs such as {shown}"
     elif not path.exists():
+        refresh_dataset(path)
         found_there = _beside(path.absolute())
     elif is_complete(path):
         found_there = f"a {MANIFEST_NAME} that is empty, cut short or not of tokflow"
@@ -198,11 +202,12 @@ def output_at(path: Path) -> StoredOutput | None:
     return None
 
 
-def find_export(path: Path) -> StoredOutput:
+def find_export(path: str | Path) -> StoredOutput:
     """Return the export at `path`; see `find_output`.
 
     Raises: MissingOutputError also where another output is there.
     """
+    path = local_path(path, is_alone=True)
     try:
         output = find_output(path)
         if output.manifest.stage == "export":
@@ -210,9 +215,10 @@ def find_export(path: Path) -> StoredOutput:
         found = output.name
     except MissingOutputError as error:
         found = error.found
+    refresh_dataset(path)
     above = (path.resolve(), *path.resolve().parents)
     exports = (sorted(folder.glob(f"exports/*/{LATEST}")) for folder in above)
-    near = [str(link.parent) for link in next(filter(None, exports), [])]
+    near = [shown(link.parent) for link in next(filter(None, exports), [])]
     remedy = "name the folder of one, <store>/<dataset>/exports/<name>, which `tokflow run` makes"
     remedy = f"name one of {first_five(near)}" if near else remedy
     raise MissingOutputError(

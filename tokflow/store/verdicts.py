@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tokflow.store.atomic import new_file
+from tokflow.store.remote.publication import publish_file
 
 VERDICTS_NAME = ".verdicts"
 
@@ -66,6 +67,7 @@ def _read(path: Path) -> str | None:
 
 
 def _write(path: Path, content: bytes) -> None:
+    publish_file(path, content)
     with new_file(path) as unfinished:
         unfinished.write_bytes(content)
 

@@ -4,6 +4,11 @@ import re
 import urllib.parse
 from dataclasses import dataclass, field
 
+from tokflow.errors import ConfigError
+
+OF_OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
+"""Schemes of URLs whose names no folder has."""
+
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _HOST = re.compile(r"([^\s@:\[]*|\[[0-9A-Fa-f:.]+\])(:(?P<port>\d+))?")
 _HUB = re.compile(
@@ -32,6 +37,22 @@ class Url:
 def is_url(text: str) -> bool:
     """Return whether `text` has a scheme; anything else is a path of this machine."""
     return _SCHEME.match(text) is not None
+
+
+def check_slashes(path: str) -> None:
+    """Raise ConfigError for a URL of an object store without the two slashes after its scheme; any
+    other path is one."""
+    scheme, _, rest = path.partition(":")
+    if scheme not in OF_OBJECT_STORES or is_url(path) or not path.startswith(f"{scheme}:"):
+        return
+    url = f"{scheme}://{rest.lstrip('/').rpartition('@')[2]}"
+    slashes = "one slash, which is also what a Path makes of a URL"
+    raise ConfigError(
+        where=f"{scheme}:{rest[: rest.startswith('/')]}{url.partition('://')[2]}",
+        expected="a path, or a URL with two slashes",
+        found=slashes if rest.startswith("/") else "none",
+        remedy=f"give {url} as text",
+    )
 
 
 def split_url(url: str) -> Url:

@@ -1,7 +1,7 @@
 import pytest
 
 from tokflow.raw import redact
-from tokflow.raw.urls import safe_text
+from tokflow.store.urls import safe_text
 
 SHOWN = {
     "https://user:pass@host:8080/a/b.txt?token=1#part": "https://host:8080/a/b.txt",

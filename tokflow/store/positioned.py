@@ -1,0 +1,30 @@
+"""A file that is read from anywhere, and whose bytes come from elsewhere."""
+
+import io
+
+
+class PositionedReader(io.RawIOBase):
+    """A file of a known size, with the position that reading has come to; a subclass has
+    `readinto`, which takes bytes from `_position` on and moves it."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self._num_bytes = num_bytes
+        self._position = 0
+
+    def readable(self) -> bool:
+        """Return that it can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return that it can be read from anywhere."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position of the next byte."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a position, which fetches nothing."""
+        of = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._num_bytes}
+        self._position = max(0, of[whence] + offset)
+        return self._position

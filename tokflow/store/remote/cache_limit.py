@@ -1,0 +1,192 @@
+"""The limit of what the folders that stand for URLs take of this disk.
+
+Files of the outputs that were used longest ago go, and come again when they are opened. Manifests
+stay, and tokenizers, which are small; so does what is not finished or was used a short time ago. A
+file that is open can be read on. Where that is not enough, of exports that are used those files go
+that came first.
+"""
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokflow.errors import ConfigError
+from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, is_output_name
+from tokflow.store.remote.damage import DAMAGE_NAME
+from tokflow.store.remote.places import PLACE_NAME, cache_folder
+from tokflow.store.segments import is_segments_folder
+
+LIMIT_VARIABLE = "TOKFLOW_CACHE_BYTES"
+SHARE_OF_DISK = 0.5
+"""Of what is free or taken by the cache, where the variable is not set."""
+
+KEPT_SECONDS = 600
+"""What was used within so many seconds stays."""
+
+NOTED_SECONDS = 60
+"""A use within so many seconds of the last one is not noted again."""
+
+LOOK_SECONDS = 3_600
+"""A process that brings little looks whether there is too much if nobody has for so long."""
+
+_STAYS = {MANIFEST_NAME, RUN_NAME, DAMAGE_NAME}
+_LOOKED_NAME = ".looked"
+
+_used: dict[Path, float] = {}
+_brought = 0
+"""Bytes that this process has brought since it looked last."""
+
+
+def note_use(folder: Path) -> None:
+    """Remember that files of the output in a folder are used now."""
+    now = time.monotonic()
+    if now - _used.get(folder, -NOTED_SECONDS) >= NOTED_SECONDS:
+        if len(_used) > 100_000:
+            _used.clear()
+        _used[folder] = now
+        with suppress(OSError):
+            os.utime(folder)
+
+
+def note_bytes(num_bytes: int) -> None:
+    """Hear of bytes that have come; make room now and then."""
+    global _brought
+    _brought += num_bytes
+    base = Path(cache_folder())
+    if _brought >= limit_of(base) // 20 or _is_due(base):
+        _brought = 0
+        make_room(base)
+
+
+def limit_of(base: Path, *, taken: int = 0) -> int:
+    """Return how many bytes the folder of all places may take; it takes `taken` now.
+
+    Raises: ConfigError where the environment variable is no number of bytes.
+    """
+    named = os.environ.get(LIMIT_VARIABLE)
+    if named is None:
+        return int((shutil.disk_usage(base).free + taken) * SHARE_OF_DISK)
+    from pydantic import ByteSize, TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(ByteSize).validate_python(named)
+    except ValidationError:
+        raise ConfigError(
+            where=LIMIT_VARIABLE,
+            expected="a number of bytes such as 500GB",
+            found=repr(named),
+            remedy="correct it, or leave it out for half of what is free",
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Cached:
+    """An output of which files are on this disk."""
+
+    folder: str
+    used: float
+    """Seconds since 1970."""
+    num_bytes: int
+
+
+def make_room(base: Path) -> None:
+    """Let files go until what is left takes nine tenths of the limit; nothing if that is kept, or
+    another process does it now."""
+    with (base / _LOOKED_NAME).open("w") as looked:
+        try:
+            fcntl.flock(looked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        outputs = [each for place in _folders(str(base)) for each in _cached(place)]
+        taken = sum(each.num_bytes for each in outputs)
+        limit = limit_of(base, taken=taken)
+        if taken <= limit:
+            return
+        too_much, recent = taken - 0.9 * limit, time.time() - KEPT_SECONDS
+        for each in sorted(outputs, key=lambda each: each.used):
+            if too_much > 0 and each.used <= recent and _let_go(each):
+                too_much -= each.num_bytes
+        in_use = [path for each in outputs if each.used > recent for path in _of_export(each)]
+        came = [(of.st_mtime, _taken(of), path) for path in in_use if (of := _status(path))]
+        for seconds, num_bytes, path in sorted(came):
+            if too_much > 0 and seconds <= recent:
+                too_much -= num_bytes
+                path.unlink(missing_ok=True)
+
+
+def _of_export(output: _Cached) -> list[Path]:
+    """Return the files of an export that may go while it is used, as one larger than the limit is
+    by a training: who reads it finds them gone and brings them again. None of another output."""
+    folder = Path(output.folder)
+    is_export = folder.parent.parent.name == "exports" or (folder.parent / PLACE_NAME).exists()
+    found = _files(output.folder) if is_export else []
+    return [path for path in found if path.name != "index.parquet" and path.suffix != ".part"]
+
+
+def _is_due(base: Path) -> bool:
+    try:
+        return time.time() - (base / _LOOKED_NAME).stat().st_mtime > LOOK_SECONDS
+    except FileNotFoundError:
+        return True
+
+
+def _let_go(output: _Cached) -> bool:
+    """Remove the files of an output unless it is used now; return whether it was done."""
+    with suppress(FileNotFoundError):
+        if os.stat(output.folder).st_mtime > output.used:  # noqa: PTH116
+            return False
+        for path in _files(output.folder):
+            path.unlink(missing_ok=True)
+    return True
+
+
+def _cached(folder: str) -> Iterator[_Cached]:
+    """Yield the outputs in a folder and below it that may go."""
+    has_outputs = is_segments_folder(Path(folder)) or Path(folder, PLACE_NAME).exists()
+    for inner in _folders(folder):
+        name = inner.rpartition("/")[2]
+        found = _of_output(inner) if has_outputs or is_output_name(name) else None
+        if found is not None:
+            yield found
+        elif is_segments_folder(Path(inner)) or (name[0] != "." and name != "tokenizer"):
+            yield from _cached(inner)
+
+
+def _of_output(folder: str) -> _Cached | None:
+    """Return an output with what it takes; None where the folder is none."""
+    if not Path(folder, MANIFEST_NAME).exists():
+        return None
+    statuses = [status for path in _files(folder) if (status := _status(path)) is not None]
+    used = max(os.stat(folder).st_mtime, *(of.st_mtime for of in statuses), 0)  # noqa: PTH116
+    return _Cached(folder, used, sum(map(_taken, statuses)))
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """Return the status of a file; None of one that has gone, or has its name by now."""
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+def _taken(of: os.stat_result) -> int:
+    """Return the bytes that a file takes, of one of which blocks have come those of the blocks."""
+    return min(of.st_size, of.st_blocks * 512)
+
+
+def _files(folder: str) -> list[Path]:
+    """Return the files of an output that may go."""
+    found = (Path(inner, name) for inner, _, names in os.walk(folder) for name in names)
+    return [path for path in found if path.parent != Path(folder) or path.name not in _STAYS]
+
+
+def _folders(folder: str) -> list[str]:
+    try:
+        return [entry.path for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []

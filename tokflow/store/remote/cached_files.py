@@ -1,0 +1,145 @@
+"""Files of outputs at a URL, on this disk when they are opened."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tokflow.errors import CorruptOutputError, MissingOutputError
+from tokflow.store.manifest import (
+    MANIFEST_NAME,
+    RUN_NAME,
+    FileEntry,
+    checksum,
+    damaged,
+    read_manifest,
+    read_run,
+)
+from tokflow.store.remote.blocks_here import BlocksHere, has_blocks
+from tokflow.store.remote.cache_limit import note_bytes, note_use
+from tokflow.store.remote.damage import note_damage
+from tokflow.store.remote.keys import data_prefix, output_folder
+from tokflow.store.remote.mirror import fetch_manifest, refresh_output
+from tokflow.store.remote.part_files import alone
+from tokflow.store.remote.places import Place, place_of
+from tokflow.store.remote.requests import for_each
+from tokflow.store.stamp import Stamp
+
+TRIES = 2
+"""Of a file whose bytes are not those of its manifest: they may have been damaged on the way."""
+
+arrived: dict[str, tuple[FileEntry, Stamp]] = {}
+"""Files that this process has hashed when they came, by path, and how they looked then."""
+
+
+def fetched(path: Path) -> Path:
+    """Return `path`, of a file of an output, which is on this disk when this returns.
+
+    A path of no place, or that no manifest lists, is returned as it is. Of several processes that
+    want the same file one fetches it. What arrives is compared with the manifest before it takes
+    its name.
+
+    Raises: MissingOutputError where the output is not at the URL, or not the one that its manifest
+    here is of; CorruptOutputError where what is there is not what the manifest says.
+    """
+    place = place_of(path)
+    if place is None or (folder := output_folder(place, path)) is None:
+        return path
+    note_use(folder)
+    if path.exists():
+        return path
+    fetch_manifest(folder)
+    name = path.relative_to(folder).as_posix()
+    entry = read_manifest(folder).files.get(name)
+    if entry is not None or name == RUN_NAME:
+        with alone(path) as part:
+            if part is not None:
+                _fetch(place, folder, name, part, entry)
+    return path
+
+
+def fetch_all(paths: Iterable[Path]) -> None:
+    """Fetch files, several at once; see `fetched`."""
+    elsewhere = [path for path in paths if place_of(path) is not None]
+    away = [path for path in elsewhere if not path.exists()]
+    for path in {*elsewhere} - {*away}:
+        fetched(path)  # which notes the use alone
+    if away:
+        for_each(fetched, away)
+
+
+def fetch_run(folder: Path) -> dict[str, Any]:
+    """Return what is known of the run that made `folder`, as `read_run`, also of another machine's:
+    a request for each output."""
+    with suppress(MissingOutputError):
+        fetched(folder / RUN_NAME)
+    return read_run(folder)
+
+
+def _fetch(place: Place, folder: Path, name: str, part: Path, entry: FileEntry | None) -> None:
+    """Fetch a file of an output into `part`, which then takes its name."""
+    path = folder / name
+    key = key_of(place, folder, path)
+    found = ""
+    for _ in range(TRIES):
+        if entry is None:
+            part.write_bytes(place.objects.read(key) or b"")
+        elif not _get(place, key, part, entry):
+            found = "none"
+            break
+        found = "other bytes"
+        if entry is None or checksum(part) == entry:
+            part.replace(path)
+            if entry is not None:
+                arrived[str(path)] = entry, Stamp.of(path.stat())
+                note_bytes(entry.num_bytes)
+            return
+    part.unlink(missing_ok=True)
+    if entry is not None:
+        raise not_fetched(place, folder, path, entry, found)
+
+
+def _get(place: Place, key: str, part: Path, entry: FileEntry) -> bool:
+    """Write an object to a file, of one of which blocks are here the rest; return False where it is
+    known that there is no object."""
+    if not has_blocks(part, entry):
+        return place.objects.get_file(key, part, entry.num_bytes)
+    with part.open("r+b", buffering=0) as file:
+        place.objects.get_ranges(key, file.fileno(), BlocksHere(file.fileno(), entry).rest())
+        file.truncate(entry.num_bytes)
+    return True
+
+
+def key_of(place: Place, folder: Path, path: Path) -> str:
+    """Return the key of a file of the output in a folder."""
+    return data_prefix(place, folder, _manifest(folder)) + path.relative_to(folder).as_posix()
+
+
+def not_fetched(
+    place: Place, folder: Path, path: Path, entry: FileEntry, found: str
+) -> CorruptOutputError | MissingOutputError:
+    """Return why a file could not be fetched, of which the manifest at the URL may tell."""
+    known = _manifest(folder)
+    refresh_output(folder)
+    with suppress(FileNotFoundError):
+        if _manifest(folder) == known:
+            note_damage(folder)
+            expected = f"{entry.num_bytes:,} bytes with sha256 {entry.sha256[:16]}…"
+            return damaged(place.url_of(path), expected, found, run=_run_of(place, folder))
+    return MissingOutputError(
+        where=place.url_of(folder),
+        expected="the output that was there",
+        found="another, or none: it was removed, or made again, since this process looked",
+        remedy="run the same command again",
+    )
+
+
+def _run_of(place: Place, folder: Path) -> str:
+    """Return the command that makes an output again, on any machine if it lacks objects."""
+    if not place.is_store:
+        return "tokflow run"
+    return f"tokflow run {place.key(folder).partition('/')[0]} --recheck"
+
+
+def _manifest(folder: Path) -> bytes:
+    return (folder / MANIFEST_NAME).read_bytes()

@@ -1,0 +1,236 @@
+"""Failures of a store at a URL: which of them may pass, and what to do about the others."""
+
+import errno
+import itertools
+import logging
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from tokflow.errors import TokflowError
+from tokflow.store.urls import redact, safe_text, split_url
+
+NUM_TRIES = 14
+"""Of one request, in about a minute, for a store that is asked too often needs some time to grow.
+All tries are made here: the libraries below are told to ask once."""
+QUIET_TRIES = 3
+"""Failures that are not worth a line in the log."""
+FIRST_TRIES = 4
+"""Of the first request, while the server cannot be reached: its address may be wrong."""
+FIRST_WAIT_SECONDS = 0.1
+"""Doubled after each try, less up to a half by chance, so that many do not come back at once."""
+LONGEST_WAIT_SECONDS = 10.0
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+_PASSING_CODES = {
+    "BadDigest", "BandwidthLimitExceeded", "ConditionalRequestConflict", "IncompleteBody",
+    "InternalError", "OperationAborted", "RequestLimitExceeded", "RequestTimeout",
+    "ServiceUnavailable", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequests",
+    "XAmzContentSHA256Mismatch",
+}  # fmt: skip
+_NOT_REACHED = {"botocore.exceptions.ConnectionError", "aiohttp.client_exceptions.ClientOSError"}
+_BROKEN_OFF = {
+    "aiohttp.client_exceptions.ClientError",
+    "botocore.exceptions.FlexibleChecksumError",
+    "botocore.exceptions.HTTPClientError",
+    "botocore.exceptions.IncompleteReadError",
+    "botocore.parsers.ResponseParserError",
+    "http.client.IncompleteRead",
+}
+_NO_CREDENTIALS = {
+    "botocore.exceptions.NoCredentialsError",
+    "botocore.exceptions.PartialCredentialsError",
+    "botocore.exceptions.ProfileNotFound",
+    "google.auth.exceptions.DefaultCredentialsError",
+}
+_REFUSED_CREDENTIALS = {
+    "ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch",
+}  # fmt: skip
+_OTHER_REGION = {
+    "301", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException",
+    "PermanentRedirect",
+}  # fmt: skip
+_SECRET_NAMES = re.compile(
+    "ACCESS_KEY|ACCOUNT_KEY|SECRET|TOKEN|PASSW|CREDENTIAL|CONNECTION_STRING|SAS"
+)
+_LIBRARIES = {
+    "s3": "'dagster-tokflow[s3]'", "s3a": "'dagster-tokflow[s3]'",
+    "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs",
+}  # fmt: skip
+
+
+_OF_THIS_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+"""No library says so of a store."""
+
+
+class RemoteStoreError(TokflowError, OSError):
+    """A store at a URL does not do what it is asked for; its text has no secrets."""
+
+
+class Tries:
+    """Requests for objects below a URL, each tried until it is answered."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._is_reached = False
+
+    def __call__(self, ask: Callable[[], T]) -> T:
+        """Return what `ask` returns, the first time that no failure which may pass keeps it.
+
+        Raises: the last failure, or the first that will not pass.
+        """
+        wait = FIRST_WAIT_SECONDS
+        for number in itertools.count(1):
+            try:
+                answer = ask()
+                break
+            except Exception as error:
+                self._is_reached |= _status(error) > 0 and not _is_page(error)
+                if number >= (NUM_TRIES if self._is_reached else FIRST_TRIES):
+                    raise
+                if not may_pass(error):
+                    raise
+                if number > QUIET_TRIES:
+                    found = error_of(self._url, error).found
+                    _log.warning("%s: %s; trying again", redact(self._url), found)
+            time.sleep(wait * random.SystemRandom().uniform(0.5, 1))
+            wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+        self._is_reached = True
+        return answer
+
+
+def may_pass(error: BaseException) -> bool:
+    """Return whether the same request may be answered when it is made again."""
+    if code_of(error) in _PASSING_CODES or _status(error) in {408, 429} or _status(error) >= 500:
+        return True
+    passing = (ConnectionError, TimeoutError)
+    if any(isinstance(each, passing) for each in _chain(error)):
+        return True
+    return bool(_kinds(error) & (_NOT_REACHED | _BROKEN_OFF))
+
+
+def code_of(error: BaseException) -> str:
+    """Return by which word S3 calls a failure; empty where it is none of S3's."""
+    for each in _chain(error):
+        response = getattr(each, "response", None)
+        if isinstance(response, dict):
+            return str(response.get("Error", {}).get("Code", ""))
+    return ""
+
+
+def is_of_this_disk(error: BaseException, path: Path | None) -> bool:
+    """Return whether a failure is of the disk that `path` is on, and not of the store."""
+    if not isinstance(error, OSError):
+        return False
+    if error.errno == errno.EIO:  # s3fs says it of what it does not know, and why
+        return type(error) is OSError and error.__cause__ is None
+    return error.errno in _OF_THIS_DISK or (path is not None and error.filename == str(path))
+
+
+def error_of(url: str, error: Exception) -> RemoteStoreError:
+    """Return a failure as an error with a remedy; no credentials of the environment are in it."""
+    expected, remedy = _advice(url, error)
+    text = safe_text(error, url)
+    if any(secret in text for secret in _secrets()):
+        text = type(error).__name__
+    return RemoteStoreError(where=redact(url), expected=expected, found=text, remedy=remedy)
+
+
+def _advice(url: str, error: Exception) -> tuple[str, str]:
+    code, kinds, scheme = code_of(error), _kinds(error), split_url(url).scheme
+    if isinstance(error, ImportError):
+        library = _LIBRARIES.get(scheme, f"the fsspec library for {scheme}")
+        return f"the library for {scheme}:// URLs", f"pip install {library}"
+    if isinstance(error, ValueError) and "Protocol not known" in str(error):
+        return "a scheme that fsspec knows, such as s3, gs or az", f"correct {scheme}://"
+    if isinstance(error, ValueError) and "Invalid endpoint" in str(error):
+        return "an endpoint with its scheme", "put https:// or http:// before AWS_ENDPOINT_URL"
+    if _is_page(error):
+        return "an endpoint that speaks S3; this one answers with a web page", (
+            f"correct the endpoint in the environment, {_endpoint()}, or log in to the proxy "
+            "before it"
+        )
+    if kinds & _NO_CREDENTIALS:
+        return "credentials in the environment", (
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE (of other stores what "
+            "their library names); for a public bucket, FSSPEC_S3_ANON=true"
+        )
+    if code in _REFUSED_CREDENTIALS:
+        return "credentials that the store takes", "renew them in the environment, and run again"
+    if code == "NoSuchBucket":
+        return "a bucket that is there", "make the bucket, or correct the URL"
+    if code in _OTHER_REGION:
+        return "the region of the bucket", "name it in AWS_DEFAULT_REGION"
+    if code == "RequestTimeTooSkewed":
+        return "the time of day", "set this machine's clock"
+    if _status(error) == 403 or code == "AccessDenied" or isinstance(error, PermissionError):
+        return "a store that permits it", (
+            "let these credentials list the bucket, and get, put and delete objects below the URL"
+        )
+    if kinds & _NOT_REACHED:
+        return "a store that can be reached", (
+            "look at the network, and at the endpoint in the environment (AWS_ENDPOINT_URL)"
+        )
+    return "a store that answers", (
+        "look at the credentials and the endpoint in the environment, and run again: finished "
+        "outputs stay"
+    )
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _kinds(error: BaseException) -> set[str]:
+    """Return the names of the classes of an error; their libraries may not be installed."""
+    classes = {kind for each in _chain(error) for kind in type(each).__mro__}
+    return {f"{kind.__module__}.{kind.__name__}" for kind in classes}
+
+
+def _is_page(error: BaseException) -> bool:
+    """Return whether an answer may be a web page, which botocore takes for an error 500; a gateway
+    that is busy says so by another number."""
+    for each in _chain(error):
+        response = getattr(each, "response", None)
+        if isinstance(response, dict):
+            headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+            return _status(error) == 500 and "text/html" in headers.get("content-type", "")
+    return False
+
+
+def _endpoint() -> str:
+    """Return which endpoint S3 is asked at, as far as the environment says."""
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+        if url := os.environ.get(name):
+            return f"{name}={redact(url)}"
+    return "AWS_ENDPOINT_URL"
+
+
+def _status(error: BaseException) -> int:
+    """Return the status of the answer, as HTTP has it; 0 where there was none."""
+    for each in _chain(error):
+        response = getattr(each, "response", None)
+        if isinstance(response, dict):
+            return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        for name in ("status", "status_code", "code"):
+            status = getattr(each, name, None)
+            if isinstance(status, int):
+                return status
+    return 0
+
+
+def _secrets() -> set[str]:
+    return {
+        value
+        for name, value in os.environ.items()
+        if len(value) >= 6 and _SECRET_NAMES.search(name.upper())
+    }

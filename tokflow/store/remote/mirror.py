@@ -1,0 +1,279 @@
+"""The manifests at a URL, mirrored on this disk, with links `latest` and verdicts.
+
+One listing tells which of them have come, changed or gone: the mirror of an object has its size
+and its time, which no other content of its key has. Those that have come are asked for one by one,
+or many at once from packs.
+"""
+
+import hashlib
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeAlias
+
+from tokflow.store.atomic import LATEST, remove, remove_empty
+from tokflow.store.manifest import MANIFEST_NAME, is_complete, is_output_name
+from tokflow.store.remote.damage import forget_damage
+from tokflow.store.remote.entry import Entry
+from tokflow.store.remote.keys import is_dataset_name, manifest_key, mirror_key, mirror_path
+from tokflow.store.remote.objects import RemoteStoreError
+from tokflow.store.remote.packs import (
+    MANY,
+    WORTH_A_PACK,
+    packed_until,
+    packs_of,
+    unpacked,
+    write_packs,
+)
+from tokflow.store.remote.places import Place, place_of
+from tokflow.store.remote.requests import for_each
+from tokflow.store.sealed import has_its_digest
+from tokflow.store.segments import is_segments_folder
+from tokflow.store.verdicts import VERDICTS_NAME
+
+_Seen: TypeAlias = tuple[int, int]
+"""Size and time of modification of something on this disk."""
+
+LARGE = 5_000
+"""Outputs of which the listing takes several requests, which are made at the same time."""
+
+
+def refresh(folder: Path) -> None:
+    """Let the manifests on this disk be those of the URL: of the output in `folder`, or of all
+    below the folder of a store, a dataset, a stage or an export.
+
+    Nothing is done for a folder of this disk alone. It takes a request for each thousand outputs,
+    and one for each that has come or changed since the last time, or for many from packs.
+    """
+    place = place_of(folder)
+    if place is None:
+        return
+    if not place.is_store or is_output_name(folder.name):
+        refresh_output(folder if place.is_store else place.root)
+        return
+    is_root = folder == place.root
+    found = filter(is_dataset_name, place.objects.names("")) if is_root else [place.key(folder)]
+    names = [name for name in found if not name.startswith(".")]
+    try:
+        _refresh_below(place, place.root / VERDICTS_NAME)
+    except RemoteStoreError as error:  # of the first request, which says what is wrong with all
+        raise RemoteStoreError(**{**error.fields(), "where": place.url}) from None
+    for name in names:
+        _refresh_below(place, place.root / name)
+
+
+def fetch_manifest(folder: Path) -> None:
+    """Fetch the manifest of one output, of which another machine may have published it since."""
+    place = place_of(folder)
+    if place is not None and not (folder / MANIFEST_NAME).exists():
+        refresh_output(folder)
+
+
+def fetch_manifests(folders: Iterable[Path]) -> None:
+    """Fetch the manifests of outputs that another machine has made, several at once; what goes
+    wrong goes wrong again where one is looked for alone."""
+    away = [of for of in folders if place_of(of) is not None and not is_complete(of)]
+    if away:
+        with suppress(RemoteStoreError):
+            for_each(fetch_manifest, away)
+
+
+def refresh_output(folder: Path) -> None:
+    """Let the manifest of one output on this disk be that of its URL; if that is another, the files
+    of this one go."""
+    place = place_of(folder)
+    assert place is not None
+    data = _read(place, manifest_key(place, folder))
+    if data is not None:
+        _keep(f"{folder}/{MANIFEST_NAME}", data)
+    else:
+        _forget(folder / MANIFEST_NAME, place)
+
+
+def has_come_again(folder: Path) -> bool:
+    """Return whether the manifest in a folder, which cannot be read, was another at the URL that
+    the folder stands for, and is that one now: a copy on this disk tells nothing of what is there.
+    """
+    place = place_of(folder)
+    is_output = is_output_name(folder.name) or is_segments_folder(folder.parent)
+    if place is None or not (is_output if place.is_store else folder == place.root):
+        return False
+    with suppress(FileNotFoundError):
+        before = (folder / MANIFEST_NAME).read_bytes()
+        refresh_output(folder)
+        return (folder / MANIFEST_NAME).read_bytes() != before
+    return False
+
+
+def _refresh_below(place: Place, folder: Path) -> None:
+    """Bring what is mirrored in a folder and below it up to date.
+
+    What is here is looked at before the listing: what another process of this machine publishes
+    meanwhile is in the listing then, or was not looked at, and is never taken for removed.
+    """
+    gone = dict(_mirrored(str(folder)))
+    is_dataset = folder.parent == place.root and folder.name != VERDICTS_NAME
+    new: dict[str, Entry] = {}
+    paths: dict[str, str] = {}
+    for entry in _listed(place, folder, is_large=len(gone) > LARGE or (is_dataset and not gone)):
+        path = mirror_path(place, entry.key)
+        if path is not None and not _is_known(path, entry, gone.pop(path, None)):
+            new[entry.key], paths[entry.key] = entry, path
+    for path in gone:
+        _forget(Path(path), place)
+    if len(new) >= WORTH_A_PACK:
+        packs = packs_of(place, place.key(folder).partition("/")[0])
+        for key, modified_ns, data in unpacked(place, packs, new):
+            _keep(paths[key], data, modified_ns)
+            del new[key]
+
+    def fetch(entry: Entry) -> None:
+        if (data := _read(place, entry.key)) is not None:
+            _keep(paths[entry.key], data, entry.modified_ns)
+
+    for_each(fetch, new.values())
+
+
+def _listed(place: Place, folder: Path, *, is_large: bool) -> Iterator[Entry]:
+    """Yield the objects of what is mirrored in a folder; of a large one, those of the folders in it
+    are listed at the same time."""
+    key = mirror_key(place, folder)
+    names = place.objects.names(key) if is_large else []
+    if len(names) < 2:
+        yield from place.objects.listed(key)
+        return
+    for entries in for_each(lambda name: list(place.objects.listed(f"{key}/{name}")), names):
+        yield from entries
+
+
+def pack_manifests(folder: Path) -> None:
+    """Put the manifests of a dataset into packs where many are in none, so that a machine that has
+    nothing of it gets them by few requests; nothing is done for a folder of this disk alone."""
+    place = place_of(folder)
+    if place is None or not place.is_store:
+        return
+    last_ns = packed_until(place, place.key(folder))
+    if sum(time_ns > last_ns for _, (_, time_ns) in _manifests(folder)) >= MANY:
+        refresh(folder)  # for the times of what was made here
+        new = [Path(path) for path, (_, ns) in _manifests(folder) if ns > last_ns]
+        write_packs(place, place.key(folder), {manifest_key(place, of.parent): of for of in new})
+
+
+def _manifests(folder: Path) -> Iterator[tuple[str, _Seen]]:
+    return ((path, of) for path, of in _mirrored(str(folder)) if path.endswith(MANIFEST_NAME))
+
+
+def _read(place: Place, key: str) -> bytes | None:
+    """Return the bytes of a manifest, a link or a verdict at the URL; of a manifest that may have
+    been damaged on its way those that come when it is asked for again."""
+    data = place.objects.read(key)
+    if data is not None and key.endswith(".json") and not has_its_digest(data):
+        return place.objects.read(key)
+    return data
+
+
+def _seen(status: os.stat_result) -> _Seen:
+    return status.st_size, status.st_mtime_ns
+
+
+def _mirrored(folder: str) -> Iterator[tuple[str, _Seen]]:
+    """Yield what is mirrored in a folder and below it; nothing that is not finished."""
+    try:
+        entries = list(os.scandir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    in_segments = is_segments_folder(Path(folder))
+    in_verdicts = folder.endswith(f"/{VERDICTS_NAME}")
+    for entry in entries:
+        is_hidden = entry.name.startswith(".") and entry.name != VERDICTS_NAME
+        if is_hidden and not is_segments_folder(Path(entry.path)):
+            continue  # not finished, or of this machine alone
+        if in_segments or is_output_name(entry.name):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                path = f"{entry.path}/{MANIFEST_NAME}"
+                yield path, _seen(os.stat(path))  # noqa: PTH116 (of many: a Path costs as much)
+        elif entry.is_symlink() or in_verdicts:
+            yield entry.path, _seen(entry.stat(follow_symlinks=False))
+        elif entry.is_dir():
+            yield from _mirrored(entry.path)
+
+
+def _is_known(path: str, entry: Entry, here: _Seen | None) -> bool:
+    """Return whether what is on this disk has the size and the time of its object; or, since it was
+    made here, its content: then it takes that time."""
+    if here is None or here[0] != entry.num_bytes:
+        return False
+    if here[1] == entry.modified_ns:
+        return True
+    with suppress(FileNotFoundError):
+        if hashlib.md5(_content(path), usedforsecurity=False).hexdigest() == entry.etag:
+            _take_time(path, entry.modified_ns)
+            return True
+    return False
+
+
+def _content(path: str) -> bytes:
+    if os.path.islink(path):  # noqa: PTH114 (of many, as above)
+        return os.readlink(path).encode()  # noqa: PTH115
+    with open(path, "rb") as file:  # noqa: PTH123
+        return file.read()
+
+
+def _set_time(path: str, modified_ns: int) -> None:
+    os.utime(path, ns=(modified_ns, modified_ns), follow_symlinks=False)
+
+
+def _take_time(path: str, modified_ns: int) -> None:
+    """Let what has the content of its object have its time; it was put there then, maybe again."""
+    _set_time(path, modified_ns)
+    forget_damage(Path(path).parent, modified_ns)
+
+
+def _keep(path: str, data: bytes, modified_ns: int | None = None) -> None:
+    """Let `path` have the bytes of its object, and its time where that is known; files of an output
+    whose manifest was another go. A link that would lead anywhere but to an output beside it goes.
+
+    Done for each of 100,000 manifests: strings in place of paths halve the time.
+    """
+    folder, _, name = path.rpartition("/")
+    if name == LATEST and not is_output_name(data.decode(errors="replace")):
+        Path(path).unlink(missing_ok=True)
+        return
+    try:
+        if _content(path) == data:
+            if modified_ns is not None:
+                _take_time(path, modified_ns)
+            return
+        if name == MANIFEST_NAME:
+            _drop_files(Path(path))
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+    temporary = f"{folder}/.{name}.{os.getpid()}-{threading.get_ident()}.tmp"
+    if name == LATEST:
+        Path(temporary).symlink_to(data.decode(), target_is_directory=True)
+    else:
+        with open(temporary, "wb") as file:  # noqa: PTH123 (buffered: all of it, or an error)
+            file.write(data)
+    if modified_ns is not None:
+        _set_time(temporary, modified_ns)
+    os.replace(temporary, path)  # noqa: PTH105
+
+
+def _forget(path: Path, place: Place) -> None:
+    """Remove what has no object any more, and the files of an output with it."""
+    if path.name == MANIFEST_NAME:
+        _drop_files(path)
+        if place.is_store:
+            remove_empty(path.parents)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _drop_files(manifest: Path) -> None:
+    """Remove an output from this disk, its manifest first."""
+    manifest.unlink(missing_ok=True)
+    for path in [*manifest.parent.iterdir()] if manifest.parent.is_dir() else ():
+        remove(path)

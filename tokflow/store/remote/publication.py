@@ -1,0 +1,162 @@
+"""Outputs put at a URL, whole or not at all, and removed there."""
+
+import hashlib
+import shutil
+from pathlib import Path
+
+from tokflow.errors import ConfigError, CorruptOutputError
+from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, read_manifest
+from tokflow.store.remote.cache_limit import note_bytes
+from tokflow.store.remote.copies import take_copies
+from tokflow.store.remote.damage import is_known_damaged
+from tokflow.store.remote.keys import CLAIM_NAME, data_prefix, manifest_key, mirror_key
+from tokflow.store.remote.places import Place, place_of
+from tokflow.store.remote.requests import for_each
+from tokflow.store.segments import segments_folder
+
+
+def publish(temporary: Path, folder: Path) -> None:
+    """Put the finished output in `temporary` at the URL that `folder` stands for.
+
+    When this returns, a whole output is there, and `temporary` has its manifest: if another writer
+    was first, and its bytes differ, that is the other's, and the files in `temporary` are gone, to
+    be fetched where they are needed.
+    """
+    place = place_of(folder)
+    assert place is not None
+    data = (temporary / MANIFEST_NAME).read_bytes()
+    prefix = data_prefix(place, folder, data)
+    files = read_manifest(temporary).files
+    in_segments = _in_segments(place, folder)
+
+    def put(name: str) -> None:
+        entry = files.get(name)
+        if entry is not None and entry.sha256 in in_segments:
+            place.objects.copy(in_segments[entry.sha256], prefix + name, entry.num_bytes)
+        else:
+            path = temporary / name
+            place.objects.put_file(path, prefix + name, take_copies(path))
+
+    there = None if place.is_store else _claim(place, data, temporary)
+    if there is None:
+        for_each(put, [*files, *([RUN_NAME] if (temporary / RUN_NAME).exists() else [])])
+        there = _commit(place, folder, data, temporary)
+    if not place.is_store:
+        place.objects.remove([CLAIM_NAME])
+    if there != data:
+        for path in list(temporary.iterdir()):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        (temporary / MANIFEST_NAME).write_bytes(there)
+    note_bytes(sum(entry.num_bytes for entry in files.values()))
+
+
+def _claim(place: Place, data: bytes, temporary: Path) -> bytes | None:
+    """Let nobody put files of other bytes below the URL of one output, whose names they share; who
+    was killed before the manifest was there can go on. Return the manifest that is there already.
+
+    Raises: ConfigError where another writes there, or did and was killed, or wrote another output.
+    """
+    digest, found = hashlib.sha256(data).hexdigest(), "another output"
+    if not place.objects.put_new(CLAIM_NAME, digest.encode()):
+        found = "another writer of other bytes, or what is left of one that was killed"
+    else:
+        there = place.objects.read(MANIFEST_NAME)
+        if there is None or _is_same(there, temporary):
+            return there
+        place.objects.remove([CLAIM_NAME])
+    raise ConfigError(
+        where=place.url,
+        expected="nothing, or this output",
+        found=found,
+        remedy="name another URL; if nobody writes there, remove what is there",
+    )
+
+
+def _in_segments(place: Place, folder: Path) -> dict[str, str]:
+    """Return the keys of the files of segments that an output is joined of, by their sha256: the
+    server copies them, and they need not be on this disk."""
+    keys: dict[str, str] = {}
+    for manifest in segments_folder(folder).glob(f"[!.]*/{MANIFEST_NAME}"):  # those finished
+        prefix = data_prefix(place, manifest.parent, manifest.read_bytes())
+        files = read_manifest(manifest.parent).files
+        keys |= {entry.sha256: prefix + name for name, entry in files.items()}
+    return keys
+
+
+def _commit(place: Place, folder: Path, data: bytes, temporary: Path) -> bytes:
+    """Put a manifest; return the one that is there then: another's if it was first, unless that
+    cannot be read, or its files are known to be damaged.
+
+    Raises: ForeignOutputError where a newer tokflow made the one that is there.
+    """
+    key = manifest_key(place, folder)
+    if is_known_damaged(folder):  # its new time tells other machines that it is not any more
+        place.objects.put(key, data)
+        return data
+    if place.objects.put_new(key, data):
+        return data
+    there = place.objects.read(key)
+    if there is None or not _is_same(there, temporary):
+        place.objects.put(key, data)
+        return data
+    return there
+
+
+def _is_same(there: bytes, temporary: Path) -> bool:
+    """Return whether these are the bytes of a manifest of the output in `temporary`."""
+    aside = temporary / ".there"
+    aside.mkdir()
+    (aside / MANIFEST_NAME).write_bytes(there)
+    try:
+        return read_manifest(aside).fingerprint == read_manifest(temporary).fingerprint
+    except CorruptOutputError:
+        return False
+    finally:
+        shutil.rmtree(aside)
+
+
+def publish_file(path: Path, content: bytes) -> None:
+    """Put what a verdict or a link `latest` is to have at its URL; nothing is done for one of this
+    disk alone."""
+    place = place_of(path)
+    if place is not None and place.is_store:
+        place.objects.put(mirror_key(place, path), content)
+
+
+def remove_published_segments(folder: Path) -> None:
+    """Remove the segments at the URL, of any machine, that the output in a folder was joined of;
+    nothing is done for a folder of this disk alone."""
+    place = place_of(folder)
+    if place is not None:
+        segments = segments_folder(folder)
+        for prefix in (mirror_key(place, segments), place.key(segments)):
+            place.objects.remove([entry.key for entry in place.objects.listed(prefix)])
+
+
+def remove_published(folder: Path) -> None:
+    """Remove the output at the URL that a folder stands for, its manifest first, and `latest` if
+    it leads to it; nothing is done for a folder of this disk alone.
+
+    What somebody puts there meanwhile, who makes it again, stays; if it may not be whole, without
+    its manifest.
+    """
+    place = place_of(folder)
+    if place is None:
+        return
+    if not place.is_store:
+        names = [*read_manifest(folder).files, RUN_NAME, CLAIM_NAME]
+        place.objects.remove([MANIFEST_NAME])
+        place.objects.remove(names)
+        return
+    links = [path for path in folder.parent.iterdir() if path.is_symlink()]
+    latest = [mirror_key(place, link) for link in links if link.readlink().name == folder.name]
+    key, files = manifest_key(place, folder), place.key(folder)
+    before = {*place.objects.listed(files)}
+    place.objects.remove([*latest, key])
+    old = [entry.key for entry in place.objects.listed(files) if entry in before]
+    place.objects.remove(old)
+    again = place.objects.read(key) if old else None
+    if again is not None and any(
+        each.startswith(data_prefix(place, folder, again)) for each in old
+    ):
+        place.objects.remove([key])

@@ -1,0 +1,89 @@
+"""Objects at the URLs of outputs, compared with manifests, whatever is on this disk."""
+
+import hashlib
+from collections.abc import Sequence
+from contextlib import suppress
+
+from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
+from tokflow.store.integrity import Stored
+from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, broken_file, damaged
+from tokflow.store.remote.cached_files import fetched
+from tokflow.store.remote.damage import drop_cached
+from tokflow.store.remote.keys import CLAIM_NAME, data_prefix, manifest_key
+from tokflow.store.remote.places import Place, place_of
+from tokflow.store.remote.requests import for_each
+
+
+def broken_there(outputs: Sequence[Stored]) -> list[list[TokflowError]]:
+    """Return of each output, all of stores at URLs, an error for whatever there is not as its
+    manifest says.
+
+    Several are looked at at once. The manifest must be there, byte for byte; the files on this disk
+    go, and come again; and no other object may be among theirs.
+    """
+    here = [(output, _manifest_of(output)) for output in outputs]
+    problems = for_each(_of_manifest, here)
+    same = [number for number, found in enumerate(problems) if not found]
+    files = [(number, name) for number in same for name in outputs[number].manifest.files]
+    of_files = for_each(lambda of: _of_file(outputs[of[0]], of[1]), files)
+    unlisted = for_each(_unlisted, [here[number] for number in same])
+    for number, found in zip(
+        [*(number for number, _ in files), *same], of_files + unlisted, strict=True
+    ):
+        problems[number] += found
+    return problems
+
+
+def _manifest_of(output: Stored) -> bytes:
+    """Return the bytes of a manifest on this disk; none where another process has just found that
+    it is not at the URL any more."""
+    with suppress(FileNotFoundError):
+        return (output.folder / MANIFEST_NAME).read_bytes()
+    return b""
+
+
+def _of_manifest(here: tuple[Stored, bytes]) -> list[TokflowError]:
+    output, data = here
+    place = _place_of(output)
+    there = place.objects.read(manifest_key(place, output.folder))
+    if there == data:
+        return []
+    found = "none" if there is None else f"sha256 {hashlib.sha256(there).hexdigest()[:16]}…"
+    expected = f"the manifest listed before, sha256 {hashlib.sha256(data).hexdigest()[:16]}…"
+    return [damaged(output.folder, expected, found)]
+
+
+def _of_file(output: Stored, name: str) -> list[TokflowError]:
+    path = output.folder / name
+    drop_cached(path)
+    try:
+        is_here = fetched(path).exists()
+    except (CorruptOutputError, MissingOutputError) as error:
+        return [error]
+    problem = None if is_here else broken_file(output.folder, name, output.manifest.files[name])
+    return [] if problem is None else [problem]
+
+
+def _unlisted(here: tuple[Stored, bytes]) -> list[TokflowError]:
+    """Return an error for each object beside those of the output that nobody listed."""
+    output, data = here
+    place = _place_of(output)
+    prefix = data_prefix(place, output.folder, data)
+    names = (*output.manifest.files, MANIFEST_NAME, RUN_NAME, CLAIM_NAME)
+    known = {prefix + name for name in names}
+    return [
+        CorruptOutputError(
+            where=f"{place.url}/{entry.key}",
+            expected="no object",
+            found="one that the manifest does not list",
+            remedy="remove it",
+        )
+        for entry in place.objects.listed(prefix.rstrip("/"))
+        if entry.key not in known
+    ]
+
+
+def _place_of(output: Stored) -> Place:
+    place = place_of(output.folder)
+    assert place is not None
+    return place

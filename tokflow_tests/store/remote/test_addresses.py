@@ -1,0 +1,196 @@
+"""URLs as people write them, and the paths that stand for them."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from tokflow.build.plan import make_plan
+from tokflow.errors import ConfigError, MissingOutputError
+from tokflow.store.remote.addresses import local_path, output_folder, store_folder
+from tokflow.store.remote.mirror import refresh
+from tokflow.store.remote.objects import Objects, RemoteStoreError
+from tokflow.store.remote.places import shown
+from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.tiny import declare_small
+
+FINGERPRINT = "0123456789abcdef"
+
+OBJECTS = {
+    f"a/store/small/manifests/exports/bin/{FINGERPRINT}.json": b"{}",
+    f"a/store/small/manifests/tokens/manifests/a.jsonl/{FINGERPRINT}.json": b"{}",
+    f"a/store/small/tokens/manifests/a.jsonl/{FINGERPRINT}/digest/tokens.bin": b"",
+    f"a/store/other/manifests/tokenizer/{FINGERPRINT}.json": b"{}",
+    f"a/store/manifests/manifests/tokens/b.jsonl/{FINGERPRINT}.json": b"{}",  # a dataset's name
+    f"a/store/manifests/tokens/b.jsonl/{FINGERPRINT}/digest/tokens.bin": b"",
+    "a/one/manifest.json": b'{"fingerprint": "0"}',
+    "a/one/train/train.bin": b"",
+    "a/raw/manifest.json": b"{}",
+}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "small",
+        "small/exports",
+        "small/exports/bin",
+        f"small/exports/bin/{FINGERPRINT}/train.bin",
+        f"small/tokens/manifests/a.jsonl/{FINGERPRINT}",
+    ],
+)
+def test_a_url_in_a_store_is_found_with_the_manifests_there(path: str, object_store: ObjectStore):
+    for key, data in OBJECTS.items():
+        Objects(object_store.url).put(key, data)
+
+    found = local_path(f"{object_store.url}/a/store/{path}/")
+
+    store = store_folder(f"{object_store.url}/a/store")
+    assert found == store / path
+    assert shown(found) == f"{object_store.url}/a/store/{path}".rstrip("/")
+    assert (store / "small/exports/bin" / FINGERPRINT / "manifest.json").read_bytes() == b"{}"
+    assert (store / "other/tokenizer").exists() == (path == "")
+
+
+def test_a_store_is_found_by_who_may_not_look_above_it(object_store: ObjectStore):
+    for key, data in OBJECTS.items():
+        Objects(object_store.url).put(key, data)
+    for above in ("manifest*", "a/manifest*"):
+        object_store.fail("403", "*", above, times=None)
+
+    assert local_path(f"{object_store.url}/a/store").name.startswith("s3-bucket-")
+    with pytest.raises(RemoteStoreError):
+        local_path(f"{object_store.url}/a/none")
+
+
+def test_an_output_elsewhere_is_a_folder_of_its_name(object_store: ObjectStore):
+    for key, data in OBJECTS.items():
+        Objects(object_store.url).put(key, data)
+
+    found = local_path(f"{object_store.url}/a/one/train/train.bin")
+
+    folder = output_folder(f"{object_store.url}/a/one")
+    assert found == folder / "train/train.bin"
+    assert [path.name for path in (folder, *folder.iterdir())] == ["one", "manifest.json"]
+
+
+@pytest.mark.parametrize("path", ["a/raw", "a/none", "a/store2", ""])
+def test_a_url_with_nothing_of_tokflow_is_said_to_have_nothing(
+    path: str, object_store: ObjectStore
+):
+    for key, data in OBJECTS.items():
+        Objects(object_store.url).put(key, data)
+    url = f"{object_store.url}/{path}".rstrip("/")
+
+    with pytest.raises(MissingOutputError, match="neither manifests/ nor") as raised:
+        local_path(url)
+
+    assert raised.value.where == url
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://me:hidden@bucket/a", "s3://bucket/a?key=hidden", "s3://me:hid/den@bucket/a"]
+)
+def test_a_url_with_a_secret_is_refused_and_not_shown(url: str):
+    for turn in (local_path, store_folder, output_folder):
+        with pytest.raises(ConfigError, match="into the environment") as raised:
+            turn(url)
+
+        assert "hid" not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["https://server/store", "hf://datasets/org/name"])
+def test_a_url_that_nothing_is_written_to_is_no_store(url: str):
+    for turn in (local_path, store_folder, output_folder):
+        with pytest.raises(ConfigError, match=f"that can be written, .* found {url}; "):
+            turn(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://",
+        "s3:///a",
+        "s3://bucket/../a",
+        "s3://bucket/a/..",
+        "s3://bucket//a",
+        "simplecache::s3://me:hidden@bucket/a",
+        " s3://me:hidden@bucket/a",
+        "s3:/me:hidden@bucket",
+    ],
+)
+def test_a_url_that_is_none_is_refused_and_not_taken_for_a_folder(url: str):
+    for turn in (local_path, store_folder, output_folder):
+        with pytest.raises(ConfigError) as raised:
+            turn(url)
+
+        assert "hidden" not in str(raised.value)
+
+
+def test_a_limit_of_the_cache_that_is_none_is_refused_at_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TOKFLOW_CACHE_BYTES", "much")
+
+    with pytest.raises(ConfigError, match="TOKFLOW_CACHE_BYTES: expected a number of bytes"):
+        store_folder("s3://bucket/a")
+
+
+def test_a_cache_at_a_url_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TOKFLOW_CACHE", "s3://bucket/cache")
+
+    with pytest.raises(ConfigError, match="TOKFLOW_CACHE: expected a folder on this disk"):
+        store_folder("s3://bucket/a")
+
+
+def test_an_endpoint_without_a_scheme_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "127.0.0.1:5577")
+
+    with pytest.raises(RemoteStoreError, match="http:// before AWS_ENDPOINT_URL"):
+        local_path("s3://bucket/a")
+
+
+def test_a_scheme_is_one_in_capitals_too():
+    assert store_folder("S3://bucket/a") == store_folder("s3://bucket/a")
+
+
+def test_a_scheme_that_nobody_knows_is_named():
+    with pytest.raises(RemoteStoreError, match="correct s4://"):
+        local_path("s4://bucket/a")
+
+
+def test_what_is_no_url_is_a_path():
+    assert local_path("a/b") == store_folder("a/b") == output_folder("a/b") == Path("a/b")
+    assert local_path("a:/b") == Path("a:/b")
+
+
+@pytest.mark.parametrize("path", [Path("s3://bucket/a"), "s3:/bucket/a", "s3:bucket/a"])
+def test_a_url_without_two_slashes_as_a_path_makes_of_it_is_refused(path: str | Path):
+    for turn in (local_path, store_folder, output_folder):
+        with pytest.raises(ConfigError, match="give s3://bucket/a as text"):
+            turn(path)
+
+
+def test_an_error_shows_the_url_also_in_another_process(object_store: ObjectStore):
+    folder = store_folder(f"{object_store.url}/store")
+    shown(folder)
+
+    error = MissingOutputError(
+        where=folder / "a", expected=f"{folder}", found=f"no {folder}/b", remedy="x"
+    )
+
+    url = f"{object_store.url}/store"
+    assert str(pickle.loads(pickle.dumps(error))) == f"{url}/a: expected {url}, found no {url}/b; x"
+
+
+def test_a_bucket_that_is_not_there_is_named_for_stores_and_for_raw_files(
+    tmp_path: Path, object_store: ObjectStore
+):
+    nowhere = "s3://bucket-that-nobody-made"
+
+    with pytest.raises(RemoteStoreError, match="expected a bucket that is there") as of_store:
+        refresh(store_folder(f"{nowhere}/store"))
+    with pytest.raises(ConfigError, match="expected a bucket that is there") as of_raw:
+        make_plan(declare_small(tmp_path, raw={"files": f"{nowhere}/raw/*.jsonl"}))
+
+    assert of_store.value.where == f"{nowhere}/store"
+    assert str(of_raw.value.where).endswith(f": {nowhere}")

@@ -1,0 +1,58 @@
+"""The limit of the cache: what was used longest ago goes, and comes again."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tokflow.build.dataset import Dataset
+from tokflow.errors import ConfigError
+from tokflow.store.manifest import is_complete
+from tokflow.store.remote.cache_limit import limit_of, make_room
+from tokflow.store.remote.cached_files import fetched
+from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.tiny import build, declare_small
+
+
+@pytest.fixture
+def built(tmp_path: Path, object_store: ObjectStore) -> Dataset:
+    """A dataset at a URL that this machine has made, all of its outputs used a day ago."""
+    dataset = declare_small(tmp_path, store=f"{object_store.url}/store")
+    build(dataset)
+    for path in dataset.folder.rglob("*"):
+        os.utime(path, (path.stat().st_mtime - 86_400,) * 2, follow_symlinks=False)
+    return dataset
+
+
+def _files(dataset: Dataset) -> set[Path]:
+    return {path for path in dataset.folder.rglob("*.*") if path.is_file()}
+
+
+def test_files_go_that_were_used_longest_ago_and_come_when_they_are_opened(
+    built: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = [path.parent / "tokens.bin" for path in built.folder.glob("tokens/**/manifest.json")]
+    opened, *others = sorted(tokens)
+    before = _files(built)
+    with opened.open("rb") as file:
+        monkeypatch.setenv("TOKFLOW_CACHE_BYTES", "1")
+        make_room(tmp_path / "cache")
+        assert file.read()  # of one that has gone
+    gone = before - _files(built)
+    assert {*tokens} <= gone
+    assert all(is_complete(path.parent) for path in tokens)
+    assert not [path for path in gone if path.name == "manifest.json" or "tokenizer" in path.parts]
+    assert fetched(opened).is_file()
+    make_room(tmp_path / "cache")
+    assert opened.is_file()  # used just now
+    assert not any(path.exists() for path in others)
+
+
+def test_a_limit_that_is_no_number_of_bytes_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKFLOW_CACHE_BYTES", "much")
+    with pytest.raises(ConfigError, match="500GB"):
+        limit_of(tmp_path)
+    monkeypatch.setenv("TOKFLOW_CACHE_BYTES", "2 GB")
+    assert limit_of(tmp_path) == 2 * 10**9

@@ -1,0 +1,152 @@
+"""Files of outputs at a URL: fetched once, whole, and again where they are damaged here."""
+
+import pickle
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tokflow.build.dataset import Dataset
+from tokflow.build.graph import BuildGraph
+from tokflow.errors import CorruptOutputError, MissingOutputError
+from tokflow.store import manifest
+from tokflow.store.integrity import check_files
+from tokflow.store.remote.cached_files import fetched
+from tokflow.store.remote.damage import drop_cached
+from tokflow.store.remote.mirror import refresh
+from tokflow.store.remote.part_files import part_path
+from tokflow.store.remote.publication import remove_published
+from tokflow.store.stored_outputs import read_output
+from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.tiny import build, declare, declare_small
+
+
+@pytest.fixture
+def built(tmp_path: Path, object_store: ObjectStore) -> Dataset:
+    """A dataset at a URL, of which only the manifests are on this disk."""
+    dataset = declare_small(tmp_path, store=f"{object_store.url}/store")
+    assert not build(dataset).failed
+    shutil.rmtree(dataset.folder)
+    refresh(dataset.folder)
+    return dataset
+
+
+def _tokens(dataset: Dataset) -> Path:
+    found, *_ = sorted(dataset.folder.glob("tokens/**/manifest.json"))
+    return found.parent / "tokens.bin"
+
+
+def test_those_that_want_one_file_at_once_fetch_it_once(
+    built: Dataset, object_store: ObjectStore
+) -> None:
+    path = _tokens(built)
+    object_store.fail("slow", "GET", seconds=0.1, times=None)
+    with object_store.counted() as count, ThreadPoolExecutor(8) as pool:
+        sizes = list(pool.map(_size, [path] * 8))
+    assert set(sizes) == {read_output(path.parent).manifest.files["tokens.bin"].num_bytes}
+    assert count["GET"] == 1
+    assert not list(path.parent.glob(".*"))
+
+
+def test_a_file_that_comes_while_sizes_are_looked_at_stays(
+    built: Dataset, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of two processes that open the same export, of which one fetches already."""
+    path, size = _tokens(built), manifest._size
+
+    def size_before_it_comes(of: str) -> int | None:
+        before = size(of)
+        if of == str(path):
+            fetched(path)
+        return before
+
+    monkeypatch.setattr(manifest, "_size", size_before_it_comes)
+    assert manifest.is_intact(path.parent)
+    assert path.is_file()
+
+
+def test_a_file_that_another_thread_fetches_is_not_taken_from_it(
+    built: Dataset, object_store: ObjectStore
+) -> None:
+    path = _tokens(built)
+    object_store.fail("slow", "GET", seconds=0.5)
+    with object_store.counted() as count, ThreadPoolExecutor(1) as pool:
+        size = pool.submit(_size, path)
+        while not part_path(path).exists():
+            time.sleep(0.001)
+        drop_cached(path)
+        assert _size(path) == size.result()
+    assert count["GET"] == 1
+
+
+def _size(path: Path) -> int:
+    return fetched(path).stat().st_size
+
+
+def test_what_a_killed_process_left_of_a_file_is_fetched_again(built: Dataset) -> None:
+    path = _tokens(built)
+    part = path.with_name(".tokens.bin.part")
+    part.write_bytes(b"half of")
+    check_files(read_output(path.parent))
+    assert not part.exists()
+
+
+def test_a_tokenizer_comes_with_its_files_to_a_machine_that_has_none(
+    tmp_path: Path, object_store: ObjectStore
+) -> None:
+    trained = {"kind": "trained", "vocab_size": 260, "special_tokens": ["<eos>"]}
+    raw = {"a.jsonl": ["some text", "more text"]}
+    dataset = declare(tmp_path, raw, tokenizer=trained, store=f"{object_store.url}/store")
+    build(dataset)
+    tokenizer = BuildGraph(dataset).tokenizer
+    sent = pickle.dumps(tokenizer)
+    shutil.rmtree(dataset.folder)
+    assert pickle.loads(sent) == tokenizer
+    assert {path.name for path in tokenizer.folder.iterdir()} == {
+        "manifest.json",
+        *tokenizer.manifest.files,
+    }
+
+
+def test_bytes_damaged_on_the_way_come_again(built: Dataset, object_store: ObjectStore) -> None:
+    path = _tokens(built)
+    object_store.fail("flip", "GET", "*tokens.bin")
+    check_files(read_output(path.parent))
+    assert path.is_file()
+
+
+def test_a_file_damaged_on_this_disk_comes_again(built: Dataset) -> None:
+    path = fetched(_tokens(built))
+    whole = path.read_bytes()
+    path.write_bytes(b"x" * len(whole))
+    check_files(read_output(path.parent))
+    assert path.read_bytes() == whole
+
+
+def test_an_object_that_is_damaged_is_named_by_its_url_and_made_again_by_a_run(
+    built: Dataset, object_store: ObjectStore
+) -> None:
+    path = _tokens(built)
+    always = object_store.fail("flip", "GET", "*tokens.bin", times=None)
+    with pytest.raises(CorruptOutputError) as error:
+        fetched(path)
+    assert str(error.value.where).startswith(f"{object_store.url}/store/small/tokens/")
+    object_store.faults.remove(always)
+    result = build(built)
+    assert not result.failed
+    assert [made.output.stage for made in result.made if made.is_new] == ["tokens"]
+    assert path.is_file()
+
+
+def test_a_file_of_an_output_that_another_machine_removed_is_missing_and_named(
+    built: Dataset, object_store: ObjectStore
+) -> None:
+    path = _tokens(built)
+    kept = path.parent.with_name("kept")
+    shutil.copytree(path.parent, kept)
+    remove_published(path.parent)
+    with pytest.raises(MissingOutputError, match="removed"):
+        fetched(path)
+    assert not path.parent.exists()

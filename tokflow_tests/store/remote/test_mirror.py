@@ -1,0 +1,240 @@
+"""The mirror of a URL on this disk: what another machine has made, pointed to, or removed since."""
+
+import itertools
+import os
+import resource
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tokflow.build.dataset import Dataset
+from tokflow.build.gc import find_garbage, remove_all
+from tokflow.build.plan import make_plan
+from tokflow.errors import CorruptOutputError
+from tokflow.store.atomic import point_latest_to
+from tokflow.store.manifest import is_complete
+from tokflow.store.remote.cached_files import fetched
+from tokflow.store.remote.garbage import find_unfinished
+from tokflow.store.remote.mirror import refresh
+from tokflow.store.remote.publication import remove_published
+from tokflow.store.stored_outputs import find_export, newest_first
+from tokflow.store.verdicts import read_verdict, write_verdict
+from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.tiny import build, declare_small
+
+BELOW = "store/small/tokens/../../../../0123456789abcdef/0123456789abcdef/x"
+
+
+class Machines:
+    """Machines with caches of their own, one after another."""
+
+    def __init__(self, folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._folder, self._url, self._monkeypatch = folder, url, monkeypatch
+
+    def on(self, name: str) -> Dataset:
+        """Go to a machine; return the dataset as it is declared there."""
+        self._monkeypatch.setenv("TOKFLOW_CACHE", str(self._folder / name))
+        return declare_small(self._folder, store=f"{self._url}/store")
+
+
+@pytest.fixture
+def machines(
+    tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> Machines:
+    return Machines(tmp_path, object_store.url, monkeypatch)
+
+
+def _latest(dataset: Dataset) -> Path:
+    return dataset.folder / "exports" / "bin" / "latest"
+
+
+def test_a_machine_with_an_empty_cache_finds_what_another_has_built(machines: Machines) -> None:
+    assert not build(machines.on("a")).failed
+    there = machines.on("b")
+    assert make_plan(there).is_up_to_date
+    assert find_export(_latest(there)).manifest.dataset == "small"
+
+
+def test_manifests_are_those_of_a_store_on_this_disk(tmp_path: Path, machines: Machines) -> None:
+    there, here = machines.on("a"), declare_small(tmp_path, store="here")
+    build(there)
+    build(here)
+    for path in here.folder.rglob("manifest.json"):
+        assert path.read_bytes() == (there.folder / path.relative_to(here.folder)).read_bytes()
+
+
+def test_what_is_known_is_not_asked_for_again_nor_what_this_machine_has_made(
+    machines: Machines, object_store: ObjectStore
+) -> None:
+    dataset = machines.on("a")
+    build(dataset)
+    with object_store.counted() as count:
+        refresh(dataset.folder)
+        refresh(dataset.folder)
+    assert not count["GET"]
+
+
+def test_what_another_machine_removed_goes_and_what_it_wrote_comes(machines: Machines) -> None:
+    here = machines.on("a")
+    build(here)
+    tokens, *_ = here.folder.glob("tokens/**/manifest.json")
+    export = _latest(here).resolve()
+    there = machines.on("b")
+    refresh(there.folder)
+    other = there.folder / tokens.parent.relative_to(here.folder)
+    write_verdict(there.folder / "tokenizer" / "x", "f" * 64, "wrong")
+    remove_published(other)
+    point_latest_to(there.folder / "exports" / "bin" / "0123456789abcdef")
+    here = machines.on("a")
+    refresh(here.folder)
+    assert not tokens.parent.parent.exists()
+    assert is_complete(export)
+    assert _latest(here).readlink().name == "0123456789abcdef"
+    assert read_verdict(here.folder / "tokenizer" / "x", "f" * 64) == "wrong"
+
+
+def test_outputs_are_as_new_as_their_objects(machines: Machines, object_store: ObjectStore) -> None:
+    dataset = machines.on("a")
+    build(dataset)
+    [newest] = newest_first(_latest(dataset).parent, "manifest.json")
+    made_ns = newest.stat().st_mtime_ns
+    shutil.rmtree(dataset.folder)
+    refresh(dataset.folder)
+    assert abs(newest.stat().st_mtime_ns - made_ns) < 60e9
+
+
+def test_what_is_not_finished_is_not_taken_for_removed(machines: Machines) -> None:
+    dataset = machines.on("a")
+    build(dataset)
+    made = _latest(dataset).resolve()
+    unfinished = made.with_name(f".{made.name}.aaaaaaaa.1.bbbbbbbb.tmp")
+    shutil.copytree(made, unfinished)
+    refresh(dataset.folder)
+    assert is_complete(unfinished)
+
+
+def test_keys_of_anybody_else_write_nothing_on_this_disk_and_remove_nothing(
+    tmp_path: Path, machines: Machines, object_store: ObjectStore
+) -> None:
+    dataset = machines.on("a")
+    build(dataset)
+    tree = sorted((tmp_path / "a").rglob("*"))
+    (tmp_path / "mine").write_text("mine")
+    out = os.path.relpath(tmp_path / "mine", dataset.folder)
+    for name in (
+        out, f"{tmp_path}/mine", f"exports/{out}/latest",
+        "exports/bin/latest/0123456789abcdef.json",
+        "./tokens/0123456789abcdef.json", "notes.txt", "notes/0123456789abcdef.json",
+        "tokens//0123456789abcdef.json", f"tokens/{'x' * 256}/0123456789abcdef.json",
+        "tokens/a\\b/0123456789abcdef.json", ".verdicts/../../x.json",
+        "tokens/0123456789abcdef/manifest.json/0123456789abcdef.json",
+    ):  # fmt: skip
+        object_store.put(f"store/small/manifests/{name}", b"other")
+    for key in (
+        "store//manifests/tokens/x",
+        "store/../manifests/tokens/x",
+        "store/.verdicts/../x",
+        BELOW,
+    ):
+        object_store.put(key, b"other")
+    refresh(dataset.folder.parent)
+    assert find_unfinished(dataset.folder, seconds=-5) == {}
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert sorted((tmp_path / "a").rglob("*")) == tree
+    assert make_plan(machines.on("b")).is_up_to_date
+
+
+def test_a_link_that_is_no_name_of_an_output_is_put_right_by_a_run(
+    machines: Machines, object_store: ObjectStore
+) -> None:
+    build(machines.on("a"))
+    links = {key: of for key, of in object_store.contents().items() if key.endswith("latest")}
+    bad = itertools.cycle([b"\xff", b"../../../other", b""])
+    for machine in ("a", "b"):
+        for key in links:
+            object_store.put(key, next(bad))
+        there = machines.on(machine)
+        refresh(there.folder)
+        assert not [*there.folder.glob("exports/*/latest")]
+        assert not build(there).failed
+        assert links.items() <= object_store.contents().items()
+
+
+def test_a_link_that_is_set_twice_in_a_second_leads_where_it_was_set_last(
+    machines: Machines, object_store: ObjectStore
+) -> None:
+    link = _latest(machines.on("a"))
+    time.sleep(1 - time.time() % 1)
+    for name in ("0" * 16, "1" * 16):
+        object_store.put("store/small/manifests/exports/bin/latest", name.encode())
+        refresh(link.parents[2])
+        assert link.readlink().name == name
+    with object_store.counted() as count:
+        refresh(link.parents[2])
+    assert not count["GET"]
+
+
+def test_damage_that_another_machine_has_mended_is_forgotten(
+    machines: Machines, object_store: ObjectStore
+) -> None:
+    build(machines.on("a"))
+    fault = object_store.fail("flip", "GET", "*tokens.bin", times=None)
+    for machine in ("b", "c"):
+        there = machines.on(machine)
+        refresh(there.folder)
+        tokens, *_ = there.folder.glob("tokens/**/manifest.json")
+        with pytest.raises(CorruptOutputError):
+            fetched(tokens.with_name("tokens.bin"))
+        assert not make_plan(there).is_up_to_date
+    os.utime(tokens.with_name(".damaged"), (1, 1))
+    object_store.faults.remove(fault)
+    time.sleep(1 - time.time() % 1)
+    build(machines.on("b"))
+    assert make_plan(machines.on("c")).is_up_to_date
+
+
+def test_a_damaged_copy_of_a_manifest_tells_nothing_of_the_url_and_comes_again(
+    machines: Machines, object_store: ObjectStore
+) -> None:
+    dataset = machines.on("a")
+    build(dataset)
+    refresh(dataset.folder)
+    expected = object_store.contents()
+    for path in dataset.folder.rglob("manifest.json"):
+        status, data = path.stat(), bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    remove_all(find_garbage(dataset, keep=0))
+    assert object_store.contents() == expected
+    assert make_plan(dataset).is_up_to_date
+
+
+def test_a_full_disk_is_told_of_and_leaves_no_half_of_a_file(machines: Machines) -> None:
+    build(machines.on("a"))
+    there = machines.on("b")
+    with _full_disk():
+        refresh(there.folder)
+    assert not [*there.folder.rglob("manifest.json")]
+    refresh(there.folder)
+    tokens = next(there.folder.glob("tokens/**/manifest.json")).with_name("tokens.bin")
+    with _full_disk():
+        fetched(tokens)
+    assert not tokens.exists()
+
+
+@contextmanager
+def _full_disk() -> Iterator[None]:
+    """Let no file get longer than 10 bytes in the block, which fails for that."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large") as error:
+            yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert type(error.value) is OSError

@@ -1,0 +1,74 @@
+"""Pieces become parts that are long enough, and nothing of them is lost."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokflow.store.remote import parts
+from tokflow.store.remote.entry import Piece
+from tokflow.store.remote.parts import parts_of, ranges_of
+
+
+def test_a_short_piece_takes_what_it_lacks_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "SHORT_BYTES", 8)
+    assert parts_of([b"abc", Piece("k", 0, 20), b"z"]) == [
+        [b"abc", Piece("k", 0, 5)],
+        [Piece("k", 5, 20)],
+        [b"z"],
+    ]
+
+
+def test_ranges_of_one_object_that_follow_each_other_are_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(parts, "SHORT_BYTES", 8)
+    assert parts_of([Piece("k", 0, 4), b"", Piece("k", 4, 9)]) == [[Piece("k", 0, 9)]]
+
+
+@given(st.lists(st.tuples(st.integers(0, 100), st.booleans()), max_size=12))
+def test_parts_are_the_pieces_end_to_end_and_all_but_the_last_are_long(
+    pieces: list[tuple[int, bool]],
+) -> None:
+    data = [
+        bytes(number) if is_bytes else Piece(str(i), 3, 3 + number)
+        for i, (number, is_bytes) in enumerate(pieces)
+    ]
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"SHORT_BYTES": 8, "PART_BYTES": 16, "COPIED_BYTES": 40}.items():
+            patch.setattr(parts, name, value)
+        found = parts_of(data)
+
+    assert _bytes_of(itertools.chain(*found)) == _bytes_of(data)
+    assert all(sum(map(len, part)) >= 8 for part in found[:-1])
+    assert all(len(part) == 1 or sum(map(len, part)) <= 8 for part in found)
+    assert all(len(part[0]) <= (16 if isinstance(part[0], bytes) else 40) for part in found)
+
+
+def test_parts_grow_where_there_would_be_too_many() -> None:
+    pieces = [Piece(str(number), 0, 8 << 20) for number in range(30_000)]
+    assert len(parts_of(pieces)) <= 10_000
+    assert len(parts_of([Piece("", 0, 10**13)])) <= 10_000
+
+
+def _bytes_of(pieces: object) -> list[tuple[str, int, int]]:
+    """Return runs of bytes: of an object those between two positions, others by their number."""
+    runs: list[tuple[str, int, int]] = []
+    for piece in pieces:  # type: ignore[attr-defined]
+        key, start, stop = ("", 0, len(piece)) if isinstance(piece, bytes) else (
+            piece.key, piece.start, piece.stop
+        )  # fmt: skip
+        if runs and runs[-1][0] == key and (not key or runs[-1][2] == start):
+            start, stop = runs[-1][1], runs[-1][2] + (stop - start)
+            runs.pop()
+        if stop > start:
+            runs.append((key, start, stop))
+    return runs
+
+
+def test_there_are_never_more_than_ten_thousand_ranges() -> None:
+    assert list(ranges_of(0)) == []
+    assert len(list(ranges_of(10**12))) == 10_000
+    assert list(ranges_of((16 << 20) + 1)) == [(0, 16 << 20), (16 << 20, (16 << 20) + 1)]

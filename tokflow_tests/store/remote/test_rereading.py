@@ -1,0 +1,83 @@
+"""Verification of a store at a URL looks at what is there, whatever is in the cache."""
+
+from pathlib import Path
+
+import pytest
+
+from tokflow.audit.verify.verification import verify_path
+from tokflow.store.remote.addresses import local_path
+from tokflow.store.remote.objects import Objects
+from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.tiny import build, declare_small
+
+
+@pytest.fixture
+def store(tmp_path: Path, object_store: ObjectStore) -> ObjectStore:
+    """A bucket with an export that is on this disk, too."""
+    build(declare_small(tmp_path, store=f"{object_store.url}/store", exports=["bin"]))
+    return object_store
+
+
+def _problems(store: ObjectStore) -> list[str]:
+    [verified] = verify_path(local_path(f"{store.url}/store/small/exports/bin"))
+    return [*verified.problems]
+
+
+def _key(store: ObjectStore, end: str) -> str:
+    keys = store.keys()
+    [key] = [key for key in keys if "/exports/bin/" in key and key.endswith(end)]
+    return key
+
+
+def test_damage_at_the_url_is_found_where_the_cache_is_whole(store: ObjectStore):
+    assert _problems(store) == []
+    Objects(store.url).put(_key(store, "/train.bin"), b"x" * 144)
+
+    [problem] = _problems(store)
+
+    assert problem.startswith(f"{store.url}/store/small/exports/bin/")
+    assert "/train.bin: expected " in problem
+
+
+def test_damage_in_the_cache_is_none(store: ObjectStore, tmp_path: Path):
+    [path] = (tmp_path / "cache").rglob("train.bin")
+    path.write_bytes(b"x" * 144)
+
+    assert _problems(store) == []
+    assert path.read_bytes() != b"x" * 144
+
+
+def test_an_object_that_is_gone_or_that_nobody_listed_is_found(store: ObjectStore):
+    objects, key = Objects(store.url), _key(store, "/train.bin")
+    objects.remove([key])
+    objects.put(f"{key}.bak", b"")
+
+    missing, unlisted = _problems(store)
+
+    assert "/train.bin: expected " in missing
+    assert unlisted == (
+        f"{store.url}/{key}.bak: expected no object, found one that the manifest does not list; "
+        "remove it"
+    )
+
+
+def test_a_manifest_that_is_another_since_it_was_listed_is_found(store: ObjectStore):
+    folder = local_path(f"{store.url}/store/small/exports/bin")
+    keys = store.keys()
+    [key] = [key for key in keys if "/manifests/exports/" in key and key.endswith("json")]
+    Objects(store.url).put(key, b"{}")
+
+    [verified] = verify_path(folder)
+
+    assert "expected the manifest listed before, sha256" in verified.problems[0]
+
+
+def test_an_output_that_is_removed_meanwhile_is_said_to_be_gone(store: ObjectStore):
+    folder = local_path(f"{store.url}/store/small/exports/bin")
+    Objects(store.url).remove(store.keys())
+
+    [verified] = verify_path(folder)
+
+    assert verified.problems[0].endswith(
+        "found none; run `tokflow run`, which makes it again if it is needed, or `tokflow gc`"
+    )
