@@ -12,6 +12,7 @@ import numpy as np
 from tokflow.documents.compression import DECOMPRESSORS, read_blocks
 from tokflow.documents.file_range import Before, OpenRange, Range
 from tokflow.documents.zst_frames import frames_of
+from tokflow.raw.streamed import read_until
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SEARCH_BYTES = 64 * 1024
@@ -198,6 +199,7 @@ def _read_bytes(path: Path, start: int, stop: int, block_bytes: int) -> Iterator
         yield from frames.read(start, stop)
         return
     with path.open("rb", buffering=0) as file:
+        read_until(file, stop)
         file.seek(start)
         while block := file.read(max(0, min(block_bytes, stop - start))):
             yield block

@@ -15,6 +15,10 @@ from tokflow.documents.limits import Encode
 from tokflow.documents.parsed import Render
 from tokflow.documents.ranges import open_range
 from tokflow.documents.reader import BATCH_BYTES, Tally, accepted_documents, regulated
+from tokflow.raw.lazy import LazyPath
+
+_FILES_AHEAD = 8
+"""Files of a group, each of which may be small, that are fetched while one is read."""
 
 OnReject = Callable[[Path, Reject], None]
 
@@ -72,7 +76,8 @@ class DocumentSource:
         encode: Encode | None,
     ) -> Iterator[Batch]:
         first = num_rejects = 0
-        for path in self.paths:
+        for number, path in enumerate(self.paths):
+            self._read_ahead(number)
             self._first_rows.append(first)
             tally = Tally(num_rejects=num_rejects)
             heard = None if on_reject is None else _naming(path, on_reject)
@@ -91,6 +96,13 @@ class DocumentSource:
             self.num_left_out += tally.num_left_out
             self.num_records += tally.num_records
             first, num_rejects = first + tally.num_rows, tally.num_rejects
+
+    def _read_ahead(self, number: int) -> None:
+        """Let small files be fetched that follow and are elsewhere, while this one is read."""
+        first = 0 if number == 0 else number + _FILES_AHEAD
+        for path in self.paths[first : number + _FILES_AHEAD + 1]:
+            if isinstance(path, LazyPath):
+                path.read_ahead()
 
     def place(self, batch: Batch, index: int) -> tuple[Path, int]:
         """Return the file of a document that was read, and its row there, or with a transform the

@@ -38,7 +38,9 @@ def declared_text_bytes(path: Path, num_bytes: int, config: DocumentsConfig) -> 
 def _of_parquet(path: Path, config: DocumentsConfig) -> int:
     import pyarrow.parquet as pq
 
-    metadata = pq.read_metadata(path)
+    from tokflow.documents.formats.columns import for_parquet
+
+    metadata = pq.read_metadata(for_parquet(path))
     row_groups = map(metadata.row_group, range(metadata.num_row_groups))
     return sum(text_bytes(row_group, list(config.columns)) for row_group in row_groups)
 

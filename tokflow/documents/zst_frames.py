@@ -15,6 +15,7 @@ from tokflow.documents.compression import DECOMPRESSOR_ERRORS, DECOMPRESSORS
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.file_range import Range, gathered
 from tokflow.errors import RawFileError
+from tokflow.raw.streamed import read_until
 
 _HEADER = struct.Struct("<II")  # magic number and size, of the skippable frame that holds the table
 _FOOTER = struct.Struct("<IBI")  # number of frames, descriptor, magic number
@@ -43,6 +44,7 @@ class Frames:
         first = int(np.searchsorted(self.text_starts, start, side="right")) - 1
         last = int(np.searchsorted(self.text_starts[:-1], stop))
         with self.path.open("rb") as file:
+            read_until(file, int(self.starts[last]))
             for index in range(first, last):
                 file.seek(self.starts[index])
                 frame = file.read(int(self.starts[index + 1] - self.starts[index]))

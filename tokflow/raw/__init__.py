@@ -14,7 +14,7 @@ from tokflow.raw.groups import RawPartition, group_key, partitions_of
 from tokflow.raw.hashes import Progress
 from tokflow.raw.keys import check_key
 from tokflow.raw.listing import LeftOut, Listing, RawSource, list_raw
-from tokflow.raw.urls import redact
+from tokflow.store.urls import redact
 
 __all__ = [
     "LeftOut",

@@ -9,6 +9,7 @@ overlap hold the same bytes.
 
 import hashlib
 import logging
+import os
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -39,7 +40,7 @@ class Blocks:
     """The blocks of one version of a file, in a folder that need not be there."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = Path(str(folder))
+        self._folder = Path(os.fspath(folder))
         self._blocks = _list_blocks(self._folder)
         self._last: Block | None = None
         self._whole = set[Path]()

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tokflow.errors import FetchError
+from tokflow.errors import FetchError, RawFileError
 from tokflow.raw.blocks import Blocks
 from tokflow.raw.hashes import Progress
 from tokflow.raw.lazy import LEAST_BYTES, LazyPath, RemoteVersion
@@ -26,7 +26,6 @@ from tokflow.raw.listing import RawSource
 from tokflow.raw.partial import BLOCK_BYTES, PartialDownload
 from tokflow.raw.remote import RemoteFile, TransientError, Validator, remote_error
 from tokflow.raw.retries import Retries
-from tokflow.raw.urls import is_url, redact, split_url
 from tokflow.store.atomic import new_file, new_folder
 from tokflow.store.manifest import (
     MANIFEST_NAME,
@@ -37,7 +36,9 @@ from tokflow.store.manifest import (
     is_intact,
     write_manifest,
 )
+from tokflow.store.remote.places import shown
 from tokflow.store.stored_outputs import BLOCKS_PREFIX
+from tokflow.store.urls import is_url, redact, split_url
 
 RAW_VERSION = 1
 NEWEST_NAME = ".source.json"
@@ -72,6 +73,7 @@ def fetch(
     progress: Progress | None = None,
     offline: bool = False,
     as_read: bool = False,
+    streamed: bool = False,
 ) -> Copy:
     """Return the copy in `store` of the version of the file that is at its URL now.
 
@@ -82,27 +84,46 @@ def fetch(
     newest copy is taken without asking; of a file of the hub, the one that was listed.
 
     With `as_read` nothing is downloaded but what is read later, of a file of more than
-    `LEAST_BYTES` whose versions can be told apart and of which no whole copy is there.
+    `LEAST_BYTES` whose versions can be told apart and of which no whole copy is there. With
+    `streamed`, as where the store is elsewhere, too, that is so of a file of any size, nothing of
+    it is kept here, a version that is listed is not asked for, and one that is known is read even
+    with `offline`.
 
     Raises: RawFileError if the server cannot be asked, although a copy may be there: the caller
     would not know that it is outdated.
     """
     folder = store / "raw" / source.key
+    mode = _Mode(is_offline=offline, as_read=as_read or streamed, is_streamed=streamed)
+    if streamed and (version := source.hub.probe() if source.hub else source.version) is not None:
+        return _lazy_copy(folder, source, version, mode)
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder / ".lock"):
-        newest = _read_newest(folder, source, is_offline=offline, as_read=as_read)
-        if not offline:
-            remote = _remote_file(source)
-            fetching = _Fetching(source, store, folder, remote, newest, progress, as_read)
+        newest = _read_newest(folder, source, mode)
+        if not offline or (streamed and newest is None):
+            remote = _remote_file(source, mode)
+            fetching = _Fetching(source, store, folder, remote, newest, progress, mode)
             return fetching.until_it_is_there()
         if newest is None:
-            raise remote_error(
-                source.url,
-                "none",
-                expected=f"a complete copy in {folder}, as asked not to use the network",
-                remedy="fetch it once without `offline`",
-            )
+            raise _not_here(source, folder)
         return newest
+
+
+def _not_here(source: RawSource, folder: Path) -> RawFileError:
+    return remote_error(
+        source.url,
+        "none",
+        expected=f"a complete copy in {shown(folder)}, as asked not to use the network",
+        remedy="fetch it once without `offline`",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Mode:
+    """How much of a file is fetched, and when; see `fetch`."""
+
+    is_offline: bool
+    as_read: bool
+    is_streamed: bool
 
 
 @dataclass(slots=True)
@@ -115,7 +136,7 @@ class _Fetching:
     remote: RemoteFile
     newest: Copy | None
     progress: Progress | None
-    as_read: bool
+    mode: _Mode
     furthest: int = field(default=0, init=False)
     """Most bytes that were on disk after a try."""
 
@@ -129,14 +150,19 @@ class _Fetching:
                 retries.wait(error, has_advanced=self.furthest >= before + BLOCK_BYTES)
 
     def attempt(self) -> Copy:
+        if self.newest is not None and _is_listed(self.newest.validator, self.source.version):
+            return self.newest
         validator = self.remote.probe()
         # Where nothing is told no two answers can be compared, and the file is read each time.
         if self.newest is not None and self.newest.validator == validator != Validator():
             return self.newest
-        if self.as_read and validator.is_strong and (validator.num_bytes or 0) > LEAST_BYTES:
+        least_bytes = -1 if self.mode.is_streamed else LEAST_BYTES
+        if self.mode.as_read and validator.is_strong and (validator.num_bytes or 0) > least_bytes:
             copy = self._lazy_copy(validator)
             _write_newest(self.folder, self.source, copy)
             return copy
+        if self.mode.is_offline:
+            raise _not_here(self.source, self.folder)
         started = time.monotonic()
         path = self.folder / f".part-{_url_sha256(self.source)[:16]}"
         with PartialDownload.at(path, validator) as partial:
@@ -179,7 +205,7 @@ class _Fetching:
             partial.total = partial.validator.num_bytes
 
     def _lazy_copy(self, validator: Validator) -> Copy:
-        return _lazy_copy(self.folder, self.source, validator, is_offline=False)
+        return _lazy_copy(self.folder, self.source, validator, self.mode)
 
     def _publish(self, partial: PartialDownload, *, fetch_seconds: float) -> Copy:
         sha256, num_bytes, name = partial.sha256, partial.num_bytes, _file_name(self.source)
@@ -217,9 +243,14 @@ class _Fetching:
         return FetchError(**remote_error(self.source.url, found, remedy=remedy).fields())
 
 
-def _read_newest(
-    folder: Path, source: RawSource, *, is_offline: bool, as_read: bool
-) -> Copy | None:
+def _is_listed(known: Validator, listed: Validator | None) -> bool:
+    """Return whether a version is the one that a listing tells."""
+    if listed is None:
+        return False
+    return (known.bare().etag, known.num_bytes) == (listed.etag, listed.num_bytes)
+
+
+def _read_newest(folder: Path, source: RawSource, mode: _Mode) -> Copy | None:
     """Return the newest copy; None if it is of another URL, not remembered, or incomplete and not
     to be fetched `as_read`."""
     try:
@@ -229,9 +260,10 @@ def _read_newest(
         validator = Validator(**fields["validator"])
         if source.hub is not None and validator != source.hub.probe():
             return None  # of another version than the one that is listed
+        if source.version is not None and not _is_listed(validator, source.version):
+            return None
         if fields["sha256"] is None:
-            lazy = _lazy_copy(folder, source, validator, is_offline=is_offline)
-            return lazy if as_read else None
+            return _lazy_copy(folder, source, validator, mode) if mode.as_read else None
         copy = Copy(
             path=folder / fields["sha256"][:16] / _file_name(source),
             num_bytes=fields["num_bytes"],
@@ -257,14 +289,16 @@ def _write_newest(folder: Path, source: RawSource, copy: Copy) -> None:
         path.write_text(json.dumps(fields, indent=1) + "\n")
 
 
-def _lazy_copy(folder: Path, source: RawSource, validator: Validator, *, is_offline: bool) -> Copy:
+def _lazy_copy(folder: Path, source: RawSource, validator: Validator, mode: _Mode) -> Copy:
+    known = validator.least() if mode.is_streamed else validator
     version = RemoteVersion(
-        remote=_remote_file(source),
+        remote=_remote_file(source, mode, known if mode.is_streamed else None),
         url=source.url,
         url_sha256=_url_sha256(source),
-        validator=validator,
+        validator=known,
         sha256=None if source.hub is None else source.hub.sha256,
-        is_offline=is_offline,
+        is_offline=mode.is_offline and not mode.is_streamed,
+        is_streamed=mode.is_streamed,
     )
     fingerprint = version.fingerprint
     return Copy(
@@ -295,7 +329,8 @@ def _url_sha256(source: RawSource) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _remote_file(source: RawSource) -> RemoteFile:
+def _remote_file(source: RawSource, mode: _Mode, version: Validator | None = None) -> RemoteFile:
+    """Return the file at its URL; `version`: the one of which ranges are to be read."""
     if source.hub is not None:
         return source.hub
     if source.url.lower().startswith(("http://", "https://")):
@@ -304,7 +339,7 @@ def _remote_file(source: RawSource) -> RemoteFile:
         return WebFile(source.url, source.named_hosts)
     from tokflow.raw.object_store import StoredObject
 
-    return StoredObject(source.url)
+    return StoredObject(source.url, version, is_listed=mode.is_streamed)
 
 
 @contextmanager

@@ -2,16 +2,24 @@
 
 import dataclasses
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokflow.errors import RawFileError
 from tokflow.raw.hashes import HashedFile, Progress, changed_error, hash_file, hash_files, stamp_of
 from tokflow.raw.keys import check_key
 from tokflow.raw.lazy import LazyPath
 from tokflow.raw.listing import RawSource, check_outside
+from tokflow.store.remote.places import place_of
 from tokflow.store.stamp import Stamp
+
+if TYPE_CHECKING:
+    from tokflow.raw.fetch import Copy
+
+_ASKED_AT_ONCE = 16
+"""Servers that are asked at the same time which version of a file is there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +44,20 @@ class RawFile(HashedFile):
         return isinstance(self.path, LazyPath)
 
     @property
+    def origin(self) -> dict[str, str]:
+        """The dataset of the hub, and its commit, that a file was listed in of which no copy is
+        kept, whose manifest would say it; else empty."""
+        version = self.path.version if isinstance(self.path, LazyPath) else None
+        if version is None or not version.is_streamed:
+            return {}
+        return dict(getattr(version.remote, "origin", {}))
+
+    @property
+    def read_sha256(self) -> str | None:
+        """The sha256 of what was read as it arrived, from its first byte to its last."""
+        return self.path.read_sha256 if isinstance(self.path, LazyPath) else None
+
+    @property
     def version(self) -> dict[str, Any] | None:
         """By what a file is known the sha256 of whose content is not, as plain JSON; None of
         others."""
@@ -58,9 +80,11 @@ def read_raw_files(
     A local file that is unchanged since it was hashed is not read again; a remote one of which
     the newest version is in the store costs one question to its server, or none with `offline`.
     With `rehash` every file on this disk is read, whatever is remembered of it. With `as_read` of
-    a large file that is elsewhere only that is fetched which is read later. Local files are
-    hashed in parallel, and `progress` then counts the bytes of all that were not hashed before;
-    remote files are fetched one after the other, and it counts those of each.
+    a large file that is elsewhere only that is fetched which is read later, and where the store is
+    elsewhere, too, so are all files whose versions can be told apart. Local files are hashed in
+    parallel, and `progress` then counts the bytes of all that were not hashed before; remote files
+    are fetched one after the other, and it counts those of each; where nothing is fetched, servers
+    are asked several at once.
 
     Raises: RawFileError if one is missing, unreadable, changes meanwhile, cannot be fetched, or
     if its copy in the store is damaged; ConfigError if a key is not safe or a file is one of the
@@ -72,15 +96,14 @@ def read_raw_files(
         check_key(source.key)
     local = {source.key: Path(source.url) for source in sources if source.is_local}
     hashed = hash_files(local.values(), store=store, progress=progress, rehash=rehash)
+    how = _How(store, progress, offline, rehash, as_read, streamed=place_of(store) is not None)
+    asked = [of for of in sources if how.streamed and of.may_differ]
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
+        files = dict(zip([of.key for of in asked], pool.map(how.fetched, asked), strict=True))
     raw_files = {}
-    for source in sources:
-        if source.is_local:
-            file = hashed[local[source.key]]
-        else:
-            file = _fetch(source, store, progress, offline=offline, rehash=rehash, as_read=as_read)
-        raw_files[source.key] = RawFile(
-            file.path, file.stamp, file.sha256, file.remembered, key=source.key
-        )
+    for of in sources:
+        file = hashed[local[of.key]] if of.is_local else files.get(of.key) or how.fetched(of)
+        raw_files[of.key] = RawFile(file.path, file.stamp, file.sha256, file.remembered, key=of.key)
     return raw_files
 
 
@@ -102,18 +125,26 @@ def check_unchanged(raw: RawFile) -> None:
     raise changed_error(raw.path, raw.stamp, now)
 
 
-def _fetch(
-    source: RawSource,
-    store: Path,
-    progress: Progress | None,
-    *,
-    offline: bool,
-    rehash: bool,
-    as_read: bool,
-) -> HashedFile:
-    from tokflow.raw.fetch import fetch  # local files need nothing of it
+class _How(NamedTuple):
+    """How files elsewhere are looked at; see `read_raw_files`."""
 
-    copy = fetch(source, store=store, progress=progress, offline=offline, as_read=as_read)
+    store: Path
+    progress: Progress | None
+    offline: bool
+    rehash: bool
+    as_read: bool
+    streamed: bool
+
+    def fetched(self, source: RawSource) -> HashedFile:
+        """Return a file elsewhere, as far as it is to be fetched."""
+        from tokflow.raw.fetch import fetch  # local files need nothing of it
+
+        how = {"offline": self.offline, "as_read": self.as_read, "streamed": self.streamed}
+        copy = fetch(source, store=self.store, progress=self.progress, **how)
+        return _file_of(copy, self.store, self.progress, rehash=self.rehash)
+
+
+def _file_of(copy: "Copy", store: Path, progress: Progress | None, *, rehash: bool) -> HashedFile:
     if copy.is_lazy:
         return HashedFile(copy.path, Stamp(copy.num_bytes, 0, 0, 0), copy.sha256)
     if copy.is_new:

@@ -132,8 +132,8 @@ def _num_bytes(source: RawSource, size: GroupSize) -> int:
         with suppress(OSError):  # which is told where the file is read
             return os.stat(source.url).st_size  # noqa: PTH116 (100,000 Paths cost 0.1 s)
         return 0
-    if source.hub is not None:
-        return source.hub.num_bytes
+    if source.num_bytes is not None:
+        return source.num_bytes
     if size.is_of_files:
         return 0
     raise ConfigError(

@@ -2,21 +2,35 @@
 
     raw/<key>/.blocks-<identity[:16]>/<file name>/    the blocks of one version of it
 
-Readers get a path, and open it as any other.
+Readers get a path, and open it as any other. Where the store is elsewhere, too, no blocks are kept;
+see `streamed`.
 """
 
 import hashlib
-import io
 import json
+import os
+import stat
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path, PosixPath
 from typing import Any
 
 from tokflow.errors import FetchError, RawFileError
 from tokflow.raw.blocks import Blocks
+from tokflow.raw.promised import check_promise, promised_md5
 from tokflow.raw.remote import Body, RemoteFile, TransientError, Validator, remote_error
 from tokflow.raw.retries import Retries
+from tokflow.raw.streamed import (
+    SMALL_BYTES,
+    StreamedReader,
+    changed_version,
+    fetch_soon,
+    read_range,
+)
+from tokflow.store.positioned import PositionedReader
+from tokflow.store.urls import redact
 
 LEAST_BYTES = 2**20
 """Fetched at once at first; twice as much each time that reading goes on where that ended."""
@@ -37,11 +51,17 @@ class RemoteVersion:
     """Of the content, where its source tells it."""
     is_offline: bool = False
     """True if no server may be asked."""
+    is_streamed: bool = False
+    """True if nothing of it is kept on this disk."""
 
     @property
     def num_bytes(self) -> int:
         """Size of the whole file."""
         return self.validator.num_bytes or 0
+
+    def fetch_range(self, start: int, stop: int) -> bytes:
+        """Return the bytes between two positions; see `read_range`."""
+        return read_range(self.remote, self.url, self.validator, start, stop)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -64,6 +84,9 @@ class LazyPath(PosixPath):
     """
 
     version: RemoteVersion | None = None
+    read_sha256: str | None = None
+    """Of the content, once it was read as it arrived, from its first byte to its last."""
+    _begun: "Future[bytes] | None" = None
 
     @classmethod
     def of(cls, path: Path, version: RemoteVersion) -> "LazyPath":
@@ -73,16 +96,60 @@ class LazyPath(PosixPath):
         return lazy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return LazyPath.of, (Path(str(self)), self.version)
+        return LazyPath.of, (Path(os.fspath(self)), self.version)
+
+    def __fspath__(self) -> str:
+        return super().__str__()
+
+    def __str__(self) -> str:
+        return os.fspath(self) if self.version is None else redact(self.version.url)
+
+    def __hash__(self) -> int:
+        return hash(Path(os.fspath(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Path) and Path(os.fspath(self)) == Path(os.fspath(other))
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        """Return the size of the file, as one of this disk that nobody writes."""
+        if self.version is None:
+            return super().stat(follow_symlinks=follow_symlinks)
+        mode = stat.S_IFREG | 0o444
+        return os.stat_result((mode, 0, 0, 1, 0, 0, self.version.num_bytes, 0, 0, 0))
 
     def open(self, *mode: Any, **options: Any) -> Any:
         """Open the file for reading its bytes, whatever the mode."""
         if self.version is None:
             return super().open(*mode, **options)
-        return LazyReader(self.version, Blocks(self))
+        in_blocks = partial(LazyReader, self.version, Blocks(self))
+        if not self.version.is_streamed:
+            return in_blocks()
+        return StreamedReader(
+            self.version.fetch_range,
+            self.version.num_bytes,
+            otherwise=in_blocks,
+            begun=self._take_begun,
+            hashes=("sha256",) if promised_md5(self.version) is None else ("sha256", "md5"),
+            on_end=self._keep_digest,
+        )
+
+    def read_ahead(self) -> None:
+        """Let a small file be fetched, since it is opened soon."""
+        version = self.version
+        if version is not None and version.is_streamed and 0 < version.num_bytes <= SMALL_BYTES:
+            self._begun = fetch_soon(version.fetch_range, 0, version.num_bytes)
+
+    def _take_begun(self) -> "Future[bytes] | None":
+        begun, self._begun = self._begun, None
+        return begun
+
+    def _keep_digest(self, sha256: str, md5: str | None = None) -> None:
+        if self.version is not None:
+            check_promise(self.version, sha256, md5)
+        self.read_sha256 = sha256
 
 
-class LazyReader(io.RawIOBase):
+class LazyReader(PositionedReader):
     """Reads a version of a file from its blocks, and fetches those that are not there.
 
     Each read returns all that was asked for, up to the end of the file. What a server answers is
@@ -93,37 +160,19 @@ class LazyReader(io.RawIOBase):
     """
 
     def __init__(self, version: RemoteVersion, blocks: Blocks) -> None:
+        super().__init__(version.num_bytes)
         self._version = version
         self._blocks = blocks
-        self._position = 0
         self._num_at_once = LEAST_BYTES
         self._fetched_to: int | None = None
         self._opened = ExitStack()
         self._stream: tuple[Body, int] | None = None
         """The answer of a server that knows no ranges, and the position that it is at."""
 
-    def readable(self) -> bool:
-        """Return that it can be read."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return that it can be read from anywhere."""
-        return True
-
-    def tell(self) -> int:
-        """Return the position of the next byte."""
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a position, which fetches nothing."""
-        of = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._version.num_bytes}
-        self._position = max(0, of[whence] + offset)
-        return self._position
-
     def readinto(self, buffer: Any) -> int:
         """Read bytes into `buffer`, as many as it takes or the file has."""
         view, done = memoryview(buffer).cast("B"), 0
-        stop = min(self._position + len(view), self._version.num_bytes)
+        stop = min(self._position + len(view), self._num_bytes)
         while self._position < stop:
             block = self._blocks.find(self._position)
             if block is None:
@@ -201,13 +250,7 @@ class LazyReader(io.RawIOBase):
         self._opened.close()
 
     def _changed(self) -> RawFileError:
-        return remote_error(
-            self._version.url,
-            "another one",
-            expected=f"the version that was there when the run began, {self._version.num_bytes:,} "
-            "bytes",
-            remedy="run again, which reads the new version from its beginning",
-        )
+        return changed_version(self._version.url, self._version.validator)
 
     def _gave_up(self, found: str) -> FetchError:
         remedy = "run again when the server answers; the bytes that arrived are kept"

@@ -31,10 +31,11 @@ from tokflow.raw.hub.dataset_matches import (
 )
 from tokflow.raw.keys import check_key
 from tokflow.raw.patterns import HUB, Pattern, host_of, is_web, read_pattern
-from tokflow.raw.urls import redact
+from tokflow.store.urls import redact
 
 if TYPE_CHECKING:
     from tokflow.raw.hub.repository import HubFile, HubRepository
+    from tokflow.raw.remote import Validator
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,13 +53,21 @@ class RawSource:
     """The http hosts that the patterns of its dataset name, to which a server may lead."""
     hub: "HubFile | None" = field(default=None, repr=False)
     """The file at its commit, if it is of a dataset of the hub; its URL names no commit."""
+    version: "Validator | None" = field(default=None, repr=False)
+    """Which version of it is there, where the listing of an object store tells it."""
     source_split: str | None = field(default=None, repr=False)
     """The split that it is of, where its source has splits."""
 
     @property
     def may_differ(self) -> bool:
         """True if only its server knows which version is there now."""
-        return not self.is_local and self.hub is None
+        return not self.is_local and self.hub is None and self.version is None
+
+    @property
+    def num_bytes(self) -> int | None:
+        """Size of a file elsewhere, where it is listed."""
+        listed = self.hub or self.version
+        return None if listed is None else listed.num_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,9 +111,9 @@ def list_raw(
         hf://datasets/org/name                 data/a.parquet in it -> data/a.parquet
 
     Files of several hosts (or buckets) have the host before their path. A file that two patterns
-    match is listed once, with the split that either knows. Only datasets of the hub and patterns
-    with a wildcard touch the network; `store` remembers what the hub said. `format_of` says whether
-    the name of a folder stands for the files in it, as for `open_folders`; others are datasets.
+    match is listed once, with the split that either knows. Datasets of the hub and wildcards touch
+    the network, and with `store`, which remembers what the hub said, files named at object stores.
+    `format_of` says whether a folder's name stands for its files; others are datasets.
 
     Raises: ConfigError for a path that does not exist, a pattern without a match, two files with
     one key, a file of two splits, an unsafe key and a file in `store`; RawFileError for a folder
@@ -126,7 +135,7 @@ def list_raw(
             check_outside(source, store)  # before the key, which an output's name would not be
             check_key(source.key)
             sources[source.key] = _one_source(sources.get(source.key, source), source)
-    return Listing(sources=dict(sorted(sources.items())), left_out=_left_out(left_out, sources))
+    return Listing(sources=_sorted(sources, store), left_out=_left_out(left_out, sources))
 
 
 def _source(
@@ -138,8 +147,23 @@ def _source(
         is_local=not pattern.origin,
         named_hosts=named_hosts,
         hub=origin.hub,
+        version=origin.version,
         source_split=origin.source_split,
     )
+
+
+def _sorted(sources: dict[str, RawSource], store: Path | None) -> dict[str, RawSource]:
+    """Return the files by their keys, with the versions that an object store tells of those that
+    are named, if a store is."""
+    files = dict(sorted(sources.items()))
+    may_differ = [of.url for of in files.values() if of.may_differ] if store is not None else []
+    asked = [url for url in may_differ if not is_web(url.lower())]
+    if not asked:
+        return files
+    from tokflow.raw.object_store import versions_of
+
+    found = versions_of(asked)
+    return {key: replace(of, version=found.get(of.url, of.version)) for key, of in files.items()}
 
 
 def _opened(pattern: Pattern, format_of: FormatOf) -> Pattern:
@@ -209,7 +233,7 @@ def _matches(
         if not origins:
             _check_file(pattern)
         return matches, origins
-    return _matches_of_names(pattern, format_of), {}
+    return _matches_of_names(pattern, format_of)
 
 
 def _matches_in(
@@ -233,16 +257,23 @@ def _matches_in(
     return opened, {path: Origin(hub=file) for path, file in files.items()}
 
 
-def _matches_of_names(pattern: Pattern, format_of: FormatOf) -> Matches:
+def _matches_of_names(pattern: Pattern, format_of: FormatOf) -> tuple[Matches, Origins]:
+    versions: dict[str, Validator] = {}
+    find = partial(_find, pattern, versions)
+    if pattern.origin and pattern.below == ("",) and not is_web(pattern.origin):
+        from tokflow.raw.remote import remote_error
+
+        folder = redact(pattern.text).rstrip("/")
+        raise remote_error(pattern.text, "a folder", remedy=f"write {folder}/* for its files")
     if pattern.is_glob:
-        matches = _find(pattern, pattern.folder, pattern.below)
+        matches = find(pattern.folder, pattern.below)
     elif not pattern.origin and Path(pattern.path).is_dir():
         matches = {pattern.path: FOLDER}
     else:
         matches = {pattern.path: FILE}
     opened = open_folders(
         matches,
-        list_below=partial(_find, pattern, below=("**",)) if pattern.origin else list_folder,
+        list_below=partial(find, below=("**",)) if pattern.origin else list_folder,
         format_of=format_of,
         are_entered="**" in pattern.below[-2:],
     )
@@ -251,15 +282,20 @@ def _matches_of_names(pattern: Pattern, format_of: FormatOf) -> Matches:
         raise _no_match(pattern, _names_in(pattern))
     if not pattern.is_glob and not pattern.origin and files <= {pattern.path}:
         _check_file(pattern)
-    return opened
+    return opened, {path: Origin(version=version) for path, version in versions.items()}
 
 
-def _find(pattern: Pattern, folder: str, below: Sequence[str]) -> Matches:
+def _find(
+    pattern: Pattern, versions: "dict[str, Validator]", folder: str, below: Sequence[str]
+) -> Matches:
+    """Return what matches below a folder; the versions that are listed are put into `versions`."""
     if not pattern.origin:
         return find_below(folder, below)
     from tokflow.raw.object_store import find_objects
 
-    return find_objects(pattern.url_of(folder), folder, below)
+    matches, listed = find_objects(pattern.url_of(folder), folder, below)
+    versions.update(listed)
+    return matches
 
 
 def _check_file(pattern: Pattern) -> None:

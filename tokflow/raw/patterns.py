@@ -2,16 +2,28 @@
 
 import os
 import posixpath
+import re
 import urllib.parse
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tokflow.errors import ConfigError
 from tokflow.raw.globs import has_wildcard, unescaped
-from tokflow.raw.urls import hub_url, is_url, redact, split_url
+from tokflow.store.urls import (
+    OF_OBJECT_STORES,
+    Url,
+    check_slashes,
+    hub_url,
+    is_url,
+    redact,
+    split_url,
+)
 
 HUB = "hf://datasets"
 """The scheme and host of datasets of the Hugging Face hub."""
+
+_SIGNED = re.compile(r"\?(.*&)?(X-Amz-|X-Goog-|AWSAccessKeyId=|Signature=|sig=)", re.IGNORECASE)
+"""How a query begins that lets who has it read; any other `?` may be a wildcard."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +70,7 @@ def read_pattern(text: str, base: Path) -> Pattern:
     Raises: ConfigError for a URL that cannot be, and one with a wildcard where none can be.
     """
     if not is_url(text):
+        check_slashes(text)
         return _local_pattern(text, os.path.expanduser(text), base)  # noqa: PTH111
     if (of_hub := hub_url(text)) is not None:
         return _hub_pattern(text, of_hub[0], of_hub[2])
@@ -74,6 +87,20 @@ def read_pattern(text: str, base: Path) -> Pattern:
         raise _no_dataset(text)
     if url.scheme in {"file", "local"}:
         return _local_pattern(text, urllib.parse.unquote(url.path), base)
+    _check_object(text, url)
+    _check_host(text, url)
+    names = url.path.split("/")[1:] or [""]
+    fixed = len(names) - 1 if is_web(url.origin) else _num_fixed(names)
+    return Pattern(
+        text=text,
+        origin=url.origin,
+        folder="/" + "/".join(map(unescaped, names[:fixed])),
+        below=tuple(names[fixed:]),
+    )
+
+
+def _check_host(text: str, url: Url) -> None:
+    """Raise ConfigError for a wildcard where nothing can be listed."""
     if "*" in (url.host + url.path if is_web(url.origin) else url.host):
         raise ConfigError(
             where=f"raw.files {redact(text)!r}",
@@ -83,14 +110,28 @@ def read_pattern(text: str, base: Path) -> Pattern:
             found="'*'",
             remedy="name each URL in a list",
         )
-    names = url.path.split("/")[1:] or [""]
-    fixed = len(names) - 1 if is_web(url.origin) else _num_fixed(names)
-    return Pattern(
-        text=text,
-        origin=url.origin,
-        folder="/" + "/".join(map(unescaped, names[:fixed])),
-        below=tuple(names[fixed:]),
-    )
+
+
+def _check_object(text: str, url: Url) -> None:
+    """Raise ConfigError for credentials in a URL of an object store, whose library takes none, and
+    for a pattern of keys with an empty name, which no listing by names finds."""
+    if "//" in url.path and has_wildcard(url.path) and not is_web(url.origin):
+        raise ConfigError(
+            where=f"raw.files {redact(text)!r}",
+            expected="one slash between names in a pattern",
+            found="'//'",
+            remedy="remove one, or name each file with an empty name in its key in full",
+        )
+    # Azure's URLs may have a container before `@`.
+    is_secret = ":" in url.userinfo or (url.userinfo and not url.scheme.startswith("a"))
+    if url.scheme in OF_OBJECT_STORES and (is_secret or _SIGNED.search(url.path)):
+        raise ConfigError(
+            where=f"raw.files {redact(text)!r}",
+            expected="a URL without a user name, password or signature",
+            found="one in it",
+            remedy="put credentials into the environment, where the library for its protocol "
+            "looks for them",
+        )
 
 
 def _no_dataset(text: str) -> ConfigError:

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Protocol
 
 from tokflow.errors import RawFileError
-from tokflow.raw.urls import redact
+from tokflow.store.urls import redact
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,8 +30,21 @@ class Validator:
 
     def agrees_with(self, other: "Validator") -> bool:
         """Return whether both tell the same, as far as both tell anything."""
-        pairs = zip(astuple(self), astuple(other), strict=True)
+        pairs = zip(astuple(self.bare()), astuple(other.bare()), strict=True)
         return all(one == another for one, another in pairs if None not in (one, another))
+
+    def bare(self) -> "Validator":
+        """Return it with its ETag as a listing has it, and as an answer does: without quotes."""
+        return self if self.etag is None else replace(self, etag=self.etag.strip('"'))
+
+    def least(self) -> "Validator":
+        """Return what is enough to know a version by: of a strong ETag that and the size.
+
+        Listings and answers of one store write times in several ways, and content that is written
+        once more has the ETag that it had.
+        """
+        is_enough = self.etag is not None and self.is_strong
+        return replace(self.bare(), last_modified=None) if is_enough else self
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from tokflow.split.shuffle import document_keys, shuffle_fields
 from tokflow.store.arrow import make_table, to_arrow, to_numpy, to_texts
 from tokflow.store.integrity import Stored, checked
 from tokflow.store.manifest import Manifest, Recipe, check_sizes, checksums, write_manifest
+from tokflow.store.remote.cached_files import fetched
 from tokflow.store.tables import Columns, parquet_options, read_part, read_parts
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.token_source import TokenSource
@@ -130,12 +131,12 @@ class Split:
         """Return the tokens of the spans that are cut, end to end; (0,) where none is."""
         if CUT_TOKENS_NAME not in self.manifest.files:
             return np.zeros(0, dtype=self.shard.dtype)
-        return np.fromfile(self.folder / CUT_TOKENS_NAME, dtype=self.shard.dtype)
+        return np.fromfile(fetched(self.folder / CUT_TOKENS_NAME), dtype=self.shard.dtype)
 
-    def token_source(self) -> TokenSource:
+    def token_source(self, *, is_few: bool = False) -> TokenSource:
         """Return what the spans' token positions point into: the tokens of the shard,
-        memory-mapped, and behind their end those of cut spans."""
-        return TokenSource((*self.shard.tokens().files, self.cut_tokens()))
+        memory-mapped, and behind their end those of cut spans; `is_few` as `TokenShard.tokens`."""
+        return TokenSource((*self.shard.tokens(is_few=is_few).files, self.cut_tokens()))
 
     @property
     def num_positions(self) -> int:
@@ -153,7 +154,7 @@ class Split:
         mask = self.shard.loss_mask()
         if CUT_LOSS_MASK_NAME not in self.manifest.files:
             return mask
-        cut = np.fromfile(self.folder / CUT_LOSS_MASK_NAME, dtype=np.uint8)
+        cut = np.fromfile(fetched(self.folder / CUT_LOSS_MASK_NAME), dtype=np.uint8)
         return TokenSource((*mask.files, cut))
 
 

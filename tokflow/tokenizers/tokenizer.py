@@ -3,6 +3,7 @@
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -12,6 +13,7 @@ import numpy as np
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.store.config import Config, Listed, expanded
 from tokflow.store.manifest import FileEntry, Manifest, Recipe
+from tokflow.store.remote.cached_files import fetch_all
 from tokflow.store.verdicts import read_verdict
 from tokflow.tokenizers.patterns import check_pattern
 
@@ -173,6 +175,14 @@ class Tokenizer:
     verdict: str | None = None
     """The fault of gigatoken with it, so that the reference makes all its tokens; None where
     nothing is known."""
+
+    def __post_init__(self) -> None:
+        """Fetch its files, if they are at a URL."""
+        fetch_all(self.folder / name for name in self.manifest.files)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return partial(Tokenizer, **fields), ()  # on another machine its files come again
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:

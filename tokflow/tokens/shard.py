@@ -35,7 +35,7 @@ from tokflow.tokens.encoder import DocumentEncoder
 from tokflow.tokens.origins import Origins
 from tokflow.tokens.prefetch import read_ahead, write_behind
 from tokflow.tokens.shard_segments import NUM_LINES, ShardSegment, may_have_segments
-from tokflow.tokens.token_source import TokenSource, mapped
+from tokflow.tokens.token_source import TokenSource, mapped, mapped_few
 from tokflow.tokens.writer import (
     DOCUMENTS_NAME,
     KEPT_NAME,
@@ -100,19 +100,17 @@ class TokenShard:
             return [name]
         return [segment_name(name, number) for number in range(len(self.segments))]
 
-    def tokens(self) -> TokenSource:
-        """Return the token ids, memory-mapped read-only; (num_tokens,)."""
-        return self._source(TOKENS_NAME, self.dtype)
+    def tokens(self, *, is_few: bool = False) -> TokenSource:
+        """Return the token ids, memory-mapped read-only; (num_tokens,). `is_few`: for `read` and
+        `take` of few of them, so that of large files at a URL no more comes."""
+        return self._source(TOKENS_NAME, self.dtype, mapped_few if is_few else mapped)
 
     def loss_mask(self) -> TokenSource:
-        """Return the loss mask, memory-mapped read-only, uint8, (num_tokens,): 1 is supervised.
-
-        Only a shard of chats has it.
-        """
+        """Return the loss mask of chats, memory-mapped read-only, uint8: 1 is supervised."""
         return self._source(LOSS_MASK_NAME, np.dtype(np.uint8))
 
-    def _source(self, name: str, dtype: np.dtype[Any]) -> TokenSource:
-        return TokenSource(tuple(mapped(self.folder / each, dtype) for each in self.names(name)))
+    def _source(self, name: str, dtype: np.dtype[Any], map_: Any = mapped) -> TokenSource:
+        return TokenSource(tuple(map_(self.folder / each, dtype) for each in self.names(name)))
 
     def documents(self, columns: list[str] | None = None) -> pa.Table:
         """Return documents.parquet, one row per document in the order of files and rows, and all
@@ -347,7 +345,14 @@ def _members(raw: RawPartition, source: DocumentSource) -> dict[str, Any]:
 
 
 def _raw_version(file: RawFile) -> dict[str, Any]:
-    return {} if file.version is None else {"raw_version": file.version}
+    """Return the origin of a file of the hub of which no copy is kept; and by what one is known
+    whose content was not hashed beforehand, with its sha256 where one task has read all of it from
+    its start."""
+    origin = {"origin": file.origin} if file.origin else {}
+    if file.version is None:
+        return origin
+    digest = {} if file.read_sha256 is None else {"sha256": file.read_sha256}
+    return {"raw_version": {**file.version, **digest}, **origin}
 
 
 def _lines(segment: ShardSegment | None, source: DocumentSource) -> dict[str, int]:
@@ -378,12 +383,12 @@ def open_token_shard(stored: Stored) -> TokenShard:
     sizes |= {LOSS_MASK_NAME: 1} if shard.has_loss_mask else {}
     for name, size in sizes.items():
         for path, counts in zip(shard.names(name), shard.segments, strict=True):
-            _check_num_tokens(folder / path, counts["num_tokens"], size)
+            num_bytes = stored.manifest.files[path].num_bytes
+            _check_num_tokens(folder / path, num_bytes, counts["num_tokens"], size)
     return shard
 
 
-def _check_num_tokens(path: Path, num_tokens: int, size: int) -> None:
-    num_bytes = path.stat().st_size
+def _check_num_tokens(path: Path, num_bytes: int, num_tokens: int, size: int) -> None:
     if num_bytes != num_tokens * size:
         raise CorruptOutputError(
             where=path,

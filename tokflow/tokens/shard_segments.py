@@ -19,15 +19,15 @@ from tokflow.documents import DocumentsConfig, Reject, is_accepted, ranges
 from tokflow.documents.file_range import Range, gathered
 from tokflow.errors import BadDocumentError
 from tokflow.raw import RawPartition
-from tokflow.store.integrity import check_files
+from tokflow.store.integrity import check_files_here
 from tokflow.store.manifest import (
     Manifest,
     Recipe,
     checksum,
-    read_run,
     write_manifest,
 )
-from tokflow.store.segments import link_file, segment_folder
+from tokflow.store.remote.cached_files import fetch_run, fetched
+from tokflow.store.segments import link_file
 from tokflow.store.stored_outputs import StoredOutput
 from tokflow.tokens.writer import REJECTS_NAME, reject_line, segment_name
 
@@ -56,10 +56,6 @@ class ShardSegment:
         """The recipe of the segment: that of the shard, and its range."""
         own = {"range": [self.number, self.range.start, self.range.stop]}
         return replace(self.shard, config={**self.shard.config, **own})
-
-    def folder(self, shard: Path) -> Path:
-        """Return where it is kept until the shard in that folder is made."""
-        return segment_folder(shard, self.number)
 
 
 def is_large(path: Path, num_bytes: int, documents: DocumentsConfig) -> bool:
@@ -104,7 +100,7 @@ def join_segments(
     Raises: BadDocumentError where they have set aside more documents together than
     `documents.max_rejects`; CorruptOutputError where a file of them is damaged.
     """
-    check_files(*segments)
+    check_files_here(*segments)
     counts: Counter[str] = Counter()
     for segment in segments:
         counts.update(segment.manifest.counts)
@@ -160,7 +156,7 @@ def _rejects(
     for number, segment in enumerate(segments):
         path = segment.folder / segment_name(REJECTS_NAME, number)
         if path.name in segment.manifest.files:
-            found = [Reject(**json.loads(line)) for line in path.read_bytes().splitlines()]
+            found = [Reject(**json.loads(line)) for line in fetched(path).read_bytes().splitlines()]
             of_file = (0, 0, 0) if len(raw.files) > 1 else (num_rows, num_lines, num_records)
             rejects += [each.moved(*of_file) for each in found]
         if not is_accepted(documents, num_rejects=len(rejects)):
@@ -180,7 +176,7 @@ def _rejects(
 
 def _run(folders: Sequence[Path], counts: Counter[str]) -> dict[str, object]:
     """Return how long the segments took together, as if one core had made them."""
-    runs = [read_run(folder) for folder in folders]
+    runs = [fetch_run(folder) for folder in folders]
     seconds = sum(run.get("seconds", 0) for run in runs) or 0.001
     return {
         "seconds": round(seconds, 3),

@@ -11,6 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tokflow.store.few_numbers import few_numbers
+from tokflow.store.remote.cached_files import fetched
+from tokflow.store.remote.ranges import is_far
+
 POSITIONS_AT_ONCE = 2**20
 
 SHORT_RUN = 256
@@ -31,9 +35,15 @@ def mapped(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
     A plain array over the map: its slices cost a fifth of a memmap's.
     """
-    if path.stat().st_size == 0:  # cannot be mapped
+    if fetched(path).stat().st_size == 0:  # cannot be mapped
         return np.zeros(0, dtype=dtype)
     return np.asarray(np.memmap(path, dtype=dtype, mode="r"))
+
+
+def mapped_few(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return the same for who reads few of them: of a large file at a URL no more is fetched than
+    is looked at."""
+    return few_numbers(path, dtype) if is_far(path) else mapped(path, dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -290,6 +290,10 @@ def test_a_url_that_names_no_single_file_is_refused(tmp_path: Path):
         "raw.files 'memory://*/a.txt': expected a host or bucket without a wildcard, found '*'; "
         "name each URL in a list"
     )
+    assert message(RawFileError, tmp_path, "memory://b/x/") == (
+        "memory://b/x/: expected a file that can be read, found a folder; write memory://b/x/* for "
+        "its files"
+    )
     assert message(ConfigError, tmp_path, "https://user:pa/ss@h/a") == (
         "raw.files 'https://...': expected a URL as scheme://host/path, found no host, or a user "
         "name or password with a bare '/'; correct the URL; in a user name or password write %2F "
@@ -366,6 +370,32 @@ def test_a_pattern_of_an_object_store_without_a_match_shows_what_is_there(tmp_pa
         "raw.files 'memory://b/z/*.md': expected at least one file that matches in memory://b/z, "
         "found no such folder; correct the pattern"
     )
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://me:hidden@b/*.txt",
+        "s3://me:hidden@b/a.txt",
+        "s3://b/a.txt?X-Amz-Algorithm=hidden",
+        "az://b/a.txt?sv=1&sig=hidden",
+    ],
+)
+def test_credentials_in_a_url_of_an_object_store_are_refused_before_it_is_asked(
+    url: str, tmp_path: Path
+):
+    refused = message(ConfigError, tmp_path, url)
+
+    assert "put credentials into the environment" in refused
+    assert "hidden" not in refused
+
+
+def test_a_pattern_of_keys_with_an_empty_name_is_refused(tmp_path: Path):
+    assert "found '//'; remove one" in message(ConfigError, tmp_path, "s3://b/raw//*.txt")
+
+
+def test_a_pattern_without_the_slashes_of_a_url_is_none_of_this_disk(tmp_path: Path):
+    assert "give s3://b/*.txt as text" in message(ConfigError, tmp_path, "s3:/b/*.txt")
 
 
 def test_a_protocol_that_nobody_knows_is_refused(tmp_path: Path):

@@ -16,7 +16,8 @@ def wait_until(condition, *, seconds: float = 5.0) -> None:
 
 
 def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("tokflow")]
+    names = [thread.name for thread in threading.enumerate()]
+    return [of for of in names if of.startswith(("tokflow-read-ahead", "tokflow-write-behind"))]
 
 
 def test_items_come_in_their_order():

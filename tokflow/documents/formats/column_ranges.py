@@ -7,7 +7,13 @@ import pyarrow as pa
 
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.file_range import Before, Range, gathered
-from tokflow.documents.formats.columns import is_arrow_stream, text_bytes, undamaged
+from tokflow.documents.formats.columns import (
+    for_parquet,
+    is_arrow_stream,
+    open_source,
+    text_bytes,
+    undamaged,
+)
 
 
 def ranges_of_parquet(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range, ...]:
@@ -15,7 +21,7 @@ def ranges_of_parquet(path: Path, config: DocumentsConfig, range_bytes: int) -> 
     import pyarrow.parquet as pq  # which imports ssl and every file system
 
     with undamaged(path):
-        metadata = pq.read_metadata(path)
+        metadata = pq.read_metadata(for_parquet(path))
     names = list(config.columns)
     row_groups = map(metadata.row_group, range(metadata.num_row_groups))
     return gathered([text_bytes(row_group, names) for row_group in row_groups], range_bytes)
@@ -28,7 +34,7 @@ def ranges_of_arrow(path: Path, config: DocumentsConfig, range_bytes: int) -> tu
     """
     if is_arrow_stream(path):
         return ()
-    with undamaged(path), pa.OSFile(str(path)) as source:
+    with undamaged(path), open_source(path) as source:
         num_batches = pa.ipc.open_file(source).num_record_batches
         num_bytes = source.size()
     return gathered([num_bytes // max(1, num_batches)] * num_batches, range_bytes)
@@ -39,14 +45,14 @@ def before_in_parquet(path: Path, config: DocumentsConfig, within: Range) -> Bef
     import pyarrow.parquet as pq
 
     with undamaged(path):
-        metadata = pq.read_metadata(path)
+        metadata = pq.read_metadata(for_parquet(path))
     num_rows = (metadata.row_group(index).num_rows for index in range(within.start))
     return _before(num_rows, config)
 
 
 def before_in_arrow(path: Path, config: DocumentsConfig, within: Range) -> Before:
     """Return the rows of the record batches before the range, of which one column is read."""
-    with undamaged(path), pa.OSFile(str(path)) as source:
+    with undamaged(path), open_source(path) as source:
         schema = pa.ipc.open_file(source).schema
         narrowest = min(range(len(schema)), key=lambda index: _width(schema.field(index).type))
         options = pa.ipc.IpcReadOptions(included_fields=[narrowest])

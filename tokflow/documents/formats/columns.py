@@ -22,6 +22,7 @@ from tokflow.documents.file_range import OpenRange
 from tokflow.documents.parsed import ParsedBatch, parse, value_json
 from tokflow.errors import ConfigError, RawFileError, TokflowError
 from tokflow.raw.lazy import LazyPath
+from tokflow.raw.streamed import read_until
 from tokflow.store.arrow import texts_of, to_arrow
 
 if TYPE_CHECKING:
@@ -48,8 +49,9 @@ def read_parquet(
     import pyarrow.parquet as pq  # which imports ssl and every file system
 
     with undamaged(path):
+        source = for_parquet(path)
         file = pq.ParquetFile(
-            open_source(path) if isinstance(path, LazyPath) else path,
+            source,
             pre_buffer=False,
             buffer_size=_READ_BUFFER_BYTES,
             page_checksum_verification=True,
@@ -58,8 +60,20 @@ def read_parquet(
         columns = _find_columns(file.schema_arrow, config, path)
         every = range(file.metadata.num_row_groups)
         kept = every if within is None else every[within.range.start : within.range.stop]
+        if isinstance(source, _LazySource) and within is not None:
+            source.read_until(_end_of(file.metadata.row_group(index) for index in kept))
         record_batches = _record_batches(file, path, list(config.columns), batch_bytes, kept)
         yield from _documents_in(record_batches, columns, config, path)
+
+
+def _end_of(row_groups: Iterable["RowGroupMetaData"]) -> int:
+    """Return the byte of the file that row groups end before."""
+    ends = [0]
+    for row_group in row_groups:
+        for chunk in map(row_group.column, range(row_group.num_columns)):
+            starts = filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset))
+            ends.append(min(starts, default=0) + chunk.total_compressed_size)
+    return max(ends)
 
 
 def _record_batches(
@@ -115,6 +129,9 @@ def read_arrow(
         source.seek(0)
         with undamaged(path):
             reader = open_(source, options=pa.ipc.IpcReadOptions(included_fields=fields))
+        if isinstance(source, _LazySource) and within is not None:
+            share = within.range.stop / max(1, reader.num_record_batches)
+            source.read_until(int(share * path.stat().st_size))
         yield from _documents_in(_small_batches(reader, path, within), columns, config, path)
         if is_stream:
             _check_end(source, path)
@@ -141,8 +158,24 @@ def list_text_columns(path: Path, *, is_parquet: bool) -> tuple[list[str], list[
 def open_source(path: Path) -> pa.NativeFile:
     """Open a file for Arrow; one that is fetched as it is read through Python."""
     if isinstance(path, LazyPath):
-        return pa.PythonFile(path.open(), mode="r")
+        return _LazySource(path.open(), mode="r")
     return pa.OSFile(str(path))
+
+
+class _LazySource(pa.PythonFile):  # type: ignore[misc]
+    """A file elsewhere, for Arrow."""
+
+    def __init__(self, file: Any, mode: str) -> None:  # the class above has taken both already
+        self._file = file
+
+    def read_until(self, stop: int) -> None:
+        """Let nothing behind `stop` be fetched ahead."""
+        read_until(self._file, stop)
+
+
+def for_parquet(path: Path) -> Any:
+    """Return what pyarrow.parquet takes for a file: its path, or else what `open_source` opens."""
+    return open_source(path) if isinstance(path, LazyPath) else path
 
 
 def is_arrow_stream(path: Path) -> bool:

@@ -21,10 +21,11 @@ from tokflow.raw.globs import (
 )
 from tokflow.raw.hub.saved_folders import read_saved_splits
 from tokflow.raw.hub.source_splits import CARD, OF_NO_SPLIT, SourceSplits, card_of, find_splits
-from tokflow.raw.urls import hub_url
+from tokflow.store.urls import hub_url
 
 if TYPE_CHECKING:
     from tokflow.raw.hub.repository import HubFile, HubRepository
+    from tokflow.raw.remote import Validator
 
 DEFAULT_REVISION = "main"
 
@@ -34,6 +35,8 @@ class Origin(NamedTuple):
 
     source_split: str | None = None
     hub: "HubFile | None" = None
+    version: "Validator | None" = None
+    """As a listing of an object store told it."""
 
 
 NO_ORIGIN = Origin()

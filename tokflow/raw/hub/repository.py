@@ -6,7 +6,6 @@ content, so a new commit changes only what is different in it.
 """
 
 import json
-import os
 import re
 import urllib.parse
 from collections.abc import Callable, Iterator
@@ -17,12 +16,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tokflow.errors import ConfigError, FetchError, RawFileError
+from tokflow.raw.hub.client import authorization, endpoint, without_token
 from tokflow.raw.hub.source_splits import CARD, card_of
 from tokflow.raw.remote import Body, TransientError, Validator
 from tokflow.raw.retries import Retries
-from tokflow.raw.urls import safe_text
 from tokflow.raw.web import TIMEOUT_SECONDS, WebFile
 from tokflow.store.atomic import new_file
+from tokflow.store.urls import safe_text
 
 _T = TypeVar("_T")
 
@@ -83,8 +83,8 @@ class HubFile:
                 f"{self.repository}: {self.path}", "HF_HUB_OFFLINE, which forbids it"
             )
         commit, path = (urllib.parse.quote(text) for text in (self.commit, self.path))
-        url = f"{_endpoint()}/datasets/{self.repository}/resolve/{commit}/{path}"
-        return WebFile(url, authorization=_authorization())
+        url = f"{endpoint()}/datasets/{self.repository}/resolve/{commit}/{path}"
+        return WebFile(url, authorization=authorization())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,13 +121,15 @@ def list_repository(name: str, revision: str, *, store: Path | None) -> HubRepos
     if HF_HUB_OFFLINE:
         found = "HF_HUB_OFFLINE, and no list of its files from an earlier run"
         raise _unreachable(f"raw.files 'hf://datasets/{name}'", found)
-    api = HfApi(endpoint=_endpoint(), library_name="tokflow")
+    api = HfApi(endpoint=endpoint(), library_name="tokflow")
     asked = partial(_asked, name=name, revision=revision, is_known=known is not None)
     about = partial(api.dataset_info, name, revision=revision, timeout=TIMEOUT_SECONDS)
     commit = str(asked(lambda: about(expand=["sha"])).sha)
     if known is None or known.commit != commit:
         files = {file.path: file for file in asked(lambda: list(_files(api, name, commit)))}
-        text = asked(lambda: _read(files[CARD])) if CARD in files else ""
+        text = (
+            asked(lambda: read_small(files[CARD])).decode(errors="replace") if CARD in files else ""
+        )
         card = {"configs": card_of(text, where=f"hf://datasets/{name}").get("configs")}
         known = HubRepository(name=name, revision=revision, commit=commit, files=files, card=card)
         memory.keep(known)
@@ -143,14 +145,15 @@ def _files(api: Any, name: str, commit: str) -> Iterator[HubFile]:
             yield HubFile(name, commit, entry.path, entry.size, content_id)
 
 
-def _read(file: HubFile) -> str:
+def read_small(file: HubFile) -> bytes:
+    """Return the content of a small file. Raises: as `HubFile.open_at`, TransientError."""
     content = bytearray()
     with file.open_at(0) as body:
         while block := body.read(2**20):
             content += block
     if len(content) != file.num_bytes:
         raise TransientError(f"{len(content):,} of {file.num_bytes:,} bytes of {file.path}")
-    return content.decode(errors="replace")
+    return bytes(content)
 
 
 def _asked(ask: Callable[[], _T], name: str, revision: str, *, is_known: bool) -> _T:
@@ -185,7 +188,7 @@ def _problem(error: Exception, name: str, revision: str) -> Exception:
     elif isinstance(error, ValueError) and not isinstance(error, OSError):
         found, remedy = safe_text(error, "hf://datasets"), "write hf://datasets/org/name"
     else:
-        return _unreachable(where, _without_token(error))
+        return _unreachable(where, without_token(error))
     return ConfigError(where=where, expected=expected, found=found, remedy=remedy)
 
 
@@ -194,7 +197,7 @@ def _forbidden(name: str) -> ConfigError:
         where=f"raw.files 'hf://datasets/{name}'",
         expected=_READABLE,
         found="one whose authors decide who may read it",
-        remedy=f"accept its terms at {_endpoint()}/datasets/{name} and set HF_TOKEN",
+        remedy=f"accept its terms at {endpoint()}/datasets/{name} and set HF_TOKEN",
     )
 
 
@@ -203,29 +206,10 @@ def _unreachable(where: str, found: str, *, is_known: bool = False) -> FetchErro
     offline = ", or set HF_HUB_OFFLINE=1 to take the files as the last run found them"
     return FetchError(
         where=where,
-        expected=f"an answer of {_endpoint()}",
+        expected=f"an answer of {endpoint()}",
         found=found,
         remedy=f"run again when it answers{offline * is_known}; HF_ENDPOINT names another hub",
     )
-
-
-def _without_token(error: Exception) -> str:
-    token = (_authorization() or "").rpartition(" ")[2]
-    text = re.sub(r" For more information check: \S+", "", safe_text(error, "hf://datasets"))
-    return type(error).__name__ if token and token in text else text
-
-
-def _endpoint() -> str:
-    from huggingface_hub.constants import ENDPOINT
-
-    return (os.environ.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
-
-
-def _authorization() -> str | None:
-    """Return the header of HF_TOKEN, or of who is logged in on this machine."""
-    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
-
-    return dict(build_hf_headers()).get("authorization")
 
 
 class _Memory:

@@ -1,0 +1,334 @@
+"""Raw files of an object store, read as they arrive by a dataset whose store is elsewhere too."""
+
+import hashlib
+import io
+import itertools
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tokflow.documents import DocumentsConfig, ranges, read_documents
+from tokflow.errors import FetchError, RawFileError
+from tokflow.raw import RawConfig, RawFile, list_raw, read_raw_files
+from tokflow.raw.lazy import LazyPath
+from tokflow.raw.promised import check_promise, promised_md5
+from tokflow.raw.remote import Validator
+from tokflow.raw.streamed import NoRangesError, StreamedReader
+from tokflow.store.remote.places import folder_of
+from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.raw.test_lazy import CONTENT, LINES, TEXTS
+
+MIB = 2**20
+
+
+def put(there: ObjectStore, key: str, content: bytes) -> None:
+    fsspec.filesystem("s3").pipe_file(f"{there.bucket}/{key}", content)
+
+
+def looked_at(there: ObjectStore, pattern: str = "raw/*", **options) -> dict[str, RawFile]:
+    """Return the raw files of a dataset whose store is elsewhere."""
+    store = folder_of(f"{there.url}/store") / "en"
+    config = RawConfig(files=(f"{there.url}/{pattern}",))
+    listing = list_raw(config, base=Path("/"), store=store, format_of=lambda _: None)
+    return read_raw_files(listing.sources.values(), store=store, **options)
+
+
+def texts_of(path: Path, config: DocumentsConfig = LINES, **options) -> list[str]:
+    batches = read_documents(path, config, **options)
+    return [text for batch in batches for text in batch.texts.to_pylist()]
+
+
+@pytest.mark.parametrize("name", CONTENT)
+def test_every_format_is_read_as_it_arrives(name: str, object_store: ObjectStore, tmp_path: Path):
+    content = CONTENT[name]()
+    put(object_store, f"raw/{name}", content)
+
+    with object_store.counted() as count:
+        raw = looked_at(object_store)[name]
+        assert texts_of(raw.path) == TEXTS
+
+    assert raw.num_bytes == len(content)
+    assert raw.read_sha256 in (None, hashlib.sha256(content).hexdigest())
+    assert (raw.read_sha256 is None) == (name in ("a.parquet", "a.arrow"))
+    assert (count["HEAD"], count["LIST"]) == (0, 1)
+    assert count["GET"] < 20
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.name[0] != "."]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet", "a.arrow"])
+def test_ranges_fetch_what_they_hold_and_little_more(name: str, object_store: ObjectStore):
+    put(object_store, f"raw/{name}", CONTENT[name]())
+    path = pickle.loads(pickle.dumps(looked_at(object_store)[name].path))
+    found = ranges.ranges_of(path, LINES, range_bytes=4_000_000)
+    before = len(object_store.requests)
+
+    texts = [texts_of(path, within=ranges.open_range(path, LINES, each)) for each in found]
+
+    assert len(found) >= 3
+    assert list(itertools.chain(*texts)) == TEXTS
+    received = sum(request.received for request in object_store.requests[before:])
+    assert received < 1.3 * path.stat().st_size
+
+
+def test_many_small_files_are_listed_by_pages_and_cost_one_request_each(
+    object_store: ObjectStore,
+):
+    for number in range(30):
+        put(object_store, f"raw/{number:02}.parquet", parquet(f"text {number}"))
+
+    with object_store.counted() as count:
+        found = looked_at(object_store, "raw/*.parquet")
+        texts = [texts_of(raw.path) for raw in found.values()]
+
+    assert texts == [[f"text {number}"] for number in range(30)]
+    assert count == {"LIST": 1, "GET": 30}
+
+
+def parquet(text: str) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"text": [text]}), sink)
+    return sink.getvalue()
+
+
+def test_a_file_that_is_named_is_the_file_that_is_found(object_store: ObjectStore):
+    put(object_store, "raw/a.txt", b"one")
+    [found] = looked_at(object_store).values()
+    [named] = looked_at(object_store, "raw/a.txt").values()
+    put(object_store, "raw/a.txt", b"one")  # the same content, later
+    [again] = looked_at(object_store).values()
+    assert texts_of(named.path) == ["one"]
+    put(object_store, "raw/a.txt", b"two")
+    [other] = looked_at(object_store).values()
+
+    assert found.sha256 == named.sha256 == again.sha256 != other.sha256
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_another_version_is_never_read_for_the_one_that_was_listed(
+    is_named: bool, object_store: ObjectStore
+):
+    put(object_store, "raw/a.txt", b"x\n" * 6 * MIB)
+    [raw] = looked_at(object_store, "raw/a.txt" if is_named else "raw/*").values()
+    with raw.path.open("rb") as file:
+        file.read(10)
+        put(object_store, "raw/a.txt", b"y\n" * 6 * MIB)
+        with pytest.raises(RawFileError) as raised:
+            file.read(12 * MIB)
+
+    assert str(raised.value) == (
+        f"{object_store.url}/raw/a.txt: expected the version that was there when the run began, "
+        "12,582,912 bytes, found another one; run again, which reads the new version from its "
+        "beginning"
+    )
+
+
+@pytest.mark.parametrize("failure", ["503", "reset", "truncate"])
+def test_what_breaks_off_is_asked_for_again(
+    failure: str, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.raw.retries.FIRST_WAIT_SECONDS", 0.01)
+    put(object_store, "raw/a.jsonl", CONTENT["a.jsonl"]())
+    [raw] = looked_at(object_store).values()
+    object_store.fail(failure, "GET", "raw/*", first=2, times=3)
+
+    assert texts_of(raw.path) == TEXTS
+
+
+@pytest.mark.parametrize("kind", ["GET", "LIST"])
+def test_a_store_that_does_not_answer_is_asked_in_one_place_and_its_word_is_told(
+    kind: str, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.store.remote.failures.FIRST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr("tokflow.store.remote.failures.NUM_TRIES", 5)
+    put(object_store, "raw/a.txt", b"one")
+    assert [texts_of(raw.path) for raw in looked_at(object_store).values()] == [["one"]]
+    object_store.fail("503", kind, "raw/*", times=None)
+
+    with object_store.counted() as count, pytest.raises(FetchError, match="found SlowDown: "):
+        [texts_of(raw.path) for raw in looked_at(object_store).values()]
+
+    assert count[kind] == 5
+
+
+def test_bytes_that_are_not_those_of_the_etag_are_refused(object_store: ObjectStore):
+    for name in ("a.txt", "a.csv"):
+        put(object_store, f"raw/{name}", b"text\nsome more text")
+
+    for name, raw in looked_at(object_store).items():
+        object_store.fail("flip", "GET", f"raw/{name}")
+        with pytest.raises(FetchError, match=rf"{name}: .* found MD5 [0-9a-f]+ where its ETag is"):
+            texts_of(raw.path)
+        assert texts_of(raw.path)[-1] == "some more text"
+
+
+def test_a_small_file_is_compared_in_whatever_order_it_is_read():
+    content, digests = b"PAR1 some columns PAR1", []
+    reader = StreamedReader(
+        lambda start, stop: content[start:stop],
+        len(content),
+        otherwise=io.BytesIO,
+        on_end=digests.append,
+    )
+
+    reader.seek(-4, io.SEEK_END)
+    assert reader.read(4) == b"PAR1"
+    assert digests == [hashlib.sha256(content).hexdigest()]
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of an object that a store has encrypted, so that its ETag is no MD5."""
+
+    content: bytes
+    url: str = "s3://encrypted/a.txt"
+    sha256: None = None
+
+    @property
+    def num_bytes(self) -> int:
+        return len(self.content)
+
+    @property
+    def validator(self) -> Validator:
+        return Validator(etag="0" * 32, num_bytes=self.num_bytes)
+
+    def fetch_range(self, start: int, stop: int) -> bytes:
+        return self.content[start:stop]
+
+
+def test_an_etag_that_is_no_md5_is_found_out_by_reading_one_file_again():
+    version = Version(b"text")
+    digests = [hashlib.new(name, version.content).hexdigest() for name in ("sha256", "md5")]
+
+    assert promised_md5(version) == "0" * 32
+    with pytest.raises(FetchError, match="found MD5"):
+        check_promise(version, hashlib.sha256(b"test").hexdigest(), "1" * 32)
+    check_promise(version, *digests)
+    assert promised_md5(version) is None
+
+
+def test_an_object_that_may_not_be_read_is_named_by_its_url(object_store: ObjectStore):
+    put(object_store, "raw/a.txt", b"one")
+    [raw] = looked_at(object_store).values()
+    object_store.fail("403", "GET", "raw/*", times=None)
+
+    with pytest.raises(RawFileError) as raised:
+        texts_of(raw.path)
+
+    assert raised.value.where == str(raw.path) == f"{object_store.url}/raw/a.txt"
+    assert "not-to-be-shown" not in repr(raised.value) + repr(raw)
+
+
+def test_any_filesystem_that_tells_versions_is_read_so(memory, object_store: ObjectStore):
+    content = CONTENT["a.jsonl"]()
+    memory.pipe("/raw/a.jsonl", content)
+    store = folder_of(f"{object_store.url}/store") / "en"
+    config = RawConfig(files=("memory://raw/*",))
+    listing = list_raw(config, base=Path("/"), format_of=lambda _: None)
+    [raw] = read_raw_files(listing.sources.values(), store=store).values()
+
+    assert texts_of(raw.path) == TEXTS
+    assert raw.read_sha256 == hashlib.sha256(content).hexdigest()
+    memory.pipe("/raw/a.jsonl", content)
+    with pytest.raises(RawFileError, match="found another one"):
+        texts_of(raw.path)
+
+
+class Source:
+    """The bytes of a file, and what was asked for of them."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self.content = np.random.default_rng(1).bytes(num_bytes)
+        self.asked: list[tuple[int, int]] = []
+
+    def fetch(self, start: int, stop: int) -> bytes:
+        self.asked.append((start, stop))
+        return self.content[start:stop]
+
+    def open(self, otherwise: Callable[[], io.RawIOBase] = io.BytesIO) -> StreamedReader:
+        return StreamedReader(self.fetch, len(self.content), otherwise=otherwise)
+
+
+def test_reading_on_fetches_each_byte_once_in_ever_larger_pieces():
+    source = Source(40 * MIB)
+    with source.open() as file:
+        found = b"".join(iter(lambda: file.read(300_000), b""))
+
+    assert found == source.content
+    assert sum(stop - start for start, stop in source.asked) == 40 * MIB
+    assert max(stop - start for start, stop in source.asked) == 8 * MIB
+    assert len(source.asked) <= 10
+
+
+def test_one_look_fetches_no_more_than_itself():
+    source = Source(40 * MIB)
+    with source.open() as file:
+        file.seek(-8, io.SEEK_END)
+        file.read(8)
+        file.seek(5 * MIB)
+        file.read(100)
+
+    assert source.asked == [(40 * MIB - 8, 40 * MIB), (5 * MIB, 5 * MIB + 2**16)]
+
+
+def test_columns_that_are_read_in_turns_are_each_read_on():
+    source = Source(64 * MIB)
+    with source.open() as file:
+        for step in range(32):
+            for column in (0, 16, 32, 48):
+                position = column * MIB + step * MIB // 2
+                file.seek(position)
+                assert file.read(MIB // 2) == source.content[position : position + MIB // 2]
+
+    assert sum(stop - start for start, stop in source.asked) < 1.1 * 64 * MIB
+
+
+def test_a_server_without_ranges_is_read_another_way(tmp_path: Path):
+    content = b"abc" * MIB
+
+    def fetch(start: int, stop: int) -> bytes:
+        raise NoRangesError
+
+    with StreamedReader(fetch, len(content), otherwise=lambda: io.BytesIO(content)) as file:
+        file.seek(3)
+        assert file.read() == content[3:]
+
+
+def test_reading_anywhere_gives_the_bytes_that_are_there():
+    source, random = Source(5 * MIB), np.random.default_rng(2)
+    with source.open() as file:
+        for _ in range(300):
+            start, size = int(random.integers(0, 5 * MIB)), int(random.integers(0, 400_000))
+            file.seek(start)
+            assert file.read(size) == source.content[start : start + size]
+
+
+def test_a_path_goes_to_another_process_and_is_called_by_its_url(object_store: ObjectStore):
+    put(object_store, "raw/a.txt", b"one")
+    [raw] = looked_at(object_store).values()
+    path = pickle.loads(pickle.dumps(raw.path))
+
+    assert isinstance(path, LazyPath)
+    assert (path, hash(path)) == (raw.path, hash(raw.path))
+    assert f"{path}" == f"{object_store.url}/raw/a.txt"
+    assert path.is_file()
+    assert path.stat().st_size == 3
+    assert path.read_bytes() == b"one"
+
+
+def test_a_server_that_answers_no_more_is_told_as_such(
+    object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.store.remote.failures.NUM_TRIES", 1)
+    put(object_store, "raw/a.txt", b"one")
+    [raw] = looked_at(object_store).values()
+    object_store.fail("truncate", "GET", "raw/*", times=None)
+
+    with pytest.raises(FetchError, match="a store that answers, found ClientPayloadError"):
+        texts_of(raw.path)

@@ -1,0 +1,77 @@
+from collections.abc import Sequence
+
+import fsspec
+import pytest
+
+from tokflow.raw.globs import path_regex
+from tokflow.raw.wild_folders import find_in_folders
+from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.raw.test_streamed import looked_at, put
+
+KEYS = [
+    *(f"raw/d{number:03}/s/{name}.txt" for number in range(40) for name in "ab"),
+    *(f"raw/d000/deep/{number:03}/x.txt" for number in range(500)),
+    *(f"raw/other/{number:03}.txt" for number in range(500)),
+    "raw/d000/s.txt", "raw/d001/s0", "raw/d002/s/", "raw/d003/s/a.txt/part", "raw/e?/s/é.txt",
+    "raw/d004/s/[x].txt", "raw/d.txt", "raws/d0/s/a.txt",
+]  # fmt: skip
+
+
+class Server:
+    """Keys of a bucket, ten by a page: 110 pages in all."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self.keys = sorted(keys)
+        self.num_pages = 0
+
+    def ask(self, Prefix: str, StartAfter: str = "", ContinuationToken: str = ""):  # noqa: N803
+        self.num_pages += 1
+        after = StartAfter or ContinuationToken
+        keys = [key for key in self.keys if key.startswith(Prefix) and key > after]
+        contents = [{"Key": key, "Size": 1, "ETag": "e"} for key in keys[:10]]
+        token = {"NextContinuationToken": keys[9]} if len(keys) > 10 else {}
+        return {"Contents": contents, "IsTruncated": len(keys) > 10, **token}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "most_pages"),
+    [
+        ("*/s/*.txt", 60),
+        ("d*/s/a.txt", 13),
+        ("*/*", 60),
+        ("*/s", 60),
+        ("?0*/s/*", 13),
+        ("e[?]/s/*", 1),
+        ("d00?/s/[[]x].txt", 5),
+        ("none*/a", 1),
+        ("*/*/*/*", 109),
+    ],
+)
+def test_every_match_is_found_and_large_folders_without_any_are_passed_over(
+    pattern: str, most_pages: int
+):
+    server = Server(KEYS)
+    paths = {key.removeprefix("raw/") for key in KEYS if key.startswith("raw/")}
+    above = {path[:end] for path in paths for end, letter in enumerate(path) if letter == "/"}
+    kinds = dict.fromkeys(above, "directory") | dict.fromkeys(paths, "file")
+    is_match = path_regex(pattern).match
+
+    found = find_in_folders(server.ask, "raw/", pattern.split("/"))
+
+    assert {path: of["type"] for path, of in found.items()} == {
+        path: kind for path, kind in kinds.items() if path[-1] != "/" and is_match(path)
+    }
+    assert server.num_pages <= most_pages
+
+
+def test_a_wildcard_in_a_folder_costs_one_request_for_a_thousand_files(object_store: ObjectStore):
+    for number in range(20):
+        put(object_store, f"raw/d{number:02}/s/a +é.txt", b"one")
+    put(object_store, "raw/other/s/b.txt", b"one")
+    fsspec.filesystem("s3").invalidate_cache()
+
+    with object_store.counted() as count:
+        found = looked_at(object_store, "raw/d*/s/*.txt")
+
+    assert sorted(found) == [f"d{number:02}/s/a +é.txt" for number in range(20)]
+    assert count == {"LIST": 1}
