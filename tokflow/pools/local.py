@@ -6,7 +6,6 @@ import signal
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -14,7 +13,6 @@ from itertools import chain, islice
 from multiprocessing import get_context
 from typing import Any, NamedTuple, Self
 
-from tokflow.errors import TokflowError, explained
 from tokflow.pools.cores import be_worker
 from tokflow.pools.pool import Advance, Finished, InProcess, LostWorkerError, Make, R, T, ignore
 from tokflow.pools.processes import (
@@ -24,6 +22,7 @@ from tokflow.pools.processes import (
     start_fork_server,
     stop_all,
 )
+from tokflow.pools.sending import answer
 
 TASKS = "tokflow.build.tasks"
 FORK_SERVER = "tokflow.build.fork_server"
@@ -43,6 +42,8 @@ class LocalPool:
     A worker is a process with one core to itself. It takes one task at a time, so that a process
     that is killed takes no more than that one with it; another process tries it once more.
     """
+
+    is_here = True
 
     def __init__(self, num_workers: int) -> None:
         self._num_workers = affordable(num_workers)
@@ -227,36 +228,6 @@ def _call(packed: bytes) -> Any:
     global _is_busy
     _is_busy = True
     try:
-        make, task = _opened(packed)
-        result = make(task, _advance)
-        if isinstance(result, list):  # of what came of several
-            return [_sendable(each) if isinstance(each, Exception) else each for each in result]
-        return result
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # also SystemExit, and the panic of a library in Rust
-        return _sendable(error)
+        return answer(packed, _advance)
     finally:
         _is_busy = False
-
-
-def _opened(packed: bytes) -> Any:
-    try:
-        return pickle.loads(packed)
-    except Exception as error:
-        raise TokflowError(
-            where="a worker process",
-            expected="a task that it can open",
-            found=f"{type(error).__name__}: {error}",
-            remedy="functions and classes of a task are to be of a module that can be imported, "
-            "not of a script or a notebook; else run it in one process (--jobs 1)",
-        ) from error
-
-
-def _sendable(error: BaseException) -> Exception:
-    """Return an exception that can go to the other process: if need be, another in its place."""
-    with suppress(Exception):
-        pickle.loads(pickle.dumps(error))
-        if isinstance(error, Exception):
-            return error
-    return explained(error, where="a worker process")

@@ -3,7 +3,8 @@
 import os
 from collections.abc import Callable, Generator, Iterable
 from functools import cache
-from typing import Protocol, Self, TypeAlias, TypeVar
+from importlib.util import find_spec
+from typing import Literal, Protocol, Self, TypeAlias, TypedDict, TypeVar, get_args
 
 from tokflow.errors import ConfigError, TokflowError
 from tokflow.pools.cores import num_cores
@@ -22,6 +23,17 @@ Finished: TypeAlias = Generator[tuple[T, R | Exception], None, None]
 """Tasks, each with what came of it."""
 
 
+class Workers(TypedDict, total=False):
+    """Arguments of `open_pool` as a build takes them: what it makes does not depend on them."""
+
+    jobs: int | None
+    pool: str | None
+
+
+PoolKind = Literal["local", "ray"]
+"""Where tasks run: in processes of this machine, or of a cluster."""
+
+
 def ignore(num_documents: int, num_bytes: int) -> None:
     """Hear of progress, and do nothing."""
 
@@ -32,6 +44,9 @@ class LostWorkerError(TokflowError):
 
 class Pool(Protocol):
     """A place where tasks run."""
+
+    is_here: bool
+    """True if that is this machine, on whose disk tasks find what others have left."""
 
     def start(self) -> None:
         """Get ready for tasks that are sure to come."""
@@ -53,6 +68,8 @@ class Pool(Protocol):
 
 class InProcess:
     """This process, one task after another."""
+
+    is_here = True
 
     def start(self) -> None:
         """Import nothing before it is needed."""
@@ -104,11 +121,43 @@ def get_ready(num_workers: int) -> None:
         start_fork_server(FORK_SERVER)
 
 
-def open_pool(jobs: int | None = None) -> Pool:
-    """Return the pool of `num_jobs(jobs)` processes.
+def is_local(kind: str | None = None) -> bool:
+    """Return whether work is done on this machine: by default `TOKFLOW_POOL` says so.
 
-    Raises: as `num_jobs`.
+    Raises: ConfigError where `kind`, or the environment variable, is no kind of pool, or one whose
+    library is not installed.
     """
+    where, asked = "pool", kind
+    if asked is None:
+        where, asked = "TOKFLOW_POOL", os.environ.get("TOKFLOW_POOL", "local")
+    if asked not in get_args(PoolKind):
+        raise ConfigError(
+            where=where,
+            expected="local, processes of this machine, or ray, a cluster",
+            found=repr(asked),
+            remedy="correct it, or leave it out for processes of this machine",
+        )
+    if asked == "ray" and find_spec("ray") is None:
+        raise ConfigError(
+            where=where,
+            expected="ray to be installed",
+            found="none",
+            remedy="pip install 'dagster-tokflow[ray]', here and on every node",
+        )
+    return asked == "local"
+
+
+def open_pool(jobs: int | None = None, kind: str | None = None) -> Pool:
+    """Return a pool in which `num_jobs(jobs)` tasks are under way at once; of a cluster, where none
+    is asked for, as many as it has cores.
+
+    Raises: as `num_jobs` and `is_local`.
+    """
+    if not is_local(kind):
+        from tokflow.pools.ray_pool import RayPool
+
+        is_asked = jobs is not None or "TOKFLOW_JOBS" in os.environ
+        return RayPool(num_jobs(jobs) if is_asked else None)
     if (num_workers := num_jobs(jobs)) == 1:
         return InProcess()
     from tokflow.pools.local import LocalPool  # 0.04 s to import

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tokflow.errors import BadDocumentError, ConfigError, TokflowError
+from tokflow.pools import pool as pool_module
 from tokflow.pools import processes
 from tokflow.pools.cores import num_cores
 from tokflow.pools.local import LocalPool, _Worker
@@ -330,6 +331,19 @@ def test_a_wrong_number_of_processes_is_blamed_on_who_gave_it(
         open_pool()
     with pytest.raises(ConfigError, match=r"^jobs: expected how many processes .*'0'"):
         open_pool(0)
+
+
+def test_where_tasks_run_is_asked_of_the_environment_and_refused_where_it_cannot_be(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv("TOKFLOW_POOL", "slurm")
+
+    with pytest.raises(ConfigError, match=r"^TOKFLOW_POOL: expected local, .*'slurm'"):
+        open_pool()
+    assert isinstance(open_pool(1, "local"), InProcess)
+    monkeypatch.setattr(pool_module, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"^pool: expected ray .*'dagster-tokflow\[ray\]'"):
+        open_pool(kind="ray")
 
 
 def test_a_worker_counts_one_core_as_its_own():

@@ -1,0 +1,387 @@
+"""Tasks on a Ray cluster: what they make is in the store, what they return is a receipt.
+
+A node needs Python with the same tokflow, and the credentials of the store in its environment; a
+place at a URL has a folder of its own on each. Ray moves tasks (some kB) and receipts (some hundred
+bytes), never text or tokens.
+"""
+
+import os
+import pickle
+import signal
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
+from typing import Any, Generic, NamedTuple, Self
+
+from tokflow.errors import ConfigError
+from tokflow.pools.cores import be_worker
+from tokflow.pools.pool import Advance, Finished, LostWorkerError, Make, R, T, ignore
+from tokflow.pools.sending import answer, packed_for_machines, take_shared
+from tokflow.pools.shared import Shared
+
+ADDRESS_VARIABLE = "RAY_ADDRESS"
+"""Of Ray: the cluster to connect to; by default the one that this machine is part of."""
+
+TASK_MEMORY = 1_000_000_000
+"""Bytes that a task is given of its node's; one process that builds 1 GB of text takes 0.5 GB."""
+
+SENT_PER_CORE = 2
+"""Tasks under way for each core of the cluster as it is now: one that works and one that waits."""
+
+ATTEMPTS = 4
+"""Of a task whose node or process is lost."""
+
+STRAGGLER_SECONDS = 30.0
+STRAGGLER_FACTOR = 2.0
+"""A task that takes longer than this, and so many times as long as any before, is sent once more
+where cores are idle: both make equal bytes, and the first receipt counts."""
+
+SECONDS_BETWEEN = 1.0
+"""How often cores and stragglers are looked at while no task ends."""
+
+ANSWER_SECONDS = 10.0
+"""Until a cluster that does not answer is taken not to be there."""
+
+STOP_SECONDS = 5.0
+"""What tasks that are stopped have to clean up."""
+
+
+class RayPool:
+    """The cores of a Ray cluster, one task on each; connected to when there is a first task.
+
+    Nodes may come and go: a task whose node is lost is sent to another. `jobs`: how many tasks are
+    under way at most; by default as many as the cluster has cores, and as many that wait.
+    """
+
+    is_here = False
+
+    def __init__(self, jobs: int | None = None) -> None:
+        self._jobs = jobs
+        self._ray: Any = None
+        self._is_own = False
+        """True if this pool has made the connection, and is to end it."""
+
+    def start(self) -> None:
+        """Connect to the cluster.
+
+        Raises: ConfigError where there is none.
+        """
+        if self._ray is not None:
+            return
+        import ray  # late: 1 s
+
+        if not ray.is_initialized():
+            address = os.environ.get(ADDRESS_VARIABLE, "auto")
+            try:
+                _check_answers(address)
+                with _handlers_kept():
+                    ray.init(address, log_to_driver=False, logging_level="warning")
+            except (OSError, RuntimeError, ValueError) as error:
+                raise ConfigError(
+                    where="--pool ray",
+                    expected=f"a Ray cluster at {address}",
+                    found=" ".join(str(error).split()),
+                    remedy=f"start one with `ray start --head`, or set {ADDRESS_VARIABLE}",
+                ) from None
+            self._is_own = True
+            _tell_on_stderr(ray._private.worker)
+        self._ray = ray
+
+    def map(
+        self, make: Make[T, R], tasks: Iterable[T], *, advance: Advance = ignore
+    ) -> Finished[T, R]:
+        """Yield each task with what came of it, as they finish; see `Pool.map`.
+
+        `advance` hears of a task when it is done. Where a task's node or process is lost again and
+        again, its result is a LostWorkerError.
+        """
+        self.start()
+        of_map = _Map[T](self._ray, self._jobs)
+        try:
+            yield from of_map.results(make, tasks, advance)
+        finally:
+            of_map.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._is_own:
+            with _handlers_kept():
+                self._ray.shutdown()
+            self._ray, self._is_own = None, False
+
+
+@dataclass(eq=False)
+class _Sent(Generic[T]):
+    """A task that the cluster has, once or twice."""
+
+    task: T
+    packed: bytes
+    shared: dict[str, Any]
+    """References of Ray to the shared values that are in it, by key."""
+    num_attempts: int = 0
+    refs: set[Any] = field(default_factory=set)
+    """Of Ray, for each attempt that is under way."""
+    started: float = 0.0
+    """When the last attempt was sent."""
+
+
+class _Map(Generic[T]):
+    """One map of a pool: what it has sent, and what it has stopped."""
+
+    def __init__(self, ray: Any, jobs: int | None) -> None:
+        self._ray = ray
+        self._jobs = jobs
+        self._sent: dict[Any, _Sent[T]] = {}
+        """By reference, of what is under way."""
+        self._again: deque[_Sent[T]] = deque()
+        """Those that were lost, and are to be sent again."""
+        self._stopped: list[Any] = []
+        self._shared: dict[str, Any] = {}
+        """References of Ray to the pickles of shared values, by key."""
+        self._longest = 0.0
+        """Seconds that a task has taken at most."""
+        self._do = ray.remote(_do).options(
+            num_cpus=1,
+            memory=_task_memory(ray),
+            max_retries=0,  # lost ones are sent again here, where they are counted
+            scheduling_strategy="SPREAD",
+        )
+
+    def results(
+        self, make: Make[T, R], tasks: Iterable[T], advance: Advance
+    ) -> Iterator[tuple[T, R | Exception]]:
+        tasks = iter(tasks)
+        while True:
+            self._send_more(make, tasks)
+            if not self._sent:
+                return
+            for ref in self._ready():
+                sent = self._sent.pop(ref, None)
+                if sent is None:  # another attempt was first, just now
+                    continue
+                sent.refs.discard(ref)
+                result = self._result(ref, advance)
+                if isinstance(result, LostWorkerError) and self._goes_on(sent):
+                    continue
+                self._longest = max(self._longest, time.monotonic() - sent.started)
+                self._stop(sent.refs)
+                yield sent.task, result
+
+    def stop(self) -> None:
+        """Stop what is under way; what has begun may clean up."""
+        self._stop(list(self._sent))
+        if self._stopped:
+            num = len(self._stopped)
+            self._ray.wait(self._stopped, num_returns=num, timeout=STOP_SECONDS)
+            self._stopped.clear()
+
+    def _send_more(self, make: Make[T, Any], tasks: Iterator[T]) -> None:
+        """Send what was lost, then new tasks, as many as the cluster has room for now; then, if
+        cores are idle, stragglers."""
+        cores = int(self._ray.cluster_resources().get("CPU", 0))
+        room = max(1, cores * SENT_PER_CORE)
+        room = min(room, self._jobs or room) - len(self._sent)
+        while room > 0 and self._again:
+            self._send(self._again.popleft())
+            room -= 1
+        for task in islice(tasks, max(0, room)):
+            self._send(self._packed(make, task))
+        if len(self._sent) < min(cores, self._jobs or cores):
+            self._send_stragglers()
+
+    def _packed(self, make: Make[T, Any], task: T) -> _Sent[T]:
+        """Return a task as it is sent; a value that tasks share goes to each node once."""
+        shared: dict[str, Any] = {}
+
+        def share(each: Shared[Any]) -> None:
+            if each.key not in self._shared:
+                self._shared[each.key] = self._ray.put(packed_for_machines(each.value))
+            shared[each.key] = self._shared[each.key]
+
+        return _Sent(task, packed_for_machines((make, task), share), shared)
+
+    def _send_stragglers(self) -> None:
+        limit = max(STRAGGLER_SECONDS, STRAGGLER_FACTOR * self._longest)
+        for sent in list(self._sent.values()):
+            if len(sent.refs) == 1 and time.monotonic() - sent.started > limit:
+                self._send(sent)
+
+    def _send(self, sent: _Sent[T]) -> None:
+        ref = self._do.remote(sent.packed, sent.shared, _own_version())
+        sent.num_attempts += 1
+        sent.started = time.monotonic()
+        sent.refs.add(ref)
+        self._sent[ref] = sent
+
+    def _ready(self) -> list[Any]:
+        """Return what has ended, after a second at most."""
+        refs = list(self._sent)
+        if not self._ray.wait(refs, timeout=SECONDS_BETWEEN)[0]:
+            return []
+        ready: list[Any] = self._ray.wait(refs, num_returns=len(refs), timeout=0)[0]
+        return ready
+
+    def _result(self, ref: Any, advance: Advance) -> Any:
+        """Return what came of an attempt."""
+        errors = self._ray.exceptions
+        try:
+            receipt: _Receipt = self._ray.get(ref)
+        except errors.RayTaskError as error:  # what a task raises itself is in its receipt
+            return _differs(" ".join(str(error.cause).split()))
+        except errors.RayError as error:
+            return _lost(error)
+        if receipt.num_documents or receipt.num_bytes:
+            advance(receipt.num_documents, receipt.num_bytes)
+        result = pickle.loads(receipt.result)
+        if not receipt.unseen:
+            return result
+        if isinstance(result, list):
+            return [_explained(each, receipt) for each in result]
+        return _explained(result, receipt)
+
+    def _goes_on(self, sent: _Sent[T]) -> bool:
+        """Return whether a task of which an attempt was lost is under way, or goes there again."""
+        if not sent.refs and sent.num_attempts < ATTEMPTS:
+            self._again.append(sent)
+            return True
+        return bool(sent.refs)
+
+    def _stop(self, refs: Iterable[Any]) -> None:
+        for ref in list(refs):
+            self._sent.pop(ref, None)
+            self._stopped.append(ref)
+            with suppress(Exception):  # it is done, or its node is gone
+                self._ray.cancel(ref)
+
+
+class _Receipt(NamedTuple):
+    """All that comes back of a task."""
+
+    result: bytes
+    """Pickled, for the paths in it."""
+    num_documents: int
+    num_bytes: int
+    """Of text, as `advance` hears of it."""
+    node: str
+    unseen: list[str]
+    """Paths that errors name, and that are not there on that node."""
+
+
+def _do(packed: bytes, shared: Mapping[str, Any], of_driver: str) -> _Receipt:
+    """Do a task on a node."""
+    import ray
+
+    be_worker()
+    num_documents = num_bytes = 0
+
+    def count(documents: int, of_text: int) -> None:
+        nonlocal num_documents, num_bytes
+        num_documents += documents
+        num_bytes += of_text
+
+    if (here := _own_version()) == of_driver:
+        take_shared(shared, lambda key: ray.get(shared[key]))
+        result = answer(packed, count)
+    else:
+        result = _differs(f"{here}, and {of_driver} where it was asked for")
+    unseen = [path for path in _paths_named(result) if not os.path.lexists(path)]
+    data = packed_for_machines(result)
+    return _Receipt(data, num_documents, num_bytes, socket.gethostname(), unseen)
+
+
+def _paths_named(result: object) -> list[str]:
+    """Return the files of this disk that errors are about."""
+    each = result if isinstance(result, list) else [result]
+    errors = [of for of in each if isinstance(of, Exception)]
+    names = [getattr(of, "where", None) or getattr(of, "filename", None) for of in errors]
+    return [name for name in map(str, names) if name.startswith("/")]
+
+
+def _explained(result: Any, receipt: _Receipt) -> Any:
+    """Return an error of a file that is not there on the node, though it is here, as that."""
+    for path in _paths_named(result):
+        if path in receipt.unseen and os.path.exists(path):  # noqa: PTH110 (text, not a path)
+            return ConfigError(
+                where=path,
+                expected="a file that every node of the Ray cluster has under this name",
+                found=f"none on {receipt.node}, though there is one here",
+                remedy="put raw files and the store where all nodes reach them: at a URL such as "
+                "s3://, or on a file system that all of them mount",
+            )
+    return result
+
+
+def _differs(found: str) -> ConfigError:
+    return ConfigError(
+        where="a node of the Ray cluster",
+        expected="tokflow of the same version in the Python of its workers",
+        found=found,
+        remedy="install `dagster-tokflow[ray]` of one version on all nodes",
+    )
+
+
+def _lost(error: Exception) -> LostWorkerError:
+    said = " ".join(str(error).split())[:200] or "no reason told"
+    return LostWorkerError(
+        where="a worker process",
+        expected="a node, and a process on it, that live until the task is done",
+        found=f"{type(error).__name__}: {said}",
+        remedy="look into the logs of Ray on that node; give it more memory if processes were "
+        "killed for that, and run again: finished outputs stay",
+    )
+
+
+@cache
+def _own_version() -> str:
+    with suppress(PackageNotFoundError):
+        return version("dagster-tokflow")
+    return "no installed version"
+
+
+def _task_memory(ray: Any) -> int:
+    """Return the memory of a task: TASK_MEMORY, or all of the largest node if none has so much,
+    since a task that fits nowhere would wait for ever."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    of_nodes = [int(has.get("memory", 0)) for has in nodes if has.get("CPU", 0) >= 1]
+    return min(TASK_MEMORY, max(of_nodes, default=TASK_MEMORY))
+
+
+def _check_answers(address: str) -> None:
+    """Raise OSError where no machine answers at `host:port`, for which Ray waits for minutes."""
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if colon:
+        socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS).close()
+
+
+def _tell_on_stderr(of_ray: Any) -> None:
+    """Let Ray tell of lost nodes on stderr: on stdout are results alone, JSON among them."""
+    tell = getattr(of_ray, "print_to_stdstream", None)
+    if tell is not None and tell.__module__ == of_ray.__name__:  # the first time
+
+        def tell_on_stderr(data: dict[str, Any], *args: Any, **how: Any) -> None:
+            tell({**data, "is_err": True}, *args, **how)
+
+        of_ray.print_to_stdstream = tell_on_stderr
+
+
+@contextmanager
+def _handlers_kept() -> Iterator[None]:
+    """Let signals mean what they meant before the block: Ray takes SIGTERM for itself."""
+    handlers: Mapping[int, Any] = {
+        number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in handlers.items():
+                signal.signal(number, handler)

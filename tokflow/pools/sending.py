@@ -1,0 +1,104 @@
+"""Tasks on their way to other processes, and what came of them on its way back."""
+
+import io
+import pickle
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from copyreg import dispatch_table
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tokflow.errors import TokflowError, explained
+from tokflow.pools.pool import Advance
+from tokflow.pools.shared import Shared
+from tokflow.store.remote.places import folder_of, place_of
+
+
+def answer(packed: bytes, advance: Advance) -> Any:
+    """Do a task that came as the pickle of a function and its argument; return what came of it.
+
+    An exception, and each in a list of results, is a value that can be sent; KeyboardInterrupt
+    alone is raised.
+    """
+    try:
+        make, task = _opened(packed)
+        result = make(task, advance)
+        if isinstance(result, list):  # of what came of several
+            return [sendable(each) if isinstance(each, Exception) else each for each in result]
+        return result
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # also SystemExit, and the panic of a library in Rust
+        return sendable(error)
+
+
+def _opened(packed: bytes) -> Any:
+    try:
+        return pickle.loads(packed)
+    except Exception as error:
+        raise TokflowError(
+            where="a worker process",
+            expected="a task that it can open",
+            found=f"{type(error).__name__}: {error}",
+            remedy="functions and classes of a task are to be of a module that can be imported, "
+            "not of a script or a notebook; else run it in one process (--jobs 1)",
+        ) from error
+
+
+def sendable(error: BaseException) -> Exception:
+    """Return an exception that can go to the other process: if need be, another in its place."""
+    with suppress(Exception):
+        pickle.loads(pickle.dumps(error))
+        if isinstance(error, Exception):
+            return error
+    return explained(error, where="a worker process")
+
+
+Share: TypeAlias = Callable[[Shared[Any]], None]
+
+
+def packed_for_machines(value: object, share: Share | None = None) -> bytes:
+    """Return a pickle that another machine may open: a path that stands for a URL becomes there
+    the path in its own cache.
+
+    `share` is called with each value that it shares with others, which `take_shared` must have
+    taken on that machine; without it they travel inside.
+    """
+
+    def reduced(shared: Shared[Any]) -> Any:
+        if share is None or not shared.is_of_many:
+            return Shared, (shared.value,)
+        share(shared)
+        return _taken, (shared.key,)
+
+    file = io.BytesIO()
+    pickler = pickle.Pickler(file, protocol=pickle.HIGHEST_PROTOCOL)
+    pickler.dispatch_table = {**dispatch_table, type(Path()): _reduced, Shared: reduced}
+    pickler.dump(value)
+    return file.getvalue()
+
+
+_here: dict[str, Shared[Any]] = {}
+"""Shared values of the task that this process has, by key."""
+
+
+def take_shared(keys: Collection[str], fetch: Callable[[str], bytes]) -> None:
+    """Open the shared values of a task, of which `fetch` returns the pickles; those that the last
+    task had are open."""
+    taken = {key: _here.get(key) or Shared(pickle.loads(fetch(key))) for key in keys}
+    _here.clear()
+    _here.update(taken)
+
+
+def _taken(key: str) -> Shared[Any]:
+    return _here[key]
+
+
+def _reduced(path: Path) -> Any:
+    if (place := place_of(path)) is None:
+        return path.__reduce__()
+    return _path_here, (place.url, place.is_store, place.key(path))
+
+
+def _path_here(url: str, is_store: bool, key: str) -> Path:
+    return folder_of(url, is_store=is_store) / key

@@ -1,0 +1,115 @@
+"""Datasets built on a cluster of Ray, in a store at a URL: the bytes of a build on one machine."""
+
+import hashlib
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import s3fs
+
+from tokflow.build import tasks
+from tokflow.build.dataset import Dataset
+from tokflow.build.pipeline import build_dataset
+from tokflow.build.results import Reporter, StageResult
+from tokflow.store.manifest import FileEntry, checksum, read_manifest
+from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.on_ray.conftest import Nodes
+from tokflow_tests.tiny import declare
+
+NUM_FILES = 40
+NUM_BYTES = 60_000_000
+
+
+@pytest.fixture(autouse=True)
+def _no_dataset_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
+    monkeypatch.setattr(tasks, "MADE_TOGETHER", 1)
+
+
+def sentences(num_bytes: int) -> list[str]:
+    """Return texts of some kB, of random words, with so many bytes together."""
+    choose = random.Random(5)
+    letters = "etaoinshrdlucmfwypvbgkqjxz"
+    words = ["".join(choose.choices(letters, k=choose.randint(1, 9))) for _ in range(5_000)]
+    texts: list[str] = []
+    while num_bytes > 0:
+        texts.append(" ".join(choose.choices(words, k=choose.randint(1, 2_000))))
+        num_bytes -= len(texts[-1])
+    return texts
+
+
+class Disturbed(Reporter):
+    """Kills a node and adds another while tokens are made."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.nodes = nodes
+        self.stages: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self.num_bytes = 0
+
+    def stage(self, stage: Any, *, num_outputs: int, num_bytes: int) -> None:
+        self.stages.append(stage)
+
+    def made(self, made: StageResult) -> None:
+        self.counts[made.output.stage] += 1
+        if self.counts["tokens"] == NUM_FILES // 4 and made.output.stage == "tokens":
+            self.nodes.kill()
+            self.nodes.add()
+
+    def advance(self, num_documents: int, num_bytes: int) -> None:
+        self.num_bytes += num_bytes
+
+
+def expected_objects(dataset: Dataset) -> dict[str, FileEntry | None]:
+    """Return the keys that a dataset of this disk has at a URL, with the digests of those that no
+    time is in."""
+    objects: dict[str, FileEntry | None] = {}
+    store = dataset.folder.parent
+    for path in store.rglob("manifest.json"):
+        folder = path.parent.relative_to(store).as_posix()
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        objects[f"store/{folder.replace('/', '/manifests/', 1)}.json"] = checksum(path)
+        objects[f"store/{folder}/{digest}/run.json"] = None
+        for name, entry in read_manifest(path.parent).files.items():
+            objects[f"store/{folder}/{digest}/{name}"] = entry
+    for path in store.rglob("latest"):
+        objects[f"store/{dataset.name}/manifests/exports/{path.parent.name}/latest"] = None
+    return objects
+
+
+def test_a_node_that_is_killed_and_one_that_comes_change_no_byte(
+    nodes: Nodes, object_store: ObjectStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = sentences(NUM_BYTES)
+    files = {f"{number:02d}.jsonl": texts[number::NUM_FILES] for number in range(NUM_FILES)}
+    how: dict[str, Any] = {
+        "tokenizer": {"kind": "trained", "vocab_size": 2_000, "max_characters": 20_000},
+        "packing": {"sequence_length": 1024},
+        "exports": ["bin", "parquet"],
+    }
+    reporter = Disturbed(nodes)
+
+    there = declare(tmp_path, files, store=f"{object_store.url}/store", **how)
+    built = build_dataset(there, pool="ray", reporter=reporter)
+
+    assert not built.failed, built.failed[0].error
+    assert capsys.readouterr().out == ""  # Ray tells of the node on stderr
+    here = declare(tmp_path, store="here", **how)
+    assert not build_dataset(here, jobs=1).failed
+    expected, files_there = expected_objects(here), s3fs.S3FileSystem(use_listings_cache=False)
+    assert object_store.keys() == sorted(expected)
+    for key, entry in expected.items():
+        data = files_there.cat_file(f"{object_store.bucket}/{key}")
+        if entry is not None:
+            assert hashlib.sha256(data).hexdigest() == entry.sha256, key
+    uploads = files_there.call_s3("list_multipart_uploads", Bucket=object_store.bucket)
+    assert "Uploads" not in uploads
+    alive = [path for cache in nodes.caches for path in cache.rglob("*.tmp")]
+    assert alive == []
+    assert reporter.counts["tokens"] == NUM_FILES
+    assert all(made.run for made in built.made)
+    tokens = [made for made in built.made if made.output.stage == "tokens"]
+    assert sum(made.manifest.counts["num_documents"] for made in tokens) == len(texts)
+    assert reporter.num_bytes == sum(made.manifest.counts["num_bytes"] for made in tokens)

@@ -1,0 +1,187 @@
+"""Tasks on a cluster of Ray, whose nodes are lost, slow and have other folders."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.errors import BadDocumentError, ConfigError
+from tokflow.pools import ray_pool
+from tokflow.pools.pool import Advance, LostWorkerError, Pool, open_pool
+from tokflow.pools.shared import Shared
+from tokflow.store.remote.places import folder_of
+from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.on_ray.conftest import Nodes
+from tokflow_tests.pools import test_shared
+from tokflow_tests.pools.test_pool import cores_of, die, double
+from tokflow_tests.pools.test_shared import Counted
+
+
+def work(folder: Path, advance: Advance) -> None:
+    """Leave a file while a long task is under way."""
+    mark = folder / str(os.getpid())
+    try:
+        mark.touch()
+        for _ in range(600):
+            time.sleep(0.1)
+    finally:
+        mark.unlink()
+
+
+def be_slow_the_first_time(task: Path, advance: Advance) -> int:
+    """Do a task at once, but the one whose name says so, which is slow the first time."""
+    advance(1, 1)
+    if task.name == "slow" and not task.exists():
+        task.touch()
+        for _ in range(600):
+            time.sleep(0.1)
+    return os.getpid()
+
+
+def path_here(task: Path, advance: Advance) -> tuple[Path, str]:
+    return task, str(task)
+
+
+def open_there(task: Any, advance: Advance) -> tuple[int, str, int]:
+    shared, number = task
+    path, _ = shared.value
+    return number, str(path), test_shared.num_opened()
+
+
+def read(task: Path, advance: Advance) -> bytes:
+    return task.read_bytes()
+
+
+@pytest.fixture
+def pool(nodes: Nodes) -> Iterator[Pool]:
+    with open_pool(kind="ray") as opened:
+        yield opened
+
+
+def test_results_and_errors_are_values_and_progress_is_the_sum(pool: Pool) -> None:
+    heard: list[tuple[int, int]] = []
+
+    results = dict(pool.map(double, range(8), advance=lambda *call: heard.append(call)))
+
+    assert {task: of for task, of in results.items() if isinstance(of, int)} == {
+        task: 2 * task for task in (0, 1, 2, 5, 6, 7)
+    }
+    assert isinstance(results[3], BadDocumentError)
+    assert (results[3].row, results[3].fields()["found"]) == (3, "c")
+    assert "of four" in str(results[4])
+    assert [sum(column) for column in zip(*heard, strict=True)] == [6, 21]
+
+
+def test_tasks_are_taken_as_the_cluster_has_room_and_a_worker_has_one_core(pool: Pool) -> None:
+    taken: list[int] = []
+
+    def tasks() -> Iterator[int]:
+        for task in range(20):
+            taken.append(task)
+            yield task
+
+    results = pool.map(cores_of, tasks())
+
+    assert next(results)[1] == 1
+    assert len(taken) == 2 * ray_pool.SENT_PER_CORE
+    results.close()
+
+
+def test_a_task_whose_process_is_killed_is_sent_again_and_not_for_ever(
+    pool: Pool, tmp_path: Path
+) -> None:
+    tasks = [tmp_path / name for name in ("thrice", "always", "well")]
+
+    results = dict(pool.map(partial(die, times=ray_pool.ATTEMPTS - 1), [tasks[0], tasks[2]]))
+    lost = dict(pool.map(partial(die, times=ray_pool.ATTEMPTS), tasks[1:]))
+
+    assert results[tasks[0]] == ray_pool.ATTEMPTS - 1
+    assert isinstance(lost[tasks[2]], int)
+    error = lost[tasks[1]]
+    assert isinstance(error, LostWorkerError)
+    assert error.found.startswith("WorkerCrashedError: ")
+
+
+def test_a_straggler_is_sent_twice_and_counted_once(
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_pool, "STRAGGLER_SECONDS", 3.0)
+    heard: list[tuple[int, int]] = []
+    tasks = [tmp_path / name for name in ("slow", "a", "b", "c")]
+
+    results = list(
+        pool.map(be_slow_the_first_time, tasks, advance=lambda *call: heard.append(call))
+    )
+
+    assert sorted(task.name for task, _ in results) == ["a", "b", "c", "slow"]
+    assert all(isinstance(result, int) for _, result in results)
+    assert heard == [(1, 1)] * 4
+
+
+def test_ctrl_c_stops_every_task_soon_and_lets_it_clean_up(nodes: Nodes, tmp_path: Path) -> None:
+    def interrupt() -> None:
+        while len(list(tmp_path.iterdir())) < 2:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), open_pool(kind="ray") as pool:
+        list(pool.map(work, [tmp_path] * 8))
+
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_path_of_a_url_is_one_in_the_cache_of_the_node(
+    pool: Pool, nodes: Nodes, object_store: ObjectStore
+) -> None:
+    path = folder_of(object_store.url) / "small" / "tokens"
+
+    [(task, result)] = pool.map(path_here, [path])
+
+    assert task == path
+    assert not isinstance(result, Exception)
+    back, there = result
+    assert back == path
+    assert any(there.startswith(str(cache)) for cache in nodes.caches)
+
+
+def test_what_tasks_share_is_opened_once_in_each_process_and_has_its_paths(
+    pool: Pool, nodes: Nodes, object_store: ObjectStore
+) -> None:
+    shared = Shared((folder_of(object_store.url), Counted("common")), num_tasks=8)
+
+    results = [result for _, result in pool.map(open_there, [(shared, n) for n in range(8)])]
+
+    for number, path, num_opened in sorted(results):
+        assert num_opened == 1, number
+        assert any(path.startswith(str(cache)) for cache in nodes.caches)
+    assert sorted(number for number, _, _ in results) == [*range(8)]
+
+
+def test_a_file_that_is_here_and_not_on_the_node_is_named(pool: Pool, tmp_path: Path) -> None:
+    (tmp_path / "raw.txt").write_text("text")
+    with (tmp_path / "raw.txt").open() as file:
+        path = Path(f"/proc/self/fd/{os.dup2(file.fileno(), 777)}")  # of this process alone
+        try:
+            [(_, result)] = pool.map(read, [path])
+        finally:
+            os.close(777)
+
+    assert isinstance(result, ConfigError)
+    assert str(result).startswith(f"{path}: expected a file that every node of the Ray cluster")
+    assert "at a URL such as s3://" in result.remedy
+
+
+def test_where_no_cluster_is_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+
+    with pytest.raises(ConfigError, match=r"expected a Ray cluster at 127\.0\.0\.1:1"):
+        list(open_pool(kind="ray").map(double, [1]))
