@@ -14,7 +14,9 @@ from tokflow.split.mixed_split import open_mixed_split, source_and_key
 from tokflow.split.mixture import mixture_of
 from tokflow.split.shuffle import ExportOrder, order_of
 from tokflow.split.spans import Split, open_split
-from tokflow.store.manifest import read_expected
+from tokflow.store.manifest import is_complete, read_expected
+from tokflow.store.remote.mirror import fetch_manifests, refresh
+from tokflow.store.remote.packs import WORTH_A_PACK
 from tokflow.store.stored_outputs import StoredOutput, made_in
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens.shard import TokenShard, open_token_shard
@@ -26,6 +28,8 @@ PARENT_STAGES = {"split": "tokens", "sequences": "split"}
 class Ancestry:
     """Stored outputs opened with what they were made from; each manifest is read once.
 
+    Of a store at a URL the manifests come that are asked for, not all that it has.
+
     Its methods raise MissingOutputError where the store does not have an output any more, as where
     only an export was copied elsewhere; CorruptOutputError and ForeignOutputError where its
     manifest cannot be read.
@@ -34,6 +38,7 @@ class Ancestry:
     def __init__(self) -> None:
         self._read: dict[Path, StoredOutput] = {}
         self._tokenizers: dict[Path, list[Tokenizer]] = {}
+        self._sources: set[Path] = set()
 
     def add(self, output: StoredOutput) -> None:
         """Take the manifest of an output as it was read before."""
@@ -48,7 +53,7 @@ class Ancestry:
         stage, names = PARENT_STAGES.get(manifest.stage, ""), {}
         if mixture_of(manifest.config) is not None:  # a split, made from one of a source
             source, key = source_and_key(str(manifest.partition))
-            place = output.dataset_folder.parent / source / "split" / key
+            place = self._source(output.dataset_folder, source) / "split" / key
             return [self._output(place, "split", manifest.parents["split"])]
         if manifest.stage == "export":
             is_packed = Export(output.folder, manifest).layout.is_packed
@@ -58,6 +63,7 @@ class Ancestry:
         elif stage:
             names = {str(manifest.partition): stage}
         place, parents = output.dataset_folder / stage, manifest.parents
+        _fetch([place / key / parents[name][:16] for key, name in names.items()], place)
         return [self._output(place / key, stage, parents[name]) for key, name in names.items()]
 
     def _output(self, place: Path, stage: str, fingerprint: str) -> StoredOutput:
@@ -71,7 +77,10 @@ class Ancestry:
         if not export.is_converted:
             return None
         fingerprint = export.manifest.parents["export"]
-        for folder in sorted((export.dataset_folder / "exports").glob(f"*/{fingerprint[:16]}")):
+        exports = export.dataset_folder / "exports"
+        if not any(exports.glob(f"*/{fingerprint[:16]}")):
+            refresh(exports)
+        for folder in sorted(exports.glob(f"*/{fingerprint[:16]}")):
             return self._output(folder.parent, "export", fingerprint)
         raise MissingOutputError(
             where=export.folder,
@@ -111,9 +120,19 @@ class Ancestry:
             names.append(self.shard(output).manifest.dataset)
         return [folder, *(folder.parent / name for name in names)]
 
+    def _source(self, dataset_folder: Path, name: str) -> Path:
+        """Return the folder of a source of a mixture, with the manifests that are at its URL if it
+        has one."""
+        folder = dataset_folder.parent / name
+        if folder != dataset_folder and folder not in self._sources:
+            self._sources.add(folder)
+            refresh(folder)
+        return folder
+
     def _tokenizers_of(self, dataset_folder: Path) -> list[Tokenizer]:
         folder = dataset_folder / "tokenizer"
         if folder not in self._tokenizers:
+            refresh(folder)
             made = [tokenizer_of(found.manifest, found.folder) for found in made_in(folder)]
             self._tokenizers[folder] = made
         return self._tokenizers[folder]
@@ -175,6 +194,15 @@ class Ancestry:
             order=order_of(manifest) if manifest.stage == "export" else ExportOrder(),
             is_packed="packing" in manifest.config or manifest.stage == "sequences",
         )
+
+
+def _fetch(folders: Iterable[Path], place: Path) -> None:
+    """Fetch manifests that are not on this disk, of outputs in the folder of a stage at a URL."""
+    away = [folder for folder in folders if not is_complete(folder)]
+    if len(away) < WORTH_A_PACK:
+        fetch_manifests(away)
+    else:
+        refresh(place)
 
 
 def _partitions_with(export: StoredOutput, raw_file: str) -> Iterator[str]:

@@ -26,6 +26,7 @@ from tokflow.exports.part import Part, inputs_of
 from tokflow.split.leakage import find_shared_texts
 from tokflow.store.check_memory import CheckMemory
 from tokflow.store.manifest import MANIFEST_NAME, broken_files
+from tokflow.store.remote.places import place_of
 from tokflow.store.stamp import Stamp
 from tokflow.store.verdicts import try_to_write_verdict
 
@@ -252,10 +253,12 @@ class Checker:
 
     def _look(self, output: Output) -> str:
         if output not in self._looks:
-            folder = output.folder
-            paths = [f"{folder}/{name}" for name in (MANIFEST_NAME, *output.manifest().files)]
-            stamps = [Stamp.of(os.stat(path)) for path in paths]  # noqa: PTH116 (a Path is slow)
-            self._looks[output] = f"{output.fingerprint} {stamps}"
+            folder, manifest = output.folder, output.manifest()
+            looks: object = manifest.files  # at a URL: what comes from there is compared with it
+            if place_of(folder) is None:
+                paths = [f"{folder}/{name}" for name in (MANIFEST_NAME, *manifest.files)]
+                looks = [Stamp.of(os.stat(path)) for path in paths]  # noqa: PTH116 (a Path is slow)
+            self._looks[output] = f"{output.fingerprint} {looks}"
         return self._looks[output]
 
     def _remembered(self, name: str, check: OutputCheck, of: _Group) -> list[str] | None:

@@ -12,7 +12,10 @@ from tokflow.sequences.config import PackingConfig
 from tokflow.split.shuffle import order_of
 from tokflow.store.atomic import new_folder, point_latest_to, scratch_folder
 from tokflow.store.integrity import check_files, checked
-from tokflow.store.manifest import Manifest, is_intact
+from tokflow.store.manifest import MANIFEST_NAME, Manifest, is_intact
+from tokflow.store.remote.keys import CLAIM_NAME
+from tokflow.store.remote.mirror import fetch_manifest
+from tokflow.store.remote.places import place_of
 from tokflow.store.stored_outputs import StoredOutput, find_export
 
 DETAILS_OF_FORMAT = {"format", "keeps", "sequence_length", "pad_id", "padding_side", "left_out"}
@@ -125,7 +128,11 @@ def _check_kept(found: StoredOutput, config: ExportConfig) -> None:
 
 
 def _check_output(found: StoredOutput, output: Path) -> None:
+    place = place_of(output)
     is_taken = output.is_file() or (output.is_dir() and any(output.iterdir()))
+    if place is not None:
+        names = place.objects.names("")  # who was killed while it wrote has left a claim
+        is_taken = MANIFEST_NAME in names or (bool(names) and CLAIM_NAME not in names)
     is_inside = output.resolve().is_relative_to(found.folder)
     if is_taken or is_inside:
         raise ConfigError(
@@ -138,7 +145,8 @@ def _check_output(found: StoredOutput, output: Path) -> None:
 
 
 def _folder_beside(found: StoredOutput, config: ExportConfig, fingerprint: str) -> Path:
-    """Return `<exports>/<format>-from-<name>/<fingerprint>`, no folder of a declared export.
+    """Return `<exports>/<format>-from-<name>/<fingerprint>`, no folder of a declared export, with
+    the manifest that is at its URL.
 
     Raises: ConfigError where the export is in no store.
     """
@@ -150,4 +158,6 @@ def _folder_beside(found: StoredOutput, config: ExportConfig, fingerprint: str) 
             found="an export outside of a store",
             remedy="name the folder to write: --output DIR",
         )
-    return exports / f"{config.name}-from-{name}" / fingerprint[:16]
+    folder = exports / f"{config.name}-from-{name}" / fingerprint[:16]
+    fetch_manifest(folder)
+    return folder

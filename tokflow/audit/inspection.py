@@ -185,7 +185,7 @@ def _beginnings(found: StoredOutput, num: int) -> Iterator[_Beginning]:
                 part=part,
                 sequence_length=length,
                 written=positions_in_files(export, part) if length else ALL_POSITIONS,
-                token_ids=(fields["token_ids"] for fields in export.read(part)),
+                token_ids=export.beginning(part, stop),
                 entries=read_index(found.folder / INDEX_NAME, part, 0, stop),
             )
     elif stage in ("split", "sequences", "export"):
@@ -199,7 +199,7 @@ def _of_shard(shard: TokenShard, num_tokens: int) -> _Beginning:
     raw_files, rows = shard.origins.of_rows(np.array([of["row"] for of in entries], dtype=np.int64))
     for entry, raw_file, row in zip(entries, raw_files.to_pylist(), rows.tolist(), strict=True):
         entry |= {"raw_file": raw_file, "row": row}
-    return _Beginning(token_ids=[shard.tokens().read(0, num_tokens)], entries=entries)
+    return _Beginning(token_ids=[shard.tokens(is_few=True).read(0, num_tokens)], entries=entries)
 
 
 def _of_part(part: Part, num: int) -> _Beginning:

@@ -17,6 +17,7 @@ from tokflow.exports.index import INDEX_SCHEMA, read_index
 from tokflow.split.spans import SPANS_NAME, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
+from tokflow.store.remote.ranges import is_far
 from tokflow.store.stored_outputs import StoredOutput, find_export
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
@@ -69,7 +70,7 @@ def trace_tokens(
     Of an export that was copied out of its store the index tells the documents, and no more. A
     tokenizer that is Python code runs only with `trust_remote_code`. The index, the tables of the
     documents' files and the tokenizer are compared with their checksums; the tokens are not, for
-    that would read all of them.
+    that would read all of them; nor is a large index at a URL, of which what is read comes.
 
     Raises: MissingOutputError where there is no export; ConfigError for a part or a position
     that the export does not have; CorruptOutputError where one of those files is damaged.
@@ -77,7 +78,8 @@ def trace_tokens(
     found = find_export(path)
     export = Export(found.folder, found.manifest)
     export.check_part(part)
-    check_files(found, only={INDEX_NAME})
+    if not is_far(found.folder / INDEX_NAME):
+        check_files(found, only={INDEX_NAME})
     entries = read_index(found.folder / INDEX_NAME, part, start, stop)
     if not entries:
         raise _no_token(found.name, export, part, start)
@@ -196,8 +198,9 @@ def _open_text(split: Split, entry: dict[str, Any]) -> _TokenizedText:
     is_it &= to_numpy(rows["char_start"]) == entry["char_start"]
     of_span = to_numpy(rows["num_chars"])[is_it]
     num_chars = of_span[0] if len(of_span) else to_numpy(table["num_chars"])[document]
+    source, starts, sizes = split.token_source(is_few=True), spans.token_start, spans.num_tokens
     return _TokenizedText(
-        token_ids=split.token_source().take(spans.token_start[at][:1], spans.num_tokens[at][:1]),
+        token_ids=source.take(starts[at][:1], sizes[at][:1]),
         char_start=entry["char_start"],
         num_chars=int(num_chars),
         may_hold_special=shard.has_loss_mask or config["special_tokens_in_text"] == "control",

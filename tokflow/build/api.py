@@ -8,6 +8,7 @@ from tokflow.build.dataset import make_dataset
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.results import Reporter
 from tokflow.raw import escaped
+from tokflow.store.remote.addresses import store_folder
 from tokflow.tokenizers.tokenizer import fields_of_name
 
 
@@ -29,9 +30,9 @@ def tokenize_and_save(
 
     `files`: a path, glob or URL, or several; a `Path` is no glob. `tokenizer`: a mapping as in the
     YAML, or a name: a tokenizer.json, a .model, a folder, `bytes`, an encoding of tiktoken, else a
-    hub id. `output`: the folder that becomes the store, so that a second call with the same
-    arguments does no work. `format`, `split` and `more` (`documents`, `packing`): as in the YAML.
-    `jobs`: processes at once, one for each core by default. Relative paths start here.
+    hub id. `output`: the folder that becomes the store, or its URL, so that a second call with the
+    same arguments does no work. `format`, `split` and `more` (`documents`, `packing`): as in the
+    YAML. `jobs`: processes at once, one for each core by default. Relative paths start here.
 
     Raises: TokflowError; the first one where several files are bad.
     """
@@ -48,6 +49,6 @@ def tokenize_and_save(
         both = isinstance(value, Mapping) and key in attributes
         attributes[key] = {**attributes[key], **value} if both else value
     where, here = "tokenize_and_save", Path.cwd()
-    dataset = make_dataset(attributes, base=here, store=Path(output), where=where)
+    dataset = make_dataset(attributes, base=here, store=store_folder(output), where=where)
     built = build_dataset(dataset, reporter=reporter, jobs=jobs)
     return built.export(dataset.exports[0].name).folder

@@ -19,23 +19,26 @@ from tokflow.split.mixture import MixtureConfig
 from tokflow.split.rule import SplitConfig
 from tokflow.split.shuffle import ShuffleConfig
 from tokflow.store.config import Config, Listed, expanded
-from tokflow.store.config_errors import within
+from tokflow.store.config_errors import relocated, within
+from tokflow.store.remote.addresses import store_folder
 from tokflow.tokenizers.tokenizer import TokenizerConfig
 
 DEFAULT_STORE = Path("data/store")
 """Folder of all outputs where none is set."""
 
 
-def _local_folder(store: object) -> Path:
+def _store_folder(store: object) -> Path:
     store = store or DEFAULT_STORE
-    if isinstance(store, Path) or (isinstance(store, str) and "://" not in store):
-        return Path(store)
+    if isinstance(store, Path | str):
+        try:
+            return store_folder(store)
+        except ConfigError as error:
+            raise relocated(error, "") from None
     raise ConfigError(
         where="",
-        expected="a local folder",
+        expected="a folder, or the URL of one",
         found=repr(store),
-        remedy="write its path, such as data/store; what another place is to have, copy there "
-        "with its own tool",
+        remedy="write its path, such as data/store, or a URL such as s3://bucket/prefix",
     )
 
 
@@ -77,8 +80,8 @@ class Dataset(Config):
     """Times at which Dagster looks for new, changed and removed raw files: `minutely`, `hourly` or
     a cron string. Listing a bucket costs money. A look that comes while the dataset is built, or a
     file written, waits for the end of that."""
-    store: Annotated[Path, pydantic.BeforeValidator(_local_folder)] = DEFAULT_STORE
-    """Folder that holds all outputs, `<store>/<name>/...`."""
+    store: Annotated[Path, pydantic.BeforeValidator(_store_folder)] = DEFAULT_STORE
+    """Folder that holds all outputs, `<store>/<name>/...`, or the URL of one: s3://bucket/prefix."""
 
     owners: Owners = ("team:data",)
     """Owners of the dataset, as the web UI shows them: `team:name` or a mail address."""
@@ -245,12 +248,12 @@ def _template_text(template: str, base: Path, *, where: str) -> str:
 
 
 def load_datasets(
-    path: Path, *, base: Path | None = None, store: Path | None = None
+    path: Path, *, base: Path | None = None, store: str | Path | None = None
 ) -> list[Dataset]:
     """Return the datasets that a YAML file declares, as components or by their attributes alone.
 
-    Relative paths in it start at `base`, by default `base_of(path)`. `store` takes the place of the
-    one in the file.
+    Relative paths in it start at `base`, by default `base_of(path)`. `store`, a folder or its URL,
+    takes the place of the one in the file.
 
     Raises: ConfigError with the line of a syntax error, or the key that is wrong and the
     nearest that exists.
@@ -258,6 +261,7 @@ def load_datasets(
     from tokflow.build.declarations.several import datasets_in
 
     base = base or base_of(path)
+    store = None if store is None else store_folder(store)
     return [
         load_attributes(attributes, base=base, store=store, where=where, file=path)
         for where, attributes in datasets_in(path)
@@ -274,7 +278,9 @@ def base_of(path: Path) -> Path:
     return project.root if project else folder
 
 
-def load_dataset(path: Path, *, base: Path | None = None, store: Path | None = None) -> Dataset:
+def load_dataset(
+    path: Path, *, base: Path | None = None, store: str | Path | None = None
+) -> Dataset:
     """Return the one dataset that a YAML file declares; see `load_datasets`.
 
     Raises: ConfigError, also where there are several.

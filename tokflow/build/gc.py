@@ -2,7 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -10,10 +11,14 @@ from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.mixtures.mixture import SOURCE_STAGES
 from tokflow.build.plan import Plan, make_plan
-from tokflow.errors import CorruptOutputError, MissingOutputError
+from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.store.atomic import LATEST, is_leftover, remove_empty
-from tokflow.store.manifest import MANIFEST_NAME, is_output_name
-from tokflow.store.segments import is_segments_folder
+from tokflow.store.manifest import MANIFEST_NAME, is_complete, is_output_name, read_manifest
+from tokflow.store.remote.garbage import find_unfinished, remove_unfinished
+from tokflow.store.remote.places import place_of
+from tokflow.store.remote.publication import remove_published
+from tokflow.store.remote.requests import for_each
+from tokflow.store.segments import are_segments_here, is_segments_folder
 from tokflow.store.stored_outputs import (
     BLOCKS_PREFIX,
     STAGE_FOLDERS,
@@ -24,7 +29,8 @@ from tokflow.store.stored_outputs import (
 )
 
 LEFTOVER_SECONDS = 86_400
-"""What another machine has not finished is garbage when nothing in it has changed for so long."""
+"""What another machine has not finished, on a disk that both have or at a URL, is garbage when
+nothing in it has changed for so long."""
 
 
 def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
@@ -35,8 +41,8 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
     file, or export, that were made last (it counts among them), and what `latest` of an export
     leads to that is still declared. Conversions stay, which were asked for by hand; so do raw files
     that were fetched whole, and what a newer tokflow made. Damaged outputs go, and unfinished
-    segments, what killed processes left, of other machines a day later, and what was read of
-    another version of a raw file, or of one that is there whole.
+    segments, what killed processes left, of other machines and at a URL a day later, and what was
+    read of another version of a raw file, or of one that is there whole.
 
     Raises: MissingOutputError where the dataset is not built: what it refers to is not known.
     A source that only mixtures have built, up to its splits, is.
@@ -51,11 +57,8 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
         )
     used = {planned.folder for planned in plan.planned} | _used_blocks(plan.graph)
     stored = [found for stage in STAGE_FOLDERS for found in walk(dataset.folder / stage)]
-    damaged = [
-        found.folder
-        for found in stored
-        if isinstance(found, Unreadable) and isinstance(found.error, CorruptOutputError)
-    ]
+    unreadable = [found for found in stored if isinstance(found, Unreadable)]
+    damaged = [of.folder for of in unreadable if isinstance(of.error, CorruptOutputError)]
     published = {
         (planned.folder.parent / LATEST).resolve() for planned in plan.planned if planned.folder
     }
@@ -66,7 +69,9 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
         if found.folder.resolve() not in published and not found.is_converted
     ]
     unfinished = sorted(_unfinished(dataset.folder))
-    return {path: _num_bytes(path) for path in [*older, *damaged, *unfinished] if path not in used}
+    garbage = [path for path in (*older, *damaged, *unfinished) if path not in used]
+    at_url = find_unfinished(dataset.folder, seconds=LEFTOVER_SECONDS)
+    return {path: _num_bytes(path) for path in garbage} | at_url
 
 
 def _is_built_for_mixtures(plan: Plan) -> bool:
@@ -99,8 +104,11 @@ def _unfinished(folder: Path) -> Iterator[Path]:
 
 
 def _is_unfinished(path: Path) -> bool:
-    is_of_run = is_segments_folder(path) or path.name.startswith(BLOCKS_PREFIX)
-    return is_of_run or is_leftover(path, seconds=LEFTOVER_SECONDS)
+    if is_segments_folder(path):
+        return place_of(path) is None  # of those at a URL the objects tell
+    if are_segments_here(path):
+        return True
+    return path.name.startswith(BLOCKS_PREFIX) or is_leftover(path, seconds=LEFTOVER_SECONDS)
 
 
 def _is_written_whole(folder: Path) -> bool:
@@ -108,15 +116,30 @@ def _is_written_whole(folder: Path) -> bool:
     no key's folder."""
     is_temporary = folder.name.startswith(".") and folder.suffix == ".tmp"
     is_temporary = is_temporary or folder.name.startswith(BLOCKS_PREFIX)
+    is_temporary = is_temporary or are_segments_here(folder)
     return is_temporary or is_output_name(folder.name) or is_segments_folder(folder)
+
+
+def remove_all(paths: Collection[Path]) -> None:
+    """Remove what `find_garbage` found; of a store at a URL several at once."""
+    elsewhere = [path for path in paths if place_of(path) is not None]
+    for_each(remove, elsewhere)
+    for path in paths if not elsewhere else ():
+        remove(path)
 
 
 def remove(folder: Path) -> None:
     """Remove an output and what leads to it, or what is not finished, and the folders that are
     empty without it.
 
-    Its manifest goes first, so that no reader takes half of it for whole.
+    Its manifest goes first, so that no reader takes half of it for whole. At a URL what somebody
+    has written to since stays.
     """
+    if place_of(folder) is not None and not _is_of_disk(folder):
+        if not is_complete(folder):
+            remove_unfinished(folder, seconds=LEFTOVER_SECONDS)
+            return
+        remove_published(folder)
     if folder.is_symlink() or not folder.is_dir():
         folder.unlink()
         return
@@ -128,5 +151,13 @@ def remove(folder: Path) -> None:
     remove_empty(folder.parents)
 
 
+def _is_of_disk(path: Path) -> bool:
+    """Return whether what is not finished, of a store at a URL, is on this disk alone."""
+    return path.name.startswith(".") and not is_segments_folder(path)
+
+
 def _num_bytes(folder: Path) -> int:
+    if place_of(folder) is not None and is_output_name(folder.name):
+        with suppress(TokflowError):
+            return read_manifest(folder).num_bytes
     return sum(path.stat().st_size for path in (folder, *folder.rglob("*")) if path.is_file())

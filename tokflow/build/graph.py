@@ -30,6 +30,7 @@ from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences
 from tokflow.split.spans import Split
 from tokflow.store.manifest import Recipe
+from tokflow.store.remote.mirror import refresh
 from tokflow.store.verdicts import write_verdict
 from tokflow.tokenizers.encoding import Encoding, resolve_encoding
 from tokflow.tokenizers.sources import TokenizerSource
@@ -42,12 +43,22 @@ class BuildGraph:
 
     A snapshot: raw files are looked at once, when first asked for. With `offline`, those that are
     elsewhere are taken as they were fetched last, and no server is asked for them, though for what
-    a pattern or a dataset of the hub matches now. With `rehash` those on this disk are hashed,
-    whatever is remembered of them. A mixture has partitions, tokenizer and tokens of its sources,
-    a dataset of raw files its own: `upstream`; all after them is the same for both.
+    a pattern or a dataset of the hub matches now. The manifests of a store at a URL are fetched
+    first, unless that was just done (`is_refreshed`). With `rehash` raw files on this disk are
+    hashed, whatever is remembered of them. A mixture has partitions, tokenizer and tokens of its
+    sources, a dataset of raw files its own: `upstream`; all after them is the same for both.
     """
 
-    def __init__(self, dataset: Dataset, *, offline: bool = False, rehash: bool = False) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        *,
+        offline: bool = False,
+        rehash: bool = False,
+        is_refreshed: bool = False,
+    ) -> None:
+        if not is_refreshed:
+            refresh(dataset.folder)
         self.dataset: Dataset = dataset
         self.offline = offline
         self.rehash = rehash
@@ -64,7 +75,7 @@ class BuildGraph:
     def online(self) -> "BuildGraph":
         """Return the graph of a build after a plan: raw files that are elsewhere are looked at
         again, and all that is known of this disk stays known."""
-        graph = BuildGraph(self.dataset)
+        graph = BuildGraph(self.dataset, is_refreshed=True)
         graph.upstream = self.upstream.online(graph)
         return graph
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
-from tokflow.store.manifest import Manifest, Recipe, check_sizes, read_expected
+from tokflow.store.manifest import Manifest, Recipe, check_sizes, damaged, read_expected
+from tokflow.store.remote.damage import is_known_damaged
 from tokflow.store.stored_outputs import StoredOutput
 from tokflow.tokens.shard import refused
 
@@ -174,6 +175,8 @@ class Output:
         """Its manifest, of which no file is missing or cut short."""
         stored = self.stored
         check_sizes(stored.folder, stored.manifest)
+        if is_known_damaged(stored.folder):
+            raise damaged(stored.folder, "files that are as its manifest says", "others")
         return stored.manifest
 
     def _refused(self, counts: Mapping[str, int]) -> str | None:

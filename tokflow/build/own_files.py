@@ -13,6 +13,7 @@ from tokflow.raw import Listing, Progress, RawFile, RawPartition, RawSource, rea
 from tokflow.split.rule import FilePosition, SplitConfig
 from tokflow.split.spans import Split, open_split, split_recipe
 from tokflow.store.manifest import Recipe
+from tokflow.store.remote.places import place_of
 from tokflow.tokenizers.sources import TokenizerSource, select_training_keys
 from tokflow.tokens.shard import TokenShard, open_token_shard
 
@@ -38,7 +39,11 @@ class OwnFiles:
         found = OwnFiles(graph)
         found.listing = self.listing
         sources, raw_files = self.listing.sources, self._raw_files.items()
-        found._raw_files = {key: raw for key, raw in raw_files if sources[key].is_local}
+        found._raw_files = {
+            key: raw
+            for key, raw in raw_files
+            if sources[key].is_local or (self._is_elsewhere and not sources[key].may_differ)
+        }
         return found
 
     @cached_property
@@ -105,9 +110,18 @@ class OwnFiles:
     def read_raw_files(self, keys: Sequence[str], *, progress: Progress | None = None) -> None:
         """Look at the raw files of many partitions together."""
         sources = [source for key in keys for source in self.listed[key]]
-        new = [of for of in sources if of.is_local and of.key not in self._raw_files]
+        new = [
+            of
+            for of in sources
+            if (of.is_local or self._is_elsewhere) and of.key not in self._raw_files
+        ]
         with suppress(TokflowError, OSError):
             self._read(new, progress)
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        """True if the store is, so that a look at a raw file elsewhere fetches nothing of it."""
+        return place_of(self._dataset.folder) is not None
 
     def _read(self, sources: Sequence[RawSource], progress: Progress | None = None) -> None:
         self._raw_files |= read_raw_files(

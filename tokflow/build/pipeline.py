@@ -28,6 +28,7 @@ from tokflow.errors import ConfigError, MissingOutputError, TokflowError, first_
 from tokflow.exports import ExportConfig
 from tokflow.pools.pool import Advance, InProcess, Pool, ignore, open_pool
 from tokflow.raw import RawPartition
+from tokflow.store.remote.mirror import pack_manifests
 from tokflow.tokenizers.engines import EngineDiffersError
 from tokflow.tokens.encoder import engine_for
 
@@ -117,6 +118,7 @@ def build_dataset(
     reporter: Reporter | None = None,
     graph: BuildGraph | None = None,
     jobs: int | None = None,
+    pool: str | None = None,
     share: Share | None = None,
     until: Stage = "export",
 ) -> BuildResult:
@@ -125,10 +127,10 @@ def build_dataset(
     One file that cannot be built does not stop the others; exports are made when all files are
     built. With `partitions`, exports are left alone unless that completes them. `graph`: that of a
     plan made just now, so that raw files are not looked for again. `jobs`: how many processes work
-    at once, as many as cores by default (`TOKFLOW_JOBS` sets another); what is made does not depend
-    on it. `share`: the share of the files that is done here, up to what needs no other file, and no
-    export; shares may be done at the same time, on other machines, and twice. `until`: the last
-    stage. What a mixture's sources lack is made first, up to their splits.
+    at once, by default one for each core (or `TOKFLOW_JOBS`); `pool`: `ray` for a cluster's (or
+    `TOKFLOW_POOL`). What is made depends on neither. `share`: that of the files that is done here,
+    up to what needs no other file, and no export; shares may be done at once, on other machines,
+    and twice. `until`: the last stage. What a mixture's sources lack is made first, up to splits.
 
     Raises: ConfigError where they cannot be mixed.
     """
@@ -137,9 +139,9 @@ def build_dataset(
         refuse_share(dataset, share)
     graph = BuildGraph(dataset) if graph is None else graph.online()
     keys = graph.selected_keys(partitions)
-    with open_pool(jobs) as pool:
+    with open_pool(jobs, pool) as opened:
         how = {"is_partial": partitions is not None, "is_share": share is not None}
-        build = _Build(graph, reporter or Reporter(), pool, until=until, **how)
+        build = _Build(graph, reporter or Reporter(), opened, until=until, **how)
         build.run(keys if share is None else share.of(keys))
     note_failures(graph, build.failed, tried=build.tried)
     return BuildResult(
@@ -228,6 +230,8 @@ class _Build:
             known = self.graph.partitions  # of a limited dataset the first ones again
             self.partitions = {key: of for key, of in self.partitions.items() if key in known}
             self.tried &= known.keys()
+        if any(made.is_new for made in self.made.values()):
+            pack_manifests(self.graph.folder)
 
     def _more_of_sources(self) -> list[str]:
         """Return the partitions of a mixture that are known now that its sources are there."""

@@ -96,8 +96,8 @@ class Plan:
     num_files: int
     """Raw files that the plan is about."""
     num_remote: int = 0
-    """Those of them that are elsewhere and taken as they were fetched last: not those of the hub,
-    whose versions are listed."""
+    """Those of them that are elsewhere and taken as they were fetched last: not those of the hub
+    and of object stores, whose versions are listed."""
     num_elsewhere: int = 0
     """Other raw files that are not built, without which there is no export."""
 
@@ -256,8 +256,7 @@ class _Planner:
                 self.bad.append(StageFailure("raw", key, error))
             else:
                 self.unfetched.add(key)
-                listed = [of.hub for of in self.graph.partitions[key] if of.hub is not None]
-                self.sizes[key] = sum(file.num_bytes for file in listed)
+                self.sizes[key] = sum(of.num_bytes or 0 for of in self.graph.partitions[key])
 
     def _look_at(self, output: Output) -> bool:
         """Plan an output; return whether anything can be planned after it."""

@@ -1,6 +1,8 @@
 """Outputs made by a pool: each is a task, with all that a worker needs to make it alone."""
 
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
@@ -11,8 +13,12 @@ from tokflow.build.results import StageResult
 from tokflow.errors import TokflowError
 from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore
 from tokflow.store.atomic import NewFolders
-from tokflow.store.integrity import take_as_whole
-from tokflow.store.manifest import is_complete
+from tokflow.store.manifest import RUN_NAME, is_complete
+from tokflow.store.remote.cached_files import fetch_all
+from tokflow.store.remote.mirror import fetch_manifest, fetch_manifests
+from tokflow.store.remote.places import place_of
+from tokflow.store.remote.requests import AT_ONCE
+from tokflow.store.segments import is_segments_folder
 from tokflow.tokenizers.engines import EngineDiffersError
 from tokflow.tokens.encoder import engine_for
 
@@ -31,9 +37,6 @@ SMALL_BYTES_OF_TRANSFORMS = 100_000_000
 does 530 MB/s of documents of 14 kB, 50 MB/s of lines of 37 bytes."""
 
 FAST_ENGINES = ("gigatoken", "bytes")
-
-MAX_FILES_SENT = 2_000
-"""A task of an export carries the manifests of all files, 2 kB each; with more it stays here."""
 
 MADE_TOGETHER = 64
 """Small outputs that wait for the disk together: 0.3 to 0.8 ms for each; one by one, 1 to 4 ms."""
@@ -57,15 +60,19 @@ def make_tasks(tasks: Sequence[Task], advance: Advance) -> list[Exception | None
             except Exception as error:
                 errors[task.folder] = error
         errors |= new.commit()
+    for task in tasks:
+        if task.folder not in errors:
+            task.clean_up()
     return [errors.get(task.folder) for task in tasks]
 
 
 def _make_task(task: Task, new: NewFolders, advance: Advance) -> None:
-    if task.shard is not None and is_complete(task.shard):
-        return
-    take_as_whole(task.whole)
+    if task.shard is not None:
+        fetch_manifest(task.shard)
+        if is_complete(task.shard):
+            return
     with new.writing(task.folder) as folder:
-        task.write(folder, **({"progress": advance} if task.stage == "tokens" else {}))
+        task.write(folder, advance)
 
 
 Results: TypeAlias = Generator[tuple[Output, StageResult | Exception], None, None]
@@ -103,8 +110,6 @@ def is_small(num_bytes: int, *, num_outputs: int) -> bool:
 
 def _are_small(missing: Sequence[Output]) -> bool:
     """Return whether other processes would not be worth their start."""
-    if any(of.stage == "export" and len(of.graph.partitions) > MAX_FILES_SENT for of in missing):
-        return True
     num_bytes = sum(map(bytes_read, missing))
     if not is_small(num_bytes, num_outputs=len(missing)):
         return False
@@ -118,7 +123,9 @@ def _are_small(missing: Sequence[Output]) -> bool:
 
 
 def _make_missing(missing: Iterable[Output], pool: Pool, advance: Advance) -> Results:
-    under_way = {output.name: OutputTasks(output) for output in missing}
+    under_way = {of.name: OutputTasks(of, is_here=pool.is_here) for of in missing}
+    joins: deque[Task] = deque()
+    """Of outputs whose segments are there."""
     known: list[OutputTasks] = []
     """Those of which the pool has nothing more to tell."""
 
@@ -129,17 +136,25 @@ def _make_missing(missing: Iterable[Output], pool: Pool, advance: Advance) -> Re
                     output.num_left -= 1
                 else:
                     yield task
+                    while joins:
+                        yield joins.popleft()
             if output.num_left == 0 and not output.is_told:
                 known.append(output)
 
-    for task, error in _make_all(tasks(), pool, advance):
-        output = under_way[task.name]
-        output.done(task, error)
-        if isinstance(error, EngineDiffersError):
-            yield output.output, error
-        elif output.num_left == 0:
-            output.is_told = True
-            yield output.output, output.result()
+    waiting: Iterable[Task] = tasks()
+    while waiting:
+        for task, error in _make_all(waiting, pool, advance):
+            output = under_way[task.name]
+            output.done(task, error)
+            if isinstance(error, EngineDiffersError):
+                yield output.output, error
+            elif (join := output.next_task()) is not None:
+                joins.append(join)
+            elif output.num_left == 0:
+                output.is_told = True
+                yield output.output, output.result()
+        waiting = list(joins)
+        joins.clear()
     for output in known:
         yield output.output, output.result()
 
@@ -155,13 +170,48 @@ def _make_all(
     batches: Iterable[list[Task]] = _together(tasks)
     while batches:
         lost: list[list[Task]] = []
-        for together, errors in pool.map(make_tasks, batches, advance=advance):
+        for together, errors in _with_manifests(pool.map(make_tasks, batches, advance=advance)):
             if isinstance(errors, LostWorkerError) and len(together) > 1:
                 lost += [[task] for task in together]
                 continue
             each = [errors] * len(together) if isinstance(errors, Exception) else errors
             yield from zip(together, each, strict=True)
         batches = lost
+
+
+Made: TypeAlias = tuple[list[Task], list[Exception | None] | Exception]
+
+
+def _with_manifests(made: Iterable[Made]) -> Iterator[Made]:
+    """Yield them in order, when the manifests and logs of what other machines have made are on this
+    disk: each takes as long as a server's answer, so that several are fetched at once."""
+    waiting: deque[tuple[Made, Future[None]]] = deque()
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        for each in made:
+            folders = [task.folder for task in each[0] if _is_of_another_machine(task.folder)]
+            if not (folders or waiting):
+                yield each
+                continue
+            waiting.append((each, threads.submit(_fetch_logs, folders)))
+            while len(waiting) > AT_ONCE or (waiting and waiting[0][1].done()):
+                wait([waiting[0][1]])
+                yield waiting.popleft()[0]
+        for each, fetching in waiting:
+            wait([fetching])
+            yield each
+
+
+def _is_of_another_machine(folder: Path) -> bool:
+    """Return whether an output was made on one; segments are joined there, too."""
+    is_segment = is_segments_folder(folder.parent)
+    return place_of(folder) is not None and not is_segment and not is_complete(folder)
+
+
+def _fetch_logs(folders: Sequence[Path]) -> None:
+    """What cannot be fetched is asked for again, and told of, where it is read."""
+    with suppress(TokflowError):
+        fetch_manifests(folders)
+        fetch_all(folder / RUN_NAME for folder in folders)
 
 
 def _together(tasks: Iterable[Task]) -> Iterator[list[Task]]:

@@ -12,7 +12,6 @@ seq_lengths     list<int32>  tokens of each segment, padding not among them
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
@@ -21,7 +20,7 @@ import pyarrow as pa
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from tokflow.errors import ConfigError
-from tokflow.exports.format import Arrays, Layout, Portion
+from tokflow.exports.format import Arrays, Layout
 from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -116,11 +115,11 @@ def layout_of_columns(columns: Sequence[str]) -> Layout:
     return Layout(made_of="sequences", keeps=keeps, columns=("input_ids", *columns))
 
 
-def with_loss_mask(columns: Sequence[str], part: Part) -> tuple[str, ...]:
+def with_loss_mask(columns: Sequence[str], *, is_chats: bool) -> tuple[str, ...]:
     """Return input_ids and the columns, and loss_mask of chats if nothing else tells of it."""
     names = ("input_ids", *columns)
     told = "loss_mask" not in layout_of_columns(columns).keeps or {"labels", "loss_mask"} & {*names}
-    return names if told or not part.has_loss_mask else (*names, "loss_mask")
+    return names if told or not is_chats else (*names, "loss_mask")
 
 
 def schema_of(names: Iterable[str], kept: Iterable[str] = ()) -> pa.Schema:
@@ -220,15 +219,13 @@ def read_columns(table: pa.Table | pa.RecordBatch, export: Export) -> Arrays:
     return fields_of(lists, export)
 
 
-def portion_of_batch(path: Path, batch: pa.RecordBatch, export: Export) -> Portion:
-    """Return a record batch of a memory-mapped file: it knows where its columns are in the map, and
-    holds no file open."""
+def are_mapped(export: Export) -> bool:
+    """Return whether the fields of an export are its columns as they lie in record batches, so that
+    nothing has to be worked out or filled."""
     keeps = export.manifest.details["keeps"]
-    columns = columns_read(batch.schema.names, keeps)
-    # What has no column of its own is worked out.
+    columns = columns_read(export.layout.columns, keeps)
     is_told = "position_ids" in columns or "position_ids" not in keeps
-    is_mapped = export.options.padding == "max" and is_told and "labels" not in columns
-    return Portion(path, batch.num_rows, partial(read_columns, batch, export), is_mapped)
+    return export.options.padding == "max" and is_told and "labels" not in columns
 
 
 def columns_read(names: Iterable[str], keeps: Iterable[str]) -> list[str]:

@@ -21,7 +21,6 @@ from tokflow.exports.index import INDEX_VERSION
 from tokflow.exports.part import check_eos_first
 from tokflow.exports.shuffled_documents import GROUP_TOKENS
 from tokflow.raw import RawConfig, redact
-from tokflow.raw.urls import hub_url, is_url
 from tokflow.sequences.config import PackingChanges, PackingConfig
 from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow.split.shuffle import ExportOrder
@@ -29,6 +28,7 @@ from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
 from tokflow.store.config_errors import check_keys, relocated, within
 from tokflow.store.manifest import Recipe
+from tokflow.store.urls import hub_url, is_url
 from tokflow.store.versions import known_changes
 from tokflow.tokenizers.tokenizer import TokenizerConfig
 

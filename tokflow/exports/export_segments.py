@@ -15,9 +15,10 @@ from pathlib import Path
 from tokflow.exports.config import ExportConfig, export_named
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.part import Part, inputs_of
-from tokflow.store.integrity import check_files, checked
+from tokflow.store.integrity import check_files_here, checked
 from tokflow.store.manifest import FileEntry, Recipe, checksum
-from tokflow.store.segments import link_file, segment_folder
+from tokflow.store.remote.cached_files import fetched
+from tokflow.store.segments import link_file
 from tokflow.store.stored_outputs import StoredOutput
 
 SEGMENT_TOKENS = 2**25
@@ -39,13 +40,14 @@ class ExportSegment:
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe of the segment: that of the export, and its share."""
+        """The recipe of the segment: its share, of the export as a whole, whose own parents are as
+        many as there are files."""
         own = {"segment": [self.number, self.part, self.within.start, self.within.stop]}
-        return replace(self.export, config={**self.export.config, **own})
-
-    def folder(self, export: Path) -> Path:
-        """Return where it is kept until the export in that folder is made."""
-        return segment_folder(export, self.number)
+        return replace(
+            self.export,
+            config={**self.export.config, **own},
+            parents={"whole": self.export.fingerprint},
+        )
 
     @contextmanager
     def checked_inputs(self, parts: Sequence[Part]) -> Iterator[None]:
@@ -94,7 +96,7 @@ def join_files(
 
     Raises: CorruptOutputError where one is damaged.
     """
-    check_files(*segments)
+    check_files_here(*segments)
     having: dict[str, list[StoredOutput]] = {}
     for segment in segments:
         for name in segment.manifest.files:
@@ -107,8 +109,8 @@ def join_files(
             entries[name] = those[0].manifest.files[name]
             link_file(those[0].folder / name, path, entries[name])
         else:
-            merged = FORMATS[config.format].merge([(of.folder / name).read_bytes() for of in those])
-            path.write_bytes(merged)
+            found = [fetched(of.folder / name).read_bytes() for of in those]
+            path.write_bytes(FORMATS[config.format].merge(found))
             entries[name] = checksum(path)
     return entries
 

@@ -3,7 +3,8 @@
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +16,11 @@ from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
 from tokflow.exports.part import Part
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.config import Config
+from tokflow.store.remote.cached_files import fetch_all
+from tokflow.store.remote.objects import RemoteStoreError
+from tokflow.store.remote.places import place_of
+from tokflow.store.remote.ranges import is_far
+from tokflow.store.stamp import Stamp
 
 if TYPE_CHECKING:
     from tokflow.exports.reading import Export
@@ -23,6 +29,12 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 MadeOf = Literal["stream", "sequences"]
 """stream: the tokens of a part end to end, not packed; sequences: packed, all of one length."""
+
+
+PORTIONS_AHEAD = 16
+
+LOADS = 3
+"""Of a portion whose files go while they are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +52,20 @@ class Portion:
     """True where `read` decodes nothing and costs no memory: its arrays are maps of the file."""
     offsets: npt.NDArray[np.int64] | None = None
     """Of a stream: where its documents begin, if that is known before its tokens are decoded."""
+    files: tuple[Path, ...] = ()
+    """The files that `load` reads, where `path` alone is not all."""
+    takes_ranges: bool = False
+    """True where `load` itself has files fetched that are elsewhere: of large ones the ranges of
+    tokens that are looked at."""
+
+    @property
+    def own_files(self) -> tuple[Path, ...]:
+        """All files that `load` reads."""
+        return self.files or (self.path,)
 
     def read(self) -> Arrays:
-        """Return its fields as they are in the files, where `Export.read` makes them alike.
+        """Return its fields as they are in the files, where `Export.read` makes them alike; files
+        that are elsewhere come to this disk.
 
         token_ids are of any type of whole numbers, (num,) or (num, sequence_length). offsets of a
         stream are int64, of whole documents and from 0. loss_mask is bool, and not there where
@@ -51,8 +74,20 @@ class Portion:
         Raises: CorruptOutputError where it has more or less than `num`, or cannot be read;
         MissingOutputError where it has been deleted since.
         """
+        return self._checked(self._loaded)
+
+    def read_few(self) -> Arrays:
+        """Return what `read` does, and fetch no more of large files elsewhere than is looked at,
+        where the format allows it: those fields are `FewNumbers`. Raises: as `read`."""
+        return self._checked(self.load) if self.takes_ranges else self.read()
+
+    def few_files(self) -> list[Path]:
+        """Return the files that are fetched whole for `read_few`."""
+        return [path for path in self.own_files if not (self.takes_ranges and is_far(path))]
+
+    def _checked(self, load: Callable[[], Arrays]) -> Arrays:
         with damage_named(self.path):
-            fields = self.load()
+            fields = load()
             token_ids, offsets = fields["token_ids"], fields.get("offsets")
         if len(token_ids) != self.num:
             expected = (
@@ -64,15 +99,50 @@ class Portion:
             raise damaged_file(self.path, expected=expected, found="offsets of others")
         return fields
 
+    def _loaded(self) -> Arrays:
+        """Return what `load` does, of files that are here from its beginning to its end: where the
+        limit of the cache takes one away meanwhile, some libraries would read zeros."""
+        is_elsewhere = place_of(self.path) is not None
+        for _ in range(LOADS if is_elsewhere else 0):
+            fetch_all(self.own_files)
+            with suppress(FileNotFoundError):
+                before = self._stamps()
+                fields = self.load()
+                if self._stamps() == before:
+                    return fields
+        return {name: np.asarray(values) for name, values in self.load().items()}
+
+    def _stamps(self) -> list[Stamp]:
+        return [Stamp.of(path.stat()) for path in self.own_files]
+
     def read_offsets(self) -> npt.NDArray[np.int64]:
         """Return where the documents of a stream begin, and the last ends, of a format that keeps
         it. Raises: as `read`."""
-        return self.read()["offsets"] if self.offsets is None else self.offsets
+        return self.read_few()["offsets"] if self.offsets is None else self.offsets
 
 
 def _are_offsets(offsets: npt.NDArray[np.int64], num_tokens: int) -> bool:
     ends = offsets[:1].tolist(), offsets[-1:].tolist()
     return ends == ([0], [num_tokens]) and bool((offsets[1:] >= offsets[:-1]).all())
+
+
+def fetched_ahead(portions: Sequence[Portion]) -> Iterator[Portion]:
+    """Yield portions in order, of files at a URL those whose files have come, while those of the
+    next PORTIONS_AHEAD are on their way."""
+    if not portions or place_of(portions[0].path) is None:
+        yield from portions
+        return
+
+    def fetched(first: int) -> Sequence[Portion]:
+        some = portions[first : first + PORTIONS_AHEAD]
+        fetch_all(dict.fromkeys(path for portion in some for path in portion.own_files))
+        return some
+
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(fetched, 0)
+        for first in range(0, len(portions), PORTIONS_AHEAD):
+            some, coming = coming.result(), thread.submit(fetched, first + PORTIONS_AHEAD)
+            yield from some
 
 
 @contextmanager
@@ -84,6 +154,8 @@ def damage_named(path: Path) -> Iterator[None]:
     """
     try:
         yield
+    except MissingOutputError:
+        raise
     except FileNotFoundError as error:
         raise MissingOutputError(
             where=path,
@@ -93,7 +165,7 @@ def damage_named(path: Path) -> Iterator[None]:
         ) from error
     except Exception as error:
         is_of_system = isinstance(error, OSError) and error.errno is not None
-        known = CorruptOutputError | ConfigError | MemoryError | ImportError
+        known = CorruptOutputError | ConfigError | MemoryError | ImportError | RemoteStoreError
         if is_of_system or isinstance(error, known):
             raise
         found = f"{type(error).__name__}: {error}"

@@ -11,6 +11,8 @@ import pyarrow as pa
 from tokflow.exports.packed_file import PackedFile
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
+from tokflow.store.remote.cached_files import fetched
+from tokflow.store.remote.ranges import few_of
 from tokflow.store.tables import Columns, TableWriter
 from tokflow.tokens.origins import Origins
 
@@ -65,11 +67,12 @@ def write_index(path: Path, parts: Iterable[Iterable[pa.Table]], kept: Sequence[
 def read_index(path: Path, part: str, start: int, stop: int) -> list[dict[str, Any]]:
     """Return the rows that touch the positions from `start` to `stop` of a part, in order.
 
-    Only the row groups that hold one of them are read, as their statistics tell.
+    Only the row groups that hold one of them are read, as their statistics tell; of a large file
+    at a URL no more is fetched.
     """
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
-    with pq.ParquetFile(path, read_dictionary=["part", "raw_file"]) as file:
+    with pq.ParquetFile(few_of(path), read_dictionary=["part", "raw_file"]) as file:
         table = file.read_row_groups(_groups_with(file.metadata, part, start, stop))
     position = to_numpy(table["position"])
     is_wanted = (position < stop) & (position + to_numpy(table["num_tokens"]) > start)
@@ -82,7 +85,7 @@ def read_sizes(path: Path, part: str, num_sequences: int, length: int) -> npt.ND
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
     sizes = np.zeros(num_sequences, dtype=np.int32)
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(fetched(path)) as file:
         for group in _groups_with(file.metadata, part, 0, num_sequences * length):
             table = file.read_row_group(group, columns=["position", "num_tokens"])
             num_tokens = to_numpy(table["num_tokens"]).astype(np.int32)

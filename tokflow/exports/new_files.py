@@ -11,6 +11,7 @@ from typing import IO
 from tokflow.errors import CorruptOutputError
 from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.manifest import FileEntry
+from tokflow.store.remote.copies import CopiedRange, note_copies
 from tokflow.store.stamp import Stamp
 
 _written: dict[Path, tuple[FileEntry, Stamp]] = {}
@@ -57,6 +58,7 @@ def copy_file(path: Path, entry: FileEntry, new: Path) -> None:
             remedy="run `tokflow run` again, which makes what is damaged again",
         )
     _written[new] = entry, stamp
+    note_copies(new, [CopiedRange(0, path, 0, entry.num_bytes)])
 
 
 def _copy_by_kernel(source: IO[bytes], file: IO[bytes]) -> None:

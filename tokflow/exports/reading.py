@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import ConfigError
-from tokflow.exports.format import Arrays, Format, Layout, Portion, damage_named
+from tokflow.exports.format import Arrays, Format, Layout, Portion, damage_named, fetched_ahead
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.pieces import pieces
 from tokflow.sequences.segments import Sequences
@@ -164,8 +164,18 @@ class Export:
         Raises: ConfigError for a part that it does not have, and for a format that is never read
         (pickle); CorruptOutputError where a file is not what the format says.
         """
-        fields = (portion.read() for portion in self.portions(part))
+        fields = (portion.read() for portion in fetched_ahead(self.portions(part)))
         return (piece for some in fields for piece in pieces(some, self.layout, self.dtype))
+
+    def beginning(self, part: str, num: int) -> Iterator[npt.NDArray[np.unsignedinteger]]:
+        """Yield the token ids of the first `num` positions of a part or more, as `read` does; of
+        files at a URL no more is fetched than is looked at. Raises: as `read`."""
+        layout, length = self.layout, self.of_part(part).sequence_length or 1
+        for portion in self.portions(part):
+            fields = portion.read_few()
+            own = fields if layout.is_packed else {"token_ids": fields["token_ids"]}
+            some = {name: values[: -(-num // length)] for name, values in own.items()}
+            yield from (piece["token_ids"] for piece in pieces(some, layout, self.dtype))
 
     def portions(self, part: str) -> Sequence[Portion]:
         """Return what a part is read in, each known by its size and read alone, in any order.
@@ -229,8 +239,8 @@ def _whole(fields: Arrays) -> Sequences:
 
 
 def open_export(path: str | Path) -> Export:
-    """Open an export: its folder, the `latest` link to it, a file in it, or a folder with no other
-    output.
+    """Open an export: its folder, the `latest` link to it, a file in it, a folder with no other
+    output, or the URL of one.
 
     Its manifest is read and the size of every file compared with it; no content is. `tokflow
     verify` compares checksums. Sequences are read as full rows, with their padding, also where
@@ -239,6 +249,6 @@ def open_export(path: str | Path) -> Export:
     Raises: MissingOutputError where there is no export; CorruptOutputError where a file is
     missing or cut short; ForeignOutputError where a newer tokflow made it.
     """
-    found = find_export(Path(path))
+    found = find_export(path)
     check_sizes(found.folder, found.manifest)
     return Export(found.folder, found.manifest)

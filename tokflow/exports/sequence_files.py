@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from tokflow.exports.batching import cut, equal_sizes
@@ -71,6 +72,19 @@ def paths_by_size(export: Export, stem: str, suffix: str) -> list[Path]:
     pattern = re.compile(rf"{re.escape(stem)}-(\d+)(-of-\d+)?{re.escape(suffix)}")
     found = [match for name in export.manifest.files if (match := pattern.fullmatch(name))]
     return [export.folder / match[0] for match in sorted(found, key=lambda match: int(match[1]))]
+
+
+def batches_in_files(total: int, per_file: int, at_once: int) -> list[list[int]]:
+    """Return the sizes of the batches that `files_of` yields for each file of a part.
+
+    Of 8 sequences, 5 a file and 3 at once: [3, 2] and [1, 2].
+    """
+    found = []
+    for first in range(0, total, per_file):
+        stop = min(first + per_file, total)
+        edges = [first, *range(first - first % at_once + at_once, stop, at_once), stop]
+        found.append([end - start for start, end in pairwise(edges)])
+    return found
 
 
 def files_of(

@@ -21,7 +21,8 @@ from tokflow.exports.new_files import take_hashed
 from tokflow.exports.part import Part, inputs_of
 from tokflow.sequences.config import PackingConfig, Side, one_or_each
 from tokflow.store.integrity import checked
-from tokflow.store.manifest import Manifest, Recipe, checksums, read_run, write_manifest
+from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
+from tokflow.store.remote.cached_files import fetch_run
 from tokflow.store.stored_outputs import StoredOutput
 
 
@@ -81,7 +82,7 @@ def join_export(
         details=_details(parts, config, details),
         files=files,
     )
-    seconds = sum(read_run(segment.folder).get("seconds", 0) for segment in segments)
+    seconds = sum(fetch_run(segment.folder).get("seconds", 0) for segment in segments)
     write_manifest(folder, manifest, run={"seconds": round(seconds, 3)})
 
 

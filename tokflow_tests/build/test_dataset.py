@@ -195,10 +195,11 @@ def test_an_unknown_key_that_is_like_none_is_to_be_removed():
             "exports[0].sequences_per_file: expected a whole number, found 'many'; correct it",
         ),
         (
-            {"store": "s3://bucket/store"},
-            "store: expected a local folder, found 's3://bucket/store'; "
-            "write its path, such as data/store; what another place is to have, copy there with "
-            "its own tool",
+            {"store": "s3://me:secret@bucket/store"},
+            "store: expected one without a user name, password or query, which `?` and `#` begin, "
+            "found s3://bucket/store; "
+            "put credentials into the environment, where the library for its protocol looks for "
+            "them",
         ),
         ({"owners": 5}, "owners: expected a list, found 5; write [5]"),
         (

@@ -9,7 +9,6 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
 from tokflow.store import manifest
-from tokflow.store.manifest import MANIFEST_NAME
 from tokflow_tests.tiny import build, declare
 
 FILES = {"a.jsonl": ["one"], "b.jsonl": ["two"], "c.jsonl": ["three"]}
@@ -20,19 +19,17 @@ EXPORTS = ["bin", "parquet", "pickle"]
 def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Return how often each manifest is read, and how often raw files are looked for."""
     counts: Counter[str] = Counter()
-    read, list_raw = manifest._read, partitions.list_raw
+    parsed, list_raw = manifest._parsed, partitions.list_raw
 
-    def counted_read(path: str) -> bytes:
-        data = read(path)
-        if path.endswith(f"/{MANIFEST_NAME}"):
-            counts[path] += 1
-        return data
+    def counted_parsed(path: str, data: bytes) -> dict[str, Any]:
+        counts[path] += 1
+        return parsed(path, data)
 
     def counted_list(*arguments: Any, **named: Any) -> Any:
         counts["list_raw"] += 1
         return list_raw(*arguments, **named)
 
-    monkeypatch.setattr(manifest, "_read", counted_read)
+    monkeypatch.setattr(manifest, "_parsed", counted_parsed)
     monkeypatch.setattr(partitions, "list_raw", counted_list)
     return counts
 

@@ -76,7 +76,7 @@ def test_the_tokens_are_those_of_the_file_and_every_command_knows_it(
     assert (origin.raw_file, origin.row, origin.char_start) == ("a.jsonl", 0, 2)
     assert find_garbage(dataset, keep=1) == {}
     shown = run("inspect", BuildGraph(dataset).tokens("a.jsonl").folder).stdout
-    assert 'raw file     4.1 MB, read up to a limit: "v1"' in shown
+    assert 'raw file     4.1 MB, known by its version: "v1"' in shown
     assert server.num_sent == LEAST_BYTES
 
 

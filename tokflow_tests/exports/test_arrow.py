@@ -83,7 +83,7 @@ def test_arrow_is_compressed_as_asked_for_and_mapped_if_not(compression: str, tm
 
 
 @pytest.mark.parametrize("name", ["arrow", "hf_dataset"])
-def test_a_file_is_mapped_once_for_all_its_batches_and_held_open_by_none(
+def test_what_was_read_of_a_batch_stays_without_its_file_and_holds_none_open(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(hf_dataset, "MAX_BATCH_ROWS", 1)
@@ -91,10 +91,11 @@ def test_a_file_is_mapped_once_for_all_its_batches_and_held_open_by_none(
     export = open_export(export_as(name, tmp_path, ["ab", "cdefgh"], **options)[0])
 
     portions = export.portions("train")
+    fields = [portion.read() for portion in portions]
     for portion in portions:
         portion.path.unlink(missing_ok=True)
 
-    assert [portion.read()["token_ids"].tolist() for portion in portions] == [
+    assert [of["token_ids"].tolist() for of in fields] == [
         [[*b"ab", EOS, *b"c"]],
         [[*b"defg"]],
         [[*b"h", EOS, EOS, EOS]],

@@ -20,6 +20,7 @@ from tokflow.split.spans import LONGEST, SPANS_NAME, Split, config_of_split, wri
 from tokflow.store.arrow import read_table, to_numpy
 from tokflow.store.integrity import Stored
 from tokflow.store.manifest import broken_file, read_manifest
+from tokflow.store.remote.cached_files import fetched
 from tokflow.tokenizers.tokenizer import Tokenizer
 
 
@@ -112,7 +113,7 @@ def _differences(
                 f"found {found.get(name)!r}"
             )
     for name, entry in expected.files.items():
-        path = stored.folder / name
+        path = fetched(stored.folder / name)
         if (broken := broken_file(stored.folder, name, entry)) is None:
             continue
         if path.suffix != ".parquet" or not path.is_file():

@@ -1,9 +1,12 @@
 """Verify whole outputs: one at a path, all below a folder, or all of a dataset."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.convert import own_packing
@@ -32,7 +35,10 @@ from tokflow.split.cut_tokens import CUT_TOKENS_NAME
 from tokflow.split.mixture import mixture_of
 from tokflow.split.shuffle import order_of
 from tokflow.split.spans import SPLIT_VERSION, Split
-from tokflow.store.manifest import broken_files, read_run
+from tokflow.store.manifest import broken_files
+from tokflow.store.remote.cached_files import fetch_run
+from tokflow.store.remote.places import place_of
+from tokflow.store.remote.rereading import broken_there
 from tokflow.store.stored_outputs import (
     PassedBy,
     StoredOutput,
@@ -49,6 +55,11 @@ NOT_COMPARED = "not compared with it"
 
 VERSIONS = {"split": SPLIT_VERSION, "sequences": SEQUENCES_VERSION}
 """Of the stages whose outputs are made again and compared."""
+
+ITEMS_AHEAD = 64
+"""Outputs at a URL whose files are looked at together."""
+
+T = TypeVar("T")
 
 Result = tuple[list[str], list[str]]
 """Problems, and notes."""
@@ -73,8 +84,9 @@ def verify_path(path: Path, *, trust_remote_code: bool = False) -> Iterator[Veri
 
     Outputs come in the order of the stages, before them those that cannot be read, after them
     what is no output. What an output was made from is compared with it only if its own files are
-    whole; else that is yielded, too, with what is wrong with it. A tokenizer that is Python code
-    is loaded only with `trust_remote_code`.
+    whole; else that is yielded, too, with what is wrong with it. Of a store at a URL what is there
+    is read, whatever is in the cache. A tokenizer that is Python code is loaded only with
+    `trust_remote_code`.
 
     Raises: MissingOutputError where there is no output.
     """
@@ -90,7 +102,7 @@ def verify_path(path: Path, *, trust_remote_code: bool = False) -> Iterator[Veri
         yield from (_unreadable(at.folder, error) for error in verifier.unreadable_parents)
     elif all(isinstance(found, PassedBy) for found in below):
         find_output(path)  # says what is there
-    for found in below:
+    for found in verifier.ahead(iter(below)):
         yield verifier.verify_any(found)
     yield from verifier.damaged_parents()
 
@@ -128,10 +140,24 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verification]:
     graph.read_raw_files(list(graph.partitions))
     for source in (source for sources in graph.partitions.values() for source in sources):
         yield from _verify_remembered(graph, source.key)
-    for output in graph.outputs():
+    for output in verifier.ahead(_known(graph)):
         yield verifier.verify_expected(output)
+
+
+def _known(graph: BuildGraph) -> Iterator[Output]:
+    """Yield the outputs that the dataset must have, as far as they are known."""
+    for output in graph.outputs():
+        yield output
         if output.stage == "tokenizer" and not output.is_made:
             return
+
+
+def _stored(item: object) -> StoredOutput | None:
+    """Return the output that is there; None where there is none, or none that can be read."""
+    if isinstance(item, Output):
+        with suppress(TokflowError, OSError):
+            return item.stored
+    return item if isinstance(item, StoredOutput) else None
 
 
 def _verify_remembered(graph: BuildGraph, key: str) -> Iterator[Verification]:
@@ -196,7 +222,9 @@ class _Verifier:
         """Return what is wrong with an output: its files first and, if they are whole, the rest."""
         self._verified.add(found.folder)
         self._ancestry.add(found)
-        problems = [*self._broken_files(found), *unlisted_files(found.folder, found.manifest)]
+        problems = [*self._broken_files(found)]
+        if place_of(found.folder) is None:
+            problems += unlisted_files(found.folder, found.manifest)
         if found.is_misplaced:
             problems.append(
                 f"{found.folder}: expected to be where a run looks for it, found in a folder that "
@@ -210,16 +238,31 @@ class _Verifier:
                 problems = [message_of(error, where=found.folder)]
             except Exception as error:  # whatever it is, the other outputs are looked at
                 problems = [f"{found.folder}: cannot be read: {type(error).__name__}: {error}"]
-        notes = [*notes, *changed_since([read_run(found.folder).get("versions", {})])]
+        notes = [*notes, *changed_since([fetch_run(found.folder).get("versions", {})])]
         return Verification(
             name=found.name, folder=found.folder, problems=tuple(problems), notes=tuple(notes)
         )
 
     def _broken_files(self, found: StoredOutput) -> list[str]:
         if found.folder not in self._broken:
-            problems = [str(each) for each in broken_files(found.folder, found.manifest)]
-            self._broken[found.folder] = found, problems
+            if place_of(found.folder) is None:
+                self._keep_broken(found, broken_files(found.folder, found.manifest))
+            else:
+                self._keep_broken(found, broken_there([found])[0])
         return self._broken[found.folder][1]
+
+    def _keep_broken(self, found: StoredOutput, problems: Iterable[TokflowError]) -> None:
+        self._broken[found.folder] = found, [str(each) for each in problems]
+
+    def ahead(self, items: Iterator[T]) -> Iterator[T]:
+        """Yield items, those of a store at a URL when the files of the next ones are looked at,
+        too: many small ones at once, which wait for the server together."""
+        while some := list(islice(items, ITEMS_AHEAD)):
+            outputs = [of for of in map(_stored, some) if of and place_of(of.folder) is not None]
+            new = [of for of in outputs if of.folder not in self._broken]
+            for output, problems in zip(new, broken_there(new), strict=True):
+                self._keep_broken(output, problems)
+            yield from some
 
     def _content(self, found: StoredOutput) -> Result:
         """Return the problems and the notes of an output whose files are whole."""
@@ -295,7 +338,9 @@ class _Verifier:
             return [], ["its tokenizer is not in this store"]
         if self._graph is not None:
             return self._compare_with_raw(found, self._graph)
-        if tokenizer.verdict is None or "gigatoken" not in read_run(found.folder).get("engine", ""):
+        if tokenizer.verdict is None or "gigatoken" not in fetch_run(found.folder).get(
+            "engine", ""
+        ):
             return [], []
         return [], ["gigatoken made it, and was found wrong with its tokenizer: no run uses it"]
 
@@ -303,7 +348,8 @@ class _Verifier:
         tokenizer = graph.tokenizer
         if self._broken_files(StoredOutput(tokenizer.folder, tokenizer.manifest)):
             return [], ["its tokenizer is damaged: not compared with the raw file"]
-        notes = ["its raw file was hashed"]
+        raw = graph.raw(str(found.manifest.partition))
+        notes = [f"its raw file was {'read' if raw.files[0].is_lazy else 'hashed'}"]
 
         def disqualify(difference: str) -> None:
             try_to_write_verdict(tokenizer.folder, tokenizer.fingerprint, difference)
@@ -311,7 +357,7 @@ class _Verifier:
 
         key = str(found.manifest.partition)
         problems = verify_against_raw(
-            graph.raw(key),
+            raw,
             graph.open_tokens(key),
             graph.documents(key),
             graph.encoding,

@@ -14,8 +14,8 @@ from tokflow.errors import ConfigError, first_five
 from tokflow.raw import RawConfig, escaped, list_raw, redact
 from tokflow.raw.globs import FILE, find_below, has_wildcard, unescaped
 from tokflow.raw.hub.saved_folders import is_saved
-from tokflow.raw.urls import hub_url, is_url
 from tokflow.store.config import expanded
+from tokflow.store.urls import hub_url, is_url
 
 
 def patterns_of(named: Sequence[str], *, here: Path, store: Path) -> tuple[str, ...]:

@@ -23,8 +23,8 @@ from tokflow.exports.format import Format, Portion, fixed_layout
 from tokflow.exports.formats.npy import mapped_portion, write_npy
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.raw.urls import hub_url
 from tokflow.store.config import Config, Listed
+from tokflow.store.urls import hub_url
 
 PART_NAMES = ("train", "validation", "test")
 
@@ -102,7 +102,8 @@ def _source(options: ArchaiOptions) -> dict[str, str | None]:
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the file of a part, memory-mapped."""
     paths = export.numbered(lambda number: f"{part}.npy")
-    return [mapped_portion(path, {"token_ids": path}) for path in paths]
+    num = export.counts[f"{part}.num_tokens"]
+    return [mapped_portion(path, num, {"token_ids": path}) for path in paths]
 
 
 FORMAT = Format(

@@ -23,10 +23,10 @@ import pyarrow as pa
 
 from tokflow.exports.columns import (
     RowOptions,
+    are_mapped,
     columns_read,
     layout_of_columns,
     make_columns,
-    portion_of_batch,
     read_columns,
     schema_of,
     with_loss_mask,
@@ -39,6 +39,7 @@ from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
     TOKENS_PER_BATCH,
+    batches_in_files,
     files_by_size,
     paths_by_size,
     sequences_per_file,
@@ -59,12 +60,11 @@ class ArrowOptions(RowOptions):
 def write(part: Part, options: ArrowOptions, folder: Path) -> None:
     """Write the shards of a part."""
     kept = KeptOfSequences(part)
-    schema = schema_of(with_loss_mask(options.columns, part), kept.names)
+    schema = schema_of(with_loss_mask(options.columns, is_chats=part.has_loss_mask), kept.names)
     written = written_positions(part, options.padding)
     codec = None if options.compression == "none" else options.compression
     ipc = pa.ipc.IpcWriteOptions(compression=codec)
-    most = sequences_within(TOKENS_PER_BATCH, part.sequence_length)
-    at_once = min(options.sequences_per_batch, most)
+    at_once = _at_once(part.sequence_length, options)
     for path, batches in files_by_size(
         part, options, folder / part.name, ".arrow", at_once=at_once
     ):
@@ -76,20 +76,21 @@ def write(part: Part, options: ArrowOptions, folder: Path) -> None:
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the record batches of a part, memory-mapped where they are not compressed and of one
     length."""
-    found, is_compressed = [], export.options.compression != "none"
-    for path in paths_by_size(export, part, ".arrow"):
-        with pa.memory_map(str(path)) as mapped, pa.ipc.open_file(mapped) as file:
-            if not is_compressed:
-                batches = map(file.get_batch, range(file.num_record_batches))
-                found += [portion_of_batch(path, batch, export) for batch in batches]
-                continue
-            # Of each batch the last column alone, since all that is read is decompressed.
-            last = pa.ipc.IpcReadOptions(included_fields=[len(file.schema) - 1])
-        with pa.memory_map(str(path)) as mapped, pa.ipc.open_file(mapped, options=last) as file:
-            for number in range(file.num_record_batches):
-                load = partial(_load, path, number, export)
-                found.append(Portion(path, file.get_batch(number).num_rows, load))
-    return found
+    options, length = export.options, export.manifest.details["sequence_length"]
+    per_file, total = sequences_per_file(length, options), export.counts[f"{part}.num_sequences"]
+    sizes = batches_in_files(total, per_file, _at_once(length, options))
+    is_mapped = options.compression == "none" and are_mapped(export)
+    paths = paths_by_size(export, part, ".arrow")
+    return [
+        Portion(path, size, partial(_load, path, number, export), is_mapped)
+        for path, batches in zip(paths, sizes, strict=True)
+        for number, size in enumerate(batches)
+    ]
+
+
+def _at_once(sequence_length: int, options: ArrowOptions) -> int:
+    most = sequences_within(TOKENS_PER_BATCH, sequence_length)
+    return min(options.sequences_per_batch, most)
 
 
 def _load(path: Path, number: int, export: Export) -> Arrays:

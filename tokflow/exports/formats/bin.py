@@ -21,15 +21,16 @@ import numpy as np
 from pydantic import AfterValidator, Field
 
 from tokflow.errors import ConfigError
+from tokflow.exports.copied_tokens import note_copied_tokens
 from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.new_files import copy_file
 from tokflow.exports.options import renamed, val_names
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import write_numbers
-from tokflow.store.arrow import map_numbers
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
+from tokflow.store.few_numbers import few_numbers
 
 
 def _bin_name(name: str) -> str:
@@ -67,6 +68,7 @@ def write(part: Part, options: BinOptions, folder: Path) -> None:
     whole = part.take_whole_file()
     if whole is None:
         write_numbers(path, part.stream())
+        note_copied_tokens(part, path, part.dtype)
     else:
         copy_file(*whole, path)
 
@@ -74,13 +76,19 @@ def write(part: Part, options: BinOptions, folder: Path) -> None:
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the file of a part, memory-mapped."""
     return [
-        Portion(path, export.num_in(path), partial(_load, path, export.dtype), is_mapped=True)
+        Portion(
+            path,
+            export.num_in(path),
+            partial(_load, path, export.dtype),
+            is_mapped=True,
+            takes_ranges=True,
+        )
         for path in export.numbered(lambda number: export.file_name(part))
     ]
 
 
 def _load(path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
-    return {"token_ids": map_numbers(path, dtype)}
+    return {"token_ids": few_numbers(path, dtype)}
 
 
 FORMAT = Format(

@@ -26,8 +26,9 @@ from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
-from tokflow.store.arrow import map_numbers
 from tokflow.store.config import Config, Count
+from tokflow.store.few_numbers import few_numbers
+from tokflow.store.remote.cached_files import fetched
 
 UNKNOWN = "Unknown Tokenizer"
 """The name that datatrove gives a tokenizer without one."""
@@ -87,20 +88,29 @@ def _for_people(num_tokens: int) -> str:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the files of a part, memory-mapped but for their offsets."""
+    has_loss_mask = f"{part}.num_loss_tokens" in export.counts
+    suffixes = ("", ".index", *[".loss"] * has_loss_mask)
     return [
-        Portion(path, export.num_in(path), partial(_load, path, export.dtype), is_mapped=True)
+        Portion(
+            path,
+            export.num_in(path),
+            partial(_load, path, export.dtype, has_loss_mask),
+            is_mapped=True,
+            files=tuple(Path(f"{path}{suffix}") for suffix in suffixes),
+            takes_ranges=True,
+        )
         for path in export.numbered(lambda number: _name(part, number))
     ]
 
 
-def _load(path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
-    ends = np.fromfile(f"{path}.index", dtype="<u8").astype(np.int64)
+def _load(path: Path, dtype: np.dtype[np.unsignedinteger], has_loss_mask: bool) -> Arrays:
+    ends = np.fromfile(fetched(Path(f"{path}.index")), dtype="<u8").astype(np.int64)
     fields: Arrays = {
-        "token_ids": map_numbers(path, dtype),
+        "token_ids": few_numbers(path, dtype),
         "offsets": offsets_of(np.diff(ends, prepend=0)),
     }
-    if Path(f"{path}.loss").exists():
-        fields["loss_mask"] = map_numbers(f"{path}.loss", np.bool_)
+    if has_loss_mask:
+        fields["loss_mask"] = few_numbers(Path(f"{path}.loss"), np.bool_)
     return fields
 
 

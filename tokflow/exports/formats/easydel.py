@@ -25,14 +25,13 @@ from pathlib import Path
 
 from tokflow.exports.columns import layout_of_columns
 from tokflow.exports.format import Format, Portion
-from tokflow.exports.formats.parquet import ParquetOptions, row_groups, write_groups
+from tokflow.exports.formats.parquet import ParquetOptions, at_once, row_groups, write_groups
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
     files_by_size,
     paths_by_size,
     sequences_per_file,
-    sequences_within,
 )
 from tokflow.store.config import Count
 
@@ -59,16 +58,16 @@ class EasydelOptions(ParquetOptions):
 def write(part: Part, options: EasydelOptions, folder: Path) -> None:
     """Write the shards of a part into its folder."""
     columns = ["input_ids", *options.columns, *(["labels"] if part.has_loss_mask else [])]
-    at_once = sequences_within(TOKENS_PER_GROUP, part.sequence_length)
-    at_once = min(at_once, options.sequences_per_group)
+    num = at_once(part.sequence_length, options, most=TOKENS_PER_GROUP)
     stem = folder / part.name / "shard"
-    files = files_by_size(part, options, stem, ".parquet", at_once=at_once, has_total=False)
+    files = files_by_size(part, options, stem, ".parquet", at_once=num, has_total=False)
     write_groups(files, columns, part, options)
 
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the row groups of a part."""
-    return row_groups(paths_by_size(export, f"{part}/shard", ".parquet"), export)
+    paths = paths_by_size(export, f"{part}/shard", ".parquet")
+    return row_groups(paths, export, part, most=TOKENS_PER_GROUP)
 
 
 FORMAT = Format(

@@ -23,6 +23,8 @@ naming.py line 29 (names of splits).
 
 import json
 from collections.abc import Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,23 +35,26 @@ from tokflow.exports.columns import (
     TYPES,
     Column,
     Padding,
+    are_mapped,
     check_columns,
     layout_of_columns,
     make_columns,
-    portion_of_batch,
+    read_columns,
     schema_of,
     with_loss_mask,
     written_positions,
 )
-from tokflow.exports.format import Format, Portion
+from tokflow.exports.format import Arrays, Format, Portion
 from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
     FileSizeOptions,
+    batches_in_files,
     files_by_size,
     paths_by_size,
+    sequences_per_file,
     sequences_within,
 )
 from tokflow.store.arrow import to_numpy
@@ -83,14 +88,14 @@ class HfDatasetOptions(FileSizeOptions):
 
 def write(part: Part, options: HfDatasetOptions, folder: Path) -> None:
     """Write the folder of a part."""
-    names = with_loss_mask(options.columns, part)
+    names = with_loss_mask(options.columns, is_chats=part.has_loss_mask)
     kept = KeptOfSequences(part)
     features = {name: _feature(name, options.feature_type) for name in names}
     features |= {name: {"dtype": "string", "_type": "Value"} for name in kept.names}
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
     schema = schema_of(names, kept.names).with_metadata(metadata)
-    size = sum(TYPES[name].bit_width // 8 * part.sequence_length + 4 for name in names)
-    at_once = min(MAX_BATCH_ROWS, sequences_within(MAX_BATCH_BYTES, size))
+    size = _sequence_bytes(names, part.sequence_length)
+    at_once = _at_once(size)
     hasher = xxhash.xxh3_64(json.dumps([part.name, metadata]).encode())
     names_of_files, written = [], written_positions(part, options.padding)
     for path, batches in files_by_size(
@@ -115,6 +120,14 @@ def write(part: Part, options: HfDatasetOptions, folder: Path) -> None:
         "_split": None if "-" in part.name else part.name,
     }
     _write_json(folder / part.name / "state.json", state)
+
+
+def _sequence_bytes(columns: Sequence[str], length: int) -> int:
+    return sum(TYPES[name].bit_width // 8 * length + 4 for name in columns)
+
+
+def _at_once(sequence_bytes: int) -> int:
+    return min(MAX_BATCH_ROWS, sequences_within(MAX_BATCH_BYTES, sequence_bytes))
 
 
 def finish(parts: Sequence[Part], options: HfDatasetOptions, folder: Path) -> None:
@@ -144,11 +157,23 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the record batches of a part, memory-mapped where they are of one length."""
-    found = []
-    for path in paths_by_size(export, f"{part}/data", ".arrow"):
-        with pa.memory_map(str(path)) as mapped, pa.ipc.open_stream(mapped) as batches:
-            found += [portion_of_batch(path, batch, export) for batch in batches]
-    return found
+    options, length = export.options, export.manifest.details["sequence_length"]
+    is_chats = f"{part}.num_loss_tokens" in export.counts
+    size = _sequence_bytes(with_loss_mask(options.columns, is_chats=is_chats), length)
+    per_file = sequences_per_file(length, options, size)
+    total = export.counts[f"{part}.num_sequences"]
+    sizes = batches_in_files(total, per_file, _at_once(size))
+    paths = paths_by_size(export, f"{part}/data", ".arrow")
+    return [
+        Portion(path, num, partial(_load, path, number, export), are_mapped(export))
+        for path, batches in zip(paths, sizes, strict=True)
+        for number, num in enumerate(batches)
+    ]
+
+
+def _load(path: Path, number: int, export: Export) -> Arrays:
+    with pa.memory_map(str(path)) as mapped, pa.ipc.open_stream(mapped) as batches:
+        return read_columns(next(islice(batches, number, None)), export)
 
 
 FORMAT = Format(

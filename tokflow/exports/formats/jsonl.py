@@ -95,7 +95,8 @@ class JsonlOptions(FileSizeOptions):
 
 def write(part: Part, options: JsonlOptions, folder: Path) -> None:
     """Write the shards of a part."""
-    columns, suffix = with_loss_mask(options.columns, part), _suffix(options.compression)
+    columns = with_loss_mask(options.columns, is_chats=part.has_loss_mask)
+    suffix = _suffix(options.compression)
     kept = KeptOfSequences(part)
     written = written_positions(part, options.padding)
     at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)

@@ -23,7 +23,7 @@ Source: pylance 14.0.2, lance/fragment.py `write_fragments`, lance/dataset.py `c
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -43,6 +43,7 @@ from tokflow.exports.token_files import batches_of_documents
 from tokflow.sequences.segments import Sequences
 from tokflow.store.arrow import make_table, to_arrow, to_numpy
 from tokflow.store.config import Config
+from tokflow.store.remote.cached_files import fetch_all
 
 EXTRA = Extra(name="lance", module="lance")
 
@@ -175,24 +176,43 @@ def _counted(fragment: Any, number: int, path: Path) -> Any:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return some million tokens of a part each, documents whole."""
-    if not any(name.startswith(f"{part}.lance/") for name in export.manifest.files):
-        return []
     path = export.folder / f"{part}.lance"
+    if not (files := _files_in(export, path)):
+        return []
+    rows_per_file = export.options.max_rows_per_file
+    data = sorted(of for of in files if of.parent == path / "data")
+    documents = export.folder / f"{part}.documents.lance"
+    fetch_all([*(of for of in files if of not in data), *_files_in(export, documents)])
     dataset = EXTRA.load().dataset(str(path))
     if export.layout.is_packed:
-        at_once = sequences_within(TOKENS_AT_ONCE, export.manifest.details["sequence_length"])
+        length = export.manifest.details["sequence_length"]
+        at_once = sequences_within(TOKENS_AT_ONCE, length)
+        per_file = rows_per_file or sequences_within(TOKENS_PER_FILE, length)
         total = export.counts[f"{part}.num_sequences"]
-        rows = [range(first, min(first + at_once, total)) for first in range(0, total, at_once)]
         return [
-            Portion(path, len(own), partial(_load_sequences, dataset, export, own)) for own in rows
+            Portion(path, len(own), load, files=_holding(data, own, per_file))
+            for first in range(0, total, at_once)
+            for own in [range(first, min(first + at_once, total))]
+            for load in [partial(_load_sequences, dataset, export, own)]
         ]
-    documents = EXTRA.load().dataset(str(export.folder / f"{part}.documents.lance"))
-    lengths = to_numpy(documents.to_table(["num_tokens"])["num_tokens"])
+    lengths = to_numpy(EXTRA.load().dataset(str(documents)).to_table(["num_tokens"])["num_tokens"])
+    per_file = rows_per_file or TOKENS_PER_FILE
     return [
-        Portion(path, num, partial(_load_stream, dataset, here.start, num, own), offsets=own)
-        for here, own in batches_of_documents(lengths, TOKENS_AT_ONCE)
-        for num in [here.stop - here.start]
+        Portion(path, len(own), load, offsets=offsets, files=_holding(data, own, per_file))
+        for here, offsets in batches_of_documents(lengths, TOKENS_AT_ONCE)
+        for own in [range(here.start, here.stop)]
+        for load in [partial(_load_stream, dataset, here.start, len(own), offsets)]
     ]
+
+
+def _files_in(export: Export, folder: Path) -> list[Path]:
+    names = (name for name in export.manifest.files if name.startswith(f"{folder.name}/"))
+    return [export.folder / name for name in names]
+
+
+def _holding(data: Sequence[Path], rows: range, per_file: int) -> tuple[Path, ...]:
+    """Return the data files of which some rows are."""
+    return tuple(data[rows.start // per_file : -(-rows.stop // per_file)])
 
 
 def _load_sequences(dataset: Any, export: Export, rows: range) -> Arrays:

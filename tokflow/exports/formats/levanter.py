@@ -21,7 +21,7 @@ Source: levanter 1.2.dev1644, store/cache.py lines 479-590, store/jagged_array.p
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import batches_of_documents
 from tokflow.store.config import Config
+from tokflow.store.remote.cached_files import fetch_all
 
 EXTRA = Extra(name="levanter", module="tensorstore")
 
@@ -168,18 +169,40 @@ def portions(export: Export, part: str) -> list[Portion]:
     """Return some million tokens of a part each, in whole documents."""
     if f"{part}/shard_ledger.json" not in export.manifest.files:
         return []
-    cache = export.folder / part
+    cache, has_loss_mask = export.folder / part, f"{part}.num_loss_tokens" in export.counts
+    names = {"token_ids": "input_ids"} | ({"loss_mask": "assistant_masks"} if has_loss_mask else {})
+    arrays = {name: cache / of / "data" for name, of in names.items()}
+    described = [array / "zarr.json" for array in arrays.values()]
+    fetch_all([*_files_in(export, cache / "input_ids" / "offsets"), *described])
     offsets = _opened(cache / "input_ids" / "offsets")
     num_documents = int(offsets[0].read().result())
     ends = np.array(offsets[: num_documents + 1].read().result())
     ends[0] = 0
-    data = {"token_ids": _opened(cache / "input_ids" / "data")}
-    if (cache / "assistant_masks").is_dir():
-        data["loss_mask"] = _opened(cache / "assistant_masks" / "data")
+    shards = {path for array in arrays.values() for path in _files_in(export, array / "c")}
+    data = {name: _opened(array) for name, array in arrays.items()}
     return [
-        Portion(cache, here.stop - here.start, partial(_load, data, here, own), offsets=own)
+        Portion(
+            cache,
+            here.stop - here.start,
+            partial(_load, data, here, own),
+            offsets=own,
+            files=(*described, *_shards_within(here, [*arrays.values()], shards)),
+        )
         for here, own in batches_of_documents(np.diff(ends), TOKENS_AT_ONCE)
     ]
+
+
+def _files_in(export: Export, folder: Path) -> list[Path]:
+    prefix = f"{folder.relative_to(export.folder).as_posix()}/"
+    return [export.folder / name for name in export.manifest.files if name.startswith(prefix)]
+
+
+def _shards_within(here: slice, arrays: Sequence[Path], shards: Container[Path]) -> list[Path]:
+    """Return the files that hold some values of arrays; one of zeros alone is not there."""
+    values = CHUNKS_PER_SHARD * CHUNK
+    numbers = range(here.start // values, -(-here.stop // values))
+    paths = (array / "c" / str(number) for array in arrays for number in numbers)
+    return [path for path in paths if path in shards]
 
 
 def _load(data: Mapping[str, Any], here: slice, offsets: npt.NDArray[np.int64]) -> Arrays:

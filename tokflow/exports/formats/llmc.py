@@ -34,8 +34,9 @@ from tokflow.exports.options import (
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
-from tokflow.store.arrow import map_numbers
 from tokflow.store.config import Config, Count
+from tokflow.store.few_numbers import few_numbers
+from tokflow.store.remote.ranges import open_few
 
 HEADER_NUMBERS = 256
 HEADER_BYTES = 4 * HEADER_NUMBERS
@@ -80,7 +81,13 @@ def portions(export: Export, part: str) -> list[Portion]:
     prefix, name = export.options.prefix or export.manifest.dataset, export.file_name(part)
     header = HEADER_BYTES // export.dtype.itemsize
     return [
-        Portion(path, export.num_in(path) - header, partial(_load, path), is_mapped=True)
+        Portion(
+            path,
+            export.num_in(path) - header,
+            partial(_load, path),
+            is_mapped=True,
+            takes_ranges=True,
+        )
         for path in export.numbered(lambda number: numbered_name(prefix, name, number, ".bin"))
     ]
 
@@ -90,9 +97,10 @@ def _load(path: Path) -> Arrays:
 
     Raises: CorruptOutputError for a header that is not the file's.
     """
-    magic, version, num_tokens = np.fromfile(path, dtype="<i4", count=3).tolist()
+    with open_few(path) as file:
+        magic, version, num_tokens = np.frombuffer(file.read(12), dtype="<i4").tolist()
+        num_bytes = file.seek(0, 2)
     dtypes = {variant: dtype for dtype, variant in VARIANTS.items()}
-    num_bytes = path.stat().st_size
     dtype = dtypes.get((magic, version))
     if dtype is None or num_bytes != HEADER_BYTES + num_tokens * np.dtype(dtype).itemsize:
         raise damaged_file(
@@ -100,7 +108,7 @@ def _load(path: Path) -> Arrays:
             expected="the magic and version of llm.c's files, and as many tokens as it says",
             found=f"{magic}, {version}, and {num_tokens:,} tokens in {num_bytes:,} bytes",
         )
-    return {"token_ids": map_numbers(path, dtype, first_byte=HEADER_BYTES)}
+    return {"token_ids": few_numbers(path, dtype, first_byte=HEADER_BYTES)}
 
 
 FORMAT = Format(

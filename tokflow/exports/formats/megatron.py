@@ -30,13 +30,15 @@ import numpy.typing as npt
 
 from tokflow.errors import ConfigError
 from tokflow.exports.batching import offsets_of
+from tokflow.exports.copied_tokens import note_copied_tokens
 from tokflow.exports.format import Arrays, Format, Portion, damaged_file, fixed_layout
 from tokflow.exports.options import FileName, FilePrefix, check_document_size
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import write_numbers
-from tokflow.store.arrow import map_numbers
 from tokflow.store.config import Config
+from tokflow.store.few_numbers import few_numbers
+from tokflow.store.remote.cached_files import fetched
 
 HEADER = struct.Struct("<9sQBQQ")
 MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
@@ -70,6 +72,7 @@ def write(part: Part, options: MegatronOptions, folder: Path) -> None:
     lengths = part.document_lengths()
     check_document_size(int(lengths.max()), limit=MAX_DOCUMENT_TOKENS)
     write_numbers(Path(f"{stem}.bin"), part.stream(), dtype=dtype)
+    note_copied_tokens(part, Path(f"{stem}.bin"), dtype)
     is_some = lengths > 0
     sequences = lengths[is_some].astype("<i4")
     first_bytes = offsets_of(sequences)[:-1] * dtype.itemsize
@@ -99,7 +102,18 @@ def portions(export: Export, part: str) -> list[Portion]:
     """Return the file of a part, memory-mapped but for its offsets."""
     stem, num = _stem(part, export.options), export.counts[f"{part}.num_tokens"]
     paths = export.numbered(lambda number: f"{stem}.idx")
-    return [Portion(path.with_suffix(".bin"), num, partial(_load, path), True) for path in paths]
+    return [
+        Portion(
+            tokens,
+            num,
+            partial(_load, path),
+            is_mapped=True,
+            files=(tokens, path),
+            takes_ranges=True,
+        )
+        for path in paths
+        for tokens in [path.with_suffix(".bin")]
+    ]
 
 
 def _load(path: Path) -> Arrays:
@@ -108,13 +122,13 @@ def _load(path: Path) -> Arrays:
     Raises: CorruptOutputError for an index that is not Megatron's.
     """
     dtype, lengths = _read_index(path)
-    tokens = map_numbers(path.with_suffix(".bin"), dtype)
+    tokens = few_numbers(path.with_suffix(".bin"), dtype)
     return {"token_ids": tokens, "offsets": offsets_of(lengths)}
 
 
 def _read_index(path: Path) -> tuple[np.dtype[Any], npt.NDArray[np.int64]]:
     """Return the dtype of the tokens and the length of each document."""
-    with path.open("rb") as file:
+    with fetched(path).open("rb") as file:
         magic, version, code, num_sequences, num_firsts = HEADER.unpack(file.read(HEADER.size))
         dtypes = {number: name for name, number in CODES.items()}
         if (magic, version) != (MAGIC, VERSION) or code not in dtypes:

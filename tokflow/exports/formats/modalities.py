@@ -31,8 +31,10 @@ from tokflow.exports.format import Arrays, Format, Portion, damaged_file, fixed_
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
-from tokflow.store.arrow import map_numbers
 from tokflow.store.config import Config, Count
+from tokflow.store.few_numbers import few_numbers
+from tokflow.store.remote.cached_files import fetch_all
+from tokflow.store.remote.ranges import is_far, open_few
 
 HEADER = struct.Struct("<QI")
 
@@ -96,18 +98,22 @@ def _entries(
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the files of a part, memory-mapped but for their offsets."""
     per_file = export.options.tokens_per_file
+    paths = export.numbered(lambda number: _name(part, number, per_file))
+    # For their headers alone say how many tokens they have.
+    fetch_all(path for path in paths if not is_far(path))
     found = []
-    for path in export.numbered(lambda number: _name(part, number, per_file)):
-        with path.open("rb") as file:
+    for path in paths:
+        with open_few(path) as file:
             header = file.read(HEADER.size)
         num_bytes, _ = HEADER.unpack(header) if len(header) == HEADER.size else (0, 0)
         num = num_bytes // export.dtype.itemsize
-        found.append(Portion(path, num, partial(_read_file, path, export.dtype), True))
+        load = partial(_read_file, path, export.dtype)
+        found.append(Portion(path, num, load, is_mapped=True, takes_ranges=True))
     return found
 
 
 def _read_file(path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
-    with path.open("rb") as file:
+    with open_few(path) as file:
         header = file.read(HEADER.size)
         size = file.seek(0, 2)
     num_bytes, itemsize = HEADER.unpack(header) if len(header) == HEADER.size else (0, 0)
@@ -115,14 +121,15 @@ def _read_file(path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
     num_documents, rest = divmod(size - first - len(INDEX_STOP), ENTRY.itemsize)
     if itemsize != dtype.itemsize or num_documents < 1 or rest:
         raise _not_ours(path, f"a header of {num_bytes:,} bytes of data in a file of {size:,}")
-    entries = map_numbers(path, ENTRY, first_byte=first, num=num_documents)
+    entries = np.asarray(few_numbers(path, ENTRY, first_byte=first, shape=(num_documents,)))
     starts, lengths = entries["start"], entries["length"].astype(np.int64)
     offsets = offsets_of(lengths)
     is_tuple = (entries["long"] == LONG1) & (entries["long_"] == LONG1)
     is_tuple &= (entries["tuple"] == TUPLE2) & (starts == offsets[:-1])
     if not is_tuple.all() or offsets[-1] != num_bytes:
         raise _not_ours(path, "an index that tokflow did not write, or data that it does not fit")
-    tokens = map_numbers(path, dtype, first_byte=HEADER.size, num=num_bytes // itemsize)
+    num = num_bytes // itemsize
+    tokens = few_numbers(path, dtype, first_byte=HEADER.size, shape=(num,))
     return {"token_ids": tokens, "offsets": offsets // itemsize}
 
 

@@ -26,13 +26,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from tokflow.errors import ConfigError
+from tokflow.errors import ConfigError, TokflowError
 from tokflow.exports.batching import equal_sizes, offsets_of
 from tokflow.exports.format import Arrays, Format, Layout, Portion, damaged_file
 from tokflow.exports.new_files import open_hashed
@@ -49,8 +49,10 @@ from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import files_of, sequences_within
 from tokflow.exports.token_files import cut_by_documents, write_numbers
-from tokflow.store.arrow import map_numbers
 from tokflow.store.config import Config, Count
+from tokflow.store.few_numbers import few_numbers
+from tokflow.store.remote.cached_files import fetched
+from tokflow.store.remote.ranges import open_few
 
 ROW_DTYPES: dict[str, np.dtype[Any]] = {
     "segment_ids": np.dtype(np.int32),
@@ -58,6 +60,10 @@ ROW_DTYPES: dict[str, np.dtype[Any]] = {
     "loss_mask": np.dtype(np.bool_),
 }
 """Of what stands beside the token ids of rows, in a folder each."""
+
+HEADER_BYTES = 128
+"""Of any array of one or two dimensions: numpy fills up to a multiple of 64, and leaves room for a
+length of 21 digits."""
 
 TOKENS_AT_ONCE = 2**22
 """Of rows: written and read at one go."""
@@ -194,29 +200,43 @@ def _write_sequences(part: Part, options: NpyOptions, folder: Path) -> None:
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the files of a part, memory-mapped."""
     options, name_of_part = export.options, export.file_name(part)
+    paths = export.numbered(lambda number: _name(options, name_of_part, number))
+    sizes = [export.num_in(path) - HEADER_BYTES // export.dtype.itemsize for path in paths]
+    if options.layout == "sequences":
+        total = export.counts[f"{part}.num_sequences"]
+        sizes = equal_sizes(total, options.sequences_per_file or max(1, total))
     found = []
-    for path in export.numbered(lambda number: _name(options, name_of_part, number)):
+    for path, num in zip(paths, sizes, strict=True):
         beside = {name: export.folder / name / path.name for name in ("offsets", *ROW_DTYPES)}
         files = export.manifest.files
         own = {name: of for name, of in beside.items() if f"{name}/{path.name}" in files}
-        found.append(mapped_portion(path, {"token_ids": path, **own}))
+        found.append(mapped_portion(path, num, {"token_ids": path, **own}))
     return found
 
 
-def mapped_portion(path: Path, fields: Mapping[str, Path]) -> Portion:
-    """Return what a file holds, with the file of each field.
-
-    Raises: CorruptOutputError.
-    """
+def mapped_portion(path: Path, num: int, fields: Mapping[str, Path]) -> Portion:
+    """Return what a file holds, with the file of each field."""
 
     def load() -> Arrays:
-        return {name: open_npy(of) for name, of in fields.items()}
+        whole = {name: fetched(of) for name, of in fields.items() if name == "offsets"}
+        return {name: open_npy(of) for name, of in {**fields, **whole}.items()}
 
-    return Portion(path, len(open_npy(path)), load, True)
+    files = tuple(fields.values())
+    return Portion(path, num, load, is_mapped=True, files=files, takes_ranges=True)
+
+
+def _read_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return the shape of an array, whether it is in Fortran's order, and its dtype."""
+    version = np.lib.format.read_magic(file)
+    if version != (1, 0):
+        raise ValueError(f"version {version} of the format")
+    header: tuple[tuple[int, ...], bool, np.dtype[Any]] = np.lib.format.read_array_header_1_0(file)
+    return header
 
 
 def open_npy(path: Path) -> npt.NDArray[Any]:
-    """Return the whole numbers or booleans of a .npy file, memory-mapped read-only.
+    """Return the whole numbers or booleans of a .npy file, memory-mapped read-only, or
+    `FewNumbers`.
 
     Nothing pickled is ever read, as arrays of objects are.
 
@@ -224,17 +244,17 @@ def open_npy(path: Path) -> npt.NDArray[Any]:
     """
     expected = "a .npy file of whole numbers or booleans"
     try:
-        own = np.lib.format.open_memmap(path, mode="r")
-    except OSError:
+        with open_few(path) as file:
+            shape, is_fortran, dtype = _read_header(file)
+            first_byte = file.tell()
+    except (OSError, TokflowError):
         raise
     except Exception as error:  # its header is parsed as Python, which fails in many ways
         found = f"{type(error).__name__}: {error}"
         raise damaged_file(path, expected=expected, found=found) from error
-    if own.dtype.kind not in "iub":
-        raise damaged_file(path, expected=expected, found=f"an array of {own.dtype}")
-    first_byte: int = own.offset
-    values = map_numbers(path, own.dtype, first_byte=first_byte, num=own.size)
-    return values.reshape(own.shape, order="C" if own.flags.c_contiguous else "F")
+    if dtype.kind not in "iub" or is_fortran:
+        raise damaged_file(path, expected=expected, found=f"an array of {dtype}")
+    return few_numbers(path, dtype, first_byte=first_byte, shape=shape)
 
 
 FORMAT = Format(

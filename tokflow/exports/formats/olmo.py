@@ -34,8 +34,10 @@ from tokflow.exports.new_files import open_hashed
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
-from tokflow.store.arrow import map_numbers, to_numpy
+from tokflow.store.arrow import to_numpy
 from tokflow.store.config import Config, Count
+from tokflow.store.few_numbers import few_numbers
+from tokflow.store.remote.cached_files import fetched
 
 COLUMNS = ["start", "end", "id", "src", "loc"]
 """Of a line."""
@@ -61,7 +63,7 @@ def write(part: Part, options: OlmoOptions, folder: Path) -> None:
     for shard in cut_by_documents(part, tokens_per_file=per_file, has_loss_mask=True):
         path = folder / _name(part.name, shard.number)
         write_numbers(path, shard.tokens)
-        _write_lines(path.with_suffix(".csv.gz"), islice(documents, len(shard.lengths)))
+        _write_lines(_lines_of(path), islice(documents, len(shard.lengths)))
         if shard.loss_mask is not None:
             write_numbers(_mask_of(path), shard.loss_mask)
 
@@ -108,23 +110,35 @@ def _lines(documents: Iterator[tuple[str, int, int]]) -> Iterator[str]:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the files of a part, memory-mapped but for their offsets."""
-    return [
-        Portion(path, export.num_in(path), partial(_load, path, export.dtype), is_mapped=True)
-        for path in export.numbered(lambda number: _name(part, number))
-    ]
+    has_loss_mask = f"{part}.num_loss_tokens" in export.counts
+    found = []
+    for path in export.numbered(lambda number: _name(part, number)):
+        mask = _mask_of(path) if has_loss_mask else None
+        portion = Portion(
+            path,
+            export.num_in(path),
+            partial(_load, path, mask, export.dtype),
+            is_mapped=True,
+            files=(path, _lines_of(path), *([mask] if mask else [])),
+            takes_ranges=True,
+        )
+        found.append(portion)
+    return found
 
 
-def _load(path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
+def _lines_of(path: Path) -> Path:
+    return path.with_suffix(".csv.gz")
+
+
+def _load(path: Path, mask: Path | None, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
     """Return the fields of a file.
 
     Raises: CorruptOutputError where its lines are not about all of its tokens.
     """
-    tokens = map_numbers(path, dtype)
-    offsets = _read_offsets(path.with_suffix(".csv.gz"), len(tokens))
+    tokens = few_numbers(path, dtype)
+    offsets = _read_offsets(fetched(_lines_of(path)), len(tokens))
     fields: Arrays = {"token_ids": tokens, "offsets": offsets}
-    if (mask := _mask_of(path)).exists():
-        fields["loss_mask"] = map_numbers(mask, np.bool_)
-    return fields
+    return fields | ({"loss_mask": few_numbers(mask, np.bool_)} if mask else {})
 
 
 def _read_offsets(path: Path, num_tokens: int) -> npt.NDArray[np.int64]:

@@ -18,8 +18,8 @@ train_b for train too. Say which files are which where parts are called otherwis
 `load_dataset("parquet", data_files={"train": "train-[0-9]*", "train_b": "train-b-[0-9]*"})`.
 """
 
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,6 +39,7 @@ from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
     TOKENS_PER_BATCH,
+    batches_in_files,
     files_by_size,
     paths_by_size,
     sequences_per_file,
@@ -63,10 +64,9 @@ class ParquetOptions(RowOptions):
 
 def write(part: Part, options: ParquetOptions, folder: Path) -> None:
     """Write the shards of a part."""
-    at_once = sequences_within(TOKENS_PER_BATCH, part.sequence_length)
-    at_once = min(at_once, options.sequences_per_group)
-    files = files_by_size(part, options, folder / part.name, ".parquet", at_once=at_once)
-    write_groups(files, with_loss_mask(options.columns, part), part, options)
+    num = at_once(part.sequence_length, options, most=TOKENS_PER_BATCH)
+    files = files_by_size(part, options, folder / part.name, ".parquet", at_once=num)
+    write_groups(files, with_loss_mask(options.columns, is_chats=part.has_loss_mask), part, options)
 
 
 def write_groups(
@@ -95,26 +95,35 @@ def write_groups(
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the row groups of a part."""
-    return row_groups(paths_by_size(export, part, ".parquet"), export)
+    paths = paths_by_size(export, part, ".parquet")
+    return row_groups(paths, export, part, most=TOKENS_PER_BATCH)
 
 
-def row_groups(paths: Sequence[Path], export: Export) -> list[Portion]:
-    """Return the row groups of some files of sequences."""
+def row_groups(paths: Sequence[Path], export: Export, part: str, *, most: int) -> list[Portion]:
+    """Return the row groups of the files of a part, of `most` tokens at most. Footers are read
+    with the first group of a file, and kept."""
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
-    found = []
-    for path in paths:
-        footer = pq.read_metadata(path)
-        for group in range(footer.num_row_groups):
-            load = partial(_load, path, footer, group, export)
-            found.append(Portion(path, footer.row_group(group).num_rows, load))
-    return found
+    options, length = export.options, export.manifest.details["sequence_length"]
+    per_file, total = sequences_per_file(length, options), export.counts[f"{part}.num_sequences"]
+    sizes = batches_in_files(total, per_file, at_once(length, options, most=most))
+    footer_of = cache(pq.read_metadata)
+    return [
+        Portion(path, size, partial(_load, path, footer_of, group, export))
+        for path, groups in zip(paths, sizes, strict=True)
+        for group, size in enumerate(groups)
+    ]
 
 
-def _load(path: Path, footer: Any, group: int, export: Export) -> Arrays:
+def at_once(sequence_length: int, options: ParquetOptions, *, most: int) -> int:
+    """Return how many sequences a row group has."""
+    return min(sequences_within(most, sequence_length), options.sequences_per_group)
+
+
+def _load(path: Path, footer_of: Callable[[Path], Any], group: int, export: Export) -> Arrays:
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
-    with pq.ParquetFile(path, metadata=footer) as file:
+    with pq.ParquetFile(path, metadata=footer_of(path)) as file:
         columns = columns_read(file.schema_arrow.names, export.manifest.details["keeps"])
         return read_columns(file.read_row_group(group, columns=columns), export)
 

@@ -1,0 +1,79 @@
+"""Exports at a URL: every format is read there as on this disk, and no more of it than is asked."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from tokflow.exports import FORMATS
+from tokflow.exports.reading import Export, open_export
+from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.tiny import TEXTS, build, declare
+
+SPLIT = {
+    "lance": {"max_rows_per_file": 20},
+    "npy": {"tokens_per_file": 20},
+    "levanter": {},
+    "mds": {"size_limit": 400},
+    "litdata": {"block_size": 4, "chunk_bytes": 80},
+    **{name: {"tokens_per_file": 20} for name in ("datatrove", "llmc", "modalities", "olmo")},
+    **{
+        name: {"sequences_per_file": 4}
+        for name in ("arrow", "easydel", "hf_dataset", "jsonl", "parquet", "webdataset")
+    },
+}
+"""Options by which a part of some 70 tokens has several files."""
+
+READ = [name for name, of in FORMATS.items() if of.portions is not None]
+
+
+def _exports() -> list[dict[str, Any]]:
+    return [{"format": name, **SPLIT.get(name, {})} for name in READ]
+
+
+def _content(export: Export) -> list[dict[str, list[Any]]]:
+    fields = export.read("train")
+    return [{name: values.tolist() for name, values in some.items()} for some in fields]
+
+
+def _files_here(folder: Path) -> set[str]:
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix() for path in found} - {"manifest.json", "run.json"}
+
+
+HEADED = {"lance", "levanter", "modalities"}
+"""Formats of which some files tell where the portions are; of the others the manifest does."""
+
+
+def test_every_format_is_read_from_an_empty_disk_as_on_the_disk_it_was_made_on(
+    tmp_path: Path, object_store: ObjectStore
+):
+    url = f"{object_store.url}/store"
+    made = build(declare(tmp_path, TEXTS, exports=_exports(), store=url))
+    local = {name: _content(open_export(made.export(name).output.folder)) for name in READ}
+    shutil.rmtree(tmp_path / "cache")
+
+    at_url = {name: open_export(f"{url}/tiny/exports/{name}") for name in READ}
+    first = {name: export.portions("train")[0] for name, export in at_url.items()}
+    opened = {name: _files_here(export.folder) for name, export in at_url.items()}
+    for portion in first.values():
+        portion.read()
+    read = {name: _files_here(export.folder) for name, export in at_url.items()}
+
+    assert {name for name, files in opened.items() if files} == HEADED
+    for name, portion in first.items():
+        own = {path.relative_to(at_url[name].folder).as_posix() for path in portion.own_files}
+        assert read[name] == opened[name] | own
+    assert {name: _content(export) for name, export in at_url.items()} == local
+
+
+def test_files_of_a_part_that_is_read_in_order_come_several_at_a_time(
+    tmp_path: Path, object_store: ObjectStore
+):
+    url = f"{object_store.url}/store"
+    build(declare(tmp_path, TEXTS, exports=[{"format": "llmc", "tokens_per_file": 20}], store=url))
+    shutil.rmtree(tmp_path / "cache")
+    export = open_export(f"{url}/tiny/exports/llmc")
+
+    next(export.read("train"))
+
+    assert _files_here(export.folder) == {of for of in export.manifest.files if "train" in of}
