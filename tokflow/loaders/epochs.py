@@ -12,6 +12,7 @@ from tokflow.loaders.orders import WINDOW, InOrder, shuffled_order
 from tokflow.loaders.samples import (
     ENDLESS,
     Batch,
+    FilesOf,
     Numbers,
     Order,
     RowSource,
@@ -110,6 +111,11 @@ class Epochs:
     def gather(self, numbers: Numbers) -> Batch:
         """Return the samples of these numbers; `index` tells which rows they are."""
         return self.source.gather(self.at(numbers))
+
+    def files_elsewhere(self) -> FilesOf | None:
+        """As `Samples` has it."""
+        files_of = self.source.files_elsewhere()
+        return None if files_of is None else lambda numbers: files_of(self.at(numbers))
 
     def _order(self, epoch: int) -> Order:
         """Return the order of the rows in an epoch."""

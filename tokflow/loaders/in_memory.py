@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tokflow.exports.format import Arrays, Portion
+from tokflow.exports.format import Arrays, Portion, fetched_ahead
 from tokflow.loaders.shared_memory import SharedArrays, shared_arrays
 from tokflow.store.integrity import Stored
 
@@ -27,7 +27,7 @@ def in_memory(
 
     def fill(arrays: SharedArrays) -> None:
         first = document = 0
-        for portion in portions:
+        for portion in fetched_ahead(portions):
             fields = portion.read()
             offsets = fields.pop("offsets", np.zeros(1, dtype=np.int64))
             for name, values in fields.items():

@@ -1,15 +1,24 @@
 """The portions of a part, each read when it is needed; those used last are kept."""
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from tokflow.exports.format import Arrays, Portion
 from tokflow.loaders.samples import Numbers
 from tokflow.pools.forks import renew_in_forks
+from tokflow.store.few_numbers import is_few
+from tokflow.store.remote.cached_files import fetch_all
+from tokflow.store.remote.places import place_of
 
 KEPT_BYTES = 2**28
 """Decoded fields that a source keeps."""
@@ -19,6 +28,10 @@ MAX_MAPPED = 10_000
 files."""
 
 
+LOOK_SECONDS = 1
+"""From one look for files that are gone to the next, which takes 20 ms of 10,000."""
+
+
 class KeptPortions:
     """The portions of a part by their number. Those used last are kept: of what is decoded, the
     offsets of memory-mapped ones too, KEPT_BYTES; MAX_MAPPED in all; and in any case the last.
@@ -26,8 +39,8 @@ class KeptPortions:
     Any thread may ask; who asks for a portion that another reads waits for it.
     """
 
-    def __init__(self, portions: Sequence[Portion]) -> None:
-        self._portions = portions
+    def __init__(self, portions: Sequence[Portion], *, is_few: bool = False) -> None:
+        self._portions, self._is_few = portions, is_few
         self.edges: Numbers = np.zeros(len(portions) + 1, dtype=np.int64)
         """The position, or the row, at which each portion begins, and the end of the last."""
         np.cumsum([portion.num for portion in portions], out=self.edges[1:])
@@ -39,6 +52,7 @@ class KeptPortions:
         self._costs: dict[int, int] = {}
         """Of those that are read."""
         self._total = 0
+        self._look_again = 0.0
         self._lock = threading.Lock()
 
     def __getitem__(self, number: int) -> Arrays:
@@ -57,22 +71,73 @@ class KeptPortions:
         """Return the number of the portion that each position, or row, is in."""
         return np.searchsorted(self.edges, places, side="right") - 1
 
+    @property
+    def few(self) -> "KeptPortions":
+        """The same, for who reads little of them: of large files at a URL no more is fetched than
+        is looked at, where the format allows it."""
+        return self._in_ranges or self
+
+    @cached_property
+    def _in_ranges(self) -> "KeptPortions | None":
+        has_ranges = self.is_elsewhere and any(of.takes_ranges for of in self._portions)
+        return KeptPortions(self._portions, is_few=True) if has_ranges else None
+
+    @cached_property
+    def is_elsewhere(self) -> bool:
+        """True where files come from a URL when they are read."""
+        return bool(self._portions) and place_of(self._portions[0].path) is not None
+
+    def files_of(self, places: Numbers) -> list[Path]:
+        """Return the files of positions, or rows, that are in portions which are not kept."""
+        numbers = np.minimum(self.of(places), len(self._portions) - 1)
+        unread = [number for number in np.unique(numbers).tolist() if number not in self._kept]
+        found = [self._portions[number] for number in unread]
+        files = (of.few_files() if self._is_few else of.own_files for of in found)
+        return list(dict.fromkeys(chain.from_iterable(files)))
+
+    def fetch(self, places: Numbers) -> None:
+        """Bring the files of positions, or rows, to this disk, several at once, where `[]` would
+        bring one after another; does nothing where all are here."""
+        if self.is_elsewhere:
+            fetch_all(self.files_of(places))
+
     def _read(self, number: int, kept: Future[Arrays]) -> None:
         try:
-            fields = self._portions[number].read()
+            portion = self._portions[number]
+            fields = portion.read_few() if self._is_few else portion.read()
         except BaseException as error:
             with self._lock:
                 del self._kept[number]
             kept.set_exception(error)
             return
-        # Slices of a plain array over a map cost a fifth of a memmap's.
-        kept.set_result({name: np.asarray(values) for name, values in fields.items()})
-        is_mapped = self._portions[number].is_mapped
-        decoded = [of for of in fields.values() if of.flags.owndata or not is_mapped]
+        kept.set_result({name: _plain(values) for name, values in fields.items()})
+        is_mapped, own = portion.is_mapped, [of for of in fields.values() if not is_few(of)]
+        decoded = [of for of in own if of.flags.owndata or not is_mapped]
         cost = KEPT_BYTES // MAX_MAPPED + sum(values.nbytes for values in decoded)
         with self._lock:
             self._costs[number], self._total = cost, self._total + cost
+            if self.is_elsewhere and is_mapped:
+                self._forget_gone()
             while self._total > KEPT_BYTES and len(self._costs) > 1:
-                oldest = next(each for each in self._kept if each in self._costs)
-                self._total -= self._costs.pop(oldest)
-                del self._kept[oldest]
+                self._forget(next(each for each in self._kept if each in self._costs))
+
+    def _forget_gone(self) -> None:
+        """Forget maps of files that the limit of the cache took away, so that the disk has their
+        room again."""
+        if time.monotonic() < self._look_again:
+            return
+        self._look_again = time.monotonic() + LOOK_SECONDS
+        for number in list(self._costs):
+            fields = self._kept[number].result().values()
+            is_away = any(is_few(of) and not of.is_mapped for of in fields)
+            if not is_away and not self._portions[number].path.exists():
+                self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        self._total -= self._costs.pop(number)
+        del self._kept[number]
+
+
+def _plain(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a plain array over a map: its slices cost a fifth of a memmap's."""
+    return np.asarray(values) if not is_few(values) else cast(npt.NDArray[Any], values)

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from tokflow.errors import ConfigError
 from tokflow.loaders.arguments import boolean, integer
+from tokflow.loaders.files_ahead import FilesAhead
 from tokflow.loaders.position import Position, position_of, share_of
 from tokflow.loaders.rows import Rows
 from tokflow.loaders.samples import ENDLESS, Batch, Numbers, Samples, no_dataset
@@ -39,6 +40,7 @@ class Loader:
     _ahead: Position
     _waiting: deque[tuple[Callable[[], Batch], Position]]
     _pool: ThreadPoolExecutor | None
+    _files: FilesAhead
 
     def __init__(
         self,
@@ -117,6 +119,7 @@ class Loader:
             return self._next()
 
     def _next(self) -> dict[str, Any]:
+        self._files.move_to(self._ahead.next_sample)
         while len(self._waiting) <= self.prefetch and self._begin_one():
             pass
         if not self._waiting:
@@ -179,6 +182,7 @@ class Loader:
     def close(self) -> None:
         """Stop the threads and forget batches made ahead; the next batch starts threads again."""
         self._move_to(self.position)
+        self._files = FilesAhead(self.samples)
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
@@ -196,7 +200,7 @@ class Loader:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return it without threads and without batches made ahead."""
-        own = ("_ahead", "_waiting", "_pool", "_turn")
+        own = ("_ahead", "_waiting", "_pool", "_files", "_turn")
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -220,7 +224,7 @@ class Loader:
     def _begin_anew(self) -> None:
         """Go on behind the last batch without threads and locks, as a new process has none."""
         self._ahead, self._waiting, self._pool = self.position, deque(), None
-        self._turn = Lock()
+        self._files, self._turn = FilesAhead(self.samples), Lock()
         renew_in_forks(self, Loader._begin_anew)
 
     def _move_to(self, position: Position) -> None:

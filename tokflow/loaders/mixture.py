@@ -1,10 +1,11 @@
 """Mixtures: rows of several sources in the shares that weights give them, made by `mix`."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from tokflow.loaders.rows import Rows
 from tokflow.loaders.samples import (
     ENDLESS,
     Batch,
+    FilesOf,
     Numbers,
     check_samples,
     grouped,
@@ -91,6 +93,20 @@ class MixedSamples:
                     batch[name] = empty((len(numbers), *values.shape[1:]), values.dtype)
                 batch[name][here] = values
         return {**(batch or every[0].gather(rows)), "source": sources.astype(np.int32)}
+
+    def files_elsewhere(self) -> FilesOf | None:
+        """As `Samples` has it."""
+        of_sources = [epochs.source.files_elsewhere() for epochs in self.sources.values()]
+        if not any(of_sources):
+            return None
+
+        def files_of(numbers: Numbers) -> Iterator[Path]:
+            sources, rows = self.at(numbers)
+            for number, here in grouped(sources):
+                if (of_source := of_sources[number]) is not None:
+                    yield from of_source(rows[here])
+
+        return files_of
 
     def _block(self, stage: int, first: int) -> tuple[npt.NDArray[np.int32], Numbers]:
         """Return the sources of the block that begins at a sample, and the numbers of its rows."""

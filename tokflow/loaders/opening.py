@@ -79,16 +79,15 @@ class Opening:
         return tuple(name for name in MADE_FROM if name in chosen)
 
 
-def find_part(path: Path, part: str | None) -> tuple[Path, str | None, bool]:
-    """Return the folder of the output at `path`, the part of it that is named or the only one, None
-    of a token store, and whether it holds packed rows. Raises: ConfigError, as `find_output`."""
-    try:
-        output = find_output(path)
-    except MissingOutputError as error:
-        expected = "the folder of an export, or of the tokens of a raw file"
-        raise MissingOutputError(**{**error.fields(), "expected": expected}) from None
+def find_part(path: str | Path, part: str | None) -> tuple[Path, str | None, bool]:
+    """Return the folder of the output at a path or URL, the part of it that is named or the only
+    one, None of a token store, and whether it holds packed rows.
+
+    Raises: ConfigError, as `find_output`.
+    """
+    output = _named(path)
     if output.manifest.stage != "tokens":
-        export = open_export(path)
+        export = open_export(output.folder)
         is_only = part is None and len(export.parts) == 1
         export.check_part(name := export.parts[0] if is_only else part)
         return export.folder, name, export.layout.is_packed
@@ -100,6 +99,15 @@ def find_part(path: Path, part: str | None) -> tuple[Path, str | None, bool]:
             remedy="leave `part` out, or open an export",
         )
     return output.folder, None, False
+
+
+def _named(path: str | Path) -> StoredOutput:
+    """Return the output at a path. Raises: as `find_output`, which says what is beside it."""
+    try:
+        return find_output(path)
+    except MissingOutputError as error:
+        expected = "the folder of an export, or of the tokens of a raw file"
+        raise MissingOutputError(**{**error.fields(), "expected": expected}) from None
 
 
 def tokenizer_of(output: Stored) -> str:

@@ -18,7 +18,7 @@ from tokflow.loaders.buffers import copied, empty
 from tokflow.loaders.in_memory import in_memory
 from tokflow.loaders.kept_portions import KeptPortions
 from tokflow.loaders.opening import Opening, lost, tokenizer_of
-from tokflow.loaders.samples import Batch, Numbers, grouped
+from tokflow.loaders.samples import Batch, FilesOf, Numbers, grouped
 from tokflow.sequences.config import PackingConfig
 
 
@@ -182,6 +182,7 @@ class PackedRows:
     def gather(self, numbers: Numbers) -> Batch:
         """As `RowSource` has it."""
         length = self.sequence_length
+        self.portions.fetch(numbers)
         stored = self._taken(numbers)
         batch: Batch = {
             "input_ids": copied(stored["token_ids"][:, :length], np.int64),
@@ -193,6 +194,15 @@ class PackedRows:
             values = stored[name] if name in stored else positions_of(stored["segment_ids"])
             batch[name] = copied(values[:, :length], np.int32)
         return {name: batch[name] for name in self.fields}
+
+    def few(self) -> "PackedRows":
+        """As `RowSource` has it."""
+        few = self.portions.few
+        return self if few is self.portions else replace(self, portions=few)
+
+    def files_elsewhere(self) -> FilesOf | None:
+        """As `RowSource` has it."""
+        return self.portions.files_of if self.portions.is_elsewhere else None
 
     def _taken(self, numbers: Numbers) -> Arrays:
         """Return the fields of rows that are needed as they are stored, (num_rows, L) each."""

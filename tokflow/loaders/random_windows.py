@@ -1,8 +1,9 @@
 """Random windows: rows cut from a stream of tokens wherever a seed says."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from tokflow.loaders.arguments import integer
 from tokflow.loaders.samples import (
     ENDLESS,
     Batch,
+    FilesOf,
     Numbers,
     StreamSource,
     no_dataset,
@@ -70,3 +72,14 @@ class RandomWindows:
     def gather(self, numbers: Numbers) -> Batch:
         """Return the samples of these numbers; `index` is the position in the stream."""
         return self.source.windows(self.at(numbers))
+
+    def files_elsewhere(self) -> FilesOf | None:
+        """As `Samples` has it: those of the rows in which windows begin and end."""
+        if (files_of := self.source.files_elsewhere()) is None:
+            return None
+
+        def files_of_windows(numbers: Numbers) -> Iterable[Path]:
+            rows = self.at(numbers) // self.source.sequence_length
+            return files_of(np.concatenate([rows, np.minimum(rows + 1, len(self.source) - 1)]))
+
+        return files_of_windows

@@ -16,6 +16,7 @@ from tokflow.loaders.packed_rows import open_packed_rows
 from tokflow.loaders.random_windows import RandomWindows
 from tokflow.loaders.samples import (
     Batch,
+    FilesOf,
     Gathered,
     Numbers,
     Order,
@@ -37,7 +38,8 @@ def open_rows(
     across_documents: bool | None = None,
     in_memory: bool = False,
 ) -> "Rows":
-    """Open the rows of a part of an export, or of a token store, in the order of their files.
+    """Open the rows of a part of an export, or of a token store, in the order of their files; by
+    path or URL (`s3://...`), whose files come to this disk when they are first needed.
 
     Rows that were packed are as they lie; a stream, which a token store is too, is cut into rows of
     any `sequence_length`, and its last row is padded, or left out with `tail="drop"`. A row is a
@@ -55,7 +57,7 @@ def open_rows(
     if tail not in get_args(Tail):
         expected = " or ".join(map(repr, get_args(Tail)))
         raise ConfigError(where="tail", expected=expected, found=repr(tail), remedy="name one")
-    folder, part, is_packed = find_part(Path(path), part)
+    folder, part, is_packed = find_part(path, part)
     opening = Opening(
         path=folder,
         part=part,
@@ -109,16 +111,24 @@ class Rows:
         """Return the rows at these places of the order; `index` tells which they are."""
         return self.source.gather(self.order.at(numbers))
 
+    def files_elsewhere(self) -> FilesOf | None:
+        """As `Samples` has it."""
+        files_of = self.source.files_elsewhere()
+        return None if files_of is None else lambda numbers: files_of(self.order.at(numbers))
+
     def __getitem__(self, chosen: int | slice | Sequence[int] | Numbers) -> Batch:
         """Return one row, whose fields have one dimension less, or those of a slice or a list."""
         if isinstance(chosen, slice) or np.ndim(chosen):
-            return self.gather(picked(chosen, len(self)))
+            return self._few(picked(chosen, len(self)))
         batch: Batch = self.__getitems__([cast(int, chosen)])[0]
         return batch
 
     def __getitems__(self, numbers: Sequence[int]) -> Gathered:
         """Return several rows, gathered in one pass: torch's DataLoader asks for a batch so."""
-        return Gathered(self.gather(picked(numbers, len(self))))
+        return Gathered(self._few(picked(numbers, len(self))))
+
+    def _few(self, places: Numbers) -> Batch:
+        return self.source.few().gather(self.order.at(places))
 
     def shuffled(
         self, seed: int, epoch: int = 0, *, blocks: int | None = None, window: int = WINDOW

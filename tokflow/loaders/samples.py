@@ -1,7 +1,8 @@
 """The contracts of loaders: a source of rows, an order of them, and the samples of a training."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -13,6 +14,9 @@ and position_ids, int32 (num_rows, T); loss_mask, bool (num_rows, T); index, int
 number of each row in its source."""
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
+
+FilesOf: TypeAlias = Callable[[Numbers], Iterable[Path]]
+"""Returns the files that some rows, or samples, are read from, and that were not read yet."""
 
 ENDLESS = 2**63 - 1
 """The length of samples that have no end."""
@@ -63,6 +67,13 @@ class RowSource(Protocol):
         In arrays of their own, which the caller may change; several threads may ask at once.
         """
 
+    def few(self) -> "RowSource":
+        """Return the source for who reads few rows: of large files at a URL, no more is fetched
+        than they are made of, where the format allows it. Itself where all are on this disk."""
+
+    def files_elsewhere(self) -> FilesOf | None:
+        """Return what tells the files of rows at a URL; None where all are on this disk."""
+
 
 @runtime_checkable
 class StreamSource(RowSource, Protocol):
@@ -105,6 +116,9 @@ class Samples(Protocol):
 
     def gather(self, numbers: Numbers) -> Batch:
         """Return the samples of these numbers in the order asked for."""
+
+    def files_elsewhere(self) -> FilesOf | None:
+        """Return what tells the files of samples at a URL; None where all are on this disk."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Rows of a stream: its tokens cut into rows of any length, nothing encoded again."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ from tokflow.exports.columns import NO_LABEL
 from tokflow.loaders.buffers import copied, empty
 from tokflow.loaders.kept_portions import KeptPortions
 from tokflow.loaders.opening import Opening, lost, tokenizer_of
-from tokflow.loaders.samples import Batch, Numbers, grouped
+from tokflow.loaders.samples import Batch, FilesOf, Numbers, grouped
 from tokflow.loaders.streams import open_stream
+from tokflow.store.few_numbers import is_few
 from tokflow.tokens.token_source import positions_of_runs
 
 
@@ -107,12 +108,28 @@ class StreamRows:
         """As `RowSource` has it."""
         return self._batch(numbers * self.sequence_length, numbers)
 
+    def few(self) -> "StreamRows":
+        """As `RowSource` has it."""
+        few = self.portions.few
+        return self if few is self.portions else replace(self, portions=few)
+
     def windows(self, positions: Numbers) -> Batch:
         """As `StreamSource` has it."""
         return self._batch(positions, positions)
 
+    def files_elsewhere(self) -> FilesOf | None:
+        """As `RowSource` has it."""
+        if not self.portions.is_elsewhere:
+            return None
+        return lambda numbers: self.portions.files_of(self._ends(numbers * self.sequence_length))
+
+    def _ends(self, starts: Numbers) -> Numbers:
+        """Return the first and the last positions of rows, which lie in one portion or two."""
+        return np.concatenate([starts, starts + self.sequence_length])
+
     def _batch(self, starts: Numbers, index: Numbers) -> Batch:
         length = self.sequence_length
+        self.portions.fetch(self._ends(starts))
         token_ids = self._taken("token_ids", starts)
         batch: Batch = {"input_ids": copied(token_ids[:, :-1], np.int64), "index": index.copy()}
         begins = self._begins(starts)
@@ -193,6 +210,8 @@ def _windows(values: npt.NDArray[Any], num: int, begins: Numbers) -> npt.NDArray
     numpy copies them all at once, without Python and its lock: 64 rows of 2,048 tokens in 70 us
     where a loop takes 250, and threads beside it go on.
     """
+    if is_few(values):
+        return values.runs(begins, num)
     windows: npt.NDArray[Any] = np.lib.stride_tricks.sliding_window_view(values, num)[begins]
     return windows
 

@@ -10,7 +10,8 @@ import numpy as np
 from tokflow.exports.format import Arrays, Portion, damaged_file
 from tokflow.exports.reading import Export, open_export
 from tokflow.loaders.in_memory import in_memory
-from tokflow.store.arrow import map_numbers, read_table, to_numpy
+from tokflow.store.arrow import read_table, to_numpy
+from tokflow.store.few_numbers import few_numbers
 from tokflow.store.integrity import Stored
 from tokflow.store.stored_outputs import find_output
 from tokflow.tokens.shard import TokenShard, open_token_shard
@@ -61,7 +62,14 @@ def _of_shard(shard: TokenShard) -> Stream:
     names = [shard.names(name) for name in (TOKENS_NAME, DOCUMENTS_NAME)]
     masks = shard.names(LOSS_MASK_NAME) if shard.has_loss_mask else [None] * len(shard.segments)
     portions = [
-        Portion(shard.folder / tokens, counts["num_tokens"], load, is_mapped=True)
+        Portion(
+            shard.folder / tokens,
+            counts["num_tokens"],
+            load,
+            is_mapped=True,
+            takes_ranges=True,
+            files=tuple(shard.folder / name for name in (tokens, documents, mask) if name),
+        )
         for counts, tokens, documents, mask in zip(shard.segments, *names, masks, strict=True)
         for load in [partial(_fields, shard, tokens, documents, mask)]
     ]
@@ -70,8 +78,8 @@ def _of_shard(shard: TokenShard) -> Stream:
 
 def _fields(shard: TokenShard, tokens: str, documents: str, mask: str | None) -> Arrays:
     """Return the fields of a segment of a token store, memory-mapped but for the offsets."""
-    token_ids = map_numbers(shard.folder / tokens, shard.dtype)
+    token_ids = few_numbers(shard.folder / tokens, shard.dtype)
     table = read_table(shard.folder / documents, ["token_offset"])
     offsets = np.append(to_numpy(table["token_offset"]), len(token_ids))
     fields = {"token_ids": token_ids, "offsets": offsets}
-    return fields | ({"loss_mask": map_numbers(shard.folder / mask, np.bool_)} if mask else {})
+    return fields | ({"loss_mask": few_numbers(shard.folder / mask, np.bool_)} if mask else {})

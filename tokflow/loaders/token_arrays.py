@@ -24,7 +24,9 @@ def open_tokens(
 ) -> "TokenArray":
     """Open the tokens of a part of a stream export, or of a token store, as one array.
 
-    Nothing is read but the manifest, against which the sizes of the files are checked. Files stay
+    By path or URL (`s3://...`), whose files come to this disk when they are first needed.
+    Nothing is read but the manifest, against which the sizes of the files are checked. Of a large
+    file at a URL no more is fetched than is looked at, until that is an eighth of it. Files stay
     memory-mapped where the format can be; of others what was decoded last is kept.
 
     part: may be left out where there is one. in_memory: it is decoded into memory that all
@@ -34,7 +36,7 @@ def open_tokens(
     file is missing or cut short; ForeignOutputError where a newer tokflow made it; ConfigError for
     a part that there is not, and for packed rows.
     """
-    folder, part, is_packed = find_part(Path(path), part)
+    folder, part, is_packed = find_part(path, part)
     if is_packed:
         raise ConfigError(
             where=folder,
@@ -44,7 +46,7 @@ def open_tokens(
         )
     in_memory = boolean("in_memory", in_memory)
     stream = open_stream(folder, part, is_in_memory=in_memory)
-    return TokenArray(folder, part, in_memory, stream, KeptPortions(stream.portions))
+    return TokenArray(folder, part, in_memory, stream, KeptPortions(stream.portions).few)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import numpy as np
 
 from tokflow.errors import ConfigError
 from tokflow.loaders.arguments import integer
+from tokflow.loaders.files_ahead import FilesAhead
 from tokflow.loaders.position import Position, position_of
 from tokflow.loaders.samples import Batch, Gathered, Samples, picked
 
@@ -101,8 +102,10 @@ class BatchNumbers(Iterator[list[int]]):
 
     def __init__(self, loader: "Loader") -> None:
         self._loader, self._position = loader, loader.position
+        self._files = FilesAhead(loader.samples)  # which worker processes find on this disk
 
     def __next__(self) -> list[int]:
+        self._files.move_to(self._position.next_sample)
         numbers, behind = self._loader.batch_at(self._position)
         if behind == self._position:
             raise StopIteration

@@ -6,8 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
+from tokflow.loaders import Loader, open_rows
 from tokflow_tests.loaders.documentation import SECTIONS, WITH_NUMPY, run_sections
+from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.tiny import build, declare
 
+AT_A_URL = "Exports at a URL"
 WITH_PEERS = ("torch", "torchtitan", "Grain", "JAX")
 
 
@@ -25,8 +29,21 @@ def test_the_code_of_the_docs_gives_what_the_docs_say(tmp_path: Path):
     assert found["batch"]["index"].tolist() == expected["index"].tolist()
 
 
+def test_the_code_of_the_docs_reads_an_export_at_a_url(tmp_path: Path, object_store: ObjectStore):
+    texts = [f"web {number} " * (number % 7) for number in range(100)]
+    declared = {"name": "web", "store": f"{object_store.url}/store", "exports": ["npy"]}
+    build(declare(tmp_path, {"a.jsonl": texts}, **declared))
+    found = {"open_rows": open_rows, "Loader": Loader}
+
+    for block in SECTIONS[AT_A_URL]:
+        exec(block.replace("s3://bucket", object_store.url), found)
+
+    assert found["batch"]["input_ids"].shape == (8, 16)
+
+
 def test_every_block_of_the_docs_is_run():
-    assert {name for name, blocks in SECTIONS.items() if blocks} == {*WITH_NUMPY, *WITH_PEERS}
+    run = {*WITH_NUMPY, *WITH_PEERS, AT_A_URL}
+    assert {name for name, blocks in SECTIONS.items() if blocks} == run
 
 
 def test_loaders_import_nothing_heavy_before_they_are_asked_for():

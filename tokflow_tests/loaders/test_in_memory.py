@@ -1,6 +1,8 @@
+import gc
 import pickle
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +53,19 @@ def test_rows_in_memory_are_those_of_the_files(name: str, chats: Dataset):
     assert rows.source.fingerprint == rows_of(chats, name).source.fingerprint
     [portion] = rows.source.portions._portions
     assert not portion.read()["token_ids"].flags.writeable
+
+
+@pytest.mark.parametrize("name", ["bin", "parquet"])
+def test_rows_that_are_let_go_of_are_gone_at_once(name: str, chats: Dataset):
+    gc.disable()  # which would end cycles, and the image that one of them keeps, at any time
+    try:
+        rows = rows_of(chats, name, in_memory=True)
+        rows[0]
+        kept = weakref.ref(rows.source.portions)
+        del rows
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 def test_parts_of_one_size_have_an_image_each(tmp_path: Path):

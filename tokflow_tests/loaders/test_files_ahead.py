@@ -1,0 +1,208 @@
+"""Rows at a URL: the same batches as on this disk, each file fetched once and ahead of its use."""
+
+import multiprocessing
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from multiprocessing.pool import Pool
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tokflow.errors import MissingOutputError
+from tokflow.exports.format import Arrays
+from tokflow.exports.reading import open_export
+from tokflow.loaders import Loader, kept_portions, mix, open_rows, open_tokens
+from tokflow.loaders.rows import Rows
+from tokflow.store.remote.cache_limit import make_room
+from tokflow_tests.object_store import ObjectStore, lead_to
+from tokflow_tests.tiny import build, declare
+
+FORMATS = {
+    "npy": {"tokens_per_file": 20},
+    "parquet": {"sequences_per_file": 4},
+    "arrow": {"sequences_per_file": 4},
+}
+
+
+@pytest.fixture(scope="module")
+def there(
+    tmp_path_factory: pytest.TempPathFactory, object_server: ObjectStore
+) -> tuple[ObjectStore, Path]:
+    """A bucket that another machine has built into, a part of 240 tokens in 12 files of `npy`, and
+    the cache of that machine."""
+    folder, store = tmp_path_factory.mktemp("elsewhere"), object_server.with_new_bucket()
+    with pytest.MonkeyPatch.context() as patch:
+        lead_to(store, folder / "cache", patch)
+        exports = [{"format": name, **options} for name, options in FORMATS.items()]
+        texts = [f"{number:03d}" for number in range(60)]
+        build(declare(folder, {"a.jsonl": texts}, exports=exports, store=f"{store.url}/store"))
+    return store, folder / "cache"
+
+
+@pytest.fixture
+def object_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: tuple[ObjectStore, Path]
+) -> Iterator[ObjectStore]:
+    store, _ = there
+    lead_to(store, tmp_path / "cache", monkeypatch)
+    yield store
+    store.recover()
+
+
+@pytest.fixture
+def url(object_store: ObjectStore) -> str:
+    return f"{object_store.url}/store/tiny/exports"
+
+
+def _rows(url: str, name: str) -> Rows:
+    return open_rows(f"{url}/{name}", sequence_length=4 if name == "npy" else None)
+
+
+def _fetched(store: ObjectStore, before: int) -> Counter[str]:
+    """Return how often each file was asked for, manifests left aside."""
+    keys = [each.key for each in store.requests[before:] if each.kind == "GET"]
+    return Counter(key for key in keys if "/exports/" in key and not key.endswith(".json"))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_each_file_is_fetched_once_however_often_it_is_read(
+    name: str, url: str, object_store: ObjectStore
+):
+    rows, before = _rows(url, name), len(object_store.requests)
+
+    with Loader(rows, batch_size=7, seed=1, num_epochs=2) as loader:
+        index = np.concatenate([batch["index"] for batch in loader])
+
+    assert sorted(index.tolist()) == sorted([*range(len(rows))] * 2)
+    fetched = _fetched(object_store, before)
+    assert len(fetched) >= 12
+    assert {*fetched.values()} == {1}
+
+
+def test_files_come_before_they_are_asked_for(url: str, tmp_path: Path, object_store: ObjectStore):
+    rows = _rows(url, "npy")
+
+    with Loader(rows, batch_size=1, prefetch=0, num_epochs=1) as loader:
+        next(loader)
+        waited_until = time.monotonic() + 30
+        while len([*tmp_path.glob("cache/**/train_*.npy")]) < 24:
+            assert time.monotonic() < waited_until
+            time.sleep(0.01)
+        with object_store.counted() as count:
+            num_left = sum(1 for batch in loader)
+
+    assert (num_left, count) == (len(rows) - 1, Counter())
+
+
+def _batches_of_rank(rows: Rows, rank: int) -> list[int]:
+    with Loader(rows, batch_size=6, rank=rank, world_size=3, seed=1, num_epochs=1) as loader:
+        return [int(number) for batch in loader for number in batch["index"]]
+
+
+def _pool(kind: str) -> Pool:
+    # A handler that this process has for SIGTERM may not end a worker, which the pool waits for.
+    end = (signal.SIGTERM, signal.SIG_DFL)
+    return multiprocessing.get_context(kind).Pool(2, signal.signal, end)
+
+
+@pytest.mark.filterwarnings("ignore:lance is not fork-safe")  # where a test imported it
+def test_processes_of_a_machine_fetch_each_file_once_whether_forked_or_spawned(
+    url: str, object_store: ObjectStore
+):
+    rows, before = _rows(url, "npy"), len(object_store.requests)
+    rows[0]
+
+    with _pool("fork") as forked, _pool("spawn") as spawned:
+        ranks = [
+            pool.apply_async(_batches_of_rank, (rows, rank))
+            for rank, pool in enumerate([forked, spawned, forked])
+        ]
+        found = [number for rank in ranks for number in rank.get(timeout=60)]
+
+    assert sorted(found) == [*range(len(rows))]
+    assert {*_fetched(object_store, before).values()} == {1}
+
+
+def test_mixtures_windows_memory_and_token_arrays_are_the_same_by_url(
+    url: str, there: tuple[ObjectStore, Path]
+):
+    rows = _rows(url, "npy")
+    here = open_rows(*there[1].glob("*/tiny/exports/npy"), sequence_length=4)
+    mixed = [mix({"a": of, "b": of}, weights={"a": 2, "b": 1}) for of in (rows, here)]
+
+    for samples, expected in (mixed, (rows.random_windows(1), here.random_windows(1))):
+        with Loader(samples, batch_size=16) as loader, Loader(expected, batch_size=16) as local:
+            for _ in range(8):
+                batch, own = next(loader), next(local)
+                assert {name: of.tolist() for name, of in batch.items()} == {
+                    name: of.tolist() for name, of in own.items()
+                }
+    tokens = open_tokens(f"{url}/npy")
+    assert tokens[:].tolist() == open_tokens(here.source.opening.path)[:].tolist()
+    held = open_rows(f"{url}/npy", sequence_length=4, in_memory=True)
+    assert held[:]["input_ids"].tolist() == here[:]["input_ids"].tolist()
+
+
+def test_of_an_export_that_is_larger_than_the_limit_files_go_while_it_is_read_and_come_again(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, object_store: ObjectStore
+):
+    rows, before = _rows(url, "npy"), len(object_store.requests)
+    expected = rows[:]["input_ids"].tolist()
+    files = [*tmp_path.glob("cache/**/*.npy")]
+    for path in files:
+        os.utime(path, (path.stat().st_mtime - 86_400,) * 2)
+    monkeypatch.setenv("TOKFLOW_CACHE_BYTES", "1")
+    make_room(tmp_path / "cache")
+
+    held, again = rows[:]["input_ids"].tolist(), _rows(url, "npy")[:]["input_ids"].tolist()
+
+    assert (held, again) == (expected, expected)
+    assert {*_fetched(object_store, before).values()} == {2}
+
+
+def test_the_map_of_a_file_that_went_is_let_go_of(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, object_store: ObjectStore
+):
+    monkeypatch.setattr(kept_portions, "LOOK_SECONDS", 0)
+    rows = _rows(url, "npy")
+    first, before = rows[0]["input_ids"].tolist(), len(object_store.requests)
+
+    [path] = (of for of in tmp_path.glob("cache/**/train_000000.npy") if "offsets" not in of.parts)
+    path.unlink()
+    rows[8]
+
+    assert rows[0]["input_ids"].tolist() == first
+    fetched = _fetched(object_store, before)
+    assert [num for key, num in fetched.items() if key.endswith("/train_000000.npy")] == [1]
+
+
+def test_a_portion_whose_file_went_while_it_was_read_is_read_again(url: str):
+    portion, *_ = open_export(f"{url}/npy").portions("train")
+    loads: list[int] = []
+
+    def load() -> Arrays:
+        fields = portion.load()
+        if not loads:
+            portion.path.unlink()
+        loads.append(len(fields["token_ids"]))
+        return fields
+
+    assert len(replace(portion, load=load).read()["token_ids"]) == loads[0]
+    assert len(loads) == 2
+
+
+def test_rows_are_opened_by_one_manifest_and_of_a_wrong_name_all_tell_what_there_is(
+    url: str, tmp_path: Path
+):
+    _rows(url, "npy")
+    known = [path.parent.parent.name for path in tmp_path.glob("cache/**/manifest.json")]
+
+    with pytest.raises(MissingOutputError, match=r"no 'bn' in s3://.*, which has arrow, npy"):
+        _rows(url, "bn")
+
+    assert known == ["npy"]
