@@ -5,23 +5,25 @@
         os.environ["HF_ENDPOINT"] = hub.url
 
 As there, a file that git does not keep itself (parquet, or a large one) is behind a redirect to
-another host, which must not see the token; listings come in pages.
+another host, which must not see the token; listings come in pages. What clients write is in
+`hub_writing`.
 """
 
 import hashlib
 import json
 import re
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 
+from tokflow_tests.hub_writing import answer_writing, git_name, is_large
+from tokflow_tests.hub_xet import answer_xet
 from tokflow_tests.raw.servers import running
 
 PAGE = 3
 """Entries of a page of a listing; 1,000 on the real hub."""
-LFS_SUFFIXES = (".parquet", ".arrow", ".gz", ".zst")
 
 
 @dataclass
@@ -45,6 +47,27 @@ class Hub:
     """Bytes of all answers."""
     authorizations: list[tuple[str, str | None]] = field(default_factory=list)
     """Path and header of each request."""
+    faults: list[tuple[str, int | str | Callable[[], object]]] = field(default_factory=list)
+    """A pattern of `PUT /path`, and what the first request that it matches gets in place of its
+    answer: a status; `break`, before anything is done; `lost`, when it is done; or something is
+    called first. Each once."""
+    private: set[str] = field(default_factory=set)
+    readers: set[str] = field(default_factory=set)
+    """Tokens that may read and not write."""
+    large: dict[str, bytes] = field(default_factory=dict)
+    """Content by sha256, of what git does not keep itself, in a commit or not."""
+    received: list[str] = field(default_factory=list)
+    """The sha256 of each such content that came, whole, in order."""
+    chunk_size: int | None = None
+    """Of larger files, the size of the parts in which they come."""
+    parts: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    xorbs: dict[str, list[bytes]] = field(default_factory=dict)
+    """Chunks that hf_xet sent, by the hash of what they came in."""
+    is_altering: bool = False
+    """It keeps other bytes than those of a commit."""
+    summaries: list[str] = field(default_factory=list)
+    """First lines of the commits that clients made."""
+    pull_requests: list[dict[str, str]] = field(default_factory=list)
     commits: dict[str, dict[str, dict[str, bytes]]] = field(default_factory=dict)
     branches: dict[str, dict[str, str]] = field(default_factory=dict)
 
@@ -54,7 +77,8 @@ class Hub:
         branches = self.branches.setdefault(name, {})
         now = {**commits.get(branches.get(branch, ""), {}), **files}
         tree = {path: content for path, content in sorted(now.items()) if content is not None}
-        said = f"{len(commits)} {[(path, _git_name(content)) for path, content in tree.items()]}"
+        self.large |= {_sha256(content): content for content in tree.values()}
+        said = f"{len(commits)} {[(path, git_name(content)) for path, content in tree.items()]}"
         commit = hashlib.sha1(said.encode()).hexdigest()
         commits[commit], branches[branch] = tree, commit
         return commit
@@ -80,6 +104,7 @@ def serve_hub() -> Iterator[Hub]:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # it costs 40 ms a request
     hub: Hub
 
     def log_message(self, *_):
@@ -94,19 +119,31 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         self.answer()
 
+    def do_PUT(self):
+        self.answer()
+
     def answer(self):
         hub, parts = self.hub, urllib.parse.urlsplit(self.path)
         path, self.query = parts.path, urllib.parse.parse_qs(parts.query)
         hub.asked.append(f"{self.command} {urllib.parse.unquote(path)}")
         authorization = self.headers.get("Authorization")
         hub.authorizations.append((path, authorization))
-        self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.body = self.read_body()
+        self.fault = self.next_fault()
         if hub.statuses and (status := hub.statuses.pop(0)) != 200:
             self.send(b"", status=status)
+        elif isinstance(self.fault, int):
+            self.send(b"", status=self.fault)
+        elif self.fault == "break":
+            self.close_connection = True
         elif match := re.fullmatch(r"/lfs/([0-9a-f]{64})", path):
-            content = self.content(match[1])
+            content = hub.large[match[1]]
             self.send_content(content[::-1] if hub.is_lying else content, f'"{match[1]}"')
-        elif hub.token and authorization != f"Bearer {hub.token}":
+        elif path.startswith(("/lfs-upload/", "/lfs-complete/")):
+            answer_writing(self, path)
+        elif re.match("/v[12]/", path):
+            answer_xet(self, path)
+        elif hub.token and not self.is_known(authorization):
             self.refuse(401, "RepoNotFound")
         elif match := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)(?:/revision/(.+))?", path):
             self.answer_info(match[1], urllib.parse.unquote(match[2] or "main"))
@@ -116,8 +153,29 @@ class _Handler(BaseHTTPRequestHandler):
             self.answer_paths(*map(urllib.parse.unquote, match.groups()))
         elif match := re.fullmatch(r"/datasets/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             self.answer_file(*map(urllib.parse.unquote, match.groups()))
-        else:
+        elif not answer_writing(self, path):
             self.refuse(404, "RepoNotFound")
+
+    def is_known(self, authorization: str | None) -> bool:
+        return authorization in {f"Bearer {token}" for token in (self.hub.token, *self.hub.readers)}
+
+    def read_body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = bytearray()
+        while num_bytes := int(self.rfile.readline(), 16):
+            body += self.rfile.read(num_bytes)
+            self.rfile.readline()
+        self.rfile.readline()
+        return bytes(body)
+
+    def next_fault(self) -> int | str | None:
+        faults = self.hub.faults
+        for fault in faults:
+            if re.fullmatch(fault[0], f"{self.command} {urllib.parse.unquote(self.path)}"):
+                faults.remove(fault)
+                return fault[1]() if callable(fault[1]) else fault[1]
+        return None
 
     def commit(self, name: str, revision: str) -> str | None:
         """Return the commit of a revision; None after a refusal."""
@@ -134,7 +192,8 @@ class _Handler(BaseHTTPRequestHandler):
     def answer_info(self, name: str, revision: str):
         if (commit := self.commit(name, revision)) is not None:
             names = [{"rfilename": path} for path in self.hub.commits[name][commit]]
-            self.send_json({"id": name, "sha": commit, "siblings": names})
+            is_private = name in self.hub.private
+            self.send_json({"id": name, "sha": commit, "siblings": names, "private": is_private})
 
     def answer_tree(self, name: str, revision: str, folder: str):
         if (commit := self.commit(name, revision)) is None:
@@ -185,11 +244,6 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.send_content(content, f'"{entry["oid"]}"', **headers)
 
-    def content(self, sha256: str) -> bytes:
-        trees = (tree for commits in self.hub.commits.values() for tree in commits.values())
-        contents = (content for tree in trees for content in tree.values())
-        return next(c for c in contents if hashlib.sha256(c).hexdigest() == sha256)
-
     def send_content(self, content: bytes, etag: str, **headers: str):
         headers |= {"ETag": etag, "Accept-Ranges": "bytes"}
         wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
@@ -205,13 +259,17 @@ class _Handler(BaseHTTPRequestHandler):
         told = f"bytes {start}-{stop - 1}/{len(content)}"
         self.send(content[start:stop], status=206, **{"Content-Range": told}, **headers)
 
-    def send_json(self, value: object, **headers: str):
-        self.send(json.dumps(value).encode(), **{"Content-Type": "application/json"}, **headers)
+    def send_json(self, value: object, *, status: int = 200, **headers: str):
+        headers |= {"Content-Type": "application/json"}
+        self.send(json.dumps(value).encode(), status=status, **headers)
 
     def refuse(self, status: int, code: str):
         self.send(b"", status=status, **{"X-Error-Code": code, "X-Error-Message": code})
 
     def send(self, body: bytes, *, status: int = 200, **headers: str):
+        if self.fault == "lost":
+            self.close_connection = True
+            return
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), **headers}.items():
             self.send_header(name, value)
@@ -222,12 +280,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _entry(path: str, content: bytes) -> dict[str, object]:
-    entry = {"type": "file", "path": path, "oid": _git_name(content), "size": len(content)}
-    if path.endswith(LFS_SUFFIXES):
-        oid = hashlib.sha256(content).hexdigest()
+    entry = {"type": "file", "path": path, "oid": git_name(content), "size": len(content)}
+    if is_large(path, len(content)):
+        oid = _sha256(content)
         entry["lfs"] = {"oid": oid, "size": len(content), "pointerSize": 134}
     return entry
 
 
-def _git_name(content: bytes) -> str:
-    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

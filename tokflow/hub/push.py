@@ -1,0 +1,400 @@
+"""Push: an export into a dataset repository of the hub, until it is there."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from tokflow.errors import ConfigError, counted, size
+from tokflow.exports import Export
+from tokflow.exports.reading import open_export
+from tokflow.hub.card import merged_card
+from tokflow.hub.card_section import card_section
+from tokflow.hub.dataset_repository import File, Look, PushError, Repository
+from tokflow.hub.part_files import card_config
+from tokflow.hub.target import Target, read_target
+from tokflow.raw.hub.repository import HubFile
+from tokflow.raw.hub.source_splits import CARD
+from tokflow.raw.remote import TransientError
+from tokflow.raw.retries import Retries
+from tokflow.store.integrity import check_files
+from tokflow.store.manifest import MANIFEST_NAME
+from tokflow.store.remote.cache_limit import limit_of
+from tokflow.store.remote.cached_files import fetch_all, fetched
+from tokflow.store.remote.places import cache_folder, place_of, shown
+from tokflow.store.sealed import has_its_digest
+
+COMMIT_FILES = 250
+"""As huggingface_hub has it: larger commits may take the hub longer than it lets them."""
+COMMIT_BYTES = 100_000_000_000
+"""Of one commit. What is in it when a push is killed is not sent again, but looked at."""
+TEXT_BYTES = 10_000_000
+COMMIT_TEXT_BYTES = 100_000_000
+"""Of files that may be in the commit itself, which is made in memory: the hub keeps larger ones,
+and those called so, elsewhere."""
+UNFINISHED_NAME = "unfinished_push.json"
+"""Beside the manifest from the first of several commits to the last: all names that may be there of
+a push that is under way or was broken off, by which another one deletes them."""
+KEPT_ELSEWHERE = (".parquet", ".arrow", ".bin", ".npy", ".npz", ".tar", ".gz", ".zst", ".lz4")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pushed:
+    """An export on the hub."""
+
+    name: str
+    """`org/name`."""
+    revision: str
+    """The branch, or `refs/pr/1`."""
+    commit: str
+    """The head of it, at which every file was found as the manifest says."""
+    url: str
+    """A page of the hub: of the pull request, or of the files."""
+    is_private: bool
+    num_files: int
+    num_bytes: int
+    """Of the whole export; `num_sent` and `num_sent_bytes`: of what was not there."""
+    num_sent: int
+    num_sent_bytes: int
+
+
+def push_export(
+    export: str | Path,
+    to: str,
+    *,
+    private: bool | None = None,
+    revision: str | None = None,
+    pull_request: bool = False,
+    allow_pickle: bool = False,
+    say: Say = lambda line: None,
+) -> Pushed:
+    """Put an export, with its manifest and a card, into a dataset repository of the hub.
+
+    `to`: `hf://datasets/org/name[@revision][/folder]`. A repository that is not there is made,
+    private unless `private` is False; one that is there must be as `private` says, if it is given.
+    A branch that is not there is made. `pull_request`: into one, in place of main.
+
+    All that is to be sent is compared with the manifest first; of an export at a URL that of each
+    commit, as it is fetched. Files that the hub has with equal
+    size and digest are not sent again. One commit has all files, where they are few and small
+    enough; else card and manifest come with the last. Files of earlier pushes of the same export
+    into the same folder, finished or not, that it has no more, are deleted then. When this returns,
+    the hub has listed every file with the digest in the manifest.
+
+    Raises: MissingOutputError, CorruptOutputError as `open_export`, for damaged files too;
+    ConfigError for a wrong URL, for pickle files without `allow_pickle`, for a folder or config of
+    others, and for a token that may not write; PushError where the hub does not take it.
+    """
+    target, opened = read_target(to, revision=revision), open_export(export)
+    _check_format(opened, is_allowed=allow_pickle)
+    _check_online(target)
+    if pull_request and target.revision != "main":
+        raise ConfigError(
+            where=target.url,
+            expected="no revision with a pull request, which is one to main",
+            found=target.revision,
+            remedy="leave one of them out; to go on with one, push to its revision refs/pr/N",
+        )
+    return _Push(opened, Repository(target), private, say, is_pull_request=pull_request).run()
+
+
+def _check_format(export: Export, *, is_allowed: bool) -> None:
+    pickles = [name for name in export.manifest.files if name.endswith((".pkl", ".pickle"))]
+    if pickles and not is_allowed:
+        raise ConfigError(
+            where=shown(export.folder),
+            expected="files that can be loaded without running code",
+            found=f"{export.format_name}: {pickles[0]}",
+            remedy="push another format (`tokflow convert`), or allow it by --allow-pickle",
+        )
+
+
+def _check_online(target: Target) -> None:
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+
+    if HF_HUB_OFFLINE:
+        raise ConfigError(
+            where=target.url,
+            expected="a hub that may be asked",
+            found="HF_HUB_OFFLINE",
+            remedy="unset it",
+        )
+
+
+@dataclass(slots=True)
+class _Changes:
+    """What lacks in a branch: files of the export; card and manifest; files to be deleted."""
+
+    files: list[File] = field(default_factory=list)
+    last: list[File] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+
+    @property
+    def paths(self) -> set[str]:
+        return {file.path for file in (*self.files, *self.last)} | {*self.deleted}
+
+    def names(self, path: str) -> File:
+        """Return a file of the names of all that may be there before the last commit."""
+        names = {file.path for file in self.files} | {*self.deleted} - {path}
+        return _file_of(path, json.dumps(sorted(names), indent=0).encode())
+
+
+@dataclass
+class _Push:
+    """One push: looks at the branch, sends what differs, and looks again, until nothing does."""
+
+    export: Export
+    repository: Repository
+    private: bool | None
+    say: Say
+    is_pull_request: bool = False
+    sent: dict[str, int] = field(default_factory=dict)
+    """Sizes of what was committed, by path."""
+    is_checked: bool = False
+
+    @property
+    def target(self) -> Target:
+        return self.repository.target
+
+    @cached_property
+    def files(self) -> list[File]:
+        """The files of the export, without its manifest."""
+        return [
+            File(
+                path=self.target.folder + name,
+                source=self.export.folder / name,
+                num_bytes=entry.num_bytes,
+                sha256=entry.sha256,
+            )
+            for name, entry in self.export.manifest.files.items()
+        ]
+
+    @cached_property
+    def manifest(self) -> File:
+        path = self.export.folder / MANIFEST_NAME
+        return _file_of(self.target.folder + MANIFEST_NAME, path.read_bytes())
+
+    @property
+    def unfinished(self) -> str:
+        return self.target.folder + UNFINISHED_NAME
+
+    def run(self) -> Pushed:
+        retries = Retries(self.target.url, self._give_up)
+        while True:
+            num_sent = len(self.sent)
+            try:
+                look = self._look()
+                changes = self._changes(look)
+                if not changes.paths:
+                    return self._pushed(look)
+                self._refuse_again(changes)
+                if self._is_moved_to_pull_request():
+                    continue
+                self._check(changes)
+                self._send(changes, look.commit)
+            except TransientError as error:
+                retries.wait(error, has_advanced=len(self.sent) > num_sent)
+
+    def _look(self) -> Look:
+        paths = [CARD, self.manifest.path, self.unfinished, *(file.path for file in self.files)]
+        look = self.repository.look(paths)
+        if look is None:
+            self.repository.create(is_private=self.private is not False)
+            look = self.repository.look(paths)
+        if look is None:
+            raise ConfigError(
+                where=self.target.url,
+                expected="a repository that the token may read and write",
+                found="one that it may not",
+                remedy="set HF_TOKEN (`hf auth login`) to another, or name another repository",
+            )
+        if self.private is not None and look.is_private != self.private:
+            kinds = {True: "a private repository", False: "a public repository"}
+            raise ConfigError(
+                where=self.target.url,
+                expected=kinds[self.private],
+                found=kinds[look.is_private],
+                remedy="change it in its settings on the hub, or leave the option out",
+            )
+        return look
+
+    def _changes(self, look: Look) -> _Changes:
+        changes, gone = _Changes(), set[str]()
+        there = look.files.get(self.manifest.path)
+        is_of_others = self.manifest.path not in self.sent
+        if there is not None and is_of_others and not _is_same(self.manifest, there):
+            gone |= self._earlier(self.repository.read(there))
+        if (begun := look.files.get(self.unfinished)) is not None:
+            gone |= {self.unfinished, *_names_in(self.repository.read(begun))}
+        gone -= {file.path for file in self.files}
+        found = self.repository.look(gone) if gone else None
+        changes.deleted = [] if found is None else sorted(found.files)
+        changes.files = [f for f in self.files if not _is_same(f, look.files.get(f.path))]
+        card = look.files.get(CARD)
+        text = "" if card is None else self.repository.read(card).decode(errors="surrogateescape")
+        merged = merged_card(text, self.target, self._config, self._section)
+        last = [self.manifest, _file_of(CARD, merged.encode(errors="surrogateescape"))]
+        changes.last = [file for file in last if not _is_same(file, look.files.get(file.path))]
+        return changes
+
+    @cached_property
+    def _config(self) -> dict[str, object]:
+        return card_config(self.export, self.target)
+
+    @cached_property
+    def _section(self) -> str:
+        return card_section(self.export, self.target)
+
+    def _earlier(self, manifest: bytes) -> set[str]:
+        """Return the files of the export that was pushed here before.
+
+        Raises: ConfigError where it is no earlier build of the same export.
+        """
+        mine = self.export.manifest
+        try:
+            theirs = json.loads(manifest) if has_its_digest(manifest) else {}
+            found = f"{theirs['dataset']}, as {theirs['details']['format']}"
+            names = [self.target.folder + str(name) for name in theirs["files"]]
+        except (ValueError, LookupError, TypeError):
+            found, names = f"a {MANIFEST_NAME} that is not of tokflow", []
+        if found != f"{mine.dataset}, as {self.export.format_name}":
+            raise ConfigError(
+                where=self.target.url,
+                expected=f"nothing, or {mine.dataset}, as {self.export.format_name}",
+                found=found,
+                remedy=f"name a folder of its own, hf://datasets/{self.target.name}/FOLDER, or "
+                "delete what is there",
+            )
+        return {*names}
+
+    def _refuse_again(self, changes: _Changes) -> None:
+        """Stop where the hub lists something else than it has taken."""
+        if again := sorted(changes.paths & self.sent.keys()):
+            raise PushError(
+                where=f"{self.target.url}: {again[0]}",
+                expected="the content that was sent",
+                found="other content, or none",
+                remedy="see who else writes to it, or whether a .gitignore there leaves it out, "
+                "and push again",
+            )
+
+    def _is_moved_to_pull_request(self) -> bool:
+        if not self.is_pull_request:
+            return False
+        manifest = self.export.manifest
+        title = f"{manifest.dataset}, as {self.export.format_name}: {manifest.fingerprint[:16]}"
+        self.repository = self.repository.with_pull_request(title)
+        self.is_pull_request = False
+        self.say(f"pull request: {self.repository.web_url('')}")
+        return True
+
+    def _check(self, changes: _Changes) -> None:
+        """Compare what is to be sent with the manifest; what is elsewhere is, when it is fetched
+        for its commit."""
+        if not self.is_checked and place_of(self.export.folder) is None:
+            check_files(self.export, only=self._names(changes.files))
+        self.is_checked = True
+
+    def _names(self, files: list[File]) -> set[str]:
+        return {file.path.removeprefix(self.target.folder) for file in files}
+
+    def _send(self, changes: _Changes, parent: str) -> None:
+        message = f"{self.export.manifest.dataset}, as {self.export.format_name}"
+        batches = [*_batches(changes.files, self._most_bytes())]
+        unfinished = [self.unfinished] if len(batches) > 1 else []
+        for number, batch in enumerate(batches):
+            is_last = number == len(batches) - 1
+            files = [*batch, *(changes.last if is_last else ())]
+            deleted = {*changes.deleted, *unfinished} if is_last else set()
+            names = map(changes.names, unfinished if number == 0 else ())
+            fetch_all(file.source for file in batch if isinstance(file.source, Path))
+            check_files(self.export, only=self._names(batch))
+            try:
+                parent = self.repository.commit(
+                    [*files, *names], sorted(deleted), message=message, parent=parent
+                )
+            except Exception:
+                self._refuse_gone(batch)
+                raise
+            self.sent |= {file.path: file.num_bytes for file in files} | dict.fromkeys(deleted, 0)
+            of = f" ({number + 1} of {len(batches)})" if len(batches) > 1 else ""
+            num_bytes = sum(file.num_bytes for file in files)
+            self.say(f"commit {parent[:7]}{of}: {counted(len(files), 'file')}, {size(num_bytes)}")
+
+    def _most_bytes(self) -> int:
+        """Return how many a commit has: of what is fetched at most half of the cache's limit."""
+        if place_of(self.export.folder) is None:
+            return COMMIT_BYTES
+        return min(COMMIT_BYTES, limit_of(Path(cache_folder())) // 2)
+
+    def _refuse_gone(self, batch: list[File]) -> None:
+        """Have the files of a commit fetched again if another process let one go from the cache."""
+        for file in batch:
+            if isinstance(file.source, Path) and not file.source.exists():
+                raise TransientError(f"{shown(file.source)} went from the cache") from None
+
+    def _pushed(self, look: Look) -> Pushed:
+        export = [*self.files, self.manifest]
+        return Pushed(
+            name=self.target.name,
+            revision=self.target.revision,
+            commit=look.commit,
+            url=self.repository.web_url(look.commit),
+            is_private=look.is_private,
+            num_files=len(export),
+            num_bytes=sum(file.num_bytes for file in export),
+            num_sent=len(self.sent.keys() - {self.unfinished}),
+            num_sent_bytes=sum(self.sent.values()),
+        )
+
+    def _give_up(self, found: str) -> PushError:
+        return PushError(
+            where=self.target.url,
+            expected="a hub that takes it",
+            found=found,
+            remedy="push again when it answers: what arrived is not sent again",
+        )
+
+
+def _file_of(path: str, content: bytes) -> File:
+    digest = hashlib.sha256(content).hexdigest()
+    return File(path=path, source=content, num_bytes=len(content), sha256=digest)
+
+
+def _names_in(unfinished: bytes) -> list[str]:
+    try:
+        return [str(name) for name in json.loads(unfinished)]
+    except (ValueError, TypeError):
+        return []  # another program's
+
+
+def _is_same(file: File, there: HubFile | None) -> bool:
+    """Return whether the hub has the content of a file, by size and digest; of a small one git's,
+    for which it is read."""
+    if there is None or there.num_bytes != file.num_bytes:
+        return False
+    if there.sha256 is not None:
+        return there.sha256 == file.sha256
+    content = file.source if isinstance(file.source, bytes) else fetched(file.source).read_bytes()
+    git_name = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
+    return git_name.hexdigest() == there.content_id
+
+
+def _batches(files: list[File], most_bytes: int) -> Iterator[list[File]]:
+    """Yield the files of each commit, in order; one without any where there are none."""
+    batch: list[File] = []
+    num_bytes = num_text_bytes = 0
+    for file in files:
+        is_text = file.num_bytes <= TEXT_BYTES and not file.path.endswith(KEPT_ELSEWHERE)
+        num_bytes += file.num_bytes
+        num_text_bytes += file.num_bytes * is_text
+        is_full = num_bytes > most_bytes or num_text_bytes > COMMIT_TEXT_BYTES
+        if batch and (is_full or len(batch) == COMMIT_FILES):
+            yield batch
+            batch, num_bytes, num_text_bytes = [], file.num_bytes, file.num_bytes * is_text
+        batch.append(file)
+    yield batch

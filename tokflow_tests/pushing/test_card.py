@@ -1,0 +1,100 @@
+import pytest
+import yaml
+
+from tokflow.errors import ConfigError
+from tokflow.hub.card import merged_card
+from tokflow.hub.target import read_target
+from tokflow.raw.hub.source_splits import card_of
+
+ROOT = read_target("hf://datasets/team/texts")
+FOLDER = read_target("hf://datasets/team/texts/more")
+
+OWN = """---
+# of ours
+license: mit   # as agreed
+configs:
+- config_name: old
+  data_files: old/*.csv
+
+# the languages
+language: [de, en]
+---
+# Our texts
+
+Written by hand.
+"""
+
+
+def config_of(target, path="train.parquet"):
+    return {"config_name": target.config, "data_files": [{"split": "train", "path": [path]}]}
+
+
+def header_of(card):
+    return yaml.safe_load(card.split("---\n")[1])
+
+
+def test_a_new_card_has_the_config_and_the_section():
+    card = merged_card("", ROOT, config_of(ROOT), "About it.\n")
+
+    assert header_of(card) == {"tags": ["tokflow"], "configs": [config_of(ROOT)]}
+    assert "\n# texts\n" in card
+    assert "\nAbout it.\n" in card
+
+
+def test_a_card_that_is_there_keeps_its_text():
+    card = merged_card(OWN, ROOT, config_of(ROOT), "About it.")
+
+    old = {"config_name": "old", "data_files": "old/*.csv"}
+    assert header_of(card)["configs"] == [old, config_of(ROOT)]
+    assert card.startswith("---\n# of ours\nlicense: mit   # as agreed\nconfigs:\n")
+    assert "\n\n# the languages\nlanguage: [de, en]\n---\n# Our texts\n\nWritten by hand.\n" in card
+
+
+@pytest.mark.parametrize("text", ["", OWN, "Only text.\n", "---\n{license: mit}\n---\n", "---\nx"])
+def test_a_card_that_has_it_is_the_same(text: str):
+    once = merged_card(text, ROOT, config_of(ROOT), "About it.")
+    both = merged_card(once, FOLDER, config_of(FOLDER), "More.")
+
+    assert merged_card(both, ROOT, config_of(ROOT), "About it.") == both
+    assert merged_card(both, FOLDER, config_of(FOLDER), "More.") == both
+
+
+def test_another_push_writes_its_own_section_alone():
+    once = merged_card(OWN, ROOT, config_of(ROOT), "About it.")
+    both = merged_card(once, FOLDER, config_of(FOLDER), "More.") + "\nAt the end.\n"
+
+    card = merged_card(both, ROOT, config_of(ROOT, "b.parquet"), "New.")
+
+    assert card == both.replace("About it.", "New.").replace("- train.parquet", "- b.parquet", 1)
+
+
+def test_a_config_that_no_push_wrote_is_refused():
+    text = "---\nconfigs: [{config_name: default, data_files: mine.csv}]\n---\n"
+
+    with pytest.raises(ConfigError, match=r"one that somebody else wrote.*texts/FOLDER"):
+        merged_card(text, ROOT, config_of(ROOT), "About it.")
+
+
+@pytest.mark.parametrize("header", ["a: [", "- a", "configs: 7", "configs: [a]"])
+def test_a_header_that_has_no_fields_is_refused(header: str):
+    with pytest.raises(ConfigError, match=r"README\.md"):
+        merged_card(f"---\n{header}\n---\n", ROOT, config_of(ROOT), "About it.")
+
+
+def test_an_alias_of_what_is_in_configs_can_still_be_read():
+    configs = "configs:\n- config_name: other\n  data_files: &files q.csv\n"
+    text = f"---\n{configs}more: *files\n---\nMine.\n"
+
+    fields = card_of(merged_card(text, ROOT, config_of(ROOT), "About it."), where="card")
+
+    assert fields["more"] == "q.csv"
+    assert [of["config_name"] for of in fields["configs"]] == ["other", "default"]
+
+
+def test_two_folders_are_never_one_config():
+    text = merged_card("", read_target(f"{ROOT.url}/a/b"), config_of(FOLDER), "About it.")
+    text = text.replace("config_name: more", "config_name: a-b")
+    other = read_target(f"{ROOT.url}/a-b")
+
+    with pytest.raises(ConfigError, match="or of another folder"):
+        merged_card(text, other, config_of(other, "a-b/train.parquet"), "More.")

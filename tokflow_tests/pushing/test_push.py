@@ -1,0 +1,419 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from huggingface_hub import snapshot_download
+
+from tokflow import open_export
+from tokflow.documents import format_of_name
+from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
+from tokflow.hub.dataset_repository import PushError
+from tokflow.hub.push import push_export
+from tokflow.loaders import open_rows
+from tokflow.raw import RawConfig, list_raw, read_raw_files
+from tokflow.raw.hub.source_splits import card_of
+from tokflow_tests.hub import Hub
+from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.pushing.conftest import TOKEN
+from tokflow_tests.tiny import TEXTS, build, declare
+
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
+
+NAME = "team/texts"
+URL = f"hf://datasets/{NAME}"
+
+
+def tree(hub: Hub, branch: str = "main") -> dict[str, bytes]:
+    """Return the files of the repository but git's own."""
+    files = hub.commits[NAME][hub.branches[NAME][branch]]
+    return {path: content for path, content in files.items() if path != ".gitattributes"}
+
+
+def files_of(export: Path, folder: str = "") -> dict[str, bytes]:
+    """Return the files that are to be on the hub of an export, without the card."""
+    names = [*open_export(export).manifest.files, "manifest.json"]
+    return {folder + name: (export / name).read_bytes() for name in names}
+
+
+def without_card(files: dict[str, bytes]) -> dict[str, bytes]:
+    return {path: content for path, content in files.items() if path != "README.md"}
+
+
+def test_the_hub_has_the_files_and_a_card(writable: Hub, exports: dict[str, Path]):
+    pushed = push_export(exports["parquet"], URL)
+
+    found = tree(writable)
+    assert without_card(found) == files_of(exports["parquet"])
+    [config] = card_of(found["README.md"].decode(), where="card")["configs"]
+    digits = "[0-9]" * 5
+    assert config["data_files"] == [
+        {"split": "train", "path": [f"train-{digits}-of-00003.parquet"]},
+        {"split": "val_2", "path": [f"val-2-{digits}-of-00001.parquet"]},
+    ]
+    assert pushed.commit == writable.branches[NAME]["main"]
+    assert pushed.is_private
+    assert writable.private == {NAME}
+    assert (pushed.num_files, pushed.num_sent) == (6, 7)
+    assert len(writable.summaries) == 1
+
+
+def test_what_is_there_is_not_sent_again(writable: Hub, exports: dict[str, Path]):
+    push_export(exports["parquet"], URL)
+    writable.asked.clear()
+
+    again = push_export(exports["parquet"], URL)
+
+    assert again.num_sent == again.num_sent_bytes == 0
+    assert not any("PUT" in asked or "commit" in asked for asked in writable.asked)
+
+
+def test_other_content_of_equal_size_is_replaced(writable: Hub, exports: dict[str, Path]):
+    push_export(exports["jsonl"], URL)
+    before = tree(writable)
+    changed = ["index.parquet", "train-00000-of-00001.jsonl"]
+    writable.push(NAME, {name: before[name][:-2] + b"?\n" for name in changed})
+
+    pushed = push_export(exports["jsonl"], URL)
+
+    assert pushed.num_sent == 2
+    assert tree(writable) == before
+
+
+def test_a_manifest_that_is_damaged_there_is_no_earlier_push(
+    writable: Hub, exports: dict[str, Path]
+):
+    push_export(exports["whole"], URL)
+    writable.push(NAME, {"manifest.json": tree(writable)["manifest.json"][:-2] + b"?\n"})
+
+    with pytest.raises(ConfigError, match=r"found a manifest\.json that is not of tokflow"):
+        push_export(exports["whole"], URL)
+
+
+def test_content_that_is_in_no_commit_is_not_sent_again(writable: Hub, exports: dict[str, Path]):
+    writable.faults += [(".*/commit/main", 400)]
+    with pytest.raises(PushError, match="push again"):
+        push_export(exports["parquet"], URL)
+    received = [*writable.received]
+
+    push_export(exports["parquet"], URL)
+
+    assert received
+    assert writable.received == received
+    assert without_card(tree(writable)) == files_of(exports["parquet"])
+
+
+def test_exports_in_folders_are_configs_of_one_card(writable: Hub, exports: dict[str, Path]):
+    push_export(exports["whole"], URL)
+
+    push_export(exports["bin"], f"{URL}/as/bin")
+
+    expected = files_of(exports["whole"]) | files_of(exports["bin"], "as/bin/")
+    assert without_card(tree(writable)) == expected
+    first, second = card_of(tree(writable)["README.md"].decode(), where="card")["configs"]
+    index = [{"split": "index", "path": ["as/bin/index.parquet"]}]
+    assert first["config_name"] == "default"
+    assert second == {"config_name": "as-bin", "data_files": index}
+
+
+def test_files_that_another_build_has_no_more_are_deleted(writable: Hub, exports: dict[str, Path]):
+    push_export(exports["parquet"], URL)
+    writable.push(NAME, {"mine.csv": b"mine", "README.md": tree(writable)["README.md"] + b"Mine."})
+
+    push_export(exports["whole"], URL)
+
+    found = tree(writable)
+    assert found.pop("README.md").endswith(b"Mine.")
+    assert found == files_of(exports["whole"]) | {"mine.csv": b"mine"}
+
+
+def test_the_place_of_another_export_is_refused(writable: Hub, exports: dict[str, Path]):
+    push_export(exports["parquet"], URL)
+    before = tree(writable)
+
+    with pytest.raises(ConfigError, match=r"found tiny, as parquet; .*texts/FOLDER"):
+        push_export(exports["bin"], URL)
+
+    assert tree(writable) == before
+
+
+@pytest.mark.parametrize(
+    ("request_", "fault"),
+    [
+        ("GET .*/revision/main", "break"),
+        ("POST .*/repos/create", "lost"),
+        ("POST .*/paths-info/.*", 500),
+        ("POST .*/preupload/main", "lost"),
+        ("POST .*/objects/batch", "break"),
+        ("PUT /lfs-upload/.*", "lost"),
+        ("PUT /lfs-upload/.*", 503),
+        ("POST .*/commit/main", "break"),
+        ("POST .*/commit/main", "lost"),
+        ("POST .*/commit/main", 500),
+    ],
+)
+def test_a_single_fault_changes_nothing(
+    request_: str, fault: int | str, writable: Hub, exports: dict[str, Path]
+):
+    writable.faults += [(request_ + "(\\?.*)?", fault)]
+
+    push_export(exports["whole"], URL)
+
+    assert not writable.faults
+    assert without_card(tree(writable)) == files_of(exports["whole"])
+    assert len(writable.summaries) == 1
+
+
+def test_a_commit_of_somebody_else_in_between_stays(writable: Hub, exports: dict[str, Path]):
+    card = b"---\nlicense: mit\n---\nMine.\n"
+    writable.faults += [
+        ("POST .*/commit/main", lambda: writable.push(NAME, {"README.md": card, "x": b"y"}))
+    ]
+
+    push_export(exports["whole"], URL)
+
+    found = tree(writable)
+    assert found["README.md"].startswith(b"---\nlicense: mit\nconfigs:\n")
+    assert without_card(found) == {**files_of(exports["whole"]), "x": b"y"}
+
+
+def test_a_hub_that_keeps_other_bytes_is_found_out(writable: Hub, exports: dict[str, Path]):
+    writable.is_altering = True
+
+    with pytest.raises(PushError, match="expected the content that was sent, found other"):
+        push_export(exports["whole"], URL)
+
+
+def test_commits_are_of_bounded_size(
+    writable: Hub, exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.hub.push.COMMIT_FILES", 2)
+    monkeypatch.setattr("tokflow.hub.dataset_repository.PATHS_AT_ONCE", 3)
+    lines: list[str] = []
+
+    push_export(exports["parquet"], URL, say=lines.append)
+
+    assert [line.partition("(")[2].partition(",")[0] for line in lines] == [
+        "1 of 3): 2 files",
+        "2 of 3): 2 files",
+        "3 of 3): 3 files",
+    ]
+    assert len(writable.summaries) == 3
+    commits = [*writable.commits[NAME].values()]
+    assert [("manifest.json" in files, "README.md" in files) for files in commits] == [
+        *[(False, False)] * 3,
+        (True, True),
+    ]
+
+
+def test_a_push_that_broke_off_between_commits_goes_on(
+    writable: Hub, exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.hub.push.COMMIT_FILES", 2)
+    writable.faults += [(".*/commit/main", lambda: None), (".*/commit/main", 400)]
+    with pytest.raises(PushError):
+        push_export(exports["parquet"], URL)
+
+    pushed = push_export(exports["parquet"], URL)
+
+    assert pushed.num_sent == 5
+    assert without_card(tree(writable)) == files_of(exports["parquet"])
+    assert len(writable.received) == len({*writable.received})
+
+
+def test_what_a_push_that_broke_off_has_left_is_deleted_by_that_of_another_build(
+    writable: Hub, exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+):
+    push_export(exports["whole"], URL)
+    monkeypatch.setattr("tokflow.hub.push.COMMIT_FILES", 2)
+    writable.faults += [(".*/commit/main", lambda: None), (".*/commit/main", 400)]
+    with pytest.raises(PushError):
+        push_export(exports["parquet"], URL)
+    left = without_card(tree(writable)).keys() - files_of(exports["whole"]).keys()
+    writable.push(NAME, {**tree(writable), "train-00007-of-00009.parquet": b"mine"})
+
+    push_export(exports["whole"], URL)
+
+    assert len(left) == 3
+    mine = {"train-00007-of-00009.parquet": b"mine"}
+    assert without_card(tree(writable)) == files_of(exports["whole"]) | mine
+
+
+def test_an_export_at_a_url_that_is_larger_than_the_cache_may_be_is_pushed(
+    writable: Hub, object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    export = {"format": "jsonl", "sequences_per_file": 3}
+    fields = {"store": f"{object_store.url}/store", "exports": [export]}
+    folder = build(declare(tmp_path, TEXTS, **fields)).export("jsonl").output.folder
+    expected = files_of(folder)
+    monkeypatch.setenv("TOKFLOW_CACHE_BYTES", str(sum(map(len, expected.values())) // 4))
+    monkeypatch.setattr("tokflow.raw.retries.FIRST_WAIT_SECONDS", 0.01)
+
+    def let_go():
+        for path in folder.glob("*.jsonl"):
+            path.unlink()
+
+    writable.faults.append(("POST .*/preupload/main", let_go))
+    push_export(f"{object_store.url}/store/tiny/exports/jsonl", URL)
+
+    assert not writable.faults
+    assert without_card(tree(writable)) == expected
+    assert len(writable.summaries) > 2
+
+
+def test_a_large_file_comes_in_parts(writable: Hub, exports: dict[str, Path]):
+    writable.chunk_size = 1_000
+
+    push_export(exports["whole"], URL)
+
+    assert without_card(tree(writable)) == files_of(exports["whole"])
+    assert any("/2" in asked for asked in writable.asked if asked.startswith("PUT"))
+
+
+def test_a_damaged_export_is_refused_before_anything_is_sent(
+    writable: Hub, exports: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.hub.push.COMMIT_FILES", 1)
+    copy = Path(shutil.copytree(exports["whole"], tmp_path / exports["whole"].name))
+    file = copy / "val-2-00000-of-00001.parquet"
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+
+    with pytest.raises(CorruptOutputError, match=r"val-2-00000-of-00001\.parquet"):
+        push_export(copy, URL)
+
+    assert not any("preupload" in asked for asked in writable.asked)
+
+
+def test_an_export_that_is_not_finished_is_refused(
+    writable: Hub, exports: dict[str, Path], tmp_path: Path
+):
+    copy = Path(shutil.copytree(exports["whole"], tmp_path / "copy"))
+    (copy / "manifest.json").unlink()
+
+    with pytest.raises(MissingOutputError):
+        push_export(copy, URL)
+
+    assert writable.asked == []
+
+
+def test_pickle_is_pushed_only_if_asked(writable: Hub, exports: dict[str, Path]):
+    with pytest.raises(ConfigError, match=r"found pickle: .*\.pkl; .*--allow-pickle"):
+        push_export(exports["pickle"], URL)
+    assert writable.asked == []
+
+    push_export(exports["pickle"], URL, allow_pickle=True)
+
+    assert without_card(tree(writable)) == files_of(exports["pickle"])
+
+
+def test_a_repository_must_be_as_private_as_asked(writable: Hub, exports: dict[str, Path]):
+    writable.push(NAME, {"x": b"y"})
+
+    with pytest.raises(ConfigError, match="expected a private repository, found a public"):
+        push_export(exports["whole"], URL, private=True)
+
+    assert tree(writable) == {"x": b"y"}
+    assert not push_export(exports["whole"], URL).is_private
+
+
+def test_a_branch_is_made_and_main_stays(writable: Hub, exports: dict[str, Path]):
+    writable.push(NAME, {"x": b"y"})
+
+    pushed = push_export(exports["whole"], f"{URL}@new")
+
+    assert pushed.revision == "new"
+    assert tree(writable) == {"x": b"y"}
+    assert without_card(tree(writable, "new")) == {**files_of(exports["whole"]), "x": b"y"}
+
+
+def test_a_pull_request_is_opened_once(writable: Hub, exports: dict[str, Path]):
+    writable.push(NAME, {"x": b"y"})
+    writable.faults += [("POST .*/commit/refs/pr/1", 400)]
+    with pytest.raises(PushError):
+        push_export(exports["whole"], URL, pull_request=True)
+
+    pushed = push_export(exports["whole"], URL, pull_request=True)
+
+    assert (pushed.revision, len(writable.pull_requests)) == ("refs/pr/1", 1)
+    assert pushed.url == f"{writable.url}/datasets/{NAME}/discussions/1"
+    assert tree(writable) == {"x": b"y"}
+    expected = {**files_of(exports["whole"]), "x": b"y"}
+    assert without_card(tree(writable, "refs/pr/1")) == expected
+
+
+def test_without_a_token_nothing_is_made(
+    hub: Hub, exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+):
+    with pytest.raises(ConfigError, match="expected a token that may write to it, found none"):
+        push_export(exports["whole"], URL)
+
+    assert hub.commits == {}
+
+
+def test_a_token_that_may_only_read_is_refused_and_not_shown(
+    writable: Hub, exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+):
+    writable.push(NAME, {"x": b"y"})
+    writable.readers.add("hf_onlyreads")
+    monkeypatch.setenv("HF_TOKEN", "hf_onlyreads")
+
+    with pytest.raises(ConfigError, match=r"found one that may not \(HTTP 403\)") as raised:
+        push_export(exports["whole"], URL)
+
+    assert "hf_onlyreads" not in repr(raised.value) + json.dumps(raised.value.fields())
+
+
+@pytest.mark.parametrize("status", [400, 403])
+def test_the_signature_of_an_upload_is_not_shown(
+    status: int, writable: Hub, exports: dict[str, Path], caplog: pytest.LogCaptureFixture
+):
+    writable.faults += [("PUT .*", status)]
+
+    with pytest.raises((PushError, ConfigError)) as raised:
+        push_export(exports["whole"], URL)
+
+    shown = f"{raised.value!r} {raised.value.__cause__!r} {caplog.text}"
+    assert "hidden" not in shown
+    assert TOKEN not in shown
+
+
+def test_offline_nothing_is_asked(
+    writable: Hub, exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+    with pytest.raises(ConfigError, match="found HF_HUB_OFFLINE"):
+        push_export(exports["whole"], URL)
+
+    assert writable.asked == []
+
+
+def test_what_was_pushed_is_read_as_raw_files(
+    writable: Hub, exports: dict[str, Path], tmp_path: Path
+):
+    push_export(exports["parquet"], f"{URL}/packed")
+
+    raw = RawConfig(files=URL, config="packed")
+    sources = list_raw(raw, base=tmp_path, format_of=format_of_name).sources
+    read = read_raw_files(sources.values(), store=tmp_path / "store")
+
+    assert [source.source_split for source in sources.values()] == ["train"] * 3 + ["val_2"]
+    expected = files_of(exports["parquet"])
+    for key, raw_file in read.items():
+        assert raw_file.path.read_bytes() == expected[key.rpartition("/")[2]]
+
+
+def test_the_loaders_read_what_was_pushed(writable: Hub, exports: dict[str, Path], tmp_path: Path):
+    push_export(exports["bin"], f"{URL}/packed")
+
+    folder = snapshot_download(
+        NAME,
+        repo_type="dataset",
+        allow_patterns="packed/*",
+        endpoint=writable.url,
+        cache_dir=tmp_path,
+    )
+
+    found = open_rows(f"{folder}/packed", part="train", sequence_length=8)
+    expected = open_rows(exports["bin"], part="train", sequence_length=8)
+    assert found[:]["input_ids"].tolist() == expected[:]["input_ids"].tolist()
