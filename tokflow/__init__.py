@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tokflow.build.api import tokenize_and_save
     from tokflow.exports.reading import open_export
+    from tokflow.hub.push import push_export
 
-__all__ = ["open_export", "tokenize_and_save"]
+__all__ = ["open_export", "push_export", "tokenize_and_save"]
 
 
 def __getattr__(name: str) -> Any:
@@ -15,6 +16,10 @@ def __getattr__(name: str) -> Any:
         from tokflow.exports.reading import open_export
 
         return open_export
+    if name == "push_export":
+        from tokflow.hub.push import push_export
+
+        return push_export
     if name == "tokenize_and_save":
         from tokflow.build.api import tokenize_and_save
 

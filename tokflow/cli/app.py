@@ -14,6 +14,19 @@ from typing import Annotated, Any
 import typer
 
 from tokflow.build.declarations.project import PROJECT_VARIABLE
+from tokflow.cli.options import (
+    Configs,
+    Export,
+    Jobs,
+    Json,
+    Names,
+    Partitions,
+    PoolName,
+    Project,
+    ShardText,
+    Store,
+    Trust,
+)
 from tokflow.cli.terminal import reports_errors
 
 app = typer.Typer(
@@ -25,74 +38,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Names = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[NAME]...",
-        help="Datasets that a defs.yaml of the project declares, or those of --config; all of them "
-        "by default.",
-    ),
-]
-Project = Annotated[
-    Path | None,
-    typer.Option(
-        "--project",
-        metavar="DIR",
-        envvar=PROJECT_VARIABLE,
-        help="Folder of the project, whose pyproject.toml has \\[tool.dg.project]; by default the "
-        "nearest one, from the current folder up.",
-    ),
-]
-Configs = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        help="A YAML file anywhere that declares datasets, in place of the project's; may be "
-        "repeated. What it builds is not recorded in Dagster's history, since no code location "
-        "declares it.",
-    ),
-]
-Store = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Folder for all outputs, in place of the YAML's `store`."),
-]
-Partitions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--partition",
-        metavar="KEY",
-        help="Only this raw file; may be given several times. Exports follow once all are built.",
-    ),
-]
-Jobs = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        help="Processes that work at once; one for each core by default, or TOKFLOW_JOBS.",
-    ),
-]
-ShardText = Annotated[
-    str | None,
-    typer.Option(
-        "--shard",
-        metavar="I/N",
-        help="Only the share I, from 1, of N shares of the raw files, and no export: for batch "
-        "systems. Run it without --shard when all shares are done.",
-    ),
-]
-Trust = Annotated[
-    bool,
-    typer.Option(
-        "--trust-remote-code",
-        help="Run a tokenizer that is Python code, with your rights; else its tokens are shown as "
-        "ids. For a dataset, its YAML decides.",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
-Export = Annotated[Path, typer.Argument(help="The folder of an export, or its `latest` link.")]
-
 
 def command(declared: Callable[..., None]) -> Callable[..., None]:
     """Register a command, which has no more than its options; `main` of its module takes them."""
@@ -101,10 +46,21 @@ def command(declared: Callable[..., None]) -> Callable[..., None]:
     def run(project: Path | None = None, **options: Any) -> int | None:
         if project is not None:
             os.environ[PROJECT_VARIABLE] = str(project.absolute())  # for the processes begun, too
+        options = {name: _as_path(name, value) for name, value in options.items()}
         status: int | None = import_module(f"tokflow.cli.{declared.__name__}").main(**options)
         return status
 
     return app.command()(reports_errors(run))
+
+
+def _as_path(name: str, value: Any) -> Any:
+    """Return the path that is meant by what was typed for an option that may be a URL."""
+    if not isinstance(value, str) or name not in ("store", "output", "export", "path"):
+        return value
+    from tokflow.store.remote.addresses import local_path, output_folder, store_folder
+
+    paths = {"store": store_folder, "output": output_folder}
+    return paths[name](value) if name in paths else local_path(value, is_alone=True)
 
 
 @command
@@ -115,14 +71,16 @@ def run(
     store: Store = None,
     partitions: Partitions = None,
     jobs: Jobs = None,
+    pool: PoolName = None,
     shard: ShardText = None,
     recheck: Annotated[
         bool,
         typer.Option(
             "--recheck",
             help="Compute all asset checks again. A check that passed is remembered in the store, "
-            "and not computed while the files it looked at are as they were. `tokflow verify` "
-            "computes more, and remembers nothing.",
+            "and not computed while the files it looked at are as they were. Of a store at a URL, "
+            "list its objects first, and make again what lacks one. `tokflow verify` reads all "
+            "bytes.",
         ),
     ] = False,
     json: Json = False,
@@ -179,7 +137,11 @@ def init(
 @command
 def inspect(
     path: Annotated[
-        Path, typer.Argument(help="An output's folder, a link to it, or a file in it.")
+        str,
+        typer.Argument(
+            metavar="PATH",
+            help="An output's folder, a link to it, a file in it, or the URL of one.",
+        ),
     ],
     sequences: Annotated[
         int,
@@ -234,7 +196,8 @@ def verify(
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PATH | NAME]", help="An output, a folder of outputs, or a declared dataset."
+            metavar="[PATH | URL | NAME]",
+            help="An output, a folder of outputs, or a declared dataset.",
         ),
     ] = None,
     configs: Configs = None,
@@ -300,8 +263,11 @@ def convert(
         ),
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder to write; by default one beside the export."),
+        str | None,
+        typer.Option(
+            metavar="DIR|URL",
+            help="Folder to write, or its URL; by default one beside the export.",
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -309,6 +275,47 @@ def convert(
 
     Sequences made of a stream, such as bin, are in its order: a stream does not tell of the
     dataset's `shuffle.sequences`. Convert an export of sequences, such as parquet, to keep it.
+    """
+
+
+@command
+def push(
+    export: Export,
+    to: Annotated[
+        str,
+        typer.Argument(
+            metavar="HF_URL",
+            help="A dataset repository of the Hugging Face hub, and a folder in it: "
+            "hf://datasets/org/name\\[@revision]\\[/folder]. It is made if it is not there; "
+            "HF_TOKEN must be allowed to write.",
+        ),
+    ],
+    private: Annotated[
+        bool | None,
+        typer.Option(
+            "--private/--public",
+            help="Who may see it: a repository that is made is private unless --public is given; "
+            "one that is there must be as the option says.",
+        ),
+    ] = None,
+    revision: Annotated[
+        str | None,
+        typer.Option(metavar="BRANCH", help="A branch, made if it is not there; main by default."),
+    ] = None,
+    pull_request: Annotated[
+        bool, typer.Option("--pull-request", help="Into a pull request, in place of main.")
+    ] = False,
+    allow_pickle: Annotated[
+        bool,
+        typer.Option(
+            "--allow-pickle", help="Push pickle files, too, which run code in who loads them."
+        ),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Put an export into a dataset repository of the hub, with a card, and see that it arrived.
+
+    What the hub has is not sent again: push again after an interruption.
     """
 
 

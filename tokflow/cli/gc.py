@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tokflow.build.gc import find_garbage, remove
+from tokflow.build.gc import find_garbage, remove_all
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import counted, print_json, size
 from tokflow.store.check_memory import forget_gone
@@ -23,9 +23,8 @@ def main(
         for folder, num in garbage.items():
             if not json:
                 print(f"{folder.relative_to(dataset.folder)}  {size(num)}")
-            if yes:
-                remove(folder)
         if yes:
+            remove_all(garbage)
             forget_gone(dataset.folder)
         documents.append(
             {

@@ -17,7 +17,9 @@ from tokflow.cli.terminal import (
 from tokflow.errors import shortened
 from tokflow.sequences.config import described
 from tokflow.split.shuffle import shuffled_by
-from tokflow.store.manifest import Manifest, read_run
+from tokflow.store.manifest import Manifest
+from tokflow.store.remote.cached_files import fetch_run
+from tokflow.store.remote.places import shown
 
 FILES_SHOWN = 20
 
@@ -35,7 +37,7 @@ def _print(inspection: Inspection) -> None:
     found = inspection.found
     manifest = found.manifest
     print_styled((found.name, "bold"), f" of dataset {manifest.dataset}")
-    print(f"folder       {found.folder}")
+    print(f"folder       {shown(found.folder)}")
     print(f"fingerprint  {manifest.fingerprint}")
     print(f"size         {size(manifest.num_bytes)} in {counted(len(manifest.files), 'file')}")
     for name in ("format", "dtype", "vocab_size", "sequence_length", "pad_id"):
@@ -52,7 +54,7 @@ def _print(inspection: Inspection) -> None:
     _print_origins(manifest)
     if (version := manifest.details.get("raw_version")) is not None:
         known_by = [version[name] for name in ("etag", "last_modified") if version[name]]
-        print(f"raw file     {size(version['num_bytes'])}, read up to a limit: {known_by[0]}")
+        print(f"raw file     {size(version['num_bytes'])}, known by its version: {known_by[0]}")
     print()
     print_table(("count", ""), [(name, f"{num:,}") for name, num in manifest.counts.items()])
     print()
@@ -120,7 +122,7 @@ def _as_document(inspection: Inspection) -> dict[str, Any]:
     return {
         "folder": str(found.folder),
         "manifest": found.manifest.fields(),
-        "run": read_run(found.folder),
+        "run": fetch_run(found.folder),
         "num_bytes": found.manifest.num_bytes,
         "tokenizer": None if inspection.tokenizer is None else str(inspection.tokenizer.folder),
         "notes": list(inspection.notes),

@@ -21,7 +21,7 @@ from tokflow.cli.terminal import (
     print_table,
     size,
 )
-from tokflow.errors import ConfigError, shortened
+from tokflow.errors import ConfigError, TokflowError, shortened
 
 ROWS_SHOWN = 40
 """Lines of a plan on the screen; the JSON has all."""
@@ -33,13 +33,23 @@ def main(names: Words, configs: Paths, store: Path | None, partitions: Words, *,
     """Print the plan of each dataset; return the exit status."""
     broken: dict[str, ConfigError] = {}
     datasets = select(names, configs, store, is_one=bool(partitions), broken=broken)
-    plans = _once([make_plan(dataset, partitions=partitions) for dataset in datasets])
+    errors: list[Exception] = list(broken.values())
+    found: list[Plan] = []
+    for dataset in datasets:
+        try:
+            found.append(make_plan(dataset, partitions=partitions))
+        except TokflowError as error:
+            if len(datasets) == 1:
+                raise
+            errors.append(error)
+            print_error(str(error), error)
+    plans = _once(found)
     if json:
         print_json({"datasets": [_document(plan) for plan in plans]})
     else:
         for plan in plans:
             _print(plan)
-    return exit_status(broken.values())
+    return exit_status(errors)
 
 
 def _once(plans: Sequence[Plan]) -> list[Plan]:

@@ -21,6 +21,7 @@ from tokflow.build.plan import PlannedOutput
 from tokflow.build.results import Reporter
 from tokflow.cli.terminal import print_error
 from tokflow.errors import ConfigError, message_of
+from tokflow.pools.pool import Workers
 from tokflow.store.atomic import new_file
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def build_recorded(
     graph: BuildGraph,
     *,
     partitions: Sequence[str] | None,
-    jobs: int | None,
+    workers: Workers,
     reporter: Reporter,
     recheck: bool,
 ) -> "RecordedBuild":
@@ -99,7 +100,7 @@ def build_recorded(
             instance,
             graph,
             partitions=partitions,
-            jobs=jobs,
+            workers=workers,
             reporter=reporter,
             recheck=recheck,
         )

@@ -6,7 +6,7 @@ neither Dagster nor an engine is imported.
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -42,8 +42,10 @@ from tokflow.cli.terminal import (
     size,
 )
 from tokflow.errors import ConfigError, TokflowError, explained
-from tokflow.pools.pool import get_ready, num_jobs
+from tokflow.pools.pool import Workers, get_ready, is_local, num_jobs
 from tokflow.store.atomic import point_latest_to
+from tokflow.store.remote.lacking import note_lacking
+from tokflow.store.remote.places import place_of
 
 
 def main(
@@ -52,19 +54,20 @@ def main(
     store: Path | None,
     partitions: Words,
     jobs: int | None,
+    pool: str | None,
     shard: str | None,
     *,
     recheck: bool,
     json: bool,
 ) -> int:
     """Build the datasets one after the other; one that fails does not stop the next."""
-    num_jobs(jobs)  # refused before anything is done
+    workers = _read_workers(jobs, pool)
     share = None if shard is None else _read_share(shard, partitions)
     broken: dict[str, ConfigError] = {}
     datasets = select(names, configs, store, is_one=bool(partitions), broken=broken)
     in_dagster = not configs and store is None  # else Dagster does not know it as it is
     if recheck:
-        _require_checks({"--shard": shard, "--config": configs, "--store": store})
+        _require_checks(datasets, {"--shard": shard, "--config": configs, "--store": store})
     run = partial(_run, partitions=partitions, in_dagster=in_dagster, recheck=recheck)
     if share is not None:
         run = partial(_run_share, share=share)
@@ -72,7 +75,7 @@ def main(
     errors: list[Exception] = list(broken.values())
     for dataset in datasets:
         try:
-            document, failed = run(dataset, jobs=jobs, json=json)
+            document, failed = run(dataset, workers=workers, json=json)
             documents.append(document)
             errors += failed
         except Exception as error:
@@ -91,15 +94,26 @@ def _failed(name: str, error: TokflowError) -> dict[str, Any]:
     return {"dataset": name, "error": error.fields()}
 
 
-def _require_checks(others: Mapping[str, object]) -> None:
-    """Raise ConfigError where an option is given by which Dagster, which checks, has no part."""
+def _require_checks(datasets: Sequence[Dataset], others: Mapping[str, object]) -> None:
+    """Raise ConfigError where an option is given by which Dagster, which checks, has no part; but
+    for stores at URLs, whose objects are looked at."""
+    is_elsewhere = all(place_of(dataset.folder) is not None for dataset in datasets)
     for option in [option for option, value in others.items() if value]:
+        if is_elsewhere and option != "--shard":
+            continue
         raise ConfigError(
             where="--recheck",
             expected="declared datasets, whose builds Dagster records and checks",
             found=f"{option}, a build that has no asset checks",
             remedy="leave one out; `tokflow verify` checks any outputs",
         )
+
+
+def _read_workers(jobs: int | None, pool: str | None) -> Workers:
+    """Raise ConfigError where they cannot work, before anything is done."""
+    num_jobs(jobs)
+    is_local(pool)
+    return {"jobs": jobs, "pool": pool}
 
 
 def _read_share(shard: str, partitions: Words) -> Share:
@@ -115,12 +129,12 @@ def _read_share(shard: str, partitions: Words) -> Share:
 
 
 def _run_share(
-    dataset: Dataset, *, share: Share, jobs: int | None, json: bool
+    dataset: Dataset, *, share: Share, workers: Workers, json: bool
 ) -> tuple[dict[str, Any], list[Exception]]:
     """Build a share of a dataset, without a plan, which would look at all of it."""
     graph = BuildGraph(dataset)
     reporter = Errors() if json else printed_lines(dataset.name)
-    built = build_dataset(dataset, graph=graph, jobs=jobs, share=share, reporter=reporter)
+    built = build_dataset(dataset, graph=graph, share=share, reporter=reporter, **workers)
     if not json:
         files = f"{counted(built.num_files, 'file')} of {len(graph.sources):,}"
         outputs = counted(built.num_new, "new output")
@@ -136,14 +150,16 @@ def _run(
     dataset: Dataset,
     *,
     partitions: Words,
-    jobs: int | None,
+    workers: Workers,
     in_dagster: bool,
     recheck: bool,
     json: bool,
 ) -> tuple[dict[str, Any], list[Exception]]:
     """Return what is to be said of a dataset in JSON, and what kept outputs from being made."""
-    hashing = partial(_while_hashing, jobs=jobs, json=json)
+    hashing = partial(_while_hashing, workers=workers, json=json)
     plan = make_plan(dataset, partitions=partitions, progress=hashing)
+    if recheck and note_lacking(of.output.folder for of in plan.planned if of.is_made):
+        plan = make_plan(dataset, partitions=partitions, progress=hashing)
     is_partial = partitions is not None
     is_done = plan.is_up_to_date and not plan.num_remote and not recheck
     if is_done and (not in_dagster or is_partial or is_recorded(dataset, plan.own)):
@@ -154,7 +170,7 @@ def _run(
             _say_nothing_to_do(plan)
         return _document(plan) if json else {}, []
     built, problems = _build(
-        plan, partitions, jobs=jobs, in_dagster=in_dagster, recheck=recheck, json=json
+        plan, partitions, workers=workers, in_dagster=in_dagster, recheck=recheck, json=json
     )
     if in_dagster and (built.failed or problems):
         forget_recorded(dataset)
@@ -168,7 +184,7 @@ def _build(
     plan: Plan,
     partitions: Words,
     *,
-    jobs: int | None,
+    workers: Workers,
     in_dagster: bool,
     recheck: bool,
     json: bool,
@@ -181,12 +197,12 @@ def _build(
         is_terminal = sys.stdout.isatty() and not json
         lines = Errors() if json else printed_lines(plan.dataset.name)
         reporter = stack.enter_context(Bars(plan)) if is_terminal else lines
-        what: dict[str, Any] = {"partitions": partitions, "jobs": jobs, "reporter": reporter}
+        what: dict[str, Any] = {"partitions": partitions, "reporter": reporter}
         if in_dagster:
-            recorded = build_recorded(plan.graph, recheck=recheck, **what)
+            recorded = build_recorded(plan.graph, recheck=recheck, workers=workers, **what)
             built, problems = recorded.built, list(recorded.problems)
         else:
-            built = build_dataset(plan.dataset, graph=plan.graph, **what)
+            built = build_dataset(plan.dataset, graph=plan.graph, **what, **workers)
     if json:
         return built, problems
     if built.num_new or built.failed:
@@ -196,7 +212,7 @@ def _build(
         print_summary(plan, built, with_packing=is_terminal)
     elif not problems:
         _say_nothing_to_do(plan)
-    if recheck and not problems:
+    if recheck and in_dagster and not problems:
         print(f"{plan.dataset.name}: all checks were computed again and found nothing wrong")
     return built, problems
 
@@ -213,11 +229,11 @@ def _say_nothing_to_do(plan: Plan) -> None:
         print(described_left_out(plan.left_out), flush=True)
 
 
-def _while_hashing(done: int, total: int | None, *, jobs: int | None, json: bool) -> None:
+def _while_hashing(done: int, total: int | None, *, workers: Workers, json: bool) -> None:
     """Get ready to make tokens of new raw files; print on a terminal how far their checksums are,
     if it takes its time."""
-    if total and total > SMALL_BYTES:
-        get_ready(num_jobs(jobs))
+    if total and total > SMALL_BYTES and is_local(workers.get("pool")):
+        get_ready(num_jobs(workers.get("jobs")))
     if json:
         return
     if total and total > 500_000_000 and sys.stderr.isatty():

@@ -104,7 +104,7 @@ def _file_row(
         key,
         f"{counts['num_documents']:,}",
         f"{counts['num_tokens']:,}",
-        f"{made.run.get('megabytes_per_second', 0):,.1f}",
+        f"{made.run.get('megabytes_per_second', 0):,.1f}" if made.is_new else "",
         f"failed ({failed})" if failed else state,
     )
 

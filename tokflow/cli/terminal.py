@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tokflow.errors import ConfigError, MissingOutputError, explained, shortened
+from tokflow.errors import ConfigError, MissingOutputError, explained, shortened, shown_text
 from tokflow.errors import counted as counted
 from tokflow.errors import size as size
+from tokflow.store.remote.places import place_of, shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -81,7 +82,8 @@ def reports_errors(command: Callable[..., int | None]) -> Callable[..., None]:
                 print_json({"error": problem.fields()})
             print_error(str(problem), error)
             is_missing = isinstance(error, MissingOutputError)
-            is_argument = is_missing and problem.where in map(str, options.values())
+            typed = (str(value).rstrip("/") for value in options.values())
+            is_argument = is_missing and problem.where.rstrip("/") in typed
             code = WRONG_USAGE if is_argument else exit_status([error])
         finally:
             signal.signal(signal.SIGTERM, before)
@@ -113,6 +115,7 @@ def print_error(message: str, error: BaseException | None = None) -> None:
 
     With TOKFLOW_DEBUG=1 the traceback of `error` follows.
     """
+    message = shown_text(message)
     if sys.stderr.isatty():
         console(is_stderr=True).print(f"error: {message}", style="red")
     else:
@@ -123,7 +126,7 @@ def print_error(message: str, error: BaseException | None = None) -> None:
 
 def print_json(document: object) -> None:
     """Print the one JSON document of a command; file names that are no UTF-8 as JSON escapes."""
-    text = json.dumps(document, indent=1, ensure_ascii=False, default=str)
+    text = shown_text(json.dumps(document, indent=1, ensure_ascii=False, default=str))
     sys.stdout.write(text.encode(errors="backslashreplace").decode() + "\n")
     sys.stdout.flush()
 
@@ -161,7 +164,10 @@ def shown_ids(token_ids: Sequence[int]) -> str:
 
 
 def shown_path(path: Path) -> str:
-    """Return a path as a person here would type it: relative if it is below this folder."""
+    """Return a path as a person here would type it: relative if it is below this folder, a URL
+    where it stands for one."""
+    if place_of(path) is not None:
+        return shown(path)
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 

@@ -46,7 +46,7 @@ def main(
             where="--file",
             expected="a raw file on this disk",
             found=f"{str(file)!r}, which is {'a folder' if file.is_dir() else 'missing'}",
-            remedy="correct the path",
+            remedy="correct the path; of a file elsewhere, download it first",
         )
     # All declared ones where nothing is named at all.
     datasets = select(names, configs, store) if names or configs or not tokenizer else []

@@ -17,6 +17,9 @@ from tokflow.cli.terminal import (
     print_styled,
 )
 from tokflow.errors import ConfigError
+from tokflow.store.remote.addresses import local_path
+from tokflow.store.remote.places import shown
+from tokflow.store.urls import is_url
 
 
 def main(
@@ -50,7 +53,8 @@ def main(
 
 
 def _existing(target: str) -> Path:
-    if not Path(target).exists():
+    path = local_path(target)
+    if not is_url(target) and not path.exists():
         raise ConfigError(
             where=f"argument {target!r}",
             expected="a path in a store or a declared dataset: "
@@ -58,7 +62,7 @@ def _existing(target: str) -> Path:
             found="neither",
             remedy="correct it, or name a YAML file by --config",
         )
-    return Path(target)
+    return path
 
 
 def _verify_datasets(datasets: Sequence[Dataset]) -> Iterator[Verification]:
@@ -71,7 +75,7 @@ def _verify_datasets(datasets: Sequence[Dataset]) -> Iterator[Verification]:
 def _print(verified: Verification) -> None:
     note = f" ({'; '.join(verified.notes)})" if verified.notes else ""
     if not verified.is_output:
-        print_styled(("note", "dim"), f"  {verified.name}: {verified.folder}{note}")
+        print_styled(("note", "dim"), f"  {verified.name}: {shown(verified.folder)}{note}")
     else:
         state = ("failed", "red") if verified.problems else ("ok", "green")
         print_styled(state, f"  {verified.name}  {verified.folder.name}{note}")

@@ -34,6 +34,7 @@ from tokflow.components.state import INPUTS_TAG, inputs_digest
 from tokflow.components.steps import again_if_fetched, failure_of
 from tokflow.components.workers import RESOURCE, WORKERS
 from tokflow.errors import TokflowError, counted, message_of
+from tokflow.pools.pool import Workers
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """Without Dagster's log on the terminal, which has a display."""
@@ -89,9 +90,9 @@ def build_job(dataset: Dataset, body: Body | None = None) -> dg.JobDefinition:
 
 
 def _build_or_fail(dataset: Dataset, context: dg.OpExecutionContext) -> None:
-    jobs = getattr(context.resources, RESOURCE).jobs
+    workers = getattr(context.resources, RESOURCE).of_build()
     try:
-        failure = build_in_run(context, BuildGraph(dataset, offline=True), jobs=jobs).failure
+        failure = build_in_run(context, BuildGraph(dataset, offline=True), workers=workers).failure
     except (TokflowError, OSError) as error:
         message = message_of(error, where=dataset.name)
         raise dg.Failure(f"{dataset.name}: {message}", allow_retries=False) from error
@@ -104,7 +105,7 @@ def run_build_job(
     graph: BuildGraph,
     *,
     partitions: Sequence[str] | None = None,
-    jobs: int | None = None,
+    workers: Workers | None = None,
     reporter: Reporter | None = None,
     recheck: bool = False,
 ) -> RecordedBuild:
@@ -121,7 +122,7 @@ def run_build_job(
 
     def body(context: dg.OpExecutionContext) -> None:
         _restore(handlers)  # Dagster raises the same for both, and sets no SIGTERM back
-        how: dict[str, Any] = {"jobs": jobs, "reporter": reporter, "recheck": recheck}
+        how: dict[str, Any] = {"workers": workers, "reporter": reporter, "recheck": recheck}
         result = build_in_run(context, graph, partitions=partitions, **how)
         results.append(result)
         if result.failure is not None:
@@ -151,7 +152,7 @@ def build_in_run(
     graph: BuildGraph,
     *,
     partitions: Sequence[str] | None = None,
-    jobs: int | None = None,
+    workers: Workers | None = None,
     reporter: Reporter | None = None,
     recheck: bool = False,
 ) -> RecordedBuild:
@@ -165,7 +166,7 @@ def build_in_run(
     changes = look_at_sources(instance, graph.dataset, graph)
     if partitions is None:  # what it leaves need not be tried again
         instance.add_run_tags(context.run_id, {INPUTS_TAG: inputs_digest(changes)})
-    how: dict[str, Any] = {"jobs": jobs, "reporter": reporter, "recheck": recheck}
+    how: dict[str, Any] = {"workers": workers, "reporter": reporter, "recheck": recheck}
     for source in graph.mixture.graphs.values() if graph.mixture is not None else ():
         of_source = look_at_sources(instance, source.dataset, source)
         said_before = f"{source.dataset.name}: "
@@ -183,7 +184,7 @@ def _build_one(
     changes: FileChanges,
     *,
     partitions: Sequence[str] | None = None,
-    jobs: int | None,
+    workers: Workers | None,
     reporter: Reporter | None,
     recheck: bool,
     until: Stage = "export",
@@ -208,7 +209,7 @@ def _build_one(
     shown = reporter or Lines(say)
     recorder = _Recorder(context, dataset, shown, sync, recheck=recheck)
     what: dict[str, Any] = {"graph": graph, "partitions": partitions, "until": until}
-    built = build_dataset(dataset, jobs=jobs, reporter=recorder, **what)
+    built = build_dataset(dataset, reporter=recorder, **what, **(workers or {}))
     failed = recorder.check()
     built = replace(built, seconds=time.perf_counter() - started)
     files, new = counted(built.num_files, "file"), counted(built.num_new, "output")

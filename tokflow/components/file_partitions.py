@@ -160,7 +160,8 @@ def register(instance: dg.DagsterInstance, dataset: Dataset, keys: Iterable[str]
 def known_files(graph: BuildGraph, keys: Iterable[str] | None = None) -> dict[str, RawFile | None]:
     """Return every listed file, or those of some partitions, hashed if it is of this machine; None
     for one that was never fetched, or cannot be read and fails when it is built."""
-    graph = BuildGraph(graph.dataset, offline=True) if not graph.offline else graph
+    if not graph.offline:
+        graph = BuildGraph(graph.dataset, offline=True, is_refreshed=True)
     keys = list(graph.partitions if keys is None else keys)
     graph.read_raw_files(keys)
     of_keys = {source.key for key in keys for source in graph.partitions[key]}

@@ -8,7 +8,6 @@ from typing import TypeAlias
 import dagster as dg
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph
 from tokflow.components.dagster_names import PARTITIONED, asset_key, parents, partition_set
 from tokflow.components.reports import Report
 from tokflow.documents import deciding_fields
@@ -51,7 +50,7 @@ def code_version(dataset: Dataset, stage: str, name: str = "") -> str:
         "split": lambda: _split_recipe(dataset),
         "sequences": lambda: sequences_recipe("", dataset.packings[name]),
         "export": lambda: export_recipe(
-            config := BuildGraph(dataset).export_config(name),
+            config := next(of for of in dataset.exports if of.name == name),
             dataset.packing_of(config),
             {},
             order=dataset.shuffle.of_export,

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -18,6 +19,7 @@ from tokflow.build.statistics import export_statistics, part_statistics, ratio, 
 from tokflow.errors import counted
 from tokflow.exports import Part
 from tokflow.raw import LeftOut, RawFile, RawPartition, RawSource, redact
+from tokflow.store.remote.places import place_of, shown
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer, vocab_size_asked
@@ -52,7 +54,7 @@ def report_raw(raw: RawPartition, sources: Sequence[RawSource]) -> Report:
     else:
         metadata |= {
             "dagster/uri": redact(sources[0].url),
-            "path": dg.MetadataValue.path(raw.paths[0]),
+            "path": dg.MetadataValue.path(str(raw.paths[0])),
             **({} if (hub := sources[0].hub) is None else {"commit": hub.commit}),
         }
     return Report(raw.sha256, metadata, f"{raw.key}: {counted(raw.num_bytes, 'byte')}")
@@ -109,11 +111,16 @@ def report(made: StageResult) -> Report:
             **DETAILS[output.stage](made),
             "fingerprint": output.fingerprint,
             "is_new": made.is_new,
-            "dagster/uri": output.folder.absolute().as_uri(),
-            "folder": dg.MetadataValue.path(output.folder),
+            "dagster/uri": _uri_of(output.folder),
+            "folder": dg.MetadataValue.path(shown(output.folder)),
         },
         f"{output.name}: {_described(made)}{'' if made.is_new else ', there already'}",
     )
+
+
+def _uri_of(folder: Path) -> str:
+    place = place_of(folder)
+    return folder.absolute().as_uri() if place is None else place.url_of(folder)
 
 
 def _described(made: StageResult) -> str:

@@ -15,6 +15,8 @@ from tokflow.components.dagster_names import asset_keys
 from tokflow.components.file_partitions import FileChanges
 from tokflow.components.history import code_version
 from tokflow.raw.hashes import stamp_of
+from tokflow.store.manifest import MANIFEST_NAME
+from tokflow.store.remote.places import place_of
 
 INPUTS_TAG = "tokflow/inputs"
 """On a build: the digest of the inputs that it saw."""
@@ -41,15 +43,18 @@ def digest_of(*values: Any) -> str:
 def inputs_digest(changes: FileChanges) -> str:
     """Return a digest of what decides the outputs of a dataset: files, config and code.
 
-    Files elsewhere count by their names alone, and those of the hub by their content there.
+    Files elsewhere count by their names alone, and those whose versions are listed, as those of the
+    hub and of object stores, by these.
 
     Raises: TokflowError where the tokenizer's own files cannot be found.
     """
     graph, sources = changes.graph, changes.graph.dataset.sources
     of_hub = [(key, of.hub.content_id) for key, of in graph.sources.items() if of.hub is not None]
+    listed = [(key, of.version) for key, of in graph.sources.items() if of.version is not None]
     return digest_of(
         sorted(graph.sources),
         *of_hub,
+        *listed,
         sorted(changes.stamps.items()),
         _tokenizer_stamps(graph),
         graph.dataset,
@@ -91,16 +96,26 @@ def _stored(graph: BuildGraph) -> Iterator[tuple[str, str, int]]:
     for place in places:
         yield from _folders_in(place)
     for config in graph.dataset.exports:
+        if place_of(folder) is not None:
+            yield from _folders_in(folder / "exports" / config.name)
+            continue
         for path, _, _ in os.walk(folder / "exports" / config.name):
             yield "", path, os.stat(path).st_mtime_ns  # noqa: PTH116 (of a text)
 
 
 def _folders_in(place: Path) -> Iterator[tuple[str, str, int]]:
-    """Yield the outputs of one stage and partition; what is hidden is unfinished."""
+    """Yield the outputs of one stage and partition; what is hidden is unfinished.
+
+    Of one that is elsewhere the time is that of its manifest there: files of it come and go here.
+    """
+    is_elsewhere = place_of(place) is not None
     try:
         with os.scandir(place) as entries:
             for entry in entries:
-                if not entry.name.startswith(".") and entry.is_dir():
-                    yield str(place), entry.name, entry.stat().st_mtime_ns
+                if not entry.name.startswith(".") and entry.is_dir(
+                    follow_symlinks=not is_elsewhere
+                ):
+                    path = f"{entry.path}/{MANIFEST_NAME}" if is_elsewhere else entry.path
+                    yield str(place), entry.name, os.stat(path).st_mtime_ns  # noqa: PTH116
     except (FileNotFoundError, NotADirectoryError):
         return

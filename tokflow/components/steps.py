@@ -107,7 +107,8 @@ def _make_or_note(
 ) -> tuple[dict[str, Report], dict[str, Exception]]:
     """Make the outputs, and keep for a plan why some could not be made."""
     packing = packing_of_asset(stage, name)
-    with open_pool(getattr(context.resources, RESOURCE).jobs) as pool:
+    workers = getattr(context.resources, RESOURCE)
+    with open_pool(workers.jobs, workers.pool) as pool:
         reports, errors = _make_all(context, graph, stage, packing, keys, pool)
         if graph.has_new_verdict:  # those that were made before it are to be made again
             reports, errors = _make_all(context, graph, stage, packing, keys, pool)
@@ -153,7 +154,8 @@ def _look(
     read = _raw_keys(graph, stage, keys)
     is_new = bool(_record_raw(context, graph, read))
     history = AssetHistory(context.instance, dataset, stage, name).of_now()
-    return graph.online() if read else BuildGraph(dataset), history, is_new
+    made = graph.online() if read else BuildGraph(dataset, is_refreshed=True)
+    return made, history, is_new
 
 
 def _raw_keys(graph: BuildGraph, stage: str, keys: Sequence[str]) -> list[str]:
@@ -227,12 +229,14 @@ def _make(graph: BuildGraph, stage: str, name: str, lines: Lines) -> Report:
 
 
 def _num_bytes(graph: BuildGraph, keys: Sequence[str]) -> int:
-    """Return the bytes of raw files of this machine; 0 where some are elsewhere or nowhere."""
+    """Return the bytes of raw files; 0 where the size of some is not known before they are
+    fetched."""
     sources = [of for key in keys for of in graph.partitions.get(key, ())]
-    if not all(of.is_local for of in sources):
+    if not all(of.is_local or of.num_bytes is not None for of in sources):
         return 0
-    paths = (Path(of.url) for of in sources)
-    return sum(path.stat().st_size for path in paths if path.is_file())
+    paths = (Path(of.url) for of in sources if of.is_local)
+    here = sum(path.stat().st_size for path in paths if path.is_file())
+    return here + sum(of.num_bytes or 0 for of in sources)
 
 
 def failure_of(

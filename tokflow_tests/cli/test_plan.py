@@ -46,3 +46,16 @@ def test_a_plan_of_a_bad_file_says_what_failed_and_when(config: Path):
     assert failures["b.jsonl"]["message"] in told
     assert failures["b.jsonl"]["time"].endswith("+00:00")
     assert {of["failure"] for of in document["missing"] if of["stage"] != "tokens"} == {None}
+
+
+def test_a_dataset_without_raw_files_does_not_keep_the_others_from_being_planned(
+    config: Path, tmp_path: Path
+):
+    (tmp_path / "empty").mkdir()
+    bad = write_yaml(tmp_path / "empty", name="empty")
+
+    result = run("plan", "--config", bad, "--config", config)
+
+    assert result.exit_code == 2
+    assert "empty" in result.stderr
+    assert "small: 13 outputs to build" in result.stdout

@@ -29,19 +29,19 @@ def test_a_run_s_config_says_how_many_processes_work_and_no_byte_depends_on_it(
 ):
     monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
     monkeypatch.setattr(tasks, "MADE_TOGETHER", 1)
-    asked: list[int | None] = []
+    asked: list[tuple[Any, ...]] = []
 
-    def open_asked(of_config: int | None) -> Pool:
+    def open_asked(*of_config: Any) -> Pool:
         asked.append(of_config)
-        return open_pool(of_config)
+        return open_pool(*of_config)
 
     monkeypatch.setattr(steps, "open_pool", open_asked)
-    config = {"resources": {"tokflow_workers": {"config": {"jobs": jobs}}}}
+    config = {"resources": {"tokflow_workers": {"config": {"jobs": jobs, "pool": "local"}}}}
 
     result = case.run(keys=KEYS, config=config)
 
     assert result.success, failure(result)
-    assert set(asked) == {jobs}
+    assert set(asked) == {(jobs, "local")}
     made = content(case.dataset.folder)
     case.attributes["store"] = "other"
     assert build_dataset(case.dataset, jobs=1).failed == ()
@@ -72,7 +72,7 @@ def leaves(schema: Any, *path: str) -> dict[str, str]:
     }
 
 
-def test_a_run_s_config_says_no_more_than_how_many_processes_work(case: Case):
+def test_a_run_s_config_says_no_more_than_how_many_processes_work_and_where(case: Case):
     jobs = case.defs.get_repository_def().get_all_jobs()
 
     found = {job.name: leaves(job.run_config_schema.config_type) for job in jobs}
@@ -83,7 +83,8 @@ def test_a_run_s_config_says_no_more_than_how_many_processes_work(case: Case):
         own = {path for path, kind in kinds.items() if kind not in ("ANY", "STRICT_SHAPE")}
         own = {path for path in own if path.split(".")[0] not in ("execution", "loggers")}
         of_dagster = "resources.io_manager.config.base_dir"  # for values; steps have none
-        assert own <= {"resources.tokflow_workers.config.jobs", of_dagster}, name
+        ours = {f"resources.tokflow_workers.config.{field}" for field in ("jobs", "pool")}
+        assert own <= {*ours, of_dagster}, name
 
 
 def test_nothing_is_written_where_a_run_s_config_says(case: Case):

@@ -1,0 +1,94 @@
+"""Options and arguments that several commands have."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tokflow.build.declarations.project import PROJECT_VARIABLE
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[NAME]...",
+        help="Datasets that a defs.yaml of the project declares, or those of --config; all of them "
+        "by default.",
+    ),
+]
+Project = Annotated[
+    Path | None,
+    typer.Option(
+        "--project",
+        metavar="DIR",
+        envvar=PROJECT_VARIABLE,
+        help="Folder of the project, whose pyproject.toml has \\[tool.dg.project]; by default the "
+        "nearest one, from the current folder up.",
+    ),
+]
+Configs = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="A YAML file anywhere that declares datasets, in place of the project's; may be "
+        "repeated. What it builds is not recorded in Dagster's history, since no code location "
+        "declares it.",
+    ),
+]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR|URL",
+        help="Folder for all outputs, or its URL such as s3://bucket/prefix, in place of the "
+        "YAML's `store`.",
+    ),
+]
+Partitions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--partition",
+        metavar="KEY",
+        help="Only this raw file; may be given several times. Exports follow once all are built.",
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Processes that work at once; one for each core by default, or TOKFLOW_JOBS.",
+    ),
+]
+PoolName = Annotated[
+    str | None,
+    typer.Option(
+        "--pool",
+        metavar="local|ray",
+        help="Where tasks run: processes of this machine (the default, or TOKFLOW_POOL), or the "
+        "Ray cluster that RAY_ADDRESS names or this machine is part of.",
+    ),
+]
+ShardText = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="I/N",
+        help="Only the share I, from 1, of N shares of the raw files, and no export: for batch "
+        "systems. Run it without --shard when all shares are done.",
+    ),
+]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        help="Run a tokenizer that is Python code, with your rights; else its tokens are shown as "
+        "ids. For a dataset, its YAML decides.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+Export = Annotated[
+    str,
+    typer.Argument(
+        metavar="EXPORT", help="The folder of an export, or its `latest` link, or the URL of one."
+    ),
+]

@@ -1,0 +1,150 @@
+"""Commands on a store at a URL, each on a machine that has nothing of it."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tokflow_tests.cli.commands import run
+from tokflow_tests.hub import Hub
+from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.tiny import SMALL, TEXTS, write_raw, write_yaml
+
+
+@pytest.fixture(scope="module")
+def url(object_server: ObjectStore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A store with a small dataset, which was built elsewhere."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    write_raw(folder, TEXTS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TOKFLOW_CACHE", str(folder / "cache"))
+        for name, value in object_server.environment().items():
+            patch.setenv(name, value)
+        store = f"{object_server.with_new_bucket().url}/data/store"
+        result = run("run", "--config", write_yaml(folder), "--store", store)
+        assert result.exit_code == 0, result.output
+        assert f"{store}/small/exports/bin/latest" in result.stdout
+        assert str(folder / "cache") not in result.output
+        yield store
+
+
+@pytest.fixture
+def machine(
+    url: str, object_server: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """The folder of another machine, which has the raw files and no cache."""
+    monkeypatch.setenv("TOKFLOW_CACHE", str(tmp_path / "cache"))
+    for name, value in object_server.environment().items():
+        monkeypatch.setenv(name, value)
+    write_raw(tmp_path, TEXTS)
+    write_yaml(tmp_path, store=url)
+    return tmp_path
+
+
+COMMANDS = {
+    "run --config {yaml}": "small: nothing to do: 13 outputs of 3 files are up to date",
+    "run --config {yaml} --json": '"folder": "{url}/small/tokens/a.jsonl/',
+    "plan --config {yaml}": "small: nothing to build: 13 outputs of 3 files are up to date",
+    "inspect {url}/small/exports/parquet": "folder       {url}/small/exports/parquet/",
+    "inspect {url}/small/exports/bin/latest --json": '"folder": "{url}/small/exports/bin/',
+    "inspect {url}/small/tokens/a.jsonl": "  │ drei €",
+    "trace {url}/small/exports/bin --token 4": "a.jsonl:1  characters 0 to 1",
+    "verify {url}": "13 outputs: all well",
+    "verify {url}/small/exports --json": '"folder": "{url}/small/exports/bin/',
+    "verify --config {yaml}": "13 outputs: all well",
+    "tokenizers --config {yaml}": "measured on 25 B of text of",
+    "gc --config {yaml} --keep 0": "small: nothing to remove",
+}
+
+
+@pytest.mark.parametrize(("command", "expected"), COMMANDS.items(), ids=COMMANDS)
+def test_a_command_finds_what_another_machine_built_and_shows_urls(
+    command: str, expected: str, url: str, machine: Path
+):
+    words = command.format(url=url, yaml=machine / "dataset.yaml").split()
+
+    result = run(*words)
+
+    assert result.exit_code == 0, result.output
+    assert expected.format(url=url) in result.stdout
+    assert str(machine / "cache") not in result.output
+
+
+@pytest.mark.parametrize(
+    ("command", "parents"),
+    [("inspect", []), ("trace --token 0", ["split/a.jsonl", "tokens/a.jsonl"])],
+)
+def test_of_one_export_no_manifests_come_but_those_that_are_needed(
+    command: str, parents: list[str], url: str, machine: Path
+):
+    verb, *options = command.split()
+    result = run(verb, f"{url}/small/exports/bin/latest", *options)
+
+    assert result.exit_code == 0, result.output
+    places = [path.parents[1] for path in (machine / "cache").rglob("manifest.json")]
+    here = sorted(place.relative_to(place.parents[1]).as_posix() for place in places)
+    assert here == sorted(["exports/bin", "small/tokenizer", *parents])
+
+
+def test_an_export_is_converted_to_a_folder_at_a_url_which_is_written_once(url: str, machine: Path):
+    output = f"{url}-converted/jsonl"
+    command = ("convert", f"{url}/small/exports/parquet", "--to", "jsonl", "--output", output)
+
+    result = run(*command)
+
+    assert result.exit_code == 0, result.output
+    assert result.stdout.endswith(f": {output}\n")
+    assert "train: sequence 0: 8 tokens" in run("inspect", f"{output}/index.parquet").stdout
+    shutil.rmtree(machine / "cache")
+    again = run(*command)
+    assert again.exit_code == 2
+    assert f"--output: expected a folder that is empty or not there, found {output}" in again.stderr
+
+
+def test_a_mixture_is_read_with_the_manifests_of_its_sources(url: str, machine: Path):
+    sources = {name: {"epochs": 1, "config": f"{name}.yaml"} for name in ("one", "two")}
+    for name in sources:
+        fields = {**SMALL, "name": name, "store": url, "exports": []}
+        (machine / f"{name}.yaml").write_text(yaml.safe_dump(fields))
+    fields = {"name": "mix", "store": url, "mixture": {"sources": sources}, "exports": ["bin"]}
+    (machine / "mix.yaml").write_text(yaml.safe_dump(fields))
+    assert run("run", "--config", machine / "mix.yaml").exit_code == 0
+    shutil.rmtree(machine / "cache")
+
+    result = run("trace", f"{url}/mix/exports/bin", "--token", 0)
+
+    assert "  characters 0 to 1" in result.stdout, result.output
+    shutil.rmtree(machine / "cache")
+    assert run("verify", f"{url}/mix").stdout.endswith("outputs: all well\n")
+
+
+def test_a_url_that_leads_to_nothing_is_wrong_usage(url: str, machine: Path):
+    result = run("inspect", f"{url}/smal/")
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {url}/smal: expected a store")
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
+def test_an_export_at_a_url_is_pushed_to_the_hub(
+    url: str, machine: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+):
+    hub.token = "hf_secretsecret"
+    monkeypatch.setenv("HF_TOKEN", hub.token)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+
+    result = run("push", f"{url}/small/exports/parquet/latest", "hf://datasets/team/texts")
+
+    assert result.exit_code == 0, result.output
+    tree = hub.commits["team/texts"][hub.branches["team/texts"]["main"]]
+    manifest = json.loads(tree["manifest.json"])
+    assert manifest["files"].keys() == tree.keys() - {
+        "manifest.json",
+        "README.md",
+        ".gitattributes",
+    }
+    assert b"\ntokens:\n  version:" in tree["README.md"]
+    assert str(machine / "cache") not in result.output

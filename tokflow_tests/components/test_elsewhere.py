@@ -1,0 +1,126 @@
+"""Dagster over raw files and a store at an object store: what it shows, and what a look costs."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import fsspec
+import pytest
+
+from tokflow.components.file_partitions import sync_files
+from tokflow_tests.dagster_case import Case, Sensor, failure, selection
+from tokflow_tests.object_store import ObjectStore
+
+
+class CaseElsewhere(Case):
+    """A small dataset of which nothing is on this disk but what is cached."""
+
+    def __init__(self, folder: Path, instance: dg.DagsterInstance, there: ObjectStore) -> None:
+        self.there = there
+        super().__init__(folder, instance)
+        self.attributes |= {
+            "raw": {"files": f"{there.url}/raw/*.txt"},
+            "store": f"{there.url}/store",
+            "automation": True,
+        }
+
+    def write(self, name: str, text: str) -> None:
+        fsspec.filesystem("s3").pipe_file(f"{self.there.bucket}/raw/{name}.txt", text.encode())
+
+    def remove(self, name: str) -> None:
+        fsspec.filesystem("s3").rm_file(f"{self.there.bucket}/raw/{name}.txt")
+
+
+@pytest.fixture
+def case(tmp_path: Path, object_store: ObjectStore) -> Iterator[CaseElsewhere]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield CaseElsewhere(tmp_path, instance, object_store)
+
+
+def test_the_sensor_builds_what_is_new_and_changed_and_then_asks_for_lists_alone(
+    case: CaseElsewhere,
+):
+    sensor = Sensor(case)
+    first = sensor.settle()
+    before = case.data_version("tokens", partition="b.txt")
+    case.write("b", "another\n")
+    case.write("d", "new\n")
+    case.remove("a")
+    second = sensor.settle()
+    with case.there.counted() as count:
+        asked = sensor.tick()
+
+    assert (first, second) == (["small_build"], ["small_build"])
+    assert case.partitions() == ["b.txt", "c.txt", "d.txt"]
+    assert case.data_version("tokens", partition="b.txt") != before
+    assert case.not_fresh() == {}
+    assert (asked, sensor.said) == ([], "small: up to date")
+    assert count == {"LIST": 3}  # verdicts, manifests, raw files: one for each thousand
+
+
+def test_a_file_that_is_named_is_built_again_when_it_changed(case: CaseElsewhere):
+    case.attributes["raw"] = {"files": [f"{case.there.url}/raw/{name}.txt" for name in "abc"]}
+    sensor = Sensor(case)
+    first = sensor.settle()
+    case.write("b", "another\n")
+
+    assert first == sensor.settle() == ["small_build"]
+    with case.there.counted() as count:
+        assert (sensor.tick(), sensor.said) == ([], "small: up to date")
+    assert count == {"LIST": 2, "HEAD": 3}  # verdicts, manifests; one for each that is named
+
+
+def test_a_tick_that_cannot_list_the_raw_files_is_skipped_with_a_line(
+    case: CaseElsewhere, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.store.remote.failures.NUM_TRIES", 1)
+    case.there.fail("500", "LIST", "raw/*", times=None)
+    sensor = Sensor(case)
+
+    assert sensor.tick() == []
+    assert sensor.said.startswith(
+        f"small: {case.there.url}/raw: expected a store that answers, found InternalError: "
+    )
+
+
+def test_what_dagster_shows_are_urls(case: CaseElsewhere, tmp_path: Path):
+    Sensor(case).settle()
+
+    places = {
+        "raw": ("raw", "a.txt"),
+        "tokens": ("tokens", "a.txt"),
+        "exports": ("exports", "bin"),
+    }
+    for name, (stage, key) in places.items():
+        is_export = stage == "exports"
+        event = case.event(stage, key) if is_export else case.event(stage, partition=key)
+        shown = {key: str(value.value) for key, value in event.metadata.items()}
+        begin = "raw/" if name == "raw" else "store/small/"
+        assert shown["dagster/uri"].startswith(f"{case.there.url}/{begin}")
+        assert shown["path" if name == "raw" else "folder"] == shown["dagster/uri"]
+        assert str(tmp_path / "cache") not in json.dumps(shown)
+        assert "not-to-be-shown" not in json.dumps(shown)
+
+
+def test_each_step_may_run_on_a_machine_that_has_nothing_yet(case: CaseElsewhere, tmp_path: Path):
+    sync_files(case.instance, case.dataset)
+    first = case.run(keys=case.partitions())
+    shutil.rmtree(tmp_path / "cache")
+    again = case.run(selection("exports", "bin"))
+    shutil.rmtree(tmp_path / "cache")
+    checked = case.run(dg.AssetSelection.all_asset_checks())
+
+    assert [run.success for run in (first, again, checked)] == [True] * 3, failure(checked)
+    assert case.event("exports", "bin").metadata["is_new"].value is False
+    checks = checked.get_asset_check_evaluations()
+    assert checks
+    assert all(check.passed for check in checks)
+
+
+def test_a_code_location_is_loaded_without_a_request(case: CaseElsewhere):
+    with case.there.counted() as count:
+        case.defs.get_repository_def()
+
+    assert count == {}

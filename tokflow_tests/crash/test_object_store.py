@@ -1,0 +1,181 @@
+"""Builds whose store is at a URL: one request fails, or the writer is killed at it.
+
+Each trial chooses one request of the build by SEED and its number. What is at the URL when the
+build has ended, or has been run again, are the objects of an undisturbed one.
+"""
+
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tokflow.build import output_tasks
+from tokflow.build.dataset import Dataset
+from tokflow.build.plan import make_plan
+from tokflow.documents import ranges
+from tokflow.exports import export_segments
+from tokflow.store.remote import failures
+from tokflow.store.remote.cached_files import fetch_all
+from tokflow.store.remote.garbage import find_unfinished, remove_unfinished
+from tokflow.store.remote.places import folder_of
+from tokflow.store.stored_outputs import find_export
+from tokflow_tests.crash.test_crash import KILLS, SEED
+from tokflow_tests.object_store import Failure, ObjectStore
+from tokflow_tests.tiny import build, declare, declare_small
+
+pytestmark = pytest.mark.crash
+
+CASES: list[tuple[Failure, str]] = [
+    ("500", "*"), ("503", "*"), ("drop", "*"), ("reset", "*"), ("409", "PUT"), ("truncate", "GET"),
+    ("flip", "GET"),
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "FIRST_WAIT_SECONDS", 0.001)
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """A build in which nothing fails."""
+
+    objects: dict[str, bytes]
+    requests: Counter[str]
+    """By kind, those of reading included."""
+    num_by_writer: int
+
+
+@pytest.fixture
+def undisturbed(tmp_path: Path, object_store: ObjectStore) -> Undisturbed:
+    with object_store.counted() as requests:
+        dataset = declare_small(tmp_path, store=f"{object_store.url}/store")
+        with object_store.counted() as by_writer:
+            build(dataset)
+        objects = _read(dataset, tmp_path, object_store)
+    return Undisturbed(objects, requests, by_writer.total())
+
+
+def _built(folder: Path, store: ObjectStore) -> dict[str, bytes]:
+    """Build, and return what `_read` does."""
+    dataset = declare_small(folder, store=f"{store.url}/store")
+    build(dataset)
+    return _read(dataset, folder, store)
+
+
+def _read(dataset: Dataset, folder: Path, store: ObjectStore) -> dict[str, bytes]:
+    """Return the objects of a dataset, which a machine with an empty cache takes for all there is
+    to make, and from which it reads an export."""
+    shutil.rmtree(folder / "cache")
+    assert make_plan(dataset).is_up_to_date
+    export = find_export(dataset.folder / "exports/bin/latest")
+    fetch_all(export.folder / name for name in export.manifest.files)
+    return {key: data for key, data in store.contents().items() if not key.endswith("run.json")}
+
+
+@pytest.mark.parametrize("trial", range(max(len(CASES), KILLS // 4)))
+def test_any_request_that_fails_once_changes_nothing(
+    trial: int, undisturbed: Undisturbed, tmp_path: Path, object_store: ObjectStore
+) -> None:
+    failure, kind = CASES[trial % len(CASES)]
+    store = object_store.with_new_bucket()
+    requests = undisturbed.requests
+    num_requests = requests.total() if kind == "*" else requests[kind]
+    first = random.Random(f"{SEED}:{trial}").randint(1, num_requests)
+    fault = store.fail(failure, kind, first=first)
+
+    assert _built(tmp_path, store) == undisturbed.objects, (failure, kind, first)
+    assert fault.met == 1
+
+
+def _build_elsewhere(folder: Path, store: str, environment: dict[str, str]) -> None:
+    os.environ.update(environment, TOKFLOW_CACHE=str(folder / "cache"))
+    build(declare_small(folder, store=store))
+
+
+@pytest.mark.parametrize("trial", range(KILLS // 4))
+def test_a_writer_killed_at_any_request_is_followed_by_one_that_leaves_the_same(
+    trial: int, undisturbed: Undisturbed, tmp_path: Path, object_store: ObjectStore
+) -> None:
+    choose = random.Random(f"{SEED}:{trial}")
+    store = object_store.with_new_bucket()
+    num_requests = undisturbed.num_by_writer
+    first = _kill_at_a_request(_build_elsewhere, tmp_path, store, num_requests, choose)
+
+    assert _built(tmp_path, store) == undisturbed.objects, first
+
+
+def _kill_at_a_request(
+    target: Callable[..., None],
+    folder: Path,
+    store: ObjectStore,
+    num_requests: int,
+    choose: random.Random,
+    *how: int,
+) -> tuple[int, bool]:
+    """Kill a writer at one of its requests, before it is done or after; return which it was."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tokflow_tests.tiny"])
+    given = folder, f"{store.url}/store", store.environment(), *how
+    writer = context.Process(target=target, args=given)
+
+    def kill() -> None:
+        assert writer.pid is not None
+        os.kill(writer.pid, signal.SIGKILL)
+
+    is_done = choose.choice([False, True])
+    first = choose.randint(1, num_requests)
+    store.fail("reset" if is_done else "drop", first=first, then=kill)
+    writer.start()
+    writer.join(60)
+    assert writer.exitcode == -signal.SIGKILL, (first, is_done)
+    store.recover()
+    if choose.choice([False, True]):  # by another machine
+        shutil.rmtree(folder / "cache", ignore_errors=True)
+    return first, is_done
+
+
+def _build_segments(
+    folder: Path, store: str, environment: dict[str, str], kept_here_bytes: int
+) -> None:
+    os.environ.update(environment, TOKFLOW_CACHE=str(folder / "cache"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranges, "RANGE_BYTES", 300)
+        patch.setattr(export_segments, "SEGMENT_TOKENS", 300)
+        patch.setattr(output_tasks, "KEPT_HERE_BYTES", kept_here_bytes)
+        texts = [f"text {number} {'ä' * (number % 7)}" for number in range(50)]
+        parquet = {"format": "parquet", "sequences_per_file": 20, "sequences_per_group": 30}
+        build(declare(folder, {"a.jsonl": texts}, store=store, exports=[parquet]))
+
+
+@pytest.mark.parametrize("kept_here_bytes", [0, 10**10], ids=["published", "here"])
+@pytest.mark.parametrize("trial", range(max(1, KILLS // 8)))
+def test_so_is_one_of_segments_and_gc_finds_what_is_left_of_them(
+    trial: int, kept_here_bytes: int, tmp_path: Path, object_store: ObjectStore
+) -> None:
+    def built(store: ObjectStore) -> dict[str, bytes]:
+        url = f"{store.url}/store"
+        with store.counted() as by_writer:
+            _build_segments(tmp_path, url, store.environment(), kept_here_bytes)
+        counts.append(by_writer.total())
+        [dataset] = folder_of(url).glob("tiny")
+        for path in find_unfinished(dataset, seconds=-1):
+            remove_unfinished(path, seconds=-1)  # of this second, too
+        return {k: data for k, data in store.contents().items() if not k.endswith("run.json")}
+
+    counts: list[int] = []
+    expected = built(object_store)
+    store, choose = object_store.with_new_bucket(), random.Random(f"{SEED}:{trial}")
+    how = counts[0], choose, kept_here_bytes
+    first = _kill_at_a_request(_build_segments, tmp_path, store, *how)
+
+    found = built(store)
+    assert sorted(found) == sorted(expected), first
+    assert found == expected, first
