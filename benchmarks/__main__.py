@@ -7,6 +7,7 @@ python -m benchmarks fixed      what tiny datasets, runs with nothing to do and 
 python -m benchmarks formats    what each export format costs, once the tokens are there
 python -m benchmarks packing    how full rows are by each strategy, and the time it takes
 python -m benchmarks loaders    batches a second, resume and orders of loaders, on the same tokens
+python -m benchmarks scale      what 44 TB cost on an object store: requests, hours, dollars
 python -m benchmarks orders     how random the orders of loaders are, and those of others
 """
 
@@ -21,7 +22,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import fixed, formats, growth, jobs, loaders, many_files, speed, table
+from benchmarks import fixed, formats, growth, jobs, loaders, many_files, scale, speed, table
 from benchmarks.aims import aims
 from benchmarks.peer_programs import PEERS
 from benchmarks.process import measure
@@ -227,6 +228,14 @@ def report_orders(arguments, folder, say):
     }
 
 
+def report_scale(arguments, folder, say):
+    from benchmarks import scale_measured  # loads libraries, as packing
+
+    lines = [*scale_measured.measure(), "", *scale.report()]
+    say("\n".join(lines))
+    return lines
+
+
 def report_loaders(arguments, folder, say):
     size = (arguments.sizes or SIZES[1:])[0]
     file = make_file(folder, "code", size, "parquet")
@@ -259,6 +268,7 @@ REPORTS = {
     "packing": report_packing,
     "loaders": report_loaders,
     "orders": report_orders,
+    "scale": report_scale,
 }
 
 

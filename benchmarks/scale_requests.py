@@ -1,0 +1,185 @@
+"""Requests that tokflow makes of an object store, by kind: a model that the tests hold exact.
+
+`tokflow_tests/test_benchmarks_scale.py` builds small datasets on a server that counts, and compares
+with what is said here. Where the code changes what it asks for, one function here changes with it.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from tokflow.raw import streamed
+from tokflow.store.remote import mirror, packs, parts
+from tokflow.store.remote.entry import Piece
+
+KEYS_PER_LIST = 1_000
+
+DEAR = ("PUT", "COPY", "LIST", "BEGIN", "PART", "PART_COPY", "COMPLETE")
+"""Kinds of requests that cost as much as PUT; DELETE costs nothing."""
+CHEAP = ("GET", "HEAD")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shape:
+    """The outputs of a dataset, as far as requests depend on them."""
+
+    num_files: int
+    """Raw files, or groups of them."""
+    num_ranges: int = 0
+    """Of each raw file, where its tokens are made of segments; else 0."""
+    token_bytes: float = 0
+    """Of each token file."""
+    tokenizer_files: int
+    """Of the tokenizer's output."""
+    num_packings: int = 1
+    export_files: tuple[tuple[float, ...], ...]
+    """Of each export the sizes of its files, the index among them."""
+    has_export_segments: bool = False
+    """True if each file of an export is made alone."""
+    published: Collection[str] = ()
+    """Of `tokens` and `export` those whose segments are put at the URL before they are joined."""
+
+    @property
+    def outputs(self) -> dict[str, tuple[int, tuple[float, ...]]]:
+        """How many outputs each stage has, and the sizes of the files of one; tables are small."""
+        return {
+            "tokenizer": (1, (0,) * self.tokenizer_files),
+            "tokens": (self.num_files, (self.token_bytes, 0) * max(1, self.num_ranges)),
+            "split": (self.num_files, (0,)),
+            "sequences": (self.num_files * self.num_packings, (0,)),
+            **{f"export {n}": (1, files) for n, files in enumerate(self.export_files, 1)},
+        }
+
+    @property
+    def manifests(self) -> dict[str, int]:
+        """How many objects are below `manifests/`, by the name that follows it: segments are gone
+        when their output is there, and an export has a `latest`."""
+        num = Counter({stage.split()[0]: 0 for stage in self.outputs})
+        for stage, (num_outputs, _) in self.outputs.items():
+            num[stage.split()[0]] += num_outputs * (2 if stage.startswith("export") else 1)
+        return dict(num)
+
+
+def put(num_bytes: float) -> Counter[str]:
+    """Return the requests that put a file: in parts, if it is large."""
+    num = len(parts.parts_of([Piece("", 0, math.ceil(num_bytes))]))
+    return Counter(PUT=1) if num <= 1 else Counter(BEGIN=1, PART=num, COMPLETE=1)
+
+
+def got(num_bytes: float) -> Counter[str]:
+    """Return the requests that get a file: in ranges, if it is large."""
+    return Counter(GET=max(1, len(list(parts.ranges_of(math.ceil(num_bytes))))))
+
+
+def refreshed(manifests: Mapping[str, int], *, num_here: int) -> Counter[str]:
+    """Return the requests of a look at all manifests, of which so many are in the cache: one at the
+    verdicts of the store, a listing, or one for each name where they are many or not known."""
+    total_num = sum(manifests.values())
+    is_divided = num_here > mirror.LARGE or num_here == 0
+    listed = [num for num in manifests.values() if num] if is_divided else [total_num]
+    lists = 1 + is_divided + sum(max(1, pages(num)) for num in listed or [0])
+    return Counter(LIST=lists)
+
+
+def pages(num_keys: int) -> int:
+    """Return how many requests list so many keys."""
+    return math.ceil(num_keys / KEYS_PER_LIST)
+
+
+def fetched(shape: Shape, *, num_packs: int) -> Counter[str]:
+    """Return the requests that bring all manifests into an empty cache: packs have all of them, or
+    none, and never a `latest`."""
+    num = sum(shape.manifests.values())
+    if num < packs.WORTH_A_PACK:
+        return Counter(GET=num)
+    rest = len(shape.export_files) if num_packs else num
+    return Counter(LIST=1, GET=num_packs + rest)
+
+
+def num_packs(shape: Shape) -> int:
+    """Return how many packs a first build leaves."""
+    num = sum(shape.manifests.values()) - len(shape.export_files)
+    return math.ceil(num / packs.LARGEST) if num >= packs.MANY else 0
+
+
+def packed(shape: Shape) -> Counter[str]:
+    """Return the requests of the end of a first build, which puts many manifests into packs."""
+    found = Counter(LIST=1)
+    if num := num_packs(shape):
+        num_here = sum(shape.manifests.values())
+        found += refreshed(shape.manifests, num_here=num_here) + Counter(PUT=num)
+    return found
+
+
+def published(files: Iterable[float]) -> Counter[str]:
+    """Return the requests of an output that nobody has made yet: each file, the log of the run, the
+    manifest."""
+    return total([Counter(PUT=2), *map(put, files)])
+
+
+def joined(files: Collection[float], num_segments: int, *, is_published: bool) -> Counter[str]:
+    """Return the requests of an output that is joined of segments, with one that sees whether it is
+    there meanwhile. Where they are at the URL their manifests are asked for, the server copies
+    their files, and they are listed and removed."""
+    if not is_published:
+        return published(files) + Counter(GET=1)
+    return Counter(PUT=2, COPY=len(files), GET=1 + num_segments, LIST=2, DELETE=2)
+
+
+def segment(files: Iterable[float], *, is_published: bool) -> Counter[str]:
+    """Return the requests of a segment: one sees whether its output is there meanwhile."""
+    return (published(files) if is_published else Counter()) + Counter(GET=1)
+
+
+def built(shape: Shape) -> dict[str, Counter[str]]:
+    """Return the requests of a first build on one machine, by stage; raw files aside."""
+    found = {"state": refreshed({}, num_here=0) + packed(shape)}
+    for stage, (num, files) in shape.outputs.items():
+        is_export = stage.startswith("export")
+        has_segments = is_export and shape.has_export_segments
+        num_segments = len(files) if has_segments else 0
+        if stage == "tokens":
+            num_segments = shape.num_ranges
+        at_url = {"is_published": stage.split()[0] in shape.published}
+        of_one = joined(files, num_segments, **at_url) if num_segments else published(files)
+        found[stage] = times(of_one, num)
+        if is_export:
+            found[stage] += Counter(PUT=1)  # latest
+    if shape.num_ranges:
+        each = segment((shape.token_bytes, 0), is_published="tokens" in shape.published)
+        found["segments of tokens"] = times(each, shape.num_files * shape.num_ranges)
+    for files in shape.export_files if shape.has_export_segments else ():
+        at_url = {"is_published": "export" in shape.published}
+        found["segments of exports"] = total(segment([size], **at_url) for size in files)
+    return found
+
+
+def planned(shape: Shape, *, is_known: bool) -> Counter[str]:
+    """Return the requests of a plan of what is all built, with a cache that knows its manifests or
+    one that is empty."""
+    num = sum(shape.manifests.values())
+    found = refreshed(shape.manifests, num_here=num if is_known else 0)
+    return found if is_known else found + fetched(shape, num_packs=num_packs(shape))
+
+
+def read_raw(num_tasks: int, num_bytes: float) -> Counter[str]:
+    """Return the requests of reading raw parquet once, each task a range of a file: its end, twice,
+    then pieces that grow."""
+    left, step, num = num_bytes / num_tasks, streamed.FIRST_BYTES, 3
+    while left > 0:
+        left, step, num = left - step, min(4 * step, streamed.PIECE_BYTES), num + 1
+    return Counter(GET=num_tasks * num)
+
+
+def times(requests: Counter[str], number: int) -> Counter[str]:
+    """Return so many times as many of each kind."""
+    return Counter({kind: number * num for kind, num in requests.items()})
+
+
+def total(found: Iterable[Counter[str]]) -> Counter[str]:
+    """Return the sum, without kinds of which there are none."""
+    summed: Counter[str] = Counter()
+    for each in found:
+        summed.update(each)
+    return +summed

@@ -1,0 +1,123 @@
+"""The model of scale says exactly which requests a build makes; its tables are computed from it."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import scale
+from benchmarks.scale_costs import FINEWEB, Machine, StoreSpeed, tiered
+from benchmarks.scale_measured import steps_on
+from benchmarks.scale_requests import Shape, built, got, put, total
+from benchmarks.scale_simulation import Task, simulate
+from tokflow.build import output_tasks
+from tokflow.build.graph import BuildGraph
+from tokflow.documents import ranges
+from tokflow.exports import export_segments
+from tokflow.store.remote import mirror, packs, parts
+from tokflow.store.remote.objects import Objects
+from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.tiny import build, declare
+
+SLOW = Machine(name="one core", num_cores=1, bytes_per_second=100, dollars_per_hour=1, core_speed=1)
+INSTANT = StoreSpeed(
+    first_byte_seconds=0,
+    put_seconds=0,
+    connection_bytes_per_second=1e12,
+    puts_per_second=1e12,
+    gets_per_second=1e12,
+)
+
+
+def test_the_model_says_exactly_which_requests_a_build_and_a_plan_make(
+    tmp_path: Path, object_store: ObjectStore
+):
+    for step in steps_on(object_store, tmp_path, tmp_path / "cache", num_files=5):
+        assert step.counted == step.expected, step.name
+
+
+def test_so_it_does_where_manifests_are_put_into_packs(
+    tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+):
+    for module in (mirror, packs):
+        monkeypatch.setattr(module, "MANY", 10)
+        monkeypatch.setattr(module, "WORTH_A_PACK", 3)
+    monkeypatch.setattr(packs, "LARGEST", 7)
+    monkeypatch.setattr(packs, "SETTLED_NS", -(10**10))
+    for step in steps_on(object_store, tmp_path, tmp_path / "cache", num_files=6):
+        assert step.counted == step.expected, step.name
+
+
+@pytest.mark.parametrize("published", [(), ("tokens", "export")])
+def test_so_it_does_of_large_files_that_are_read_and_exported_in_segments(
+    published: tuple[str, ...],
+    tmp_path: Path,
+    object_store: ObjectStore,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(output_tasks, "KEPT_HERE_BYTES", 0 if published else 10**9)
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 500)
+    monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 500)
+    texts = [f"{number} text" * 5 for number in range(100)]
+    files = dict.fromkeys(("a.jsonl", "b.jsonl"), texts)
+    parquet = {"format": "parquet", "sequences_per_file": 100}
+    store = f"{object_store.url}/store"
+    dataset = declare(tmp_path, files, store=store, exports=[parquet])
+    with object_store.counted() as counted:
+        build(dataset)
+
+    manifest = {of.stage: of for of in BuildGraph(dataset).outputs()}["export"].manifest()
+    sizes = tuple(entry.num_bytes for entry in manifest.files.values())
+    tokens = BuildGraph(dataset).tokens("a.jsonl").manifest()
+    shape = Shape(
+        num_files=2,
+        num_ranges=len(tokens.details["segments"]),
+        token_bytes=max(entry.num_bytes for entry in tokens.files.values()),
+        tokenizer_files=0,
+        export_files=(sizes,),
+        has_export_segments=True,
+        published=published,
+    )
+    assert +counted == total(built(shape).values())
+
+
+@pytest.mark.parametrize("num_bytes", [0, 1000, 11 << 20])
+def test_so_it_does_of_a_file_that_goes_and_comes_in_parts(
+    num_bytes: int, tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(parts, "SHORT_BYTES", 5 << 20)  # the least that S3 takes
+    monkeypatch.setattr(parts, "PART_BYTES", 10 << 20)
+    path, objects = tmp_path / "file", Objects(object_store.url)
+    path.write_bytes(bytes(num_bytes))
+    with object_store.counted() as sent:
+        objects.put_file(path, "file")
+    with object_store.counted() as received:
+        objects.get_file("file", path, num_bytes)
+
+    assert (+sent, +received) == (put(num_bytes), got(num_bytes))
+
+
+def test_workers_wait_for_their_cores_and_for_the_network():
+    task = Task(seconds=3, num_puts=1)
+    assert simulate(task, 8, num_machines=2, machine=SLOW, speed=INSTANT) == pytest.approx(12)
+    task = Task(read_bytes=500, read_requests=1, seconds=3)
+    assert simulate(task, 8, num_machines=2, machine=SLOW, speed=INSTANT) == pytest.approx(20)
+
+
+def test_more_machines_do_not_help_where_the_store_lets_no_more_requests_through():
+    task = Task(seconds=1, num_puts=9)
+    slow = StoreSpeed(put_seconds=0, puts_per_second=10)
+    for num_machines in (8, 80):
+        seconds = simulate(task, 4_000, num_machines=num_machines, machine=SLOW, speed=slow)
+        assert seconds == pytest.approx(4_000, rel=0.05)
+
+
+def test_dollars_are_of_each_tier():
+    assert tiered(150, ((100, 2), (float("inf"), 1))) == 250
+
+
+def test_the_tables_name_every_stage_and_both_clouds():
+    printed = "\n".join(scale.report(scale.scaled(FINEWEB, 1e11)))
+
+    for stage in scale.stages_of(FINEWEB):
+        assert stage.name in printed
+    assert printed.count("requests ") >= 2
