@@ -14,8 +14,9 @@ INTEROP_PEERS = $(or $(PEERS),$(call names,tokflow_tests/interop/peers))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-dg test-slow test-crash test-integrity test-interop fuzz bench bench-large \
-	bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-orders bench-loaders bench-peers examples \
+.PHONY: help demo test test-dg test-ray test-slow test-crash test-integrity test-interop fuzz bench bench-large \
+	bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-orders bench-loaders bench-scale \
+	bench-peers examples \
 	example-train lock clean
 
 help: ## List these targets
@@ -45,6 +46,9 @@ test-dg: $(READY) .venv-dg/ready ## The wheel in a project that create-dagster m
 
 test-slow: $(READY) .venv-dg/ready ## The proofs that take long
 	@$(BIN)/pytest --quiet -m slow $(ARGS)
+
+test-ray: .venv-ray/ready ## Builds on a cluster of Ray that this machine plays, a node of which is killed
+	@.venv-ray/bin/pytest --quiet tokflow_tests/on_ray $(ARGS)
 
 test-crash: $(READY) ## Commands killed at random and run again (KILLS=200 SEED=1)
 	@KILLS=$(or $(KILLS),200) SEED=$(or $(SEED),1) $(BIN)/pytest --quiet -m crash -n 2 $(ARGS)
@@ -89,6 +93,9 @@ bench-loaders: $(READY) ## What loaders give a second, and lose or refuse on res
 	@$(call make_environments,.venv-peers,$(LOADER_PEERS)); \
 	$(BIN)/python -m benchmarks loaders $(ARGS)
 
+bench-scale: $(READY) ## What 27,000 files of 44 TB cost on an object store, computed: requests, hours, dollars
+	@$(BIN)/python -m benchmarks scale $(ARGS)
+
 bench-peers: ## Install what `make bench` compares with (PEERS='dolma litdata' picks some)
 	@$(call check_python)
 	@$(call make_environments,.venv-peers,$(BENCH_PEERS)); \
@@ -121,6 +128,14 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
 	@echo "Installing dg and what tokflow needs into $(@D): once"
 	@$(@D)/bin/python -m pip install -qq --constraint constraints.txt --requirement $< .
+	@touch $@
+
+# tokflow with Ray: apart, for its size.
+.venv-ray/ready: tokflow_tests/on_ray/requirements.txt pyproject.toml constraints.txt
+	@test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
+	@echo "Installing Ray and tokflow into $(@D): once"
+	@$(@D)/bin/python -m pip install -qq --upgrade "pip>=25.1"
+	@$(@D)/bin/python -m pip install -qq --constraint constraints.txt --requirement $< --editable '.[ray,s3]'
 	@touch $@
 
 # An environment per peer, since their pins clash.

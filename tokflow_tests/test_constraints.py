@@ -11,9 +11,10 @@ ROOT = Path(__file__).parents[1]
 def test_the_tested_versions_are_ones_that_the_project_allows():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
-    pins = [re.fullmatch(r"(.+)==(.+)", line) for line in lines if not line.startswith("#")]
-    tested = {canonicalize_name(pin[1]): pin[2] for pin in pins}
+    files = (ROOT / "constraints.txt", ROOT / "tokflow_tests" / "on_ray" / "requirements.txt")
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    pins = [re.fullmatch(r"([^#]+)==(.+)", line) for line in lines]
+    tested = {canonicalize_name(pin[1]): pin[2] for pin in pins if pin}
     wanted = [
         *project["project"]["dependencies"],
         *(requirement for extra in extras.values() for requirement in extra),
