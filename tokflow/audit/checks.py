@@ -25,7 +25,8 @@ from tokflow.errors import TokflowError, message_of
 from tokflow.exports.part import Part, inputs_of
 from tokflow.split.leakage import find_shared_texts
 from tokflow.store.check_memory import CheckMemory
-from tokflow.store.manifest import MANIFEST_NAME, broken_files
+from tokflow.store.listed_files import broken_files
+from tokflow.store.manifest import MANIFEST_NAME
 from tokflow.store.remote.places import place_of
 from tokflow.store.stamp import Stamp
 from tokflow.store.verdicts import try_to_write_verdict

@@ -12,7 +12,8 @@ from tokflow.sequences.config import PackingConfig
 from tokflow.split.shuffle import order_of
 from tokflow.store.atomic import new_folder, point_latest_to, scratch_folder
 from tokflow.store.integrity import check_files, checked
-from tokflow.store.manifest import MANIFEST_NAME, Manifest, is_intact
+from tokflow.store.listed_files import is_intact
+from tokflow.store.manifest import MANIFEST_NAME, Manifest
 from tokflow.store.remote.keys import CLAIM_NAME
 from tokflow.store.remote.mirror import fetch_manifest
 from tokflow.store.remote.places import place_of

@@ -17,7 +17,7 @@ from tokflow.exports.columns import ALL_POSITIONS, positions_in_files
 from tokflow.exports.index import read_index
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
-from tokflow.store.manifest import check_sizes
+from tokflow.store.listed_files import check_sizes
 from tokflow.store.stored_outputs import StoredOutput, find_output
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
-from tokflow.store.manifest import Manifest, Recipe, check_sizes, damaged, read_expected
+from tokflow.store.listed_files import check_sizes
+from tokflow.store.manifest import Manifest, Recipe, damaged, read_expected
 from tokflow.store.remote.damage import is_known_damaged
 from tokflow.store.stored_outputs import StoredOutput
 from tokflow.tokens.shard import refused

@@ -13,7 +13,8 @@ from tokflow.exports.format import Arrays, Format, Layout, Portion, damage_named
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.pieces import pieces
 from tokflow.sequences.segments import Sequences
-from tokflow.store.manifest import Manifest, check_sizes
+from tokflow.store.listed_files import check_sizes
+from tokflow.store.manifest import Manifest
 from tokflow.store.stored_outputs import find_export
 
 

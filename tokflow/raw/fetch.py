@@ -27,13 +27,13 @@ from tokflow.raw.partial import BLOCK_BYTES, PartialDownload
 from tokflow.raw.remote import RemoteFile, TransientError, Validator, remote_error
 from tokflow.raw.retries import Retries
 from tokflow.store.atomic import new_file, new_folder
+from tokflow.store.listed_files import is_intact
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     RUN_NAME,
     FileEntry,
     Manifest,
     Recipe,
-    is_intact,
     write_manifest,
 )
 from tokflow.store.remote.places import shown

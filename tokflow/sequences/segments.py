@@ -15,7 +15,8 @@ from tokflow.sequences.packing import PackingResult, Segments, pack_spans
 from tokflow.split.spans import SPANS_NAME, PartSpans, Split
 from tokflow.store.arrow import make_table, repeated, to_numpy
 from tokflow.store.integrity import Stored, checked
-from tokflow.store.manifest import Manifest, Recipe, check_sizes, checksums, write_manifest
+from tokflow.store.listed_files import check_sizes
+from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.tables import Columns, parquet_options, read_part
 from tokflow.tokens.origins import Origins
 from tokflow.tokens.writer import DOCUMENTS_NAME

@@ -26,7 +26,8 @@ from tokflow.split.spans import (
 )
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import Stored, checked
-from tokflow.store.manifest import Manifest, Recipe, check_sizes, checksums, write_manifest
+from tokflow.store.listed_files import check_sizes
+from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.tables import parquet_options
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer

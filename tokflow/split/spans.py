@@ -23,7 +23,8 @@ from tokflow.split.rule import (
 from tokflow.split.shuffle import document_keys, shuffle_fields
 from tokflow.store.arrow import make_table, to_arrow, to_numpy, to_texts
 from tokflow.store.integrity import Stored, checked
-from tokflow.store.manifest import Manifest, Recipe, check_sizes, checksums, write_manifest
+from tokflow.store.listed_files import check_sizes
+from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.remote.cached_files import fetched
 from tokflow.store.tables import Columns, parquet_options, read_part, read_parts
 from tokflow.tokens.shard import TokenShard

@@ -19,13 +19,8 @@ from tokflow.errors import (
     ConfigError,
     TokflowError,
 )
-from tokflow.store.manifest import (
-    MANIFEST_NAME,
-    RUN_NAME,
-    is_complete,
-    is_intact,
-    read_manifest,
-)
+from tokflow.store.listed_files import is_intact
+from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, is_complete, read_manifest
 from tokflow.store.remote.places import place_of
 from tokflow.store.remote.publication import publish, publish_file
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from tokflow.errors import CorruptOutputError, TokflowError
-from tokflow.store.manifest import FileEntry, Manifest, broken_file
+from tokflow.store.listed_files import broken_file
+from tokflow.store.manifest import FileEntry, Manifest
 from tokflow.store.remote.cached_files import arrived, fetched
 from tokflow.store.remote.damage import drop_cached
 from tokflow.store.remote.places import place_of

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,8 +13,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
-from tokflow.store.remote.damage import drop_cached, is_known_damaged
-from tokflow.store.remote.places import place_of
 from tokflow.store.sealed import has_its_digest, indented, plain_json, sealed
 from tokflow.store.versions import loaded_versions
 
@@ -174,42 +171,6 @@ def is_output_name(name: str) -> bool:
 def is_complete(folder: Path) -> bool:
     """Return whether `folder` holds a finished output."""
     return (folder / MANIFEST_NAME).is_file()
-
-
-def is_intact(folder: Path) -> bool:
-    """Return whether `folder` holds a finished output of which no file is missing or cut short.
-
-    Raises: ForeignOutputError for one of a newer tokflow, which is neither absent nor damaged.
-    """
-    try:
-        check_sizes(folder, read_manifest(folder))
-    except (MissingOutputError, CorruptOutputError):
-        return False
-    return not is_known_damaged(folder)
-
-
-def check_sizes(folder: Path, manifest: Manifest) -> None:
-    """Make sure that no file of the output in `folder` is missing or cut short.
-
-    No content is read; `broken_files` compares checksums.
-
-    Raises: CorruptOutputError.
-    """
-    is_elsewhere = place_of(folder) is not None
-    for name, entry in manifest.files.items():
-        num_bytes = _size(f"{folder}/{name}")
-        if num_bytes == entry.num_bytes or (num_bytes is None and is_elsewhere):
-            continue
-        if not drop_cached(folder / name):
-            found = "no file" if num_bytes is None else f"{num_bytes:,}"
-            raise damaged(folder / name, f"{entry.num_bytes:,} bytes", found)
-
-
-def _size(path: str) -> int | None:
-    try:
-        return os.stat(path).st_size  # noqa: PTH116 (of many files: a Path costs as much again)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
 
 
 def read_expected(
@@ -372,33 +333,3 @@ def checksums(
         each = pool.map if len(unknown) > 1 else map
         found = dict(zip(unknown, each(checksum, map(names.__getitem__, unknown)), strict=True))
     return {name: known[name] if name in known else found[name] for name in names}
-
-
-def broken_files(folder: Path, manifest: Manifest) -> list[CorruptOutputError]:
-    """Return an error for each file that is not what `manifest` says; empty when all are."""
-    problems = (broken_file(folder, name, entry) for name, entry in manifest.files.items())
-    return [problem for problem in problems if problem]
-
-
-def broken_file(folder: Path, name: str, entry: FileEntry) -> CorruptOutputError | None:
-    """Return how a file of the output in `folder` differs from its entry; None if it does not."""
-    path = folder / name
-    expected = f"{entry.num_bytes:,} bytes"
-    try:
-        there = checksum(path)
-    except FileNotFoundError:
-        found = "no file"
-    except OSError as error:
-        found = error.strerror or type(error).__name__
-    else:
-        if there == entry:
-            return None
-        found = f"{there.num_bytes:,}"
-        if there.num_bytes == entry.num_bytes:
-            expected, found = f"sha256 {entry.sha256[:16]}…", f"{there.sha256[:16]}…"
-    return CorruptOutputError(
-        where=path,
-        expected=expected,
-        found=found,
-        remedy=f"remove the folder {folder} and run `tokflow run` again",
-    )

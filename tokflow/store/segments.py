@@ -9,7 +9,8 @@ import os
 import shutil
 from pathlib import Path
 
-from tokflow.store.manifest import FileEntry, broken_file, is_output_name
+from tokflow.store.listed_files import broken_file
+from tokflow.store.manifest import FileEntry, is_output_name
 from tokflow.store.remote.places import OF_THIS_DISK, place_of
 
 SEGMENTS_SUFFIX = ".segments"

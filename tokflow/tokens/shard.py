@@ -24,7 +24,8 @@ from tokflow.pools.pool import Advance, ignore
 from tokflow.raw import RawFile, RawPartition
 from tokflow.store.arrow import read_table, to_arrow, to_numpy
 from tokflow.store.integrity import Stored
-from tokflow.store.manifest import Manifest, Recipe, check_sizes, write_manifest
+from tokflow.store.listed_files import check_sizes
+from tokflow.store.manifest import Manifest, Recipe, write_manifest
 from tokflow.store.versions import known_changes
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.encoding import Encoding

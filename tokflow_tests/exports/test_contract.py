@@ -24,7 +24,8 @@ from tokflow.exports.formats import bin as bin_
 from tokflow.exports.reading import open_export
 from tokflow.loaders.rows import open_rows
 from tokflow.sequences.segments import Sequences
-from tokflow.store.manifest import Manifest, broken_files, read_manifest
+from tokflow.store.listed_files import broken_files
+from tokflow.store.manifest import Manifest, read_manifest
 from tokflow_tests.chats import chat, chat_dataset, write_chats
 from tokflow_tests.exports.exporting import MANY_IDS, export
 from tokflow_tests.fuzz import readers as plain_readers

@@ -10,7 +10,7 @@ from tokflow.audit.verify.export import verify_export
 from tokflow.build.dataset import Dataset
 from tokflow.errors import CorruptOutputError
 from tokflow.exports import FORMATS, Export, Part
-from tokflow.store.manifest import broken_files
+from tokflow.store.listed_files import broken_files
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export
 from tokflow_tests.outputs import content, documents_of, parts

@@ -11,7 +11,8 @@ from tokflow.raw import check_unchanged
 from tokflow.raw.fetch import Copy, fetch
 from tokflow.raw.hashes import HashCache, HashedFile, stamp_of
 from tokflow.store.atomic import MANIFEST_NAME
-from tokflow.store.manifest import broken_files, read_manifest
+from tokflow.store.listed_files import broken_files
+from tokflow.store.manifest import read_manifest
 from tokflow_tests.raw.fetching import (
     CONTENT,
     SHA256,

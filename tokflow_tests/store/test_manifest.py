@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
+from tokflow.store.listed_files import broken_files, is_intact
 from tokflow.store.manifest import (
     FORMAT_VERSION,
     FileEntry,
     Manifest,
-    broken_files,
     checksums,
-    is_intact,
     read_expected,
     read_manifest,
     read_run,

@@ -14,7 +14,7 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_stage, make_tokenizer
 from tokflow.errors import BadDocumentError, CorruptOutputError, RawFileError
 from tokflow.pools.pool import InProcess
-from tokflow.store.manifest import broken_files
+from tokflow.store.listed_files import broken_files
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA, ROWS_PER_GROUP
 from tokflow.tokens.shard import open_token_shard, write_token_shard
 from tokflow_tests.outputs import token_lists

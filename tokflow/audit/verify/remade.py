@@ -19,7 +19,8 @@ from tokflow.split.shuffle import shuffle_seed_of
 from tokflow.split.spans import LONGEST, SPANS_NAME, Split, config_of_split, write_split
 from tokflow.store.arrow import read_table, to_numpy
 from tokflow.store.integrity import Stored
-from tokflow.store.manifest import broken_file, read_manifest
+from tokflow.store.listed_files import broken_file
+from tokflow.store.manifest import read_manifest
 from tokflow.store.remote.cached_files import fetched
 from tokflow.tokenizers.tokenizer import Tokenizer
 

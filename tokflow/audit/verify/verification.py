@@ -35,7 +35,7 @@ from tokflow.split.cut_tokens import CUT_TOKENS_NAME
 from tokflow.split.mixture import mixture_of
 from tokflow.split.shuffle import order_of
 from tokflow.split.spans import SPLIT_VERSION, Split
-from tokflow.store.manifest import broken_files
+from tokflow.store.listed_files import broken_files
 from tokflow.store.remote.cached_files import fetch_run
 from tokflow.store.remote.places import place_of
 from tokflow.store.remote.rereading import broken_there

@@ -6,7 +6,8 @@ from contextlib import suppress
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.store.integrity import Stored
-from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, broken_file, damaged
+from tokflow.store.listed_files import broken_file
+from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, damaged
 from tokflow.store.remote.cached_files import fetched
 from tokflow.store.remote.damage import drop_cached
 from tokflow.store.remote.keys import CLAIM_NAME, data_prefix, manifest_key

@@ -18,7 +18,8 @@ from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError
-from tokflow.store.manifest import broken_files, checksums, read_manifest
+from tokflow.store.listed_files import broken_files
+from tokflow.store.manifest import checksums, read_manifest
 from tokflow_tests.outputs import edit_manifest
 from tokflow_tests.tiny import copy_of, declare_small, write_raw
 

@@ -11,8 +11,9 @@ import pytest
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.errors import CorruptOutputError, MissingOutputError
-from tokflow.store import manifest
+from tokflow.store import listed_files
 from tokflow.store.integrity import check_files
+from tokflow.store.listed_files import is_intact
 from tokflow.store.remote.cached_files import fetched
 from tokflow.store.remote.damage import drop_cached
 from tokflow.store.remote.mirror import refresh
@@ -54,7 +55,7 @@ def test_a_file_that_comes_while_sizes_are_looked_at_stays(
     built: Dataset, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of two processes that open the same export, of which one fetches already."""
-    path, size = _tokens(built), manifest._size
+    path, size = _tokens(built), listed_files._size
 
     def size_before_it_comes(of: str) -> int | None:
         before = size(of)
@@ -62,8 +63,8 @@ def test_a_file_that_comes_while_sizes_are_looked_at_stays(
             fetched(path)
         return before
 
-    monkeypatch.setattr(manifest, "_size", size_before_it_comes)
-    assert manifest.is_intact(path.parent)
+    monkeypatch.setattr(listed_files, "_size", size_before_it_comes)
+    assert is_intact(path.parent)
     assert path.is_file()
 
 

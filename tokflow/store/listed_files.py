@@ -1,0 +1,74 @@
+"""The files that manifests list, compared with what is there."""
+
+import os
+from pathlib import Path
+
+from tokflow.errors import CorruptOutputError, MissingOutputError
+from tokflow.store.manifest import FileEntry, Manifest, checksum, damaged, read_manifest
+from tokflow.store.remote.damage import drop_cached, is_known_damaged
+from tokflow.store.remote.places import place_of
+
+
+def is_intact(folder: Path) -> bool:
+    """Return whether `folder` holds a finished output of which no file is missing or cut short.
+
+    Raises: ForeignOutputError for one of a newer tokflow, which is neither absent nor damaged.
+    """
+    try:
+        check_sizes(folder, read_manifest(folder))
+    except (MissingOutputError, CorruptOutputError):
+        return False
+    return not is_known_damaged(folder)
+
+
+def check_sizes(folder: Path, manifest: Manifest) -> None:
+    """Make sure that no file of the output in `folder` is missing or cut short.
+
+    No content is read; `broken_files` compares checksums.
+
+    Raises: CorruptOutputError.
+    """
+    is_elsewhere = place_of(folder) is not None
+    for name, entry in manifest.files.items():
+        num_bytes = _size(f"{folder}/{name}")
+        is_away = num_bytes is None and is_elsewhere
+        if num_bytes != entry.num_bytes and not is_away and not drop_cached(folder / name):
+            found = "no file" if num_bytes is None else f"{num_bytes:,}"
+            raise damaged(folder / name, f"{entry.num_bytes:,} bytes", found)
+
+
+def _size(path: str) -> int | None:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 (of many files: a Path costs as much again)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def broken_files(folder: Path, manifest: Manifest) -> list[CorruptOutputError]:
+    """Return an error for each file that is not what `manifest` says; empty when all are."""
+    problems = (broken_file(folder, name, entry) for name, entry in manifest.files.items())
+    return [problem for problem in problems if problem]
+
+
+def broken_file(folder: Path, name: str, entry: FileEntry) -> CorruptOutputError | None:
+    """Return how a file of the output in `folder` differs from its entry; None if it does not."""
+    path = folder / name
+    expected = f"{entry.num_bytes:,} bytes"
+    try:
+        there = checksum(path)
+    except FileNotFoundError:
+        found = "no file"
+    except OSError as error:
+        found = error.strerror or type(error).__name__
+    else:
+        if there == entry:
+            return None
+        found = f"{there.num_bytes:,}"
+        if there.num_bytes == entry.num_bytes:
+            expected, found = f"sha256 {entry.sha256[:16]}…", f"{there.sha256[:16]}…"
+    return CorruptOutputError(
+        where=path,
+        expected=expected,
+        found=found,
+        remedy=f"remove the folder {folder} and run `tokflow run` again",
+    )
