@@ -135,6 +135,23 @@ def init(
 
 
 @command
+def schema(
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File to write, in place of what an earlier tokflow wrote there; by default the "
+            "schema is printed.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write the JSON schema of a dataset's YAML, by which editors complete, explain and check."""
+
+
+@command
 def inspect(
     path: Annotated[
         str,

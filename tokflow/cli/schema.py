@@ -1,0 +1,54 @@
+"""`tokflow schema`: the JSON schema of a dataset's YAML, which editors complete and check by."""
+
+import json
+from pathlib import Path
+
+from tokflow.build.declarations.schema import TITLE, yaml_schema
+from tokflow.cli.terminal import print_json, shown_path, size
+from tokflow.errors import ConfigError
+from tokflow.store.atomic import new_file
+
+
+def main(output: Path | None, *, json: bool) -> None:
+    """Print the schema or, given a file, write it and print the line that names it to an editor.
+
+    Raises: ConfigError where the file is there and is no schema of tokflow's.
+    """
+    if output is None:
+        print_json(yaml_schema())
+        return
+    text = _written(output)
+    line = f"# yaml-language-server: $schema={shown_path(output)}"
+    if json:
+        print_json({"path": str(output.absolute()), "num_bytes": len(text), "line": line})
+        return
+    print(f"wrote {shown_path(output)}, {size(len(text))}")
+    print(f"\nas the first line of a YAML, with the path from its folder:\n  {line}")
+
+
+def _written(output: Path) -> bytes:
+    _check_free(output)
+    text = json.dumps(yaml_schema()).encode()
+    with new_file(output) as temporary:
+        temporary.write_bytes(text)
+    return text
+
+
+def _check_free(output: Path) -> None:
+    """Refuse a path at which something else is, such as a YAML that was meant to be checked."""
+    if not output.exists() or _is_schema(output):
+        return
+    raise ConfigError(
+        where=output,
+        expected="a path where nothing is yet, or an older schema of tokflow's",
+        found="a folder" if output.is_dir() else "another file",
+        remedy="name another by --output",
+    )
+
+
+def _is_schema(path: Path) -> bool:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and found.get("title") == TITLE
