@@ -174,6 +174,26 @@ def inspect(
 
 
 @command
+def report(
+    names: Names = None,
+    configs: Configs = None,
+    project: Project = None,
+    store: Store = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File to write, of one dataset; by default STORE/NAME/report/report.html.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write a page of pictures and tables about each dataset, to open in a browser."""
+
+
+@command
 def tokenizers(
     names: Names = None,
     configs: Configs = None,

@@ -36,7 +36,14 @@ STAGE_FOLDERS = ("tokenizer", "tokens", "split", "sequences", "exports")
 BLOCKS_PREFIX = ".blocks-"
 """Of folders with what was read of raw files that are fetched as they are read."""
 
-FILES_BESIDE = {"hashes.jsonl", "hub.json", "checks.jsonl", "failures.json", "recorded.json"}
+FILES_BESIDE = {
+    "hashes.jsonl",
+    "hub.json",
+    "checks.jsonl",
+    "failures.json",
+    "recorded.json",
+    "report.html",
+}
 """Files that tokflow keeps beside outputs, passed by without a word."""
 
 
@@ -306,6 +313,6 @@ def _inside(folder: Path) -> Iterator[StoredOutput | Unreadable | PassedBy]:
     inside = list(walk(folder))
     if any(not isinstance(each, PassedBy) for each in inside):
         yield from inside
-    else:
+    elif inside or not any(folder.iterdir()):  # else all in it are files beside outputs
         has_files = any(not path.is_dir() for path in folder.rglob("*"))
         yield PassedBy(folder, "holds no output" if has_files else "an empty folder")

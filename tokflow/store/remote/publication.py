@@ -123,6 +123,14 @@ def publish_file(path: Path, content: bytes) -> None:
         place.objects.put(mirror_key(place, path), content)
 
 
+def publish_beside(path: Path, content: bytes) -> None:
+    """Put a file that lies beside outputs, and is none, at its URL; nothing is done for one of this
+    disk alone."""
+    place = place_of(path)
+    if place is not None and place.is_store:
+        place.objects.put(place.key(path), content)
+
+
 def remove_published_segments(folder: Path) -> None:
     """Remove the segments at the URL, of any machine, that the output in a folder was joined of;
     nothing is done for a folder of this disk alone."""
