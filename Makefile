@@ -127,7 +127,7 @@ $(READY): pyproject.toml constraints.txt
 .venv-dg/ready: tokflow_tests/dg/requirements.txt pyproject.toml constraints.txt
 	@test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
 	@echo "Installing dg and what tokflow needs into $(@D): once"
-	@$(@D)/bin/python -m pip install -qq --constraint constraints.txt --requirement $< .
+	@$(@D)/bin/python -m pip install -qq --constraint constraints.txt --requirement $< ".[report,ui]"
 	@touch $@
 
 # tokflow with Ray: apart, for its size.

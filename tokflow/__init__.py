@@ -7,6 +7,8 @@ if TYPE_CHECKING:
     from tokflow.exports.reading import open_export
     from tokflow.hub.push import push_export
 
+__version__ = "0.1.0"
+
 __all__ = ["open_export", "push_export", "tokenize_and_save"]
 
 

@@ -26,17 +26,22 @@ from tokflow.cli.options import (
     ShardText,
     Store,
     Trust,
+    Version,
 )
 from tokflow.cli.terminal import reports_errors
 
 app = typer.Typer(
     name="tokflow",
-    help="Raw text in, LLM training data out: exact, complete, fast, traceable.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback()
+def tokflow(version: Version = False) -> None:
+    """Raw text in, LLM training data out: exact, complete, fast, traceable."""
 
 
 def command(declared: Callable[..., None]) -> Callable[..., None]:

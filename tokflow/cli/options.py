@@ -1,10 +1,11 @@
-"""Options and arguments that several commands have."""
+"""Options and arguments that several commands have, or the command itself."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tokflow import __version__
 from tokflow.build.declarations.project import PROJECT_VARIABLE
 
 Names = Annotated[
@@ -90,5 +91,19 @@ Export = Annotated[
     str,
     typer.Argument(
         metavar="EXPORT", help="The folder of an export, or its `latest` link, or the URL of one."
+    ),
+]
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"tokflow {__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option(
+        "--version", callback=_show_version, is_eager=True, help="Show the version and end."
     ),
 ]

@@ -4,6 +4,7 @@ import os
 import socket
 import tomllib
 from contextlib import chdir
+from importlib.util import find_spec
 from pathlib import Path
 
 import yaml
@@ -23,9 +24,10 @@ QUIET = {"telemetry": {"enabled": False}, "nux": {"enabled": False}}
 def main(*, host: str, port: int, expose: bool, json: bool) -> int | None:
     """Serve the web UI of the project's code locations until it is interrupted.
 
-    Raises: ConfigError where `host` can be reached from elsewhere and nobody said it may, or where
-    the port is taken.
+    Raises: ConfigError where the web server is not installed, where `host` can be reached from
+    elsewhere and nobody said it may, or where the port is taken.
     """
+    _check_installed()
     if not expose and host not in LOOPBACK:
         _refuse_unless_loopback(host)
     root = project_root()
@@ -50,6 +52,16 @@ def main(*, host: str, port: int, expose: bool, json: bool) -> int | None:
     environment |= {"DAGSTER_DISABLE_TELEMETRY": "1", "DAGSTER_HOME": str(home)}
     with chdir(root):
         return serve(location, host=host, port=port, url=url(host, port), environment=environment)
+
+
+def _check_installed() -> None:
+    if find_spec("dagster_webserver") is None:
+        raise ConfigError(
+            where="tokflow ui",
+            expected="Dagster's web server, which comes with the extra ui",
+            found="none installed",
+            remedy="run `pip install 'dagster-tokflow[ui]'`; all other commands work without it",
+        )
 
 
 def _refuse_unless_loopback(host: str) -> None:

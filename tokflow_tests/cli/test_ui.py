@@ -43,6 +43,18 @@ def test_a_port_that_is_taken_is_said_before_anything_starts():
     assert "take a free port: --port 0" in result.stderr
 
 
+def test_a_web_server_that_is_not_installed_is_said_with_the_extra_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setitem(sys.modules, "dagster_webserver", None)  # as if there were none
+
+    result = run("ui")
+
+    assert result.exit_code == 2
+    assert "expected Dagster's web server, which comes with the extra ui" in result.stderr
+    assert "pip install 'dagster-tokflow[ui]'" in result.stderr
+
+
 PROJECTS = {
     "": ("tokflow.definitions", ["--module-name", "tokflow.definitions"]),
     "[tool.ruff]": ("tokflow.definitions", ["--module-name", "tokflow.definitions"]),

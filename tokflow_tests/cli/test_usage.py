@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import tokflow
 from tokflow.errors import TokflowError
 from tokflow_tests.cli.commands import run
 from tokflow_tests.tiny import write_yaml
@@ -24,6 +25,13 @@ def test_the_module_is_the_command_and_its_warnings_say_that_they_are(config: Pa
     assert json.loads(result.stdout)["datasets"][0]["num_missing"] == 13
     assert result.stderr.startswith(f"warning: {cache}: cannot be used (Is a directory), so files")
     assert result.stderr.count("\n") == 1
+
+
+def test_the_version_of_the_command_is_that_of_the_package():
+    result = run("--version")
+
+    assert result.exit_code == 0
+    assert result.stdout == f"tokflow {tokflow.__version__}\n"
 
 
 @pytest.mark.parametrize(
