@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-dg test-ray test-slow test-crash test-integrity test-interop fuzz bench bench-large \
 	bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-orders bench-loaders bench-scale \
-	bench-peers examples \
+	bench-peers docs examples \
 	example-train lock clean
 
 help: ## List these targets
@@ -26,6 +26,10 @@ help: ## List these targets
 demo: $(READY) ## Build a real dataset from the Python sources of this machine (60 MB)
 	@$(BIN)/python -m tokflow.build.demo data/raw/demo
 	@$(BIN)/tokflow run demo
+
+docs: $(READY) .venv-docs/ready ## The documentation as a site, in build/docs; links and anchors are checked
+	@$(BIN)/python docs/site/reference.py .venv-docs/reference
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet --strict && echo "build/docs/index.html"
 
 examples: $(READY) ## Five workflows on small data, read by their own readers (NAMES='sst2 lance' picks some)
 	@$(BIN)/python -m examples $(NAMES) $(ARGS)
@@ -128,6 +132,13 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
 	@echo "Installing dg and what tokflow needs into $(@D): once"
 	@$(@D)/bin/python -m pip install -qq --constraint constraints.txt --requirement $< ".[report,ui]"
+	@touch $@
+
+# mkdocs and its theme: apart, for tokflow needs none of it.
+.venv-docs/ready: docs/site/requirements.txt
+	@test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
+	@echo "Installing mkdocs into $(@D): once"
+	@$(@D)/bin/python -m pip install -qq --requirement $<
 	@touch $@
 
 # tokflow with Ray: apart, for its size.

@@ -1,0 +1,69 @@
+"""Pages of the site that are not in `docs`: the reference, the examples, the changes.
+
+mkdocs calls `on_files` and `on_page_markdown`. Links are written as they lead in the repository.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / ".venv-docs/reference"
+"""Where `make docs` puts the pages of `reference.py`."""
+
+LINKS = {
+    r"\]\(\.\./examples/?\)": "](examples/index.md)",
+    r"\]\(\.\./examples/(\w+)/?\)": r"](examples/\1.md)",
+    r"\]\(\.\./CHANGELOG\.md\)": "](changelog.md)",
+    r"\]\(\.\./benchmarks/LOG\.md\)": "](measurements.md)",
+}
+"""Links of `docs` to files of the repository, and the pages made of those."""
+
+
+UNSEARCHED = "---\nsearch: {exclude: true}\n---\n"
+"""Head of a page whose words would hide those of the others."""
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that are made of other files."""
+    made = {
+        "changelog.md": _read("CHANGELOG.md").replace("](docs/", "]("),
+        "measurements.md": f"{UNSEARCHED}{_read('benchmarks/LOG.md')}",
+        "examples/index.md": _examples(),
+    }
+    for folder in sorted(path.parent for path in ROOT.glob("examples/*/README.md")):
+        made[f"examples/{folder.name}.md"] = _example(folder)
+    for page in sorted(REFERENCE.glob("*.md")):
+        made[f"reference/{page.name}"] = page.read_text(encoding="utf-8")
+    for path, content in made.items():
+        files.append(File.generated(config, path, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Let links to files of the repository lead to the pages made of them."""
+    for pattern, page_link in LINKS.items():
+        markdown = re.sub(pattern, page_link, markdown)
+    return markdown
+
+
+def _read(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def _examples() -> str:
+    """Return the table of the examples, with links to their pages and to nothing else."""
+    text = re.sub(r"\]\((\w+)\)", r"](\1.md)", _read("examples/README.md"))
+    return re.sub(r"\[([\w.]+\.py)\]\([\w.]+\)", r"`examples/\1`", text)
+
+
+def _example(folder: Path) -> str:
+    """Return what an example says, and then its files."""
+    pages = [(folder / "README.md").read_text(encoding="utf-8")]
+    for path in sorted(folder.glob("*.yaml")) + sorted(folder.glob("*.py")):
+        language = "yaml" if path.suffix == ".yaml" else "python"
+        code = path.read_text(encoding="utf-8").strip()
+        pages.append(f"## {path.name}\n\n```{language}\n{code}\n```\n")
+    return "\n".join(pages)

@@ -1,0 +1,213 @@
+"""Write the reference pages that code knows: the command line, the YAML and the formats.
+
+python docs/site/reference.py FOLDER
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+MODELS = {
+    "Attributes": "",
+    "RawConfig": "raw",
+    "DocumentsConfig": "documents",
+    "Limit": "documents.limit",
+    "TokenizerConfig": "tokenizer",
+    "SplitConfig": "split",
+    "PartConfig": "split.parts.NAME",
+    "PackingConfig": "packing",
+    "ShuffleConfig": "shuffle",
+    "ExportConfig": "exports",
+    "MixtureConfig": "mixture",
+    "MixtureSource": "mixture.sources.NAME",
+}
+"""Where the fields of each model stand in a YAML."""
+
+NAMES = {
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "true or false",
+}
+
+
+def main(folder: Path) -> None:
+    """Write the pages into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, lines in (
+        ("command_line", command_line()),
+        ("yaml", yaml_fields()),
+        ("formats", formats()),
+        ("python", python()),
+    ):
+        (folder / f"{name}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def command_line() -> Iterator[str]:
+    """Yield the lines of the page of all commands."""
+    import typer
+
+    from tokflow.cli.app import app
+
+    group: Any = typer.main.get_command(app)
+    yield "# Command line\n"
+    yield "`tokflow COMMAND --help` shows the same. Every command takes `--json`.\n"
+    for name, command in sorted(group.commands.items()):
+        options = [of for of in command.params if of.param_type_name == "option"]
+        arguments = [of for of in command.params if of.param_type_name == "argument"]
+        metavars = [of.metavar or of.name.upper() for of in arguments]
+        yield f"## tokflow {name}\n"
+        yield f"{escaped(plain(command.help))}\n"
+        yield f"    tokflow {' '.join([name, '[OPTIONS]', *metavars])}\n"
+        for parameter in (*arguments, *options):
+            yield from _parameter(parameter)
+
+
+def _parameter(parameter: Any) -> Iterator[str]:
+    if parameter.param_type_name == "argument":
+        shown = parameter.metavar or parameter.name.upper()
+    else:
+        names = [*reversed(parameter.opts), *parameter.secondary_opts]
+        value = "" if parameter.is_flag else f" {parameter.metavar or parameter.name.upper()}"
+        shown = f"{', '.join(names)}{value}"
+    said = [escaped(plain(parameter.help))] if parameter.help else []
+    if isinstance(parameter.default, int | str) and not parameter.is_flag:
+        said.append(f"Default: `{parameter.default}`.")
+    if parameter.envvar:
+        said.append(f"The variable `{parameter.envvar}` says the same.")
+    yield f"`{shown}`\n:   {' '.join(said)}\n"
+
+
+def yaml_fields() -> Iterator[str]:
+    """Yield the lines of the page of all fields of a YAML."""
+    from tokflow.build.declarations.schema import yaml_schema
+
+    models = yaml_schema()["definitions"]
+    yield "# YAML\n"
+    yield "Every field that a dataset may have, made from the schema that `tokflow schema` writes."
+    yield "A template such as `{{ env.NAME }}` may stand for any number, choice or text.\n"
+    for model, place in MODELS.items():
+        yield f"## {f'`{place}`' if place else 'A dataset'} {{ #{place or 'dataset'} }}\n"
+        if model == "ExportConfig":
+            yield "A list of [formats](formats.md) by name, or of mappings such as"
+            yield "`{format: parquet, name: short}` with the options of the format and:\n"
+            yield from _fields(place, _of_every_format(models[model]))
+        else:
+            yield from _fields(place, models[model])
+
+
+def _of_every_format(exports: Mapping[str, Any]) -> dict[str, Any]:
+    one = next(of for of in exports["anyOf"] if "properties" in of)
+    fields = {name: one["properties"][name] for name in ("format", "name", "packing")}
+    fields["format"] = {"type": "string", "description": "The format."}
+    fields["packing"] = {**fields["packing"], "properties": {}}
+    return {"properties": fields, "required": ["format"]}
+
+
+def _fields(place: str, model: Mapping[str, Any]) -> Iterator[str]:
+    required = _required(model)
+    for name, field in model["properties"].items():
+        key = f"{place}.{name}" if place else name
+        facts = [_values(field)]
+        if name in required:
+            facts.append("required")
+        elif isinstance(field.get("default"), str | int | float):
+            facts.append(f"default `{json.dumps(field['default'])}`")
+        anchor = key if key not in MODELS.values() else f"{key}-field"
+        yield f"### `{name}` {{ #{anchor} }}\n"
+        yield f"{' · '.join(facts)}\n{{: .field }}\n"
+        yield f"{escaped(field['description'])}\n"
+
+
+def _required(model: Mapping[str, Any]) -> set[str]:
+    """Return the fields that a model must have, those of its conditions too."""
+    otherwise = model.get("else", {})
+    return {*model.get("required", ()), *(_required(otherwise) if otherwise else ())}
+
+
+def _values(field: Mapping[str, Any]) -> str:
+    """Return the values that a field takes, in words, without null and templates."""
+    choices = [of for of in field.get("anyOf", [field]) if "pattern" not in of]
+    words = [_value(of) for of in choices if of.get("type") != "null"]
+    return " or ".join(dict.fromkeys(words))
+
+
+def _value(choice: Mapping[str, Any]) -> str:
+    if "$ref" in choice or ("anyOf" in choice and "type" not in choice):
+        return _reference(choice)
+    if "enum" in choice:
+        return ", ".join(f"`{value}`" for value in choice["enum"])
+    if "const" in choice:
+        return f"`{choice['const']}`"
+    if choice.get("type") == "array":
+        return f"list of {_values(choice['items'])}" if choice.get("items") else "list"
+    if choice.get("type") == "object":
+        each = choice.get("additionalProperties")
+        return f"mapping of names to {_values(each)}" if isinstance(each, dict) else "mapping"
+    bounds = {
+        "minimum": "from {:,}",
+        "exclusiveMinimum": "above {:,}",
+        "maximum": "to {:,}",
+        "exclusiveMaximum": "below {:,}",
+    }
+    said = [text.format(choice[key]) for key, text in bounds.items() if key in choice]
+    return " ".join([NAMES[choice["type"]], *said])
+
+
+def _reference(choice: Mapping[str, Any]) -> str:
+    model = str(choice.get("$ref", "")).rpartition("/")[2].removeprefix("PartOf")
+    if model == "Dataset":
+        return "what a [dataset](#dataset) has, without `name`"
+    if model in MODELS:
+        return f"[{MODELS[model]}](#{MODELS[model]})"
+    return _values(choice)
+
+
+def formats() -> Iterator[str]:
+    """Yield the lines of the page of all formats, their files and options."""
+    from tokflow.exports import FORMATS
+
+    yield "# Formats\n"
+    yield "The files of each format byte by byte, and its options, as `tokflow formats NAME` shows"
+    yield "them.\n"
+    for name in sorted(FORMATS):
+        yield f"## {name}\n"
+        module = sys.modules[FORMATS[name].options.__module__]
+        yield f"```text\n{str(module.__doc__).strip()}\n```\n"
+        for option, field in FORMATS[name].options.model_fields.items():
+            default = field.get_default(call_default_factory=True)
+            said = "" if default is None else f" = {default!r}"
+            yield f"`{option}{said}`\n:   {escaped(' '.join(str(field.description).split()))}\n"
+
+
+def python() -> Iterator[str]:
+    """Yield the lines of the page of all public functions, which mkdocstrings fills."""
+    import tokflow
+    import tokflow.loaders
+
+    yield "# Python\n"
+    for module in (tokflow, tokflow.loaders):
+        yield f"## {module.__name__} {{ #{module.__name__.replace('.', '-')} }}\n"
+        yield from (f"::: {module.__name__}.{name}\n" for name in module.__all__)
+    yield "## Errors\n"
+    yield "::: tokflow.errors\n    options: {show_root_heading: false, filters: [Error$]}\n"
+
+
+def plain(text: str | None) -> str:
+    """Return help without what rich reads as marks."""
+    return (text or "").replace("\\[", "[").strip()
+
+
+def escaped(text: str) -> str:
+    """Return text as Markdown in which only its code is marked."""
+    pieces = text.split("`")
+    for index in range(0, len(pieces), 2):
+        for mark in "\\<*_[]{":
+            pieces[index] = pieces[index].replace(mark, f"\\{mark}")
+    return "`".join(pieces)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,101 @@
+"""The pages of docs: code, tables and links. `make docs` checks the site that they become."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tokflow.build.dataset import load_dataset, load_datasets
+from tokflow.exports import FORMATS
+from tokflow.sequences.packing import PACKERS
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md")),
+    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("examples/**/*.md")),
+]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def text_of(page: str) -> str:
+    return (ROOT / "docs" / page).read_text(encoding="utf-8")
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def test_the_yaml_of_your_data_declares_a_dataset(tmp_path: Path):
+    [block] = blocks(text_of("data.md"), "yaml")
+    (tmp_path / "my.yaml").write_text(block, encoding="utf-8")
+
+    dataset = load_dataset(tmp_path / "my.yaml")
+
+    assert dataset.name == "stack_c"
+    assert dataset.split.parts["train"].characters == 100_000_000
+    assert dataset.packing.sequence_length == 1536
+    assert [export.name for export in dataset.exports] == ["bin", "pickle", "parquet"]
+    assert dataset.exports[1].options.sequences_per_file == 10_000
+
+
+def test_the_yaml_of_mixtures_declares_three_datasets(tmp_path: Path):
+    [block] = blocks(text_of("mixtures.md"), "yaml")
+    (tmp_path / "my.yaml").write_text(block, encoding="utf-8")
+
+    datasets = load_datasets(tmp_path / "my.yaml")
+
+    assert [dataset.name for dataset in datasets] == ["code", "prose", "mixed"]
+    assert [source.name for source in datasets[2].sources] == ["code", "prose"]
+
+
+def first_cells(page: str, heading: str) -> list[str]:
+    """Return the names in the first column of the table under a heading."""
+    section = text_of(page).split(f"# {heading}\n")[1].split("\n## ")[0]
+    return re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+
+
+def test_the_formats_table_has_a_row_for_each_format():
+    assert sorted(first_cells("formats.md", "Formats")) == sorted(FORMATS)
+
+
+def test_the_packing_table_has_a_row_for_each_strategy():
+    assert sorted(first_cells("packing.md", "Strategies")) == sorted(PACKERS)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_code_of_a_page_can_be_read(page: Path):
+    text = page.read_text(encoding="utf-8")
+
+    for block in blocks(text, "python"):
+        compile(block, page.name, "exec")
+    for block in blocks(text, "yaml"):
+        yaml.safe_load(block)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_of_a_page_leads_somewhere(page: Path):
+    for target in links(page):
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists(), f"{target}: no such file"
+        assert not anchor or anchor in anchors(there), f"{target}: no such heading"
+
+
+def links(page: Path) -> Iterator[str]:
+    """Yield the links of a page into the repository, and its pictures."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.M)
+    for target in re.findall(r"\]\(([^()\s]+)\)", re.sub(r"`[^`]*`", "", text)):
+        if "://" not in target:
+            yield target
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what links may name in a page, as web sites of repositories and mkdocs write it."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
