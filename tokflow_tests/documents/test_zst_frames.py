@@ -25,7 +25,7 @@ from tokflow_tests.documents.test_ranges import (
 PLAIN = DocumentsConfig()
 LINES = DocumentsConfig(document_per="line")
 MANY = settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

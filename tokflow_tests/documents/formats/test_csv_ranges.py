@@ -16,7 +16,7 @@ from tokflow_tests.documents.test_ranges import check
 
 PLAIN = DocumentsConfig()
 MANY = settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -68,7 +68,11 @@ def test_whatever_a_file_holds_it_is_cut_where_records_begin(
 
 @MANY
 @given(
-    rows=st.lists(st.lists(st.text('ab"\n\r,\t', max_size=20), min_size=2, max_size=2), min_size=8),
+    rows=st.lists(
+        st.lists(st.text('ab"\n\r,\t', max_size=10), min_size=2, max_size=2),
+        min_size=8,
+        max_size=12,
+    ),
     writing=st.sampled_from(
         [
             {},
@@ -78,7 +82,7 @@ def test_whatever_a_file_holds_it_is_cut_where_records_begin(
         ]
     ),
     mark=st.sampled_from(["", "\ufeff"]),
-    range_bytes=st.integers(5, 40),
+    range_bytes=st.integers(10, 36),
 )
 def test_what_a_writer_of_csv_makes_is_cut(
     rows, writing: Any, mark: str, range_bytes, tmp_path: Path
