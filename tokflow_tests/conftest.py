@@ -1,5 +1,8 @@
+import os
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +25,24 @@ def _code_of_tokenizers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     """Let transformers, which reads this once, copy the code it runs elsewhere than home."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_MODULES_CACHE", str(tmp_path_factory.mktemp("modules")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _disks_that_are_not_waited_for() -> Iterator[None]:
+    """No test pulls the plug of the machine: what this process and Dagster's history in it write
+    need not have reached the disk. One run with a history waits for that 400 times, some ms each.
+    """
+    connect = sqlite3.dbapi2.connect
+
+    def connect_without_waiting(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*arguments, **options)
+        connection.execute("PRAGMA synchronous = OFF").close()
+        return connection
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        patch.setattr(sqlite3.dbapi2, "connect", connect_without_waiting)
         yield
 
 
