@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from tokflow.build.dataset import load_dataset, load_datasets
+from tokflow.cli.app import app
 from tokflow.exports import FORMATS
 from tokflow.sequences.packing import PACKERS
 
@@ -99,3 +100,12 @@ def anchors(page: Path) -> set[str]:
     """Return what links may name in a page, as web sites of repositories and mkdocs write it."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_command_that_is_told_of_is_there():
+    known = {command.callback.__name__ for command in app.registered_commands if command.callback}
+
+    told = re.findall(r"^\| `tokflow (\w+)", text_of("running.md"), re.MULTILINE)
+
+    assert {*told} <= known
+    assert {"run", "plan", "verify", "schema"} <= {*told}

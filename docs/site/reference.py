@@ -114,7 +114,10 @@ def _fields(place: str, model: Mapping[str, Any]) -> Iterator[str]:
         if name in required:
             facts.append("required")
         elif isinstance(field.get("default"), str | int | float):
-            facts.append(f"default `{json.dumps(field['default'])}`")
+            default = field["default"]
+            facts.append(
+                f"default `{default if isinstance(default, str) else json.dumps(default)}`"
+            )
         anchor = key if key not in MODELS.values() else f"{key}-field"
         yield f"### `{name}` {{ #{anchor} }}\n"
         yield f"{' · '.join(facts)}\n{{: .field }}\n"
