@@ -14,7 +14,7 @@ INTEROP_PEERS = $(or $(PEERS),$(call names,tokflow_tests/interop/peers))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-dg test-ray test-slow test-crash test-integrity test-interop fuzz bench bench-large \
+.PHONY: help demo test test-dg test-ray test-slow test-crash test-integrity test-interop test-ui fuzz bench bench-large \
 	bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-orders bench-loaders bench-scale \
 	bench-peers docs examples \
 	example-train lock clean
@@ -42,7 +42,7 @@ test: $(READY) ## Lint, types and tests (all but the slow ones)
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports >.venv/imports.txt || { cat .venv/imports.txt; exit 1; }
-	@$(BIN)/pytest --quiet -m "not slow and not interop and not crash and not integrity" \
+	@$(BIN)/pytest --quiet -m "not slow and not interop and not crash and not integrity and not ui" \
 		-n 2 --dist loadfile $(ARGS)
 
 test-dg: $(READY) .venv-dg/ready ## The wheel in a project that create-dagster makes, by dg's commands
@@ -53,6 +53,10 @@ test-slow: $(READY) .venv-dg/ready ## The proofs that take long
 
 test-ray: .venv-ray/ready ## Builds on a cluster of Ray that this machine plays, a node of which is killed
 	@.venv-ray/bin/pytest --quiet tokflow_tests/on_ray $(ARGS)
+
+test-ui: .venv-ui/ready ## Dagster's pages, the report and the viewer in a browser, which asks this machine alone
+	@tokflow_tests/ui/install_browser
+	@.venv-ui/bin/pytest --quiet -m ui tokflow_tests/ui $(ARGS)
 
 test-crash: $(READY) ## Commands killed at random and run again (KILLS=200 SEED=1)
 	@KILLS=$(or $(KILLS),200) SEED=$(or $(SEED),1) $(BIN)/pytest --quiet -m crash -n 2 $(ARGS)
@@ -147,6 +151,13 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Installing Ray and tokflow into $(@D): once"
 	@$(@D)/bin/python -m pip install -qq --upgrade "pip>=25.1"
 	@$(@D)/bin/python -m pip install -qq --constraint constraints.txt --requirement $< --editable '.[ray,s3]'
+	@touch $@
+
+# tokflow with what drives a browser: apart, so that `make test` needs none.
+.venv-ui/ready: tokflow_tests/ui/requirements.txt pyproject.toml constraints.txt
+	@test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
+	@echo "Installing playwright and tokflow into $(@D): once"
+	@$(@D)/bin/python -m pip install -qq --constraint constraints.txt --requirement $< --editable '.[ui,report]'
 	@touch $@
 
 # An environment per peer, since their pins clash.

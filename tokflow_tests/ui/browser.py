@@ -1,0 +1,78 @@
+"""Debian's chromium, driven by playwright, with a list of all that its pages ask for."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+ROOT = Path(__file__).parents[2]
+PICTURES = Path(os.environ.get("TOKFLOW_PICTURES", ROOT / "build" / "pictures"))
+"""Where the tests leave pictures of the pages that they open."""
+
+QUIET = (
+    "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--no-first-run", "--disable-quic",
+)  # fmt: skip
+"""Options by which chromium itself asks nobody for anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A window with one page, and what it has asked for."""
+
+    page: "Page"
+    urls: list[str] = field(default_factory=list)
+
+    def hosts(self) -> set[str]:
+        """Return the hosts that the page asked; a page of a file, and data in a URL, ask none."""
+        return {host for url in self.urls if (host := urlsplit(url).hostname)}
+
+    def photograph(self, name: str) -> Path:
+        """Write what the window shows to `<name>.png` in the folder of pictures."""
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        path = PICTURES / f"{name}.png"
+        self.page.screenshot(path=path)
+        return path
+
+
+@contextmanager
+def chromium() -> "Iterator[Browser]":
+    """Start chromium without a window."""
+    from playwright.sync_api import sync_playwright
+
+    executable = shutil.which("chromium") or pytest.fail(
+        "chromium is not there: install Debian's, `apt-get install chromium`"
+    )
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=QUIET)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def visiting(
+    browser: "Browser",
+    *,
+    width: int = 1440,
+    height: int = 900,
+    scheme: Literal["light", "dark"] = "light",
+) -> Iterator[Visit]:
+    """Open a window of that size, in pixels, in a profile of its own."""
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
+    )
+    context.set_default_timeout(60_000)
+    visit = Visit(context.new_page())
+    context.on("request", lambda request: visit.urls.append(request.url))
+    visit.page.on("websocket", lambda socket: visit.urls.append(socket.url))
+    yield visit
+    context.close()

@@ -1,0 +1,155 @@
+"""A dataset in the web UI of `dagster dev`: seen, built, looked at, changed and built again."""
+
+import base64
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tokflow_tests.ui.browser import Visit, visiting
+from tokflow_tests.ui.project import Served, make_project, serving
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+pytestmark = pytest.mark.ui
+
+BLUE = '<svg xmlns="http://www.w3.org/2000/svg" width="90" height="30"><path d="M0 0h9v9"/></svg>'
+PNG = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAoAAAAKCAYAAACNMs+9AAAAFUlEQVR42mP8z8BQz0AEYBxVSF+FABJADveWkH6oAAAA"
+    "AElFTkSuQmCC"
+)
+
+OWN_ASSET = f"""\
+import dagster as dg
+
+
+@dg.asset(group_name="own")
+def pictures() -> dg.MaterializeResult:
+    def picture(kind: str, data: str) -> dg.MetadataValue:
+        return dg.MetadataValue.md(f"![{{kind}}](data:image/{{kind}};base64,{{data}})")
+
+    svg, png = {base64.b64encode(BLUE.encode()).decode()!r}, {PNG!r}
+    return dg.MaterializeResult(metadata={{
+        "drawn": picture("svg+xml", svg),
+        "painted": picture("png", png),
+        "long": picture("svg+xml", svg + "A" * 1_000),
+    }})
+"""
+
+ASSETS = {"raw", "files", "tokenizer", "tokens", "split", "sequences", "bin", "parquet"}
+
+GRAPH = "/locations/tales/asset-groups/demo/lineage"
+
+NODES = """() => Object.fromEntries([...document.querySelectorAll('foreignObject')].map(node => {
+    const box = node.getBoundingClientRect();
+    return [node.textContent.split('Latest event')[0], {text: node.textContent, x: box.x, y: box.y,
+        right: box.right, bottom: box.bottom}];
+}))"""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """`dagster dev` in a project of which nothing is built."""
+    project = make_project(tmp_path_factory.mktemp("tales"))
+    (project / "tales/defs/pictures.py").write_text(OWN_ASSET)
+    with serving(project, "dagster", "dev", "-h", "127.0.0.1") as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def built(served: Served, browser: "Browser") -> Served:
+    """The same after its files were found and all was materialized, by clicks."""
+    with visiting(browser, width=2200) as visit:
+        launch_job(visit, served, "demo_scan")
+        visit.page.goto(f"{served.url}{GRAPH}")
+        visit.page.get_by_role("button", name="Materialize all").click()
+        visit.page.get_by_role("button", name="All", exact=True).click()
+        visit.page.get_by_role("button", name="Launch backfill").click()
+        wait_until(lambda: green(visit) == ASSETS, visit)
+        visit.photograph("graph")
+        assert visit.hosts() == {"127.0.0.1"}
+    return served
+
+
+def launch_job(visit: Visit, served: Served, name: str) -> None:
+    """Launch a job on its page, and wait until it has succeeded."""
+    visit.page.goto(f"{served.url}/locations/tales/jobs/{name}/playground")
+    visit.page.get_by_role("button", name="Launch run").click()
+    visit.page.get_by_text("Success", exact=True).first.wait_for()
+
+
+def wait_until(is_so: Callable[[], bool], visit: Visit) -> None:
+    """Wait for what a page of Dagster, which asks for news every few seconds, comes to show."""
+    deadline = time.monotonic() + 150
+    while not is_so():
+        assert time.monotonic() < deadline, visit.photograph("late")
+        visit.page.wait_for_timeout(500)
+
+
+def is_shown(text: str, visit: Visit) -> bool:
+    """Return whether a text appears on the page within the 3 seconds that one takes to load."""
+    visit.page.wait_for_timeout(3_000)
+    return visit.page.get_by_text(text).count() > 0
+
+
+def green(visit: Visit) -> set[str]:
+    """Return the assets in the graph that are there in full, none of their checks failed."""
+    nodes = visit.page.evaluate(NODES)
+    full = ("Materialized", "100% filled")
+    return {
+        name
+        for name, node in nodes.items()
+        if any(word in node["text"] for word in full) and "Failed" not in node["text"]
+    }
+
+
+def test_the_graph_of_a_dataset_fits_on_a_screen_and_runs_from_raw_to_exports(
+    served: Served, visit: Visit
+):
+    visit.page.set_viewport_size({"width": 2200, "height": 800})  # large enough for names
+    visit.page.goto(f"{served.url}{GRAPH}")
+    wait_until(lambda: visit.page.evaluate(NODES).keys() >= ASSETS, visit)
+
+    nodes = visit.page.evaluate(NODES)
+
+    assert nodes.keys() == ASSETS
+    order = ["raw", "tokenizer", "tokens", "split", "sequences", "parquet"]
+    columns = [nodes[name]["x"] for name in order]
+    assert columns == sorted(set(columns))
+    for node in nodes.values():
+        assert 0 < node["x"] < node["right"] < 2200
+        assert 0 < node["y"] < node["bottom"] < 800
+
+
+def test_materialize_all_makes_every_asset_green(built: Served, visit: Visit):
+    visit.page.set_viewport_size({"width": 2200, "height": 800})
+    visit.page.goto(f"{built.url}{GRAPH}")
+
+    wait_until(lambda: green(visit) == ASSETS, visit)
+
+
+def test_pictures_show_in_metadata_if_they_are_shorter_than_a_thousand_characters(
+    served: Served, visit: Visit
+):
+    visit.page.goto(f"{served.url}/assets/pictures")
+    visit.page.get_by_role("button", name="Materialize").first.click()
+    wait_until(lambda: visit.page.reload() and is_shown("[Show Markdown]", visit), visit)
+
+    widths = "[...document.querySelectorAll('img')].map(image => [image.alt, image.naturalWidth])"
+    assert visit.page.evaluate(widths) == [["svg+xml", 90], ["png", 10]]
+
+
+def test_the_page_of_tokens_has_its_numbers(built: Served, visit: Visit):
+    visit.page.set_viewport_size({"width": 1440, "height": 2400})
+    visit.page.goto(f"{built.url}/assets/demo/tokens")
+
+    visit.page.get_by_text("num_documents", exact=True).first.wait_for()
+
+    visit.photograph("tokens")
+
+
+def test_dagster_dev_connects_to_this_machine_alone(built: Served):
+    assert "AF_UNIX" in built.trace.read_text(), "those of its processes with each other"
+    assert built.peers() <= {"127.0.0.1", "::1"}
