@@ -29,7 +29,9 @@ demo: $(READY) ## Build a real dataset from the Python sources of this machine (
 
 docs: $(READY) .venv-docs/ready ## The documentation as a site, in build/docs; links and anchors are checked
 	@$(BIN)/python docs/site/reference.py .venv-docs/reference
-	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet --strict && echo "build/docs/index.html"
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict >.venv-docs/log 2>&1 \
+		|| { cat .venv-docs/log; exit 1; } # --quiet would take no warning for an error
+	@echo "build/docs/index.html"
 
 examples: $(READY) ## Five workflows on small data, read by their own readers (NAMES='sst2 lance' picks some)
 	@$(BIN)/python -m examples $(NAMES) $(ARGS)

@@ -1,8 +1,9 @@
 """Pages of the site that are not in `docs`: the reference, the examples, the changes.
 
-mkdocs calls `on_files` and `on_page_markdown`. Links are written as they lead in the repository.
+mkdocs calls the functions `on_...`. Links are written as they lead in the repository.
 """
 
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ LINKS = {
 }
 """Links of `docs` to files of the repository, and the pages made of those."""
 
+
+REQUESTED = r'<(?:script|link|img|iframe|source)\b[^>]*(?:src|href)="((?:https?:)?//[^"]*)"'
+"""What a browser fetches from elsewhere when it shows a page."""
 
 UNSEARCHED = "---\nsearch: {exclude: true}\n---\n"
 """Head of a page whose words would hide those of the others."""
@@ -47,6 +51,13 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     for pattern, page_link in LINKS.items():
         markdown = re.sub(pattern, page_link, markdown)
     return markdown
+
+
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Warn of what a page would request from elsewhere; `make docs` takes warnings for errors."""
+    for url in re.findall(REQUESTED, output):
+        logging.getLogger("mkdocs.hooks").warning("%s requests %s", page.file.src_uri, url)
+    return output
 
 
 def _read(path: str) -> str:
