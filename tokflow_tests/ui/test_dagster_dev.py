@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as parquet
 import pytest
 
 from tokflow_tests.ui.browser import Visit, visiting
@@ -44,7 +45,8 @@ GRAPH = "/locations/tales/asset-groups/demo/lineage"
 
 NODES = """() => Object.fromEntries([...document.querySelectorAll('foreignObject')].map(node => {
     const box = node.getBoundingClientRect();
-    return [node.textContent.split('Latest event')[0], {text: node.textContent, x: box.x, y: box.y,
+    const name = node.textContent.split('Latest event')[0].split(/[ )]/).pop();
+    return [name, {text: node.textContent, x: box.x, y: box.y,
         right: box.right, bottom: box.bottom}];
 }))"""
 
@@ -105,6 +107,12 @@ def green(visit: Visit) -> set[str]:
     }
 
 
+def unsynced(visit: Visit) -> set[str]:
+    """Return the assets in the graph of which Dagster says that what they come from is newer."""
+    nodes = visit.page.evaluate(NODES)
+    return {name for name, node in nodes.items() if "Unsynced" in node["text"]}
+
+
 def test_the_graph_of_a_dataset_fits_on_a_screen_and_runs_from_raw_to_exports(
     served: Served, visit: Visit
 ):
@@ -148,6 +156,32 @@ def test_the_page_of_tokens_has_its_numbers(built: Served, visit: Visit):
     visit.page.get_by_text("num_documents", exact=True).first.wait_for()
 
     visit.photograph("tokens")
+
+
+def test_numbers_of_files_are_drawn_as_plots(built: Served, visit: Visit):
+    visit.page.set_viewport_size({"width": 1440, "height": 2400})
+    visit.page.goto(f"{built.url}/assets/demo/tokens")
+    visit.page.get_by_role("button", name="Plots").click()
+
+    visit.page.locator("canvas").nth(1).wait_for()
+
+    visit.photograph("plots")
+
+
+def test_a_changed_file_leaves_exports_unsynced_until_the_next_build(built: Served, visit: Visit):
+    visit.page.set_viewport_size({"width": 2200, "height": 800})
+    file = built.folder / "data/raw/part-1.parquet"
+    table = parquet.read_table(file)
+    parquet.write_table(table.slice(0, len(table) - 1), file)
+
+    launch_job(visit, built, "demo_scan")
+
+    visit.page.goto(f"{built.url}{GRAPH}")
+    wait_until(lambda: {"bin", "parquet"} <= unsynced(visit), visit)
+    visit.photograph("unsynced")
+    launch_job(visit, built, "demo_build")
+    visit.page.goto(f"{built.url}{GRAPH}")
+    wait_until(lambda: green(visit) == ASSETS and not unsynced(visit), visit)
 
 
 def test_dagster_dev_connects_to_this_machine_alone(built: Served):
