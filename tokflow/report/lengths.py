@@ -1,38 +1,160 @@
 """Pictures of lengths: of documents, and of what of them stands in sequences."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from tokflow.report.picture import INK, SERIES, Picture, make_picture
-from tokflow.report.sample import ShardSample
+from tokflow.errors import counted
+from tokflow.report.picture import INK, SERIES, Picture, make_picture, short_number
+from tokflow.report.sample import Facts, sampled
+from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.store.arrow import to_numpy
+from tokflow.store.stored_outputs import read_output
+from tokflow.store.tables import read_parts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NUM_BINS = 40
 
+MAX_SEGMENTS = 5_000_000
+"""Segments whose sequences are looked at; no further file is read when there are so many."""
 
-def document_lengths(sample: ShardSample) -> Picture | None:
-    """Return the histogram of tokens per document; None where there is no document."""
-    columns = [to_numpy(of.documents(["num_tokens"])["num_tokens"]) for of in sample.shards]
+
+def length_pictures(facts: Facts) -> Iterator[Picture]:
+    """Yield the pictures of lengths that there is something to see in."""
+    shards = facts.shards
+    columns = [to_numpy(of.documents(["num_tokens"])["num_tokens"]) for of in shards.shards]
     lengths = np.concatenate([np.zeros(0, np.int64), *columns])
-    lengths = lengths[lengths > 0]
-    if len(lengths) == 0:
-        return None
-    edges = np.geomspace(1, lengths.max() + 1, NUM_BINS + 1)
-    counts, _ = np.histogram(lengths, edges)
-    median, most = (int(np.percentile(lengths, of)) for of in (50, 99))
+    is_empty = lengths == 0
+    if not is_empty.all():
+        num_empty = int(is_empty.sum())
+        empty = f", {counted(num_empty, 'document')} without tokens" if num_empty else ""
+        yield _histogram(
+            "document_lengths",
+            "Document lengths",
+            lengths[~is_empty],
+            label="tokens per document",
+            note=f"{counted(len(lengths), 'document')} of {shards.files}{empty}",
+        )
+    yield from _of_sequences(facts)
+
+
+def _of_sequences(facts: Facts) -> Iterator[Picture]:
+    folders = facts.folders("sequences")
+    read = sampled(folders, SEGMENTS_NAME)
+    fills: list[npt.NDArray[np.int64]] = []
+    segments: list[npt.NDArray[np.int64]] = []
+    num_read = most = 0
+    for folder in read:
+        if sum(int(of.sum()) for of in segments) > MAX_SEGMENTS:
+            break
+        fill, num, length = _sequences_in(folder)
+        fills.append(fill)
+        segments.append(num)
+        num_read, most = num_read + 1, max(most, length)
+    fill, num = (np.concatenate([np.zeros(0, np.int64), *of]) for of in (fills, segments))
+    if len(fill) == 0:
+        return
+    of_all = "" if num_read == len(folders) else f" of {len(folders):,}"
+    note = f"{counted(len(fill), 'sequence')} of {num_read:,}{of_all} files, without those of tails"
+    is_full = fill == most
+    if not is_full.all():
+        yield _histogram(
+            "sequence_lengths",
+            "Tokens in sequences",
+            fill,
+            label=f"tokens of {most:,}",
+            note=f"{note}; {is_full.mean():.1%} are full",
+            most=most,
+        )
+    yield _histogram(
+        "segments_per_sequence",
+        "Documents in a sequence",
+        num,
+        label="documents, or what of them is in it",
+        note=note,
+    )
+
+
+def _sequences_in(folder: Path) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], int]:
+    """Return the tokens and the segments of each finished sequence of a file, and their length."""
+    manifest = read_output(folder).manifest
+    parts: Sequence[str] = manifest.details["parts"]
+    rows = read_parts(folder / SEGMENTS_NAME, parts, ["sequence", "num_tokens"])
+    fills, segments = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for part, columns in rows.items():
+        num = manifest.counts[f"{part}.num_sequences"]
+        is_done = columns["sequence"] < num
+        sequence = columns["sequence"][is_done]
+        of_tokens = np.bincount(sequence, weights=columns["num_tokens"][is_done], minlength=num)
+        fills.append(of_tokens.astype(np.int64))
+        segments.append(np.bincount(sequence, minlength=num))
+    length = manifest.details["sequence_length"]
+    most = max(length.values()) if isinstance(length, dict) else int(length)
+    return np.concatenate(fills), np.concatenate(segments), most
+
+
+def _histogram(
+    name: str,
+    title: str,
+    values: npt.NDArray[np.int64],
+    *,
+    label: str,
+    note: str,
+    most: int | None = None,
+) -> Picture:
+    """Return a histogram with the median and the 99th percentile; `most`: the end of a linear axis,
+    else it is logarithmic."""
+    edges = _edges(int(values.max()), most)
+    counts, _ = np.histogram(values, edges)
+    marks = [(int(np.percentile(values, of)), word) for of, word in ((50, "median"), (99, "99%"))]
+    is_log = most is None and values.max() > NUM_BINS
 
     def draw(axes: "Axes") -> None:
-        axes.stairs(counts, edges, fill=True, color=SERIES[0], alpha=0.85)
-        axes.set_xscale("log")
-        axes.set_xlabel("tokens per document")
+        axes.stairs(counts, edges, fill=True, color=SERIES[0], alpha=0.9)
+        axes.set_xscale("log" if is_log else "linear")
+        axes.set_xlim(edges[0], edges[-1])
+        if most is None and not is_log:
+            axes.locator_params(axis="x", integer=True)
+        axes.xaxis.set_major_formatter(lambda value, _: short_number(value))
+        axes.yaxis.set_major_formatter(lambda value, _: short_number(value))
+        axes.xaxis.minorticks_off()
+        axes.set_xlabel(label)
         axes.grid(axis="y")
-        for at, label in ((median, f"median {median:,}"), (most, f"99 % {most:,}")):
-            axes.axvline(at, color=INK, linewidth=0.8, linestyle=(0, (3, 2)))
-            axes.annotate(label, (at, 1), xycoords=("data", "axes fraction"), fontsize=8)
+        axes.set_ylim(0, counts.max() * 1.18)
+        for number, (at, word) in enumerate(marks):
+            _mark(axes, at, f"{word}: {at:,}", below=number * 11)
 
-    note = f"{len(lengths):,} documents of {len(sample.shards):,} of {sample.num_all:,} files"
-    return make_picture("document_lengths", "Document lengths", draw, note=note)
+    return make_picture(name, title, draw, note=note)
+
+
+def _mark(axes: "Axes", at: int, words: str, *, below: int) -> None:
+    """Draw a line at a number, with words on the side on which there is room, so many points below
+    the top."""
+    axes.axvline(at, color=INK, linewidth=0.8, linestyle=(0, (3, 2)))
+    place = axes.transAxes.inverted().transform(axes.transData.transform((at, 0)))[0]
+    is_left = place > 0.5
+    axes.annotate(
+        words,
+        (at, 1),
+        (-3 if is_left else 3, -1 - below),
+        xycoords=("data", "axes fraction"),
+        textcoords="offset points",
+        ha="right" if is_left else "left",
+        va="top",
+        fontsize=8.5,
+    ).set_in_layout(False)
+
+
+def _edges(largest: int, most: int | None) -> npt.NDArray[Any]:
+    """Return the edges of bins: of equal width up to `most`, or else of equal ratio, each wide
+    enough for a whole number."""
+    if most is not None:
+        return np.linspace(0, most, NUM_BINS + 1)
+    if largest <= NUM_BINS:
+        return np.arange(0.5, largest + 1.5)
+    return np.unique(np.floor(np.geomspace(1, largest + 1, NUM_BINS + 1))) - 0.5

@@ -1,21 +1,47 @@
 """Page of a report: everything in one file that asks nobody for anything."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.plan import make_plan
-from tokflow.build.status import FileStatus, file_statuses
+from tokflow.build.output import FILE_STAGES
+from tokflow.build.plan import Plan, make_plan
+from tokflow.build.statistics import ratio
+from tokflow.build.status import State
 from tokflow.report import check_report
-from tokflow.report.lengths import document_lengths
+from tokflow.report.compression import by_file, by_script
+from tokflow.report.excerpts import Excerpt, chip, make_excerpts
+from tokflow.report.lengths import length_pictures
 from tokflow.report.picture import Picture
-from tokflow.report.sample import open_shards
+from tokflow.report.rejects import reject_picture
+from tokflow.report.sample import Facts, spread
+from tokflow.report.shares import export_rows, mixture_rows, part_rows, share_pictures
+from tokflow.report.template import rendered
+from tokflow.report.token_texts import REPLACEMENT, TokenTexts, open_texts
+from tokflow.report.vocabulary import (
+    UNUSED,
+    UNUSED_LOOKED_AT,
+    VocabularyUse,
+    count_ids,
+    vocabulary_picture,
+)
 from tokflow.store.atomic import new_file
 from tokflow.store.remote.publication import publish_beside
 
 REPORT_PATH = Path("report", "report.html")
 """Place of the page below the folder of its dataset."""
+
+MAX_BYTES = 300_000
+"""Size of a page, at most."""
+
+ROWS = (100, 40, 10)
+"""Rows of the table of files, and of others, at most: fewer where the page would be too large."""
+
+STATES: tuple[State, ...] = ("failed", "stale", "new", "built")
+"""In the order of the table of files."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,29 +50,29 @@ class ReportPage:
 
     html: bytes = field(repr=False)
     pictures: tuple[Picture, ...]
+    """In the order of the page."""
 
 
 def make_report(dataset: Dataset) -> ReportPage:
     """Return the report of a dataset as it is in its store now; the same store gives the same
     bytes.
 
-    Raw files are hashed where they are new, as by `make_plan`; no document of them is read.
+    Counts are of all files; what is read of tokens and tables is bounded, and the page says of how
+    much it tells. Raw files that are new are hashed, as by `make_plan`, and no document of them is
+    read. Whatever the data holds is shown as text. The page has at most `MAX_BYTES`.
 
-    Raises: ConfigError where matplotlib is not installed.
+    Raises: ConfigError where matplotlib is not installed; CorruptOutputError where an output is
+    damaged that it reads.
     """
     check_report(f"report of {dataset.name}")
-    plan = make_plan(dataset)
-    pictures = tuple(filter(None, [document_lengths(open_shards(plan))]))
-    return ReportPage(html=_page(dataset, file_statuses(plan), pictures), pictures=pictures)
-
-
-def _page(dataset: Dataset, statuses: Sequence[FileStatus], pictures: Sequence[Picture]) -> bytes:
-    from jinja2 import Environment, FileSystemLoader
-
-    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
-    template = environment.get_template("page.html")
-    page = template.render(name=dataset.name, statuses=statuses, pictures=pictures)
-    return page.encode(errors="replace")
+    facts = Facts(make_plan(dataset))
+    texts = open_texts(facts.plan)
+    use = count_ids(facts, texts) if texts else None
+    pictures = tuple(_pictures(facts, texts, use))
+    values = _values(facts, texts, use) | {"pictures": pictures}
+    pages = (rendered({**values, "max_rows": rows}) for rows in ROWS)
+    html = next((page for page in pages if len(page) <= MAX_BYTES), b"")
+    return ReportPage(html=html or rendered({**values, "max_rows": 0}), pictures=pictures)
 
 
 def write_report(dataset: Dataset) -> Path:
@@ -61,3 +87,105 @@ def write_report(dataset: Dataset) -> Path:
         temporary.write_bytes(html)
     publish_beside(path, html)
     return path
+
+
+def _pictures(
+    facts: Facts, texts: TokenTexts | None, use: VocabularyUse | None
+) -> Iterator[Picture]:
+    """Yield the pictures that there is something to see in, in the order of the pipeline."""
+    lengths = {of.name: of for of in length_pictures(facts)}
+    of_documents = lengths.pop("document_lengths", None)
+    of_scripts = by_script(facts, texts) if texts else None
+    found = [of_documents, by_file(facts), of_scripts, reject_picture(facts)]
+    yield from filter(None, found)
+    yield from share_pictures(facts)
+    yield from lengths.values()
+    if use is not None:
+        yield vocabulary_picture(use)
+
+
+def _values(facts: Facts, texts: TokenTexts | None, use: VocabularyUse | None) -> dict[str, Any]:
+    """Return what the template shows."""
+    statuses = sorted(facts.statuses, key=lambda of: (STATES.index(of.state), of.key))
+    states = Counter(of.state for of in statuses)
+    excerpts: list[Excerpt] = make_excerpts(facts, texts) if texts else []
+    return {
+        "dataset": facts.plan.dataset,
+        "tiles": _tiles(facts),
+        "made_by": _made_by(facts),
+        "problems": _problems(facts.plan),
+        "states": [(state, states[state]) for state in STATES if states[state]],
+        "statuses": statuses,
+        "parts": part_rows(facts),
+        "exports": export_rows(facts),
+        "mixture": mixture_rows(facts),
+        "frequent": _frequent(use, texts) if use and texts else [],
+        "unused": _unused(use, texts) if use and texts else [],
+        "use": use,
+        "excerpts": excerpts,
+    }
+
+
+def _tiles(facts: Facts) -> list[tuple[str, str]]:
+    """Return the numbers that a person asks for first."""
+    text, packed = facts.text, [row for row in export_rows(facts) if "fill_fraction" in row]
+    if not text:
+        return []
+    tiles = [
+        ("documents", f"{text['num_documents']:,}"),
+        ("tokens", f"{text['num_tokens']:,}"),
+        ("bytes per token", f"{ratio(text['num_bytes'], text['num_tokens']):.2f}"),
+    ]
+    if packed:
+        first = [row for row in packed if row["export"] == packed[0]["export"]]
+        slots = sum(row["num_exported_tokens"] / (row["fill_fraction"] or 1) for row in first)
+        fill = sum(row["num_exported_tokens"] for row in first) / max(slots, 1)
+        dropped = sum(row["num_dropped_tokens"] for row in first)
+        tiles += [("fill", f"{fill:.2%}"), ("dropped tokens", f"{dropped:,}")]
+    return [*tiles, ("rejects", f"{text['num_rejects']:,}")]
+
+
+def _made_by(facts: Facts) -> list[tuple[str, str]]:
+    """Return what the dataset is made with, in a few words each."""
+    dataset = facts.plan.dataset
+    tokenizer, packing = dataset.tokenizer, dataset.packing
+    name = f"{tokenizer.kind} {Path(tokenizer.name).name}" if tokenizer.name else tokenizer.kind
+    length = packing.sequence_length
+    found = [
+        ("tokenizer", name),
+        ("packing", f"{packing.strategy}, {length}"),
+        ("parts", ", ".join(facts.parts)),
+        ("exports", ", ".join(of.name for of in dataset.exports) or "none"),
+    ]
+    if dataset.sources:
+        found.insert(0, ("mixture of", ", ".join(of.name for of in dataset.sources)))
+    return found
+
+
+def _problems(plan: Plan) -> list[str]:
+    """Return what went wrong with the tokenizer, a mixture or an export; the table of files has the
+    rest."""
+    bad = [str(of.explained) for of in plan.bad if of.stage != "raw"]
+    failed = [of for of in plan.missing if of.failure and of.stage not in FILE_STAGES]
+    return [*bad, *(f"{of.output.title}: {of.failure.message}" for of in failed if of.failure)]
+
+
+def _frequent(use: VocabularyUse, texts: TokenTexts) -> list[dict[str, Any]]:
+    whole = int(use.counts.sum())
+    return [
+        {
+            "id": of,
+            "text": chip(texts.of(of)),
+            "num": num,
+            "fraction": num / whole,
+            "is_special": of in texts.special_ids,
+        }
+        for of, num in use.frequent
+    ]
+
+
+def _unused(use: VocabularyUse, texts: TokenTexts) -> list[tuple[int, str]]:
+    """Return some ids that were never met: the longest texts, which are words, first."""
+    shown = [(of, chip(texts.of(of))) for of in spread(use.unused, UNUSED_LOOKED_AT)]
+    shown.sort(key=lambda of: (REPLACEMENT in of[1] or "\\" in of[1], -len(of[1]), of[0]))
+    return shown[:UNUSED]

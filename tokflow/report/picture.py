@@ -2,9 +2,12 @@
 
 import base64
 import io
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from tokflow.errors import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -12,28 +15,33 @@ if TYPE_CHECKING:
 WIDTH = 4.6
 """Inches of 72 points, of every picture: two stand side by side on a wide page."""
 
-INK, MUTED, GRID = "#7d8590", "#8b929c", "#8b929c"
-"""Colours of numbers, words and lines that can be read on white and on black."""
+ROW_HEIGHT = 0.27
+"""Inches of each bar of a picture of bars."""
 
-SERIES = ("#4a7dff", "#e2842f", "#1fa38a", "#c05bd6", "#d9534f", "#8a8f3c")
+INK, MUTED = "#757b86", "#80868f"
+"""Colours of numbers and of the words and lines around them, on white and on black; a page has
+others in their place."""
+
+SERIES = ("#4f7cff", "#e0862f", "#1fa58c", "#b566d9", "#d9596a", "#8f9440")
 """Colours of what is shown, likewise."""
 
 STYLE: Any = {
     "font.family": "sans-serif",
     "font.size": 9,
-    "axes.edgecolor": GRID,
+    "axes.edgecolor": MUTED,
     "axes.labelcolor": MUTED,
     "axes.linewidth": 0.6,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.spines.left": False,
     "axes.axisbelow": True,
-    "grid.color": GRID,
-    "grid.alpha": 0.25,
+    "grid.color": MUTED,
+    "grid.alpha": 0.22,
     "grid.linewidth": 0.6,
     "text.color": INK,
+    "text.parse_math": False,
     "xtick.color": MUTED,
-    "ytick.color": MUTED,
+    "ytick.color": INK,
     "xtick.major.size": 3,
     "ytick.major.size": 0,
     "xtick.minor.size": 0,
@@ -42,6 +50,10 @@ STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "tokflow",
 }
+
+_PROLOG = re.compile(r"\A.*?(?=<svg )|<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
+_NUMBERED = re.compile(r' id="[\w.]+_\d+"')
+"""Names of parts of a drawing, which several pictures on a page would have alike."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,9 +66,9 @@ class Picture:
     svg: bytes = field(repr=False)
     """The same bytes for the same numbers."""
     note: str = ""
-    """A sentence below it: what was counted, and of how much."""
+    """What was counted, and of how much."""
     draw: Callable[["Axes"], None] = field(repr=False, compare=False)
-    height: float = field(default=2.4, repr=False)
+    height: float = field(default=2.3, repr=False)
     """In inches."""
 
     def png(self) -> bytes:
@@ -70,11 +82,13 @@ class Picture:
 
 
 def make_picture(
-    name: str, title: str, draw: Callable[["Axes"], None], *, note: str = "", height: float = 2.4
+    name: str, title: str, draw: Callable[["Axes"], None], *, note: str = "", height: float = 2.3
 ) -> Picture:
     """Return the picture that a function draws into axes."""
-    svg = _rendered(draw, height, format="svg", metadata={"Date": None, "Creator": None})
-    return Picture(name=name, title=title, svg=svg, note=note, draw=draw, height=height)
+    drawn = _rendered(draw, height, format="svg", metadata={"Date": None, "Creator": None})
+    svg = _NUMBERED.sub("", _PROLOG.sub("", drawn.decode()))
+    svg = re.sub(r"\s*\n\s*", "\n", svg).strip()
+    return Picture(name=name, title=title, svg=svg.encode(), note=note, draw=draw, height=height)
 
 
 def _rendered(draw: Callable[["Axes"], None], height: float, **options: Any) -> bytes:
@@ -87,3 +101,58 @@ def _rendered(draw: Callable[["Axes"], None], height: float, **options: Any) -> 
         draw(figure.subplots())
         figure.savefig(file, transparent=True, **options)
     return file.getvalue()
+
+
+def bars_picture(
+    name: str,
+    title: str,
+    bars: Sequence[tuple[str, float, str]],
+    *,
+    note: str = "",
+    limit: float | None = None,
+    color: str = SERIES[0],
+    is_named_above: bool = False,
+) -> Picture:
+    """Return horizontal bars, the first on top, each with a name, a length and the words behind it.
+
+    `limit`: the length of a full bar, which stands in the background of each; by default the
+    longest, and no background. `is_named_above`: names are long and stand above their bars.
+    """
+    most = limit or max((length for _, length, _ in bars), default=1) or 1
+
+    def draw(axes: "Axes") -> None:
+        places = range(len(bars))
+        if limit is not None:
+            axes.barh(places, [most] * len(bars), height=0.62, color=MUTED, alpha=0.14)
+        thick = 0.3 if is_named_above else 0.62
+        axes.barh(places, [length for _, length, _ in bars], height=thick, color=color)
+        for place, (name, length, words) in zip(places, bars, strict=True):
+            if is_named_above:
+                axes.annotate(shortened_name(name, 58), (0, place - 0.24), fontsize=8.5)
+            at = most if limit is not None else length
+            axes.annotate(
+                words, (at, place), (4, 0), textcoords="offset points", va="center", fontsize=8.5
+            )
+        names = [] if is_named_above else [shortened_name(of) for of, _, _ in bars]
+        axes.set_yticks([] if is_named_above else places, names)
+        axes.set_ylim(len(bars) - 0.5, -0.75 if is_named_above else -0.5)
+        axes.set_xlim(0, most)
+        axes.xaxis.set_visible(False)
+        axes.spines["bottom"].set_visible(False)
+
+    height = 0.12 + ROW_HEIGHT * max(len(bars), 2) * (1.6 if is_named_above else 1)
+    return make_picture(name, title, draw, note=note, height=height)
+
+
+def shortened_name(name: str, most: int = 24) -> str:
+    """Return a name without its middle where it is longer, on one line."""
+    name = printable(name)
+    return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-(most // 2) :]}"
+
+
+def short_number(value: float) -> str:
+    """Return a number in few characters: 950, 1.2k, 34M, 5.6B."""
+    for unit, factor in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= factor:
+            return f"{value / factor:.3g}{unit}"
+    return f"{value:.3g}"

@@ -1,16 +1,27 @@
-"""Outputs that a report reads: all manifests, and the tokens of a bounded number of files."""
+"""Outputs that a report reads: the counts of all, and the tokens of a bounded number of files."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy.typing as npt
 
 from tokflow.build.output import Stage
 from tokflow.build.plan import Plan
-from tokflow.store.stored_outputs import StoredOutput, read_output
+from tokflow.build.status import FileStatus, file_statuses
+from tokflow.errors import counted
+from tokflow.split.spans import LONGEST
+from tokflow.store.remote.ranges import is_far
+from tokflow.store.stored_outputs import StoredOutput, newest_output, read_output
 from tokflow.tokens.shard import TokenShard, open_token_shard
+from tokflow.tokens.writer import TOKENS_NAME
 
-MAX_FILES = 64
-"""Files whose tokens and tables are read, spread evenly over all."""
+MAX_FILES, MAX_FAR_FILES = 64, 8
+"""Files whose tokens and tables are read, spread evenly over all; of a store at a URL fewer, for
+they are fetched."""
 
 T = TypeVar("T")
 
@@ -22,18 +33,116 @@ class ShardSample:
     shards: tuple[TokenShard, ...]
     num_all: int
 
+    @property
+    def files(self) -> str:
+        """`4 files`, or `64 of 1,000 files`."""
+        num = len(self.shards)
+        return counted(num, "file") if num == self.num_all else f"{num:,} of {self.num_all:,} files"
 
-def made_outputs(plan: Plan, stage: Stage) -> list[StoredOutput]:
-    """Return the outputs of a stage that are there and are those of now, in the plan's order."""
-    folders = [of.folder for of in plan.planned if of.stage == stage and of.is_made]
-    return [read_output(folder) for folder in folders if folder is not None]
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the shards, read or not."""
+        return sum(of.num_tokens for of in self.shards)
+
+    @property
+    def is_far(self) -> bool:
+        """True of shards at a URL that are not here."""
+        return any(is_far(of.folder / of.names(TOKENS_NAME)[0]) for of in self.shards)
+
+    def beginnings(self, most: int) -> Iterator[npt.NDArray[Any]]:
+        """Yield the first tokens of each shard, so many together at most: an equal share of each,
+        or all of it where it has fewer."""
+        left = most
+        by_size = sorted(self.shards, key=lambda of: (of.num_tokens, str(of.manifest.partition)))
+        for number, shard in enumerate(by_size):
+            share = min(shard.num_tokens, left // (len(by_size) - number))
+            left -= share
+            is_few = share < shard.num_tokens
+            yield shard.tokens(is_few=is_few).read(0, share)
+
+    def read_of(self, most: int) -> str:
+        """Return a clause for `beginnings` of so many: what was read."""
+        if self.num_tokens <= most:
+            return f"all {self.num_tokens:,} tokens of {self.files}"
+        return f"{most:,} tokens, the first of each of {self.files}"
 
 
-def open_shards(plan: Plan) -> ShardSample:
-    """Open the token shards of at most `MAX_FILES` files."""
-    made = made_outputs(plan, "tokens")
-    shards = tuple(open_token_shard(of) for of in spread(made, MAX_FILES))
-    return ShardSample(shards=shards, num_all=len(made))
+@dataclass(frozen=True)  # without slots, since it keeps what it read
+class Facts:
+    """What is in the store of a dataset, for a plan of it. The counts of each stage are summed up
+    while manifests are read one by one, since those of 100,000 files fill gigabytes."""
+
+    plan: Plan
+    statuses: Sequence[FileStatus] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "statuses", file_statuses(self.plan))
+
+    def folders(self, stage: Stage) -> list[Path]:
+        """Return the folders of the outputs of a stage that a build would leave as they are: the
+        tokens also of a mixture's sources, what comes after them of the dataset itself."""
+        planned = self.plan.planned if stage == "tokens" else self.plan.own
+        return [of.folder for of in planned if of.stage == stage and of.folder and of.is_made]
+
+    @cached_property
+    def text(self) -> Mapping[str, int]:
+        """The counts of all token shards together."""
+        return summed(self.folders("tokens"))
+
+    @cached_property
+    def folders_with_rejects(self) -> list[Path]:
+        """The folders of the token shards of files with bad documents."""
+        return [
+            folder
+            for folder in self.folders("tokens")
+            if read_output(folder).manifest.counts["num_rejects"]
+        ]
+
+    @cached_property
+    def split(self) -> Mapping[str, int]:
+        """The counts of all splits together."""
+        return summed(self.folders("split"))
+
+    @cached_property
+    def exports(self) -> list[StoredOutput]:
+        """The exports in the order of the config: those that a build would leave, and of the others
+        the newest that there are."""
+        planned = [of for of in self.plan.own if of.stage == "export"]
+        made = {
+            of.output.name: read_output(of.folder) for of in planned if of.folder and of.is_made
+        }
+        found = [made.get(of.name) or newest_output(of.output.place) for of in planned]
+        return [of for of in found if of is not None]
+
+    @cached_property
+    def shards(self) -> ShardSample:
+        """The token shards that are read."""
+        folders = self.folders("tokens")
+        opened = tuple(open_token_shard(read_output(of)) for of in sampled(folders, TOKENS_NAME))
+        return ShardSample(shards=opened, num_all=len(folders))
+
+    @cached_property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the parts."""
+        return tuple(self.plan.dataset.split.parts)
+
+
+def summed(folders: Sequence[Path]) -> Mapping[str, int]:
+    """Return the counts of outputs together; of the longest document the most."""
+    total: Counter[str] = Counter()
+    for folder in folders:
+        counts = read_output(folder).manifest.counts
+        longest = {of: max(total[of], num) for of, num in counts.items() if of.endswith(LONGEST)}
+        total.update(counts)
+        dict.update(total, longest)
+    return total
+
+
+def sampled(folders: Sequence[Path], name: str) -> list[Path]:
+    """Return at most `MAX_FILES` of the folders, of those at a URL `MAX_FAR_FILES`; `name`: a file
+    in them."""
+    far = bool(folders) and is_far(folders[0] / name)
+    return spread(folders, MAX_FAR_FILES if far else MAX_FILES)
 
 
 def spread(all_of: Sequence[T], most: int) -> list[T]:

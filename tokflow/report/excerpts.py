@@ -1,0 +1,213 @@
+"""Excerpts of what a model sees: a sequence of a file in each part, decoded."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tokflow.audit.ancestry import Ancestry
+from tokflow.audit.inspection import visible
+from tokflow.build.output import Stage
+from tokflow.report.sample import Facts, spread
+from tokflow.report.token_texts import TokenTexts
+from tokflow.sequences.segments import SEGMENTS_NAME
+from tokflow.split.spans import Split
+from tokflow.store.arrow import to_numpy
+from tokflow.store.stored_outputs import StoredOutput, read_output
+from tokflow.store.tables import read_part
+
+MAX_EXCERPTS = 4
+
+FILES_LOOKED_AT = 16
+"""Files in which a sequence of each part is looked for."""
+
+SEQUENCES_LOOKED_AT = 64
+"""The first sequences of a file, among which one of several documents is chosen."""
+
+SEGMENTS_SHOWN, TOKENS_SHOWN, LAST_SHOWN = 6, 120, 8
+"""Segments of a sequence; tokens of one of them, at most, and of several fewer, down to a third;
+and those at the end of one of which not all is shown."""
+
+CHARS_SHOWN, CHARS_OF_TOKEN = 480, 60
+"""Characters of a segment, and of a token, at most."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownToken:
+    """A token, or several that have a character together, as a page shows them."""
+
+    text: str
+    is_special: bool
+    is_loss: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownSegment:
+    """Neighbouring tokens of one document: the first, and where some are left out the last."""
+
+    document: str
+    """`<raw file>:<row>`."""
+    first: tuple[ShownToken, ...]
+    num_left_out: int = 0
+    last: tuple[ShownToken, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Excerpt:
+    """One sequence or, where no file fills one by itself, the beginning of a part of a file."""
+
+    part: str
+    raw_file: str
+    sequence: int | None
+    """Its ordinal in the file; None where there are no sequences."""
+    segments: tuple[ShownSegment, ...]
+    num_segments: int
+    """Of the whole sequence, as the two that follow."""
+    num_tokens: int
+    num_padding: int
+    has_mask: bool
+    """False where every token is a loss token."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Place:
+    """Segments that stand together, as positions in the tokens of a split."""
+
+    sequence: int | None
+    starts: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+    documents: npt.NDArray[np.int64]
+    num_padding: int
+
+
+def make_excerpts(facts: Facts, texts: TokenTexts) -> list[Excerpt]:
+    """Return the excerpts: of each part one and, of the largest, another.
+
+    Raises: CorruptOutputError.
+    """
+    stages: tuple[Stage, ...] = ("sequences", "split")
+    packed, splits = (
+        [read_output(of) for of in spread(facts.folders(stage), FILES_LOOKED_AT)]
+        for stage in stages
+    )
+    parts = sorted(facts.parts, key=lambda part: -facts.split.get(f"{part}.num_tokens", 0))
+    return [
+        _excerpt(made, part, texts)
+        for number, part in enumerate(parts[: MAX_EXCERPTS - 1])
+        for made in (_with_part(packed, part) or _with_part(splits, part))[: 1 + (number == 0)]
+    ]
+
+
+def _with_part(outputs: Sequence[StoredOutput], part: str) -> list[StoredOutput]:
+    """Return two of the outputs that have a sequence of a part, or tokens of it."""
+    names = {"sequences": "num_sequences", "split": "num_tokens"}
+    found = [of for of in outputs if of.manifest.counts[f"{part}.{names[of.manifest.stage]}"]]
+    return [found[0], found[-1]] if len(found) > 1 else found
+
+
+def _excerpt(made: StoredOutput, part: str, texts: TokenTexts) -> Excerpt:
+    split = Ancestry().split(made)
+    place = _in_sequences(made, part) if made.manifest.stage == "sequences" else _in(split, part)
+    shard = split.shard
+    rows = to_numpy(shard.documents(["row"])["row"])[place.documents[:SEGMENTS_SHOWN]]
+    raw_files, ordinals = shard.origins.of_rows(rows)
+    of_rows = zip(raw_files.to_pylist(), ordinals.tolist(), strict=True)
+    names = [f"{raw_file}:{row}" for raw_file, row in of_rows]
+    reader = _Reader(split, texts, most=TOKENS_SHOWN // min(len(names), 3))
+    edges = zip(place.starts.tolist(), place.lengths.tolist(), strict=True)
+    return Excerpt(
+        part=part,
+        raw_file=str(made.manifest.partition),
+        sequence=place.sequence,
+        segments=tuple(reader.segment(*of) for of in zip(names, edges, strict=False)),
+        num_segments=len(place.starts),
+        num_tokens=int(place.lengths.sum()),
+        num_padding=place.num_padding,
+        has_mask=shard.has_loss_mask,
+    )
+
+
+def _in(split: Split, part: str) -> _Place:
+    """Return where the first spans of a part are, as many as are shown."""
+    spans = split.spans(part)
+    shown = slice(SEGMENTS_SHOWN)
+    return _Place(
+        sequence=None,
+        starts=spans.token_start[shown],
+        lengths=spans.num_tokens[shown],
+        documents=spans.document[shown],
+        num_padding=0,
+    )
+
+
+def _in_sequences(made: StoredOutput, part: str) -> _Place:
+    """Return where the segments are of the first sequence of several documents, else of the first.
+
+    Of those looked at one with as many as are shown is as good as one with more.
+    """
+    names = ["sequence", "token_start", "num_tokens", "document"]
+    num = min(SEQUENCES_LOOKED_AT, made.manifest.counts[f"{part}.num_sequences"])
+    rows = read_part(made.folder / SEGMENTS_NAME, part, names, sequences=(0, num))
+    counts = np.bincount(rows["sequence"], minlength=num)
+    chosen = int(np.argmax(np.minimum(counts, SEGMENTS_SHOWN)))
+    is_in = rows["sequence"] == chosen
+    length = made.manifest.details["sequence_length"]
+    length = length[part] if isinstance(length, dict) else length
+    lengths = rows["num_tokens"][is_in]
+    return _Place(
+        sequence=chosen,
+        starts=rows["token_start"][is_in],
+        lengths=lengths,
+        documents=rows["document"][is_in],
+        num_padding=int(length - lengths.sum()),
+    )
+
+
+class _Reader:
+    """Reads the tokens of segments of one split, and decodes them."""
+
+    def __init__(self, split: Split, texts: TokenTexts, *, most: int) -> None:
+        self._source, self._mask = split.token_source(is_few=True), split.loss_mask_source()
+        self._texts, self._most = texts, most
+
+    def segment(self, document: str, edges: tuple[int, int]) -> ShownSegment:
+        """Return a segment that begins at a position, and is so long."""
+        start, length = edges
+        stop = start + length
+        is_whole = length <= self._most
+        last = stop if is_whole else stop - LAST_SHOWN
+        end = stop if is_whole else start + self._most - LAST_SHOWN
+        first, num_first = self._tokens(start, end)
+        return ShownSegment(
+            document=document,
+            first=first,
+            num_left_out=last - start - num_first,
+            last=self._tokens(last, stop)[0],
+        )
+
+    def _tokens(self, start: int, stop: int) -> tuple[tuple[ShownToken, ...], int]:
+        """Return tokens up to `CHARS_SHOWN` characters of them, and how many they are."""
+        token_ids = self._source.read(start, stop).tolist()
+        is_loss = None if self._mask is None else self._mask.read(start, stop).tolist()
+        shown: list[ShownToken] = []
+        at = 0
+        for ids, text in self._texts.pieces(token_ids):
+            if sum(len(of.text) for of in shown) > CHARS_SHOWN:
+                break
+            is_special = ids[0] in self._texts.special_ids
+            counts = is_loss is None or bool(is_loss[at])
+            shown.append(ShownToken(text=shown_token(text), is_special=is_special, is_loss=counts))
+            at += len(ids)
+        return tuple(shown), at
+
+
+def shown_token(text: str) -> str:
+    """Return the text of a token so that all of it can be seen."""
+    shown = visible(text).replace("\n", "↵\n").replace("\t", "⇥")
+    return shown if len(shown) <= CHARS_OF_TOKEN else f"{shown[: CHARS_OF_TOKEN - 1]}…"
+
+
+def chip(text: str) -> str:
+    """Return the text of a token that stands alone, on one line, its spaces as dots."""
+    return shown_token(text).replace("\n", "").replace(" ", "·")

@@ -1,0 +1,116 @@
+"""Pictures of shares: of parts, of tokens in sequences, and of the sources of a mixture."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tokflow.build.statistics import export_statistics, part_statistics, ratio, rows_of_mixture
+from tokflow.report.picture import (
+    ROW_HEIGHT,
+    SERIES,
+    Picture,
+    bars_picture,
+    make_picture,
+    short_number,
+    shortened_name,
+)
+from tokflow.report.sample import Facts
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Rows = list[dict[str, Any]]
+
+MAX_BARS = 12
+
+
+def part_rows(facts: Facts) -> Rows:
+    """Return a row for each part with its share of the tokens; none where nothing is split."""
+    rows = part_statistics(facts.parts, [facts.split]) if facts.split else []
+    whole = sum(row["num_tokens"] for row in rows)
+    return [{**row, "tokens_fraction": ratio(row["num_tokens"], whole)} for row in rows]
+
+
+def export_rows(facts: Facts) -> Rows:
+    """Return a row for each export and part: its counts, and how full its sequences are."""
+    current = set(facts.folders("export"))
+    return [
+        {
+            "export": of.folder.parent.name,
+            "state": "built" if of.folder in current else "stale",
+            "format": of.manifest.details["format"],
+            "part": part,
+            **export_statistics(of.manifest, part),
+        }
+        for of in facts.exports
+        for part in of.manifest.details["parts"]
+    ]
+
+
+def mixture_rows(facts: Facts) -> Rows:
+    """Return a row for each source and part of a mixture, as an export has it or, before there is
+    one, as it is planned; none of other datasets."""
+    made = [
+        of.manifest.details["mixture"] for of in facts.exports if "mixture" in of.manifest.details
+    ]
+    return rows_of_mixture(made[0] if made else facts.plan.of_mixture)
+
+
+def share_pictures(facts: Facts) -> Iterator[Picture]:
+    """Yield the pictures of shares that there is something to see in."""
+    if parts := part_rows(facts):
+        bars = [(of["part"], of["tokens_fraction"], f"{of['tokens_fraction']:.2%}") for of in parts]
+        note = "share of the tokens"
+        yield bars_picture("split_shares", "Parts", bars, note=note, limit=1, color=SERIES[0])
+    packed = [row for row in export_rows(facts) if "fill_fraction" in row]
+    if packed:
+        bars = [(f"{of['export']}: {of['part']}", *_fill_of(of)) for of in packed[:MAX_BARS]]
+        note = "tokens by the places for them; the rest is padding"
+        note += f"; {len(packed) - MAX_BARS:,} more left out" * (len(packed) > MAX_BARS)
+        yield bars_picture("packing_fill", "Packing", bars, note=note, limit=1, color=SERIES[2])
+    if mixture := mixture_rows(facts):
+        yield _of_mixture(mixture)
+
+
+def _fill_of(row: Mapping[str, Any]) -> tuple[float, str]:
+    dropped = row["num_dropped_tokens"]
+    words = f"{row['fill_fraction']:.2%}" + (
+        f", {short_number(dropped)} dropped" if dropped else ""
+    )
+    return row["fill_fraction"], words
+
+
+def _of_mixture(rows: Sequence[Mapping[str, Any]]) -> Picture:
+    """Return planned and realised tokens of each source, in all parts."""
+    sources = list(dict.fromkeys(row["source"] for row in rows))[:MAX_BARS]
+    names = ("planned_tokens", *(("tokens",) if "tokens" in rows[0] else ()))
+    numbers = {
+        name: [sum(row[name] for row in rows if row["source"] == of) for of in sources]
+        for name in names
+    }
+
+    def draw(axes: "Axes") -> None:
+        height = 0.8 / len(names)
+        for number, (name, label) in enumerate(zip(names, ("planned", "realised"), strict=False)):
+            places = [
+                place + (number - (len(names) - 1) / 2) * height for place in range(len(sources))
+            ]
+            axes.barh(places, numbers[name], height=height * 0.9, color=SERIES[number], label=label)
+            for place, value in zip(places, numbers[name], strict=True):
+                axes.annotate(
+                    f"{value:,}",
+                    (value, place),
+                    (4, 0),
+                    textcoords="offset points",
+                    va="center",
+                    fontsize=8.5,
+                )
+        axes.set_yticks(range(len(sources)), [shortened_name(of) for of in sources])
+        axes.set_ylim(len(sources) - 0.5, -0.5)
+        axes.set_xlim(0)
+        axes.xaxis.set_visible(False)
+        axes.spines["bottom"].set_visible(False)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
+
+    note = "tokens of each source, in all parts"
+    height = 0.5 + 2 * ROW_HEIGHT * len(sources)
+    return make_picture("mixture", "Mixture", draw, note=note, height=height)

@@ -1,0 +1,55 @@
+"""The template of a page, filled by jinja2, which escapes all that it is given."""
+
+import re
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from tokflow.errors import printable
+from tokflow.report.picture import INK, MUTED, SERIES, Picture
+
+COLORS = {
+    INK: "var(--ink-2)",
+    MUTED: "var(--ink-3)",
+    **{color: f"var(--c{number})" for number, color in enumerate(SERIES)},
+}
+"""Colours of pictures, and those of the page in their places: one for light, one for dark."""
+
+MAX_CHARS = 160
+"""Characters of a name or a message that are shown."""
+
+
+def rendered(values: Mapping[str, Any]) -> bytes:
+    """Return the page of these values. Everything but pictures is escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"inline": _inline, "number": _number, "short": _short}
+    page = environment.get_template("page.html").render(values)
+    return page.encode(errors="replace")
+
+
+def _inline(picture: Picture) -> str:
+    """Return a picture as part of the page, in its colours."""
+    svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", picture.svg.decode(), flags=re.DOTALL)
+    for color, name in COLORS.items():
+        svg = svg.replace(color, name)
+    label = escape(f"{picture.title}: {picture.note}")
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+
+
+def _number(value: float | None, digits: int = 0) -> str:
+    return "\N{EN DASH}" if value is None else f"{value:,.{digits}f}"
+
+
+def _short(text: str, most: int = MAX_CHARS) -> str:
+    """Return a text on one line, its middle left out where it is too long."""
+    text = printable(text)
+    return text if len(text) <= most else f"{text[: most // 2]} … {text[-(most // 2) :]}"

@@ -1,0 +1,143 @@
+"""Numbers and texts of a report, by the functions that find them."""
+
+from pathlib import Path
+
+import pytest
+
+from tokflow.build.dataset import Dataset
+from tokflow.build.plan import make_plan
+from tokflow.report.excerpts import chip, make_excerpts, shown_token
+from tokflow.report.rejects import reason_of
+from tokflow.report.sample import Facts, ShardSample, spread
+from tokflow.report.shares import mixture_rows, share_pictures
+from tokflow.report.token_texts import TokenTexts, open_texts
+from tokflow.report.vocabulary import count_ids
+from tokflow_tests.build.mixtures.test_mixture import declare_mixture
+from tokflow_tests.tiny import EOS, build, declare, declare_small, tokenize
+
+
+def facts_of(dataset: Dataset) -> Facts:
+    build(dataset)
+    return Facts(make_plan(dataset))
+
+
+def texts_of(facts: Facts) -> TokenTexts:
+    texts = open_texts(facts.plan)
+    assert texts is not None
+    return texts
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+    return facts_of(declare_small(tmp_path_factory.mktemp("contents")))
+
+
+def test_ids_are_counted_and_those_never_met_are_named(small: Facts):
+    use = count_ids(small, texts_of(small))
+
+    assert use is not None
+    assert use.frequent[0] == (EOS, 10)
+    assert (use.counts.sum(), use.read) == (72, "all 72 tokens of 3 files")
+    assert 0 in use.unused
+    assert ord("e") not in use.unused
+    assert EOS + 1 not in use.unused  # BOS, a special token
+
+
+def test_a_sample_takes_an_equal_share_of_each_file_and_what_small_ones_leave(tmp_path: Path):
+    files = {"a.jsonl": ["1234567"], "b.jsonl": ["1"], "c.jsonl": ["123456789"]}
+    dataset = declare(tmp_path, files)
+    shards = tuple(tokenize(dataset, key) for key in files)
+    sample = ShardSample(shards=shards, num_all=30)
+
+    shares = {len(of) for of in sample.beginnings(12)}
+
+    assert shares == {2, 5}
+    assert sample.read_of(12) == "12 tokens, the first of each of 3 of 30 files"
+    assert sum(len(of) for of in sample.beginnings(1_000)) == sample.num_tokens == 20
+
+
+def test_files_are_chosen_at_equal_distances():
+    assert spread(range(10), 3) == [0, 3, 6]
+    assert spread(range(3), 3) == [0, 1, 2]
+
+
+def test_tokens_that_have_a_character_together_are_shown_together(small: Facts):
+    texts = texts_of(small)
+
+    pieces = list(texts.pieces([*"a€".encode(), 0xE2, *b"b", EOS]))
+
+    assert pieces == [
+        ((0x61,), "a"),
+        ((0xE2, 0x82, 0xAC), "€"),
+        ((0xE2,), "\N{REPLACEMENT CHARACTER}"),
+        ((0x62,), "b"),
+        ((EOS,), "<eos>"),
+    ]
+
+
+def test_all_of_a_token_can_be_seen_and_none_is_obeyed():
+    assert shown_token("a\n\tb\u202e\x00") == "a↵\n⇥b\\u202e\\x00"
+    assert chip(" a\n") == "·a↵"
+
+
+def test_an_excerpt_has_the_documents_of_a_sequence_with_boundaries(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["ab", "c", "defg"]}, packing={"sequence_length": 5})
+    facts = facts_of(dataset)
+
+    (excerpt,) = make_excerpts(facts, texts_of(facts))
+
+    assert (excerpt.sequence, excerpt.num_tokens, excerpt.has_mask) == (0, 5, False)
+    shown = {of.document: [token.text for token in of.first] for of in excerpt.segments}
+    assert shown == {"a.jsonl:0": ["a", "b", "<eos>"], "a.jsonl:1": ["c", "<eos>"]}
+
+
+def test_an_excerpt_of_a_long_document_has_its_beginning_and_its_end(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["a" * 400 + "z"]}, packing={"sequence_length": 402})
+    facts = facts_of(dataset)
+
+    (excerpt,) = make_excerpts(facts, texts_of(facts))
+
+    (segment,) = excerpt.segments
+    assert [of.text for of in segment.last[-2:]] == ["z", "<eos>"]
+    assert len(segment.first) + segment.num_left_out + len(segment.last) == 402
+    assert len(segment.first) + len(segment.last) == 120
+
+
+def test_files_that_fill_no_sequence_are_shown_as_they_are_split(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, packing={"sequence_length": 100})
+    facts = facts_of(dataset)
+
+    (excerpt,) = make_excerpts(facts, texts_of(facts))
+
+    assert excerpt.sequence is None
+    assert [of.text for of in excerpt.segments[0].first] == ["a", "b", "<eos>"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "expected a string in 'text', found the number 5",
+            "a string in 'text', found the number …",
+        ),
+        (
+            "expected a JSON object, found b'{bad' (JSON is malformed: byte 1)",
+            "a JSON object, found …",
+        ),
+    ],
+)
+def test_rejects_of_one_reason_have_one_name(text: str, reason: str):
+    assert reason_of(text) == reason
+
+
+def test_a_mixture_shows_what_was_planned_and_what_came_out(tmp_path: Path):
+    sources = {"code": {"epochs": 2}, "prose": {"epochs": 0.5}}
+    mixture = declare_mixture(tmp_path, {"sources": sources}, exports=["bin"])
+
+    facts = facts_of(mixture)
+
+    train = {of["source"]: of for of in mixture_rows(facts) if of["part"] == "train"}
+    planned = {name: of["planned_tokens"] for name, of in train.items()}
+    assert planned == {"code": 36, "prose": 40}
+    assert {name: of["tokens"] for name, of in train.items()} == planned
+    assert "mixture" in [of.name for of in share_pictures(facts)]

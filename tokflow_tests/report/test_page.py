@@ -1,0 +1,133 @@
+"""The page of a report, without a browser: its bytes, and what is in them."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tokflow.build.dataset import Dataset
+from tokflow.report.page import MAX_BYTES, ReportPage, make_report, write_report
+from tokflow_tests.tiny import build, declare_small, write_texts
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+class Elements(HTMLParser):
+    """The elements of a page, with their attributes, and its text."""
+
+    def __init__(self, html: bytes) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(html.decode())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Return a small dataset that is built, of which one file is hostile, one new and one bad."""
+    folder = tmp_path_factory.mktemp("report")
+    write_texts(folder / "raw" / "<b>&'\".jsonl", [HOSTILE] * 5)
+    write_texts(folder / "raw" / "a.jsonl", ["one two", "drei €", "слово", "漢字", ""] * 3)
+    write_texts(folder / "raw" / "bad.jsonl", ["fine"])
+    with (folder / "raw" / "bad.jsonl").open("a") as file:
+        file.write('{"text": 5}\n{"text": 7}\n{"text":\n')
+    split = {"parts": {"validation": {"fraction": 0.2}, "train": {"fraction": 0.8}}}
+    fields = {"split": split, "packing": {"sequence_length": 64}}
+    dataset = declare_small(folder, documents={"on_bad_document": "reject"}, **fields)
+    build(dataset)
+    write_texts(folder / "raw" / "new.jsonl", ["not built"])
+    return dataset
+
+
+@pytest.fixture(scope="module")
+def report(dataset: Dataset) -> ReportPage:
+    return make_report(dataset)
+
+
+@pytest.fixture(scope="module")
+def html(report: ReportPage) -> bytes:
+    return report.html
+
+
+def test_what_stands_in_the_data_is_text_and_nothing_else(html: bytes):
+    page = Elements(html)
+
+    assert not {"script", "img", "b2", "iframe", "link", "object"} & {*page.names}
+    assert not [name for name, _ in page.attributes if name.startswith("on")]
+    assert HOSTILE in page.text
+    assert "<b>&'\".jsonl" in page.text
+
+
+def test_the_page_asks_nobody_for_anything(html: bytes):
+    page = Elements(html)
+
+    places = [value for name, value in page.attributes if name.split(":")[-1] in ("src", "href")]
+    assert [of for of in places if not str(of).startswith("#")] == []
+    assert re.search(rb"url\((?!#)|@import", html) is None
+    assert b"default-src 'none'" in html
+
+
+def test_the_page_shows_each_file_with_its_state_the_new_one_first(html: bytes):
+    page = Elements(html).text
+
+    assert re.findall(r"\d+ (?:new|built|stale|failed)", page) == ["1 new", "3 built"]
+    assert page.index("new.jsonl") < page.index("a.jsonl")
+
+
+def test_the_page_has_each_picture_that_there_is_something_to_see_in(report: ReportPage):
+    assert [of.name for of in report.pictures] == [
+        "document_lengths",
+        "bytes_per_token_by_file",
+        "bytes_per_token_by_script",
+        "rejects_by_reason",
+        "split_shares",
+        "packing_fill",
+        "segments_per_sequence",
+        "vocabulary_use",
+    ]
+    titles = Elements(report.html).text
+    assert all(of.title in titles for of in report.pictures)
+
+
+def test_the_ids_of_elements_are_there_once(html: bytes):
+    ids = re.findall(rb' id="([^"]+)"', html)
+
+    own = [of for of in ids if not re.fullmatch(rb"[mp][0-9a-f]{10}", of)]  # of what pictures share
+    assert own == [b"files", b"text", b"tokens", b"vocabulary", b"samples"]
+
+
+def test_a_dataset_that_is_not_built_has_a_page_of_its_files(tmp_path: Path):
+    report = make_report(declare_small(tmp_path))
+
+    assert report.pictures == ()
+    assert "tokflow run small" in Elements(report.html).text
+
+
+def test_a_page_that_would_be_too_large_has_fewer_rows(
+    dataset: Dataset, html: bytes, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.report.page.MAX_BYTES", len(html) - 100)
+    monkeypatch.setattr("tokflow.report.page.ROWS", (6, 1))
+
+    assert "The first 1 of 4 rows." in Elements(make_report(dataset).html).text
+    assert "of 4 rows" not in Elements(html).text
+
+
+def test_the_same_store_gives_the_same_bytes_in_a_file_beside_the_outputs(
+    dataset: Dataset, html: bytes
+):
+    path = write_report(dataset)
+
+    assert path == dataset.folder / "report" / "report.html"
+    assert path.read_bytes() == html
+    assert len(html) < MAX_BYTES
+    assert [*path.parent.iterdir()] == [path]

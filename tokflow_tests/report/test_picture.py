@@ -1,0 +1,38 @@
+import base64
+import xml.etree.ElementTree as ElementTree
+
+from tokflow.report.picture import Picture, bars_picture, short_number, shortened_name
+
+
+def make_bars(*names: str) -> Picture:
+    return bars_picture("bars", "Bars", [(name, 1 + n, f"{n}") for n, name in enumerate(names)])
+
+
+def test_the_same_numbers_give_the_same_bytes_without_a_date():
+    assert make_bars("a", "b").svg == make_bars("a", "b").svg
+    assert b"<dc:" not in make_bars("a").svg
+
+
+def test_a_name_from_the_data_is_text_in_a_drawing():
+    names = ("<script>alert(1)</script>", "--><b>", "$x^2$", "a\x1b[31m", "\udcff")
+
+    root = ElementTree.fromstring(make_bars(*names).svg)
+
+    texts = [of.text for of in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[:2] == ["<script>ale…(1)</script>", "--><b>"]
+    assert texts[2:5] == ["$x^2$", "a\\x1b[31m", "\\udcff"]
+
+
+def test_a_picture_is_markdown_that_needs_no_file_and_a_png_of_the_same_drawing():
+    picture = make_bars("a")
+
+    before, _, data = picture.markdown().partition(";base64,")
+
+    assert before == "![Bars](data:image/svg+xml"
+    assert base64.b64decode(data.rstrip(")")) == picture.svg
+    assert picture.png().startswith(b"\x89PNG")
+
+
+def test_long_names_lose_their_middle_and_numbers_their_zeros():
+    assert shortened_name("part-00001-of-99999.jsonl", 12) == "part-….jsonl"
+    assert [short_number(of) for of in (950, 1_200, 34e6, 5.6e9)] == ["950", "1.2k", "34M", "5.6B"]
