@@ -10,7 +10,7 @@ import numpy as np
 from tokflow.build.status import FileStatus
 from tokflow.errors import counted
 from tokflow.report.picture import SERIES, Picture, bars_picture, make_picture, shortened_name
-from tokflow.report.sample import Facts
+from tokflow.report.sample import StoreFacts
 from tokflow.report.token_texts import TokenTexts
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ COMMON = "digits, signs, spaces"
 MAX_SCRIPTS = 10
 
 
-def by_file(facts: Facts) -> Picture | None:
+def by_file(facts: StoreFacts) -> Picture | None:
     """Return bytes per token of each file: bars, or of many files a histogram."""
     known = [of for of in facts.statuses if of.bytes_per_token]
     known.sort(key=lambda of: (-(of.bytes_per_token or 0), of.key))
@@ -58,7 +58,7 @@ def _histogram(name: str, title: str, known: Sequence[FileStatus]) -> Picture:
     return make_picture(name, title, draw, note=note)
 
 
-def by_script(facts: Facts, texts: TokenTexts) -> Picture | None:
+def by_script(facts: StoreFacts, texts: TokenTexts) -> Picture | None:
     """Return bytes per token of each script that the tokens of a sample are in.
 
     A token is of the script of its first letter; one without letters, such as a number, of none.

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.inspection import visible
 from tokflow.build.output import Stage
-from tokflow.report.sample import Facts, spread
+from tokflow.report.sample import StoreFacts, spread
 from tokflow.report.token_texts import TokenTexts
 from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.split.spans import Split
@@ -54,7 +54,7 @@ class ShownSegment:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Excerpt:
+class ShownSequence:
     """One sequence or, where no file fills one by itself, the beginning of a part of a file."""
 
     part: str
@@ -81,7 +81,7 @@ class _Place:
     num_padding: int
 
 
-def make_excerpts(facts: Facts, texts: TokenTexts) -> list[Excerpt]:
+def make_excerpts(facts: StoreFacts, texts: TokenTexts) -> list[ShownSequence]:
     """Return the excerpts: of each part one and, of the largest, another.
 
     Raises: CorruptOutputError.
@@ -106,7 +106,7 @@ def _with_part(outputs: Sequence[StoredOutput], part: str) -> list[StoredOutput]
     return [found[0], found[-1]] if len(found) > 1 else found
 
 
-def _excerpt(made: StoredOutput, part: str, texts: TokenTexts) -> Excerpt:
+def _excerpt(made: StoredOutput, part: str, texts: TokenTexts) -> ShownSequence:
     split = Ancestry().split(made)
     place = _in_sequences(made, part) if made.manifest.stage == "sequences" else _in(split, part)
     shard = split.shard
@@ -116,7 +116,7 @@ def _excerpt(made: StoredOutput, part: str, texts: TokenTexts) -> Excerpt:
     names = [f"{raw_file}:{row}" for raw_file, row in of_rows]
     reader = _Reader(split, texts, most=TOKENS_SHOWN // min(len(names), 3))
     edges = zip(place.starts.tolist(), place.lengths.tolist(), strict=True)
-    return Excerpt(
+    return ShownSequence(
         part=part,
         raw_file=str(made.manifest.partition),
         sequence=place.sequence,

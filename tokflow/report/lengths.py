@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tokflow.errors import counted
 from tokflow.report.picture import INK, SERIES, Picture, make_picture, short_number
-from tokflow.report.sample import Facts, sampled
+from tokflow.report.sample import StoreFacts, sampled
 from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.store.arrow import to_numpy
 from tokflow.store.stored_outputs import read_output
@@ -24,7 +24,7 @@ MAX_SEGMENTS = 5_000_000
 """Segments whose sequences are looked at; no further file is read when there are so many."""
 
 
-def length_pictures(facts: Facts) -> Iterator[Picture]:
+def length_pictures(facts: StoreFacts) -> Iterator[Picture]:
     """Yield the pictures of lengths that there is something to see in."""
     shards = facts.shards
     columns = [to_numpy(of.documents(["num_tokens"])["num_tokens"]) for of in shards.shards]
@@ -43,7 +43,7 @@ def length_pictures(facts: Facts) -> Iterator[Picture]:
     yield from _of_sequences(facts)
 
 
-def _of_sequences(facts: Facts) -> Iterator[Picture]:
+def _of_sequences(facts: StoreFacts) -> Iterator[Picture]:
     folders = facts.folders("sequences")
     read = sampled(folders, SEGMENTS_NAME)
     fills: list[npt.NDArray[np.int64]] = []

@@ -13,11 +13,11 @@ from tokflow.build.statistics import ratio
 from tokflow.build.status import State
 from tokflow.report import check_report
 from tokflow.report.compression import by_file, by_script
-from tokflow.report.excerpts import Excerpt, chip, make_excerpts
+from tokflow.report.excerpts import ShownSequence, chip, make_excerpts
 from tokflow.report.lengths import length_pictures
 from tokflow.report.picture import Picture
 from tokflow.report.rejects import reject_picture
-from tokflow.report.sample import Facts, spread
+from tokflow.report.sample import StoreFacts, spread
 from tokflow.report.shares import export_rows, mixture_rows, part_rows, share_pictures
 from tokflow.report.template import rendered
 from tokflow.report.token_texts import REPLACEMENT, TokenTexts, open_texts
@@ -65,7 +65,7 @@ def make_report(dataset: Dataset) -> ReportPage:
     damaged that it reads.
     """
     check_report(f"report of {dataset.name}")
-    facts = Facts(make_plan(dataset))
+    facts = StoreFacts(make_plan(dataset))
     texts = open_texts(facts.plan)
     use = count_ids(facts, texts) if texts else None
     pictures = tuple(_pictures(facts, texts, use))
@@ -90,7 +90,7 @@ def write_report(dataset: Dataset) -> Path:
 
 
 def _pictures(
-    facts: Facts, texts: TokenTexts | None, use: VocabularyUse | None
+    facts: StoreFacts, texts: TokenTexts | None, use: VocabularyUse | None
 ) -> Iterator[Picture]:
     """Yield the pictures that there is something to see in, in the order of the pipeline."""
     lengths = {of.name: of for of in length_pictures(facts)}
@@ -104,11 +104,13 @@ def _pictures(
         yield vocabulary_picture(use)
 
 
-def _values(facts: Facts, texts: TokenTexts | None, use: VocabularyUse | None) -> dict[str, Any]:
+def _values(
+    facts: StoreFacts, texts: TokenTexts | None, use: VocabularyUse | None
+) -> dict[str, Any]:
     """Return what the template shows."""
     statuses = sorted(facts.statuses, key=lambda of: (STATES.index(of.state), of.key))
     states = Counter(of.state for of in statuses)
-    excerpts: list[Excerpt] = make_excerpts(facts, texts) if texts else []
+    excerpts: list[ShownSequence] = make_excerpts(facts, texts) if texts else []
     return {
         "dataset": facts.plan.dataset,
         "tiles": _tiles(facts),
@@ -126,7 +128,7 @@ def _values(facts: Facts, texts: TokenTexts | None, use: VocabularyUse | None) -
     }
 
 
-def _tiles(facts: Facts) -> list[tuple[str, str]]:
+def _tiles(facts: StoreFacts) -> list[tuple[str, str]]:
     """Return the numbers that a person asks for first."""
     text, packed = facts.text, [row for row in export_rows(facts) if "fill_fraction" in row]
     if not text:
@@ -145,7 +147,7 @@ def _tiles(facts: Facts) -> list[tuple[str, str]]:
     return [*tiles, ("rejects", f"{text['num_rejects']:,}")]
 
 
-def _made_by(facts: Facts) -> list[tuple[str, str]]:
+def _made_by(facts: StoreFacts) -> list[tuple[str, str]]:
     """Return what the dataset is made with, in a few words each."""
     dataset = facts.plan.dataset
     tokenizer, packing = dataset.tokenizer, dataset.packing

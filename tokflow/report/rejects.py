@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tokflow.errors import counted
 from tokflow.report.picture import SERIES, Picture, bars_picture
-from tokflow.report.sample import Facts, sampled
+from tokflow.report.sample import StoreFacts, sampled
 from tokflow.store.remote.cached_files import fetched
 from tokflow.store.stored_outputs import read_output
 from tokflow.tokens.writer import REJECTS_NAME
@@ -21,7 +21,7 @@ _VALUES = re.compile(r"""b?'(?:[^'\\]|\\.)*'|b?"(?:[^"\\]|\\.)*"|\d[\d,.]*""")
 """What differs between two rejects of one reason: what was found, and numbers."""
 
 
-def reject_picture(facts: Facts) -> Picture | None:
+def reject_picture(facts: StoreFacts) -> Picture | None:
     """Return the bars of rejects by reason, the most frequent first; None where there is none."""
     num_all = facts.text.get("num_rejects", 0)
     if not num_all:

@@ -68,7 +68,7 @@ class ShardSample:
 
 
 @dataclass(frozen=True)  # without slots, since it keeps what it read
-class Facts:
+class StoreFacts:
     """What is in the store of a dataset, for a plan of it. The counts of each stage are summed up
     while manifests are read one by one, since those of 100,000 files fill gigabytes."""
 

@@ -13,7 +13,7 @@ from tokflow.report.picture import (
     short_number,
     shortened_name,
 )
-from tokflow.report.sample import Facts
+from tokflow.report.sample import StoreFacts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,14 +23,14 @@ Rows = list[dict[str, Any]]
 MAX_BARS = 12
 
 
-def part_rows(facts: Facts) -> Rows:
+def part_rows(facts: StoreFacts) -> Rows:
     """Return a row for each part with its share of the tokens; none where nothing is split."""
     rows = part_statistics(facts.parts, [facts.split]) if facts.split else []
     whole = sum(row["num_tokens"] for row in rows)
     return [{**row, "tokens_fraction": ratio(row["num_tokens"], whole)} for row in rows]
 
 
-def export_rows(facts: Facts) -> Rows:
+def export_rows(facts: StoreFacts) -> Rows:
     """Return a row for each export and part: its counts, and how full its sequences are."""
     current = set(facts.folders("export"))
     return [
@@ -46,7 +46,7 @@ def export_rows(facts: Facts) -> Rows:
     ]
 
 
-def mixture_rows(facts: Facts) -> Rows:
+def mixture_rows(facts: StoreFacts) -> Rows:
     """Return a row for each source and part of a mixture, as an export has it or, before there is
     one, as it is planned; none of other datasets."""
     made = [
@@ -55,7 +55,7 @@ def mixture_rows(facts: Facts) -> Rows:
     return rows_of_mixture(made[0] if made else facts.plan.of_mixture)
 
 
-def share_pictures(facts: Facts) -> Iterator[Picture]:
+def share_pictures(facts: StoreFacts) -> Iterator[Picture]:
     """Yield the pictures of shares that there is something to see in."""
     if parts := part_rows(facts):
         bars = [(of["part"], of["tokens_fraction"], f"{of['tokens_fraction']:.2%}") for of in parts]

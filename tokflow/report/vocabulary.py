@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.report.picture import INK, SERIES, Picture, make_picture, short_number
-from tokflow.report.sample import Facts
+from tokflow.report.sample import StoreFacts
 from tokflow.report.token_texts import TokenTexts
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class VocabularyUse:
         ]
 
 
-def count_ids(facts: Facts, texts: TokenTexts) -> VocabularyUse | None:
+def count_ids(facts: StoreFacts, texts: TokenTexts) -> VocabularyUse | None:
     """Count the ids of the tokens of the files that are read; None where there is none."""
     shards = facts.shards
     if not shards.num_tokens:

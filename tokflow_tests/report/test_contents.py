@@ -8,7 +8,7 @@ from tokflow.build.dataset import Dataset
 from tokflow.build.plan import make_plan
 from tokflow.report.excerpts import chip, make_excerpts, shown_token
 from tokflow.report.rejects import reason_of
-from tokflow.report.sample import Facts, ShardSample, spread
+from tokflow.report.sample import ShardSample, StoreFacts, spread
 from tokflow.report.shares import mixture_rows, share_pictures
 from tokflow.report.token_texts import TokenTexts, open_texts
 from tokflow.report.vocabulary import count_ids
@@ -16,23 +16,23 @@ from tokflow_tests.build.mixtures.test_mixture import declare_mixture
 from tokflow_tests.tiny import EOS, build, declare, declare_small, tokenize
 
 
-def facts_of(dataset: Dataset) -> Facts:
+def facts_of(dataset: Dataset) -> StoreFacts:
     build(dataset)
-    return Facts(make_plan(dataset))
+    return StoreFacts(make_plan(dataset))
 
 
-def texts_of(facts: Facts) -> TokenTexts:
+def texts_of(facts: StoreFacts) -> TokenTexts:
     texts = open_texts(facts.plan)
     assert texts is not None
     return texts
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+def small(tmp_path_factory: pytest.TempPathFactory) -> StoreFacts:
     return facts_of(declare_small(tmp_path_factory.mktemp("contents")))
 
 
-def test_ids_are_counted_and_those_never_met_are_named(small: Facts):
+def test_ids_are_counted_and_those_never_met_are_named(small: StoreFacts):
     use = count_ids(small, texts_of(small))
 
     assert use is not None
@@ -61,7 +61,7 @@ def test_files_are_chosen_at_equal_distances():
     assert spread(range(3), 3) == [0, 1, 2]
 
 
-def test_tokens_that_have_a_character_together_are_shown_together(small: Facts):
+def test_tokens_that_have_a_character_together_are_shown_together(small: StoreFacts):
     texts = texts_of(small)
 
     pieces = list(texts.pieces([*"a€".encode(), 0xE2, *b"b", EOS]))
