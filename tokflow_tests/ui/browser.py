@@ -36,11 +36,11 @@ class Visit:
         """Return the hosts that the page asked; a page of a file, and data in a URL, ask none."""
         return {host for url in self.urls if (host := urlsplit(url).hostname)}
 
-    def photograph(self, name: str) -> Path:
-        """Write what the window shows to `<name>.png` in the folder of pictures."""
+    def photograph(self, name: str, *, whole: bool = False) -> Path:
+        """Write what the window shows, or the whole page, to `<name>.png` among the pictures."""
         PICTURES.mkdir(parents=True, exist_ok=True)
         path = PICTURES / f"{name}.png"
-        self.page.screenshot(path=path)
+        self.page.screenshot(path=path, full_page=whole)
         return path
 
 
