@@ -1,27 +1,24 @@
 """Trace tokens of an export back to raw file, row and characters."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from tokflow.audit.ancestry import Ancestry
+from tokflow.audit.texts import ExportTexts, TokenizedText, open_tokenizer
 from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError
 from tokflow.exports import INDEX_NAME, Export
 from tokflow.exports.index import INDEX_SCHEMA, read_index
-from tokflow.split.spans import SPANS_NAME, Split
-from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
 from tokflow.store.remote.ranges import is_far
-from tokflow.store.stored_outputs import StoredOutput, find_export
+from tokflow.store.stored_outputs import find_export
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
-from tokflow.tokens.writer import DOCUMENTS_NAME
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,34 +81,16 @@ def trace_tokens(
     if not entries:
         raise _no_token(found.name, export, part, start)
     origins = [_origin(entry, start, stop) for entry in entries]
-    made_from = _open_made_from(found, {origin.raw_file for origin in origins})
-    if made_from is None:
-        return origins
-    tokenizer, splits = made_from
-    decoder = _Decoder(replace(tokenizer, trust_remote_code=trust_remote_code))
-    texts = (_open_text(splits[entry["raw_file"]], entry) for entry in entries)
-    return list(map(decoder.with_text, origins, texts))
-
-
-def _open_made_from(
-    found: StoredOutput, raw_files: Iterable[str]
-) -> tuple[Tokenizer, dict[str, Split]] | None:
-    """Return the tokenizer of an export and the splits of raw files; None where they are gone.
-
-    Raises: CorruptOutputError where a file of them is damaged.
-    """
     ancestry = Ancestry()
+    texts = ExportTexts(found, ancestry)
     try:
-        tokenizer = ancestry.tokenizer(found)
-        splits = {name: ancestry.split_of(found, name) for name in raw_files}
+        of_origins = [texts.text_of(entry) for entry in entries]
     except MissingOutputError:
-        return None
-    if tokenizer is None:
-        return None
-    check_files(tokenizer)
-    for split in splits.values():
-        check_files(split, split.shard, only={SPANS_NAME, *split.shard.names(DOCUMENTS_NAME)})
-    return tokenizer, splits
+        return origins
+    if (tokenizer := open_tokenizer(found, ancestry)) is None:
+        return origins
+    decoder = _Decoder(replace(tokenizer, trust_remote_code=trust_remote_code))
+    return list(map(decoder.with_text, origins, of_origins))
 
 
 def _no_token(name: str, export: Export, part: str, position: int) -> ConfigError:
@@ -169,46 +148,6 @@ def sequence_range(path: Path, part: str, sequence: int) -> tuple[int, int]:
     return sequence * length, (sequence + 1) * length
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _TokenizedText:
-    """A text that was tokenized: a document, or a span of one that was cut."""
-
-    token_ids: npt.NDArray[np.unsignedinteger]
-    char_start: int
-    num_chars: int
-    may_hold_special: bool
-    """True if the text itself may hold EOS or BOS, as chats do."""
-    may_have_added: tuple[bool, bool]
-    """True if a BOS may have been put before it, and an EOS behind it."""
-    record: int | None
-    """The record that a transform made the document of."""
-
-
-def _open_text(split: Split, entry: dict[str, Any]) -> _TokenizedText:
-    """Return the text that a row of the index is of."""
-    shard, config = split.shard, split.shard.manifest.config
-    has_records = "num_records" in shard.manifest.counts
-    table = shard.documents(["row", "num_chars", *(["record"] if has_records else [])])
-    row = shard.origins.row_of(entry["raw_file"], entry["row"])
-    document = int(np.searchsorted(to_numpy(table["row"]), row))
-    spans = split.spans(entry["part"])
-    at = (spans.document == document) & (spans.char_start == entry["char_start"])
-    rows = split.span_table(entry["part"])
-    is_it = to_numpy(rows["is_cut"]) & (to_numpy(rows["document"]) == document)
-    is_it &= to_numpy(rows["char_start"]) == entry["char_start"]
-    of_span = to_numpy(rows["num_chars"])[is_it]
-    num_chars = of_span[0] if len(of_span) else to_numpy(table["num_chars"])[document]
-    source, starts, sizes = split.token_source(is_few=True), spans.token_start, spans.num_tokens
-    return _TokenizedText(
-        token_ids=source.take(starts[at][:1], sizes[at][:1]),
-        char_start=entry["char_start"],
-        num_chars=int(num_chars),
-        may_hold_special=shard.has_loss_mask or config["special_tokens_in_text"] == "control",
-        may_have_added=(config["bos"] == "first", config["eos"] == "last"),
-        record=int(to_numpy(table["record"])[document]) if has_records else None,
-    )
-
-
 class _Decoder:
     """Finds the characters of tokens by decoding what comes before them."""
 
@@ -219,16 +158,17 @@ class _Decoder:
         with suppress(UntrustedCodeError):
             self._engine = open_reference(tokenizer)
 
-    def with_text(self, origin: TokenOrigin, text: _TokenizedText) -> TokenOrigin:
+    def with_text(self, origin: TokenOrigin, text: TokenizedText) -> TokenOrigin:
         """Return the origin with its tokens, which are of `text`, and their characters."""
         first = origin.token_in_text
         last = first + origin.num_tokens
-        shown = tuple(text.token_ids[first:last].tolist())
+        all_ids = text.token_ids
+        shown = tuple(all_ids[first:last].tolist())
         origin = replace(origin, token_ids=shown, record=text.record)
         if self._engine is None:
             return origin
-        inner = self._without_added(text)
-        token_ids = text.token_ids[inner]
+        inner = self._without_added(text, all_ids)
+        token_ids = all_ids[inner]
         decoded = self._decoded(token_ids)
         num_before = max(0, min(first, inner.stop) - inner.start)
         up_to = token_ids[: max(0, last - inner.start)]
@@ -246,14 +186,15 @@ class _Decoder:
             + (("EOS",) if last > inner.stop else ()),
         )
 
-    def _without_added(self, text: _TokenizedText) -> "slice[int, int, None]":
+    def _without_added(
+        self, text: TokenizedText, token_ids: npt.NDArray[Any]
+    ) -> "slice[int, int, None]":
         """Return the tokens of the text itself, without the BOS and EOS that were put around it.
 
         A text may hold both itself, as chats do: what is left must be as long as the text. Where
         BOS and EOS are one id, and a text begins or ends with it, the tokens do not tell which of
         two is its own: the first is taken for that.
         """
-        token_ids = text.token_ids
         has_bos, has_eos = text.may_have_added
         end = len(token_ids)
         begin = int(has_bos and end > 0 and int(token_ids[0]) in self._special)

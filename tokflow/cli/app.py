@@ -17,12 +17,17 @@ from tokflow.build.declarations.project import PROJECT_VARIABLE
 from tokflow.cli.options import (
     Configs,
     Export,
+    FirstShown,
+    Html,
     Jobs,
     Json,
     Names,
     Partitions,
+    PartShown,
     PoolName,
     Project,
+    Recheck,
+    SequencesShown,
     ShardText,
     Store,
     Trust,
@@ -78,16 +83,7 @@ def run(
     jobs: Jobs = None,
     pool: PoolName = None,
     shard: ShardText = None,
-    recheck: Annotated[
-        bool,
-        typer.Option(
-            "--recheck",
-            help="Compute all asset checks again. A check that passed is remembered in the store, "
-            "and not computed while the files it looked at are as they were. Of a store at a URL, "
-            "list its objects first, and make again what lacks one. `tokflow verify` reads all "
-            "bytes.",
-        ),
-    ] = False,
+    recheck: Recheck = False,
     json: Json = False,
 ) -> None:
     """Build what is missing or has changed, export it, and check what is new."""
@@ -165,14 +161,17 @@ def inspect(
             help="An output's folder, a link to it, a file in it, or the URL of one.",
         ),
     ],
-    sequences: Annotated[
-        int,
-        typer.Option(min=0, max=1_000_000, help="Sequences to show."),
-    ] = 2,
+    sequences: SequencesShown = None,
+    html: Html = None,
+    part: PartShown = None,
+    first: FirstShown = 0,
     trust_remote_code: Trust = False,
     json: Json = False,
 ) -> None:
     """Show what an output holds: counts, files, parents, the first sequences decoded.
+
+    With --html write a page to look through all of it that fits: tokens with their bytes, raw file,
+    row and characters, segments, padding and loss mask.
 
     Checksums are shown as they are listed; `tokflow verify` compares them.
     """

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from tokflow.cli.terminal import (
     print_styled,
     print_table,
     shown_ids,
+    shown_path,
     size,
 )
-from tokflow.errors import shortened
+from tokflow.errors import ConfigError, shortened
 from tokflow.sequences.config import described
 from tokflow.split.shuffle import shuffled_by
 from tokflow.store.manifest import Manifest
@@ -23,14 +25,62 @@ from tokflow.store.remote.places import shown
 
 FILES_SHOWN = 20
 
+SEQUENCES_SHOWN = 2
 
-def main(path: Path, *, sequences: int, trust_remote_code: bool, json: bool) -> None:
-    """Print what the output at `path` holds."""
-    inspection = inspect_output(path, num_sequences=sequences, trust_remote_code=trust_remote_code)
+
+def main(
+    path: Path,
+    *,
+    sequences: int | None,
+    html: Path | None,
+    part: str | None,
+    first: int,
+    trust_remote_code: bool,
+    json: bool,
+) -> None:
+    """Print what the output at `path` holds, or write a page that shows it to the file `html`."""
+    if html is not None:
+        viewed = _Viewed(part=part, first=first, num_sequences=sequences)
+        _write_page(path, html, viewed, trust_remote_code=trust_remote_code, json=json)
+        return
+    if part is not None or first:
+        raise ConfigError(
+            where="arguments",
+            expected="--part and --first with --html, which shows them in a page",
+            found="no --html",
+            remedy="add `--html FILE`",
+        )
+    num = SEQUENCES_SHOWN if sequences is None else sequences
+    inspection = inspect_output(path, num_sequences=num, trust_remote_code=trust_remote_code)
     if json:
         print_json(_as_document(inspection))
     else:
         _print(inspection)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Viewed:
+    """The sequences that a page is to show; None: all of them."""
+
+    part: str | None
+    first: int
+    num_sequences: int | None
+
+
+def _write_page(
+    path: Path, html: Path, viewed: _Viewed, *, trust_remote_code: bool, json: bool
+) -> None:
+    from tokflow.store.atomic import new_file
+    from tokflow.viewer.page import make_viewer
+
+    asked = dataclasses.asdict(viewed)
+    page = make_viewer(path, **asked, trust_remote_code=trust_remote_code)
+    with new_file(html) as temporary:
+        temporary.write_bytes(page)
+    if json:
+        print_json({"path": html, "num_bytes": len(page)})
+    else:
+        print(f"viewer: {shown_path(html)}, {size(len(page))}")
 
 
 def _print(inspection: Inspection) -> None:

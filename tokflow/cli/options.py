@@ -107,3 +107,35 @@ Version = Annotated[
         "--version", callback=_show_version, is_eager=True, help="Show the version and end."
     ),
 ]
+Html = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write a page to look through an export in a browser, token by token: at most 2 MB, "
+        "and it makes no request.",
+    ),
+]
+PartShown = Annotated[
+    str | None, typer.Option(help="With --html: the only part to show; by default all.")
+]
+FirstShown = Annotated[
+    int, typer.Option(min=0, metavar="N", help="With --html: the first sequence to show.")
+]
+SequencesShown = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=1_000_000,
+        help="Sequences of each part to show; by default 2, in a page as many as fit.",
+    ),
+]
+Recheck = Annotated[
+    bool,
+    typer.Option(
+        "--recheck",
+        help="Compute all asset checks again. A check that passed is remembered in the store, "
+        "and not computed while the files it looked at are as they were. Of a store at a URL, "
+        "list its objects first, and make again what lacks one. `tokflow verify` reads all "
+        "bytes.",
+    ),
+]

@@ -61,3 +61,18 @@ def test_an_inspection_says_what_is_shuffled(tmp_path: Path):
         "shuffled     sequences, seed 7",
     ]
     assert "sequences in the order of seed 7, as in the export it is made from" in converted
+
+
+def test_a_page_of_an_export_is_written_and_its_size_printed(store: Path, tmp_path: Path):
+    result = run("inspect", store / "exports/parquet", "--html", tmp_path / "page.html")
+
+    assert result.exit_code == 0
+    size = (tmp_path / "page.html").stat().st_size
+    assert result.stdout == f"viewer: {tmp_path}/page.html, {size / 1000:.1f} kB\n"
+
+
+def test_the_options_of_a_page_are_refused_without_one(store: Path):
+    result = run("inspect", store / "exports/parquet", "--first", "3")
+
+    assert result.exit_code == 2
+    assert "add `--html FILE`" in result.stderr

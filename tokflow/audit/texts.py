@@ -1,0 +1,154 @@
+"""The texts that the tokens of an export were made from, found by the rows of its index."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokflow.audit.ancestry import Ancestry
+from tokflow.errors import MissingOutputError
+from tokflow.split.spans import SPANS_NAME, PartSpans, Split
+from tokflow.store.arrow import to_numpy
+from tokflow.store.integrity import check_files
+from tokflow.store.stored_outputs import StoredOutput
+from tokflow.tokenizers.tokenizer import Tokenizer
+from tokflow.tokens.token_source import TokenSource
+from tokflow.tokens.writer import DOCUMENTS_NAME
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenizedText:
+    """A text that was tokenized: a document, or a span of one that was cut."""
+
+    source: TokenSource
+    """The tokens that it is some of."""
+    token_start: int
+    num_tokens: int
+    """With the BOS and EOS that were put around it."""
+    char_start: int
+    """Code points of the document before it."""
+    num_chars: int
+    may_hold_special: bool
+    """True if the text itself may hold EOS or BOS, as chats do."""
+    may_have_added: tuple[bool, bool]
+    """True if a BOS may have been put before it, and an EOS behind it."""
+    record: int | None
+    """The record that a transform made the document of."""
+
+    @property
+    def token_ids(self) -> npt.NDArray[np.unsignedinteger]:
+        """All its tokens, (num_tokens,)."""
+        return self.between(0, self.num_tokens)
+
+    def between(self, start: int, stop: int) -> npt.NDArray[np.unsignedinteger]:
+        """Return some of its tokens, counted from its first."""
+        starts, lengths = np.array([self.token_start + start]), np.array([stop - start])
+        return self.source.take(starts, lengths)
+
+
+class Texts:
+    """Finds the texts of one split; each of its tables is read once."""
+
+    def __init__(self, split: Split) -> None:
+        self._split = split
+        self._of_parts: dict[str, tuple[PartSpans, dict[tuple[int, int], int]]] = {}
+
+    def text_of(self, entry: Mapping[str, Any]) -> TokenizedText:
+        """Return the text that a row of the index is of."""
+        shard = self._split.shard
+        row = shard.origins.row_of(entry["raw_file"], entry["row"])
+        document = int(np.searchsorted(self._rows, row))
+        spans, cut_chars = self._of_part(entry["part"])
+        char_start = entry["char_start"]
+        at = np.flatnonzero((spans.document == document) & (spans.char_start == char_start))[0]
+        num_chars = self._documents["num_chars"][document].as_py()
+        special = shard.manifest.config["special_tokens_in_text"]
+        return TokenizedText(
+            source=self._source,
+            token_start=int(spans.token_start[at]),
+            num_tokens=int(spans.num_tokens[at]),
+            char_start=char_start,
+            num_chars=cut_chars.get((document, char_start), num_chars),
+            may_hold_special=shard.has_loss_mask or special == "control",
+            may_have_added=(
+                shard.manifest.config["bos"] == "first",
+                shard.manifest.config["eos"] == "last",
+            ),
+            record=self._documents["record"][document].as_py() if self._has_records else None,
+        )
+
+    @property
+    def _has_records(self) -> bool:
+        return "num_records" in self._split.shard.manifest.counts
+
+    @cached_property
+    def _documents(self) -> pa.Table:
+        columns = ["row", "num_chars", *(["record"] if self._has_records else [])]
+        return self._split.shard.documents(columns)
+
+    @cached_property
+    def _rows(self) -> npt.NDArray[np.int64]:
+        return to_numpy(self._documents["row"])
+
+    @cached_property
+    def _source(self) -> TokenSource:
+        return self._split.token_source(is_few=True)
+
+    def _of_part(self, part: str) -> tuple[PartSpans, dict[tuple[int, int], int]]:
+        """Return the spans of a part, and of those of cut documents their characters."""
+        if part not in self._of_parts:
+            rows = self._split.span_table(part)
+            rows = rows.filter(rows["is_cut"])
+            names = ("document", "char_start", "num_chars")
+            document, char_start, num_chars = (rows[name].to_pylist() for name in names)
+            keys = zip(document, char_start, strict=True)
+            cut_chars = dict(zip(keys, num_chars, strict=True))
+            self._of_parts[part] = self._split.spans(part), cut_chars
+        return self._of_parts[part]
+
+
+class ExportTexts:
+    """Finds the texts of an export, in the splits of its raw files; each is opened once."""
+
+    def __init__(self, export: StoredOutput, ancestry: Ancestry) -> None:
+        self._export, self._ancestry = export, ancestry
+        self._of_files: dict[str, Texts] = {}
+        self._of_splits: dict[Path, Texts] = {}
+
+    @property
+    def num_splits(self) -> int:
+        """Splits that were opened."""
+        return len(self._of_splits)
+
+    def text_of(self, entry: Mapping[str, Any]) -> TokenizedText:
+        """Return the text that a row of the index is of.
+
+        Raises: MissingOutputError where the store does not have it; CorruptOutputError where a
+        table is damaged.
+        """
+        name = entry["raw_file"]
+        if name not in self._of_files:
+            split = self._ancestry.split_of(self._export, name)
+            if split.folder not in self._of_splits:
+                tables = {SPANS_NAME, *split.shard.names(DOCUMENTS_NAME)}
+                check_files(split, split.shard, only=tables)
+                self._of_splits[split.folder] = Texts(split)
+            self._of_files[name] = self._of_splits[split.folder]
+        return self._of_files[name].text_of(entry)
+
+
+def open_tokenizer(export: StoredOutput, ancestry: Ancestry) -> Tokenizer | None:
+    """Return the tokenizer of an export, its files compared with their checksums; None where the
+    store does not have it. Raises: CorruptOutputError."""
+    try:
+        tokenizer = ancestry.tokenizer(export)
+    except MissingOutputError:
+        return None
+    if tokenizer is not None:
+        check_files(tokenizer)
+    return tokenizer

@@ -1,0 +1,196 @@
+"""The page of a viewer: one file that makes no request and shows an export token by token."""
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from tokflow.audit.ancestry import Ancestry
+from tokflow.audit.texts import ExportTexts, open_tokenizer
+from tokflow.errors import ConfigError, UntrustedCodeError
+from tokflow.exports import Export
+from tokflow.sequences.config import described
+from tokflow.split.shuffle import shuffled_by
+from tokflow.store.listed_files import check_sizes
+from tokflow.store.stored_outputs import StoredOutput, find_export
+from tokflow.tokenizers.engines import ReferenceEngine, open_reference
+from tokflow.tokenizers.token_bytes import token_bytes
+from tokflow.tokenizers.tokenizer import Tokenizer
+from tokflow.viewer.characters import Characters, is_text_of
+from tokflow.viewer.content import Content, Vocabulary, as_json
+from tokflow.viewer.windows import PartWindows
+
+LIMIT = 2_000_000
+"""Bytes of a page."""
+
+FIELDS_BYTES = 1_024
+"""Of a part, beside its windows."""
+
+COMPARED = 512
+"""Tokens of the first sequence whose bytes are compared with what the tokenizer decodes."""
+
+
+def make_viewer(
+    path: str | Path,
+    *,
+    part: str | None = None,
+    first: int = 0,
+    num_sequences: int | None = None,
+    trust_remote_code: bool = False,
+) -> bytes:
+    """Return a page that shows the sequences of the export at `path`, or windows of a stream.
+
+    Of each part, or of `part` alone, those from the sequence `first` on: at most `num_sequences`,
+    and no more than fit into LIMIT bytes, which parts share; the page says how many those are. It
+    is whole in itself: it makes no request, and its texts are data, which no browser runs. The
+    same export gives the same bytes. What the export's store does not have any more, such as the
+    tokenizer, is left out, and said. A tokenizer that is Python code runs only with
+    `trust_remote_code`. No checksum of tokens is compared: `tokflow verify` does that.
+
+    Raises: MissingOutputError where there is no export; CorruptOutputError where a file of it is
+    damaged; ConfigError for a part or a sequence that it does not have.
+    """
+    found = find_export(path)
+    check_sizes(found.folder, found.manifest)
+    export = Export(found.folder, found.manifest)
+    if part is not None:
+        export.check_part(part)
+    of_parts = [PartWindows(output=found, part=name) for name in ([part] if part else export.parts)]
+    _check_first(of_parts, first)
+    notes = list(_notes(export))
+    content = _open_content(found, of_parts, notes, trust_remote_code=trust_remote_code)
+    before, after = _shell(f"{found.manifest.dataset} · {found.name}")
+    before += as_json({**_facts(found, export), "notes": notes, **content.vocabulary.facts})[:-1]
+    content.room = LIMIT - len(before) - len(after) - FIELDS_BYTES * len(of_parts)
+    parts = []
+    for number, of_part in enumerate(of_parts):
+        room = content.room // (len(of_parts) - number)
+        parts.append(content.add(of_part, first, num_sequences, room))
+    return b"%b,%b}%b" % (before, content.json_of(parts), after)
+
+
+def _check_first(of_parts: list[PartWindows], first: int) -> None:
+    most = max(of_part.num_sequences for of_part in of_parts)
+    if not 0 <= first < max(most, 1):
+        raise ConfigError(
+            where="--first",
+            expected=f"a sequence from 0 to {most - 1:,}",
+            found=f"{first:,}",
+            remedy="name an earlier one",
+        )
+
+
+def _notes(export: Export) -> Iterator[str]:
+    """Yield the limits of what the files of an export tell."""
+    if not export.is_read:
+        yield (
+            f"{export.format_name} files are never read: shown are the tokens that they were made "
+            "from."
+        )
+        return
+    told_by = "segment_ids" if export.layout.is_packed else "offsets"
+    if told_by not in export.layout.keeps:
+        yield (
+            f"{export.format_name} does not keep where documents begin: here the index tells it, "
+            "and a trainer sees EOS alone."
+        )
+    if "loss_mask" in export.manifest.details.get("lost", ()):
+        yield (
+            f"{export.format_name} does not keep which labels count: every token is a loss token "
+            "to a trainer, and here."
+        )
+
+
+def _open_content(
+    found: StoredOutput, of_parts: list[PartWindows], notes: list[str], *, trust_remote_code: bool
+) -> Content:
+    """Return the content without windows; add to `notes` what cannot be shown, and why."""
+    ancestry, details = Ancestry(), found.manifest.details
+    special = sorted({details["eos_id"], details["bos_id"]} - {None})
+    tokenizer = open_tokenizer(found, ancestry)
+    if tokenizer is None:
+        notes.append(
+            "The store that it was made in is not here: tokens are shown as ids, and characters "
+            "are not known."
+        )
+        return Content(Vocabulary(special))
+    special = sorted({*special, *tokenizer.special_tokens.values()})
+    try:
+        engine = open_reference(replace(tokenizer, trust_remote_code=trust_remote_code))
+    except UntrustedCodeError as error:
+        notes.append(f"Tokens are shown as ids: {error}")
+        return Content(Vocabulary(special))
+    bytes_of = token_bytes(tokenizer)
+    if bytes_of is None or not _are_bytes(tokenizer, engine, bytes_of, of_parts):
+        notes.append(
+            "Its tokens are no pieces of the text, so each is decoded alone and characters are not "
+            "known; `tokflow trace` finds them."
+        )
+        return Content(Vocabulary(special, engine=engine))
+    characters = Characters(tokenizer, bytes_of, ExportTexts(found, ancestry))
+    return Content(Vocabulary(special, bytes_of=bytes_of), characters)
+
+
+def _are_bytes(
+    tokenizer: Tokenizer,
+    engine: ReferenceEngine,
+    bytes_of: list[bytes | None],
+    of_parts: list[PartWindows],
+) -> bool:
+    """Return whether the first tokens of each part are the bytes of what they are decoded to."""
+    for of_part in of_parts:
+        for window in of_part.windows(0, 1):
+            for begin, end, entry in window.segments():
+                ids = window.token_ids[begin : min(end, begin + COMPARED)]
+                if entry is not None and not is_text_of(bytes_of, ids, engine.decode(ids.tolist())):
+                    return False
+    return True
+
+
+def _facts(found: StoredOutput, export: Export) -> dict[str, Any]:
+    """Return what the head of the page says of the export."""
+    details = found.manifest.details
+    facts = {
+        "format": export.format_name,
+        "fields": ", ".join(details.get("keeps", export.layout.keeps)),
+        "dtype": export.dtype.name,
+        "vocabulary": f"{export.vocab_size:,} ids",
+        "EOS": _id(details["eos_id"]),
+        "BOS": _id(details["bos_id"]),
+        "padding": _id(details.get("pad_id")),
+        "shuffled": ", ".join(
+            f"{of} (seed {seed})" for of, seed in shuffled_by(found.manifest).items()
+        ),
+        "fingerprint": found.manifest.fingerprint[:16],
+    }
+    return {
+        "dataset": found.manifest.dataset,
+        "export": found.name,
+        "description": export.format.description,
+        "facts": [[name, str(value)] for name, value in facts.items() if value not in (None, "")],
+    }
+
+
+def _id(value: Any) -> str | None:
+    """Return a token id as people read it, or those of parts that differ."""
+    if value is None:
+        return None
+    return described(value) if isinstance(value, dict) else f"id {value:,}"
+
+
+def _shell(title: str) -> tuple[bytes, bytes]:
+    """Return the page before and after its data; of all scripts only its own may run."""
+    folder = files("tokflow.viewer")
+    names = ("viewer.html", "viewer.css", "tokens.js", "viewer.js")
+    page, style, *scripts = (folder.joinpath(name).read_text() for name in names)
+    script = "\n".join(scripts)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    values = {"digest": digest, "style": style, "script": script, "title": escape(title)}
+    for name, value in values.items():
+        page = page.replace(f"{{{{ {name} }}}}", value)
+    before, after = page.split("{{ data }}", 1)
+    return before.encode(), after.encode()

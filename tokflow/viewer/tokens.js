@@ -1,0 +1,93 @@
+"use strict";
+// What the page's data says of the tokens of a window, and where a query is in them.
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const FLAG = { BOS: 1, EOS: 2, SPACE: 4, NORMALISED: 8, EOS_FIRST: 16 };
+const encoder = new TextEncoder();
+
+const bytesById = new Map();
+function bytesOf(id) {
+  if (!bytesById.has(id)) {
+    const known = DATA.vocabulary[id];
+    const bytes = typeof known === "string" ? encoder.encode(known) : known && Uint8Array.from(known);
+    bytesById.set(id, bytes ?? null);
+  }
+  return bytesById.get(id);
+}
+
+const isContinued = (byte) => (byte & 0xc0) === 0x80;
+
+// Tokens of a window with their text, document, characters and loss; padding has none.
+function readWindow(of) {
+  if (of.read) return of.read;
+  const [position, ids, segments, runs] = of;
+  const read = { tokens: [], segments: [], numPadding: 0, isMasked: runs !== 0, position };
+  const mask = runs === 0 ? null : runs.flatMap((num, index) => Array(num).fill(index % 2 === 0));
+  let place = position;
+  let next = 0;
+  for (const [num, file, ...others] of segments) {
+    const segment = { num, file, place, first: read.tokens.length };
+    if (file < 0) {
+      const [id, isInFiles] = others;
+      if (isInFiles) read.segments.push(Object.assign(segment, { id }));
+      if (isInFiles) read.numPadding += num;
+    } else {
+      read.segments.push(segment);
+      [segment.row, segment.token, segment.chars, segment.flags = 0] = others;
+      const own = ids.slice(next, next + num);
+      const loss = mask && mask.slice(next, next + num);
+      read.tokens.push(...readTokens(segment, own, loss));
+      next += num;
+    }
+    place += num;
+  }
+  return (of.read = read);
+}
+
+// Text comes where a character ends; of a token that is less than a character it is "".
+function readTokens(segment, ids, loss) {
+  const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+  const { flags } = segment;
+  const numBefore = (flags & FLAG.EOS_FIRST ? 1 : 0) + (flags & FLAG.BOS ? 1 : 0);
+  let { chars } = segment;
+  const tokens = ids.map((id, index) => {
+    const bytes = bytesOf(id);
+    const token = { id, bytes, segment, column: index, isLoss: loss ? loss[index] : true };
+    token.text = bytes && decoder.decode(bytes, { stream: true });
+    token.added = (index < numBefore && (flags & FLAG.EOS_FIRST ? "EOS" : "BOS")) ||
+      (flags & FLAG.EOS && index === ids.length - 1 && "EOS");
+    if (chars !== null && bytes && !token.added) {
+      const isSpace = flags & FLAG.SPACE && index === numBefore;
+      const begun = bytes.filter((byte) => !isContinued(byte)).length - (isSpace ? 1 : 0);
+      token.from = bytes.length && isContinued(bytes[0]) ? chars - 1 : chars;
+      token.to = chars += begun;
+    }
+    return token;
+  });
+  const spoken = tokens.filter((token) => token.from !== undefined);
+  if (spoken.length) [segment.from, segment.to] = [spoken[0].from, spoken.at(-1).to];
+  return tokens;
+}
+
+function findIds(read, ids) {
+  return read.tokens.flatMap((_, start) =>
+    ids.every((id, index) => read.tokens[start + index]?.id === id) ? [[start, start + ids.length]] : []);
+}
+
+function findText(read, pattern) {
+  return read.segments.filter(({ file }) => file >= 0).flatMap((segment) => {
+    const tokens = read.tokens.slice(segment.first, segment.first + segment.num);
+    const ends = [];
+    let text = "";
+    for (const token of tokens) {
+      text += token.text ?? "";
+      ends.push(text.length);
+    }
+    let index = 0;
+    return Array.from(text.matchAll(pattern), ({ index: begin, 0: { length } }) => {
+      while (ends[index] <= begin) index++;
+      let stop = index;
+      while (ends[stop] < begin + length) stop++;
+      return [segment.first + index, segment.first + stop + 1];
+    });
+  });
+}

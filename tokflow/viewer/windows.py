@@ -1,0 +1,175 @@
+"""Windows of a part of an export: its sequences, or some tokens of a stream at a time."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokflow.audit.ancestry import Ancestry
+from tokflow.exports import INDEX_NAME, Export
+from tokflow.exports.batching import cut, equal_sizes
+from tokflow.exports.columns import ALL_POSITIONS, positions_in_files
+from tokflow.exports.index import read_index
+from tokflow.exports.pieces import of_dtype, pieces
+from tokflow.store.stored_outputs import StoredOutput
+
+STREAM_WINDOW = 1_024
+"""Tokens of a window where there are no sequences."""
+
+LONGEST_WINDOW = 4_096
+"""Positions of a window at most: a longer sequence is several, for a browser to draw each at
+once."""
+
+POSITIONS_AT_ONCE = 2**18
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Window:
+    """Neighbouring positions of a part, all of one sequence or of a stream."""
+
+    position: int
+    """Of its first position in the part."""
+    token_ids: npt.NDArray[np.unsignedinteger]
+    """(num_positions,), tokens and padding."""
+    loss_mask: npt.NDArray[np.bool_]
+    """(num_positions,), True at loss tokens; of padding anything."""
+    entries: list[dict[str, Any]]
+    """Rows of the index that touch it; what none touches is padding."""
+
+    def segments(self) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
+        """Yield where each segment begins and ends in the window, and its row of the index; None of
+        padding."""
+        shown = 0
+        for entry in self.entries:
+            begin = max(0, entry["position"] - self.position)
+            end = min(len(self.token_ids), entry["position"] + entry["num_tokens"] - self.position)
+            if shown < begin:
+                yield shown, begin, None
+            yield begin, end, entry
+            shown = end
+        if shown < len(self.token_ids):
+            yield shown, len(self.token_ids), None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartWindows:
+    """The windows of one part of an export, read in order."""
+
+    output: StoredOutput
+    part: str
+
+    @property
+    def export(self) -> Export:
+        """The export, with the sequence_length of the part."""
+        return Export(self.output.folder, self.output.manifest).of_part(self.part)
+
+    @property
+    def length(self) -> int:
+        """Positions of a sequence; of a stream those of a window."""
+        return self.export.sequence_length or STREAM_WINDOW
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences of the part; of a stream windows."""
+        return -(-self.export.num_positions(self.part) // self.length)
+
+    @property
+    def written(self) -> slice | None:
+        """The positions of each sequence that are in the files; None: those of its tokens."""
+        if self.export.sequence_length is None:
+            return ALL_POSITIONS
+        return positions_in_files(self.export, self.part)
+
+    def windows(self, first: int, num: int) -> Iterator[Window]:
+        """Yield those of `num` sequences from the sequence `first` on; a sequence that is longer
+        than LONGEST_WINDOW is several.
+
+        Of the files no more is read than portions with one of them.
+        """
+        index, position = self.output.folder / INDEX_NAME, first * self.length
+        at_once = max(1, POSITIONS_AT_ONCE // self.length) * self.length
+        sizes = equal_sizes(max(0, min(num, self.num_sequences - first)) * self.length, at_once)
+        for taken in cut(self._tokens(range(position, position + sum(sizes))), sizes):
+            tokens = _Tokens.joined(list(taken))
+            entries = read_index(index, self.part, position, position + len(tokens))
+            for window in self._edges(len(tokens)):
+                here = range(position + window.start, position + window.stop)
+                yield Window(
+                    position=here.start,
+                    token_ids=tokens.token_ids[window],
+                    loss_mask=tokens.loss_mask[window],
+                    entries=[entry for entry in entries if _touches(entry, here)],
+                )
+            position += len(tokens)
+
+    def _edges(self, num: int) -> Iterator["slice[int, int, None]"]:
+        """Yield where windows of so many positions, whole sequences, begin and end."""
+        for sequence in range(0, num, self.length):
+            stop = min(sequence + self.length, num)
+            for start in range(sequence, stop, LONGEST_WINDOW):
+                yield slice(start, min(start + LONGEST_WINDOW, stop))
+
+    def _tokens(self, positions: range) -> Iterator["_Tokens"]:
+        """Yield what stands at some positions, whole sequences of them."""
+        export, dtype = self.export, self.export.dtype
+        if not export.is_read:
+            yield from self._made_of(positions)
+            return
+        is_packed = export.layout.is_packed
+        width = self.length if is_packed else 1
+        first, stop = positions.start // width, positions.stop // width
+        for portion in export.portions(self.part):
+            here = slice(max(first, 0), min(stop, portion.num))
+            first, stop = first - portion.num, stop - portion.num
+            if here.start >= here.stop:
+                continue
+            fields = {
+                name: values[here]
+                for name, values in portion.read_few().items()
+                if name != "offsets"
+            }
+            if is_packed:
+                for piece in pieces(fields, export.layout, dtype):
+                    yield _Tokens.of(piece["token_ids"], piece.get("loss_mask"))
+            else:
+                yield _Tokens.of(of_dtype(fields["token_ids"], dtype), fields.get("loss_mask"))
+
+    def _made_of(self, positions: range) -> Iterator["_Tokens"]:
+        """Yield the sequences that the files were made from, which are never read."""
+        part = next(part for part in Ancestry().parts(self.output) if part.name == self.part)
+        within = range(positions.start // self.length, positions.stop // self.length)
+        for some in part.packed.sequences(within=within):
+            yield _Tokens.of(some.token_ids, some.loss_mask)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tokens:
+    """Neighbouring positions: arrays of shape (num_positions,)."""
+
+    token_ids: npt.NDArray[np.unsignedinteger]
+    loss_mask: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    def __getitem__(self, which: "slice[Any, Any, Any]") -> "_Tokens":
+        return _Tokens(self.token_ids[which], self.loss_mask[which])
+
+    @staticmethod
+    def of(token_ids: npt.NDArray[Any], loss_mask: npt.NDArray[Any] | None) -> "_Tokens":
+        """Return those of arrays of any shape; without a mask every token counts."""
+        mask = np.ones(token_ids.shape, np.bool_) if loss_mask is None else loss_mask
+        return _Tokens(token_ids.reshape(-1), mask.reshape(-1).astype(np.bool_, copy=False))
+
+    @staticmethod
+    def joined(several: "list[_Tokens]") -> "_Tokens":
+        """Return all of several, one after another."""
+        token_ids = np.concatenate([of.token_ids for of in several])
+        return _Tokens(token_ids, np.concatenate([of.loss_mask for of in several]))
+
+
+def _touches(entry: dict[str, Any], positions: range) -> bool:
+    end: int = entry["position"] + entry["num_tokens"]
+    return bool(entry["position"] < positions.stop and end > positions.start)

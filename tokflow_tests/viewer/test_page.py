@@ -1,0 +1,214 @@
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.audit.trace import trace_tokens
+from tokflow.build.pipeline import build_dataset
+from tokflow.errors import ConfigError, MissingOutputError
+from tokflow.exports.reading import open_export
+from tokflow.viewer import page as page_module
+from tokflow.viewer.page import LIMIT, make_viewer
+from tokflow_tests.chats import chat_dataset
+from tokflow_tests.tiny import copy_of, declare, declare_small
+from tokflow_tests.viewer.pages import data_of, segments_of
+
+STORE = Path("store/small/exports")
+FORMATS = ["bin", "parquet", "pickle", "llmc", "npy", "mds", "jsonl"]
+HOSTILE = "</script><script>alert(1)</script><!-- & \u2028 \"'\x00\x1b[31m\u202e"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("built")
+    split = {"parts": {"train": {"fraction": 0.7}, "validation": {"fraction": 0.3}}}
+    assert build_dataset(declare_small(folder, exports=FORMATS, split=split)).failed == ()
+    return folder
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_token_of_an_export_is_in_its_page(name: str, built: Path):
+    page = make_viewer(built / STORE / name)
+
+    export = open_export(built / STORE / name)
+    parts = data_of(page)["parts"]
+    assert [of["name"] for of in parts] == list(export.parts)
+    for number, part in enumerate(export.parts):
+        windows = segments_of(page, number)
+        tokens = sum(s.num_tokens for window in windows for s in window if s.file is not None)
+        assert tokens == export.counts[f"{part}.num_tokens"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_segment_leads_to_the_characters_that_trace_names(name: str, built: Path):
+    path = built / STORE / name
+    windows = data_of(make_viewer(path))["parts"][0]["windows"]
+
+    for position, _, segments, _ in windows:
+        place = position
+        for num, file, *others in segments:
+            if file >= 0 and name != "llmc":  # of which EOS and document are one segment here
+                (origin,) = trace_tokens(path, part="train", start=place, stop=place + num)
+                row, token, chars, _ = others
+                assert (row, token) == (origin.row, origin.token_in_text)
+                assert chars == origin.char_start
+            place += num
+
+
+def test_an_eos_that_stands_before_its_document_is_of_one_segment_with_it(built: Path):
+    (window, *_) = segments_of(make_viewer(built / STORE / "llmc"))
+
+    assert [segment.text for segment in window[:2]] == ["<eos>one", "<eos>two and a half"]
+
+
+def test_a_page_is_the_same_bytes_each_time_and_names_no_path(built: Path, tmp_path: Path):
+    elsewhere = copy_of(built, tmp_path)
+
+    page = make_viewer(built / STORE / "parquet")
+
+    assert page == make_viewer(elsewhere / STORE / "parquet")
+    assert str(built).encode() not in page
+
+
+def test_a_page_asks_for_nothing_and_runs_its_own_script_alone(built: Path):
+    page = make_viewer(built / STORE / "bin").decode()
+
+    shell = page.replace('href="data:,"', "").replace('href="#tokens"', "")
+    assert re.findall(r"(?:src=|href|url\(|@import|https?:)", shell) == []
+    assert "default-src 'none'" in page
+    assert page.count("<script") == 2
+    assert len(page) < 60_000
+
+
+def test_text_that_would_end_the_page_s_data_stands_in_it_as_data(tmp_path: Path):
+    raw = {"a.jsonl": [HOSTILE]}
+    build_dataset(declare(tmp_path, raw, packing={"sequence_length": 100}, exports=["parquet"]))
+
+    page = make_viewer(tmp_path / "store/tiny/exports/parquet")
+
+    assert segments_of(page)[0][0].text == HOSTILE + "<eos>"
+    assert page.count(b"<script") == 2
+    assert b"<!--" not in page
+    assert "\u2028".encode() not in page
+
+
+def test_a_page_has_as_many_sequences_as_fit_and_says_which(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+):
+    whole = make_viewer(built / STORE / "parquet")
+    limit = len(whole) + 1_900  # 2 x 1,024 bytes are kept for the fields of two parts
+    monkeypatch.setattr(page_module, "LIMIT", limit)
+
+    page = make_viewer(built / STORE / "parquet")
+
+    train = data_of(page)["parts"][0]
+    assert 0 < train["stop"] == len(train["windows"]) < train["numSequences"]
+    assert len(page) < limit <= LIMIT
+
+
+def test_a_page_begins_with_the_sequence_that_is_asked_for(built: Path):
+    page = make_viewer(built / STORE / "parquet", part="train", first=2, num_sequences=3)
+
+    (train,) = data_of(page)["parts"]
+    assert [window[0] // 8 for window in train["windows"]] == [2, 3, 4]
+    assert (train["first"], train["stop"]) == (2, 5)
+
+
+def test_a_page_of_a_stream_begins_with_the_window_that_is_asked_for(tmp_path: Path):
+    raw = {"a.jsonl": ["x" * 1_500, "y" * 1_500]}
+    build_dataset(declare(tmp_path, raw, exports=["bin"]))
+
+    page = make_viewer(tmp_path / "store/tiny/exports/bin", first=1)
+
+    first, second = data_of(page)["parts"][0]["windows"]
+    assert (first[0], second[0]) == (1_024, 2_048)
+    assert [s.chars for s in segments_of(page)[0]] == [1_024, 0]
+    assert [s.chars for s in segments_of(page)[1]] == [547]
+
+
+def test_a_sequence_too_long_to_be_drawn_at_once_is_several_windows(tmp_path: Path):
+    packing = {"sequence_length": 5_000}
+    dataset = declare(tmp_path, {"a.jsonl": ["x" * 9_998]}, packing=packing, exports=["parquet"])
+    build_dataset(dataset)
+
+    page = make_viewer(tmp_path / "store/tiny/exports/parquet")
+
+    windows = data_of(page)["parts"][0]["windows"]
+    assert [window[0] for window in windows] == [0, 4_096, 5_000, 9_096]
+    assert [sum(s[0] for s in window[2]) for window in windows] == [4_096, 904] * 2
+
+
+@pytest.mark.parametrize(
+    ("side", "padding", "shown"),
+    [("right", "max", [7]), ("right", "none", []), ("left", "max", [7]), ("left", "none", [])],
+)
+def test_padding_is_shown_where_it_is_in_the_files(
+    side: str, padding: str, shown: list[int], tmp_path: Path
+):
+    packing = {"sequence_length": 12, "padding_side": side}
+    exports = [{"format": "parquet", "padding": padding}]
+    build_dataset(declare(tmp_path, {"a.jsonl": ["four"]}, packing=packing, exports=exports))
+
+    page = make_viewer(tmp_path / "store/tiny/exports/parquet")
+
+    (window,) = data_of(page)["parts"][0]["windows"]
+    paddings = [segment for segment in window[2] if segment[1] < 0]
+    assert [num for num, _, _, is_in_files in paddings if is_in_files] == shown
+    assert sum(segment[0] for segment in window[2]) == 12
+
+
+def test_the_loss_mask_is_told_by_runs_of_tokens(tmp_path: Path):
+    exports = ["parquet", "bin"]
+    build_dataset(chat_dataset(tmp_path, exports=exports, packing={"sequence_length": 64}))
+    (sequences,) = open_export(tmp_path / "store/chats/exports/parquet").sequences("train")
+
+    kept, lost = (make_viewer(tmp_path / "store/chats/exports" / name) for name in exports)
+
+    data = data_of(kept)
+    for window, mask, segment_ids in zip(
+        data["parts"][0]["windows"], sequences.loss_mask, sequences.segment_ids, strict=True
+    ):
+        runs = window[3] or [sum(segment_ids != 0)]
+        told = [i % 2 == 0 for i, num in enumerate(runs) for _ in range(num)]
+        assert told == mask[segment_ids != 0].tolist()
+    assert data["notes"] == []
+    assert "bin does not keep which labels count" in data_of(lost)["notes"][-1]
+
+
+def test_of_an_export_without_its_store_ids_and_documents_are_shown(built: Path, tmp_path: Path):
+    shutil.copytree(built / STORE / "parquet/latest", tmp_path / "copy")
+
+    page = make_viewer(tmp_path / "copy")
+
+    data = data_of(page)
+    assert data["vocabulary"] == {}
+    assert "tokens are shown as ids, and characters are not known" in data["notes"][0]
+    first = segments_of(page)[0][0]
+    assert (first.file, first.row, first.chars, first.num_tokens) == ("a.jsonl", 0, None, 4)
+
+
+def test_of_a_store_without_its_splits_characters_are_not_known(built: Path, tmp_path: Path):
+    folder = copy_of(built, tmp_path) / STORE.parent
+    shutil.rmtree(folder / "split")
+
+    first = segments_of(make_viewer(folder / "exports/parquet"))[0][0]
+
+    assert (first.text, first.chars) == ("one<eos>", None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [({"part": "test"}, "train, validation"), ({"first": 99}, "a sequence from 0 to")],
+)
+def test_a_part_or_sequence_that_is_not_there_is_refused(
+    asked: dict[str, Any], expected: str, built: Path
+):
+    with pytest.raises(ConfigError, match=expected):
+        make_viewer(built / STORE / "parquet", **asked)
+
+
+def test_only_an_export_has_a_page(built: Path):
+    with pytest.raises(MissingOutputError, match="name one of"):
+        make_viewer(built / "store/small/tokens/a.jsonl")
