@@ -45,7 +45,7 @@ def length_pictures(facts: StoreFacts) -> Iterator[Picture]:
 
 def _of_sequences(facts: StoreFacts) -> Iterator[Picture]:
     folders = facts.folders("sequences")
-    read = sampled(folders, SEGMENTS_NAME)
+    read = sampled(folders)
     fills: list[npt.NDArray[np.int64]] = []
     segments: list[npt.NDArray[np.int64]] = []
     num_read = most = 0

@@ -37,7 +37,7 @@ REPORT_PATH = Path("report", "report.html")
 MAX_BYTES = 300_000
 """Size of a page, at most."""
 
-ROWS = (100, 40, 10)
+ROWS = (50, 20, 5)
 """Rows of the table of files, and of others, at most: fewer where the page would be too large."""
 
 STATES: tuple[State, ...] = ("failed", "stale", "new", "built")

@@ -27,7 +27,7 @@ def reject_picture(facts: StoreFacts) -> Picture | None:
     if not num_all:
         return None
     reasons: Counter[str] = Counter()
-    for folder in sampled(facts.folders_with_rejects, REJECTS_NAME):
+    for folder in sampled(facts.folders_with_rejects):
         reasons.update(_reasons_in(folder))
     ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
     bars = [(reason, num, f"{num:,}") for reason, num in ordered[:MAX_REASONS]]

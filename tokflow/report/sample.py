@@ -14,10 +14,9 @@ from tokflow.build.plan import Plan
 from tokflow.build.status import FileStatus, file_statuses
 from tokflow.errors import counted
 from tokflow.split.spans import LONGEST
-from tokflow.store.remote.ranges import is_far
+from tokflow.store.remote.places import place_of
 from tokflow.store.stored_outputs import StoredOutput, newest_output, read_output
 from tokflow.tokens.shard import TokenShard, open_token_shard
-from tokflow.tokens.writer import TOKENS_NAME
 
 MAX_FILES, MAX_FAR_FILES = 64, 8
 """Files whose tokens and tables are read, spread evenly over all; of a store at a URL fewer, for
@@ -46,8 +45,8 @@ class ShardSample:
 
     @property
     def is_far(self) -> bool:
-        """True of shards at a URL that are not here."""
-        return any(is_far(of.folder / of.names(TOKENS_NAME)[0]) for of in self.shards)
+        """True of shards at a URL."""
+        return any(place_of(of.folder) is not None for of in self.shards)
 
     def beginnings(self, most: int) -> Iterator[npt.NDArray[Any]]:
         """Yield the first tokens of each shard, so many together at most: an equal share of each,
@@ -118,7 +117,7 @@ class StoreFacts:
     def shards(self) -> ShardSample:
         """The token shards that are read."""
         folders = self.folders("tokens")
-        opened = tuple(open_token_shard(read_output(of)) for of in sampled(folders, TOKENS_NAME))
+        opened = tuple(open_token_shard(read_output(of)) for of in sampled(folders))
         return ShardSample(shards=opened, num_all=len(folders))
 
     @cached_property
@@ -138,11 +137,11 @@ def summed(folders: Sequence[Path]) -> Mapping[str, int]:
     return total
 
 
-def sampled(folders: Sequence[Path], name: str) -> list[Path]:
-    """Return at most `MAX_FILES` of the folders, of those at a URL `MAX_FAR_FILES`; `name`: a file
-    in them."""
-    far = bool(folders) and is_far(folders[0] / name)
-    return spread(folders, MAX_FAR_FILES if far else MAX_FILES)
+def sampled(folders: Sequence[Path]) -> list[Path]:
+    """Return at most `MAX_FILES` of the folders, of those at a URL `MAX_FAR_FILES`, whether these
+    were fetched before or not: the same store gives the same report."""
+    is_far = any(place_of(folder) is not None for folder in folders[:1])
+    return spread(folders, MAX_FAR_FILES if is_far else MAX_FILES)
 
 
 def spread(all_of: Sequence[T], most: int) -> list[T]:

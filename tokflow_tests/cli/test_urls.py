@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tokflow.build.dataset import load_dataset
+from tokflow.store.remote.garbage import find_unfinished
+from tokflow.store.remote.mirror import refresh
+from tokflow.store.remote.objects import Objects
 from tokflow_tests.cli.commands import run
 from tokflow_tests.hub import Hub
 from tokflow_tests.object_store import ObjectStore
@@ -56,6 +60,7 @@ COMMANDS = {
     "verify {url}/small/exports --json": '"folder": "{url}/small/exports/bin/',
     "verify --config {yaml}": "13 outputs: all well",
     "tokenizers --config {yaml}": "measured on 25 B of text of",
+    "report --config {yaml}": "report: {url}/small/report/report.html, ",
     "gc --config {yaml} --keep 0": "small: nothing to remove",
 }
 
@@ -148,3 +153,17 @@ def test_an_export_at_a_url_is_pushed_to_the_hub(
     }
     assert b"\ntokens:\n  version:" in tree["README.md"]
     assert str(machine / "cache") not in result.output
+
+
+def test_a_report_is_at_the_url_and_belongs_to_no_output(machine: Path, url: str):
+    result = run("report", "--config", machine / "dataset.yaml", "-o", machine / "own.html")
+
+    assert result.exit_code == 0, result.output
+    written = run("report", "--config", machine / "dataset.yaml")
+    page = Objects(url).read("small/report/report.html")
+    assert written.exit_code == 0, written.output
+    assert page == (machine / "own.html").read_bytes()
+    folder = load_dataset(machine / "dataset.yaml").folder
+    refresh(folder)
+    assert find_unfinished(folder, seconds=0) == {}
+    assert (folder / "report" / "report.html").is_file()
