@@ -195,7 +195,8 @@ def python() -> Iterator[str]:
         yield f"## {module.__name__} {{ #{module.__name__.replace('.', '-')} }}\n"
         yield from (f"::: {module.__name__}.{name}\n" for name in module.__all__)
     yield "## Errors\n"
-    yield "::: tokflow.errors\n    options: {show_root_heading: false, filters: [Error$]}\n"
+    yield "::: tokflow.errors\n    options:"
+    yield "      {show_root_heading: false, show_root_toc_entry: false, filters: [Error$]}\n"
 
 
 def plain(text: str | None) -> str:
