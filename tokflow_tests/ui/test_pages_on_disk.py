@@ -1,4 +1,4 @@
-"""The report opened from disk, as a person opens a file that was sent to him."""
+"""The report and the viewer opened from disk, as a person opens a file that was sent to him."""
 
 import subprocess
 import sys
@@ -18,11 +18,17 @@ pytestmark = pytest.mark.ui
 SCHEMES: dict[str, Literal["light", "dark"]] = {"light": "light", "dark": "dark"}
 
 
+COMMANDS = {
+    "report": ("report", "demo", "-o", "report.html"),
+    "viewer": ("inspect", "data/store/demo/exports/parquet/latest", "--html", "viewer.html"),
+}
+
+
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Report of a dataset that is built."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose dataset is built, with both pages."""
     project = make_project(tmp_path_factory.mktemp("told"))
-    for command in (["run", "demo"], ["report", "demo", "-o", "report.html"]):
+    for command in (("run", "demo"), *COMMANDS.values()):
         done = subprocess.run(
             [sys.executable, "-m", "tokflow", *command],
             cwd=project,
@@ -31,22 +37,25 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
             check=False,
         )
         assert done.returncode == 0, done.stderr
-    return project / "report.html"
+    return project
 
 
 @pytest.mark.parametrize("width", [1280, 400])
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_report_asks_for_nothing_and_fits_a_screen_in_both_schemes(
-    scheme: str, width: int, report: Path, browser: "Browser"
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_page_asks_for_nothing_and_fits_a_screen_in_both_schemes(
+    name: str, scheme: str, width: int, folder: Path, browser: "Browser"
 ):
+    url = (folder / f"{name}.html").as_uri()
     with visiting(browser, width=width, scheme=SCHEMES[scheme]) as visit:
         said: list[str] = []
         visit.page.on("console", lambda message: said.append(message.text))
-        visit.page.goto(report.as_uri())
+        visit.page.on("pageerror", lambda error: said.append(str(error)))
+        visit.page.goto(url)
 
-        visit.photograph(f"report_{scheme}_{width}", whole=True)
+        visit.photograph(f"{name}_{scheme}_{width}", whole=True)
 
-        assert [url for url in visit.urls if not url.startswith("data:")] == [report.as_uri()]
+        assert [asked for asked in visit.urls if not asked.startswith("data:")] == [url]
         assert said == []
         wide = "[document.documentElement.scrollWidth, ...[...document.images].map(i => i.width)]"
         assert max(visit.page.evaluate(wide)) <= width
