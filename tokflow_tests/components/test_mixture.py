@@ -81,7 +81,7 @@ def test_a_source_may_be_declared_outside_of_the_project(project: Path):
     (project / "far.yaml").write_text(yaml.safe_dump(attributes("far", **fields)))
     declare_mixture(project, {"far": {"epochs": 2, "config": "far.yaml"}})
 
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         defs = definitions_of(project)
         job = defs.resolve_job_def("mixed_build")
         result = job.execute_in_process(instance=instance, run_config=QUIET)
@@ -92,7 +92,7 @@ def test_a_source_may_be_declared_outside_of_the_project(project: Path):
 
 
 def test_the_job_of_a_mixture_builds_and_records_its_sources_up_to_their_splits(project: Path):
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         job = definitions_of(project).resolve_job_def("mixed_build")
 
         result = job.execute_in_process(instance=instance, run_config=QUIET, raise_on_error=False)
@@ -123,7 +123,7 @@ def test_the_assets_of_a_mixture_are_made_one_by_one_and_are_fresh(project: Path
     both = dg.Definitions.merge(
         defs, dg.Definitions(jobs=[dg.define_asset_job("one", selection=selection)])
     )
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         for name in ("code", "prose"):
             defs.resolve_job_def(f"{name}_build").execute_in_process(
                 instance=instance, run_config=QUIET
@@ -146,7 +146,7 @@ def test_the_assets_of_a_mixture_are_made_one_by_one_and_are_fresh(project: Path
 
 
 def test_a_change_that_decides_no_byte_is_recorded_once_by_the_next_build(project: Path):
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         keys = ["code/a.txt", "prose/a.txt"]
         stale = []
         for max_epochs in (2, 3, 3):
@@ -168,7 +168,7 @@ def test_automation_builds_a_mixture_when_a_source_has_a_new_file(
     monkeypatch.setattr(state, "CALM_SECONDS", 0.0)
     asked: list[list[str]] = []
     cursor = None
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         for new in (None, None, "b.txt", None):
             if new is not None:
                 (project / "code" / new).write_text("more code\n")
