@@ -4,6 +4,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
 from datetime import timedelta
 from pathlib import Path
@@ -27,13 +28,37 @@ THE_ID = "0" * 32
 KEYS = ["a.txt", "b.txt", "c.txt"]
 
 
+@contextmanager
+def case_in(folder: Path) -> Iterator[Case]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        case = Case(folder, instance)
+        case.attributes |= {"exports": ["parquet"], "automation": True}
+        yield case
+
+
 @pytest.fixture
 def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
     monkeypatch.setattr(state_module, "CALM_SECONDS", 0.0)
-    with dg.DagsterInstance.ephemeral() as instance:
-        case = Case(tmp_path, instance)
-        case.attributes |= {"exports": ["parquet"], "automation": True}
+    with case_in(tmp_path) as case:
         yield case
+
+
+@pytest.fixture(scope="module")
+def built_before(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sensor]:
+    with case_in(tmp_path_factory.mktemp("built")) as case:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(state_module, "CALM_SECONDS", 0.0)
+            automation = built(case)
+        yield automation
+
+
+@pytest.fixture
+def automation(case: Case, built_before: Sensor) -> Sensor:
+    """The automation of `case`, which was built before the first tick and has settled."""
+    case.become(built_before.case)
+    automation = Sensor(case)
+    automation.cursor = built_before.cursor
+    return automation
 
 
 def build(case: Case) -> None:
@@ -67,9 +92,7 @@ def test_what_was_missing_when_the_sensor_started_is_built_in_one_run(case: Case
     assert num_events(case, "exports", "parquet") == 1
 
 
-def test_a_look_that_finds_no_change_asks_for_nothing(case: Case):
-    automation = built(case)
-
+def test_a_look_that_finds_no_change_asks_for_nothing(case: Case, automation: Sensor):
     assert automation.tick() == []
     assert automation.said == "small: up to date"
 
@@ -107,9 +130,7 @@ def test_a_look_that_finds_no_change_asks_for_nothing(case: Case):
         "partition added",
     ],
 )
-def test_a_change_is_one_build(change: Any, case: Case):
-    automation = built(case)
-
+def test_a_change_is_one_build(change: Any, case: Case, automation: Sensor):
     change(case)
 
     assert automation.settle() == BUILD
@@ -117,8 +138,7 @@ def test_a_change_is_one_build(change: Any, case: Case):
     assert sorted(case.partitions()) == list(BuildGraph(case.dataset).partitions)
 
 
-def test_the_export_is_made_once_for_a_change(case: Case):
-    automation = built(case)
+def test_the_export_is_made_once_for_a_change(case: Case, automation: Sensor):
     case.write("b", "new\ntext\n")
     case.write("d", "new\n")
 
@@ -128,17 +148,13 @@ def test_the_export_is_made_once_for_a_change(case: Case):
     assert num_events(case, "tokens") == 5
 
 
-def test_a_file_that_is_touched_builds_nothing(case: Case):
-    automation = built(case)
-
+def test_a_file_that_is_touched_builds_nothing(case: Case, automation: Sensor):
     (case.folder / "raw/a.txt").touch()
 
     assert automation.settle() == []
 
 
-def test_a_partition_that_was_made_again_the_same_builds_nothing(case: Case):
-    automation = built(case)
-
+def test_a_partition_that_was_made_again_the_same_builds_nothing(case: Case, automation: Sensor):
     case.run(dg.AssetSelection.assets(["small", "sequences"]), keys=["b.txt"])
 
     assert automation.settle() == []
@@ -156,9 +172,7 @@ def test_another_file_of_the_tokenizer_is_a_build(case: Case):
     assert case.not_fresh() == {}
 
 
-def test_an_output_that_is_deleted_twice_is_built_twice(case: Case):
-    automation = built(case)
-
+def test_an_output_that_is_deleted_twice_is_built_twice(case: Case, automation: Sensor):
     for _ in range(2):
         shutil.rmtree(store(case, "tokens", "b.txt"))
         assert automation.settle() == BUILD
@@ -349,8 +363,9 @@ def test_without_files_nothing_is_asked_for_and_it_is_said_why(case: Case):
     assert "raw.files" in automation.said
 
 
-def test_a_file_that_is_being_written_waits(case: Case, monkeypatch: pytest.MonkeyPatch):
-    automation = built(case)
+def test_a_file_that_is_being_written_waits(
+    case: Case, automation: Sensor, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(state_module, "CALM_SECONDS", 60.0)
     case.write("b", "new\n")
 
@@ -363,11 +378,10 @@ def test_a_file_that_is_being_written_waits(case: Case, monkeypatch: pytest.Monk
 
 
 def test_too_much_to_read_within_a_tick_is_left_to_the_build(
-    case: Case, monkeypatch: pytest.MonkeyPatch
+    case: Case, automation: Sensor, monkeypatch: pytest.MonkeyPatch
 ):
     from tokflow.components import file_partitions
 
-    automation = built(case)
     monkeypatch.setattr(file_partitions, "QUICK_BYTES", 1)
     for key in ("a", "b"):
         (case.folder / f"raw/{key}.txt").touch()
@@ -475,14 +489,15 @@ def test_a_scheduled_build_confirms_exports_that_did_not_change(case: Case):
         '{"small": {"looked": "x", "run": 7, "other": 1}}',
     ],
 )
-def test_a_cursor_that_is_not_the_sensors_is_begun_anew(cursor: str, case: Case):
+def test_a_cursor_that_is_not_the_sensors_is_begun_anew(
+    cursor: str, case: Case, automation: Sensor
+):
     case.attributes["scan"] = "* * * * *"
-    automation = built(case)
     automation.cursor = cursor
 
     assert automation.tick() == []
 
 
-def test_what_the_sensor_remembers_is_small(case: Case):
-    assert len(str(built(case).cursor)) < 500
+def test_what_the_sensor_remembers_is_small(case: Case, automation: Sensor):
+    assert len(str(automation.cursor)) < 500
     sync_files(case.instance, case.dataset)
