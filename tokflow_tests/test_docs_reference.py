@@ -2,6 +2,8 @@
 
 import re
 
+import typer
+
 from docs.site import reference
 from tokflow.build.dataset import Dataset
 from tokflow.cli.app import app
@@ -11,8 +13,8 @@ from tokflow.exports import FORMATS
 def test_every_command_has_a_section():
     page = "\n".join(reference.command_line())
 
-    commands = [command.callback.__name__ for command in app.registered_commands]
-    assert re.findall(r"^## tokflow (\w+)$", page, re.MULTILINE) == sorted(commands)
+    commands = typer.main.get_command(app).commands
+    assert re.findall(r"^## tokflow ([\w-]+)$", page, re.MULTILINE) == sorted(commands)
     assert "`-o, --output FILE`" in page
     assert "`--private, --public`" in page
     assert "\\[tool.dg.project\\]" in page

@@ -19,8 +19,9 @@ LINKS = {
     r"\]\(\.\./examples/(\w+)/?\)": r"](examples/\1.md)",
     r"\]\(\.\./CHANGELOG\.md\)": "](changelog.md)",
     r"\]\(\.\./benchmarks/LOG\.md\)": "](measurements.md)",
+    r"\[([^\]]+)\]\(\.\./[^)]+\)": r"\1",
 }
-"""Links of `docs` to files of the repository, and the pages made of those."""
+"""Links of `docs` to files of the repository, and the pages made of those; others are none."""
 
 
 REQUESTED = r'<(?:script|link|img|iframe|source)\b[^>]*(?:src|href)="((?:https?:)?//[^"]*)"'
