@@ -48,9 +48,10 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Let links to files of the repository lead to the pages made of them."""
-    for pattern, page_link in LINKS.items():
-        markdown = re.sub(pattern, page_link, markdown)
+    """Let links of `docs` to files of the repository lead to the pages made of them."""
+    if page.file.generated_by is None:
+        for pattern, page_link in LINKS.items():
+            markdown = re.sub(pattern, page_link, markdown)
     return markdown
 
 
@@ -66,16 +67,21 @@ def _read(path: str) -> str:
 
 
 def _examples() -> str:
-    """Return the table of the examples, with links to their pages and to nothing else."""
-    text = re.sub(r"\]\((\w+)\)", r"](\1.md)", _read("examples/README.md"))
-    return re.sub(r"\[([\w.]+\.py)\]\([\w.]+\)", r"`examples/\1`", text)
+    """Return the table of the examples, with links to their pages."""
+    return _linked(re.sub(r"\]\((\w+)\)", r"](\1.md)", _read("examples/README.md")))
 
 
 def _example(folder: Path) -> str:
     """Return what an example says, and then its files."""
-    pages = [(folder / "README.md").read_text(encoding="utf-8")]
-    for path in sorted(folder.glob("*.yaml")) + sorted(folder.glob("*.py")):
+    pages = [_linked((folder / "README.md").read_text(encoding="utf-8"))]
+    for path in sorted(folder.rglob("*.yaml")) + sorted(folder.glob("*.py")):
         language = "yaml" if path.suffix == ".yaml" else "python"
         code = path.read_text(encoding="utf-8").strip()
-        pages.append(f"## {path.name}\n\n```{language}\n{code}\n```\n")
+        pages.append(f"## {path.relative_to(folder)}\n\n```{language}\n{code}\n```\n")
     return "\n".join(pages)
+
+
+def _linked(text: str) -> str:
+    """Return the text of an example with links to pages alone."""
+    text = re.sub(r"\]\((?:\.\./)+docs/", "](../", text)
+    return re.sub(r"\[([^\]]+)\]\((?!https?:)[^)]+\.(?:py|yaml)\)", r"\1", text)
