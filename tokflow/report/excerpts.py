@@ -208,6 +208,9 @@ def shown_token(text: str) -> str:
     return shown if len(shown) <= CHARS_OF_TOKEN else f"{shown[: CHARS_OF_TOKEN - 1]}…"
 
 
-def chip(text: str) -> str:
-    """Return the text of a token that stands alone, on one line, its spaces as dots."""
+def chip(texts: TokenTexts, token_id: int) -> str:
+    """Return the text of a token that stands alone, on one line, its spaces as dots and what is
+    less than a character as its bytes."""
+    content = texts.bytes_of(token_id)
+    text = texts.of(token_id) if content is None else content.decode(errors="backslashreplace")
     return shown_token(text).replace("\n", "").replace(" ", "·")

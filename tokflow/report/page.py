@@ -20,7 +20,7 @@ from tokflow.report.rejects import reject_picture
 from tokflow.report.sample import StoreFacts, spread
 from tokflow.report.shares import export_rows, mixture_rows, part_rows, share_pictures
 from tokflow.report.template import rendered
-from tokflow.report.token_texts import REPLACEMENT, TokenTexts, open_texts
+from tokflow.report.token_texts import TokenTexts, open_texts
 from tokflow.report.vocabulary import (
     UNUSED,
     UNUSED_LOOKED_AT,
@@ -177,7 +177,7 @@ def _frequent(use: VocabularyUse, texts: TokenTexts) -> list[dict[str, Any]]:
     return [
         {
             "id": of,
-            "text": chip(texts.of(of)),
+            "text": chip(texts, of),
             "num": num,
             "fraction": num / whole,
             "is_special": of in texts.special_ids,
@@ -188,6 +188,6 @@ def _frequent(use: VocabularyUse, texts: TokenTexts) -> list[dict[str, Any]]:
 
 def _unused(use: VocabularyUse, texts: TokenTexts) -> list[tuple[int, str]]:
     """Return some ids that were never met: the longest texts, which are words, first."""
-    shown = [(of, chip(texts.of(of))) for of in spread(use.unused, UNUSED_LOOKED_AT)]
-    shown.sort(key=lambda of: (REPLACEMENT in of[1] or "\\" in of[1], -len(of[1]), of[0]))
+    shown = [(of, chip(texts, of)) for of in spread(use.unused, UNUSED_LOOKED_AT)]
+    shown.sort(key=lambda of: ("\\" in of[1], -len(of[1]), of[0]))
     return shown[:UNUSED]

@@ -37,7 +37,8 @@ class VocabularyUse:
     """(vocab_size,)"""
     read: str
     """What was counted."""
-    special_ids: frozenset[int]
+    not_counted: frozenset[int]
+    """Ids of special tokens, which are not missed, and ids that no token has."""
 
     @property
     def frequent(self) -> list[tuple[int, int]]:
@@ -47,10 +48,9 @@ class VocabularyUse:
 
     @property
     def unused(self) -> list[int]:
-        """The ids that were not counted once, but for special ones."""
-        return [
-            of for of in np.flatnonzero(self.counts == 0).tolist() if of not in self.special_ids
-        ]
+        """The ids of plain tokens that were not met once."""
+        never = np.flatnonzero(self.counts == 0).tolist()
+        return [of for of in never if of not in self.not_counted]
 
 
 def count_ids(facts: StoreFacts, texts: TokenTexts) -> VocabularyUse | None:
@@ -63,14 +63,16 @@ def count_ids(facts: StoreFacts, texts: TokenTexts) -> VocabularyUse | None:
     for beginning in shards.beginnings(most):
         for start in range(0, len(beginning), 2**24):
             counts += np.bincount(beginning[start : start + 2**24], minlength=len(counts))
-    return VocabularyUse(counts=counts, read=shards.read_of(most), special_ids=texts.special_ids)
+    not_counted = texts.special_ids | texts.ids_of_none
+    return VocabularyUse(counts=counts, read=shards.read_of(most), not_counted=not_counted)
 
 
 def vocabulary_picture(use: VocabularyUse) -> Picture:
     """Return the counts of ids from the most frequent to the least, on two logarithmic axes."""
     ordered = np.sort(use.counts[use.counts > 0])[::-1]
     ranks = np.unique(np.geomspace(1, len(ordered), POINTS).astype(np.int64))
-    num_all, num_used = len(use.counts), len(ordered)
+    num_used = len(ordered)
+    num_all = num_used + len(use.unused)
 
     def draw(axes: "Axes") -> None:
         axes.plot(ranks, ordered[ranks - 1], color=SERIES[3], linewidth=1.8)

@@ -13,7 +13,7 @@ from tokflow.report.shares import mixture_rows, share_pictures
 from tokflow.report.token_texts import TokenTexts, open_texts
 from tokflow.report.vocabulary import count_ids
 from tokflow_tests.build.mixtures.test_mixture import declare_mixture
-from tokflow_tests.tiny import EOS, build, declare, declare_small, tokenize
+from tokflow_tests.tiny import EOS, build, declare, declare_small, many_ids, tokenize
 
 
 def facts_of(dataset: Dataset) -> StoreFacts:
@@ -61,6 +61,26 @@ def test_files_are_chosen_at_equal_distances():
     assert spread(range(3), 3) == [0, 1, 2]
 
 
+def test_a_token_that_stands_alone_shows_its_spaces_and_bytes(small: StoreFacts):
+    texts = texts_of(small)
+
+    shown = [chip(texts, of) for of in (*b" a\n\t", 0xE2, EOS)]
+
+    assert shown == ["·", "a", "↵", "⇥", "\\xe2", "<eos>"]
+
+
+def test_tokens_that_are_no_pieces_of_the_text_are_decoded_behind_another(tmp_path: Path):
+    (tmp_path / "tokenizer.json").write_text(many_ids())
+    tokenizer = {"kind": "file", "name": "tokenizer.json", "eos_token": "<eos>"}
+    facts = facts_of(declare(tmp_path, {"a.jsonl": ["w3 w5 w3"]}, tokenizer=tokenizer))
+    texts = texts_of(facts)
+    use = count_ids(facts, texts)
+
+    assert use is not None
+    assert use.frequent == [(3, 2), (5, 1), (70_000, 1)]
+    assert list(texts.pieces([3, 5])) == [((3,), " w3"), ((5,), " w5")]
+
+
 def test_tokens_that_have_a_character_together_are_shown_together(small: StoreFacts):
     texts = texts_of(small)
 
@@ -77,7 +97,6 @@ def test_tokens_that_have_a_character_together_are_shown_together(small: StoreFa
 
 def test_all_of_a_token_can_be_seen_and_none_is_obeyed():
     assert shown_token("a\n\tb\u202e\x00") == "a↵\n⇥b\\u202e\\x00"
-    assert chip(" a\n") == "·a↵"
 
 
 def test_an_excerpt_has_the_documents_of_a_sequence_with_boundaries(tmp_path: Path):
