@@ -236,7 +236,7 @@ def make_tokens(file, store):
     return store / "tokens"
 
 
-def make_ids(store):
+def make_ids(store, *, has_halves=True):
     """Return the dataset of numbered rows, with its halves beside it and its texts in `raw`."""
     raw = store / "raw"
     texts = [f"{number:08}" for number in range(loader_resume.NUM_ROWS)]
@@ -246,7 +246,8 @@ def make_ids(store):
         for number in range(0, len(of_half), 800):
             lines = [json.dumps({"text": text}) for text in of_half[number : number + 800]]
             (raw / half / f"ids-{number:05}.jsonl").write_text("\n".join(lines) + "\n")
-    for name, pattern in {"ids": "*/*", "ids-a": "a/*", "ids-b": "b/*"}.items():
+    beside = {"ids-a": "a/*", "ids-b": "b/*"} if has_halves else {}
+    for name, pattern in {"ids": "*/*", **beside}.items():
         text = dataset_yaml(
             raw / f"{pattern}.jsonl",
             name=name,

@@ -1,6 +1,7 @@
 """The job that builds a dataset in one run, without a key named."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 
@@ -21,6 +22,23 @@ KEYS = ["a.txt", "b.txt", "c.txt"]
 def build(case: Case) -> dg.ExecuteInProcessResult:
     job = case.defs.resolve_job_def("small_build")
     return job.execute_in_process(instance=case.instance, run_config=QUIET, raise_on_error=False)
+
+
+@pytest.fixture(scope="module")
+def built_before(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        case = Case(tmp_path_factory.mktemp("built"), instance)
+        assert build(case).success
+        yield case
+
+
+@pytest.fixture
+def _built(case: Case, built_before: Case) -> None:
+    """Let the job have built `case` once. Its checks are computed again: the files are copies."""
+    case.become(built_before)
+
+
+is_built = pytest.mark.usefixtures("_built")
 
 
 def reported(result: dg.ExecuteInProcessResult) -> dict[str, int]:
@@ -71,8 +89,8 @@ def test_what_was_built_outside_of_dagster_is_adopted_as_it_is(case: Case):
     assert case.not_fresh() == {}
 
 
+@is_built
 def test_after_a_change_what_came_of_it_is_reported_and_no_more(case: Case):
-    build(case)
     case.write("b", "other\ntext\nhere\n")
     case.remove("c")
     case.write("d", "new\n")
@@ -92,8 +110,8 @@ def test_after_a_change_what_came_of_it_is_reported_and_no_more(case: Case):
     assert case.not_fresh() == {}
 
 
+@is_built
 def test_another_config_is_reported_with_its_code_version(case: Case):
-    build(case)
     case.attributes["packing"] = {"sequence_length": 8}
 
     result = build(case)
@@ -102,8 +120,8 @@ def test_another_config_is_reported_with_its_code_version(case: Case):
     assert case.not_fresh() == {}
 
 
+@is_built
 def test_what_changes_after_a_build_is_stale(case: Case):
-    build(case)
     case.write("b", "other\ntext\nhere\n")
 
     case.defs.resolve_job_def("small_scan").execute_in_process(
@@ -117,8 +135,8 @@ def test_what_changes_after_a_build_is_stale(case: Case):
     }
 
 
+@is_built
 def test_an_event_says_the_same_as_one_of_the_asset_and_a_person_can_read_it(case: Case):
-    build(case)
     of_job = case.event("tokens", partition="b.txt")
 
     case.run(keys=KEYS)
@@ -211,8 +229,8 @@ def test_damage_fails_the_run_until_it_is_mended(case: Case):
     assert build(case).success
 
 
+@is_built
 def test_where_a_check_fails_no_export_is_made(case: Case, monkeypatch: pytest.MonkeyPatch):
-    build(case)
     latest = case.dataset.folder / "exports/parquet/latest"
     before = latest.resolve()
     case.write("b", "other\ntext\nhere\n")
@@ -260,8 +278,8 @@ def test_what_passed_in_another_run_is_reported_of_what_is_new_to_dagster(case: 
         assert of.metadata["num_remembered"] == of.metadata["num_checked"]
 
 
+@is_built
 def test_with_recheck_everything_is_computed_and_reported(case: Case):
-    build(case)
     graph = BuildGraph(case.dataset, offline=True)
 
     recorded = run_build_job(case.instance, graph, recheck=True)
@@ -329,12 +347,11 @@ def test_with_offsets_over_the_dataset_everything_is_fresh_after_a_file_changed(
 
 
 @pytest.mark.parametrize("stage", ["raw", "tokens", "split"])
+@is_built
 def test_after_its_history_was_wiped_everything_is_fresh_again(case: Case, stage: str):
-    build(case)
     case.instance.wipe_assets([dg.AssetKey(["small", stage])])
 
     build(case)
-
     assert case.not_fresh() == {}
     assert reported(build(case)) == {}
 
@@ -374,9 +391,8 @@ def test_files_of_a_server_are_reported_as_they_were_fetched(case: Case):
     assert case.not_fresh() == {}
 
 
+@is_built
 def test_a_range_after_a_build_leaves_everything_fresh(case: Case):
-    build(case)
-
     result = case.run(keys=KEYS)
 
     assert result.success, failure(result)
