@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PICTURES = Path(os.environ.get("TOKFLOW_PICTURES", ROOT / "build" / "pictures"))
-"""Where the tests leave pictures of the pages that they open."""
+"""Where the tests leave pictures of the pages that they open. Those of README, in docs/pictures,
+are copies of `graph`, `report` and `viewer`."""
 
 QUIET = (
     "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
@@ -65,10 +66,15 @@ def visiting(
     width: int = 1440,
     height: int = 900,
     scheme: Literal["light", "dark"] = "light",
+    scale: float = 1,
 ) -> Iterator[Visit]:
-    """Open a window of that size, in pixels, in a profile of its own."""
+    """Open a window of that size in a profile of its own; pictures of it are `scale` times as
+    large."""
     context = browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
+        viewport={"width": width, "height": height},
+        color_scheme=scheme,
+        device_scale_factor=scale,
+        reduced_motion="reduce",
     )
     context.set_default_timeout(60_000)
     visit = Visit(context.new_page())

@@ -65,6 +65,18 @@ def test_a_page_asks_for_nothing_and_fits_a_screen_in_both_schemes(
         assert (brightness(colours[0]) < brightness(colours[1])) == (scheme == "light")
 
 
+ANCHORS = {"report": "", "viewer": "#train=220200"}
+"""Where README's pictures are taken."""
+
+
+@pytest.mark.parametrize("name", ANCHORS)
+def test_a_picture_of_a_page_is_taken_for_readers(name: str, folder: Path, browser: "Browser"):
+    with visiting(browser, width=1280, height=760, scale=1.25) as visit:
+        visit.page.goto(f"{(folder / f'{name}.html').as_uri()}{ANCHORS[name]}")
+
+        assert visit.photograph(name).stat().st_size > 20_000
+
+
 def brightness(colour: str) -> float:
     """Return the sum of the parts of `rgb(31, 35, 40)`; nothing is as bright as white."""
     parts = colour.removesuffix(")").split("(")[1].split(",")
