@@ -75,14 +75,15 @@ def make_report(dataset: Dataset) -> ReportPage:
     return ReportPage(html=html or rendered({**values, "max_rows": 0}), pictures=pictures)
 
 
-def write_report(dataset: Dataset) -> Path:
+def write_report(dataset: Dataset, page: ReportPage | None = None) -> Path:
     """Write the report of a dataset to `<store>/<dataset>/report/report.html`, whole or not at
     all, and return that path; of a store at a URL it is put there as well.
 
-    It is a file beside the outputs and no output: it has times in it. Raises: as `make_report`.
+    It is a file beside the outputs and no output: it has times in it. `page`: that which was made
+    just now. Raises: as `make_report`.
     """
     path = dataset.folder / REPORT_PATH
-    html = make_report(dataset).html
+    html = (page or make_report(dataset)).html
     with new_file(path) as temporary:
         temporary.write_bytes(html)
     publish_beside(path, html)

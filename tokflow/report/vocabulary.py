@@ -19,7 +19,7 @@ MAX_TOKENS = 256_000_000
 MAX_FAR_TOKENS = 8_000_000
 """The same of a store at a URL."""
 
-FREQUENT, UNUSED = 24, 40
+FREQUENT, UNUSED = 24, 28
 """Ids that are shown of each."""
 
 UNUSED_LOOKED_AT = 2_000
