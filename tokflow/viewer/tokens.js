@@ -4,17 +4,20 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const FLAG = { BOS: 1, EOS: 2, SPACE: 4, NORMALISED: 8, EOS_FIRST: 16 };
 const encoder = new TextEncoder();
 
-const bytesById = new Map();
-function bytesOf(id) {
-  if (!bytesById.has(id)) {
-    const known = DATA.vocabulary[id];
-    const bytes = typeof known === "string" ? encoder.encode(known) : known && Uint8Array.from(known);
-    bytesById.set(id, bytes ?? null);
-  }
-  return bytesById.get(id);
-}
-
 const isContinued = (byte) => (byte & 0xc0) === 0x80;
+
+// Of an id: its bytes, its text if it is whole characters, and how many characters begin in it.
+const knownById = new Map();
+function knownOf(id) {
+  if (!knownById.has(id)) {
+    const known = DATA.vocabulary[id];
+    const text = typeof known === "string" ? known : null;
+    const bytes = text === null ? known && Uint8Array.from(known) : encoder.encode(text);
+    const numBegun = bytes ? bytes.filter((byte) => !isContinued(byte)).length : 0;
+    knownById.set(id, { bytes: bytes ?? null, text, numBegun });
+  }
+  return knownById.get(id);
+}
 
 // Tokens of a window with their text, document, characters and loss; padding has none.
 function readWindow(of) {
@@ -49,17 +52,18 @@ function readTokens(segment, ids, loss) {
   const { flags } = segment;
   const numBefore = (flags & FLAG.EOS_FIRST ? 1 : 0) + (flags & FLAG.BOS ? 1 : 0);
   let { chars } = segment;
+  let isWhole = true; // nothing of a character is left in the decoder
   const tokens = ids.map((id, index) => {
-    const bytes = bytesOf(id);
+    const { bytes, text, numBegun } = knownOf(id);
     const token = { id, bytes, segment, column: index, isLoss: loss ? loss[index] : true };
-    token.text = bytes && decoder.decode(bytes, { stream: true });
+    token.text = isWhole && text !== null ? text : bytes && decoder.decode(bytes, { stream: true });
+    isWhole = text !== null;
     token.added = (index < numBefore && (flags & FLAG.EOS_FIRST ? "EOS" : "BOS")) ||
       (flags & FLAG.EOS && index === ids.length - 1 && "EOS");
     if (chars !== null && bytes && !token.added) {
       const isSpace = flags & FLAG.SPACE && index === numBefore;
-      const begun = bytes.filter((byte) => !isContinued(byte)).length - (isSpace ? 1 : 0);
       token.from = bytes.length && isContinued(bytes[0]) ? chars - 1 : chars;
-      token.to = chars += begun;
+      token.to = chars += numBegun - (isSpace ? 1 : 0);
     }
     return token;
   });
