@@ -138,7 +138,10 @@ class Characters:
 
 def is_text_of(bytes_of: Sequence[bytes | None], token_ids: npt.NDArray[Any], decoded: str) -> bool:
     """Return whether the bytes of some tokens are the text that the tokenizer decodes them to, but
-    for a space before it."""
+    for a space before it and for U+FFFD, by which libraries show some or each byte of half a
+    character."""
     token_bytes = b"".join(bytes_of[token_id] or b"" for token_id in token_ids.tolist())
-    text = token_bytes.decode(errors="replace")
+    text, decoded = (
+        of.replace("\ufffd", "") for of in (token_bytes.decode(errors="replace"), decoded)
+    )
     return decoded in (text, text.removeprefix(" "))

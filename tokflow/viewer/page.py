@@ -94,9 +94,10 @@ def _notes(export: Export) -> Iterator[str]:
         return
     told_by = "segment_ids" if export.layout.is_packed else "offsets"
     if told_by not in export.layout.keeps:
+        seen = "no end of one" if export.eos_id is None else "EOS alone"
         yield (
             f"{export.format_name} does not keep where documents begin: here the index tells it, "
-            "and a trainer sees EOS alone."
+            f"and a trainer sees {seen}."
         )
     if "loss_mask" in export.manifest.details.get("lost", ()):
         yield (

@@ -155,7 +155,7 @@ function showPager() {
   const field = byId("number");
   byId("unit").textContent = isStream ? "Window" : "Sequence";
   Object.assign(field, { min: first, max: stop - 1, value: Math.floor(shown()[0] / length) });
-  byId("total").textContent = `of ${number(numSequences)}`;
+  byId("total").textContent = `of ${number(numSequences)}, from 0`;
   Object.assign(byId("slider"), { max: windows.length - 1, value: at.window, disabled: windows.length < 2 });
   byId("previous").disabled = at.window === 0;
   byId("next").disabled = at.window === windows.length - 1;
@@ -198,7 +198,9 @@ function cardRows(token, index) {
   rows.push(["raw file", DATA.files[segment.file]], ["row", number(segment.row)]);
   if (token.added) rows.push(["characters", `none: the ${token.added} that was put around the text`]);
   else if (token.from === undefined) rows.push(["characters", "not known"]);
-  else {
+  else if (token.to === token.from && token.text) {
+    rows.push(["characters", "none: a space that is put before the text"]);
+  } else {
     const [noun, span] = charactersOf(token).split(" ");
     rows.push([noun, span + (segment.flags & FLAG.NORMALISED ? ", of the decoded text" : "")]);
   }
