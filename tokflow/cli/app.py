@@ -378,6 +378,23 @@ def gc(
 
 
 @command
+def prune_runs(
+    days: Annotated[
+        float, typer.Option(min=0, help="Days that a run stays in the history after its end.")
+    ] = 90,
+    project: Project = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Remove the runs; without it they are only counted.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Count, and with --yes remove, old runs of Dagster's history. The store is not touched.
+
+    The runs that say which version of a file was built last are kept, whatever their age.
+    """
+
+
+@command
 def ui(
     host: Annotated[
         str, typer.Option(help="Address to listen on; it must lead to this machine alone.")

@@ -1,0 +1,22 @@
+"""`tokflow prune-runs`: old runs of Dagster's history, counted or removed."""
+
+from datetime import UTC, datetime, timedelta
+
+from tokflow.cli.terminal import counted, print_json
+from tokflow.components import open_instance
+from tokflow.components.pruning import find_old_runs, remove_runs
+
+
+def main(*, days: float, yes: bool, json: bool) -> None:
+    """Remove with `yes`, and else only count, the runs that ended so many days ago."""
+    before = datetime.now(UTC) - timedelta(days=days)
+    with open_instance() as instance:
+        old = find_old_runs(instance, before=before)
+        if yes:
+            remove_runs(instance, old.removable)
+    if json:
+        print_json({"is_dry_run": not yes, "removed": old.removable, "kept": old.needed})
+        return
+    verb = "removed" if yes else "would be removed by --yes"
+    runs = f"{counted(len(old.removable), 'run')} of before {before:%Y-%m-%d %H:%M} UTC {verb}"
+    print(f"{runs}, {len(old.needed):,} kept that say what is built")

@@ -1,0 +1,189 @@
+"""The services of compose.yaml with a real PostgreSQL: builds, restarts, retention, the login."""
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tokflow_tests.deploy.compose import SECRETS
+from tokflow_tests.deploy.harness import Deployment, deployment, wait_for
+from tokflow_tests.projects import attributes, declare_in, make_project
+
+pytestmark = pytest.mark.deploy
+
+SERVICES = ("code", "webserver", "daemon")
+
+LAUNCH = """mutation($execution: ExecutionParams!) {
+  launchPipelineExecution(executionParams: $execution) {
+    __typename
+    ... on LaunchRunSuccess { run { runId } }
+    ... on RunConfigValidationInvalid { errors { message } }
+    ... on PythonError { message }
+  }
+}"""
+
+RUNS = "{runsOrError{... on Runs{results{runId status rootRunId jobName}}}}"
+
+
+@pytest.fixture(scope="module")
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """A deployment of two small datasets, one of which takes some seconds to build."""
+    project = make_project(tmp_path_factory.mktemp("project"))
+    (project / "data").mkdir()
+    (project / "data/a.txt").write_text("Once upon a time.\n" * 50)
+    (project / "large").mkdir()
+    lines = "".join(f"{number} and {number**2} are numbers\n" for number in range(200_000))
+    for name in "ab":
+        (project / f"large/{name}.txt").write_text(lines + name)
+    packing, exports = {"sequence_length": 8}, ["bin"]
+    tales = attributes("tales", packing=packing, exports=exports)
+    declare_in(project, "tales", tales)
+    large = {
+        "raw": {"files": "large/*.txt"},
+        "exports": exports,
+        "tokenizer": {"kind": "trained", "vocab_size": 300},
+    }
+    declare_in(project, "slow", attributes("slow", **large))
+    with deployment(project) as deployed:
+        deployed.start(*SERVICES)
+        yield deployed
+
+
+def launch(deployed: Deployment, job: str, config: Any = None) -> Any:
+    selector = {
+        "repositoryLocationName": "tokflow",
+        "repositoryName": "__repository__",
+        "jobName": job,
+    }
+    asked = {"selector": selector, "runConfigData": config or {}, "mode": "default"}
+    return deployed.ask(LAUNCH, execution=asked)["launchPipelineExecution"]
+
+
+def runs(deployed: Deployment) -> dict[str, Any]:
+    results = deployed.ask(RUNS)["runsOrError"]["results"]
+    return {run["runId"]: run for run in results}
+
+
+def build(deployed: Deployment, job: str = "tales_build") -> str:
+    """Build by the web server's GraphQL, and return the run once it has succeeded."""
+    run_id = str(launch(deployed, job)["run"]["runId"])
+
+    def status() -> str | None:
+        found = str(runs(deployed)[run_id]["status"])
+        return found if found in ("SUCCESS", "FAILURE", "CANCELED") else None
+
+    assert wait_for(status, job) == "SUCCESS"
+    return run_id
+
+
+def test_a_build_is_launched_by_graphql_and_recorded_in_postgres(deployed: Deployment):
+    run_id = build(deployed)
+
+    manifest = deployed.project / "store/tales/exports/bin/latest/manifest.json"
+    assert json.loads(manifest.read_text())["dataset"] == "tales"
+    [[status]] = deployed.postgres.ask(f"SELECT status FROM runs WHERE run_id = '{run_id}'")
+    assert status == "SUCCESS"
+    assert not list(deployed.state.rglob("*.db"))
+
+
+def test_the_web_ui_shows_no_password(deployed: Deployment):
+    shown = json.dumps(deployed.ask("{instance{info}}"))
+
+    assert "run_monitoring" in shown
+    assert SECRETS["TOKFLOW_POSTGRES_PASSWORD"] not in shown
+
+
+def test_a_run_config_leads_to_no_path_and_no_variable(deployed: Deployment):
+    of_resource = {"resources": {"workers": {"config": {"store": "/etc"}}}}
+    of_variable = {"ops": {"tales_build": {"config": {"x": {"env": "TOKFLOW_POSTGRES_URL"}}}}}
+
+    for config in (of_resource, of_variable):
+        assert launch(deployed, "tales_build", config)["__typename"] == "RunConfigValidationInvalid"
+
+
+def status_of(port: int, path: str, **headers: str) -> int:
+    url = f"http://localhost:{port}{path}"
+    try:
+        return int(urlopen(Request(url, headers=headers), timeout=60).status)
+    except HTTPError as error:
+        return error.code
+
+
+def test_the_web_server_answers_its_own_name_and_pages_alone(deployed: Deployment):
+    port, of_elsewhere = deployed.web_port, "http://elsewhere.example"
+
+    assert status_of(port, "/server_info") == 200
+    assert status_of(port, "/server_info", Host="127.0.0.1") == 200
+    assert status_of(port, "/server_info", Host="elsewhere.example") == 403
+    assert status_of(port, "/server_info", Origin=of_elsewhere) == 403
+    assert status_of(port, "/graphql?query=mutation{x}") == 403
+
+
+def test_a_run_that_a_crash_of_the_machine_ends_is_done_again(deployed: Deployment):
+    first = str(launch(deployed, "slow_build")["run"]["runId"])
+    wait_for(lambda: runs(deployed)[first]["status"] == "STARTED" or None, "start")
+
+    deployed.postgres.stop("immediate")
+    deployed.stop(*SERVICES, kill=True)
+    deployed.postgres.start()
+    deployed.start(*SERVICES)
+
+    def again() -> str | None:
+        found = [run for run in runs(deployed).values() if run["rootRunId"] == first]
+        done = [run["runId"] for run in found if run["status"] == "SUCCESS"]
+        return done[0] if done else None
+
+    second = wait_for(again, "the second run")
+    assert second != first
+    assert runs(deployed)[first]["status"] == "FAILURE"
+    assert (deployed.project / "store/slow/exports/bin/latest/manifest.json").is_file()
+
+
+def test_retention_removes_old_runs_but_for_those_that_say_what_is_built(deployed: Deployment):
+    made = build_after_change(deployed)
+    same = build(deployed)
+    assert (deployed.state / "storage" / same).is_dir()
+
+    deployed.start("retention", TOKFLOW_KEEP_DAYS="0")
+    wait_for(lambda: "removed" in deployed.log("retention") or None, "retention")
+    deployed.stop("retention")
+
+    left = runs(deployed)
+    assert made in left
+    assert same not in left
+    assert not (deployed.state / "storage" / same).exists()
+    counted = f"SELECT count(*) FROM event_logs WHERE run_id = '{same}'"
+    assert deployed.postgres.ask(counted) == [(0,)]
+    assert build(deployed) not in left
+
+
+def build_after_change(deployed: Deployment) -> str:
+    path: Path = deployed.project / "data/a.txt"
+    path.write_text(path.read_text() + "And they lived.\n")
+    return build(deployed)
+
+
+def test_who_knows_the_password_gets_through_the_proxy_and_no_page_of_elsewhere(
+    deployed: Deployment,
+):
+    login = {"Authorization": "Basic " + b64encode(b"mai:letmein").decode()}
+    wrong = {"Authorization": "Basic " + b64encode(b"mai:guess").decode()}
+    with deployed.proxy() as port:
+        own = f"http://localhost:{port}"
+        assert status_of(port, "/server_info") == 401
+        assert status_of(port, "/server_info", **wrong) == 401
+        assert status_of(port, "/server_info", **login) == 200
+        assert status_of(port, "/server_info", Origin=own, **login) == 200
+        assert status_of(port, "/server_info", Origin="http://elsewhere.example", **login) == 403
+        assert status_of(port, "/graphql?query={version}", **login) == 403
+        of_another_name = Request(f"http://127.0.0.1:{port}/server_info", headers=login)
+        assert urlopen(of_another_name, timeout=60).read() == b""
+
+
+def test_every_service_ends_when_it_is_told_to(deployed: Deployment):
+    assert deployed.stop(*reversed(SERVICES)) == []
