@@ -16,7 +16,9 @@ import typer
 from tokflow.build.declarations.project import PROJECT_VARIABLE
 from tokflow.cli.options import (
     Configs,
+    Days,
     Export,
+    Expose,
     FirstShown,
     Html,
     Jobs,
@@ -26,12 +28,14 @@ from tokflow.cli.options import (
     PartShown,
     PoolName,
     Project,
+    RawFiles,
     Recheck,
     SequencesShown,
     ShardText,
     Store,
     Trust,
     Version,
+    Yes,
 )
 from tokflow.cli.terminal import reports_errors
 
@@ -103,14 +107,7 @@ def plan(
 
 @command
 def init(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE...",
-            help="Raw files of this machine: paths, globs in quotes, or folders; or a dataset of "
-            "the hub, hf://datasets/org/name.",
-        ),
-    ],
+    files: RawFiles,
     name: Annotated[
         str | None, typer.Option(help="Name of the dataset; by default of the file or folder.")
     ] = None,
@@ -369,9 +366,7 @@ def gc(
     keep: Annotated[
         int, typer.Option(min=0, help="Newest outputs to keep of each stage and file.")
     ] = 2,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Remove the outputs; without it they are only listed.")
-    ] = False,
+    yes: Yes = False,
     json: Json = False,
 ) -> None:
     """List, and with --yes remove, outputs that the datasets as declared do not refer to."""
@@ -379,13 +374,9 @@ def gc(
 
 @command
 def prune_runs(
-    days: Annotated[
-        float, typer.Option(min=0, help="Days that a run stays in the history after its end.")
-    ] = 90,
+    days: Days = 90,
     project: Project = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Remove the runs; without it they are only counted.")
-    ] = False,
+    yes: Yes = False,
     json: Json = False,
 ) -> None:
     """Count, and with --yes remove, old runs of Dagster's history. The store is not touched.
@@ -400,14 +391,7 @@ def ui(
         str, typer.Option(help="Address to listen on; it must lead to this machine alone.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 takes a free one.")] = 3000,
-    expose: Annotated[
-        bool,
-        typer.Option(
-            "--expose-without-login",
-            help="Allow another address. The web UI has no login: whoever reaches it can run code "
-            "as you.",
-        ),
-    ] = False,
+    expose: Expose = False,
     project: Project = None,
     json: Json = False,
 ) -> None:

@@ -78,6 +78,28 @@ ShardText = Annotated[
         "systems. Run it without --shard when all shares are done.",
     ),
 ]
+Expose = Annotated[
+    bool,
+    typer.Option(
+        "--expose-without-login",
+        help="Allow another address. The web UI has no login: whoever reaches it can run code "
+        "as you.",
+    ),
+]
+RawFiles = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE...",
+        help="Raw files of this machine: paths, globs in quotes, or folders; or a dataset of "
+        "the hub, hf://datasets/org/name.",
+    ),
+]
+Days = Annotated[
+    float, typer.Option(min=0, help="Days that a run stays in the history after its end.")
+]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Remove what is found; without it nothing is removed.")
+]
 Trust = Annotated[
     bool,
     typer.Option(

@@ -107,8 +107,8 @@ def _make_or_note(
 ) -> tuple[dict[str, Report], dict[str, Exception]]:
     """Make the outputs, and keep for a plan why some could not be made."""
     packing = packing_of_asset(stage, name)
-    workers = getattr(context.resources, RESOURCE)
-    with open_pool(workers.jobs, workers.pool) as pool:
+    workers = getattr(context.resources, RESOURCE).of_build()
+    with open_pool(workers["jobs"], workers["pool"]) as pool:
         reports, errors = _make_all(context, graph, stage, packing, keys, pool)
         if graph.has_new_verdict:  # those that were made before it are to be made again
             reports, errors = _make_all(context, graph, stage, packing, keys, pool)

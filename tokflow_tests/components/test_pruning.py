@@ -66,19 +66,14 @@ def test_runs_that_go_on_or_ended_later_are_not_old(instance: dg.DagsterInstance
     assert find_old_runs(instance, before=now() - timedelta(hours=1)).removable == ()
 
 
-def test_a_run_is_removed_with_its_events_and_what_it_printed(instance: dg.DagsterInstance):
-    gone, kept = run(instance), run(instance)
-    log = instance.compute_log_manager
-    paths = {
-        of: Path(log.get_captured_local_path([of, "compute_logs", "x"], "out"))
-        for of in (gone, kept)
-    }
-    for path in paths.values():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("hello")
+def test_a_run_is_removed_with_its_events_and_what_it_printed(tmp_path: Path):
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        gone, kept = run(instance), run(instance)
+        paths = [tmp_path / "storage" / of / "compute_logs" for of in (gone, kept)]
+        assert all(path.is_dir() for path in paths)
 
-    remove_runs(instance, [gone])
+        remove_runs(instance, [gone])
 
-    assert [of.run_id for of in instance.get_runs()] == [kept]
-    assert instance.all_logs(gone) == []
-    assert [path.exists() for path in paths.values()] == [False, True]
+        assert [of.run_id for of in instance.get_runs()] == [kept]
+        assert instance.all_logs(gone) == []
+        assert [path.exists() for path in paths] == [False, True]

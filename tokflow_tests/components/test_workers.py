@@ -103,9 +103,12 @@ def test_no_variable_of_the_environment_comes_into_a_run_by_its_config(
 ):
     monkeypatch.setenv("SECRET", "hunter2")
     secret = {"env": "SECRET"}
-    workers = {"resources": {"tokflow_workers": {"config": {"jobs": secret}}}}
+    workers = [
+        {"resources": {"tokflow_workers": {"config": {field: secret}}}}
+        for field in ("jobs", "pool")
+    ]
 
-    for config in (workers, {"ops": {"small__tokens": {"config": secret}}}):
+    for config in (*workers, {"ops": {"small__tokens": {"config": secret}}}):
         with pytest.raises(dg.DagsterInvalidConfigError) as refused:
             case.run(keys=KEYS, config=config)
         assert "hunter2" not in str(refused.value)
