@@ -118,6 +118,7 @@ def _histogram(
         axes.stairs(counts, edges, fill=True, color=SERIES[0], alpha=0.9)
         axes.set_xscale("log" if is_log else "linear")
         axes.set_xlim(edges[0], edges[-1])
+        axes.locator_params(axis="y", integer=True)
         if most is None and not is_log:
             axes.locator_params(axis="x", integer=True)
         axes.xaxis.set_major_formatter(lambda value, _: short_number(value))

@@ -58,17 +58,22 @@ def mixture_rows(facts: StoreFacts) -> Rows:
 def share_pictures(facts: StoreFacts) -> Iterator[Picture]:
     """Yield the pictures of shares that there is something to see in."""
     if parts := part_rows(facts):
-        bars = [(of["part"], of["tokens_fraction"], f"{of['tokens_fraction']:.2%}") for of in parts]
-        note = "share of the tokens"
+        shown = [(of["part"], of["tokens_fraction"]) for of in parts[:MAX_BARS]]
+        bars = [(part, fraction, f"{fraction:.2%}") for part, fraction in shown]
+        note = "share of the tokens" + _left_out(parts)
         yield bars_picture("split_shares", "Parts", bars, note=note, limit=1, color=SERIES[0])
     packed = [row for row in export_rows(facts) if "fill_fraction" in row]
     if packed:
         bars = [(f"{of['export']}: {of['part']}", *_fill_of(of)) for of in packed[:MAX_BARS]]
         note = "tokens by the places for them; the rest is padding"
-        note += f"; {len(packed) - MAX_BARS:,} more left out" * (len(packed) > MAX_BARS)
+        note += _left_out(packed)
         yield bars_picture("packing_fill", "Packing", bars, note=note, limit=1, color=SERIES[2])
     if mixture := mixture_rows(facts):
         yield _of_mixture(mixture)
+
+
+def _left_out(rows: Rows) -> str:
+    return f"; {len(rows) - MAX_BARS:,} more left out" if len(rows) > MAX_BARS else ""
 
 
 def _fill_of(row: Mapping[str, Any]) -> tuple[float, str]:
