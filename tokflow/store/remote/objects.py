@@ -65,7 +65,7 @@ class Objects:
             try:
                 self._server.put_file(path, key, copies or {})
             except FileNotFoundError as error:
-                if not copies or code_of(error) == "NoSuchBucket" or is_of_this_disk(error, path):
+                if not copies or not _is_no_object(error, path):
                     raise
                 self._server.put_file(path, key, {})
 
@@ -76,7 +76,7 @@ class Objects:
             try:
                 return self._server.read(key, start, stop)
             except FileNotFoundError as error:
-                if code_of(error) == "NoSuchBucket":
+                if not _is_no_object(error):
                     raise
                 return None
 
@@ -90,7 +90,7 @@ class Objects:
             try:
                 self._server.get_file(key, path, num_bytes)
             except FileNotFoundError as error:
-                if code_of(error) == "NoSuchBucket" or is_of_this_disk(error, path):
+                if not _is_no_object(error, path):
                     raise
                 return False
             return True
@@ -102,7 +102,7 @@ class Objects:
             try:
                 return self._server.get_ranges(key, file, ranges)
             except FileNotFoundError as error:
-                if code_of(error) == "NoSuchBucket":
+                if not _is_no_object(error):
                     raise
                 return False
 
@@ -191,6 +191,11 @@ class Objects:
             if is_of_this_disk(error, path):
                 raise
             raise error_of(f"{self.url}/{key}".rstrip("/"), error) from None
+
+
+def _is_no_object(error: FileNotFoundError, path: Path | None = None) -> bool:
+    """Return whether an object is not there, rather than its bucket or a file of this disk."""
+    return code_of(error) != "NoSuchBucket" and not is_of_this_disk(error, path)
 
 
 def _is_path_below(key: str) -> bool:
