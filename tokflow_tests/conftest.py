@@ -76,10 +76,16 @@ def object_server() -> Iterator[ObjectStore]:
 
 
 @pytest.fixture
-def object_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, object_server: ObjectStore
-) -> ObjectStore:
-    """An empty bucket of a server on this machine, which the environment leads to; the cache is a
-    folder of the test's own."""
-    lead_to(object_server, tmp_path / "cache", monkeypatch)
+def bucket(object_server: ObjectStore) -> ObjectStore:
+    """An empty bucket; a module whose tests read what was built once has one of its own."""
     return object_server.with_new_bucket()
+
+
+@pytest.fixture
+def object_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: ObjectStore
+) -> Iterator[ObjectStore]:
+    """The bucket, which the environment leads to; the cache is a folder of the test's own."""
+    lead_to(bucket, tmp_path / "cache", monkeypatch)
+    yield bucket
+    bucket.recover()

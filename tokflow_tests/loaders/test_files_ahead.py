@@ -5,7 +5,6 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing.pool import Pool
 from pathlib import Path
@@ -44,14 +43,9 @@ def there(
     return store, folder / "cache"
 
 
-@pytest.fixture
-def object_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: tuple[ObjectStore, Path]
-) -> Iterator[ObjectStore]:
-    store, _ = there
-    lead_to(store, tmp_path / "cache", monkeypatch)
-    yield store
-    store.recover()
+@pytest.fixture(scope="module")
+def bucket(there: tuple[ObjectStore, Path]) -> ObjectStore:
+    return there[0]
 
 
 @pytest.fixture

@@ -20,16 +20,28 @@ from tokflow.store.remote.mirror import refresh
 from tokflow.store.remote.part_files import part_path
 from tokflow.store.remote.publication import remove_published
 from tokflow.store.stored_outputs import read_output
-from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.object_store import ObjectStore, lead_to
 from tokflow_tests.tiny import build, declare, declare_small
 
 
+@pytest.fixture(scope="module")
+def objects(
+    tmp_path_factory: pytest.TempPathFactory, object_server: ObjectStore
+) -> dict[str, bytes]:
+    """The objects of a dataset that was built once."""
+    folder, store = tmp_path_factory.mktemp("elsewhere"), object_server.with_new_bucket()
+    with pytest.MonkeyPatch.context() as patch:
+        lead_to(store, folder / "cache", patch)
+        build(declare_small(folder, store=f"{store.url}/store"))
+    return store.contents()
+
+
 @pytest.fixture
-def built(tmp_path: Path, object_store: ObjectStore) -> Dataset:
+def built(tmp_path: Path, object_store: ObjectStore, objects: dict[str, bytes]) -> Dataset:
     """A dataset at a URL, of which only the manifests are on this disk."""
+    for key, data in objects.items():
+        object_store.put(key, data)
     dataset = declare_small(tmp_path, store=f"{object_store.url}/store")
-    assert not build(dataset).failed
-    shutil.rmtree(dataset.folder)
     refresh(dataset.folder)
     return dataset
 

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -74,14 +73,9 @@ def there(
     return store, folder
 
 
-@pytest.fixture
-def object_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: tuple[ObjectStore, Path]
-) -> Iterator[ObjectStore]:
-    store, _ = there
-    lead_to(store, tmp_path / "cache", monkeypatch)
-    yield store
-    store.recover()
+@pytest.fixture(scope="module")
+def bucket(there: tuple[ObjectStore, Path]) -> ObjectStore:
+    return there[0]
 
 
 @pytest.fixture
