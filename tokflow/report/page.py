@@ -152,7 +152,8 @@ def _made_by(facts: StoreFacts) -> list[tuple[str, str]]:
     """Return what the dataset is made with, in a few words each."""
     dataset = facts.plan.dataset
     tokenizer, packing = dataset.tokenizer, dataset.packing
-    name = f"{tokenizer.kind} {Path(tokenizer.name).name}" if tokenizer.name else tokenizer.kind
+    named = Path(tokenizer.name or "")
+    name = f"{tokenizer.kind} {named.name if named.is_absolute() else tokenizer.name or ''}"
     length = packing.sequence_length
     found = [
         ("tokenizer", name),
