@@ -47,7 +47,8 @@ class TokenizedText:
 
     def between(self, start: int, stop: int) -> npt.NDArray[np.unsignedinteger]:
         """Return some of its tokens, counted from its first."""
-        starts, lengths = np.array([self.token_start + start]), np.array([stop - start])
+        num = min(stop, self.num_tokens) - start
+        starts, lengths = np.array([self.token_start + start]), np.array([num])
         return self.source.take(starts, lengths)
 
 
@@ -65,7 +66,8 @@ class Texts:
         document = int(np.searchsorted(self._rows, row))
         spans, cut_chars = self._of_part(entry["part"])
         char_start = entry["char_start"]
-        at = np.flatnonzero((spans.document == document) & (spans.char_start == char_start))[0]
+        first, stop = np.searchsorted(spans.document, (document, document + 1))
+        at = first + np.searchsorted(spans.char_start[first:stop], char_start)
         num_chars = self._documents["num_chars"][document].as_py()
         special = shard.manifest.config["special_tokens_in_text"]
         return TokenizedText(
@@ -100,7 +102,7 @@ class Texts:
         return self._split.token_source(is_few=True)
 
     def _of_part(self, part: str) -> tuple[PartSpans, dict[tuple[int, int], int]]:
-        """Return the spans of a part, and of those of cut documents their characters."""
+        """Return the spans of a part in file order, and of cut documents' their characters."""
         if part not in self._of_parts:
             rows = self._split.span_table(part)
             rows = rows.filter(rows["is_cut"])
@@ -108,8 +110,19 @@ class Texts:
             document, char_start, num_chars = (rows[name].to_pylist() for name in names)
             keys = zip(document, char_start, strict=True)
             cut_chars = dict(zip(keys, num_chars, strict=True))
-            self._of_parts[part] = self._split.spans(part), cut_chars
+            self._of_parts[part] = _in_file_order(self._split.spans(part)), cut_chars
         return self._of_parts[part]
+
+
+def _in_file_order(spans: PartSpans) -> PartSpans:
+    """Return spans, which may be shuffled, in the order of documents and of places in them."""
+    order = np.lexsort((spans.char_start, spans.document))
+    return PartSpans(
+        document=spans.document[order],
+        char_start=spans.char_start[order],
+        token_start=spans.token_start[order],
+        num_tokens=spans.num_tokens[order],
+    )
 
 
 class ExportTexts:

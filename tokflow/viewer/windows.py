@@ -1,7 +1,9 @@
 """Windows of a part of an export: its sequences, or some tokens of a stream at a time."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -100,7 +102,7 @@ class PartWindows:
                     position=here.start,
                     token_ids=tokens.token_ids[window],
                     loss_mask=tokens.loss_mask[window],
-                    entries=[entry for entry in entries if _touches(entry, here)],
+                    entries=_touching(entries, here),
                 )
             position += len(tokens)
 
@@ -170,6 +172,12 @@ class _Tokens:
         return _Tokens(token_ids, np.concatenate([of.loss_mask for of in several]))
 
 
-def _touches(entry: dict[str, Any], positions: range) -> bool:
+def _touching(entries: list[dict[str, Any]], positions: range) -> list[dict[str, Any]]:
+    """Return those rows of the index, in order and apart, that touch some positions."""
+    first = bisect_right(entries, positions.start, key=_end_of)
+    return entries[first : bisect_left(entries, positions.stop, key=itemgetter("position"))]
+
+
+def _end_of(entry: dict[str, Any]) -> int:
     end: int = entry["position"] + entry["num_tokens"]
-    return bool(entry["position"] < positions.stop and end > positions.start)
+    return end
