@@ -115,7 +115,8 @@ def packed(shape: Shape) -> Counter[str]:
 def published(files: Iterable[float]) -> Counter[str]:
     """Return the requests of an output that nobody has made yet: each file, the log of the run, the
     manifest."""
-    return total([Counter(PUT=2), *map(put, files)])
+    alike = Counter(files).items()
+    return total([Counter(PUT=2), *(times(put(size), num) for size, num in alike)])
 
 
 def joined(files: Collection[float], num_segments: int, *, is_published: bool) -> Counter[str]:
@@ -150,8 +151,10 @@ def built(shape: Shape) -> dict[str, Counter[str]]:
         each = segment((shape.token_bytes, 0), is_published="tokens" in shape.published)
         found["segments of tokens"] = times(each, shape.num_files * shape.num_ranges)
     for files in shape.export_files if shape.has_export_segments else ():
-        at_url = {"is_published": "export" in shape.published}
-        found["segments of exports"] = total(segment([size], **at_url) for size in files)
+        at_url, alike = {"is_published": "export" in shape.published}, Counter(files).items()
+        found["segments of exports"] = total(
+            times(segment([size], **at_url), num) for size, num in alike
+        )
     return found
 
 
