@@ -10,7 +10,8 @@ MODULES = sorted(ROOT.rglob("*.py"))
 
 
 def private_imports(path: Path) -> list[str]:
-    """Return the names with a leading underscore that a module takes from another folder."""
+    """Return the names with a leading underscore that a module takes from another folder; those of
+    Python's own form, as `__version__`, are public."""
     room = path.relative_to(ROOT).parts[0]
     imports = [
         node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)
@@ -22,7 +23,10 @@ def private_imports(path: Path) -> list[str]:
         if node.module
         and node.module.split(".")[:2] != ["tokflow", room]
         and node.module.startswith("tokflow")
-        and any(part.startswith("_") for part in f"{node.module}.{alias.name}".split("."))
+        and any(
+            part.startswith("_") and not part.endswith("__")
+            for part in f"{node.module}.{alias.name}".split(".")
+        )
     ]
 
 
