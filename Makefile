@@ -140,7 +140,7 @@ $(READY): pyproject.toml constraints.txt
 .venv-dg/ready: tokflow_tests/dg/requirements.txt pyproject.toml constraints.txt
 	@test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
 	@echo "Installing dg and what tokflow needs into $(@D): once"
-	@$(@D)/bin/python -m pip install -qq --constraint constraints.txt --requirement $< ".[report,ui]"
+	@$(@D)/bin/python -m pip install -qq --constraint constraints.txt --requirement $< ".[report,s3,ui]"
 	@touch $@
 
 # mkdocs and its theme: apart, for tokflow needs none of it.

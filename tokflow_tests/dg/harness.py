@@ -6,9 +6,9 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -17,6 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = ROOT / ".venv-dg"
+PIP_INSTALL = ("python", "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation")
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "tokflow")
 
 
@@ -26,11 +27,13 @@ class Place:
 
     folder: Path
     home: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def environment(self) -> dict[str, str]:
         """Variables that commands see, and no others."""
         return {
+            **self.variables,
             "PATH": f"{ENVIRONMENT / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "VIRTUAL_ENV": str(ENVIRONMENT),
             "HOME": str(self.home),
@@ -110,20 +113,23 @@ def _wait_for(ask: Callable[[str], Any], server: "subprocess.Popen[bytes]") -> N
     pytest.fail("the server does not answer")
 
 
-def new_project(folder: Path) -> Place:
-    """Return the project `shop`, made as Dagster's users make theirs, with tokflow's wheel."""
+def install_wheel(folder: Path) -> Place:
+    """Return the folder as a place where tokflow is the wheel of this repository."""
     if not (ENVIRONMENT / "ready").is_file():
         pytest.fail(f"{ENVIRONMENT} is not there: run `make test-dg`")
     home = folder / "home"
     home.mkdir()
     (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    outside = Place(folder=folder, home=home)
-    wheel = _build_wheel(outside)
-    pip = ("python", "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation")
-    outside.run(*pip, "--force-reinstall", wheel)
-    outside.run("create-dagster", "project", "shop", "--no-uv-sync")
-    project = Place(folder=folder / "shop", home=home)
-    project.run(*pip, "--editable", ".")
+    place = Place(folder=folder, home=home)
+    place.run(*PIP_INSTALL, "--force-reinstall", _build_wheel(place))
+    return place
+
+
+def new_project(place: Place, name: str) -> Place:
+    """Return a project in the folder of the place, made as Dagster's users make theirs."""
+    place.run("create-dagster", "project", name, "--no-uv-sync")
+    project = replace(place, folder=place.folder / name)
+    project.run(*PIP_INSTALL, "--editable", ".")
     return project
 
 

@@ -43,9 +43,9 @@ def lines(number: int) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def project(wheel: Place) -> Place:
     """A project with a dataset that dg scaffolds, and an asset of its own downstream."""
-    project = new_project(tmp_path_factory.mktemp("dg"))
+    project = new_project(wheel, "shop")
     for name in ("a", "b", "c"):
         project.write(f"data/raw/tales/{name}.jsonl", lines(50))
     project.write("src/shop/defs/model.py", OWN_ASSET)
