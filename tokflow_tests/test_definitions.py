@@ -115,7 +115,9 @@ def test_the_wheel_brings_no_dataset():
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
 
     assert "tokflow.defs*" in setuptools["packages"]["find"]["exclude"]
-    assert setuptools["package-data"] == {"tokflow": ["py.typed"]}
+    [(package, data)] = setuptools["package-data"].items()
+    assert (package, data[0]) == ("tokflow", "py.typed")
+    assert not [pattern for pattern in data if pattern.endswith((".yaml", "*"))]
 
 
 def test_loading_imports_nothing_heavy_and_writes_nothing(tmp_path: Path):
