@@ -43,7 +43,7 @@ class Vocabulary:
     @property
     def facts(self) -> dict[str, Any]:
         """What the head of the page says of it."""
-        return {"special": list(self.special)}
+        return {"special": list(self.special), "areBytes": self.bytes_of is not None}
 
     def new(self, window: Window) -> dict[int, bytes]:
         """Return the tokens of a window that are not there yet, as JSON."""

@@ -122,8 +122,11 @@ def _open_content(
     special = sorted({*special, *tokenizer.special_tokens.values()})
     try:
         engine = open_reference(replace(tokenizer, trust_remote_code=trust_remote_code))
-    except UntrustedCodeError as error:
-        notes.append(f"Tokens are shown as ids: {error}")
+    except UntrustedCodeError:
+        notes.append(
+            "Its tokenizer is Python code, so tokens are shown as ids: read that code, and give "
+            "--trust-remote-code to run it."
+        )
         return Content(Vocabulary(special))
     bytes_of = token_bytes(tokenizer)
     if bytes_of is None or not _are_bytes(tokenizer, engine, bytes_of, of_parts):

@@ -194,7 +194,7 @@ function cardRows(token, index) {
   const { length, isStream } = part();
   const place = segment.place + token.column;
   const rows = [["id", number(token.id)]];
-  if (bytes) rows.push([bytes.length === 1 ? "byte" : "bytes", hex(bytes)]);
+  if (DATA.areBytes && bytes) rows.push([bytes.length === 1 ? "byte" : "bytes", hex(bytes)]);
   rows.push(["raw file", DATA.files[segment.file]], ["row", number(segment.row)]);
   if (token.added) rows.push(["characters", `none: the ${token.added} that was put around the text`]);
   else if (token.from === undefined) rows.push(["characters", "not known"]);

@@ -11,6 +11,7 @@ from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.exports.reading import open_export
 from tokflow.viewer import page as page_module
 from tokflow.viewer.page import LIMIT, make_viewer
+from tokflow_tests import special
 from tokflow_tests.chats import chat_dataset
 from tokflow_tests.tiny import copy_of, declare, declare_small
 from tokflow_tests.viewer.pages import data_of, segments_of
@@ -196,6 +197,33 @@ def test_of_a_store_without_its_splits_characters_are_not_known(built: Path, tmp
     first = segments_of(make_viewer(folder / "exports/parquet"))[0][0]
 
     assert (first.text, first.chars) == ("one<eos>", None)
+
+
+def test_a_tokenizer_that_is_code_runs_with_consent_alone(tmp_path: Path):
+    tokenizer = special.of_transformers(tmp_path)
+    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, tokenizer=tokenizer, exports=["bin"])
+    build_dataset(dataset)
+    export = tmp_path / "store/tiny/exports/bin"
+
+    alone, trusted = make_viewer(export), make_viewer(export, trust_remote_code=True)
+
+    assert "give --trust-remote-code to run it" in data_of(alone)["notes"][-1]
+    assert str(tmp_path).encode() not in alone
+    assert data_of(alone)["vocabulary"] == {}
+    (window,) = segments_of(trusted)
+    assert (window[0].text, window[0].chars) == ("ab</s>", None)
+
+
+def test_a_part_without_tokens_has_no_windows(tmp_path: Path):
+    parts = {"train": {"characters": 90}, "test": {"start": 90, "characters": 5}}
+    build_dataset(
+        declare(tmp_path, {"a.jsonl": ["ab"]}, split={"parts": parts}, exports=["bin", "parquet"])
+    )
+
+    for name in ("bin", "parquet"):
+        train, test = data_of(make_viewer(tmp_path / "store/tiny/exports" / name))["parts"]
+        assert (test["numSequences"], test["windows"]) == (0, [])
+        assert len(train["windows"]) == 1
 
 
 @pytest.mark.parametrize(
