@@ -189,7 +189,7 @@ def _id(value: Any) -> str | None:
 def _shell(title: str) -> tuple[bytes, bytes]:
     """Return the page before and after its data; of all scripts only its own may run."""
     folder = files("tokflow.viewer")
-    names = ("viewer.html", "viewer.css", "tokens.js", "viewer.js")
+    names = ("viewer.html", "viewer.css", "tokens.js", "search.js", "viewer.js")
     page, style, *scripts = (folder.joinpath(name).read_text() for name in names)
     script = "\n".join(scripts)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

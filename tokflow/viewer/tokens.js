@@ -1,5 +1,5 @@
 "use strict";
-// What the page's data says of the tokens of a window, and where a query is in them.
+// What the page's data says of the tokens of a window.
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const FLAG = { BOS: 1, EOS: 2, SPACE: 4, NORMALISED: 8, EOS_FIRST: 16 };
 const encoder = new TextEncoder();
@@ -70,28 +70,4 @@ function readTokens(segment, ids, loss) {
   const spoken = tokens.filter((token) => token.from !== undefined);
   if (spoken.length) [segment.from, segment.to] = [spoken[0].from, spoken.at(-1).to];
   return tokens;
-}
-
-function findIds(read, ids) {
-  return read.tokens.flatMap((_, start) =>
-    ids.every((id, index) => read.tokens[start + index]?.id === id) ? [[start, start + ids.length]] : []);
-}
-
-function findText(read, pattern) {
-  return read.segments.filter(({ file }) => file >= 0).flatMap((segment) => {
-    const tokens = read.tokens.slice(segment.first, segment.first + segment.num);
-    const ends = [];
-    let text = "";
-    for (const token of tokens) {
-      text += token.text ?? "";
-      ends.push(text.length);
-    }
-    let index = 0;
-    return Array.from(text.matchAll(pattern), ({ index: begin, 0: { length } }) => {
-      while (ends[index] <= begin) index++;
-      let stop = index;
-      while (ends[stop] < begin + length) stop++;
-      return [segment.first + index, segment.first + stop + 1];
-    });
-  });
 }

@@ -1,10 +1,8 @@
 // Shows the windows of DATA, one at a time. Text of the data becomes text nodes, never markup.
 const HUES = [255, 150, 55, 325, 205, 25, 110, 290];
 const VIEWS = ["text", "ids", "both"];
-const MOST_MATCHES = 10000;
 const SPECIAL = new Set(DATA.special);
 const at = { part: 0, window: 0, view: "text", match: -1 };
-let matches = [];
 
 const byId = (id) => document.getElementById(id);
 const number = (value) => value.toLocaleString("en-US");
@@ -291,54 +289,6 @@ function tokenByLine(node, down) {
     if (Math.abs(boxes[found].left - boxes[index].left) < Math.abs(boxes[best].left - boxes[index].left)) best = found;
   }
   return best;
-}
-
-// --- Search -----------------------------------------------------------------------------------
-
-function search() {
-  const query = byId("query").value;
-  const asIds = /^\s*#\s*\d+([\s,#]+\d+)*\s*$/.test(query) && query.match(/\d+/g).map(Number);
-  const pattern = new RegExp(query.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&"), "giu");
-  matches = [];
-  at.match = -1;
-  for (const [partIndex, of] of query ? DATA.parts.entries() : []) {
-    for (const [window, each] of of.windows.entries()) {
-      if (matches.length >= MOST_MATCHES) break;
-      const read = readWindow(each);
-      const found = asIds ? findIds(read, asIds) : findText(read, pattern);
-      matches.push(...found.map(([start, stop]) => ({ part: partIndex, window, start, stop })));
-    }
-  }
-  const here = matches.findIndex((m) => m.part > at.part || (m.part === at.part && m.window >= at.window));
-  if (matches.length) goToMatch(Math.max(0, here));
-  else markMatches();
-}
-
-function goToMatch(index) {
-  if (!matches.length) return;
-  at.match = (index + matches.length) % matches.length;
-  const match = matches[at.match];
-  if (match.part !== at.part || match.window !== at.window) go(match.window, match.part);
-  markMatches();
-  const node = document.querySelector(`#tokens .t[data-i="${match.start}"]`);
-  node?.scrollIntoView({ block: "center", behavior: "instant" });
-}
-
-function markMatches() {
-  const nodes = document.querySelectorAll("#tokens .t");
-  for (const node of document.querySelectorAll("#tokens .hit")) node.classList.remove("hit", "now");
-  for (const [index, match] of matches.entries()) {
-    if (match.part !== at.part || match.window !== at.window) continue;
-    for (let i = match.start; i < match.stop; i++) {
-      nodes[i].classList.add("hit");
-      nodes[i].classList.toggle("now", index === at.match);
-    }
-  }
-  const asked = byId("query").value !== "";
-  const most = matches.length >= MOST_MATCHES ? " or more" : "";
-  byId("matches").textContent = !asked ? "" : matches.length
-    ? `${number(at.match + 1)} of ${number(matches.length)}${most}` : "none in this page";
-  byId("earlier").hidden = byId("later").hidden = matches.length < 2;
 }
 
 // --- What the user does -----------------------------------------------------------------------
