@@ -10,12 +10,15 @@ LOADER_PEERS = $(or $(PEERS),litdata megatron orders_grain streaming tokenizers_
 	torch_data torchtitan)
 INTEROP_PEERS = $(or $(PEERS),$(call names,tokflow_tests/interop/peers))
 
+# What `make test` runs.
+FAST := not slow and not deploy and not interop and not crash and not integrity and not ui
+
 # Where it is set, every process compiles all of tokflow anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deploy test-dg test-ray test-slow test-crash test-integrity test-interop test-ui fuzz bench bench-large \
-	bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-orders bench-loaders bench-scale \
+.PHONY: help demo test test-deploy test-dg test-ray test-slow test-crash test-integrity test-interop test-ui \
+	test-newest test-lowest fuzz bench bench-large bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-orders bench-loaders bench-scale \
 	bench-peers docs examples \
 	example-train lock clean
 
@@ -44,8 +47,7 @@ test: $(READY) ## Lint, types and tests (all but the slow ones)
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports >.venv/imports.txt || { cat .venv/imports.txt; exit 1; }
-	@$(BIN)/pytest --quiet -m "not slow and not deploy and not interop and not crash and not integrity and not ui" \
-		-n 2 --dist loadfile $(ARGS)
+	@$(BIN)/pytest --quiet -m "$(FAST)" -n 2 --dist loadfile $(ARGS)
 
 test-deploy: $(READY) .venv-deploy/ready ## The services of deploy/ with a PostgreSQL: builds, restarts, retention, login
 	@$(BIN)/pytest --quiet tokflow_tests/deploy $(ARGS)
@@ -72,6 +74,12 @@ test-integrity: $(READY) ## A fault in every kind of file of a store: found, and
 test-interop: $(READY) ## Exports read by their peers (PEERS='megatron datatrove' picks some)
 	@$(call make_environments,.venv-interop,$(INTEROP_PEERS)); \
 	TOKFLOW_PEERS="$(INTEROP_PEERS)" $(BIN)/pytest --quiet -m interop -n 2 --dist loadfile $(ARGS)
+
+test-newest: .venv-newest/ready ## The tests on the newest Python and libraries (NEWEST=python3.13 picks a Python)
+	@.venv-newest/bin/pytest --quiet -m "$(FAST)" -n 2 --dist loadfile $(ARGS)
+
+test-lowest: .venv-lowest/ready ## The tests with the oldest libraries that pyproject.toml allows
+	@.venv-lowest/bin/pytest --quiet -m "$(FAST)" -n 2 --dist loadfile -W default $(ARGS) # old ones warn
 
 fuzz: $(READY) ## Random datasets against a slow model (SECONDS=900 SEED=1; CASES=1 runs one alone)
 	@$(BIN)/python -m tokflow_tests.fuzz --seconds $(or $(SECONDS),60) $(addprefix --seed=,$(SEED)) \
@@ -155,6 +163,26 @@ $(READY): pyproject.toml constraints.txt
 	@mkdir -p $(@D)
 	@command -v caddy >/dev/null || { cd $(@D) && apt-get -qq download caddy && \
 		dpkg -x caddy_*.deb . && rm caddy_*.deb; } || echo "No Caddy: its test is left out"
+	@touch $@
+
+# Without constraints.txt: whatever is newest of all that pyproject.toml allows.
+NEWEST ?= $(shell for of in 14 13 12 11; do python3.$$of -c "" 2>/dev/null && echo python3.$$of && break; done)
+.venv-newest/ready: pyproject.toml
+	@test -x $(@D)/bin/pip || $(NEWEST) -m venv $(@D)
+	@echo "Installing tokflow and its tools into $(@D), for $$($(@D)/bin/python --version): once"
+	@$(@D)/bin/python -m pip install -qq --upgrade "pip>=25.1"
+	@$(@D)/bin/python -m pip install -qq --editable . --group dev
+	@touch $@
+
+# The lower bound of each dependency, and of each extra but Ray, whose tests are apart.
+.venv-lowest/ready: pyproject.toml
+	@test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
+	@echo "Installing the oldest libraries that tokflow allows into $(@D): once"
+	@$(@D)/bin/python -m pip install -qq --upgrade "pip>=25.1" "uv>=0.9"
+	@$(@D)/bin/uv pip compile --quiet --python $(@D)/bin/python --resolution lowest-direct --no-header \
+		--extra lance --extra levanter --extra postgres --extra report --extra s3 --extra ui \
+		--output-file $(@D)/lowest.txt pyproject.toml
+	@$(@D)/bin/python -m pip install -qq --constraint $(@D)/lowest.txt --editable . --group dev
 	@touch $@
 
 # tokflow with Ray: apart, for its size.
