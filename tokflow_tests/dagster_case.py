@@ -1,5 +1,6 @@
 """A small dataset with Dagster around it."""
 
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -33,6 +34,7 @@ class Case:
             "split": {"parts": {"train": {"documents": 2}, "validation": {"start": 2}}},
             "packing": {"sequence_length": 16},
             "exports": ["bin", "parquet"],
+            "report": False,  # which takes a second to draw
             "store": "store",
         }
         self.attributes["split"]["parts"]["validation"] = {"start": 2, "documents": 9}
@@ -163,6 +165,13 @@ class Sensor:
                 jobs.append(str(request.job_name))
             assert len(jobs) < 5, jobs
         return jobs
+
+
+def shown(value: dg.MetadataValue[Any]) -> dict[str, str]:
+    """Return the rows of a table of markdown: the first cell of each, and the second."""
+    rows = [line.split(" | ") for line in str(value.value).split("\n")[2:]]
+    plain = [[re.sub(r"\\(.)", r"\1", of).replace("\xa0", " ") for of in row] for row in rows]
+    return {row[0].strip("| "): row[1].strip("| ") for row in plain}
 
 
 def selection(*path: str) -> dg.AssetSelection:

@@ -71,6 +71,9 @@ class Dataset(Config):
     automation: bool = False
     """True: Dagster builds the dataset when raw files, this file or the code change, and what is
     deleted from the store."""
+    report: bool = True
+    """False: Dagster has no `report` asset, and no build draws pictures; `tokflow report` still
+    does."""
     schedule: Cron | None = None
     """Times at which Dagster builds the dataset, as a cron string: `0 3 * * *` is every night at
     three; default: none."""

@@ -1,6 +1,7 @@
 """Assets: one for each stage of a dataset."""
 
-from typing import Any
+from collections.abc import Collection
+from typing import Any, TypeAlias
 
 import dagster as dg
 
@@ -8,6 +9,7 @@ from tokflow.build.dagster_fields import dagster_name
 from tokflow.build.dataset import Dataset
 from tokflow.build.schedule import longest_pause
 from tokflow.components.checks import check_specs
+from tokflow.components.columns import column_metadata
 from tokflow.components.dagster_names import (
     PARTITIONED,
     asset_key,
@@ -16,75 +18,89 @@ from tokflow.components.dagster_names import (
     partition_set,
 )
 from tokflow.components.history import code_version
-from tokflow.components.reports import column_schema
 from tokflow.components.steps import make_body
 from tokflow.components.workers import RESOURCE, WORKERS
 from tokflow.exports import FORMATS, ExportConfig
-from tokflow.exports.columns import schema_of
 from tokflow.raw import redact
 from tokflow.sequences.config import PackingConfig, described, one_or_each
-from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
 
 KINDS = {"tiktoken": "openai", "huggingface": "huggingface"}
 
-DOCUMENT_COLUMNS = {
-    "row": "ordinal in the raw file; rejects leave a gap",
-    "char_offset": "code points before it in the file's documents",
-    "num_chars": "code points",
-    "token_offset": "tokens before it in tokens.bin",
-    "num_tokens": "tokens, BOS and EOS included",
-    "text_hash": "xxh3-128 of the UTF-8 text",
-}
 
-EXPORT_COLUMNS = {
-    "input_ids": "token ids",
-    "attention_mask": "1 at tokens, 0 at padding",
-    "segment_ids": "1, 2, ... in each sequence; 0 is padding",
-    "position_ids": "0 at each segment's first token",
-    "loss_mask": "1 at loss tokens",
-    "labels": "the token where it is a loss token, else -100; not shifted",
-    "seq_lengths": "tokens of each segment",
-}
+Row: TypeAlias = tuple[str, set[str], Any, str]
+"""Stage, kinds, config and description of an asset."""
 
 
 def make_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
     """Return the assets of a dataset, parents first."""
-    kind = dataset.tokenizer.kind
+    known = asset_keys(dataset)
+    rows = (*_rows_of_raw(dataset), *_rows_of_text(dataset))
+    assets = [_asset(dataset, row[0], "", *row[1:]) for row in rows if (row[0], "") in known]
+    assets += [_sequences(dataset, name, packing) for name, packing in dataset.packings.items()]
+    assets += [_export(dataset, config) for config in dataset.exports]
+    return assets + ([_report(dataset)] if ("report", "") in known else [])
+
+
+def _rows_of_raw(dataset: Dataset) -> list[Row]:
+    """Return the assets of the raw files."""
     raw = dataset.raw.model_dump(include={"config", "split", "revision"}, exclude_none=True)
     raw["files"] = [redact(file) for file in dataset.raw.files]
-    rows: list[tuple[str, set[str], Any, str]] = [
-        ("raw", {"file"}, raw, "Each raw file as it is: read where it stands, or fetched."),
-        ("files", {"file"}, raw, "The list of raw files with their checksums: what exports hold."),
+    return [
+        (
+            "raw",
+            {"file"},
+            raw,
+            "The raw files as they are, one partition each. They are read where they stand, or "
+            "fetched; none is ever changed.",
+        ),
+        (
+            "files",
+            {"file"},
+            raw,
+            "The list of the raw files with the status of each: failed, stale, new or built. "
+            "Exports hold what is on this list, so a file that comes or goes makes them stale.",
+        ),
+    ]
+
+
+def _rows_of_text(dataset: Dataset) -> list[Row]:
+    """Return the assets from the tokenizer to the split."""
+    kind = dataset.tokenizer.kind
+    return [
         (
             "tokenizer",
             {KINDS.get(kind, "file")},
             dataset.tokenizer,
-            f"The tokenizer ({kind}), saved so that later runs use exactly its bytes.",
+            f"The tokenizer ({kind}) that makes the tokens. It is saved in the store, so that "
+            "later runs use exactly its bytes.",
         ),
         (
             "tokens",
             {"numpy", "parquet"},
             dataset.documents,
-            "The token ids of each raw file, documents end to end, and a table of them.",
+            "The token ids of each raw file, documents end to end. A table beside them has a row "
+            "for each document: where it begins and how long it is.",
         ),
         (
             "split",
             {"parquet"},
             dataset.mixture or dataset.split,
-            f"Which text belongs to {', '.join(dataset.split.parts)}; no token is copied.",
+            f"Which text belongs to {_listed(dataset.split.parts)}. It is a table of spans; no "
+            "token is copied.",
         ),
     ]
-    known = asset_keys(dataset)
-    assets = [_asset(dataset, row[0], "", *row[1:]) for row in rows if (row[0], "") in known]
-    assets += [_sequences(dataset, name, packing) for name, packing in dataset.packings.items()]
-    return assets + [_export(dataset, config) for config in dataset.exports]
+
+
+def _listed(names: Collection[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _sequences(dataset: Dataset, name: str, packing: PackingConfig) -> dg.AssetsDefinition:
     lengths = {part: packing.of_part(part).stored_length for part in dataset.split.parts}
     said = (
         f"Which tokens stand in which sequence of {described(one_or_each(lengths))}, for each part "
-        "of each file."
+        f"of each file. They are packed by {packing.strategy}; no token is copied."
     )
     if name:
         packed = [of for of in dataset.exports if of.layout.is_packed]
@@ -95,8 +111,16 @@ def _sequences(dataset: Dataset, name: str, packing: PackingConfig) -> dg.Assets
 
 def _export(dataset: Dataset, config: ExportConfig) -> dg.AssetsDefinition:
     described = FORMATS[config.format].description.replace("<", r"\<")  # no tag of markdown
-    described += ". Made from all raw files."
+    described += ". It is made from all raw files; `latest` in its folder leads to the newest."
     return _asset(dataset, "export", config.name, {config.format}, config, described)
+
+
+def _report(dataset: Dataset) -> dg.AssetsDefinition:
+    said = (
+        "Pictures and tables of the dataset on one page: lengths, bytes per token, shares, fill, "
+        "rejects and samples. It is remade when an export is, and trains nothing."
+    )
+    return _asset(dataset, "report", "", {"html"}, {}, said)
 
 
 def _asset(
@@ -104,15 +128,9 @@ def _asset(
 ) -> dg.AssetsDefinition:
     """Return one asset with what all assets of a dataset have."""
     key, of_parents = asset_key(dataset, stage, name), parents(dataset, stage, name)
-    fields = config if isinstance(config, dict) else config.model_dump()
-    metadata: dict[str, Any] = {"config": dg.MetadataValue.json(fields)}
-    if stage == "tokens":
-        metadata["dagster/column_schema"] = column_schema(DOCUMENTS_SCHEMA, DOCUMENT_COLUMNS)
-    elif stage == "export" and config.layout.columns:
-        is_of_one = dataset.packing_of(config).is_of_one_document(dataset.split.parts)
-        kept = dataset.documents.keep_columns if is_of_one else ()
-        columns = schema_of(config.layout.columns, kept)
-        metadata["dagster/column_schema"] = column_schema(columns, EXPORT_COLUMNS)
+    fields = config if isinstance(config, dict) else config.model_dump(exclude_defaults=True)
+    metadata: dict[str, Any] = {"config": dg.MetadataValue.json(fields)} if fields else {}
+    metadata |= column_metadata(dataset, stage, name)
     spec = dg.AssetSpec(
         key,
         deps=[dg.AssetDep(of, partition_mapping=mapping) for of, mapping in of_parents.items()],
@@ -132,7 +150,7 @@ def _asset(
         check_specs=check_specs(stage, key),
         can_subset=True,
         backfill_policy=dg.BackfillPolicy.single_run(),
-        pool=None if stage in ("raw", "files") else dataset.pool,
+        pool=None if stage in ("raw", "files", "report") else dataset.pool,
         resource_defs={RESOURCE: WORKERS},
     )(make_body(dataset, stage, name))
 

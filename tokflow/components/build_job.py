@@ -29,6 +29,7 @@ from tokflow.components.dagster_names import asset_key, build_job_name
 from tokflow.components.file_partitions import FileChanges, look_at_sources, sync_files
 from tokflow.components.history import AssetHistory
 from tokflow.components.instance import end_killed_runs, process_tags
+from tokflow.components.report_asset import record_pages
 from tokflow.components.reports import data_version, report
 from tokflow.components.state import INPUTS_TAG, inputs_digest
 from tokflow.components.steps import again_if_fetched, failure_of
@@ -210,7 +211,7 @@ def _build_one(
     recorder = _Recorder(context, dataset, shown, sync, recheck=recheck)
     what: dict[str, Any] = {"graph": graph, "partitions": partitions, "until": until}
     built = build_dataset(dataset, reporter=recorder, **what, **(workers or {}))
-    failed = recorder.check()
+    failed = recorder.end(until)
     built = replace(built, seconds=time.perf_counter() - started)
     files, new = counted(built.num_files, "file"), counted(built.num_new, "output")
     num_old, num_recorded = len(built.made) - built.num_new, recorder.num_recorded
@@ -269,6 +270,7 @@ class _Recorder(Reporter):
         """Every output that is there, by asset."""
         self._recorded: dict[tuple[Stage, str], list[Output]] = {}
         """Those that were new to Dagster."""
+        self._has_failures = False
         self._failed: dict[tuple[Stage, str], list[dg.AssetCheckResult]] = {}
         """Checks that fail, of each asset that was checked."""
 
@@ -334,6 +336,7 @@ class _Recorder(Reporter):
     def failed(self, failed: StageFailure) -> None:
         """Log the error at once; the run goes on."""
         self._shown.failed(failed)
+        self._has_failures = True
         self._context.log.error(str(failed.explained))
 
     def may_export(self) -> bool:
@@ -363,6 +366,14 @@ class _Recorder(Reporter):
                     self._context.log_event(evaluation)  # type: ignore[arg-type]  # it takes them
                 self._failed[asset] += [] if result.passed else [result]
         return [of for failed in self._failed.values() for of in failed]
+
+    def end(self, until: Stage) -> list[dg.AssetCheckResult]:
+        """Check what is left, and record what people look at after a build that brought anything
+        new; return all checks that fail."""
+        failed = self.check()
+        if until == "export" and (self._has_failures or self.num_recorded):
+            record_pages(self._context.instance, self._dataset, self._context.log_event)
+        return failed
 
     def _history(self, asset: tuple[Stage, str]) -> AssetHistory:
         return AssetHistory(self._context.instance, self._dataset, *asset)

@@ -7,7 +7,7 @@ import dagster as dg
 
 from tokflow.audit.checks import CHECKS, Checker, CheckOutcome
 from tokflow.components.dagster_names import asset_key, packing_of_asset
-from tokflow.components.reports import MAX_ROWS
+from tokflow.components.markdown import MAX_ROWS
 from tokflow.errors import shortened
 
 MAX_SHOWN = 20

@@ -6,6 +6,7 @@ from tokflow.build.dagster_fields import dagster_name
 from tokflow.build.dataset import Dataset
 from tokflow.build.output import FILE_STAGES
 from tokflow.build.recipes import stage_of_inputs
+from tokflow.report import has_report
 
 PARTITIONED = ("raw", *FILE_STAGES)
 """The assets that have one partition for each raw file, parents first."""
@@ -30,6 +31,7 @@ def asset_keys(dataset: Dataset) -> dict[tuple[str, str], dg.AssetKey]:
     assets = [(stage, "") for stage in (*of_raw, *dataset.own_stages)]
     assets += [("sequences", packing) for packing in dataset.packings if packing]
     assets += [("export", of.name) for of in dataset.exports]
+    assets += [("report", "")] if dataset.report and has_report() else []
     return {asset: asset_key(dataset, *asset) for asset in assets}
 
 
@@ -56,6 +58,10 @@ def parents(
         packing = dataset.packing_name(config) if parent == "sequences" else ""
         of_stage = {parent: all_files}
         of_stage |= {} if dataset.mixture is not None else {"files": None}
+    elif stage == "report" and dataset.exports:
+        return dict.fromkeys(asset_key(dataset, "export", of.name) for of in dataset.exports)
+    elif stage == "report":
+        of_stage = {dataset.own_stages[-1]: all_files}
     return {
         asset_key(dataset, parent, packing if parent == "sequences" else ""): mapping
         for parent, mapping in of_stage.items()

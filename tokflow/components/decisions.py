@@ -20,11 +20,12 @@ from tokflow.components.file_partitions import (
     known_files,
     known_partitions,
     look_at_sources,
+    record_status,
     sync_files,
 )
 from tokflow.components.history import AssetHistory
 from tokflow.components.instance import NOT_ENDED, end_killed_runs
-from tokflow.components.reports import data_version, report_files
+from tokflow.components.reports import data_version, files_version
 from tokflow.components.state import (
     INPUTS_TAG,
     being_written,
@@ -143,7 +144,9 @@ def _sync(
     if state == memory.settled:
         return Decision(replace(memory, looked=now), "raw files: no change")
     if changes.is_quick:
-        return _settled(memory, state, str(sync_files(instance, dataset, changes)), now)
+        said = str(sync_files(instance, dataset, changes))
+        record_status(instance, dataset)
+        return _settled(memory, state, said, now)
     run = _latest_run(instance, scan_job_name(dataset))
     if run is not None and not run.is_finished:
         return Decision(memory, f"waits for run {run.run_id[:8]}, which scans the files")
@@ -223,7 +226,7 @@ def _known(instance: dg.DagsterInstance, plan: Plan) -> Iterator[tuple[str, bool
     graph, dataset = plan.graph, plan.graph.dataset
     files = known_files(graph)
     raw = {key: of.sha256 for key, of in known_partitions(graph, files).items()}
-    listing = {"": report_files(files, graph.listing.left_out).data_version}
+    listing = {"": files_version(files)}
     versions: dict[tuple[str, str], dict[str, str]] = {("raw", ""): raw, ("files", ""): listing}
     versions = {} if graph.mixture is not None else versions
     for of in plan.own:

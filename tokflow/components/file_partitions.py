@@ -9,9 +9,11 @@ import dagster as dg
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
+from tokflow.build.plan import make_plan
+from tokflow.build.status import file_statuses
 from tokflow.components.dagster_names import partition_set
 from tokflow.components.history import AssetHistory, Log
-from tokflow.components.reports import report_files, report_raw
+from tokflow.components.reports import Report, files_version, report_files, report_raw
 from tokflow.errors import RawFileError, first_five
 from tokflow.raw import RawFile, RawPartition
 from tokflow.raw.hashes import HashCache, stamp_of
@@ -20,6 +22,9 @@ from tokflow.store.stamp import Stamp
 
 KEYS_AT_ONCE = 5_000
 """SQLite with a limit of 32,766 variables refuses many more in one call (dagster issue 16260)."""
+
+SHOWN = ("status", "problems", "files")
+"""Metadata of the list of raw files that says when it is to be recorded again."""
 
 QUICK_BYTES = 2_000_000_000
 """To hash takes some 2 s."""
@@ -208,9 +213,32 @@ def record_listing(
     raw_files: Mapping[str, RawFile | None],
     log: Log | None = None,
 ) -> bool:
-    """Record the list of raw files, unless Dagster has it."""
-    report = report_files(raw_files, graph.listing.left_out)
+    """Record the list of raw files with the status of each, unless Dagster has that list."""
     history = AssetHistory(instance, graph.dataset, "files")
-    new = history.unrecorded({"": report.data_version})
-    history.record(dict.fromkeys(new, report), log)
+    new = history.unrecorded({"": files_version(raw_files)})
+    if new:
+        history.record({"": report_listing(graph, raw_files)}, log)
     return bool(new)
+
+
+def report_listing(graph: BuildGraph, raw_files: Mapping[str, RawFile | None]) -> Report:
+    """Return the report of the list of raw files, with the status of each."""
+    graph = graph if graph.offline else BuildGraph(graph.dataset, offline=True, is_refreshed=True)
+    statuses = file_statuses(make_plan(graph.dataset, graph=graph))
+    return report_files(raw_files, graph.listing.left_out, statuses)
+
+
+def record_status(instance: dg.DagsterInstance, dataset: Dataset, log: Log | None = None) -> None:
+    """Record the list of raw files with their status where that is another than Dagster shows.
+
+    It keeps the data version, so that nothing becomes stale. A mixture has no such list.
+    """
+    if dataset.mixture is not None:
+        return
+    graph = BuildGraph(dataset, offline=True)
+    report = report_listing(graph, known_files(graph))
+    history = AssetHistory(instance, dataset, "files")
+    latest = instance.get_latest_materialization_event(history.key)
+    event = latest.asset_materialization if latest else None
+    if event is None or any(event.metadata.get(of) != report.metadata.get(of) for of in SHOWN):
+        history.record({"": report}, log)

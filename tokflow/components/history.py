@@ -40,7 +40,7 @@ def code_version(dataset: Dataset, stage: str, name: str = "") -> str:
 
     By the stage's own rule, without a look at any file. `name`: that of an export or a packing.
     """
-    if stage in ("raw", "files"):
+    if stage in ("raw", "files", "report"):
         return LISTING_VERSION
     recipes: dict[str, Callable[[], Recipe]] = {
         "tokenizer": lambda: tokenizer_recipe(
@@ -152,9 +152,23 @@ class AssetHistory:
             return list(versions)
         tags = event.tags or {}
         known_versions = (tags.get(CODE_VERSION), {"": tags.get(DATA_VERSION)})
-        is_newest = all(of is None or of.storage_id < latest.storage_id for of in records.values())
+        is_newest = all(
+            of is None or of.storage_id < latest.storage_id or self._is_known(key, of, tags)
+            for key, of in records.items()
+        )
         own_versions = (code_version(self.dataset, self.stage, self.name), versions)
         return [] if is_newest and known_versions == own_versions else list(versions)
+
+    def _is_known(
+        self, parent: dg.AssetKey, record: dg.EventLogRecord, tags: Mapping[str, str]
+    ) -> bool:
+        """Return whether an output was made from the version of an unpartitioned parent that was
+        recorded again since: with a new status of the files, say."""
+        event = record.asset_materialization
+        if event is None or event.partition is not None:
+            return False
+        known = tags.get(f"dagster/input_data_version/{parent.to_user_string()}")
+        return (event.tags or {}).get(DATA_VERSION) == known
 
     @cached_property
     def _behind(self) -> set[str]:

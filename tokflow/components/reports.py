@@ -1,35 +1,44 @@
-"""Reports of outputs to Dagster: their data version and metadata, in the vocabulary's words."""
+"""Reports of outputs to Dagster: their data version and metadata, in the vocabulary's words.
+
+On a page of the web UI come first the numbers that people ask for, then a look at the text, then
+the rest in one table. After them stand the numbers that differ from file to file, or from build to
+build, once more, as numbers: those Dagster draws.
+"""
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import numpy.typing as npt
-import pyarrow as pa
 
-from tokflow.audit.inspection import visible
 from tokflow.build.output import Output
 from tokflow.build.results import StageResult
-from tokflow.build.statistics import export_statistics, part_statistics, ratio, rows_of_mixture
+from tokflow.build.statistics import (
+    export_statistics,
+    part_statistics,
+    ratio,
+    rows_of_mixture,
+    text_statistics,
+)
+from tokflow.build.status import FileStatus
+from tokflow.components.links import viewer_link
+from tokflow.components.markdown import (
+    columns_table,
+    details_table,
+    numbers_table,
+    rows_table,
+)
+from tokflow.components.previews import preview_of_part, preview_of_shard
+from tokflow.components.status_table import status_metadata
 from tokflow.errors import counted
-from tokflow.exports import Part
 from tokflow.raw import LeftOut, RawFile, RawPartition, RawSource, redact
 from tokflow.store.remote.places import place_of, shown
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
-from tokflow.tokenizers.engines import open_reference
-from tokflow.tokenizers.tokenizer import Tokenizer, vocab_size_asked
+from tokflow.tokenizers.tokenizer import vocab_size_asked
 from tokflow.tokens.shard import open_token_shard
-
-MAX_ROWS = 1_000
-"""Rows of a table in metadata; the whole list is in the output's manifest."""
-
-PREVIEW_TOKENS = 256
-"""Tokens of a file, or of a part, that are decoded for a person to see what a model will."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,47 +52,91 @@ class Report:
     """A line of the run's log."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    """What the page of an asset shows, in the order of the fields."""
+
+    summary: Mapping[str, Any]
+    """Ten numbers at most, in the order in which people ask for them."""
+    shown: Mapping[str, Any] = field(default_factory=dict)
+    """Previews, tables and links: values of Dagster's."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """The rest, for one table."""
+    plots: Sequence[str] = ()
+    """The numbers of `summary` that vary."""
+    own: Mapping[str, Any] = field(default_factory=dict)
+    """Values that Dagster knows by their keys."""
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata of an event."""
+        return {
+            "summary": numbers_table(self.summary),
+            **self.shown,
+            **({"details": details_table(self.details)} if self.details else {}),
+            **{name: self.summary[name] for name in self.plots if name in self.summary},
+            **self.own,
+        }
+
+
 def report_raw(raw: RawPartition, sources: Sequence[RawSource]) -> Report:
     """Return the report of the raw files of a partition, which are on this disk, or are fetched as
     they are read."""
     version = None if raw.is_group else raw.files[0].version
-    metadata: dict[str, Any] = {"num_bytes": raw.num_bytes}
-    metadata |= {"version": version} if version else {"sha256": raw.sha256}
+    summary: dict[str, Any] = {"num_bytes": raw.num_bytes}
+    details = {"version": version} if version else {"sha256": raw.sha256}
     if raw.is_group:
-        metadata |= {"num_files": len(raw.files), "files": _files_listed(raw.files)}
+        page = Page(
+            summary={"num_files": len(raw.files), **summary},
+            shown={"files": rows_table([_listed(file.key, file) for file in raw.files])},
+            details=details,
+            plots=("num_files", "num_bytes"),
+        )
     else:
-        metadata |= {
-            "dagster/uri": redact(sources[0].url),
-            "path": dg.MetadataValue.path(str(raw.paths[0])),
-            **({} if (hub := sources[0].hub) is None else {"commit": hub.commit}),
-        }
-    return Report(raw.sha256, metadata, f"{raw.key}: {counted(raw.num_bytes, 'byte')}")
+        hub = sources[0].hub
+        page = Page(
+            summary=summary,
+            details={**details, **({} if hub is None else {"commit": hub.commit})},
+            plots=("num_bytes",),
+            own={
+                "dagster/uri": redact(sources[0].url),
+                "path": dg.MetadataValue.path(str(raw.paths[0])),
+            },
+        )
+    return Report(raw.sha256, page.metadata, f"{raw.key}: {counted(raw.num_bytes, 'byte')}")
 
 
 def report_files(
-    raw_files: Mapping[str, RawFile | None], left_out: Sequence[LeftOut] = ()
+    raw_files: Mapping[str, RawFile | None],
+    left_out: Sequence[LeftOut] = (),
+    statuses: Sequence[FileStatus] = (),
 ) -> Report:
-    """Return the report of the list of raw files; None for one that has not been fetched.
+    """Return the report of the list of raw files, None for one that has not been fetched, with the
+    status of each.
 
     `left_out`: what is no raw file though a pattern matches it; it decides nothing.
     """
-    versions = [[key, raw.sha256 if raw else None] for key, raw in raw_files.items()]
     listed = [_listed(key, raw) for key, raw in raw_files.items()]
-    return Report(
-        hashlib.sha256(json.dumps(versions).encode()).hexdigest(),
-        {
-            "num_files": len(listed),
-            "num_bytes": sum(raw.num_bytes for raw in raw_files.values() if raw),
-            "dagster/row_count": len(listed),
-            "files": _table(listed),
-            **({"left_out": _table([asdict(left) for left in left_out])} if left_out else {}),
+    rows = [asdict(of) for of in left_out]
+    summary, shown_first = status_metadata(statuses)
+    num_bytes = sum(raw.num_bytes for raw in raw_files.values() if raw)
+    page = Page(
+        summary={"num_files": len(listed), **summary, "num_bytes": num_bytes},
+        shown={
+            **shown_first,
+            **({"left_out": rows_table(rows)} if rows else {}),
+            "files": rows_table(listed),
         },
-        counted(len(listed), "file"),
+        plots=("num_files", "num_failed", "num_documents", "num_tokens", "bytes_per_token"),
+        own={"dagster/row_count": len(listed)},
     )
+    return Report(files_version(raw_files), page.metadata, counted(len(listed), "file"))
 
 
-def _files_listed(files: Sequence[RawFile]) -> dg.MetadataValue:
-    return _table([_listed(file.key, file) for file in files])
+def files_version(raw_files: Mapping[str, RawFile | None]) -> str:
+    """Return the data version of the list of raw files."""
+    versions = [[key, raw.sha256 if raw else None] for key, raw in raw_files.items()]
+    return hashlib.sha256(json.dumps(versions).encode()).hexdigest()
 
 
 def _sha256(raw: RawFile | None) -> str:
@@ -103,19 +156,26 @@ def _listed(key: str, raw: RawFile | None) -> dict[str, Any]:
 def report(made: StageResult) -> Report:
     """Return the report of an output in the store."""
     output = made.output
-    return Report(
-        data_version(output),
-        {
-            **made.manifest.counts,
-            **made.run,
-            **DETAILS[output.stage](made),
-            "fingerprint": output.fingerprint,
-            "is_new": made.is_new,
-            "dagster/uri": _uri_of(output.folder),
-            "folder": dg.MetadataValue.path(shown(output.folder)),
-        },
-        f"{output.name}: {_described(made)}{'' if made.is_new else ', there already'}",
-    )
+    page = PAGES[output.stage](made)
+    said = {**page.summary, **page.details}
+    counts = {name: num for name, num in made.manifest.counts.items() if name not in said}
+    parts = tuple(f"{part}." for part in made.manifest.details.get("parts", ()))
+    rest = {name: num for name, num in counts.items() if not name.startswith((*parts, "no_part."))}
+    details = {
+        **page.details,
+        **rest,
+        **{name: value for name, value in made.run.items() if name not in said},
+        "is_new": made.is_new,
+        "fingerprint": output.fingerprint[:16],
+    }
+    own = {
+        **page.own,
+        "dagster/uri": _uri_of(output.folder),
+        "folder": dg.MetadataValue.path(shown(output.folder)),
+    }
+    metadata = replace(page, details=details, own=own).metadata
+    there = "" if made.is_new else ", there already"
+    return Report(data_version(output), metadata, f"{output.name}: {_described(made)}{there}")
 
 
 def _uri_of(folder: Path) -> str:
@@ -151,63 +211,103 @@ def data_version(output: Output) -> str:
     return output.graph.tokenizer.fingerprint if is_tokenizer else output.fingerprint
 
 
-def _tokenizer(made: StageResult) -> dict[str, Any]:
+def _tokenizer(made: StageResult) -> Page:
     tokenizer = made.output.graph.tokenizer
     asked = vocab_size_asked(made.manifest)
     rebuilt = describe_rebuilt(made.folder)
-    return {
-        "kind": tokenizer.kind,
-        "dtype": tokenizer.dtype.name,
-        "tokenizer_fingerprint": tokenizer.fingerprint,
-        "eos": _token(tokenizer.eos_token, tokenizer.eos_id),
-        "bos": _token(tokenizer.bos_token, tokenizer.bos_id),
-        **({} if asked is None else {"vocab_size_asked": asked}),
-        "special_tokens": dg.MetadataValue.json(dict(tokenizer.special_tokens)),
-        "origin": dg.MetadataValue.json(dict(made.manifest.details.get("origin", {}))),
-        **({"auto_tokenizer": rebuilt} if rebuilt else {}),
-        "files": _files(made),
-    }
+    return Page(
+        summary={
+            "vocab_size": tokenizer.vocab_size,
+            **({} if asked is None else {"vocab_size_asked": asked}),
+            "eos": _token(tokenizer.eos_token, tokenizer.eos_id),
+            "bos": _token(tokenizer.bos_token, tokenizer.bos_id),
+            "kind": tokenizer.kind,
+            "dtype": tokenizer.dtype.name,
+        },
+        shown={"files": _files(made)},
+        details={
+            "tokenizer_fingerprint": tokenizer.fingerprint,
+            "special_tokens": dict(tokenizer.special_tokens),
+            "origin": dict(made.manifest.details.get("origin", {})),
+            **({"auto_tokenizer": rebuilt} if rebuilt else {}),
+        },
+    )
 
 
 def _token(name: str | None, token_id: int | None) -> str:
     return "none" if token_id is None else f"{name!r} = {token_id}"
 
 
-def _tokens(made: StageResult) -> dict[str, Any]:
+def _tokens(made: StageResult) -> Page:
     counts = made.manifest.counts
     shard = open_token_shard(made)
-    return {
-        "dtype": shard.dtype.name,
+    speed = made.run.get("megabytes_per_second")
+    optional = ("num_loss_tokens", "num_left_out")
+    summary = {
+        "num_documents": counts["num_documents"],
+        "num_tokens": counts["num_tokens"],
         "bytes_per_token": ratio(counts["num_bytes"], counts["num_tokens"]),
-        "dagster/partition_row_count": counts["num_documents"],
-        "preview": dg.MetadataValue.md(
-            _preview(shard.tokens().read(0, PREVIEW_TOKENS), made.output.graph.tokenizer)
-        ),
+        "num_rejects": counts["num_rejects"],
+        **{name: counts[name] for name in optional if name in counts},
+        "num_bytes": counts["num_bytes"],
+        **({} if speed is None else {"megabytes_per_second": speed}),
     }
+    return Page(
+        summary=summary,
+        shown=preview_of_shard(shard, made.output.graph.tokenizer),
+        details={"dtype": shard.dtype.name},
+        plots=tuple(summary),
+        own={"dagster/partition_row_count": counts["num_documents"]},
+    )
 
 
-def _split(made: StageResult) -> dict[str, Any]:
+def _split(made: StageResult) -> Page:
     rows = _parts(made, "no_part")
     num_chars = sum(row["num_chars"] for row in rows)
-    return {
-        "parts": _table(
-            [{**row, "chars_fraction": ratio(row["num_chars"], num_chars)} for row in rows]
-        )
-    }
+    shares = [{**row, "chars_fraction": ratio(row["num_chars"], num_chars)} for row in rows]
+    tokens = {f"{row['part']}.num_tokens": row["num_tokens"] for row in rows[:MAX_PARTS]}
+    return Page(
+        summary={
+            "num_documents": sum(row["num_documents"] for row in rows),
+            "num_tokens": sum(row["num_tokens"] for row in rows),
+            "num_cut_pieces": sum(row["num_cut_pieces"] for row in rows),
+            **tokens,
+        },
+        shown={"parts": columns_table(shares)},
+        plots=("num_documents", "num_tokens", "num_cut_pieces", *tokens),
+    )
 
 
-def _sequences(made: StageResult) -> dict[str, Any]:
+MAX_PARTS = 5
+"""Parts whose tokens are plotted."""
+
+
+def _sequences(made: StageResult) -> Page:
     rows = _parts(made)
     for row in rows:
-        num_slots = row["num_tokens"] + row["num_padding"]
-        row["fill_fraction"] = ratio(row["num_tokens"], num_slots)
-    num_sequences = sum(row["num_sequences"] for row in rows)
+        row["fill_fraction"] = ratio(row["num_tokens"], row["num_tokens"] + row["num_padding"])
+    summary = {"num_sequences": _sum(rows, "num_sequences"), **_packed(rows)}
+    return Page(
+        summary=summary,
+        shown={"parts": columns_table(rows)},
+        details={"sequence_length": made.manifest.details["sequence_length"]},
+        plots=tuple(summary),
+        own={"dagster/partition_row_count": summary["num_sequences"]},
+    )
+
+
+def _packed(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return how full sequences are, of all parts together."""
+    num_tokens = _sum(rows, "num_tokens")
     return {
-        "num_sequences": num_sequences,
-        "sequence_length": made.manifest.details["sequence_length"],
-        "parts": _table(rows),
-        "dagster/partition_row_count": num_sequences,
+        "num_tokens": num_tokens,
+        "fill_fraction": ratio(num_tokens, num_tokens + _sum(rows, "num_padding")),
+        "num_dropped_tokens": _sum(rows, "num_dropped_tokens"),
     }
+
+
+def _sum(rows: Sequence[Mapping[str, Any]], name: str) -> int:
+    return sum(row.get(name, 0) for row in rows)
 
 
 def _parts(made: StageResult, *others: str) -> list[dict[str, Any]]:
@@ -226,89 +326,55 @@ def _parts(made: StageResult, *others: str) -> list[dict[str, Any]]:
     ]
 
 
-def _export(made: StageResult) -> dict[str, Any]:
+def _export(made: StageResult) -> Page:
     manifest, graph = made.manifest, made.output.graph
-    counts, parts = manifest.counts, manifest.details["parts"]
-    is_packed = f"{parts[0]}.num_sequences" in counts
-    num_tokens, num_rows = (
-        sum(counts[f"{part}.{name}"] for part in parts)
-        for name in ("num_tokens", "num_sequences" if is_packed else "num_tokens")
-    )
     exported = graph.parts(graph.export_config(made.output.name))
-    splits = [split.manifest.counts for split in exported[0].splits]
-    rows, mixture = part_statistics(parts, splits), manifest.details.get("mixture")
-    return {
-        "format": manifest.details["format"],
-        "dtype": graph.tokenizer.dtype.name,
-        "num_tokens": num_tokens,
+    splits = exported[0].splits
+    text = text_statistics(split.shard.manifest.counts for split in splits)
+    of_parts = part_statistics(manifest.details["parts"], [of.manifest.counts for of in splits])
+    counts = _parts(made)
+    rows = [row | export_statistics(manifest, row["part"]) for row in of_parts]
+    num_sequences = _sum(counts, "num_sequences")
+    packed = _packed(counts)
+    summary = {
+        "num_documents": _sum(rows, "num_documents"),
+        "num_tokens": packed.pop("num_tokens"),
+        "bytes_per_token": text.get("bytes_per_token", 0.0),
+        **({"num_sequences": num_sequences, **packed} if num_sequences else {}),
+        "num_dropped_tokens": packed["num_dropped_tokens"],
+        "num_rejects": text.get("num_rejects", 0),
         "num_bytes": manifest.num_bytes,
-        "parts": _table([row | export_statistics(manifest, row["part"]) for row in rows]),
-        "dagster/row_count": num_rows,
-        **({"mixture": _table(rows_of_mixture(mixture))} if mixture else {}),
-        "files": _files(made),
-        "preview": dg.MetadataValue.md(_preview_of_part(exported[0], graph.tokenizer)),
     }
+    mixture = manifest.details.get("mixture")
+    return Page(
+        summary=summary,
+        shown={
+            "viewer": viewer_link(graph.dataset, made.output.name),
+            **preview_of_part(exported[0], graph.tokenizer),
+            "parts": columns_table(rows),
+            **({"mixture": rows_table(rows_of_mixture(mixture))} if mixture else {}),
+            "files": _files(made),
+        },
+        details={"format": manifest.details["format"], "dtype": graph.tokenizer.dtype.name},
+        plots=tuple(summary),
+        own={"dagster/row_count": num_sequences} if num_sequences else {},
+    )
 
 
-DETAILS: Mapping[str, Callable[[StageResult], dict[str, Any]]] = {
+PAGES: Mapping[str, Callable[[StageResult], Page]] = {
     "tokenizer": _tokenizer,
     "tokens": _tokens,
     "split": _split,
     "sequences": _sequences,
     "export": _export,
 }
-"""Stage to what is to be said of its outputs besides their counts."""
+"""Stage to what the page of its asset shows besides what all have."""
 
 
-def column_schema(columns: pa.Schema, descriptions: Mapping[str, str]) -> dg.TableSchema:
-    """Return columns as the web UI shows them."""
-    return dg.TableSchema(
-        columns=[
-            dg.TableColumn(of.name, type=str(of.type), description=descriptions.get(of.name))
-            for of in columns
-        ]
-    )
-
-
-def _files(made: StageResult) -> dg.TableMetadataValue:
-    return _table(
+def _files(made: StageResult) -> dg.MetadataValue[Any]:
+    return rows_table(
         [
             {"file": name, "num_bytes": entry.num_bytes, "sha256": entry.sha256[:16]}
             for name, entry in made.manifest.files.items()
         ]
     )
-
-
-def _table(rows: Sequence[Mapping[str, Any]]) -> dg.TableMetadataValue:
-    types = {str: "string", int: "int", float: "float", bool: "bool", type(None): "string"}
-    first = rows[0] if rows else {}
-    columns = [dg.TableColumn(name, type=types[type(value)]) for name, value in first.items()]
-    records = [dg.TableRecord(row) for row in rows[:MAX_ROWS]]
-    return dg.MetadataValue.table(records, schema=dg.TableSchema(columns))
-
-
-def _preview_of_part(part: Part, tokenizer: Tokenizer) -> str:
-    """Return the beginning of the part's first sequence or, of a stream, of its first tokens."""
-    if not part.packed.files:
-        return _preview(next((batch for batch in part.stream() if len(batch)), None), tokenizer)
-    sequences = next(part.sequences(1), None)
-    if sequences is None or len(sequences) == 0:
-        return _preview(None, tokenizer)
-    return _preview(sequences.token_ids[0][sequences.segment_ids[0] > 0], tokenizer)
-
-
-def _preview(token_ids: npt.NDArray[Any] | None, tokenizer: Tokenizer) -> str:
-    """Return the text of the first tokens, in which BOS and EOS show where documents meet."""
-    first = [] if token_ids is None else token_ids[:PREVIEW_TOKENS].tolist()
-    if not first:
-        return "*no text*"
-    if max(first) >= tokenizer.vocab_size:
-        return "(damaged: an id is not below vocab_size)"  # a check says where
-    return _as_code(open_reference(tokenizer).decode(first))
-
-
-def _as_code(text: str) -> str:
-    """Return `text` as a block of markdown that shows it letter by letter, whatever is in it."""
-    shown = visible(text)
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", shown)), default=0))
-    return f"{fence}text\n{shown}\n{fence}"

@@ -17,9 +17,16 @@ from tokflow.build.pipeline import make_export, make_stage, make_tokenizer
 from tokflow.build.results import StageFailure, StageResult
 from tokflow.components.checks import check_results
 from tokflow.components.dagster_names import PARTITIONED, build_job_name, packing_of_asset
-from tokflow.components.file_partitions import known_files, known_partitions, record_raw
+from tokflow.components.file_partitions import (
+    known_files,
+    known_partitions,
+    record_raw,
+    record_status,
+    report_listing,
+)
 from tokflow.components.history import AssetHistory
-from tokflow.components.reports import Report, report, report_files, report_raw
+from tokflow.components.report_asset import report_page
+from tokflow.components.reports import Report, report, report_raw
 from tokflow.components.workers import RESOURCE
 from tokflow.errors import (
     FetchError,
@@ -211,15 +218,20 @@ def _make_all(
         except (TokflowError, OSError) as error:
             errors[key] = error
         log(partial("{:,} of {:,} files, last {}".format, number, len(keys), key))
+    if stage == "report":  # the last step: all others are through
+        record_status(context.instance, graph.dataset, context.log_event)
     return reports, errors
 
 
 def _make(graph: BuildGraph, stage: str, name: str, lines: Lines) -> Report:
-    """Look at one raw file or at all, or make the tokenizer or an export; return its report."""
+    """Look at one raw file or at all, or make the tokenizer, an export or the report; return what
+    Dagster is told of it."""
     if stage == "raw":
         return report_raw(graph.raw(name), graph.listed[name])
     if stage == "files":
-        return report_files(known_files(graph), graph.listing.left_out)
+        return report_listing(graph, known_files(graph))
+    if stage == "report":
+        return report_page(graph.dataset)
     if stage == "tokenizer":
         made = make_tokenizer(graph)
     else:

@@ -18,6 +18,8 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
+from tokflow.components.dataset_pages import DatasetPages
+
 ANY_ADDRESS = "any address"
 """Among the names of a server: every IP address, since no page can make one lead elsewhere."""
 
@@ -33,7 +35,7 @@ def main() -> None:
     of_dagster = DagsterWebserver.build_middleware
 
     def build_middleware(self: Any) -> list[Middleware]:
-        return [Middleware(OwnPages, names=names), *of_dagster(self)]
+        return [Middleware(OwnPages, names=names), Middleware(DatasetPages), *of_dagster(self)]
 
     # Its command builds the application from this class. `tokflow ui` asks whether it is guarded.
     DagsterWebserver.build_middleware = build_middleware  # type: ignore[method-assign]

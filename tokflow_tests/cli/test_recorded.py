@@ -25,7 +25,7 @@ def project_with(folder: Path) -> Path:
     """Return a project of its own that declares the small dataset."""
     project = make_project(folder / "project")
     write_raw(project, TEXTS)
-    declare_in(project, "small", {**SMALL, "exports": ["bin"]})
+    declare_in(project, "small", {**SMALL, "exports": ["bin"], "report": False})
     return project
 
 

@@ -20,7 +20,7 @@ from tokflow.exports import FORMATS
 from tokflow.raw.hashes import hash_file
 from tokflow.store.manifest import read_run
 from tokflow_tests.build.mixtures.test_mixture import declare_mixture, declare_source
-from tokflow_tests.dagster_case import QUIET, Case, failure, selection
+from tokflow_tests.dagster_case import QUIET, Case, failure, selection, shown
 from tokflow_tests.raw.fetching import Handler, Server
 from tokflow_tests.raw.servers import running
 from tokflow_tests.tiny import build, declare
@@ -177,34 +177,34 @@ def test_metadata_of_a_tokenizer_says_what_it_lacks(case: Case):
     case.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 1024}
     case.run(selection("tokenizer"))
 
-    metadata = case.event("tokenizer").metadata
-    assert metadata["bos"].value == "none"
-    assert metadata["vocab_size"].value < metadata["vocab_size_asked"].value == 1024
+    summary = shown(case.event("tokenizer").metadata["summary"])
+    assert summary["bos"] == "none"
+    assert int(summary["vocab size"]) < 1024
+    assert summary["vocab size asked"] == "1,024"
 
 
 def test_metadata_of_sequences_says_how_full_they_are(case: Case):
     case.run(keys=["a.txt"])
 
     metadata = case.event("sequences", partition="a.txt").metadata
-    [train, *_] = [record.data for record in metadata["parts"].value.records]
-    assert train["part"] == "train"
-    assert train["fill_fraction"] == 1.0
-    assert train["num_cut_documents"] == metadata["train.num_cut_documents"].value > 0
+    of_train = shown(metadata["parts"])
+    assert of_train["fill"] == "100.0 %"
+    assert of_train["cut documents"] == "1"
+    assert metadata["num_sequences"].value == metadata["dagster/partition_row_count"].value > 0
 
 
 def test_metadata_of_an_export_has_the_statistics_of_each_part(case: Case):
     case.run(keys=KEYS)
 
-    [bin_, parquet] = [
-        [record.data for record in case.event("exports", name).metadata["parts"].records]
-        for name in ("bin", "parquet")
-    ]
-    assert [row["part"] for row in bin_] == ["train", "validation"]
-    assert sum(row["num_documents"] for row in bin_) == 9
-    assert bin_[0]["num_exported_tokens"] == bin_[0]["num_tokens"]
-    assert bin_[0]["num_tokens_of_longest"] == len("second of a") + 1
-    assert parquet[0]["num_sequences"] > 0
-    assert 0 < parquet[0]["fill_fraction"] <= 1
+    [bin_, parquet] = [case.event("exports", name).metadata for name in ("bin", "parquet")]
+    of_train = shown(bin_["parts"])
+    assert of_train["exported tokens"] == of_train["tokens"]
+    assert of_train["tokens of the longest"] == str(len("second of a") + 1)
+    assert bin_["num_documents"].value == 9
+    assert bin_["num_rejects"].value == 0
+    assert "dagster/row_count" not in bin_  # a stream has no rows
+    assert parquet["dagster/row_count"].value == parquet["num_sequences"].value > 0
+    assert 0 < parquet["fill_fraction"].value <= 1
 
 
 def test_a_partition_without_a_file_names_the_job_that_removes_it(case: Case):
@@ -222,19 +222,21 @@ def test_metadata_has_the_counts_of_the_manifest_and_the_speed(case: Case):
     assert metadata["num_documents"].value == 3
     assert metadata["num_tokens"].value == len("first of asecond of athird of a") + 3
     assert metadata["dagster/partition_row_count"].value == 3
-    assert metadata["dtype"].value == "uint16"
     assert metadata["bytes_per_token"].value == pytest.approx(31 / 34, abs=1e-3)
-    assert metadata["engine"].value == "bytes"
-    assert metadata["is_new"].value is True
-    assert {"engine_reason", "tokens_per_second", "megabytes_per_second"} <= set(metadata)
-    assert metadata["fingerprint"].value == case.data_version("tokens", partition="a.txt")
+    details = shown(metadata["details"])
+    assert details["dtype"] == "uint16"
+    assert details["engine"] == "bytes"
+    assert details["made by this run"] == "yes"
+    assert {"engine reason", "tokens per second"} <= set(details)
+    assert case.data_version("tokens", partition="a.txt").startswith(details["fingerprint"])
 
 
 def test_a_run_that_finds_its_output_says_so(case: Case):
     case.run(keys=["a.txt"])
     case.run(keys=["a.txt"])
 
-    assert case.event("tokens", partition="a.txt").metadata["is_new"].value is False
+    details = shown(case.event("tokens", partition="a.txt").metadata["details"])
+    assert details["made by this run"] == "no"
 
 
 def test_the_log_of_a_run_says_what_was_made(case: Case):
@@ -270,10 +272,10 @@ def test_text_cannot_end_the_preview(case: Case):
 def test_the_split_is_a_table_of_shares(case: Case):
     case.run(keys=["a.txt"])
 
-    table = case.event("split", partition="a.txt").metadata["parts"].records
-    assert [record.data["part"] for record in table] == ["train", "validation", "no_part"]
-    assert [record.data["num_documents"] for record in table] == [2, 1, 0]
-    assert sum(record.data["chars_fraction"] for record in table) == pytest.approx(1, abs=1e-3)
+    table = str(case.event("split", partition="a.txt").metadata["parts"].value).split("\n")
+    assert table[0] == r"| | train | validation | no\_part |"
+    assert "| documents | 2 | 1 | 0 |" in table
+    assert table[-1] == r"| share | 67\.7 \% | 32\.3 \% | 0\.0 \% |"
 
 
 def test_no_credentials_reach_dagster(case: Case):
@@ -532,9 +534,10 @@ def test_a_raw_file_that_is_fetched_as_it_is_read_is_reported_by_its_version(cas
         assert case.run(keys=["a.txt"]).success
 
     metadata = case.event("raw", partition="a.txt").metadata
-    version = metadata["version"].value
-    assert (version["etag"], version["num_bytes"]) == ('"v1"', 3_000_000)
-    assert "sha256" not in metadata
+    details = shown(metadata["details"])
+    assert details["version"].startswith("url_sha256 ")
+    assert "sha256" not in details
+    assert metadata["num_bytes"].value == 3_000_000
     [listed] = case.event("files").metadata["files"].records
     assert listed.data["sha256"] == "fetched as it is read"
     assert spec.num_sent < 2_000_000

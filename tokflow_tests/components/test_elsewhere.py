@@ -10,7 +10,7 @@ import fsspec
 import pytest
 
 from tokflow.components.file_partitions import sync_files
-from tokflow_tests.dagster_case import Case, Sensor, failure, selection
+from tokflow_tests.dagster_case import Case, Sensor, failure, selection, shown
 from tokflow_tests.object_store import ObjectStore
 
 
@@ -113,7 +113,7 @@ def test_each_step_may_run_on_a_machine_that_has_nothing_yet(case: CaseElsewhere
     checked = case.run(dg.AssetSelection.all_asset_checks())
 
     assert [run.success for run in (first, again, checked)] == [True] * 3, failure(checked)
-    assert case.event("exports", "bin").metadata["is_new"].value is False
+    assert shown(case.event("exports", "bin").metadata["details"])["made by this run"] == "no"
     checks = checked.get_asset_check_evaluations()
     assert checks
     assert all(check.passed for check in checks)

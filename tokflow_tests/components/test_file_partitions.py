@@ -227,7 +227,7 @@ def test_groups_are_partitions_with_their_files_in_the_metadata(case: Case):
     assert case.run(keys=["group/a.txt", "group/c.txt"]).success
     assert case.not_fresh() == {}
     files = case.event("raw", partition="group/a.txt").metadata["files"].records
-    assert [record.data["raw_file"] for record in files] == ["a.txt", "b.txt"]
+    assert [record.data["raw file"] for record in files] == ["a.txt", "b.txt"]
     case.write("c", "another line\nof a file\nthat another joins\n")
     case.write("d", "a new one\n")
     assert sync_files(case.instance, case.dataset) == SyncedFiles(changed=("group/c.txt",))

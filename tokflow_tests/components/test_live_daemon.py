@@ -39,7 +39,7 @@ defs = dg.Definitions.merge(
 QUIET_SECONDS = 16
 """Three ticks in which nothing follows."""
 
-ONE_FILE = {"raw": 1, "files": 1, "tokens": 1, "split": 1, "sequences": 1, "parquet": 1}
+ONE_FILE = {"raw": 1, "files": 2, "tokens": 1, "split": 1, "sequences": 1, "parquet": 1}
 
 
 class Live:
@@ -56,6 +56,7 @@ class Live:
             "packing": {"sequence_length": 16},
             "exports": ["parquet"],
             "automation": True,
+            "report": False,
             "store": "store",
         }
         (folder / "raw").mkdir(parents=True)
@@ -138,6 +139,7 @@ def test_each_change_is_one_build_of_what_it_changes(live: Live):
     everything = {"raw", "files", "tokenizer", "tokens", "split", "sequences", "parquet"}
     of_all = ("raw", "tokens", "split", "sequences")
     num = {asset: live.num_files if asset in of_all else 1 for asset in everything}
+    num["files"] = 2  # as new ones, and as built ones
     good, bad = ["build SUCCESS"], ["build FAILURE"]
     with live.daemon():
         assert live.watch() == (good, num)
@@ -147,9 +149,9 @@ def test_each_change_is_one_build_of_what_it_changes(live: Live):
         live.write(live.num_files, "a new file")
         assert live.watch() == (good, ONE_FILE), "add"
         live.path(0).unlink()
-        assert live.watch() == (good, {"files": 1, "parquet": 1}), "delete"
+        assert live.watch() == (good, {"files": 2, "parquet": 1}), "delete"
         live.path(2).write_text("{broken\n")
-        assert live.watch() == (bad, {"raw": 1, "files": 1}), "break"
+        assert live.watch() == (bad, {"raw": 1, "files": 2}), "break"
         live.write(2, "mended")
         assert live.watch() == (good, ONE_FILE), "repair"
         shutil.rmtree(live.folder / "store/live/tokens" / live.path(1).name)

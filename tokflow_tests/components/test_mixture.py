@@ -14,6 +14,7 @@ from tokflow.build.dataset import Dataset
 from tokflow.build.declarations.declared import find_declarations
 from tokflow.build.declarations.project import Project, find_project
 from tokflow.components import make_definitions, state
+from tokflow.report import has_report
 from tokflow_tests.dagster_case import QUIET, RANGE
 from tokflow_tests.projects import attributes, declare_in, make_project
 
@@ -70,6 +71,7 @@ def test_the_assets_of_a_mixture_are_made_from_the_splits_of_its_sources(project
         "mixed/sequences",
         "mixed/exports/bin",
         "mixed/exports/parquet",
+        *(["mixed/report"] if has_report() else []),
     }
     assert {key.to_user_string() for key in split.parent_keys} == {"code/split", "prose/split"}
 
@@ -109,7 +111,7 @@ def test_the_job_of_a_mixture_builds_and_records_its_sources_up_to_their_splits(
         assert event.asset_materialization is not None
         table = event.asset_materialization.metadata["mixture"]
         assert isinstance(table, dg.TableMetadataValue)
-        assert [row.data["epochs"] for row in table.records] == [2.0, 0.5]
+        assert [row.data["epochs"] for row in table.records] == ["2.00", "0.50"]
         said = [entry.user_message for entry in instance.all_logs(result.run_id)]
         for name in ("code", "prose"):
             assert any(line.startswith(f"{name}: tokens a.txt: ") for line in said)

@@ -14,6 +14,7 @@ from tokflow.build.declarations.declared import find_declarations
 from tokflow.build.declarations.project import Project
 from tokflow.components import TextDataset, state
 from tokflow.errors import ConfigError
+from tokflow.report import has_report
 from tokflow_tests.dagster_case import failure
 from tokflow_tests.projects import DEFS, declare_in, make_project
 
@@ -73,6 +74,7 @@ def test_a_defs_yaml_of_any_dagster_project_declares_a_dataset(project: Path):
         "small/sequences",
         "small/exports/bin",
         "small/exports/parquet",
+        *(["small/report"] if has_report() else []),
     }
 
 

@@ -1,0 +1,85 @@
+"""Pages of datasets that `tokflow ui` serves beside Dagster's: the report, a viewer of each export.
+
+Only names lead to them, of datasets that the project declares and of their exports: nothing of a
+URL becomes a path. Their texts come from anybody, so browsers show them as pages of no site, which
+can use neither Dagster nor anything else.
+"""
+
+from pathlib import Path
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tokflow.build.dataset import Dataset
+from tokflow.build.declarations.declared import list_declared
+from tokflow.components.links import PREFIX
+from tokflow.errors import TokflowError, message_of
+from tokflow.report.page import REPORT_PATH
+
+POLICY = (
+    "sandbox allow-scripts; default-src 'none'; style-src 'unsafe-inline'; "
+    "script-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+)
+"""What a browser lets these pages do: show themselves, and run their own script."""
+
+
+class DatasetPages:
+    """Answers what begins with PREFIX, and lets Dagster answer the rest."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or let Dagster answer."""
+        if scope["type"] != "http" or not f"{scope['path']}/".startswith(f"{PREFIX}/"):
+            await self._app(scope, receive, send)
+            return
+        site = Headers(scope=scope).get("sec-fetch-site", "none")
+        if scope["method"] not in ("GET", "HEAD") or site not in ("none", "same-origin"):
+            response: Response = PlainTextResponse("Open this page by its link.\n", 403)
+        else:
+            response = await run_in_threadpool(_answer, scope["path"])
+        await response(scope, receive, send)
+
+
+def _answer(path: str) -> Response:
+    try:
+        page = _page(path.removeprefix(f"{PREFIX}/").split("/"))
+    except (TokflowError, OSError) as error:
+        return PlainTextResponse(f"{message_of(error, where=path)}\n", 404)
+    if page is None:
+        return PlainTextResponse("No dataset of this project has such a page.\n", 404)
+    headers = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
+    return Response(page, media_type="text/html", headers=headers)
+
+
+def _page(names: list[str]) -> bytes | None:
+    """Return the page that names lead to, None where they lead nowhere."""
+    declaration = list_declared().get(names[0])
+    if declaration is None:
+        return None
+    match names[1:]:
+        case ["report"]:
+            return _report(declaration.load())
+        case ["exports", name]:
+            return _viewer(declaration.load(), name)
+    return None
+
+
+def _report(dataset: Dataset) -> bytes:
+    path = dataset.folder / REPORT_PATH
+    if path.is_file():
+        return path.read_bytes()
+    said = f"No report yet: materialize {dataset.name}/report, or `tokflow report {dataset.name}`."
+    return said.encode()
+
+
+def _viewer(dataset: Dataset, export: str) -> bytes | None:
+    from tokflow.viewer.page import make_viewer
+
+    known = {of.name for of in dataset.exports}
+    if export not in known:
+        return None
+    return make_viewer(Path(dataset.folder, "exports", export, "latest"))

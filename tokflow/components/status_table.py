@@ -1,0 +1,73 @@
+"""Status of the raw files on the page of an asset: what failed, and what is stale, comes first."""
+
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from tokflow.build.statistics import ratio
+from tokflow.build.status import FileStatus, State
+from tokflow.components.markdown import (
+    MAX_CHARACTERS,
+    WIDTH,
+    escaped,
+    rows_table,
+    shortened_to,
+)
+
+ORDER: tuple[State, ...] = ("failed", "stale", "new", "built")
+"""States, those first that somebody should look at."""
+
+MAX_REASON = 400
+"""Characters of a reason that are shown."""
+
+MAX_REST = 100
+"""Characters for what is said of further files."""
+
+Shown = Mapping[str, dg.MetadataValue[Any]]
+
+
+def status_metadata(statuses: Sequence[FileStatus]) -> tuple[dict[str, Any], Shown]:
+    """Return the numbers of files in each state and of what they hold, and the tables; nothing
+    where no file is known."""
+    if not statuses:
+        return {}, {}
+    ordered = sorted(statuses, key=lambda of: ORDER.index(of.state))
+    states = Counter(of.state for of in statuses)
+    num_tokens = sum(of.num_tokens or 0 for of in statuses)
+    num_bytes = sum((of.bytes_per_token or 0.0) * (of.num_tokens or 0) for of in statuses)
+    summary = {
+        **{f"num_{state}": states[state] for state in ORDER},
+        "num_documents": sum(of.num_documents or 0 for of in statuses),
+        "num_tokens": num_tokens,
+        "bytes_per_token": ratio(round(num_bytes), num_tokens),
+    }
+    problems = [of for of in ordered if of.reason]
+    shown = {"problems": _problems(problems)} if problems else {}
+    return summary, {**shown, "status": rows_table(list(map(_row, ordered)))}
+
+
+def _problems(problems: Sequence[FileStatus]) -> dg.MarkdownMetadataValue:
+    """Return why each file failed or is stale, as paragraphs."""
+    said: list[str] = []
+    for number, of in enumerate(problems):
+        reason = textwrap.wrap(shortened_to(of.reason, MAX_REASON), WIDTH)
+        line = "\\\n".join([f"**{escaped(of.key)}** {of.state}", *map(escaped, reason)])
+        if sum(map(len, said)) + len(line) > MAX_CHARACTERS - MAX_REST:
+            said.append(f"and {len(problems) - number:,} more, as `tokflow plan` says")
+            break
+        said.append(line)
+    return dg.MetadataValue.md("\n\n".join(said))
+
+
+def _row(status: FileStatus) -> dict[str, Any]:
+    return {
+        "state": status.state,
+        "file": status.key,
+        "num_documents": status.num_documents,
+        "num_tokens": status.num_tokens,
+        "bytes_per_token": status.bytes_per_token,
+        "built": f"{status.built_at:%Y-%m-%d\N{NO-BREAK SPACE}%H:%M}" if status.built_at else "",
+    }

@@ -1,0 +1,101 @@
+"""Claims about the pages of datasets that `tokflow ui` serves."""
+
+from pathlib import Path
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from tokflow.build.declarations.declared import list_declared
+from tokflow.build.pipeline import build_dataset
+from tokflow.components.dataset_pages import DatasetPages
+from tokflow.components.links import report_path, viewer_path
+from tokflow_tests.projects import attributes, declare_in, make_project
+
+
+async def _dagster(request: Request) -> PlainTextResponse:
+    return PlainTextResponse("of Dagster")
+
+
+@pytest.fixture
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
+    """A client of a server whose project has the dataset `mine`."""
+    project = make_project(tmp_path / "project")
+    (project / "data").mkdir()
+    (project / "data/a.txt").write_text("a text</script><script>alert(1)</script>")
+    (project / "secret/report").mkdir(parents=True)
+    (project / "secret/report/report.html").write_text("secret")
+    declare_in(project, "mine", attributes("mine", exports=["bin"]))
+    monkeypatch.chdir(project)
+    app = Starlette(routes=[Route("/{path:path}", _dagster)])
+    return TestClient(DatasetPages(app), base_url="http://127.0.0.1:3000")
+
+
+def test_the_report_and_the_viewer_of_a_declared_dataset_are_served(client: TestClient):
+    dataset = list_declared()["mine"].load()
+    build_dataset(dataset)
+    (dataset.folder / "report").mkdir()
+    (dataset.folder / "report/report.html").write_text("<p>a report</p>")
+
+    report = client.get(report_path("mine"))
+    viewer = client.get(viewer_path("mine", "bin"))
+
+    assert (report.status_code, report.text) == (200, "<p>a report</p>")
+    assert viewer.status_code == 200
+    assert "<script>alert" not in viewer.text
+    for page in (report, viewer):
+        assert page.headers["content-type"].startswith("text/html")
+        # Of no site: its scripts, if a text could bring one, cannot ask Dagster for anything.
+        assert page.headers["content-security-policy"].startswith(
+            "sandbox allow-scripts; default-src 'none'"
+        )
+
+
+def test_a_report_that_is_not_made_yet_says_how(client: TestClient):
+    assert "tokflow report mine" in client.get(report_path("mine")).text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/tokflow",
+        "/tokflow/",
+        "/tokflow/other/report",
+        "/tokflow/mine",
+        "/tokflow/mine/report/more",
+        "/tokflow/mine/exports/parquet",
+        "/tokflow/mine/exports/%2e%2e",
+        "/tokflow/mine/exports/bin%2f..%2f..",
+        "/tokflow/%2e%2e%2f%2e%2e%2fsecret/report",
+        "/tokflow/..%2fsecret/report",
+    ],
+)
+def test_nothing_of_a_url_becomes_a_path(client: TestClient, path: str):
+    answer = client.get(path)
+
+    assert answer.status_code == 404
+    assert "secret" not in answer.text
+
+
+def test_an_export_that_is_not_built_is_an_error_that_names_it(client: TestClient):
+    answer = client.get(viewer_path("mine", "bin"))
+
+    assert answer.status_code == 404
+    assert "bin" in answer.text
+
+
+def test_a_page_of_another_site_cannot_make_this_one_work(client: TestClient):
+    path = report_path("mine")
+
+    for site in ("cross-site", "same-site"):
+        assert client.get(path, headers={"Sec-Fetch-Site": site}).status_code == 403
+    assert client.post(path).status_code == 403
+    assert client.get(path, headers={"Sec-Fetch-Site": "same-origin"}).status_code == 200
+
+
+def test_all_else_is_of_dagster(client: TestClient):
+    assert client.get("/tokflows/mine/report").text == "of Dagster"
+    assert client.get("/assets/mine/report").text == "of Dagster"
