@@ -101,6 +101,19 @@ def make_project(folder: Path) -> Path:
     return folder
 
 
+def run_tokflow(*command: str, folder: Path) -> None:
+    """Run a command of tokflow in the folder; fail where it fails."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tokflow", *command],
+        cwd=folder,
+        env=_environment(folder),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @contextmanager
 def serving(folder: Path, *command: str) -> Iterator[Served]:
     """Start a command that serves the web UI of the project on a port of this machine."""

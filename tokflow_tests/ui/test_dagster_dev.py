@@ -39,7 +39,12 @@ def pictures() -> dg.MaterializeResult:
     }})
 """
 
-ASSETS = {"raw", "files", "tokenizer", "tokens", "split", "sequences", "bin", "parquet"}
+LAUNCH = """mutation {launchPipelineExecution(executionParams: {mode: "default", selector: {
+    repositoryLocationName: "tales", repositoryName: "__repository__", pipelineName: "__ASSET_JOB",
+    assetSelection: [{path: ["pictures"]}]}}) {__typename}}"""
+"""Of the asset above, by what its button sends."""
+
+ASSETS = {"raw", "files", "tokenizer", "tokens", "split", "sequences", "bin", "parquet", "report"}
 
 GRAPH = "/locations/tales/asset-groups/demo/lineage"
 
@@ -125,7 +130,7 @@ def test_the_graph_of_a_dataset_fits_on_a_screen_and_runs_from_raw_to_exports(
     nodes = visit.page.evaluate(NODES)
 
     assert nodes.keys() == ASSETS
-    order = ["raw", "tokenizer", "tokens", "split", "sequences", "parquet"]
+    order = ["raw", "tokenizer", "tokens", "split", "sequences", "parquet", "report"]
     columns = [nodes[name]["x"] for name in order]
     assert columns == sorted(set(columns))
     for node in nodes.values():
@@ -134,7 +139,7 @@ def test_the_graph_of_a_dataset_fits_on_a_screen_and_runs_from_raw_to_exports(
 
 
 def test_materialize_all_makes_every_asset_green(built: Served, browser: "Browser"):
-    with visiting(browser, width=1180, height=520, scale=1.25) as visit:
+    with visiting(browser, width=1400, height=520, scale=1.25) as visit:
         visit.page.goto(f"{built.url}{GRAPH}")
         visit.page.get_by_text("Hide navigation").click()
         visit.page.reload()
@@ -147,8 +152,9 @@ def test_materialize_all_makes_every_asset_green(built: Served, browser: "Browse
 def test_pictures_show_in_metadata_if_they_are_shorter_than_a_thousand_characters(
     served: Served, visit: Visit
 ):
+    answer = served.ask(LAUNCH)["launchPipelineExecution"]
+    assert answer["__typename"] == "LaunchRunSuccess"
     visit.page.goto(f"{served.url}/assets/pictures")
-    visit.page.get_by_role("button", name="Materialize").first.click()
     wait_until(lambda: visit.page.reload() and is_shown("[Show Markdown]", visit), visit)
 
     widths = "[...document.querySelectorAll('img')].map(image => [image.alt, image.naturalWidth])"
@@ -162,6 +168,28 @@ def test_the_page_of_tokens_has_its_numbers(built: Served, visit: Visit):
     visit.page.get_by_text("num_documents", exact=True).first.wait_for()
 
     visit.photograph("tokens")
+
+
+def test_the_pictures_of_the_report_are_on_its_asset(built: Served, visit: Visit):
+    visit.page.goto(f"{built.url}/assets/demo/report")
+    visit.page.get_by_text("[Show Markdown]").first.click()  # an SVG of more than 1,000 characters
+    shown = visit.page.locator("img[src^='data:image/svg+xml']").first
+
+    shown.wait_for()
+
+    assert shown.evaluate("image => image.naturalWidth") > 300
+    visit.photograph("report_asset")
+
+
+def test_files_has_the_status_of_each(built: Served, visit: Visit):
+    visit.page.set_viewport_size({"width": 1440, "height": 1600})
+    visit.page.goto(f"{built.url}/assets/demo/files")
+
+    for number in range(4):
+        row = visit.page.get_by_role("row", name=f"built part-{number}.parquet")
+        row.first.wait_for()
+
+    visit.photograph("files")
 
 
 def test_numbers_of_files_are_drawn_as_plots(built: Served, visit: Visit):

@@ -1,14 +1,12 @@
 """The report and the viewer opened from disk, as a person opens a file that was sent to him."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 
 from tokflow_tests.ui.browser import visiting
-from tokflow_tests.ui.project import make_project
+from tokflow_tests.ui.project import run_tokflow
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -25,19 +23,11 @@ COMMANDS = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project whose dataset is built, with both pages."""
-    project = make_project(tmp_path_factory.mktemp("told"))
-    for command in (("run", "demo"), *COMMANDS.values()):
-        done = subprocess.run(
-            [sys.executable, "-m", "tokflow", *command],
-            cwd=project,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-    return project
+def folder(built_project: Path) -> Path:
+    """A folder with both pages."""
+    for command in COMMANDS.values():
+        run_tokflow(*command, folder=built_project)
+    return built_project
 
 
 @pytest.mark.parametrize("width", [1280, 400])
@@ -71,7 +61,8 @@ ANCHORS = {"report": "", "viewer": "#train=220200"}
 
 @pytest.mark.parametrize("name", ANCHORS)
 def test_a_picture_of_a_page_is_taken_for_readers(name: str, folder: Path, browser: "Browser"):
-    with visiting(browser, width=1280, height=760, scale=1.25) as visit:
+    height = {"report": 1150, "viewer": 700}[name]
+    with visiting(browser, width=1280, height=height, scale=1.25) as visit:
         visit.page.goto(f"{(folder / f'{name}.html').as_uri()}{ANCHORS[name]}")
 
         assert visit.photograph(name).stat().st_size > 20_000
