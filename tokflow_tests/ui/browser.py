@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PICTURES = Path(os.environ.get("TOKFLOW_PICTURES", ROOT / "build" / "pictures"))
-"""Where the tests leave pictures of the pages that they open. Those of README, in docs/pictures,
-are copies of `graph`, `report` and `viewer`."""
+"""Where the tests leave pictures of the pages that they open. In docs/pictures, graph.png and
+report.png are copies of them; viewer.png is one of chats, which have tokens without a loss."""
 
 QUIET = (
     "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",

@@ -56,12 +56,12 @@ def test_a_page_asks_for_nothing_and_fits_a_screen_in_both_schemes(
 
 
 ANCHORS = {"report": "", "viewer": "#train=220200"}
-"""Where README's pictures are taken."""
+"""Where pictures for readers are taken."""
 
 
 @pytest.mark.parametrize("name", ANCHORS)
 def test_a_picture_of_a_page_is_taken_for_readers(name: str, folder: Path, browser: "Browser"):
-    height = {"report": 1150, "viewer": 700}[name]
+    height = {"report": 1110, "viewer": 700}[name]
     with visiting(browser, width=1280, height=height, scale=1.25) as visit:
         visit.page.goto(f"{(folder / f'{name}.html').as_uri()}{ANCHORS[name]}")
 
