@@ -278,9 +278,9 @@ def _count(paths: Sequence[Path], config: DocumentsConfig) -> _Count:
     count = _Count()
 
     def hear(path: Path, reject: Reject) -> None:
-        count.first_reject = (
-            count.first_reject or f"{path.name}, row {reject.row:,}: {reject.reason}"
-        )
+        line = "" if reject.line is None else f", line {reject.line:,}"
+        found = f"{path.name}, row {reject.row:,}{line}: {reject.reason}"
+        count.first_reject = count.first_reject or found
         count.rejects[path] += 1
 
     try:

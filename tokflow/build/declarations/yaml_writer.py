@@ -16,7 +16,7 @@ HEAD = """\
 One dataset = one file like this; change what differs. Unknown keys are errors. Relative paths
 start at {start}. `tokflow plan` says what a run would build, and why."""
 
-NAME = "for `tokflow run`; also the asset group in Dagster and the folder in the store"
+NAME = "its folder in the store; in a project also for `tokflow run` and Dagster"
 
 RAW = """\
 Each raw file is one partition: change one, and only what came from it is built again.

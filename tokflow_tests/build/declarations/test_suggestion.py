@@ -38,7 +38,7 @@ def test_records_without_text_are_to_be_set_aside_and_the_first_is_named(tmp_pat
     found = suggest([jsonl(tmp_path / "a.jsonl", [{"text": "x"}, {"text": None}])])
 
     assert found.documents == {"text": "text", "on_bad_document": "reject"}
-    assert found.first_reject == "a.jsonl, row 1: expected a string in 'text', found null"
+    assert found.first_reject == "a.jsonl, row 1, line 2: expected a string in 'text', found null"
 
 
 def test_as_many_rejects_are_allowed_as_there_are(tmp_path: Path):
@@ -47,7 +47,7 @@ def test_as_many_rejects_are_allowed_as_there_are(tmp_path: Path):
     found = suggest([jsonl(tmp_path / "a.jsonl", records)])
 
     assert found.documents == {"text": "text", "on_bad_document": "reject", "max_rejects": 10_000}
-    assert found.first_reject == "a.jsonl, row 1: expected a string in 'text', found null"
+    assert found.first_reject == "a.jsonl, row 1, line 2: expected a string in 'text', found null"
 
 
 def test_the_rejects_of_a_file_that_is_not_read_to_its_end_are_estimated(
