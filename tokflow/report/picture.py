@@ -3,6 +3,7 @@
 import base64
 import io
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -96,7 +97,10 @@ def _rendered(draw: Callable[["Axes"], None], height: float, **options: Any) -> 
     from matplotlib.figure import Figure  # not pyplot, which keeps every figure
 
     file = io.BytesIO()
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        # Its own font has few scripts; the text of an SVG is drawn in those of who shows it.
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        warnings.filterwarnings("ignore", "Matplotlib currently does not support", UserWarning)
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         draw(figure.subplots())
         figure.savefig(file, transparent=True, **options)

@@ -23,6 +23,13 @@ def test_a_name_from_the_data_is_text_in_a_drawing():
     assert texts[2:5] == ["$x^2$", "a\\x1b[31m", "\\udcff"]
 
 
+def test_names_in_any_script_are_drawn_without_a_warning():
+    picture = make_bars("漢字名前", "हिन्दी", "🙂")
+
+    assert "漢字名前" in picture.svg.decode()
+    assert picture.png().startswith(b"\x89PNG")
+
+
 def test_a_picture_is_markdown_that_needs_no_file_and_a_png_of_the_same_drawing():
     picture = make_bars("a")
 
