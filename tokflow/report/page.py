@@ -18,7 +18,13 @@ from tokflow.report.lengths import length_pictures
 from tokflow.report.picture import Picture
 from tokflow.report.rejects import reject_picture
 from tokflow.report.sample import StoreFacts, spread
-from tokflow.report.shares import export_rows, mixture_rows, part_rows, share_pictures
+from tokflow.report.shares import (
+    export_rows,
+    fill_rows,
+    mixture_rows,
+    part_rows,
+    share_pictures,
+)
 from tokflow.report.template import rendered
 from tokflow.report.token_texts import TokenTexts, open_texts
 from tokflow.report.vocabulary import (
@@ -130,21 +136,22 @@ def _values(
 
 
 def _tiles(facts: StoreFacts) -> list[tuple[str, str]]:
-    """Return the numbers that a person asks for first."""
-    text, packed = facts.text, [row for row in export_rows(facts) if "fill_fraction" in row]
+    """Return the numbers that a person asks for first, all of what a build would leave as it is."""
+    text, packed = facts.text, [of for of in fill_rows(facts) if of["state"] == "built"]
     if not text:
         return []
-    tiles = [
-        ("documents", f"{text['num_documents']:,}"),
-        ("tokens", f"{text['num_tokens']:,}"),
-        ("bytes per token", f"{ratio(text['num_bytes'], text['num_tokens']):.2f}"),
-    ]
+    tiles = [("documents", f"{text['num_documents']:,}"), ("tokens", f"{text['num_tokens']:,}")]
+    if text["num_tokens"]:
+        density = ratio(text["num_bytes"], text["num_tokens"])
+        tiles.append(("bytes per token", f"{density:.2f}"))
     if packed:
-        first = [row for row in packed if row["export"] == packed[0]["export"]]
+        name = packed[0]["export"]
+        first = [row for row in packed if row["export"] == name]
+        of_name = f" of {name}" if len({row["export"] for row in packed}) > 1 else ""
         slots = sum(row["num_exported_tokens"] / (row["fill_fraction"] or 1) for row in first)
         fill = sum(row["num_exported_tokens"] for row in first) / max(slots, 1)
         dropped = sum(row["num_dropped_tokens"] for row in first)
-        tiles += [("fill", f"{fill:.2%}"), ("dropped tokens", f"{dropped:,}")]
+        tiles += [(f"fill{of_name}", f"{fill:.2%}"), (f"dropped tokens{of_name}", f"{dropped:,}")]
     return [*tiles, ("rejects", f"{text['num_rejects']:,}")]
 
 

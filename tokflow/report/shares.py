@@ -31,12 +31,15 @@ def part_rows(facts: StoreFacts) -> Rows:
 
 
 def export_rows(facts: StoreFacts) -> Rows:
-    """Return a row for each export and part: its counts, and how full its sequences are."""
-    current = set(facts.folders("export"))
+    """Return a row for each export and part: its counts, how full its sequences are, and of one
+    that a build would make anew the reason."""
+    planned = [of for of in facts.plan.own if of.stage == "export"]
+    reasons = {of.name: of.reason for of in planned if not of.is_made}
     return [
         {
-            "export": of.folder.parent.name,
-            "state": "built" if of.folder in current else "stale",
+            "export": (name := of.folder.parent.name),
+            "state": "stale" if name in reasons else "built",
+            "reason": reasons.get(name, ""),
             "format": of.manifest.details["format"],
             "part": part,
             **export_statistics(of.manifest, part),
@@ -46,12 +49,18 @@ def export_rows(facts: StoreFacts) -> Rows:
     ]
 
 
+def fill_rows(facts: StoreFacts) -> Rows:
+    """Return those of `export_rows` that are of sequences; none of a part without any, which is
+    neither full nor empty."""
+    return [of for of in export_rows(facts) if of.get("num_sequences")]
+
+
 def mixture_rows(facts: StoreFacts) -> Rows:
-    """Return a row for each source and part of a mixture, as an export has it or, before there is
-    one, as it is planned; none of other datasets."""
-    made = [
-        of.manifest.details["mixture"] for of in facts.exports if "mixture" in of.manifest.details
-    ]
+    """Return a row for each source and part of a mixture, as an export has it that is not stale or,
+    before there is one, as it is planned; none of other datasets."""
+    current = set(facts.folders("export"))
+    details = [of.manifest.details for of in facts.exports if of.folder in current]
+    made = [of["mixture"] for of in details if "mixture" in of]
     return rows_of_mixture(made[0] if made else facts.plan.of_mixture)
 
 
@@ -62,8 +71,7 @@ def share_pictures(facts: StoreFacts) -> Iterator[Picture]:
         bars = [(part, fraction, f"{fraction:.2%}") for part, fraction in shown]
         note = "share of the tokens" + _left_out(parts)
         yield bars_picture("split_shares", "Parts", bars, note=note, limit=1, color=SERIES[0])
-    packed = [row for row in export_rows(facts) if "fill_fraction" in row]
-    if packed:
+    if packed := fill_rows(facts):
         bars = [(f"{of['export']}: {of['part']}", *_fill_of(of)) for of in packed[:MAX_BARS]]
         note = "tokens by the places for them; the rest is padding"
         note += _left_out(packed)
@@ -81,7 +89,7 @@ def _fill_of(row: Mapping[str, Any]) -> tuple[float, str]:
     words = f"{row['fill_fraction']:.2%}" + (
         f", {short_number(dropped)} dropped" if dropped else ""
     )
-    return row["fill_fraction"], words
+    return row["fill_fraction"], words + (", stale" if row["state"] == "stale" else "")
 
 
 def _of_mixture(rows: Sequence[Mapping[str, Any]]) -> Picture:

@@ -125,6 +125,33 @@ def test_a_dataset_that_is_not_built_has_a_page_of_its_files(tmp_path: Path):
     assert "tokflow run small" in Elements(report.html).text
 
 
+def test_a_stale_export_has_its_reason_and_no_tile_beside_those_of_now(tmp_path: Path):
+    dataset = declare_small(tmp_path, exports=["parquet"])
+    build(dataset)
+    (tmp_path / "raw" / "a.jsonl").unlink()
+
+    report = make_report(dataset)
+
+    page = Elements(report.html).text
+    assert page.count("a.jsonl is gone") == 1
+    assert "6documents" in page
+    assert b"<span>dropped tokens</span>" not in report.html
+    (packing,) = [of for of in report.pictures if of.name == "packing_fill"]
+    assert b"100.00%, stale" in packing.svg
+
+
+def test_what_is_empty_is_neither_full_nor_dense(tmp_path: Path):
+    write_texts(tmp_path / "raw" / "a.jsonl", [])
+    dataset = declare_small(tmp_path, exports=["parquet"])
+    build(dataset)
+
+    html = make_report(dataset).html
+
+    assert b"<b>0</b><span>documents</span>" in html
+    assert b"<span>bytes per token</span>" not in html
+    assert b"<span>fill</span>" not in html
+
+
 def test_a_page_that_would_be_too_large_has_fewer_rows(
     dataset: Dataset, html: bytes, monkeypatch: pytest.MonkeyPatch
 ):
