@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
@@ -28,6 +29,8 @@ from tokflow_tests.wrong_engine import use_wrong_engine
 
 KEYS = ["a.txt", "b.txt", "c.txt"]
 
+Result = dg.ExecuteInProcessResult
+
 ROW = ["input_ids", "attention_mask", "segment_ids", "position_ids"]
 
 
@@ -37,8 +40,31 @@ def case(case: Case) -> Case:
     return case
 
 
-def test_one_run_over_all_partitions_builds_everything(case: Case):
-    result = case.run(keys=KEYS)
+@pytest.fixture(scope="module")
+def built_by(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Case, Result]]:
+    """A dataset that one run over all partitions has built, and that run: to be looked at."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        case = Case(tmp_path_factory.mktemp("built"), instance)
+        case.instance.add_dynamic_partitions("small_files", KEYS)
+        yield case, case.run(keys=KEYS)
+
+
+@pytest.fixture(scope="module")
+def built(built_by: tuple[Case, Result]) -> Case:
+    return built_by[0]
+
+
+@pytest.fixture
+def _built(case: Case, built: Case) -> None:
+    """Let `case` be built before; its checks are computed again, for the files are copies."""
+    case.become(built)
+
+
+is_built = pytest.mark.usefixtures("_built")
+
+
+def test_one_run_over_all_partitions_builds_everything(built_by: tuple[Case, Result]):
+    case, result = built_by
 
     assert result.success, failure(result)
     assert all(not made.is_new for made in build_dataset(case.dataset).made)
@@ -55,11 +81,9 @@ def test_one_partition_alone_is_built(case: Case):
     assert [graph.tokens(key).is_made for key in KEYS] == [False, True, False]
 
 
-def test_every_partition_of_one_run_has_the_data_version_of_its_own_output(case: Case):
-    case.run(keys=KEYS)
-
-    graph = BuildGraph(case.dataset)
-    assert [case.data_version("raw", partition=key) for key in KEYS] == [
+def test_every_partition_of_one_run_has_the_data_version_of_its_own_output(built: Case):
+    graph = BuildGraph(built.dataset)
+    assert [built.data_version("raw", partition=key) for key in KEYS] == [
         graph.raw_file(key).sha256 for key in KEYS
     ]
     for stage, output in (
@@ -67,23 +91,21 @@ def test_every_partition_of_one_run_has_the_data_version_of_its_own_output(case:
         ("split", graph.split),
         ("sequences", graph.sequences),
     ):
-        assert [case.data_version(stage, partition=key) for key in KEYS] == [
+        assert [built.data_version(stage, partition=key) for key in KEYS] == [
             output(key).fingerprint for key in KEYS
         ]
 
 
+@is_built
 def test_what_is_built_again_without_a_change_makes_nothing_stale(case: Case):
-    case.run(keys=KEYS)
-
     case.run(selection("tokens"), keys=["b.txt"])
     case.run(selection("raw"), keys=KEYS)
 
     assert case.not_fresh() == {}
 
 
+@is_built
 def test_another_sequence_length_makes_sequences_and_what_is_made_of_them_stale(case: Case):
-    case.run(keys=KEYS)
-
     case.attributes["packing"] = {"sequence_length": 8}
 
     assert case.not_fresh() == {
@@ -183,20 +205,16 @@ def test_metadata_of_a_tokenizer_says_what_it_lacks(case: Case):
     assert summary["vocab size asked"] == "1,024"
 
 
-def test_metadata_of_sequences_says_how_full_they_are(case: Case):
-    case.run(keys=["a.txt"])
-
-    metadata = case.event("sequences", partition="a.txt").metadata
+def test_metadata_of_sequences_says_how_full_they_are(built: Case):
+    metadata = built.event("sequences", partition="a.txt").metadata
     of_train = shown(metadata["parts"])
     assert of_train["fill"] == "100.0 %"
     assert of_train["cut documents"] == "1"
     assert metadata["num_sequences"].value == metadata["dagster/partition_row_count"].value > 0
 
 
-def test_metadata_of_an_export_has_the_statistics_of_each_part(case: Case):
-    case.run(keys=KEYS)
-
-    [bin_, parquet] = [case.event("exports", name).metadata for name in ("bin", "parquet")]
+def test_metadata_of_an_export_has_the_statistics_of_each_part(built: Case):
+    [bin_, parquet] = [built.event("exports", name).metadata for name in ("bin", "parquet")]
     of_train = shown(bin_["parts"])
     assert of_train["exported tokens"] == of_train["tokens"]
     assert of_train["tokens of the longest"] == str(len("second of a") + 1)
@@ -215,10 +233,8 @@ def test_a_partition_without_a_file_names_the_job_that_removes_it(case: Case):
     assert "the job small_scan" in failure(result)
 
 
-def test_metadata_has_the_counts_of_the_manifest_and_the_speed(case: Case):
-    case.run(keys=["a.txt"])
-
-    metadata = case.event("tokens", partition="a.txt").metadata
+def test_metadata_has_the_counts_of_the_manifest_and_the_speed(built: Case):
+    metadata = built.event("tokens", partition="a.txt").metadata
     assert metadata["num_documents"].value == 3
     assert metadata["num_tokens"].value == len("first of asecond of athird of a") + 3
     assert metadata["dagster/partition_row_count"].value == 3
@@ -228,19 +244,19 @@ def test_metadata_has_the_counts_of_the_manifest_and_the_speed(case: Case):
     assert details["engine"] == "bytes"
     assert details["made by this run"] == "yes"
     assert {"engine reason", "tokens per second"} <= set(details)
-    assert case.data_version("tokens", partition="a.txt").startswith(details["fingerprint"])
+    assert built.data_version("tokens", partition="a.txt").startswith(details["fingerprint"])
 
 
+@is_built
 def test_a_run_that_finds_its_output_says_so(case: Case):
-    case.run(keys=["a.txt"])
     case.run(keys=["a.txt"])
 
     details = shown(case.event("tokens", partition="a.txt").metadata["details"])
     assert details["made by this run"] == "no"
 
 
-def test_the_log_of_a_run_says_what_was_made(case: Case):
-    result = case.run(keys=KEYS)
+def test_the_log_of_a_run_says_what_was_made(built_by: tuple[Case, Result]):
+    case, result = built_by
 
     logs = case.instance.all_logs(result.run_id)
     said = [of.user_message for of in logs if of.level == logging.INFO and not of.is_dagster_event]
@@ -254,10 +270,8 @@ def test_the_log_of_a_run_says_what_was_made(case: Case):
     ]
 
 
-def test_the_preview_shows_documents_and_their_ends(case: Case):
-    case.run(keys=["a.txt"])
-
-    preview = case.event("tokens", partition="a.txt").metadata["preview"].value
+def test_the_preview_shows_documents_and_their_ends(built: Case):
+    preview = built.event("tokens", partition="a.txt").metadata["preview"].value
     assert preview == ("```text\nfirst of a<eos>second of a<eos>third of a<eos>\n```")
 
 
@@ -269,10 +283,8 @@ def test_text_cannot_end_the_preview(case: Case):
     assert preview == "`````text\n```` <script>\\x1b[31m\\u202e<eos>\n`````"
 
 
-def test_the_split_is_a_table_of_shares(case: Case):
-    case.run(keys=["a.txt"])
-
-    table = str(case.event("split", partition="a.txt").metadata["parts"].value).split("\n")
+def test_the_split_is_a_table_of_shares(built: Case):
+    table = str(built.event("split", partition="a.txt").metadata["parts"].value).split("\n")
     assert table[0] == r"| | train | validation | no\_part |"
     assert "| documents | 2 | 1 | 0 |" in table
     assert table[-1] == r"| share | 67\.7 \% | 32\.3 \% | 0\.0 \% |"
@@ -286,8 +298,8 @@ def test_no_credentials_reach_dagster(case: Case):
     assert "secret" not in "".join(shown)
 
 
-def test_checks_of_a_good_build_pass(case: Case):
-    result = case.run(keys=KEYS)
+def test_checks_of_a_good_build_pass(built_by: tuple[Case, Result]):
+    _, result = built_by
 
     evaluations = result.get_asset_check_evaluations()
     assert {(e.asset_key.path[1], e.check_name) for e in evaluations} == {
@@ -334,8 +346,8 @@ def test_a_check_can_be_left_out_of_a_run(case: Case):
     assert result.get_asset_check_evaluations() == []
 
 
+@is_built
 def test_a_check_that_fails_has_a_row_for_each_file_that_it_fails_in(case: Case):
-    case.run(keys=KEYS)
     for key in ("a.txt", "c.txt"):
         path = BuildGraph(case.dataset).tokens(key).folder / "tokens.bin"
         path.write_bytes(b"\xff\xff" + path.read_bytes()[2:])
@@ -350,8 +362,8 @@ def test_a_check_that_fails_has_a_row_for_each_file_that_it_fails_in(case: Case)
     assert not result.success
 
 
+@is_built
 def test_damaged_tokens_stop_what_would_be_made_of_them(case: Case):
-    case.run(keys=["a.txt"])
     folder = BuildGraph(case.dataset).tokens("a.txt").folder
     content = bytearray((folder / "tokens.bin").read_bytes())
     content[0] ^= 1
@@ -366,8 +378,8 @@ def test_damaged_tokens_stop_what_would_be_made_of_them(case: Case):
     assert "small__split" not in {event.step_key for event in result.get_step_success_events()}
 
 
+@is_built
 def test_the_check_of_an_export_names_the_shard_that_is_damaged(case: Case):
-    case.run(keys=KEYS)
     path = BuildGraph(case.dataset).tokens("a.txt").folder / "tokens.bin"
     content = bytearray(path.read_bytes())
     content[0] ^= 1

@@ -18,18 +18,25 @@ from tokflow_tests.wrong_engine import use_wrong_engine
 
 KEYS = ["a.txt", "b.txt", "c.txt"]
 
+Result = dg.ExecuteInProcessResult
 
-def build(case: Case) -> dg.ExecuteInProcessResult:
+
+def build(case: Case) -> Result:
     job = case.defs.resolve_job_def("small_build")
     return job.execute_in_process(instance=case.instance, run_config=QUIET, raise_on_error=False)
 
 
 @pytest.fixture(scope="module")
-def built_before(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
+def built_by(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Case, Result]]:
+    """A dataset that one run of the job has built, and that run. Nobody changes its files."""
     with dg.DagsterInstance.ephemeral() as instance:
         case = Case(tmp_path_factory.mktemp("built"), instance)
-        assert build(case).success
-        yield case
+        yield case, build(case)
+
+
+@pytest.fixture(scope="module")
+def built_before(built_by: tuple[Case, Result]) -> Case:
+    return built_by[0]
 
 
 @pytest.fixture
@@ -41,14 +48,16 @@ def _built(case: Case, built_before: Case) -> None:
 is_built = pytest.mark.usefixtures("_built")
 
 
-def reported(result: dg.ExecuteInProcessResult) -> dict[str, int]:
+def reported(result: Result) -> dict[str, int]:
     """Return how many events each asset has in a run."""
     events = [event for event in result.all_events if event.is_step_materialization]
     return dict(Counter("/".join(event.asset_key.path[1:]) for event in events))
 
 
-def test_one_run_builds_everything_of_a_dataset_that_dagster_has_never_seen(case: Case):
-    result = build(case)
+def test_one_run_builds_everything_of_a_dataset_that_dagster_has_never_seen(
+    built_by: tuple[Case, Result],
+):
+    case, result = built_by
 
     assert result.success, failure(result)
     assert case.partitions() == KEYS
@@ -69,10 +78,8 @@ def test_one_run_builds_everything_of_a_dataset_that_dagster_has_never_seen(case
     assert all(evaluation.passed for evaluation in evaluations)
 
 
-def test_a_second_run_reports_nothing(case: Case):
-    build(case)
-
-    second = build(case)
+def test_a_second_run_reports_nothing(built_before: Case):
+    second = build(built_before)
 
     assert second.success, failure(second)
     assert reported(second) == {}
@@ -268,10 +275,12 @@ def test_a_run_that_was_killed_before_its_checks_leaves_them_to_the_next(
     assert all(of.metadata["num_remembered"].value == 0 for of in evaluations)
 
 
-def test_what_passed_in_another_run_is_reported_of_what_is_new_to_dagster(case: Case):
-    build(case)
-    with dg.DagsterInstance.ephemeral() as case.instance:
-        evaluations = build(case).get_asset_check_evaluations()
+def test_what_passed_in_another_run_is_reported_of_what_is_new_to_dagster(
+    built_before: Case, monkeypatch: pytest.MonkeyPatch
+):
+    with dg.DagsterInstance.ephemeral() as instance:
+        monkeypatch.setattr(built_before, "instance", instance)
+        evaluations = build(built_before).get_asset_check_evaluations()
 
     assert len(evaluations) == 7
     for of in evaluations:

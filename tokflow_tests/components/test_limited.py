@@ -1,6 +1,8 @@
 """Dagster's partitions, jobs and sensor where a limit of the dataset takes some of its files."""
 
 import os
+from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 
 import dagster as dg
@@ -14,16 +16,31 @@ from tokflow_tests.wrong_engine import use_wrong_engine
 
 TAKEN = ["a.txt", "b.txt"]
 
+DOCUMENTS = {"document_per": "line", "limit": {"documents": 4, "scope": "dataset"}}
+
 
 @pytest.fixture
 def limited(case: Case, monkeypatch: pytest.MonkeyPatch) -> Case:
     """Return a dataset of three files of three documents, of which a limit takes four."""
     monkeypatch.setattr(state_module, "CALM_SECONDS", 0.0)
-    case.attributes["documents"] = {
-        "document_per": "line",
-        "limit": {"documents": 4, "scope": "dataset"},
-    }
+    case.attributes["documents"] = deepcopy(DOCUMENTS)
     return case
+
+
+@pytest.fixture(scope="module")
+def built_before(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        case = Case(tmp_path_factory.mktemp("built"), instance)
+        case.attributes["documents"] = DOCUMENTS
+        assert build(case).success
+        yield case
+
+
+@pytest.fixture
+def built(limited: Case, built_before: Case) -> Case:
+    """Return the dataset as the job has built it once; files and record are copies."""
+    limited.become(built_before)
+    return limited
 
 
 def build(case: Case) -> dg.ExecuteInProcessResult:
@@ -77,31 +94,29 @@ def test_with_a_verdict_on_gigatoken_the_tokenizer_is_recorded_none_the_less(
     assert limited.not_fresh() == {}
 
 
-def test_partitions_are_those_that_the_limit_takes_now(limited: Case):
-    build(limited)
-    limited.write("a", "one\n")
+def test_partitions_are_those_that_the_limit_takes_now(built: Case):
+    built.write("a", "one\n")
 
-    result = build(limited)
+    result = build(built)
 
     assert result.success, failure(result)
-    assert limited.partitions() == ["a.txt", "b.txt"]
-    limited.remove("a")
-    assert build(limited).success
-    assert limited.partitions() == ["b.txt", "c.txt"]
-    assert limited.not_fresh() == {}
-    limited.attributes["documents"]["limit"]["documents"] = 3
-    assert build(limited).success
-    assert limited.partitions() == ["b.txt"]
+    assert built.partitions() == ["a.txt", "b.txt"]
+    built.remove("a")
+    assert build(built).success
+    assert built.partitions() == ["b.txt", "c.txt"]
+    assert built.not_fresh() == {}
+    built.attributes["documents"]["limit"]["documents"] = 3
+    assert build(built).success
+    assert built.partitions() == ["b.txt"]
 
 
-def test_partitions_that_may_follow_stay_until_the_files_before_them_are_built(limited: Case):
-    build(limited)
-    limited.write("a", "one\n")
+def test_partitions_that_may_follow_stay_until_the_files_before_them_are_built(built: Case):
+    built.write("a", "one\n")
 
-    synced = sync_files(limited.instance, limited.dataset)
+    synced = sync_files(built.instance, built.dataset)
 
     assert (synced.changed, synced.removed) == (("a.txt",), ())
-    assert limited.partitions() == TAKEN
+    assert built.partitions() == TAKEN
 
 
 def test_the_sensor_asks_for_one_build_of_what_the_limit_takes(
@@ -123,23 +138,21 @@ def test_the_sensor_asks_for_one_build_of_what_the_limit_takes(
     assert limited.not_fresh() == {}
 
 
-def test_assets_are_made_of_the_partitions_that_are_known(limited: Case):
-    build(limited)
-    limited.attributes["documents"]["limit"]["documents"] = 5
+def test_assets_are_made_of_the_partitions_that_are_known(built: Case):
+    built.attributes["documents"]["limit"]["documents"] = 5
 
-    result = limited.run(selection("tokens"), keys=TAKEN)
+    result = built.run(selection("tokens"), keys=TAKEN)
 
     assert result.success, failure(result)
-    assert limited.event("tokens", partition="b.txt").metadata["num_documents"].value == 2
+    assert built.event("tokens", partition="b.txt").metadata["num_documents"].value == 2
 
 
-def test_tokens_of_a_file_behind_the_limit_are_refused_by_name(limited: Case):
-    build(limited)
-    limited.instance.add_dynamic_partitions("small_files", ["c.txt"])
+def test_tokens_of_a_file_behind_the_limit_are_refused_by_name(built: Case):
+    built.instance.add_dynamic_partitions("small_files", ["c.txt"])
 
-    result = limited.run(selection("tokens"), keys=["c.txt"])
+    result = built.run(selection("tokens"), keys=["c.txt"])
 
     assert "c.txt: expected a file that documents.limit, of scope dataset, takes now" in failure(
         result
     )
-    assert not Path(limited.folder, "store/small/tokens/c.txt").exists()
+    assert not Path(built.folder, "store/small/tokens/c.txt").exists()
