@@ -30,12 +30,14 @@ from tokflow.cli.options import (
     Project,
     RawFiles,
     Recheck,
+    ReportFile,
     SequencesShown,
     ShardText,
     Store,
     Trust,
     Version,
     Yes,
+    check_here,
 )
 from tokflow.cli.terminal import reports_errors
 
@@ -69,6 +71,8 @@ def command(declared: Callable[..., None]) -> Callable[..., None]:
 
 def _as_path(name: str, value: Any) -> Any:
     """Return the path that is meant by what was typed for an option that may be a URL."""
+    if isinstance(value, Path) and name in ("output", "html"):
+        check_here(name, value)
     if not isinstance(value, str) or name not in ("store", "output", "export", "path"):
         return value
     from tokflow.store.remote.addresses import local_path, output_folder, store_folder
@@ -180,15 +184,7 @@ def report(
     configs: Configs = None,
     project: Project = None,
     store: Store = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="File to write, of one dataset; by default STORE/NAME/report/report.html.",
-        ),
-    ] = None,
+    output: ReportFile = None,
     json: Json = False,
 ) -> None:
     """Write a page of pictures and tables about each dataset, to open in a browser."""

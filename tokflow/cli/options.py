@@ -1,5 +1,6 @@
 """Options and arguments that several commands have, or the command itself."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +8,7 @@ import typer
 
 from tokflow import __version__
 from tokflow.build.declarations.project import PROJECT_VARIABLE
+from tokflow.errors import ConfigError
 
 Names = Annotated[
     list[str] | None,
@@ -137,6 +139,15 @@ Html = Annotated[
         "and it makes no request.",
     ),
 ]
+ReportFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="File to write, of one dataset; by default STORE/NAME/report/report.html.",
+    ),
+]
 PartShown = Annotated[
     str | None, typer.Option(help="With --html: the only part to show; by default all.")
 ]
@@ -161,3 +172,15 @@ Recheck = Annotated[
         "bytes.",
     ),
 ]
+
+
+def check_here(name: str, path: Path) -> None:
+    """Raise ConfigError where an option that names a file of this disk has a URL, of which a path
+    keeps one slash."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):
+        raise ConfigError(
+            where=f"--{name}",
+            expected="a file on this disk",
+            found="a URL",
+            remedy="name a file, and copy it there",
+        )

@@ -97,7 +97,9 @@ def _rendered(draw: Callable[["Axes"], None], height: float, **options: Any) -> 
     from matplotlib.figure import Figure  # not pyplot, which keeps every figure
 
     file = io.BytesIO()
-    with mpl.rc_context(STYLE), warnings.catch_warnings():
+    with mpl.rc_context(), warnings.catch_warnings():
+        mpl.rcdefaults()  # what a user's matplotlibrc says is for their own pictures
+        mpl.rcParams.update(STYLE)
         # Its own font has few scripts; the text of an SVG is drawn in those of who shows it.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         warnings.filterwarnings("ignore", "Matplotlib currently does not support", UserWarning)

@@ -190,7 +190,7 @@ def _shell(title: str) -> tuple[bytes, bytes]:
     """Return the page before and after its data; of all scripts only its own may run."""
     folder = files("tokflow.viewer")
     names = ("viewer.html", "viewer.css", "tokens.js", "search.js", "viewer.js")
-    page, style, *scripts = (folder.joinpath(name).read_text() for name in names)
+    page, style, *scripts = (folder.joinpath(name).read_text("utf-8") for name in names)
     script = "\n".join(scripts)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     values = {"digest": digest, "style": style, "script": script, "title": escape(title)}

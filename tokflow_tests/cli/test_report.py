@@ -39,6 +39,19 @@ def test_a_file_holds_the_report_of_one_dataset(tmp_path: Path):
     )
 
 
+@pytest.mark.parametrize("arguments", [("report", "-o"), ("inspect", "store", "--html")])
+def test_a_page_is_written_to_this_disk_and_to_no_url(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+
+    result = run(*arguments, "s3://bucket/page.html")
+
+    assert result.exit_code == 2
+    assert "expected a file on this disk, found a URL" in result.stderr
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_without_matplotlib_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tokflow.report.find_spec", lambda _: None)
 

@@ -13,6 +13,15 @@ def test_the_same_numbers_give_the_same_bytes_without_a_date():
     assert b"<dc:" not in make_bars("a").svg
 
 
+def test_a_user_s_own_style_changes_no_byte():
+    import matplotlib as mpl
+
+    with mpl.rc_context({"patch.edgecolor": "red", "savefig.bbox": "tight", "xtick.top": True}):
+        styled = make_bars("a").svg
+
+    assert styled == make_bars("a").svg
+
+
 def test_a_name_from_the_data_is_text_in_a_drawing():
     names = ("<script>alert(1)</script>", "--><b>", "$x^2$", "a\x1b[31m", "\udcff")
 

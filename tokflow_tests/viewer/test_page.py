@@ -237,6 +237,13 @@ def test_a_part_or_sequence_that_is_not_there_is_refused(
         make_viewer(built / STORE / "parquet", **asked)
 
 
+def test_a_page_does_not_depend_on_the_locale(built: Path, monkeypatch: pytest.MonkeyPatch):
+    page = make_viewer(built / STORE / "parquet")
+    monkeypatch.setattr("io.text_encoding", lambda encoding, *_: encoding or "latin-1")
+
+    assert make_viewer(built / STORE / "parquet") == page
+
+
 def test_only_an_export_has_a_page(built: Path):
     with pytest.raises(MissingOutputError, match="name one of"):
         make_viewer(built / "store/small/tokens/a.jsonl")
