@@ -109,9 +109,14 @@ def export_statistics(export: Manifest, part: str) -> dict[str, int | float]:
     packed: dict[str, int | float] = {}
     if (num_sequences := counts.get(f"{part}.num_sequences")) is not None:
         num_slots = num_tokens + counts[f"{part}.num_padding"]
-        packed = {"num_sequences": num_sequences, "fill_fraction": ratio(num_tokens, num_slots)}
+        packed = {"num_sequences": num_sequences, "fill_fraction": full(num_tokens, num_slots)}
     dropped = counts[f"{part}.num_dropped_tokens"]
     return {"num_exported_tokens": num_tokens, "num_dropped_tokens": dropped, **packed}
+
+
+def full(num_tokens: int, num_slots: int) -> float:
+    """Return a fraction to four digits, rounded down: 1 is without padding; 0 of nothing."""
+    return num_tokens * 10_000 // num_slots / 10_000 if num_slots else 0.0
 
 
 def ratio(part: int, whole: int) -> float:

@@ -18,6 +18,7 @@ from tokflow.build.output import Output
 from tokflow.build.results import StageResult
 from tokflow.build.statistics import (
     export_statistics,
+    full,
     part_statistics,
     ratio,
     rows_of_mixture,
@@ -285,7 +286,7 @@ MAX_PARTS = 5
 def _sequences(made: StageResult) -> Page:
     rows = _parts(made)
     for row in rows:
-        row["fill_fraction"] = ratio(row["num_tokens"], row["num_tokens"] + row["num_padding"])
+        row["fill_fraction"] = full(row["num_tokens"], row["num_tokens"] + row["num_padding"])
     summary = {"num_sequences": _sum(rows, "num_sequences"), **_packed(rows)}
     return Page(
         summary=summary,
@@ -301,7 +302,7 @@ def _packed(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     num_tokens = _sum(rows, "num_tokens")
     return {
         "num_tokens": num_tokens,
-        "fill_fraction": ratio(num_tokens, num_tokens + _sum(rows, "num_padding")),
+        "fill_fraction": full(num_tokens, num_tokens + _sum(rows, "num_padding")),
         "num_dropped_tokens": _sum(rows, "num_dropped_tokens"),
     }
 

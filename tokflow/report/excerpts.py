@@ -66,6 +66,8 @@ class ShownSequence:
     """Of the whole sequence, as the two that follow."""
     num_tokens: int
     num_padding: int
+    is_padded_left: bool
+    """The padding comes before the segments."""
     has_mask: bool
     """False where every token is a loss token."""
 
@@ -92,8 +94,9 @@ def make_excerpts(facts: StoreFacts, texts: TokenTexts) -> list[ShownSequence]:
         for stage in stages
     )
     parts = sorted(facts.parts, key=lambda part: -facts.split.get(f"{part}.num_tokens", 0))
+    packing = facts.plan.dataset.packing
     return [
-        _excerpt(made, part, texts)
+        _excerpt(made, part, texts, is_padded_left=packing.of_part(part).padding_side == "left")
         for number, part in enumerate(parts[: MAX_EXCERPTS - 1])
         for made in (_with_part(packed, part) or _with_part(splits, part))[: 1 + (number == 0)]
     ]
@@ -106,7 +109,9 @@ def _with_part(outputs: Sequence[StoredOutput], part: str) -> list[StoredOutput]
     return [found[0], found[-1]] if len(found) > 1 else found
 
 
-def _excerpt(made: StoredOutput, part: str, texts: TokenTexts) -> ShownSequence:
+def _excerpt(
+    made: StoredOutput, part: str, texts: TokenTexts, *, is_padded_left: bool
+) -> ShownSequence:
     split = Ancestry().split(made)
     place = _in_sequences(made, part) if made.manifest.stage == "sequences" else _in(split, part)
     shard = split.shard
@@ -124,6 +129,7 @@ def _excerpt(made: StoredOutput, part: str, texts: TokenTexts) -> ShownSequence:
         num_segments=len(place.starts),
         num_tokens=int(place.lengths.sum()),
         num_padding=place.num_padding,
+        is_padded_left=is_padded_left,
         has_mask=shard.has_loss_mask,
     )
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 NUM_BINS = 40
 
+FEW_BINS = 8
+"""Bins of one number each that have each its tick."""
+
 MAX_SEGMENTS = 5_000_000
 """Segments whose sequences are looked at; no further file is read when there are so many."""
 
@@ -59,8 +62,11 @@ def _of_sequences(facts: StoreFacts) -> Iterator[Picture]:
     fill, num = (np.concatenate([np.zeros(0, np.int64), *of]) for of in (fills, segments))
     if len(fill) == 0:
         return
-    of_all = "" if num_read == len(folders) else f" of {len(folders):,}"
-    note = f"{counted(len(fill), 'sequence')} of {num_read:,}{of_all} files, without those of tails"
+    num_all = len(folders)
+    files = (
+        counted(num_all, "file") if num_read == num_all else f"{num_read:,} of {num_all:,} files"
+    )
+    note = f"{counted(len(fill), 'sequence')} of {files}, without those of tails"
     is_full = fill == most
     if not is_full.all():
         yield _histogram(
@@ -119,7 +125,9 @@ def _histogram(
         axes.set_xscale("log" if is_log else "linear")
         axes.set_xlim(edges[0], edges[-1])
         axes.locator_params(axis="y", integer=True)
-        if most is None and not is_log:
+        if most is None and len(counts) <= FEW_BINS:
+            axes.set_xticks(range(1, len(counts) + 1))
+        elif most is None and not is_log:
             axes.locator_params(axis="x", integer=True)
         axes.xaxis.set_major_formatter(lambda value, _: short_number(value))
         axes.yaxis.set_major_formatter(lambda value, _: short_number(value))

@@ -9,7 +9,7 @@ from typing import Any
 from tokflow.build.dataset import Dataset
 from tokflow.build.output import FILE_STAGES
 from tokflow.build.plan import Plan, make_plan
-from tokflow.build.statistics import ratio
+from tokflow.build.statistics import full, ratio
 from tokflow.build.status import State
 from tokflow.report import check_report
 from tokflow.report.compression import by_file, by_script
@@ -148,8 +148,8 @@ def _tiles(facts: StoreFacts) -> list[tuple[str, str]]:
         name = packed[0]["export"]
         first = [row for row in packed if row["export"] == name]
         of_name = f" of {name}" if len({row["export"] for row in packed}) > 1 else ""
-        slots = sum(row["num_exported_tokens"] / (row["fill_fraction"] or 1) for row in first)
-        fill = sum(row["num_exported_tokens"] for row in first) / max(slots, 1)
+        num_tokens = sum(row["num_exported_tokens"] for row in first)
+        fill = full(num_tokens, num_tokens + sum(row["num_padding"] for row in first))
         dropped = sum(row["num_dropped_tokens"] for row in first)
         tiles += [(f"fill{of_name}", f"{fill:.2%}"), (f"dropped tokens{of_name}", f"{dropped:,}")]
     return [*tiles, ("rejects", f"{text['num_rejects']:,}")]

@@ -53,7 +53,7 @@ STYLE: Any = {
 }
 
 _PROLOG = re.compile(r"\A.*?(?=<svg )|<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
-_NUMBERED = re.compile(r' id="[\w.]+_\d+"')
+_NUMBERED = re.compile(r'(<\w[^<>]*) id="[\w.]+_\d+"')
 """Names of parts of a drawing, which several pictures on a page would have alike."""
 
 
@@ -87,7 +87,7 @@ def make_picture(
 ) -> Picture:
     """Return the picture that a function draws into axes."""
     drawn = _rendered(draw, height, format="svg", metadata={"Date": None, "Creator": None})
-    svg = _NUMBERED.sub("", _PROLOG.sub("", drawn.decode()))
+    svg = _NUMBERED.sub(r"\1", _PROLOG.sub("", drawn.decode()))
     svg = re.sub(r"\s*\n\s*", "\n", svg).strip()
     return Picture(name=name, title=title, svg=svg.encode(), note=note, draw=draw, height=height)
 

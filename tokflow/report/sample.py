@@ -79,9 +79,11 @@ class StoreFacts:
 
     def folders(self, stage: Stage) -> list[Path]:
         """Return the folders of the outputs of a stage that a build would leave as they are: the
-        tokens also of a mixture's sources, what comes after them of the dataset itself."""
+        tokens also of a mixture's sources, what comes after them of the dataset itself, sequences
+        by its own packing."""
         planned = self.plan.planned if stage == "tokens" else self.plan.own
-        return [of.folder for of in planned if of.stage == stage and of.folder and of.is_made]
+        made = [of for of in planned if of.stage == stage and of.is_made and not of.packing]
+        return [of.folder for of in made if of.folder]
 
     @cached_property
     def text(self) -> Mapping[str, int]:

@@ -42,6 +42,7 @@ def export_rows(facts: StoreFacts) -> Rows:
             "reason": reasons.get(name, ""),
             "format": of.manifest.details["format"],
             "part": part,
+            "num_padding": of.manifest.counts.get(f"{part}.num_padding", 0),
             **export_statistics(of.manifest, part),
         }
         for of in facts.exports

@@ -31,18 +31,24 @@ def rendered(values: Mapping[str, Any]) -> bytes:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"inline": _inline, "number": _number, "short": _short}
+    environment.filters |= {"inline": inline, "number": _number, "short": _short}
     page = environment.get_template("page.html").render(values)
     return page.encode(errors="replace")
 
 
-def _inline(picture: Picture) -> str:
+def inline(picture: Picture) -> str:
     """Return a picture as part of the page, in its colours."""
     svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", picture.svg.decode(), flags=re.DOTALL)
-    for color, name in COLORS.items():
-        svg = svg.replace(color, name)
+    svg = re.sub("<[^<>]*>", _in_own_colors, svg)  # not the text between them
     label = escape(f"{picture.title}: {picture.note}")
     return svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+
+
+def _in_own_colors(tag: re.Match[str]) -> str:
+    text = tag[0]
+    for color, name in COLORS.items():
+        text = text.replace(color, name)
+    return text
 
 
 def _number(value: float | None, digits: int = 0) -> str:

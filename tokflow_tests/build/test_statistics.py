@@ -4,7 +4,7 @@ import pytest
 
 from tokflow.build.lines import described
 from tokflow.build.pipeline import build_dataset
-from tokflow.build.statistics import export_statistics, statistics_of
+from tokflow.build.statistics import export_statistics, full, statistics_of
 from tokflow_tests.tiny import build, declare_small
 
 
@@ -44,6 +44,10 @@ def test_statistics_are_of_the_text_of_each_part_and_of_each_export(tmp_path: Pa
             row["num_exported_tokens"] / 8 / row["num_sequences"], 4
         )
     assert "fill_fraction" not in statistics["exports"]["bin"][0]
+
+
+def test_sequences_with_any_padding_are_not_full():
+    assert [full(9_999_999, 10_000_000), full(3, 3), full(0, 0)] == [0.9999, 1, 0]
 
 
 @pytest.mark.parametrize("padding", ["none", "max"])

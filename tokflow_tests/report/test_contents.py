@@ -1,5 +1,6 @@
 """Numbers and texts of a report, by the functions that find them."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from tokflow.build.dataset import Dataset
 from tokflow.build.plan import make_plan
 from tokflow.report.excerpts import chip, make_excerpts, shown_token
+from tokflow.report.lengths import length_pictures
+from tokflow.report.page import make_report
 from tokflow.report.rejects import reason_of
 from tokflow.report.sample import ShardSample, StoreFacts, spread
 from tokflow.report.shares import mixture_rows, share_pictures
@@ -108,6 +111,30 @@ def test_an_excerpt_has_the_documents_of_a_sequence_with_boundaries(tmp_path: Pa
     assert (excerpt.sequence, excerpt.num_tokens, excerpt.has_mask) == (0, 5, False)
     shown = {of.document: [token.text for token in of.first] for of in excerpt.segments}
     assert shown == {"a.jsonl:0": ["a", "b", "<eos>"], "a.jsonl:1": ["c", "<eos>"]}
+
+
+def test_an_excerpt_has_its_padding_on_the_side_that_the_model_sees_it(tmp_path: Path):
+    packing = {"sequence_length": 8, "strategy": "one_document", "padding_side": "left"}
+    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, packing=packing)
+    facts = facts_of(dataset)
+
+    (excerpt,) = make_excerpts(facts, texts_of(facts))
+
+    assert (excerpt.num_padding, excerpt.is_padded_left) == (5, True)
+    page = make_report(dataset).html.decode().partition('class="text"')[2]
+    assert page.index("5 padding") < page.index("a.jsonl:0") < page.index(">a</")
+
+
+def test_lengths_of_few_values_have_a_tick_each(tmp_path: Path):
+    facts = facts_of(declare(tmp_path, {"a.jsonl": ["abc", "def"]}))
+
+    pictures = {of.name: of for of in length_pictures(facts)}
+
+    segments = pictures["segments_per_sequence"]
+    assert segments.note == "2 sequences of 1 file, without those of tails"
+    ticks = re.findall(rb">([\d.]+)</text>", segments.svg)
+    assert ticks[0] == b"1"
+    assert b"0.6" not in ticks
 
 
 def test_an_excerpt_of_a_long_document_has_its_beginning_and_its_end(tmp_path: Path):

@@ -2,6 +2,7 @@ import base64
 import xml.etree.ElementTree as ElementTree
 
 from tokflow.report.picture import Picture, bars_picture, short_number, shortened_name
+from tokflow.report.template import inline
 
 
 def make_bars(*names: str) -> Picture:
@@ -23,13 +24,21 @@ def test_a_user_s_own_style_changes_no_byte():
 
 
 def test_a_name_from_the_data_is_text_in_a_drawing():
-    names = ("<script>alert(1)</script>", "--><b>", "$x^2$", "a\x1b[31m", "\udcff")
+    names = ("<script>alert(1)</script>", "--><b>", "$x^2$", "a\x1b[31m", "\udcff", '> id="a_1"')
 
     root = ElementTree.fromstring(make_bars(*names).svg)
 
     texts = [of.text for of in root.iter("{http://www.w3.org/2000/svg}text")]
     assert texts[:2] == ["<script>ale…(1)</script>", "--><b>"]
-    assert texts[2:5] == ["$x^2$", "a\\x1b[31m", "\\udcff"]
+    assert texts[2:6] == ["$x^2$", "a\\x1b[31m", "\\udcff", '> id="a_1"']
+
+
+def test_colours_are_the_page_s_and_a_name_that_spells_one_stays():
+    shown = inline(make_bars("#757b86"))
+
+    assert ">#757b86<" in shown
+    assert "var(--ink-2)" in shown
+    assert shown.count("#757b86") == 1
 
 
 def test_names_in_any_script_are_drawn_without_a_warning():
