@@ -209,7 +209,7 @@ def _build(
         from tokflow.cli.summary import print_summary
 
         # Where no terminal shows bars, a line of each stage has said what packing did.
-        print_summary(plan, built, with_packing=is_terminal)
+        print_summary(plan, built, with_packing=is_terminal, is_declared=in_dagster)
     elif not problems:
         _say_nothing_to_do(plan)
     if recheck and in_dagster and not problems:

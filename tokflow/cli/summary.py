@@ -22,6 +22,7 @@ from tokflow.cli.terminal import (
 )
 from tokflow.errors import first_five
 from tokflow.exports import Export
+from tokflow.report import has_report
 from tokflow.split.mixed_split import BUDGET_CUTS
 from tokflow.split.spans import LONGEST
 from tokflow.store.atomic import LATEST
@@ -36,8 +37,11 @@ FILES_SHOWN = 30
 BATCH_ROWS = 8
 
 
-def print_summary(plan: Plan, built: BuildResult, *, with_packing: bool) -> None:
-    """Print the tables and lines that end a run; `with_packing` also what packing did."""
+def print_summary(
+    plan: Plan, built: BuildResult, *, with_packing: bool, is_declared: bool = False
+) -> None:
+    """Print the tables and lines that end a run; `with_packing` also what packing did, of a
+    declared dataset also the command that draws its report, for which no run waits."""
     dataset, exports = plan.dataset, built.of("export")
     _print_files(plan, built)
     _print_statistics(built)
@@ -56,6 +60,9 @@ def print_summary(plan: Plan, built: BuildResult, *, with_packing: bool) -> None
     elif code := loading_code(exports, sequence_length=dataset.packing.sequence_length):
         print("\nload a batch:")
         print_styled((code, "cyan"))
+    if is_declared and exports and dataset.report and has_report():
+        print("\ndraw its report:")
+        print_styled((f"tokflow report {dataset.name}", "cyan"))
     ending = f", {counted(len(built.failed), 'failure')}" if built.failed else ""
     print(
         f"\n{dataset.name}: {counted(built.num_new, 'output')} new, "

@@ -60,6 +60,13 @@ class RecordedBuild:
     """Findings that a person should look at, such as a text in two parts."""
     failure: dg.Failure | None
     """Why the run fails, which names each bad file; None where all is well."""
+    num_recorded: int
+    """Outputs that were new to Dagster."""
+
+    @property
+    def is_news(self) -> bool:
+        """True if a page about the dataset may say something else than before."""
+        return bool(self.num_recorded or self.built.failed)
 
 
 def build_job(dataset: Dataset, body: Body | None = None) -> dg.JobDefinition:
@@ -113,7 +120,8 @@ def run_build_job(
     """Execute the job in this process, as a run of `instance`; see `build_dataset`.
 
     A file that cannot be built, or a check that fails, makes the run a failed one and raises
-    nothing here. `recheck`: compute also the checks that are known to pass.
+    nothing here. The report is not drawn, so that nobody waits for it; the next run that Dagster
+    starts draws it. `recheck`: compute also the checks that are known to pass.
 
     Raises: what kept anything from being built.
     """
@@ -124,7 +132,7 @@ def run_build_job(
     def body(context: dg.OpExecutionContext) -> None:
         _restore(handlers)  # Dagster raises the same for both, and sets no SIGTERM back
         how: dict[str, Any] = {"workers": workers, "reporter": reporter, "recheck": recheck}
-        result = build_in_run(context, graph, partitions=partitions, **how)
+        result = build_in_run(context, graph, partitions=partitions, with_report=False, **how)
         results.append(result)
         if result.failure is not None:
             raise result.failure
@@ -156,10 +164,12 @@ def build_in_run(
     workers: Workers | None = None,
     reporter: Reporter | None = None,
     recheck: bool = False,
+    with_report: bool = True,
 ) -> RecordedBuild:
     """Bring the partitions up to date, build, report each output and check all of them, by default
     those that are not known to pass; of a mixture first its sources, up to their splits.
 
+    What people look at comes last, once the result is known and logged: see `record_pages`.
     `graph`: an offline one. `reporter` hears of the build; by default the run's log does.
     """
     instance = context.instance
@@ -177,7 +187,9 @@ def build_in_run(
     if graph.mixture is not None:  # limits of its sources may take more files now
         graph = BuildGraph(graph.dataset, offline=True)
         changes = look_at_sources(instance, graph.dataset, graph)
-    return _build_one(context, changes, partitions=partitions, **how)
+    recorded = _build_one(context, changes, partitions=partitions, **how)
+    record_pages(context, graph.dataset, is_news=recorded.is_news, with_report=with_report)
+    return recorded
 
 
 def _build_one(
@@ -211,7 +223,7 @@ def _build_one(
     recorder = _Recorder(context, dataset, shown, sync, recheck=recheck)
     what: dict[str, Any] = {"graph": graph, "partitions": partitions, "until": until}
     built = build_dataset(dataset, reporter=recorder, **what, **(workers or {}))
-    failed = recorder.end(until)
+    failed = recorder.check()
     built = replace(built, seconds=time.perf_counter() - started)
     files, new = counted(built.num_files, "file"), counted(built.num_new, "output")
     num_old, num_recorded = len(built.made) - built.num_new, recorder.num_recorded
@@ -219,7 +231,7 @@ def _build_one(
     say(f"{said}, {built.seconds:.1f} s")
     problems = _said(failed, dg.AssetCheckSeverity.ERROR)
     warnings = _said(failed, dg.AssetCheckSeverity.WARN)
-    return RecordedBuild(built, problems, warnings, _failure(graph, built, problems))
+    return RecordedBuild(built, problems, warnings, _failure(graph, built, problems), num_recorded)
 
 
 def _failure(graph: BuildGraph, built: BuildResult, problems: tuple[str, ...]) -> dg.Failure | None:
@@ -270,7 +282,6 @@ class _Recorder(Reporter):
         """Every output that is there, by asset."""
         self._recorded: dict[tuple[Stage, str], list[Output]] = {}
         """Those that were new to Dagster."""
-        self._has_failures = False
         self._failed: dict[tuple[Stage, str], list[dg.AssetCheckResult]] = {}
         """Checks that fail, of each asset that was checked."""
 
@@ -336,7 +347,6 @@ class _Recorder(Reporter):
     def failed(self, failed: StageFailure) -> None:
         """Log the error at once; the run goes on."""
         self._shown.failed(failed)
-        self._has_failures = True
         self._context.log.error(str(failed.explained))
 
     def may_export(self) -> bool:
@@ -366,14 +376,6 @@ class _Recorder(Reporter):
                     self._context.log_event(evaluation)  # type: ignore[arg-type]  # it takes them
                 self._failed[asset] += [] if result.passed else [result]
         return [of for failed in self._failed.values() for of in failed]
-
-    def end(self, until: Stage) -> list[dg.AssetCheckResult]:
-        """Check what is left, and record what people look at after a build that brought anything
-        new; return all checks that fail."""
-        failed = self.check()
-        if until == "export" and (self._has_failures or self.num_recorded):
-            record_pages(self._context.instance, self._dataset, self._context.log_event)
-        return failed
 
     def _history(self, asset: tuple[Stage, str]) -> AssetHistory:
         return AssetHistory(self._context.instance, self._dataset, *asset)

@@ -1,6 +1,6 @@
 """Dagster's history: the versions it knows of each output, and outputs entered without a run."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -126,11 +126,11 @@ class AssetHistory:
         if self.stage in PARTITIONED:
             is_other = any(self.versions.get(key) != of for key, of in versions.items())
             return is_other or self._is_of_other_code
-        latest = self._latest([self.key]).get(self.key)
-        event = latest.asset_materialization if latest else None
-        tags = (event.tags or {}) if event else {}
-        known_versions = (tags.get(CODE_VERSION), {"": tags.get(DATA_VERSION)})
-        return known_versions != (code_version(self.dataset, self.stage, self.name), versions)
+        tags = _tags_of(self._records.get(self.key))
+        return (tags.get(CODE_VERSION), {"": tags.get(DATA_VERSION)}) != (
+            code_version(self.dataset, self.stage, self.name),
+            versions,
+        )
 
     def unrecorded(self, versions: Mapping[str, str]) -> list[str]:
         """Return which outputs Dagster does not have in these versions.
@@ -145,30 +145,33 @@ class AssetHistory:
                 for key, of in versions.items()
                 if is_other or key in behind or self.versions.get(key) != of
             ]
-        records = self._latest([self.key, *self._parents()])
-        latest = records.pop(self.key, None)
-        event = latest.asset_materialization if latest else None
-        if latest is None or event is None:
-            return list(versions)
-        tags = event.tags or {}
-        known_versions = (tags.get(CODE_VERSION), {"": tags.get(DATA_VERSION)})
+        return list(versions) if self.is_behind or self.lacks(versions) else []
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether an asset without partitions would be shown as missing or stale, whatever its own
+        version: Dagster has none, or one of other code or of other versions of its parents."""
+        own = self._records.get(self.key)
+        if own is None:
+            return True
+        tags = _tags_of(own)
+        of_parents = {key: of for key, of in self._records.items() if of and key != self.key}
         is_newest = all(
-            of is None or of.storage_id < latest.storage_id or self._is_known(key, of, tags)
-            for key, of in records.items()
+            of.storage_id < own.storage_id or self._is_known(key, of, tags)
+            for key, of in of_parents.items()
         )
-        own_versions = (code_version(self.dataset, self.stage, self.name), versions)
-        return [] if is_newest and known_versions == own_versions else list(versions)
+        code = code_version(self.dataset, self.stage, self.name)
+        return not is_newest or tags.get(CODE_VERSION) != code
 
     def _is_known(
         self, parent: dg.AssetKey, record: dg.EventLogRecord, tags: Mapping[str, str]
     ) -> bool:
         """Return whether an output was made from the version of an unpartitioned parent that was
         recorded again since: with a new status of the files, say."""
-        event = record.asset_materialization
-        if event is None or event.partition is not None:
+        if record.partition_key is not None:
             return False
         known = tags.get(f"dagster/input_data_version/{parent.to_user_string()}")
-        return (event.tags or {}).get(DATA_VERSION) == known
+        return _tags_of(record).get(DATA_VERSION) == known
 
     @cached_property
     def _behind(self) -> set[str]:
@@ -207,15 +210,13 @@ class AssetHistory:
     def _tags(self) -> dict[str, str]:
         """The tags, but for the data version, that Dagster would give a materialization; they name
         the parents' latest events."""
-        records = self._latest(self._parents())
         tags = {
             CODE_VERSION: code_version(self.dataset, self.stage, self.name),
             "dagster/data_version_is_user_provided": "true",
         }
         for key in self._parents():
-            record = records.get(key)
-            event = record.asset_materialization if record else None
-            version = (event.tags or {}).get(DATA_VERSION, "INITIAL") if event else "INITIAL"
+            record = self._records.get(key)
+            version = _tags_of(record).get(DATA_VERSION, "INITIAL")
             tags[f"dagster/input_data_version/{key.to_user_string()}"] = version
             pointer = str(record.storage_id) if record else "NULL"
             tags[f"dagster/input_event_pointer/{key.to_user_string()}"] = pointer
@@ -224,7 +225,14 @@ class AssetHistory:
     def _parents(self) -> list[dg.AssetKey]:
         return list(parents(self.dataset, self.stage, self.name))
 
-    def _latest(self, keys: Sequence[dg.AssetKey]) -> dict[dg.AssetKey, dg.EventLogRecord | None]:
-        """Return the record of the latest materialization of each asset that Dagster knows."""
-        entries = [record.asset_entry for record in self.instance.get_asset_records(keys)]
+    @cached_property
+    def _records(self) -> Mapping[dg.AssetKey, dg.EventLogRecord | None]:
+        """The latest materialization of the asset and of each parent, of those Dagster knows."""
+        found = self.instance.get_asset_records([self.key, *self._parents()])
+        entries = [record.asset_entry for record in found]
         return {entry.asset_key: entry.last_materialization_record for entry in entries}
+
+
+def _tags_of(record: dg.EventLogRecord | None) -> Mapping[str, str]:
+    event = record.asset_materialization if record else None
+    return (event.tags or {}) if event else {}

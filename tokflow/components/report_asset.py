@@ -8,10 +8,10 @@ import dagster as dg
 from tokflow.build.dataset import Dataset
 from tokflow.components.dagster_names import asset_keys
 from tokflow.components.file_partitions import record_status
-from tokflow.components.history import AssetHistory, Log
+from tokflow.components.history import AssetHistory
 from tokflow.components.links import report_link
 from tokflow.components.reports import Report
-from tokflow.errors import size
+from tokflow.errors import explained, size
 from tokflow.store.remote.places import shown
 
 
@@ -33,8 +33,27 @@ def report_page(dataset: Dataset) -> Report:
     return Report(version, metadata, f"report: {size(len(page.html))}")
 
 
-def record_pages(instance: dg.DagsterInstance, dataset: Dataset, log: Log) -> None:
-    """Record what people look at after a build: the status of the files, and a new report."""
-    record_status(instance, dataset, log)
-    if ("report", "") in asset_keys(dataset):
-        AssetHistory(instance, dataset, "report").record({"": report_page(dataset)}, log)
+def record_pages(
+    context: dg.OpExecutionContext, dataset: Dataset, *, is_news: bool, with_report: bool
+) -> None:
+    """Record what people look at after a build: the status of the files where there is news, and a
+    report where there is news, or none, or one that was drawn before the exports were made.
+
+    A failure is a warning in the log and harms no data: the report stays stale, and the next build
+    draws it.
+    """
+    try:
+        if is_news:
+            record_status(context.instance, dataset, context.log_event)
+        if with_report and ("report", "") in asset_keys(dataset):
+            history = AssetHistory(context.instance, dataset, "report")
+            if is_news or not _is_there(dataset) or history.is_behind:
+                history.record({"": report_page(dataset)}, context.log_event)
+    except Exception as error:
+        context.log.warning(str(explained(error, where=f"the report of {dataset.name}")))
+
+
+def _is_there(dataset: Dataset) -> bool:
+    from tokflow.report.page import REPORT_PATH
+
+    return (dataset.folder / REPORT_PATH).is_file()

@@ -19,6 +19,22 @@ def closing_of(
     return capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.parametrize("report", [True, False])
+def test_the_report_of_a_declared_dataset_is_left_to_a_command_that_is_named(
+    *,
+    report: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("tokflow.cli.summary.has_report", lambda: True)
+    made = declare_small(tmp_path, exports=["bin"], report=report)
+
+    print_summary(make_plan(made), build_dataset(made), with_packing=False, is_declared=True)
+
+    assert ("tokflow report small" in capsys.readouterr().out.splitlines()) is report
+
+
 @pytest.mark.parametrize("with_packing", [True, False])
 def test_a_terminal_is_told_how_rows_were_packed_and_a_log_is_not_told_again(
     *, with_packing: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]

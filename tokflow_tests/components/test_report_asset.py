@@ -1,12 +1,16 @@
 """The report as an asset."""
 
+import logging
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
+from tokflow.build.graph import BuildGraph
+from tokflow.components import run_build_job
 from tokflow.components.dagster_names import asset_keys, parents
 from tokflow.report import has_report
+from tokflow.report.page import REPORT_PATH
 from tokflow_tests.components.test_build_job import build, reported
 from tokflow_tests.dagster_case import Case, failure
 
@@ -28,6 +32,44 @@ def test_a_build_makes_the_report_last_and_its_pictures_are_in_the_metadata(case
     assert b"small" in Path(str(metadata["path"].value)).read_bytes()
     assert case.not_fresh() == {}
     assert "report" not in reported(build(case))
+
+
+def test_a_report_that_cannot_be_drawn_is_a_warning_and_each_build_tries_again(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    build(case)
+    case.attributes["report"] = True
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tokflow.report.page.make_plan", _fail)
+        result = build(case)
+
+    assert result.success, failure(result)
+    logged = case.instance.all_logs(result.run_id)
+    (warning,) = [of.user_message for of in logged if of.level == logging.WARNING]
+    assert warning.startswith("the report of small: expected")
+    assert "found MemoryError: too little; run it where there is more" in warning
+    assert case.not_fresh() == {"report": "MISSING"}
+    assert reported(build(case)) == {"report": 1}
+    assert case.not_fresh() == {}
+
+    (case.dataset.folder / REPORT_PATH).unlink()
+
+    assert reported(build(case)) == {"report": 1}
+    assert (case.dataset.folder / REPORT_PATH).is_file()
+
+
+def test_a_build_in_a_process_leaves_the_report_to_the_next_job(case: Case):
+    case.attributes["report"] = True
+    run_build_job(case.instance, BuildGraph(case.dataset, offline=True))
+
+    assert case.not_fresh() == {"report": "MISSING"}
+    assert not (case.dataset.folder / REPORT_PATH).exists()
+    assert reported(build(case)) == {"report": 1}
+
+
+def _fail(*_: object) -> None:
+    raise MemoryError("too little")
 
 
 def test_the_report_is_made_of_the_exports_or_of_what_is_made_last(case: Case):
