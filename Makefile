@@ -141,7 +141,9 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
 	@echo "Installing tokflow and its tools into .venv: once, a few minutes at most"
 	@$(BIN)/python -m pip install -qq --upgrade "pip>=25.1" # the first with --group
-	@$(BIN)/python -m pip install -qq --constraint constraints.txt --editable . --group dev
+	@# compat: a script beside a clone called tokflow would import that folder in place of the package
+	@$(BIN)/python -m pip install -qq --constraint constraints.txt --group dev \
+		--config-settings editable_mode=compat --editable .
 	@touch $@
 
 # tokflow, which the tests install there anew as a wheel, with dg: apart, for dg's own needs.

@@ -210,7 +210,7 @@ def _check_sources(sources: Mapping[str, Rows]) -> None:
                 f"sources.{name}",
                 f"the tokenizer of {one}, {its.tokenizer[:7]}",
                 source.tokenizer[:7],
-                "tokenize all with the same `tokenizer:`: their ids mean other tokens",
+                "tokenize all by the same `tokenizer:`, its files and its options",
             )
         if set(source.fields) != set(its.fields):
             raise _error(

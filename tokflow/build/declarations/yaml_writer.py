@@ -30,8 +30,8 @@ A document is a whole txt file (`file`), one `line` of it, or the text between `
 is never altered."""
 
 TOKENIZER = """\
-Trained here, on all raw files (`files: part-0.parquet` would train it on one), so that the
-dataset needs no download. For an existing one: {kind: tiktoken, name: gpt2},
+Trained here, on all raw files (`files: part-0.parquet` would train it on one, so that a change
+of another makes no token again). For an existing one: {kind: tiktoken, name: gpt2},
 {kind: huggingface, name: openai-community/gpt2} or {kind: file, name: path/tokenizer.json}."""
 
 CHARACTERS = """\
