@@ -29,6 +29,7 @@ help: ## List these targets
 demo: $(READY) ## Build a real dataset from the Python sources of this machine (60 MB)
 	@$(BIN)/python -m tokflow.build.demo data/raw/demo
 	@$(BIN)/tokflow run demo
+	@$(BIN)/tokflow report demo
 
 docs: $(READY) .venv-docs/ready ## The documentation as a site, in build/docs; links and anchors are checked
 	@$(BIN)/python docs/site/reference.py .venv-docs/reference
