@@ -15,6 +15,17 @@ import pyarrow as pa
 
 from tokflow.store.remote.cached_files import fetched
 
+NUMPY_TYPES = {
+    pa.from_numpy_dtype(np.dtype(name)): np.dtype(name)
+    for name in (
+        "bool",
+        "float32",
+        "float64",
+        *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)),
+    )
+}
+"""Of each type of Arrow that `to_numpy` takes; pyarrow 22 imports pandas to tell."""
+
 
 def to_arrow(values: npt.NDArray[Any]) -> pa.Array:
     """Return a one-dimensional array of numbers or truth values as Arrow's."""
@@ -31,15 +42,15 @@ def to_numpy(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
         chunks = [to_numpy(chunk) for chunk in column.chunks]
         if len(chunks) == 1:
             return chunks[0]
-        return np.concatenate([np.zeros(0, dtype=column.type.to_pandas_dtype()), *chunks])
+        return np.concatenate([np.zeros(0, dtype=NUMPY_TYPES[column.type]), *chunks])
     data = column.buffers()[1]
     if data is None:  # no rows at all
-        return np.zeros(0, dtype=column.type.to_pandas_dtype())
+        return np.zeros(0, dtype=NUMPY_TYPES[column.type])
     if pa.types.is_boolean(column.type):
         bits = np.frombuffer(data, dtype=np.uint8)
         unpacked = np.unpackbits(bits, count=column.offset + len(column), bitorder="little")
         return unpacked[column.offset :].astype(bool)
-    dtype = np.dtype(column.type.to_pandas_dtype())
+    dtype = NUMPY_TYPES[column.type]
     start = column.offset * dtype.itemsize
     return np.frombuffer(data, dtype=dtype, count=len(column), offset=start)
 

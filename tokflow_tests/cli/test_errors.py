@@ -66,7 +66,7 @@ def test_more_sequences_than_anyone_reads_are_wrong_usage(built: Path):
     result = run("inspect", export_of(built, "bin"), "--sequences", HUGE)
 
     assert result.exit_code == 2
-    assert "less than or equal to" in result.stderr
+    assert "1000000" in result.stderr  # the limit; the words around it are those of typer
 
 
 @pytest.mark.parametrize(
