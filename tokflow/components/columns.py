@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from tokflow.build.dataset import Dataset
 from tokflow.components.dagster_names import asset_key
+from tokflow.documents.file_formats import format_of_name
 from tokflow.exports import ExportConfig
 from tokflow.exports.columns import schema_of
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
@@ -74,17 +75,24 @@ def _described(
 def _raw_columns(dataset: Dataset) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yield the columns that are read; a raw file may have more."""
     documents = dataset.documents
-    if documents.format == "txt":
-        return
     kind, described = "string", "text of documents"
     if documents.messages is not None:
         kind, described = "list", "chats, whose assistant's turns are loss tokens"
     elif documents.transform is not None:
         kind, described = "any", f"what {documents.transform} makes documents of"
-    for column in documents.columns:
+    for column in _columns_of_text(dataset):
         yield column, (kind, described)
     for column in documents.keep_columns:
-        yield column, ("any", "kept for each document")
+        if column not in documents.columns:
+            yield column, ("any", "kept for each document")
+
+
+def _columns_of_text(dataset: Dataset) -> tuple[str, ...]:
+    """Return the columns that documents are made of; none of plain text, as far as names say it."""
+    documents = dataset.documents
+    names = dataset.raw.files if documents.format == "auto" else ()
+    is_txt = documents.format == "txt" or {format_of_name(of) for of in names} == {"txt"}
+    return () if is_txt else documents.columns
 
 
 def _export(dataset: Dataset, name: str) -> ExportConfig:
@@ -100,7 +108,7 @@ def _made_from(dataset: Dataset, stage: str, column: str) -> list[dg.TableColumn
     """Return the columns of other assets that decide one: of the raw file, of the documents."""
     if stage == "tokens" and column in OF_TEXT:
         return [
-            dg.TableColumnDep(asset_key(dataset, "raw"), of) for of in dataset.documents.columns
+            dg.TableColumnDep(asset_key(dataset, "raw"), of) for of in _columns_of_text(dataset)
         ]
     if stage != "export":
         return []

@@ -120,6 +120,8 @@ def shown_value(name: str, value: Any) -> str:
             return "yes" if value else "no"
         case int():
             return f"{value:,}"
+        case float() if name == "fill_fraction":  # of four digits; 100 % is without padding
+            return f"{round(10_000 * value) // 10 / 10:.1f} %"
         case float():
             return f"{100 * value:.1f} %" if name.endswith("_fraction") else f"{value:,.2f}"
         case Mapping():

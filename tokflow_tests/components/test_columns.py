@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pytest
 
 from tokflow.components import make_definitions
+from tokflow.components.columns import column_metadata
 from tokflow_tests.tiny import declare
 
 
@@ -45,12 +47,29 @@ def test_lineage_leads_from_the_raw_column_to_the_columns_of_an_export(tmp_path:
     assert set(of_export) == set(exported)
 
 
-def test_a_stream_and_txt_have_no_columns(tmp_path: Path):
+def test_a_column_that_is_text_and_kept_is_described_as_text(tmp_path: Path):
+    documents = {"text": ["title", "body"], "keep_columns": ["url", "body"]}
+    dataset = declare(tmp_path, documents=documents, report=False)
+
+    schema = column_metadata(dataset, "raw")["dagster/column_schema"]
+
+    assert {of.name: of.type for of in schema.columns} == {
+        "title": "string",
+        "body": "string",
+        "url": "any",
+    }
+
+
+@pytest.mark.parametrize(
+    "said", [{"documents": {"format": "txt"}}, {"raw": {"files": ["raw/*.txt", "raw/*.txt.gz"]}}]
+)
+def test_a_stream_and_txt_have_no_columns(said: dict[str, Any], tmp_path: Path):
     fields: dict[str, Any] = {
-        "documents": {"format": "txt"},
+        **said,
         "exports": ["bin"],
         "report": False,
     }
 
     assert columns_and_lineage(tmp_path, "raw", **fields) == ([], {})
+    assert columns_and_lineage(tmp_path, "tokens", **fields)[1] == {}
     assert columns_and_lineage(tmp_path, "exports", "bin", **fields) == ([], {})

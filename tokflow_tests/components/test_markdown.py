@@ -26,6 +26,7 @@ def test_numbers_have_separators_and_names_in_plain_words():
         "bytes per token": "3.75",
         "fill": "98.2 %",
     }
+    assert shown(numbers_table({"fill_fraction": 0.9999})) == {"fill": "99.9 %"}
 
 
 def test_a_long_value_goes_on_in_the_next_row():
