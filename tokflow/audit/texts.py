@@ -47,9 +47,8 @@ class TokenizedText:
 
     def between(self, start: int, stop: int) -> npt.NDArray[np.unsignedinteger]:
         """Return some of its tokens, counted from its first."""
-        num = min(stop, self.num_tokens) - start
-        starts, lengths = np.array([self.token_start + start]), np.array([num])
-        return self.source.take(starts, lengths)
+        stop = min(stop, self.num_tokens)
+        return self.source.read(self.token_start + start, self.token_start + stop)
 
 
 class Texts:
@@ -137,6 +136,10 @@ class ExportTexts:
     def num_splits(self) -> int:
         """Splits that were opened."""
         return len(self._of_splits)
+
+    def is_open(self, entry: Mapping[str, Any]) -> bool:
+        """Return whether the split of the raw file that a row of the index names was opened."""
+        return entry["raw_file"] in self._of_files
 
     def text_of(self, entry: Mapping[str, Any]) -> TokenizedText:
         """Return the text that a row of the index is of.

@@ -61,16 +61,19 @@ class Characters:
         counts = [sum(byte & 0xC0 != 0x80 for byte in token or b"") for token in bytes_of]
         self._counts = np.array(counts, dtype=np.int64)
         self._last: tuple[object, _CountedText] | None = None
+        self.has_left_out = False
+        """True once a text was not looked for, since its split is behind the first MOST_SPLITS."""
 
     def before(self, entry: Mapping[str, Any], first: int, num: int) -> tuple[int, int] | None:
         """Return the code points of the document before the token `first`, counted in the text
         that a row of the index is of, and the flags of the `num` tokens from there; None where the
         store does not have the text, and of the splits behind the first MOST_SPLITS."""
+        if self._texts.num_splits >= MOST_SPLITS and not self._texts.is_open(entry):
+            self.has_left_out = True
+            return None
         try:
             counted = self._counted(entry)
         except MissingOutputError:
-            return None
-        if self._texts.num_splits > MOST_SPLITS:
             return None
         text = counted.text
         chars = text.char_start + self._up_to(counted, first)

@@ -88,27 +88,43 @@ class Content:
 
     def add(self, of_part: PartWindows, first: int, num: int | None, room: int) -> bytes:
         """Return the JSON of a part: at most `num` of its sequences from `first` on, in at most
-        `room` bytes with the tokens and files that are new. At least one window is in it."""
+        `room` bytes with the tokens and files that are new. Where not even its first window is so
+        short, as much of the beginning of that is in it as is, if anything."""
         limit = self.room - room
         most = max(1, room // LEAST_BYTES // of_part.length + 1)
         asked = of_part.num_sequences - first if num is None else num
         windows: list[bytes] = []
-        num_shown = 0
+        num_shown = first * of_part.length
         for window in of_part.windows(first, min(asked, most)):
-            made, tokens, files = self._window(of_part, window)
-            added = sum(len(each) + 1 for each in [made, *tokens.values(), *files.values()])
-            if self.room - added < limit and windows:
+            made = self._made(of_part, window, limit)
+            shown = len(window.token_ids)
+            while made is None and not windows and (shown := shown // 2):
+                made = self._made(of_part, window.beginning(shown), limit)
+            if made is None:
                 break
-            self.room -= added
-            self.vocabulary.entries |= tokens
-            self.files |= {name: len(self.files) + n for n, name in enumerate(files)}
-            self.file_json += files.values()
             windows.append(made)
-            num_shown = window.position + len(window.token_ids)
-        fields = self._fields(of_part, first, num_shown)
+            num_shown = window.position + shown
+            if shown < len(window.token_ids):
+                break
+        fields = self.fields_of(of_part, first, num_shown)
         return as_json(fields)[:-1] + b',"windows":[%b]}' % b",".join(windows)
 
-    def _fields(self, of_part: PartWindows, first: int, stop: int) -> dict[str, Any]:
+    def _made(self, of_part: PartWindows, window: Window, limit: int) -> bytes | None:
+        """Return a window as JSON, and keep the tokens and files that are new in it; None where it
+        would leave less room than `limit`."""
+        made, tokens, files = self._window(of_part, window)
+        added = sum(len(each) + 1 for each in [made, *tokens.values(), *files.values()])
+        if self.room - added < limit:
+            return None
+        self.room -= added
+        self.vocabulary.entries |= tokens
+        self.files |= {name: len(self.files) + n for n, name in enumerate(files)}
+        self.file_json += files.values()
+        return made
+
+    def fields_of(self, of_part: PartWindows, first: int, stop: int) -> dict[str, Any]:
+        """Return what the page says of a part of which it has sequences from `first` on, and
+        positions up to `stop`."""
         export = of_part.export
         return {
             "name": of_part.part,
@@ -118,7 +134,7 @@ class Content:
             "numTokens": export.counts[f"{of_part.part}.num_tokens"],
             "first": first,
             "stop": -(-stop // of_part.length),
-            "isCut": bool(stop % of_part.length) and export.sequence_length is not None,
+            "isCut": bool(stop % of_part.length) and stop < export.num_positions(of_part.part),
         }
 
     def _window(

@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html import escape
 from importlib.resources import files
@@ -11,7 +11,7 @@ from typing import Any
 
 from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.texts import ExportTexts, open_tokenizer
-from tokflow.errors import ConfigError, UntrustedCodeError
+from tokflow.errors import ConfigError, UntrustedCodeError, shortened
 from tokflow.exports import Export
 from tokflow.sequences.config import described
 from tokflow.split.shuffle import shuffled_by
@@ -20,6 +20,7 @@ from tokflow.store.stored_outputs import StoredOutput, find_export
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.token_bytes import token_bytes
 from tokflow.tokenizers.tokenizer import Tokenizer
+from tokflow.viewer import characters
 from tokflow.viewer.characters import Characters, is_text_of
 from tokflow.viewer.content import Content, Vocabulary, as_json
 from tokflow.viewer.windows import PartWindows
@@ -27,8 +28,14 @@ from tokflow.viewer.windows import PartWindows
 LIMIT = 2_000_000
 """Bytes of a page."""
 
-FIELDS_BYTES = 1_024
-"""Of a part, beside its windows."""
+NOTES_BYTES = 2_048
+"""Kept for the notes on what is left out."""
+
+FIELDS_BYTES = 32
+"""Of a part, beside its windows and the fields that it would have with all of them."""
+
+COMPARED_PARTS = 8
+"""Parts of whose first sequence tokens are compared."""
 
 COMPARED = 512
 """Tokens of the first sequence whose bytes are compared with what the tokenizer decodes."""
@@ -60,20 +67,64 @@ def make_viewer(
     if part is not None:
         export.check_part(part)
     of_parts = [PartWindows(output=found, part=name) for name in ([part] if part else export.parts)]
-    _check_first(of_parts, first)
+    _check_asked(of_parts, first, num_sequences)
     notes = list(_notes(export))
     content = _open_content(found, of_parts, notes, trust_remote_code=trust_remote_code)
     before, after = _shell(f"{found.manifest.dataset} · {found.name}")
-    before += as_json({**_facts(found, export), "notes": notes, **content.vocabulary.facts})[:-1]
-    content.room = LIMIT - len(before) - len(after) - FIELDS_BYTES * len(of_parts)
-    parts = []
-    for number, of_part in enumerate(of_parts):
-        room = content.room // (len(of_parts) - number)
-        parts.append(content.add(of_part, first, num_sequences, room))
-    return b"%b,%b}%b" % (before, content.json_of(parts), after)
+    facts = {**_facts(found, export), **content.vocabulary.facts}
+    of_shell = len(before) + len(after) + len(as_json({**facts, "notes": notes}))
+    content.room = LIMIT - of_shell - NOTES_BYTES
+    parts = _add_parts(content, of_parts, first, num_sequences)
+    is_empty = {name: of.endswith(b'"windows":[]}') for name, of in parts.items()}
+    left_out = [of.part for of in of_parts if of.num_sequences > first and is_empty[of.part]]
+    notes += _notes_on_room(content, left_out)
+    head = as_json({**facts, "notes": notes})[:-1]
+    return b"%b%b,%b}%b" % (before, head, content.json_of([*parts.values()]), after)
 
 
-def _check_first(of_parts: list[PartWindows], first: int) -> None:
+def _add_parts(
+    content: Content, of_parts: list[PartWindows], first: int, num: int | None
+) -> dict[str, bytes]:
+    """Return the JSON of each part. The smallest is added first, so that what room it leaves of its
+    share is that of larger ones."""
+    for of_part in of_parts:
+        whole = content.fields_of(of_part, first, of_part.num_sequences * of_part.length)
+        content.room -= len(as_json(whole)) + FIELDS_BYTES
+    if content.room < 0:
+        raise ConfigError(
+            where="--part",
+            expected=f"parts whose names and numbers fit into a page of {LIMIT:,} bytes",
+            found=f"{len(of_parts):,}",
+            remedy="name one, and the page shows that alone",
+        )
+    by_size = sorted(of_parts, key=lambda of: of.num_sequences * of.length)
+    made: dict[str, bytes] = {}
+    for number, of_part in enumerate(by_size):
+        room = max(0, content.room // (len(by_size) - number))
+        made[of_part.part] = content.add(of_part, first, num, room)
+    return {of.part: made[of.part] for of in of_parts}
+
+
+def _notes_on_room(content: Content, left_out: Sequence[str]) -> Iterator[str]:
+    """Yield what a page leaves out of what it could show: some parts, and some characters."""
+    if left_out:
+        names = ", ".join(shortened([name[:80] for name in left_out]))
+        yield f"There is no room for anything of {names}: --part shows a part alone."
+    if content.characters is not None and content.characters.has_left_out:
+        yield (
+            f"Characters are known of the tokens of {characters.MOST_SPLITS:,} raw files alone, "
+            "the first that the page met; `tokflow trace` finds those of others."
+        )
+
+
+def _check_asked(of_parts: list[PartWindows], first: int, num: int | None) -> None:
+    if num is not None and num < 1:
+        raise ConfigError(
+            where="--sequences",
+            expected="at least one sequence to show in a page",
+            found=f"{num:,}",
+            remedy="name more, or leave it out for all that fit",
+        )
     most = max(of_part.num_sequences for of_part in of_parts)
     if not 0 <= first < max(most, 1):
         raise ConfigError(
@@ -135,8 +186,8 @@ def _open_content(
             "known; `tokflow trace` finds them."
         )
         return Content(Vocabulary(special, engine=engine))
-    characters = Characters(tokenizer, bytes_of, ExportTexts(found, ancestry))
-    return Content(Vocabulary(special, bytes_of=bytes_of), characters)
+    counted = Characters(tokenizer, bytes_of, ExportTexts(found, ancestry))
+    return Content(Vocabulary(special, bytes_of=bytes_of), counted)
 
 
 def _are_bytes(
@@ -145,8 +196,9 @@ def _are_bytes(
     bytes_of: list[bytes | None],
     of_parts: list[PartWindows],
 ) -> bool:
-    """Return whether the first tokens of each part are the bytes of what they are decoded to."""
-    for of_part in of_parts:
+    """Return whether the first tokens of a part, each of the first, are the bytes of what they are
+    decoded to."""
+    for of_part in of_parts[:COMPARED_PARTS]:
         for window in of_part.windows(0, 1):
             for begin, end, entry in window.segments():
                 ids = window.token_ids[begin : min(end, begin + COMPARED)]

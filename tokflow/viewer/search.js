@@ -45,6 +45,16 @@ function search() {
   else markMatches();
 }
 
+function goToNumber(field) {
+  const { first, stop, length } = part();
+  const asked = Number(field.value);
+  const isHere = Number.isInteger(asked) && asked >= first && asked < stop;
+  const scope = `This page has ${number(first)} to ${number(stop - 1)}: --first ${field.value} shows others.`;
+  field.setCustomValidity(isHere ? "" : scope);
+  if (isHere) go(windowAt(at.part, asked * length));
+  else field.reportValidity();
+}
+
 function goToMatch(index) {
   if (!matches.length) return;
   at.match = (index + matches.length) % matches.length;

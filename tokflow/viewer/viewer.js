@@ -153,12 +153,13 @@ function showPager() {
   const field = byId("number");
   byId("unit").textContent = isStream ? "Window" : "Sequence";
   Object.assign(field, { min: first, max: stop - 1, value: Math.floor(shown()[0] / length) });
-  byId("total").textContent = `of ${number(numSequences)}, from 0`;
+  field.setCustomValidity("");
   Object.assign(byId("slider"), { max: windows.length - 1, value: at.window, disabled: windows.length < 2 });
   byId("previous").disabled = at.window === 0;
   byId("next").disabled = at.window === windows.length - 1;
   const some = stop - first === 1 ? `${noun} ${number(first)}` : `${noun}s ${number(first)} to ${number(stop - 1)}`;
   const isAll = first === 0 && stop === numSequences && !isCut;
+  byId("total").textContent = `of ${number(numSequences)}, ${isAll ? "from 0" : `here ${number(first)}–${number(stop - 1)}`}`;
   byId("scope").textContent = isAll
     ? `This page has all ${counted(numSequences, noun)} of ${name}.`
     : `This page has ${some} of the ${number(numSequences)} of ${name}${isCut ? ", the last in part" : ""}. ` +
@@ -362,7 +363,7 @@ function listen() {
   byId("previous").onclick = () => go(at.window - 1);
   byId("next").onclick = () => go(at.window + 1);
   byId("slider").oninput = (event) => go(Number(event.target.value));
-  byId("number").onchange = (event) => go(windowAt(at.part, Number(event.target.value) * part().length));
+  byId("number").onchange = (event) => goToNumber(event.target);
   byId("later").onclick = () => goToMatch(at.match + 1);
   byId("earlier").onclick = () => goToMatch(at.match - 1);
   byId("ask").onclick = KEYS["?"];
@@ -390,7 +391,8 @@ function start() {
     make("button", { type: "button", disabled: !of.windows.length, data: { part: index } }, of.name)));
   listen();
   const filled = DATA.parts.findIndex((of) => of.windows.length);
-  if (filled < 0) byId("tokens").append(make("p", { className: "empty" }, "This export has no tokens."));
+  const why = DATA.parts.some((of) => of.numTokens) ? "Nothing of it fits into this page." : "This export has no tokens.";
+  if (filled < 0) byId("tokens").append(make("p", { className: "empty" }, why));
   else if (!goToAddress()) go(0, filled);
 }
 

@@ -3,6 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tokflow.audit.ancestry import Ancestry
 from tokflow.build.pipeline import build_dataset
 from tokflow.viewer.characters import NO_EOS, NO_SPACE, NORMALISED, is_text_of
 from tokflow.viewer.page import make_viewer
@@ -54,6 +55,21 @@ def test_characters_of_a_text_that_was_normalised_are_said_to_be_of_that(tmp_pat
     (first, *_) = flags_of(make_viewer(tmp_path / EXPORT))
 
     assert first[3] & NORMALISED
+
+
+def test_no_more_splits_are_opened_than_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    raw = {"a.jsonl": ["a", "b"], "b.jsonl": ["c"], "c.jsonl": ["d"]}
+    build_dataset(declare(tmp_path, raw, packing={"sequence_length": 2}, exports=["parquet"]))
+    monkeypatch.setattr("tokflow.viewer.characters.MOST_SPLITS", 2)
+    opened = []
+    read = Ancestry.split_of
+    monkeypatch.setattr(Ancestry, "split_of", lambda *of: opened.append(of[-1]) or read(*of))
+
+    page = make_viewer(tmp_path / EXPORT)
+
+    assert [chars for _, _, chars, _ in flags_of(page)] == [0, 0, 0, None]
+    assert opened == ["a.jsonl", "b.jsonl"]
+    assert "Characters are known of the tokens of 2 raw files alone" in data_of(page)["notes"][-1]
 
 
 @pytest.mark.parametrize(

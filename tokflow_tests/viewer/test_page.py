@@ -99,7 +99,7 @@ def test_a_page_has_as_many_sequences_as_fit_and_says_which(
     built: Path, monkeypatch: pytest.MonkeyPatch
 ):
     whole = make_viewer(built / STORE / "parquet")
-    limit = len(whole) + 1_900  # 2 x 1,024 bytes are kept for the fields of two parts
+    limit = len(whole) + page_module.NOTES_BYTES - 200
     monkeypatch.setattr(page_module, "LIMIT", limit)
 
     page = make_viewer(built / STORE / "parquet")
@@ -107,6 +107,60 @@ def test_a_page_has_as_many_sequences_as_fit_and_says_which(
     train = data_of(page)["parts"][0]
     assert 0 < train["stop"] == len(train["windows"]) < train["numSequences"]
     assert len(page) < limit <= LIMIT
+
+
+def test_room_that_a_small_part_leaves_is_that_of_a_large_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    split = {"parts": {"train": {"fraction": 0.9}, "validation": {"fraction": 0.1}}}
+    raw = {"a.jsonl": ["aaaaaaa"] * 100}
+    build_dataset(declare(tmp_path, raw, split=split, exports=["parquet"]))
+    path = tmp_path / "store/tiny/exports/parquet"
+    limit = len(make_viewer(path)) + page_module.NOTES_BYTES - 200
+    monkeypatch.setattr(page_module, "LIMIT", limit)
+
+    train, validation = data_of(make_viewer(path))["parts"]
+
+    assert validation["stop"] == validation["numSequences"]
+    assert 0.9 * train["numSequences"] < train["stop"] < train["numSequences"]
+
+
+def test_the_beginning_is_shown_of_a_first_sequence_that_does_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    packing = {"sequence_length": 4_000}
+    dataset = declare(tmp_path, {"a.jsonl": ["x" * 3_999]}, packing=packing, exports=["parquet"])
+    build_dataset(dataset)
+    path = tmp_path / "store/tiny/exports/parquet"
+    limit = len(make_viewer(path)) + page_module.NOTES_BYTES - 6_000
+    monkeypatch.setattr(page_module, "LIMIT", limit)
+
+    page = make_viewer(path)
+
+    (train,) = data_of(page)["parts"]
+    assert [len(window[1]) for window in train["windows"]] == [2_000]
+    assert (train["stop"], train["isCut"]) == (1, True)
+    assert len(page) < limit
+
+
+def test_parts_for_which_no_room_is_left_are_named(built: Path, monkeypatch: pytest.MonkeyPatch):
+    whole = make_viewer(built / STORE / "parquet")
+    content = data_of(whole)
+    vocabulary, windows = content["vocabulary"], [of["windows"] for of in content["parts"]]
+    num_bytes = len(str([vocabulary, windows, content["files"]]).replace(" ", ""))
+    limit = len(whole) + page_module.NOTES_BYTES - num_bytes + 20
+    monkeypatch.setattr(page_module, "LIMIT", limit)
+
+    page = make_viewer(built / STORE / "parquet")
+
+    data = data_of(page)
+    assert [of["windows"] for of in data["parts"]] == [[], []]
+    assert data["notes"] == [
+        "There is no room for anything of train, validation: --part shows a part alone."
+    ]
+    monkeypatch.setattr(page_module, "LIMIT", 10_000)
+    with pytest.raises(ConfigError, match="that alone"):
+        make_viewer(built / STORE / "parquet")
 
 
 def test_a_page_begins_with_the_sequence_that_is_asked_for(built: Path):
@@ -228,7 +282,11 @@ def test_a_part_without_tokens_has_no_windows(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("asked", "expected"),
-    [({"part": "test"}, "train, validation"), ({"first": 99}, "a sequence from 0 to")],
+    [
+        ({"part": "test"}, "train, validation"),
+        ({"first": 99}, "a sequence from 0 to"),
+        ({"num_sequences": 0}, "at least one sequence"),
+    ],
 )
 def test_a_part_or_sequence_that_is_not_there_is_refused(
     asked: dict[str, Any], expected: str, built: Path
