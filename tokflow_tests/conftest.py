@@ -1,12 +1,18 @@
 import gc
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tokflow.errors import TokenizerError
+from tokflow.pools import processes
+from tokflow.pools.processes import ProcessPool
+from tokflow.tokenizers import training
 from tokflow_tests.hub import Hub, serve_hub
 from tokflow_tests.object_store import ObjectStore, lead_to, serve_objects
 from tokflow_tests.texts import find_shared
@@ -55,6 +61,32 @@ def _disks_that_are_not_waited_for() -> Iterator[None]:
         patch.setattr(os, "fsync", lambda descriptor: None)
         patch.setattr(sqlite3.dbapi2, "connect", connect_without_waiting)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_process_that_trains() -> Iterator[None]:
+    """Tokenizers are trained in a process of their own, in tests in one for all: a new one
+    imports for half a second. Commands that tests start train as they do elsewhere."""
+    train, pools = training._train, list[ProcessPool]()
+
+    def train_there(text: Path, num_merges: int, pattern: str) -> list[tuple[bytes, bytes]]:
+        if threading.current_thread() is not threading.main_thread():
+            return train(text, num_merges, pattern)  # with whose end the process would end
+        if not pools:
+            pools.append(ProcessPool(1))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(processes, "ProcessPool", lambda _: nullcontext(pools[0]))
+            try:
+                return train(text.absolute(), num_merges, pattern)
+            except TokenizerError:
+                pools.pop().shutdown()  # it may be the process that ended
+                raise
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "_train", train_there)
+        yield
+    for pool in pools:
+        pool.shutdown()
 
 
 @pytest.fixture
