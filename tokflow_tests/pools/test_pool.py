@@ -1,5 +1,6 @@
 """Claims about every pool, and about the one of this machine's processes."""
 
+import gc
 import os
 import signal
 import sys
@@ -262,10 +263,12 @@ def test_an_interrupted_map_stops_every_worker_soon_and_lets_it_clean_up(tmp_pat
 
 
 def test_workers_are_made_as_tasks_come():
+    gc.collect()
     before = len(list(Path("/proc/self/fd").iterdir()))
 
     with LocalPool(100) as pool:
-        assert len(list(Path("/proc/self/fd").iterdir())) == before
+        # Files of the tests before may be closed meanwhile.
+        assert len(list(Path("/proc/self/fd").iterdir())) <= before
         list(pool.map(double, [0, 1, 2]))
         assert len(pool._workers) == 3
 
