@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from tokflow.errors import ConfigError
 from tokflow.exports import INDEX_NAME, Export, Part
-from tokflow.exports.format import damaged_file
+from tokflow.exports.damage import damaged_file
 from tokflow.exports.index import INDEX_SCHEMA
 from tokflow.exports.part import make_parts
 from tokflow.sequences.config import PackingConfig

@@ -17,6 +17,7 @@ from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
 from tokflow.store.stored_outputs import StoredOutput
 from tokflow.tokenizers.tokenizer import Tokenizer
+from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.token_source import TokenSource
 from tokflow.tokens.writer import DOCUMENTS_NAME
 
@@ -55,12 +56,12 @@ class Texts:
     """Finds the texts of one split; each of its tables is read once."""
 
     def __init__(self, split: Split) -> None:
-        self._split = split
+        self.split = split
         self._of_parts: dict[str, tuple[PartSpans, dict[tuple[int, int], int]]] = {}
 
     def text_of(self, entry: Mapping[str, Any]) -> TokenizedText:
         """Return the text that a row of the index is of."""
-        shard = self._split.shard
+        shard = self.split.shard
         row = shard.origins.row_of(entry["raw_file"], entry["row"])
         document = int(np.searchsorted(self._rows, row))
         spans, cut_chars = self._of_part(entry["part"])
@@ -85,12 +86,12 @@ class Texts:
 
     @property
     def _has_records(self) -> bool:
-        return "num_records" in self._split.shard.manifest.counts
+        return "num_records" in self.split.shard.manifest.counts
 
     @cached_property
     def _documents(self) -> pa.Table:
         columns = ["row", "num_chars", *(["record"] if self._has_records else [])]
-        return self._split.shard.documents(columns)
+        return self.split.shard.documents(columns)
 
     @cached_property
     def _rows(self) -> npt.NDArray[np.int64]:
@@ -98,18 +99,18 @@ class Texts:
 
     @cached_property
     def _source(self) -> TokenSource:
-        return self._split.token_source(is_few=True)
+        return self.split.token_source(is_few=True)
 
     def _of_part(self, part: str) -> tuple[PartSpans, dict[tuple[int, int], int]]:
         """Return the spans of a part in file order, and of cut documents' their characters."""
         if part not in self._of_parts:
-            rows = self._split.span_table(part)
+            rows = self.split.span_table(part)
             rows = rows.filter(rows["is_cut"])
             names = ("document", "char_start", "num_chars")
             document, char_start, num_chars = (rows[name].to_pylist() for name in names)
             keys = zip(document, char_start, strict=True)
             cut_chars = dict(zip(keys, num_chars, strict=True))
-            self._of_parts[part] = _in_file_order(self._split.spans(part)), cut_chars
+            self._of_parts[part] = _in_file_order(self.split.spans(part)), cut_chars
         return self._of_parts[part]
 
 
@@ -137,12 +138,22 @@ class ExportTexts:
         """Splits that were opened."""
         return len(self._of_splits)
 
+    def outputs_of(self, entry: Mapping[str, Any]) -> tuple[Split, TokenShard]:
+        """Return the outputs that the text of a row of the index was read from."""
+        split = self._of_files[entry["raw_file"]].split
+        return split, split.shard
+
     def is_open(self, entry: Mapping[str, Any]) -> bool:
         """Return whether the split of the raw file that a row of the index names was opened."""
         return entry["raw_file"] in self._of_files
 
     def text_of(self, entry: Mapping[str, Any]) -> TokenizedText:
-        """Return the text that a row of the index is of.
+        """Return the text that a row of the index is of. Raises: as `open`."""
+        self.open(entry)
+        return self._of_files[entry["raw_file"]].text_of(entry)
+
+    def open(self, entry: Mapping[str, Any]) -> None:
+        """Open the split of the raw file that a row of the index names, if it was not before.
 
         Raises: MissingOutputError where the store does not have it; CorruptOutputError where a
         table is damaged.
@@ -155,7 +166,6 @@ class ExportTexts:
                 check_files(split, split.shard, only=tables)
                 self._of_splits[split.folder] = Texts(split)
             self._of_files[name] = self._of_splits[split.folder]
-        return self._of_files[name].text_of(entry)
 
 
 def open_tokenizer(export: StoredOutput, ancestry: Ancestry) -> Tokenizer | None:

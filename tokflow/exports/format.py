@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
+from tokflow.errors import ConfigError
+from tokflow.exports.damage import damage_named, damaged_file
 from tokflow.exports.part import Part
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.config import Config
 from tokflow.store.remote.cached_files import fetch_all
-from tokflow.store.remote.objects import RemoteStoreError
 from tokflow.store.remote.places import place_of
 from tokflow.store.remote.ranges import is_far
 from tokflow.store.stamp import Stamp
@@ -143,43 +143,6 @@ def fetched_ahead(portions: Sequence[Portion]) -> Iterator[Portion]:
         for first in range(0, len(portions), PORTIONS_AHEAD):
             some, coming = coming.result(), thread.submit(fetched, first + PORTIONS_AHEAD)
             yield from some
-
-
-@contextmanager
-def damage_named(path: Path) -> Iterator[None]:
-    """Let whatever a library finds wrong with the content of a file, or of a folder, be an error
-    that names it. What the system refuses is none of it, but for a file that is gone.
-
-    Raises: CorruptOutputError; MissingOutputError.
-    """
-    try:
-        yield
-    except MissingOutputError:
-        raise
-    except FileNotFoundError as error:
-        raise MissingOutputError(
-            where=path,
-            expected="the files that the export was opened with",
-            found="one is gone",
-            remedy="keep exports that are read; run `tokflow run` again, and open it anew",
-        ) from error
-    except Exception as error:
-        is_of_system = isinstance(error, OSError) and error.errno is not None
-        known = CorruptOutputError | ConfigError | MemoryError | ImportError | RemoteStoreError
-        if is_of_system or isinstance(error, known):
-            raise
-        found = f"{type(error).__name__}: {error}"
-        raise damaged_file(path, expected="what its format says", found=found) from error
-
-
-def damaged_file(path: Path, *, expected: str, found: str) -> CorruptOutputError:
-    """Return the error of a file that is not what its format says."""
-    return CorruptOutputError(
-        where=path,
-        expected=expected,
-        found=found,
-        remedy="delete the export and run `tokflow run` again",
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokflow.exports.damage import damage_named
 from tokflow.exports.packed_file import PackedFile
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
@@ -68,15 +69,16 @@ def read_index(path: Path, part: str, start: int, stop: int) -> list[dict[str, A
     """Return the rows that touch the positions from `start` to `stop` of a part, in order.
 
     Only the row groups that hold one of them are read, as their statistics tell; of a large file
-    at a URL no more is fetched.
+    at a URL no more is fetched. Raises: CorruptOutputError where it is damaged.
     """
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
-    with pq.ParquetFile(few_of(path), read_dictionary=["part", "raw_file"]) as file:
-        table = file.read_row_groups(_groups_with(file.metadata, part, start, stop))
-    position = to_numpy(table["position"])
-    is_wanted = (position < stop) & (position + to_numpy(table["num_tokens"]) > start)
-    rows: list[dict[str, Any]] = table.take(to_arrow(np.flatnonzero(is_wanted))).to_pylist()
+    with damage_named(path):
+        with pq.ParquetFile(few_of(path), read_dictionary=["part", "raw_file"]) as file:
+            table = file.read_row_groups(_groups_with(file.metadata, part, start, stop))
+        position = to_numpy(table["position"])
+        is_wanted = (position < stop) & (position + to_numpy(table["num_tokens"]) > start)
+        rows: list[dict[str, Any]] = table.take(to_arrow(np.flatnonzero(is_wanted))).to_pylist()
     return rows
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import ConfigError
-from tokflow.exports.format import Arrays, Format, Layout, Portion, damage_named, fetched_ahead
+from tokflow.exports.damage import damage_named
+from tokflow.exports.format import Arrays, Format, Layout, Portion, fetched_ahead
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.pieces import pieces
 from tokflow.sequences.segments import Sequences

@@ -10,7 +10,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from tokflow.exports.format import Arrays, Portion, damaged_file
+from tokflow.exports.damage import damaged_file
+from tokflow.exports.format import Arrays, Portion
 from tokflow.pools.forks import renew_in_forks
 
 T = TypeVar("T")

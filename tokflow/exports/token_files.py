@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.exports.batching import cut, offsets_of
-from tokflow.exports.format import damaged_file
+from tokflow.exports.damage import damaged_file
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import FILE_DIGITS, check_num_files
 from tokflow.exports.part import Part

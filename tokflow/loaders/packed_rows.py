@@ -11,7 +11,8 @@ import numpy.typing as npt
 from tokflow.errors import ConfigError
 from tokflow.exports import INDEX_NAME
 from tokflow.exports.columns import NO_LABEL, positions_of
-from tokflow.exports.format import Arrays, Portion, damaged_file
+from tokflow.exports.damage import damaged_file
+from tokflow.exports.format import Arrays, Portion
 from tokflow.exports.index import read_sizes
 from tokflow.exports.reading import Export, open_export
 from tokflow.loaders.buffers import copied, empty

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tokflow.exports.format import Arrays, Portion, damaged_file
+from tokflow.exports.damage import damaged_file
+from tokflow.exports.format import Arrays, Portion
 from tokflow.exports.reading import Export, open_export
 from tokflow.loaders.in_memory import in_memory
 from tokflow.store.arrow import read_table, to_numpy

@@ -14,6 +14,7 @@ from tokflow.report.token_texts import TokenTexts
 from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.split.spans import Split
 from tokflow.store.arrow import to_numpy
+from tokflow.store.integrity import damage_told
 from tokflow.store.stored_outputs import StoredOutput, read_output
 from tokflow.store.tables import read_part
 
@@ -113,6 +114,13 @@ def _excerpt(
     made: StoredOutput, part: str, texts: TokenTexts, *, is_padded_left: bool
 ) -> ShownSequence:
     split = Ancestry().split(made)
+    with damage_told(made, split, split.shard):
+        return _decoded(made, split, part, texts, is_padded_left=is_padded_left)
+
+
+def _decoded(
+    made: StoredOutput, split: Split, part: str, texts: TokenTexts, *, is_padded_left: bool
+) -> ShownSequence:
     place = _in_sequences(made, part) if made.manifest.stage == "sequences" else _in(split, part)
     shard = split.shard
     rows = to_numpy(shard.documents(["row"])["row"])[place.documents[:SEGMENTS_SHOWN]]

@@ -12,8 +12,10 @@ from tokflow.report.picture import INK, SERIES, Picture, make_picture, short_num
 from tokflow.report.sample import StoreFacts, sampled
 from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.store.arrow import to_numpy
+from tokflow.store.integrity import damage_told
 from tokflow.store.stored_outputs import read_output
 from tokflow.store.tables import read_parts
+from tokflow.tokens.shard import TokenShard
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +32,7 @@ MAX_SEGMENTS = 5_000_000
 def length_pictures(facts: StoreFacts) -> Iterator[Picture]:
     """Yield the pictures of lengths that there is something to see in."""
     shards = facts.shards
-    columns = [to_numpy(of.documents(["num_tokens"])["num_tokens"]) for of in shards.shards]
+    columns = [_lengths_in(of) for of in shards.shards]
     lengths = np.concatenate([np.zeros(0, np.int64), *columns])
     is_empty = lengths == 0
     if not is_empty.all():
@@ -44,6 +46,11 @@ def length_pictures(facts: StoreFacts) -> Iterator[Picture]:
             note=f"{counted(len(lengths), 'document')} of {shards.files}{empty}",
         )
     yield from _of_sequences(facts)
+
+
+def _lengths_in(shard: TokenShard) -> npt.NDArray[np.int64]:
+    with damage_told(shard):
+        return to_numpy(shard.documents(["num_tokens"])["num_tokens"])
 
 
 def _of_sequences(facts: StoreFacts) -> Iterator[Picture]:
@@ -88,17 +95,19 @@ def _of_sequences(facts: StoreFacts) -> Iterator[Picture]:
 
 def _sequences_in(folder: Path) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], int]:
     """Return the tokens and the segments of each finished sequence of a file, and their length."""
-    manifest = read_output(folder).manifest
+    made = read_output(folder)
+    manifest = made.manifest
     parts: Sequence[str] = manifest.details["parts"]
-    rows = read_parts(folder / SEGMENTS_NAME, parts, ["sequence", "num_tokens"])
     fills, segments = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for part, columns in rows.items():
-        num = manifest.counts[f"{part}.num_sequences"]
-        is_done = columns["sequence"] < num
-        sequence = columns["sequence"][is_done]
-        of_tokens = np.bincount(sequence, weights=columns["num_tokens"][is_done], minlength=num)
-        fills.append(of_tokens.astype(np.int64))
-        segments.append(np.bincount(sequence, minlength=num))
+    with damage_told(made):
+        rows = read_parts(folder / SEGMENTS_NAME, parts, ["sequence", "num_tokens"])
+        for part, columns in rows.items():
+            num = manifest.counts[f"{part}.num_sequences"]
+            is_done = columns["sequence"] < num
+            sequence = columns["sequence"][is_done]
+            of_tokens = np.bincount(sequence, weights=columns["num_tokens"][is_done], minlength=num)
+            fills.append(of_tokens.astype(np.int64))
+            segments.append(np.bincount(sequence, minlength=num))
     length = manifest.details["sequence_length"]
     most = max(length.values()) if isinstance(length, dict) else int(length)
     return np.concatenate(fills), np.concatenate(segments), most

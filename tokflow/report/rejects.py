@@ -8,6 +8,7 @@ from pathlib import Path
 from tokflow.errors import counted
 from tokflow.report.picture import SERIES, Picture, bars_picture
 from tokflow.report.sample import StoreFacts, sampled
+from tokflow.store.integrity import damage_told
 from tokflow.store.remote.cached_files import fetched
 from tokflow.store.stored_outputs import read_output
 from tokflow.tokens.writer import REJECTS_NAME
@@ -41,10 +42,11 @@ def reject_picture(facts: StoreFacts) -> Picture | None:
 
 
 def _reasons_in(folder: Path) -> Counter[str]:
-    names = [name for name in read_output(folder).manifest.files if _is_rejects(name)]
+    made = read_output(folder)
+    names = {name for name in made.manifest.files if _is_rejects(name)}
     found: Counter[str] = Counter()
-    for name in names:
-        with fetched(folder / name).open("rb") as file:
+    for name in sorted(names):
+        with damage_told(made, only=names), fetched(folder / name).open("rb") as file:
             for _, line in zip(range(LINES_PER_FILE - found.total()), file, strict=False):
                 found[reason_of(json.loads(line)["reason"])] += 1
     return found

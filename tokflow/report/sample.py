@@ -14,6 +14,7 @@ from tokflow.build.plan import Plan
 from tokflow.build.status import FileStatus, file_statuses
 from tokflow.errors import counted
 from tokflow.split.spans import LONGEST
+from tokflow.store.integrity import damage_told
 from tokflow.store.remote.places import place_of
 from tokflow.store.stored_outputs import StoredOutput, newest_output, read_output
 from tokflow.tokens.shard import TokenShard, open_token_shard
@@ -56,14 +57,24 @@ class ShardSample:
         for number, shard in enumerate(by_size):
             share = min(shard.num_tokens, left // (len(by_size) - number))
             left -= share
-            is_few = share < shard.num_tokens
-            yield shard.tokens(is_few=is_few).read(0, share)
+            yield _first_tokens(shard, share)
 
     def read_of(self, most: int) -> str:
         """Return a clause for `beginnings` of so many: what was read."""
         if self.num_tokens <= most:
             return f"all {self.num_tokens:,} tokens of {self.files}"
         return f"{most:,} tokens, the first of each of {self.files}"
+
+
+def _first_tokens(shard: TokenShard, num: int) -> npt.NDArray[Any]:
+    """Return the first tokens of a shard. Raises: CorruptOutputError where one is none of its
+    vocabulary, since its file is damaged."""
+    vocab_size = shard.manifest.details["vocab_size"]
+    with damage_told(shard):
+        token_ids = shard.tokens(is_few=num < shard.num_tokens).read(0, num)
+        if num and (largest := int(token_ids.max())) >= vocab_size:
+            raise ValueError(f"token id {largest:,} in a vocabulary of {vocab_size:,}")
+    return token_ids
 
 
 @dataclass(frozen=True)  # without slots, since it keeps what it read

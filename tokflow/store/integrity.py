@@ -71,6 +71,23 @@ def checked(*outputs: Stored, only: Container[str] | None = None) -> Iterator[No
         raise cause
 
 
+@contextmanager
+def damage_told(*outputs: Stored, only: Container[str] | None = None) -> Iterator[None]:
+    """Let an error of the block, which reads files of `outputs`, give way to the damage that may be
+    its cause. The files are compared with their manifests then, and only then: damage that makes no
+    error is not found.
+
+    Raises: CorruptOutputError that names the damaged files.
+    """
+    try:
+        yield
+    except TokflowError:
+        raise
+    except Exception as error:
+        _raise_damage(_files(outputs, only), cause=error)
+        raise
+
+
 def check_files(*outputs: Stored, only: Container[str] | None = None) -> None:
     """Compare files with their manifests, as `checked` does, before anything else is done.
 

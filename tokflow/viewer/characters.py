@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from tokflow.audit.texts import ExportTexts, TokenizedText
 from tokflow.errors import MissingOutputError
+from tokflow.store.integrity import damage_told
 from tokflow.tokenizers.tokenizer import Tokenizer
 
 TOKENS_AT_ONCE = 2**22
@@ -72,9 +73,13 @@ class Characters:
             self.has_left_out = True
             return None
         try:
-            counted = self._counted(entry)
+            self._texts.open(entry)
         except MissingOutputError:
             return None
+        with damage_told(*self._texts.outputs_of(entry)):
+            return self._place_of(self._counted(entry), first, num)
+
+    def _place_of(self, counted: _CountedText, first: int, num: int) -> tuple[int, int]:
         text = counted.text
         chars = text.char_start + self._up_to(counted, first)
         is_in = range(first, first + num)

@@ -4,6 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from tokflow.audit.ancestry import Ancestry
 from tokflow.exports import INDEX_NAME, Export
 from tokflow.exports.batching import cut, equal_sizes
 from tokflow.exports.columns import ALL_POSITIONS, positions_in_files
+from tokflow.exports.damage import damaged_file
 from tokflow.exports.index import read_index
 from tokflow.exports.pieces import of_dtype, pieces
 from tokflow.store.stored_outputs import StoredOutput
@@ -142,17 +144,25 @@ class PartWindows:
                 for name, values in portion.read_few().items()
                 if name != "offsets"
             }
-            if is_packed:
-                for piece in pieces(fields, export.layout, dtype):
-                    yield _Tokens.of(piece["token_ids"], piece.get("loss_mask"))
-            else:
-                yield _Tokens.of(of_dtype(fields["token_ids"], dtype), fields.get("loss_mask"))
+            some = [{**fields, "token_ids": of_dtype(fields["token_ids"], dtype)}]
+            for piece in pieces(fields, export.layout, dtype) if is_packed else some:
+                self._check_ids(piece["token_ids"], portion.path)
+                yield _Tokens.of(piece["token_ids"], piece.get("loss_mask"))
+
+    def _check_ids(self, token_ids: npt.NDArray[Any], path: Path) -> None:
+        """Raise CorruptOutputError where an id is neither of the vocabulary nor padding."""
+        pad_id = self.export.manifest.details.get("pad_id") or 0
+        most = max(self.export.vocab_size - 1, pad_id)
+        if token_ids.size and (largest := int(token_ids.max())) > most:
+            expected = f"token ids up to {most:,} in {self.part}"
+            raise damaged_file(path, expected=expected, found=f"{largest:,}")
 
     def _made_of(self, positions: range) -> Iterator["_Tokens"]:
         """Yield the sequences that the files were made from, which are never read."""
         part = next(part for part in Ancestry().parts(self.output) if part.name == self.part)
         within = range(positions.start // self.length, positions.stop // self.length)
         for some in part.packed.sequences(within=within):
+            self._check_ids(some.token_ids, self.output.folder)
             yield _Tokens.of(some.token_ids, some.loss_mask)
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.build.dataset import Dataset
+from tokflow.build.dataset import Dataset, load_dataset
+from tokflow.errors import CorruptOutputError
 from tokflow.report.page import MAX_BYTES, ReportPage, make_report, write_report
-from tokflow_tests.tiny import build, declare_small, write_texts
+from tokflow_tests.tiny import build, copy_of, declare_small, write_texts
 
 HOSTILE = "<script>alert(1)</script>"
 """A text, and the name of a token."""
@@ -123,6 +124,26 @@ def test_a_dataset_that_is_not_built_has_a_page_of_its_files(tmp_path: Path):
 
     assert report.pictures == ()
     assert "tokflow run small" in Elements(report.html).text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tokens/a.jsonl/*/tokens.bin",
+        "tokens/a.jsonl/*/documents.parquet",
+        "tokens/bad.jsonl/*/rejects.jsonl",
+        "sequences/a.jsonl/*/segments.parquet",
+    ],
+)
+def test_a_damaged_file_is_named(name: str, dataset: Dataset, tmp_path: Path):
+    folder = copy_of(dataset.folder.parents[1], tmp_path)
+    (path,) = (folder / "store/small").glob(name)
+    path.write_bytes(bytes(byte ^ 0xFF for byte in path.read_bytes()))
+
+    with pytest.raises(CorruptOutputError, match=path.name) as raised:
+        make_report(load_dataset(folder / "dataset.yaml"))
+
+    assert "expected sha256" in str(raised.value)
 
 
 def test_a_stale_export_has_its_reason_and_no_tile_beside_those_of_now(tmp_path: Path):

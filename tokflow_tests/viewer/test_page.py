@@ -7,7 +7,7 @@ import pytest
 
 from tokflow.audit.trace import trace_tokens
 from tokflow.build.pipeline import build_dataset
-from tokflow.errors import ConfigError, MissingOutputError
+from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
 from tokflow.exports.reading import open_export
 from tokflow.viewer import page as page_module
 from tokflow.viewer.page import LIMIT, make_viewer
@@ -300,6 +300,26 @@ def test_a_page_does_not_depend_on_the_locale(built: Path, monkeypatch: pytest.M
     monkeypatch.setattr("io.text_encoding", lambda encoding, *_: encoding or "latin-1")
 
     assert make_viewer(built / STORE / "parquet") == page
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("exports/parquet/latest/index.parquet", "expected what its format says"),
+        ("exports/bin/latest/train.bin", "expected token ids up to 257 in train"),
+        ("tokens/a.jsonl/*/tokens.bin", "expected sha256"),
+    ],
+)
+def test_a_damaged_file_is_named(name: str, expected: str, built: Path, tmp_path: Path):
+    store = copy_of(built, tmp_path) / STORE.parent
+    (path,) = store.glob(name)
+    path.write_bytes(bytes(byte ^ 0xFF for byte in path.read_bytes()))
+    export = path.parent if "exports" in name else store / "exports/parquet"
+
+    with pytest.raises(CorruptOutputError, match=path.name) as raised:
+        make_viewer(export)
+
+    assert expected in str(raised.value)
 
 
 def test_only_an_export_has_a_page(built: Path):

@@ -21,7 +21,8 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from tokflow.exports.format import Arrays, Format, Portion, damaged_file, fixed_layout
+from tokflow.exports.damage import damaged_file
+from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.options import (
     SHARD_DIGITS,
     FileName,

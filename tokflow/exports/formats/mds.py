@@ -31,7 +31,8 @@ import xxhash
 
 from tokflow.errors import ConfigError
 from tokflow.exports.batching import equal_sizes
-from tokflow.exports.format import Arrays, Declared, Format, Layout, Portion, damaged_file
+from tokflow.exports.damage import damaged_file
+from tokflow.exports.format import Arrays, Declared, Format, Layout, Portion
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part

@@ -31,7 +31,8 @@ import numpy.typing as npt
 from tokflow.errors import ConfigError
 from tokflow.exports.batching import offsets_of
 from tokflow.exports.copied_tokens import note_copied_tokens
-from tokflow.exports.format import Arrays, Format, Portion, damaged_file, fixed_layout
+from tokflow.exports.damage import damaged_file
+from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.options import FileName, FilePrefix, check_document_size
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export

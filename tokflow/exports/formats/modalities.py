@@ -27,7 +27,8 @@ import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.batching import offsets_of
-from tokflow.exports.format import Arrays, Format, Portion, damaged_file, fixed_layout
+from tokflow.exports.damage import damaged_file
+from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers

@@ -34,7 +34,8 @@ from pydantic import Field
 
 from tokflow.errors import ConfigError, TokflowError
 from tokflow.exports.batching import equal_sizes, offsets_of
-from tokflow.exports.format import Arrays, Format, Layout, Portion, damaged_file
+from tokflow.exports.damage import damaged_file
+from tokflow.exports.format import Arrays, Format, Layout, Portion
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import (
     SHARD_DIGITS,

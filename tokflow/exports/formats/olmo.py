@@ -29,7 +29,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import csv
 
-from tokflow.exports.format import Arrays, Format, Portion, damaged_file, fixed_layout
+from tokflow.exports.damage import damaged_file
+from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
