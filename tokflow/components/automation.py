@@ -12,7 +12,7 @@ from tokflow.build.dataset import Dataset
 from tokflow.build.declarations.declared import as_declared_now
 from tokflow.components.dagster_names import scan_job_name, schedule_name
 from tokflow.components.decisions import Decision, Memory, decide
-from tokflow.components.file_partitions import record_status, sync_files
+from tokflow.components.file_partitions import sync_files
 from tokflow.errors import TokflowError, message_of
 
 SENSOR_NAME = "tokflow_files"
@@ -71,8 +71,7 @@ def scan_job(dataset: Dataset) -> dg.JobDefinition:
     )
     def sync(context: dg.OpExecutionContext) -> None:
         try:
-            context.log.info(str(sync_files(context.instance, dataset)))
-            record_status(context.instance, dataset)
+            context.log.info(str(sync_files(context.instance, dataset, with_status=True)))
         except (TokflowError, OSError) as error:
             message = message_of(error, where=dataset.name)
             raise dg.Failure(f"{dataset.name}: {message}", allow_retries=False) from error

@@ -112,10 +112,12 @@ def _made_from(dataset: Dataset, stage: str, column: str) -> list[dg.TableColumn
         ]
     if stage != "export":
         return []
-    if column in dataset.documents.keep_columns:
-        return [dg.TableColumnDep(asset_key(dataset, "raw"), column)]
+    sources = dataset.sources or (dataset,)
+    if column not in EXPORT_COLUMNS:
+        keep = [of for of in sources if column in of.documents.keep_columns]
+        return [dg.TableColumnDep(asset_key(of, "raw"), column) for of in keep]
     return [
         dg.TableColumnDep(asset_key(of, "tokens"), name)
-        for of in dataset.sources or (dataset,)
+        for of in sources
         for name in ("token_offset", "num_tokens")
     ]

@@ -20,7 +20,6 @@ from tokflow.components.file_partitions import (
     known_files,
     known_partitions,
     look_at_sources,
-    record_status,
     sync_files,
 )
 from tokflow.components.history import AssetHistory
@@ -144,8 +143,7 @@ def _sync(
     if state == memory.settled:
         return Decision(replace(memory, looked=now), "raw files: no change")
     if changes.is_quick:
-        said = str(sync_files(instance, dataset, changes))
-        record_status(instance, dataset)
+        said = str(sync_files(instance, dataset, changes, with_status=True))
         return _settled(memory, state, said, now)
     run = _latest_run(instance, scan_job_name(dataset))
     if run is not None and not run.is_finished:

@@ -23,7 +23,7 @@ from tokflow.store.stamp import Stamp
 KEYS_AT_ONCE = 5_000
 """SQLite with a limit of 32,766 variables refuses many more in one call (dagster issue 16260)."""
 
-SHOWN = ("status", "problems", "files")
+SHOWN = ("summary", "problems", "status")
 """Metadata of the list of raw files that says when it is to be recorded again."""
 
 QUICK_BYTES = 2_000_000_000
@@ -117,6 +117,7 @@ def sync_files(
     *,
     log: Log | None = None,
     to_build: Collection[str] = (),
+    with_status: bool = False,
 ) -> SyncedFiles:
     """Register new raw files as partitions, retire those that are gone, record each new content.
 
@@ -125,8 +126,8 @@ def sync_files(
     can materialize. The first content makes nothing stale and is recorded when it is built, of
     the partitions `to_build` here: each event takes 5 to 12 ms. A remote file is only listed: what
     its content is shows when `raw` fetches it. The list itself is recorded as a materialization of
-    `files`, so that a file which comes or goes makes the exports stale, too. `changes`: those that
-    a look has found just now.
+    `files`, so that a file which comes or goes makes the exports stale, too; `with_status`: also
+    where only the status of a file is another. `changes`: those that a look has found just now.
 
     Raises: ConfigError, RawFileError where the files cannot be listed; nothing is retired then.
     """
@@ -141,7 +142,7 @@ def sync_files(
     to_record = {key: of for key, of in partitions.items() if key in known or key in build}
     recorded = record_raw(instance, changes.graph, to_record, log)
     _update(instance, dataset, changes)
-    record_listing(instance, changes.graph, raw_files, log)
+    record_listing(instance, changes.graph, raw_files, log, with_status=with_status)
     changed = tuple(key for key in recorded if key in known and key not in changes.added)
     return SyncedFiles(added=changes.added, removed=changes.removed, changed=changed)
 
@@ -212,13 +213,21 @@ def record_listing(
     graph: BuildGraph,
     raw_files: Mapping[str, RawFile | None],
     log: Log | None = None,
+    *,
+    with_status: bool = False,
 ) -> bool:
-    """Record the list of raw files with the status of each, unless Dagster has that list."""
+    """Record the list of raw files with the status of each, unless Dagster has that list and, if
+    asked for, shows that status. The status is no part of the data version, so that by it nothing
+    becomes stale."""
     history = AssetHistory(instance, graph.dataset, "files")
-    new = history.unrecorded({"": files_version(raw_files)})
-    if new:
-        history.record({"": report_listing(graph, raw_files)}, log)
-    return bool(new)
+    is_new = bool(history.unrecorded({"": files_version(raw_files)}))
+    if is_new or with_status:
+        report = report_listing(graph, raw_files)
+        shown = history.metadata
+        is_new = is_new or any(shown.get(of) != report.metadata.get(of) for of in SHOWN)
+        if is_new:
+            history.record({"": report}, log)
+    return is_new
 
 
 def report_listing(graph: BuildGraph, raw_files: Mapping[str, RawFile | None]) -> Report:
@@ -228,17 +237,10 @@ def report_listing(graph: BuildGraph, raw_files: Mapping[str, RawFile | None]) -
     return report_files(raw_files, graph.listing.left_out, statuses)
 
 
-def record_status(instance: dg.DagsterInstance, dataset: Dataset, log: Log | None = None) -> None:
-    """Record the list of raw files with their status where that is another than Dagster shows.
-
-    It keeps the data version, so that nothing becomes stale. A mixture has no such list.
-    """
+def record_status(instance: dg.DagsterInstance, dataset: Dataset, log: Log | None = None) -> bool:
+    """Record the list of raw files with their status where that is another than Dagster shows, and
+    return whether it was. A mixture has no such list."""
     if dataset.mixture is not None:
-        return
+        return False
     graph = BuildGraph(dataset, offline=True)
-    report = report_listing(graph, known_files(graph))
-    history = AssetHistory(instance, dataset, "files")
-    latest = instance.get_latest_materialization_event(history.key)
-    event = latest.asset_materialization if latest else None
-    if event is None or any(event.metadata.get(of) != report.metadata.get(of) for of in SHOWN):
-        history.record({"": report}, log)
+    return record_listing(instance, graph, known_files(graph), log, with_status=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import dagster as dg
 
@@ -172,6 +172,13 @@ class AssetHistory:
             return False
         known = tags.get(f"dagster/input_data_version/{parent.to_user_string()}")
         return _tags_of(record).get(DATA_VERSION) == known
+
+    @property
+    def metadata(self) -> Mapping[str, dg.MetadataValue[Any]]:
+        """The metadata of the last event of an asset without partitions."""
+        record = self._records.get(self.key)
+        event = record.asset_materialization if record else None
+        return event.metadata if event else {}
 
     @cached_property
     def _behind(self) -> set[str]:

@@ -58,12 +58,14 @@ def details_table(values: Mapping[str, Any]) -> dg.MarkdownMetadataValue:
     return dg.MetadataValue.md("\n".join(lines))
 
 
-def rows_table(rows: Sequence[Mapping[str, Any]]) -> dg.TableMetadataValue:
-    """Return a table with a line for each of the first MAX_ROWS, of which the rest is said."""
+def rows_table(
+    rows: Sequence[Mapping[str, Any]], max_rows: int = MAX_ROWS
+) -> dg.TableMetadataValue:
+    """Return a table with a line for each of the first rows, and one that counts the rest."""
     names = list(rows[0]) if rows else []
-    records = [{label(of): shown_value(of, row[of]) for of in names} for row in rows[:MAX_ROWS]]
-    if len(rows) > MAX_ROWS:
-        more = f"and {len(rows) - MAX_ROWS:,} more"
+    records = [{label(of): shown_value(of, row[of]) for of in names} for row in rows[:max_rows]]
+    if len(rows) > max_rows:
+        more = f"and {len(rows) - max_rows:,} more"
         records.append({label(of): more if of == names[0] else "" for of in names})
     schema = dg.TableSchema([dg.TableColumn(label(of)) for of in names])
     return dg.MetadataValue.table([dg.TableRecord(of) for of in records], schema=schema)

@@ -36,19 +36,21 @@ def report_page(dataset: Dataset) -> Report:
 def record_pages(
     context: dg.OpExecutionContext, dataset: Dataset, *, is_news: bool, with_report: bool
 ) -> None:
-    """Record what people look at after a build: the status of the files where there is news, and a
-    report where there is news, or none, or one that was drawn before the exports were made.
+    """Record what people look at after a build: the status of the files where that is news, and a
+    report where it is, or where there is none, or one that was drawn before the exports were made.
 
     A failure is a warning in the log and harms no data: the report stays stale, and the next build
     draws it.
     """
     try:
-        if is_news:
-            record_status(context.instance, dataset, context.log_event)
+        if is_news and dataset.mixture is None:
+            is_news = record_status(context.instance, dataset, context.log_event)
         if with_report and ("report", "") in asset_keys(dataset):
             history = AssetHistory(context.instance, dataset, "report")
             if is_news or not _is_there(dataset) or history.is_behind:
-                history.record({"": report_page(dataset)}, context.log_event)
+                report = report_page(dataset)
+                if history.unrecorded({"": report.data_version}):
+                    history.record({"": report}, context.log_event)
     except Exception as error:
         context.log.warning(str(explained(error, where=f"the report of {dataset.name}")))
 

@@ -89,7 +89,7 @@ def report_raw(raw: RawPartition, sources: Sequence[RawSource]) -> Report:
     if raw.is_group:
         page = Page(
             summary={"num_files": len(raw.files), **summary},
-            shown={"files": rows_table([_listed(file.key, file) for file in raw.files])},
+            shown={"files": rows_table([_listed(file) for file in raw.files])},
             details=details,
             plots=("num_files", "num_bytes"),
         )
@@ -107,6 +107,11 @@ def report_raw(raw: RawPartition, sources: Sequence[RawSource]) -> Report:
     return Report(raw.sha256, page.metadata, f"{raw.key}: {counted(raw.num_bytes, 'byte')}")
 
 
+def _listed(raw: RawFile) -> dict[str, Any]:
+    sha256 = raw.sha256[:16] if raw.version is None else "fetched as it is read"
+    return {"raw_file": raw.key, "num_bytes": raw.num_bytes, "sha256": sha256}
+
+
 def report_files(
     raw_files: Mapping[str, RawFile | None],
     left_out: Sequence[LeftOut] = (),
@@ -117,41 +122,22 @@ def report_files(
 
     `left_out`: what is no raw file though a pattern matches it; it decides nothing.
     """
-    listed = [_listed(key, raw) for key, raw in raw_files.items()]
     rows = [asdict(of) for of in left_out]
-    summary, shown_first = status_metadata(statuses)
-    num_bytes = sum(raw.num_bytes for raw in raw_files.values() if raw)
+    raw_bytes = {key: raw.num_bytes for key, raw in raw_files.items() if raw}
+    summary, shown_first = status_metadata(statuses, raw_bytes)
     page = Page(
-        summary={"num_files": len(listed), **summary, "num_bytes": num_bytes},
-        shown={
-            **shown_first,
-            **({"left_out": rows_table(rows)} if rows else {}),
-            "files": rows_table(listed),
-        },
+        summary={"num_files": len(raw_files), **summary, "num_bytes": sum(raw_bytes.values())},
+        shown={**shown_first, **({"left_out": rows_table(rows)} if rows else {})},
         plots=("num_files", "num_failed", "num_documents", "num_tokens", "bytes_per_token"),
-        own={"dagster/row_count": len(listed)},
+        own={"dagster/row_count": len(raw_files)},
     )
-    return Report(files_version(raw_files), page.metadata, counted(len(listed), "file"))
+    return Report(files_version(raw_files), page.metadata, counted(len(raw_files), "file"))
 
 
 def files_version(raw_files: Mapping[str, RawFile | None]) -> str:
     """Return the data version of the list of raw files."""
     versions = [[key, raw.sha256 if raw else None] for key, raw in raw_files.items()]
     return hashlib.sha256(json.dumps(versions).encode()).hexdigest()
-
-
-def _sha256(raw: RawFile | None) -> str:
-    if raw is None:
-        return "not fetched yet"
-    return raw.sha256[:16] if raw.version is None else "fetched as it is read"
-
-
-def _listed(key: str, raw: RawFile | None) -> dict[str, Any]:
-    return {
-        "raw_file": key,
-        "num_bytes": raw.num_bytes if raw else 0,
-        "sha256": _sha256(raw),
-    }
 
 
 def report(made: StageResult) -> Report:

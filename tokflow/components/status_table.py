@@ -11,6 +11,7 @@ from tokflow.build.statistics import ratio
 from tokflow.build.status import FileStatus, State
 from tokflow.components.markdown import (
     MAX_CHARACTERS,
+    MAX_ROWS,
     WIDTH,
     escaped,
     rows_table,
@@ -19,6 +20,9 @@ from tokflow.components.markdown import (
 
 ORDER: tuple[State, ...] = ("failed", "stale", "new", "built")
 """States, those first that somebody should look at."""
+
+MAX_BUILT = 100
+"""Rows of files that are as they should be: each takes 200 bytes of every event."""
 
 MAX_REASON = 400
 """Characters of a reason that are shown."""
@@ -29,9 +33,11 @@ MAX_REST = 100
 Shown = Mapping[str, dg.MetadataValue[Any]]
 
 
-def status_metadata(statuses: Sequence[FileStatus]) -> tuple[dict[str, Any], Shown]:
+def status_metadata(
+    statuses: Sequence[FileStatus], raw_bytes: Mapping[str, int]
+) -> tuple[dict[str, Any], Shown]:
     """Return the numbers of files in each state and of what they hold, and the tables; nothing
-    where no file is known."""
+    where no file is known. `raw_bytes`: the sizes of the raw files that are known."""
     if not statuses:
         return {}, {}
     ordered = sorted(statuses, key=lambda of: ORDER.index(of.state))
@@ -46,7 +52,9 @@ def status_metadata(statuses: Sequence[FileStatus]) -> tuple[dict[str, Any], Sho
     }
     problems = [of for of in ordered if of.reason]
     shown = {"problems": _problems(problems)} if problems else {}
-    return summary, {**shown, "status": rows_table(list(map(_row, ordered)))}
+    rows = [_row(of, raw_bytes.get(of.key)) for of in ordered]
+    max_rows = min(MAX_ROWS, len(statuses) - states["built"] + MAX_BUILT)
+    return summary, {**shown, "status": rows_table(rows, max_rows)}
 
 
 def _problems(problems: Sequence[FileStatus]) -> dg.MarkdownMetadataValue:
@@ -62,10 +70,11 @@ def _problems(problems: Sequence[FileStatus]) -> dg.MarkdownMetadataValue:
     return dg.MetadataValue.md("\n\n".join(said))
 
 
-def _row(status: FileStatus) -> dict[str, Any]:
+def _row(status: FileStatus, num_bytes: int | None) -> dict[str, Any]:
     return {
         "state": status.state,
         "file": status.key,
+        "num_bytes": num_bytes,
         "num_documents": status.num_documents,
         "num_tokens": status.num_tokens,
         "bytes_per_token": status.bytes_per_token,

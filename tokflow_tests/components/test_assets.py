@@ -550,8 +550,8 @@ def test_a_raw_file_that_is_fetched_as_it_is_read_is_reported_by_its_version(cas
     assert details["version"].startswith("url_sha256 ")
     assert "sha256" not in details
     assert metadata["num_bytes"].value == 3_000_000
-    [listed] = case.event("files").metadata["files"].records
-    assert listed.data["sha256"] == "fetched as it is read"
+    [listed] = case.event("files").metadata["status"].records
+    assert listed.data["bytes"] == "3,000,000"
     assert spec.num_sent < 2_000_000
 
 

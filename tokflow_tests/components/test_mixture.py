@@ -61,6 +61,26 @@ def materialized(instance: dg.DagsterInstance) -> set[str]:
     return {key.to_user_string() for key in keys}
 
 
+def test_the_columns_of_a_mixture_are_made_from_columns_that_there_are(project: Path):
+    packing = {"strategy": "one_document", "sequence_length": 8}
+    for name in SOURCES:
+        documents = {"text": "body", "keep_columns": ["url"]}
+        raw = {"files": f"{name}/*.jsonl"}
+        declare_in(project, name, attributes(name, raw=raw, documents=documents))
+        (project / name / "a.jsonl").touch()
+    mixed = {"mixture": {"sources": SOURCES}, "packing": packing, "exports": ["parquet"]}
+    declare_in(project, "mixed", {"name": "mixed", "store": "store", **mixed})
+    specs = {of.key: of.metadata for of in definitions_of(project).resolve_all_asset_specs()}
+
+    lineage = [of.get("dagster/column_lineage") for of in specs.values()]
+    deps = {dep for of in lineage if of for some in of.deps_by_column.values() for dep in some}
+
+    for dep in deps:
+        columns = specs[dep.asset_key]["dagster/column_schema"].columns
+        assert dep.column_name in [of.name for of in columns]
+    assert {dep.asset_key.path[0] for dep in deps if dep.column_name == "url"} == set(SOURCES)
+
+
 def test_the_assets_of_a_mixture_are_made_from_the_splits_of_its_sources(project: Path):
     graph = definitions_of(project).resolve_asset_graph()
 

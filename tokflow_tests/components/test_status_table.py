@@ -1,11 +1,16 @@
 """Claims about the status of files on the page of the list of files."""
 
+from typing import Any
+
+import pytest
+
+from tokflow.build.plan import Plan, make_plan
 from tokflow.build.status import FileStatus
 from tokflow.components.file_partitions import record_status, sync_files
 from tokflow.components.markdown import MAX_CHARACTERS
 from tokflow.components.status_table import status_metadata
 from tokflow_tests.components.test_build_job import build
-from tokflow_tests.dagster_case import Case, shown
+from tokflow_tests.dagster_case import QUIET, Case, shown
 
 
 def states(case: Case) -> dict[str, str]:
@@ -58,9 +63,43 @@ def test_of_many_failures_as_many_are_explained_as_dagster_shows():
     reason = "expected a JSON object, found '{broken'; correct the line " * 9
     statuses = [FileStatus(key=f"f{n}", state="failed", reason=reason) for n in range(2_000)]
 
-    _, tables = status_metadata(statuses)
+    _, tables = status_metadata(statuses, {})
 
     said = str(tables["problems"].value)
     assert len(said) <= MAX_CHARACTERS
     assert said.endswith("more, as `tokflow plan` says")
     assert tables["status"].value.records[-1].data["state"] == "and 1,000 more"
+
+
+def test_of_files_that_are_as_they_should_be_a_few_are_listed():
+    stale = [FileStatus(key=f"s{n}", state="stale", reason="changed") for n in range(200)]
+    built = [FileStatus(key=f"f{n}", state="built") for n in range(400)]
+
+    _, tables = status_metadata([*built, *stale], {"f0": 1_200})
+
+    records = [of.data for of in tables["status"].value.records]
+    assert [of["state"] for of in records] == [
+        *["stale"] * 200,
+        *["built"] * 100,
+        "and 300 more",
+    ]
+    assert records[200]["bytes"] == "1,200"
+
+
+def test_a_scan_says_a_status_that_is_another_and_asks_for_one_plan(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    build(case)
+    plans: list[object] = []
+
+    def counted_plan(*arguments: Any, **how: Any) -> Plan:
+        plans.append(arguments)
+        return make_plan(*arguments, **how)
+
+    monkeypatch.setattr("tokflow.components.file_partitions.make_plan", counted_plan)
+    case.write("b", "other\n")
+    scan = case.defs.resolve_job_def("small_scan")
+    scan.execute_in_process(instance=case.instance, run_config=QUIET)
+
+    assert states(case)["b.txt"] == "stale"
+    assert len(plans) == 1
