@@ -24,6 +24,7 @@ from tokflow.components.file_partitions import (
 )
 from tokflow.components.history import AssetHistory
 from tokflow.components.instance import NOT_ENDED, end_killed_runs
+from tokflow.components.report_asset import is_report_behind
 from tokflow.components.reports import data_version, files_version
 from tokflow.components.state import (
     INPUTS_TAG,
@@ -234,6 +235,7 @@ def _known(instance: dg.DagsterInstance, plan: Plan) -> Iterator[tuple[str, bool
     for (stage, name), of_asset in versions.items():
         said = name if stage == "export" else "/".join(filter(None, (stage, name)))
         yield said, not AssetHistory(instance, dataset, stage, name).lacks(of_asset)
+    yield "report", not is_report_behind(instance, dataset)
 
 
 def _leaves(

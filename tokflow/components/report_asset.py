@@ -45,17 +45,26 @@ def record_pages(
     try:
         if is_news and dataset.mixture is None:
             is_news = record_status(context.instance, dataset, context.log_event)
-        if with_report and ("report", "") in asset_keys(dataset):
+        is_asked = with_report and _is_declared(dataset)
+        if is_asked and (is_news or is_report_behind(context.instance, dataset)):
+            report = report_page(dataset)
             history = AssetHistory(context.instance, dataset, "report")
-            if is_news or not _is_there(dataset) or history.is_behind:
-                report = report_page(dataset)
-                if history.unrecorded({"": report.data_version}):
-                    history.record({"": report}, context.log_event)
+            if history.unrecorded({"": report.data_version}):
+                history.record({"": report}, context.log_event)
     except Exception as error:
         context.log.warning(str(explained(error, where=f"the report of {dataset.name}")))
 
 
-def _is_there(dataset: Dataset) -> bool:
+def is_report_behind(instance: dg.DagsterInstance, dataset: Dataset) -> bool:
+    """Return whether the report of a dataset that has one as an asset is missing, in the store or
+    in Dagster, or was drawn before the exports were made."""
     from tokflow.report.page import REPORT_PATH
 
-    return (dataset.folder / REPORT_PATH).is_file()
+    if not _is_declared(dataset):
+        return False
+    is_there = (dataset.folder / REPORT_PATH).is_file()
+    return not is_there or AssetHistory(instance, dataset, "report").is_behind
+
+
+def _is_declared(dataset: Dataset) -> bool:
+    return ("report", "") in asset_keys(dataset)

@@ -18,6 +18,7 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.components import run_build_job, sync_files
 from tokflow.components import state as state_module
+from tokflow.report import has_report
 from tokflow.store.atomic import boot
 from tokflow_tests.dagster_case import QUIET, Case, Sensor
 from tokflow_tests.tiny import many_ids
@@ -501,3 +502,25 @@ def test_a_cursor_that_is_not_the_sensors_is_begun_anew(
 def test_what_the_sensor_remembers_is_small(case: Case, automation: Sensor):
     assert len(str(automation.cursor)) < 500
     sync_files(case.instance, case.dataset)
+
+
+@pytest.mark.skipif(not has_report(), reason="needs the extra [report]")
+def test_a_report_is_asked_for_and_one_that_fails_waits_for_a_change(
+    automation: Sensor, monkeypatch: pytest.MonkeyPatch
+):
+    case = automation.case
+    case.attributes["report"] = True
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tokflow.report.page.check_report", _fail)
+        assert automation.settle() == BUILD
+    assert "left the history of report; another follows when something changes" in automation.said
+
+    case.write("b", "other\ntext\nhere\n")
+
+    assert automation.settle() == BUILD
+    assert case.not_fresh() == {}
+
+
+def _fail(_: str) -> None:
+    raise MemoryError("too little")
