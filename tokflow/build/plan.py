@@ -194,6 +194,10 @@ def make_plan(
     )
 
 
+_OTHER: tuple[Cause, ...] = ("file changed", "config changed", "code changed", "input changed")
+"""Causes by which an output that was made before becomes another."""
+
+
 class _Planner:
     """One look at all outputs, in the order in which a run makes them."""
 
@@ -269,7 +273,7 @@ class _Planner:
             if output.stage == "tokenizer" and not self.unfetched:
                 self.bad.append(StageFailure(output.stage, output.name, error))
                 return False
-            self._plan(output, None, "missing", (f"waits for {self._awaited()}",))
+            self._plan(output, None, *self._cause_of_waiting(output))
             return True
         try:
             self._plan(output, recipe, *_cause(output))
@@ -279,6 +283,14 @@ class _Planner:
         if output.stage not in self.asked_again:
             output.forget()
         return True
+
+    def _cause_of_waiting(self, output: Output) -> tuple[Cause, tuple[str, ...]]:
+        """Return why an output must be made whose fingerprint cannot be known yet: one that was
+        made with a tokenizer which is another now is not missing but stale."""
+        is_other = any(of.stage == "tokenizer" and of.cause in _OTHER for of in self.planned)
+        if is_other and not output.is_first_of_kind and newest_output(output.place):
+            return "input changed", ("the tokenizer changes, and with it all token ids",)
+        return "missing", (f"waits for {self._awaited()}",)
 
     def _awaited(self) -> str:
         """Return what must be made before a fingerprint can be known."""

@@ -46,11 +46,11 @@ function search() {
 }
 
 function goToNumber(field) {
-  const { first, stop, length } = part();
+  const { first, stop, length, numSequences } = part();
   const asked = Number(field.value);
   const isHere = Number.isInteger(asked) && asked >= first && asked < stop;
-  const scope = `This page has ${number(first)} to ${number(stop - 1)}: --first ${field.value} shows others.`;
-  field.setCustomValidity(isHere ? "" : scope);
+  const others = asked >= 0 && asked < numSequences ? `: --first ${asked} shows others` : `, of ${number(numSequences)}`;
+  field.setCustomValidity(isHere ? "" : `This page has ${number(first)} to ${number(stop - 1)}${others}.`);
   if (isHere) go(windowAt(at.part, asked * length));
   else field.reportValidity();
 }

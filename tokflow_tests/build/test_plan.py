@@ -258,7 +258,10 @@ def test_a_trained_tokenizer_is_remade_when_a_file_it_read_changes(tmp_path: Pat
 
     plan = make_plan(declare_small(tmp_path, tokenizer=tokenizer))
 
-    assert reasons(plan)["tokenizer tokenizer"] == "file changed (a.jsonl)"
+    found = reasons(plan)
+    assert found.pop("tokenizer tokenizer") == "file changed (a.jsonl)"
+    assert {*found.values()} == {"input changed (the tokenizer changes, and with it all token ids)"}
+    assert len(found) == 3 * 3 + 3
 
 
 def test_some_files_alone_are_planned_without_exports(tmp_path: Path):

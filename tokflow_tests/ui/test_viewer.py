@@ -98,6 +98,19 @@ def test_keys_lead_from_sequence_to_sequence(small: "Page"):
     assert places == [*(f"#train={at}" for at in steps), "#validation=0"]
 
 
+def test_a_sequence_that_is_not_in_the_page_is_refused_and_the_place_kept(small: "Page"):
+    small.fill("#number", "99")
+    small.press("#number", "Tab")
+
+    assert small.evaluate("() => document.querySelector('#number').validationMessage") == (
+        "This page has 0 to 5, of 6."
+    )
+    assert small.inner_text("#summary").startswith("Sequence 0")
+    small.fill("#number", "2")
+    small.press("#number", "Tab")
+    assert small.inner_text("#summary").startswith("Sequence 2")
+
+
 def test_keys_lead_from_token_to_token_and_show_its_card(small: "Page"):
     small.keyboard.press("t")
     small.keyboard.press("ArrowRight")
