@@ -10,6 +10,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from typer.testing import Result
 
 from tokflow.build.declarations.declared import load_declared
 from tokflow.build.pipeline import build_dataset
@@ -36,6 +37,27 @@ def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return project
 
 
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Result]:
+    """A home, a project in it and its first run, which tests look at and go on from."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    project = project_with(home)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_HOME", str(home))
+        patch.chdir(project)
+        return home, project, run("run", "small")
+
+
+@pytest.fixture
+def built(first_run: tuple[Path, Path, Result], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The project that was run once, which one stands in. Nobody leaves it changed."""
+    home, project, _ = first_run
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    monkeypatch.chdir(project)
+    return project
+
+
 def runs(home: Path) -> list[dg.DagsterRun]:
     """Return all runs, the newest first."""
     with dg.DagsterInstance.from_config(str(home)) as instance:
@@ -48,23 +70,27 @@ def num_tokens_recorded(home: Path) -> int:
         return len(instance.fetch_materializations(key, limit=100).records)
 
 
-def test_a_run_is_a_run_of_the_job_with_the_display_of_a_terminal(home: Path, project: Path):
-    result = run("run", "small")
+def test_a_run_is_a_run_of_the_job_with_the_display_of_a_terminal(
+    first_run: tuple[Path, Path, Result],
+):
+    home, _, result = first_run
 
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     assert "small: tokens a.jsonl: 4 documents, 29 tokens, " in result.stdout
     assert result.stdout.splitlines()[-1].startswith("small: 11 outputs new, 0 up to date (")
-    [recorded] = runs(home)
+    recorded = runs(home)[-1]
     assert (recorded.job_name, recorded.status.value) == ("small_build", "SUCCESS")
     assert num_tokens_recorded(home) == len(TEXTS)
 
 
-def test_where_nothing_is_to_do_dagster_is_not_imported(home: Path, project: Path):
-    run("run", "small")
+@pytest.mark.usefixtures("built")
+def test_where_nothing_is_to_do_dagster_is_not_imported(first_run: tuple[Path, Path, Result]):
+    home, _, _ = first_run
+    before = len(runs(home))
 
     assert modules_of("run", "small") & HEAVY == set()
-    assert len(runs(home)) == 1
+    assert len(runs(home)) == before
 
 
 def test_what_was_built_without_dagster_is_recorded_by_the_next_run(home: Path, project: Path):
@@ -79,9 +105,8 @@ def test_what_was_built_without_dagster_is_recorded_by_the_next_run(home: Path, 
     assert num_tokens_recorded(home) == len(TEXTS)
 
 
-def test_recheck_finds_damage_that_was_checked_before(home: Path, project: Path):
-    run("run", "small")
-    [path] = project.glob("store/small/tokens/a.jsonl/*/tokens.bin")
+def test_recheck_finds_damage_that_was_checked_before(built: Path):
+    [path] = built.glob("store/small/tokens/a.jsonl/*/tokens.bin")
     status, content = path.stat(), path.read_bytes()
     path.write_bytes(b"\xff\xff" + content[2:])
 
