@@ -72,7 +72,8 @@ def test_an_export_names_the_commit_and_inspect_shows_it(hub: Hub, tmp_path: Pat
     commit = hub.branches["team/texts"]["main"]
     output = BuildGraph(dataset).export(dataset.exports[0])
 
-    inspect.main(output.folder, sequences=1, trust_remote_code=False, json=False)
+    options = {"html": None, "part": None, "first": 0, "json": False}
+    inspect.main(output.folder, sequences=1, trust_remote_code=False, **options)
 
     assert output.manifest().details["commits"] == {"team/texts": commit}
     assert f"of the hub   team/texts at {commit}" in capsys.readouterr().out
