@@ -11,11 +11,12 @@ from tokflow.errors import counted
 from tokflow.report.picture import INK, SERIES, Picture, make_picture, short_number
 from tokflow.report.sample import StoreFacts, sampled
 from tokflow.sequences.segments import SEGMENTS_NAME
-from tokflow.store.arrow import to_numpy
+from tokflow.store.arrow import read_first
 from tokflow.store.integrity import damage_told
 from tokflow.store.stored_outputs import read_output
 from tokflow.store.tables import read_parts
 from tokflow.tokens.shard import TokenShard
+from tokflow.tokens.writer import DOCUMENTS_NAME
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +26,9 @@ NUM_BINS = 40
 FEW_BINS = 8
 """Bins of one number each that have each its tick."""
 
+MAX_DOCUMENTS = 5_000_000
+"""Documents whose lengths are looked at: an equal share of each file."""
+
 MAX_SEGMENTS = 5_000_000
 """Segments whose sequences are looked at; no further file is read when there are so many."""
 
@@ -32,25 +36,32 @@ MAX_SEGMENTS = 5_000_000
 def length_pictures(facts: StoreFacts) -> Iterator[Picture]:
     """Yield the pictures of lengths that there is something to see in."""
     shards = facts.shards
-    columns = [_lengths_in(of) for of in shards.shards]
+    columns = [_lengths_in(of, num) for of, num in shards.shares("num_documents", MAX_DOCUMENTS)]
     lengths = np.concatenate([np.zeros(0, np.int64), *columns])
     is_empty = lengths == 0
     if not is_empty.all():
         num_empty = int(is_empty.sum())
+        num_all = sum(of.manifest.counts["num_documents"] for of in shards.shards)
+        first = ", the first of each" if len(lengths) < num_all else ""
         empty = f", {counted(num_empty, 'document')} without tokens" if num_empty else ""
         yield _histogram(
             "document_lengths",
             "Document lengths",
             lengths[~is_empty],
             label="tokens per document",
-            note=f"{counted(len(lengths), 'document')} of {shards.files}{empty}",
+            note=f"{counted(len(lengths), 'document')}{first} of {shards.files}{empty}",
         )
     yield from _of_sequences(facts)
 
 
-def _lengths_in(shard: TokenShard) -> npt.NDArray[np.int64]:
+def _lengths_in(shard: TokenShard, num: int) -> npt.NDArray[np.int64]:
+    """Return the tokens of each of the first `num` documents; no further row group is read."""
+    found = [np.zeros(0, np.int64)]
     with damage_told(shard):
-        return to_numpy(shard.documents(["num_tokens"])["num_tokens"])
+        for name in shard.names(DOCUMENTS_NAME):
+            left = num - sum(map(len, found))
+            found += read_first(shard.folder / name, "num_tokens", left)
+    return np.concatenate(found)
 
 
 def _of_sequences(facts: StoreFacts) -> Iterator[Picture]:

@@ -52,12 +52,19 @@ class ShardSample:
     def beginnings(self, most: int) -> Iterator[npt.NDArray[Any]]:
         """Yield the first tokens of each shard, so many together at most: an equal share of each,
         or all of it where it has fewer."""
-        left = most
-        by_size = sorted(self.shards, key=lambda of: (of.num_tokens, str(of.manifest.partition)))
-        for number, shard in enumerate(by_size):
-            share = min(shard.num_tokens, left // (len(by_size) - number))
-            left -= share
+        for shard, share in self.shares("num_tokens", most):
             yield _first_tokens(shard, share)
+
+    def shares(self, count: str, most: int) -> Iterator[tuple[TokenShard, int]]:
+        """Yield each shard and how much of what its manifest counts is its share of so many: an
+        equal one, or all of it where it has less."""
+        left = most
+        sizes = [(of.manifest.counts[count], str(of.manifest.partition), of) for of in self.shards]
+        sizes.sort(key=lambda each: each[:2])
+        for number, (size, _, shard) in enumerate(sizes):
+            share = min(size, left // (len(sizes) - number))
+            left -= share
+            yield shard, share
 
     def read_of(self, most: int) -> str:
         """Return a clause for `beginnings` of so many: what was read."""

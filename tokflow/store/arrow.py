@@ -101,6 +101,23 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
         return file.read(columns=names, use_threads=is_large(file))
 
 
+def read_first(path: Path, column: str, num: int) -> list[npt.NDArray[Any]]:
+    """Return the first `num` numbers of a column of a parquet file, in arrays one after another;
+    row groups behind them are not read."""
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
+    found: list[npt.NDArray[Any]] = []
+    if num <= 0:
+        return found
+    with pq.ParquetFile(parquet_source(path)) as file:
+        for group in range(file.num_row_groups):
+            found.append(to_numpy(file.read_row_group(group, columns=[column])[column])[:num])
+            num -= len(found[-1])
+            if num == 0:
+                break
+    return found
+
+
 SMALL_BYTES = 1_000_000
 
 

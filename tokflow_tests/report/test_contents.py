@@ -125,6 +125,16 @@ def test_an_excerpt_has_its_padding_on_the_side_that_the_model_sees_it(tmp_path:
     assert page.index("5 padding") < page.index("a.jsonl:0") < page.index(">a</")
 
 
+def test_no_more_documents_are_looked_at_than_a_report_may(
+    small: StoreFacts, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.report.lengths.MAX_DOCUMENTS", 7)
+
+    documents, *_ = length_pictures(small)
+
+    assert documents.note.startswith("7 documents, the first of each of 3 files")
+
+
 def test_lengths_of_few_values_have_a_tick_each(tmp_path: Path):
     facts = facts_of(declare(tmp_path, {"a.jsonl": ["abc", "def"]}))
 
