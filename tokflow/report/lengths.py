@@ -1,5 +1,6 @@
 """Pictures of lengths: of documents, and of what of them stands in sequences."""
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from tokflow.errors import counted
 from tokflow.report.picture import INK, SERIES, Picture, make_picture, short_number
 from tokflow.report.sample import StoreFacts, sampled
 from tokflow.sequences.segments import SEGMENTS_NAME
-from tokflow.store.arrow import read_first
+from tokflow.store.arrow import num_rows, read_first
 from tokflow.store.integrity import damage_told
 from tokflow.store.stored_outputs import read_output
 from tokflow.store.tables import read_parts
@@ -30,7 +31,7 @@ MAX_DOCUMENTS = 5_000_000
 """Documents whose lengths are looked at: an equal share of each file."""
 
 MAX_SEGMENTS = 5_000_000
-"""Segments whose sequences are looked at; no further file is read when there are so many."""
+"""Segments whose sequences are looked at, about so many; no further file is read when there are."""
 
 
 def length_pictures(facts: StoreFacts) -> Iterator[Picture]:
@@ -71,9 +72,10 @@ def _of_sequences(facts: StoreFacts) -> Iterator[Picture]:
     segments: list[npt.NDArray[np.int64]] = []
     num_read = most = 0
     for folder in read:
-        if sum(int(of.sum()) for of in segments) > MAX_SEGMENTS:
+        left = MAX_SEGMENTS - sum(int(of.sum()) for of in segments)
+        if left <= 0:
             break
-        fill, num, length = _sequences_in(folder)
+        fill, num, length = _sequences_in(folder, left)
         fills.append(fill)
         segments.append(num)
         num_read, most = num_read + 1, max(most, length)
@@ -104,24 +106,32 @@ def _of_sequences(facts: StoreFacts) -> Iterator[Picture]:
     )
 
 
-def _sequences_in(folder: Path) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], int]:
-    """Return the tokens and the segments of each finished sequence of a file, and their length."""
+def _sequences_in(
+    folder: Path, most: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], int]:
+    """Return the tokens and the segments of each finished sequence of a file, and their length; of
+    one with more than `most` segments the first sequences, by as much fewer."""
     made = read_output(folder)
     manifest = made.manifest
     parts: Sequence[str] = manifest.details["parts"]
     fills, segments = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     with damage_told(made):
-        rows = read_parts(folder / SEGMENTS_NAME, parts, ["sequence", "num_tokens"])
+        path, numbers = folder / SEGMENTS_NAME, {}
+        share = min(1, most / max(num_rows(path), 1))
+        for part in parts:
+            numbers[part] = math.ceil(manifest.counts[f"{part}.num_sequences"] * share)
+        within = (0, max(numbers.values())) if share < 1 else None
+        rows = read_parts(path, parts, ["sequence", "num_tokens"], sequences=within)
         for part, columns in rows.items():
-            num = manifest.counts[f"{part}.num_sequences"]
+            num = numbers[part]
             is_done = columns["sequence"] < num
             sequence = columns["sequence"][is_done]
             of_tokens = np.bincount(sequence, weights=columns["num_tokens"][is_done], minlength=num)
             fills.append(of_tokens.astype(np.int64))
             segments.append(np.bincount(sequence, minlength=num))
     length = manifest.details["sequence_length"]
-    most = max(length.values()) if isinstance(length, dict) else int(length)
-    return np.concatenate(fills), np.concatenate(segments), most
+    longest = max(length.values()) if isinstance(length, dict) else int(length)
+    return np.concatenate(fills), np.concatenate(segments), longest
 
 
 def _histogram(

@@ -118,6 +118,13 @@ def read_first(path: Path, column: str, num: int) -> list[npt.NDArray[Any]]:
     return found
 
 
+def num_rows(path: Path) -> int:
+    """Return the rows of a parquet file, of which no more than the footer is read."""
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
+    return int(pq.read_metadata(fetched(path)).num_rows)
+
+
 SMALL_BYTES = 1_000_000
 
 

@@ -135,6 +135,17 @@ def test_no_more_documents_are_looked_at_than_a_report_may(
     assert documents.note.startswith("7 documents, the first of each of 3 files")
 
 
+def test_of_a_file_of_many_segments_the_first_sequences_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    facts = facts_of(declare(tmp_path, {"a.jsonl": ["abc"] * 10}))
+    monkeypatch.setattr("tokflow.report.lengths.MAX_SEGMENTS", 4)
+
+    *_, segments = length_pictures(facts)
+
+    assert segments.note.startswith("4 sequences of 1 file")
+
+
 def test_lengths_of_few_values_have_a_tick_each(tmp_path: Path):
     facts = facts_of(declare(tmp_path, {"a.jsonl": ["abc", "def"]}))
 
