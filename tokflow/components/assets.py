@@ -118,7 +118,7 @@ def _export(dataset: Dataset, config: ExportConfig) -> dg.AssetsDefinition:
 def _report(dataset: Dataset) -> dg.AssetsDefinition:
     said = (
         "Pictures and tables of the dataset on one page: lengths, bytes per token, shares, fill, "
-        "rejects and samples. It is remade when an export is, and trains nothing."
+        "rejects and samples. Builds in Dagster draw it last, whenever an export is another."
     )
     return _asset(dataset, "report", "", {"html"}, {}, said)
 

@@ -1,4 +1,5 @@
-"""Pages of datasets that `tokflow ui` serves beside Dagster's: the report, a viewer of each export.
+"""Pages of datasets that `tokflow ui` serves beside Dagster's: the report and its pictures, and a
+viewer of each export.
 
 Only names lead to them, of datasets that the project declares and of their exports: nothing of a
 URL becomes a path. Their texts come from anybody, so browsers show them as pages of no site, which
@@ -52,7 +53,8 @@ def _answer(path: str) -> Response:
     if page is None:
         return PlainTextResponse("No dataset of this project has such a page.\n", 404)
     headers = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
-    return Response(page, media_type="text/html", headers=headers)
+    media_type = "image/svg+xml" if path.endswith(".svg") else "text/html"
+    return Response(page, media_type=media_type, headers=headers)
 
 
 def _page(names: list[str]) -> bytes | None:
@@ -63,6 +65,8 @@ def _page(names: list[str]) -> bytes | None:
     match names[1:]:
         case ["report"]:
             return _report(declaration.load())
+        case ["report", name]:
+            return _picture(declaration.load(), name)
         case ["exports", name]:
             return _viewer(declaration.load(), name)
     return None
@@ -74,6 +78,11 @@ def _report(dataset: Dataset) -> bytes:
         return path.read_bytes()
     said = f"No report yet: materialize {dataset.name}/report, or `tokflow report {dataset.name}`."
     return said.encode()
+
+
+def _picture(dataset: Dataset, name: str) -> bytes | None:
+    drawn = {of.name: of for of in (dataset.folder / REPORT_PATH).parent.glob("*.svg")}
+    return drawn[name].read_bytes() if name in drawn else None
 
 
 def _viewer(dataset: Dataset, export: str) -> bytes | None:

@@ -1,10 +1,13 @@
 """Addresses of the pages that `tokflow ui` serves beside Dagster's: reports and viewers."""
 
+from collections.abc import Iterable
 from urllib.parse import quote
 
 import dagster as dg
 
 from tokflow.build.dataset import Dataset
+from tokflow.components.markdown import MAX_CHARACTERS, escaped
+from tokflow.report.picture import Picture
 
 PREFIX = "/tokflow"
 """What the paths of these pages begin with; Dagster has none below it."""
@@ -24,6 +27,17 @@ def report_link(dataset: Dataset) -> dg.MarkdownMetadataValue:
     """Return the link to the report. Under `dagster dev` nobody serves it: its path stands beside
     it, for browsers open no file from a page of a server."""
     return dg.MetadataValue.md(f"[Open the report]({report_path(dataset.name)}) in `tokflow ui`")
+
+
+def report_pictures(dataset: Dataset, pictures: Iterable[Picture]) -> dg.MarkdownMetadataValue:
+    """Return the pictures of the report as `tokflow ui` serves them, as many as Dagster shows
+    without a click."""
+    said = "In `tokflow ui`:"
+    for of in pictures:
+        address = f"{report_path(dataset.name)}/{of.name}.svg"
+        line = f"\n\n**{escaped(of.title)}**\n\n![]({address})"
+        said += line if len(said) + len(line) <= MAX_CHARACTERS else ""
+    return dg.MetadataValue.md(said)
 
 
 def viewer_link(dataset: Dataset, export: str) -> dg.MarkdownMetadataValue:

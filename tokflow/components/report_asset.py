@@ -1,6 +1,7 @@
 """Report of a dataset as its last asset: the page in the store, and its pictures for Dagster."""
 
 import hashlib
+import re
 from typing import Any
 
 import dagster as dg
@@ -9,14 +10,21 @@ from tokflow.build.dataset import Dataset
 from tokflow.components.dagster_names import asset_keys
 from tokflow.components.file_partitions import record_status
 from tokflow.components.history import AssetHistory
-from tokflow.components.links import report_link
+from tokflow.components.links import report_link, report_pictures
 from tokflow.components.reports import Report
 from tokflow.errors import explained, size
+from tokflow.store.atomic import new_file
 from tokflow.store.remote.places import shown
+
+WIDTH = b' width="370"'
+"""Of a picture in the column of metadata, of a window of 1,440 pixels."""
+
+_IN_POINTS = re.compile(rb' width="[^"]+" height="[^"]+"')
 
 
 def report_page(dataset: Dataset) -> Report:
-    """Write the report of a dataset, and return what Dagster is told of it.
+    """Write the report of a dataset, and beside it each picture, which `tokflow ui` shows at once
+    and Dagster alone, having more than 999 characters, behind a link; return what Dagster is told.
 
     Raises: as `make_report`.
     """
@@ -24,8 +32,12 @@ def report_page(dataset: Dataset) -> Report:
 
     page = make_report(dataset)
     path = write_report(dataset, page)
+    for picture in page.pictures:
+        with new_file(path.with_name(f"{picture.name}.svg")) as temporary:
+            temporary.write_bytes(_IN_POINTS.sub(WIDTH, picture.svg, count=1))
     metadata: dict[str, Any] = {
         "report": report_link(dataset),
+        "pictures": report_pictures(dataset, page.pictures),
         **{of.name: dg.MetadataValue.md(of.markdown()) for of in page.pictures},
         "path": dg.MetadataValue.path(shown(path)),
     }

@@ -28,6 +28,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
     (project / "data/a.txt").write_text("a text</script><script>alert(1)</script>")
     (project / "secret/report").mkdir(parents=True)
     (project / "secret/report/report.html").write_text("secret")
+    (project / "secret/report/secret.svg").write_text("secret")
     declare_in(project, "mine", attributes("mine", exports=["bin"]))
     monkeypatch.chdir(project)
     app = Starlette(routes=[Route("/{path:path}", _dagster)])
@@ -39,10 +40,14 @@ def test_the_report_and_the_viewer_of_a_declared_dataset_are_served(client: Test
     build_dataset(dataset)
     (dataset.folder / "report").mkdir()
     (dataset.folder / "report/report.html").write_text("<p>a report</p>")
+    (dataset.folder / "report/shares.svg").write_text("<svg/>")
 
     report = client.get(report_path("mine"))
     viewer = client.get(viewer_path("mine", "bin"))
+    picture = client.get(f"{report_path('mine')}/shares.svg")
 
+    assert (picture.status_code, picture.text) == (200, "<svg/>")
+    assert picture.headers["content-type"] == "image/svg+xml"
     assert (report.status_code, report.text) == (200, "<p>a report</p>")
     assert viewer.status_code == 200
     assert "<script>alert" not in viewer.text
@@ -66,6 +71,8 @@ def test_a_report_that_is_not_made_yet_says_how(client: TestClient):
         "/tokflow/other/report",
         "/tokflow/mine",
         "/tokflow/mine/report/more",
+        "/tokflow/mine/report/other.svg",
+        "/tokflow/mine/report/..%2f..%2f..%2f..%2fsecret%2freport%2fsecret.svg",
         "/tokflow/mine/exports/parquet",
         "/tokflow/mine/exports/%2e%2e",
         "/tokflow/mine/exports/bin%2f..%2f..",

@@ -9,6 +9,7 @@ import pytest
 from tokflow.build.graph import BuildGraph
 from tokflow.components import run_build_job
 from tokflow.components.dagster_names import asset_keys, parents
+from tokflow.components.markdown import MAX_CHARACTERS
 from tokflow.report import has_report
 from tokflow.report.page import REPORT_PATH
 from tokflow_tests.components.test_build_job import build, reported
@@ -27,6 +28,10 @@ def test_a_build_makes_the_report_last_and_its_pictures_are_in_the_metadata(case
     metadata = case.event("report").metadata
     assert next(iter(metadata)) == "report"
     assert "(/tokflow/small/report)" in str(metadata["report"].value)
+    shown = str(metadata["pictures"].value)
+    assert "(/tokflow/small/report/document_lengths.svg)" in shown
+    assert len(shown) <= MAX_CHARACTERS
+    assert (case.dataset.folder / "report/document_lengths.svg").read_bytes().startswith(b"<svg")
     pictures = [of for of in metadata.values() if "data:image/svg+xml;base64," in str(of.value)]
     assert pictures
     assert b"small" in Path(str(metadata["path"].value)).read_bytes()

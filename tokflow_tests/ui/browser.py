@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tokflow_tests.ui.project import Served
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
@@ -82,3 +84,10 @@ def visiting(
     visit.page.on("websocket", lambda socket: visit.urls.append(socket.url))
     yield visit
     context.close()
+
+
+def launch_job(visit: Visit, served: Served, name: str) -> None:
+    """Launch a job on its page, and wait until it has succeeded."""
+    visit.page.goto(f"{served.url}/locations/tales/jobs/{name}/playground")
+    visit.page.get_by_role("button", name="Launch run").click()
+    visit.page.get_by_text("Success", exact=True).first.wait_for()

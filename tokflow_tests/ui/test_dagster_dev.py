@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as parquet
 import pytest
 
-from tokflow_tests.ui.browser import Visit, visiting
+from tokflow_tests.ui.browser import Visit, launch_job, visiting
 from tokflow_tests.ui.project import Served, make_project, serving
 
 if TYPE_CHECKING:
@@ -80,13 +80,6 @@ def built(served: Served, browser: "Browser") -> Served:
         wait_until(lambda: green(visit) == ASSETS, visit)
         assert visit.hosts() == {"127.0.0.1"}
     return served
-
-
-def launch_job(visit: Visit, served: Served, name: str) -> None:
-    """Launch a job on its page, and wait until it has succeeded."""
-    visit.page.goto(f"{served.url}/locations/tales/jobs/{name}/playground")
-    visit.page.get_by_role("button", name="Launch run").click()
-    visit.page.get_by_text("Success", exact=True).first.wait_for()
 
 
 def wait_until(is_so: Callable[[], bool], visit: Visit) -> None:
