@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -262,7 +263,7 @@ def test_a_killed_run_leaves_whole_blocks_that_the_next_one_takes(server: Server
     serve(server, "a.jsonl")
     raw = looked_at(server, tmp_path)
     first(raw, 100)
-    [block] = raw.path.iterdir()
+    [block] = Path(os.fspath(raw.path)).iterdir()
     torn = block.with_name(f".{block.name}.00000000.1.00000000.tmp")
     torn.write_bytes(block.read_bytes()[:1000])
 
@@ -274,7 +275,7 @@ def test_a_damaged_block_is_fetched_again(server: Server, tmp_path: Path, caplog
     serve(server, "a.jsonl")
     raw = looked_at(server, tmp_path)
     first(raw, 100)
-    [block] = raw.path.iterdir()
+    [block] = Path(os.fspath(raw.path)).iterdir()
     block.write_bytes(block.read_bytes()[:-1] + b"?")
 
     assert first(raw, 100) == TEXTS[:100]
