@@ -35,7 +35,10 @@ ONE_LINE = [text for text in AWKWARD if "\n" not in text]
 
 def write_table(texts: list[str | None], path: Path, type_: pa.DataType):
     column = pa.array(texts, pa.string()).cast(type_)
-    pq.write_table(pa.table({"id": range(len(texts)), "text": column}), path)
+    try:
+        pq.write_table(pa.table({"id": range(len(texts)), "text": column}), path)
+    except pa.ArrowNotImplementedError:  # pyarrow 19 has views of strings and does not write them
+        pytest.skip(f"pyarrow {pa.__version__} writes no {type_}")
 
 
 def write_dotted(texts: list[str | None], path: Path):
