@@ -108,8 +108,6 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.setattr("tokflow.raw.retries.FIRST_WAIT_SECONDS", 0.01)
     with serve_hub() as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        # huggingface_hub, which reads it once, looks at it for what 1.3 finds in an answer.
-        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
         yield hub
 
 

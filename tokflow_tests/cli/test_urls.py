@@ -140,6 +140,7 @@ def test_an_export_at_a_url_is_pushed_to_the_hub(
     hub.token = "hf_secretsecret"
     monkeypatch.setenv("HF_TOKEN", hub.token)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)  # which 1.3 looks at
 
     result = run("push", f"{url}/small/exports/parquet/latest", "hf://datasets/team/texts")
 
