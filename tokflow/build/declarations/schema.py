@@ -30,8 +30,9 @@ _OF_COMPONENT = {
 def yaml_schema() -> dict[str, Any]:
     """Return the schema of a document of a YAML file: a component, or its attributes alone.
 
-    It knows each key and the types, choices and bounds of values; what sections must not say
-    together, and what depends on files, is found when the YAML is loaded.
+    It knows each key and the types, choices and bounds of values; the form of a name or of a cron
+    string, what sections must not say together, and what depends on files, is found when the YAML
+    is loaded.
     """
     attributes = _for_editors(attributes_schema("#/definitions/{model}"))
     definitions = attributes.pop("$defs") | {"Attributes": attributes}
