@@ -139,8 +139,9 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
         else:
             for begin in range(0, len(body), 65_536):
-                self.wfile.write(body[begin : begin + 65_536])
+                # Counted first: who has the last byte may look at once.
                 spec.num_sent += len(body[begin : begin + 65_536])
+                self.wfile.write(body[begin : begin + 65_536])
 
 
 def source_of(url: str, key: str = "en/a.txt") -> RawSource:
