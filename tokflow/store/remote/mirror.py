@@ -37,7 +37,8 @@ _Seen: TypeAlias = tuple[int, int]
 """Size and time of modification of something on this disk."""
 
 LARGE = 5_000
-"""Outputs of which the listing takes several requests, which are made at the same time."""
+"""Outputs of a dataset of which the listing takes several requests, which are made at the same
+time."""
 
 
 def refresh(folder: Path) -> None:
@@ -115,9 +116,10 @@ def _refresh_below(place: Place, folder: Path) -> None:
     """
     gone = dict(_mirrored(str(folder)))
     is_dataset = folder.parent == place.root and folder.name != VERDICTS_NAME
+    is_large = is_dataset and (not gone or len(gone) > LARGE)
     new: dict[str, Entry] = {}
     paths: dict[str, str] = {}
-    for entry in _listed(place, folder, is_large=len(gone) > LARGE or (is_dataset and not gone)):
+    for entry in _listed(place, folder, is_large=is_large):
         path = mirror_path(place, entry.key)
         if path is not None and not _is_known(path, entry, gone.pop(path, None)):
             new[entry.key], paths[entry.key] = entry, path
@@ -137,8 +139,8 @@ def _refresh_below(place: Place, folder: Path) -> None:
 
 
 def _listed(place: Place, folder: Path, *, is_large: bool) -> Iterator[Entry]:
-    """Yield the objects of what is mirrored in a folder; of a large one, those of the folders in it
-    are listed at the same time."""
+    """Yield the objects of what is mirrored in a folder; those of the folders in a large one are
+    listed at the same time."""
     key = mirror_key(place, folder)
     names = place.objects.names(key) if is_large else []
     if len(names) < 2:

@@ -17,6 +17,7 @@ from tokflow.build.plan import make_plan
 from tokflow.errors import CorruptOutputError
 from tokflow.store.atomic import point_latest_to
 from tokflow.store.manifest import is_complete
+from tokflow.store.remote import mirror
 from tokflow.store.remote.cached_files import fetched
 from tokflow.store.remote.garbage import find_unfinished
 from tokflow.store.remote.mirror import refresh
@@ -76,6 +77,20 @@ def test_what_is_known_is_not_asked_for_again_nor_what_this_machine_has_made(
         refresh(dataset.folder)
         refresh(dataset.folder)
     assert not count["GET"]
+
+
+def test_a_large_stage_or_export_is_listed_at_once_and_nothing_of_it_goes(
+    machines: Machines, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = machines.on("a")
+    build(dataset)
+    monkeypatch.setattr(mirror, "LARGE", 0)
+    before = sorted(dataset.folder.rglob("*"))
+    with object_store.counted() as count:
+        refresh(dataset.folder / "tokens")
+        refresh(dataset.folder / "exports" / "bin")
+    assert count == {"LIST": 4}  # verdicts, and the folder
+    assert sorted(dataset.folder.rglob("*")) == before
 
 
 def test_what_another_machine_removed_goes_and_what_it_wrote_comes(machines: Machines) -> None:
