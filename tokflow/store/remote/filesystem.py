@@ -17,6 +17,7 @@ from typing import Any
 
 from tokflow.store.remote.entry import Entry, Piece, Upload
 from tokflow.store.remote.failures import Tries
+from tokflow.store.remote.parts import write_range
 
 _AT_ONCE = 16
 _COPIED_BYTES = 64 << 20
@@ -68,7 +69,7 @@ class FileSystemObjects:
 
         Raises: FileNotFoundError where there is no object.
         """
-        num_got = sum(os.pwrite(file, self.read(key, *each), each[0]) for each in ranges)
+        num_got = sum(write_range(file, self.read(key, *each), each[0]) for each in ranges)
         return num_got == sum(stop - start for start, stop in ranges)
 
     def copy(self, source: str, key: str, num_bytes: int) -> None:

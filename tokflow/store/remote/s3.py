@@ -15,7 +15,14 @@ from typing import Any
 
 from tokflow.store.remote.entry import Entry, Piece, Upload
 from tokflow.store.remote.failures import Tries, code_of
-from tokflow.store.remote.parts import COPIED_BYTES, Part, is_copied, parts_of, ranges_of
+from tokflow.store.remote.parts import (
+    COPIED_BYTES,
+    Part,
+    is_copied,
+    parts_of,
+    ranges_of,
+    write_range,
+)
 
 _PARTS_AT_ONCE = 8
 """Of large files: requests under way at the same time, with so many parts in memory, twice. A
@@ -135,7 +142,7 @@ class S3Objects:
         """
 
         def get(part: tuple[int, int]) -> int:
-            return os.pwrite(file, self.read(key, *part), part[0])
+            return write_range(file, self.read(key, *part), part[0])
 
         num_got: int = sum(self._at_once([partial(get, each) for each in ranges]))
         return num_got == sum(stop - start for start, stop in ranges)
