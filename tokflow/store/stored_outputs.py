@@ -44,7 +44,7 @@ FILES_BESIDE = {
     "recorded.json",
     "report.html",
 }
-"""Files that tokflow keeps beside outputs, passed by without a word."""
+"""Files that tokflow keeps beside outputs, passed by without a word; so are pictures of reports."""
 
 
 def export_name(export: Stored) -> str:
@@ -133,7 +133,7 @@ def walk(folder: Path) -> Iterator[StoredOutput | Unreadable | PassedBy]:
             yield from _hidden(path)
         elif path.is_symlink():
             yield from _link(path)
-        elif path.name in FILES_BESIDE and path.is_file():
+        elif path.is_file() and (path.name in FILES_BESIDE or path.suffix == ".svg"):
             continue
         elif not path.is_dir():
             strays.append(path.name)
