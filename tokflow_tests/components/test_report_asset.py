@@ -36,7 +36,7 @@ def test_a_build_makes_the_report_last_and_its_pictures_are_in_the_metadata(case
     pictures = [of for of in metadata.values() if "data:image/svg+xml;base64," in str(of.value)]
     assert pictures
     assert b"small" in Path(str(metadata["path"].value)).read_bytes()
-    assert list(walk(case.dataset.folder / "report")) == []  # of which `tokflow verify` says nothing
+    assert list(walk(case.dataset.folder / "report")) == []  # nothing of note
     assert case.not_fresh() == {}
     assert "report" not in reported(build(case))
 
