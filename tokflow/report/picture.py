@@ -159,6 +159,6 @@ def shortened_name(name: str, most: int = 24) -> str:
 def short_number(value: float) -> str:
     """Return a number in few characters: 950, 1.2k, 34M, 5.6B."""
     for unit, factor in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if value >= factor:
+        if value >= 0.9995 * factor:  # in three digits 999,950 is 1M
             return f"{value / factor:.3g}{unit}"
     return f"{value:.3g}"

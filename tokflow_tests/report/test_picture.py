@@ -58,6 +58,12 @@ def test_a_picture_is_markdown_that_needs_no_file_and_a_png_of_the_same_drawing(
     assert picture.png().startswith(b"\x89PNG")
 
 
+def test_a_number_that_is_rounded_up_to_the_next_unit_has_that_unit():
+    shown = [short_number(of) for of in (999.4, 999.9, 999_499, 999_950, 999_999_999)]
+
+    assert shown == ["999", "1k", "999k", "1M", "1B"]
+
+
 def test_long_names_lose_their_middle_and_numbers_their_zeros():
     assert shortened_name("part-00001-of-99999.jsonl", 12) == "part-….jsonl"
     assert [short_number(of) for of in (950, 1_200, 34e6, 5.6e9)] == ["950", "1.2k", "34M", "5.6B"]
