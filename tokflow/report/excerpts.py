@@ -9,7 +9,7 @@ import numpy.typing as npt
 from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.inspection import visible
 from tokflow.build.output import Stage
-from tokflow.report.sample import StoreFacts, spread
+from tokflow.report.sample import StoreFacts, length_of, spread
 from tokflow.report.token_texts import TokenTexts
 from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.split.spans import Split
@@ -166,15 +166,13 @@ def _in_sequences(made: StoredOutput, part: str) -> _Place:
     counts = np.bincount(rows["sequence"], minlength=num)
     chosen = int(np.argmax(np.minimum(counts, SEGMENTS_SHOWN)))
     is_in = rows["sequence"] == chosen
-    length = made.manifest.details["sequence_length"]
-    length = length[part] if isinstance(length, dict) else length
     lengths = rows["num_tokens"][is_in]
     return _Place(
         sequence=chosen,
         starts=rows["token_start"][is_in],
         lengths=lengths,
         documents=rows["document"][is_in],
-        num_padding=int(length - lengths.sum()),
+        num_padding=length_of(made, part) - int(lengths.sum()),
     )
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tokflow.errors import counted
 from tokflow.report.picture import INK, SERIES, Picture, make_picture, short_number
-from tokflow.report.sample import StoreFacts, sampled
+from tokflow.report.sample import StoreFacts, files_of, length_of, sampled
 from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.store.arrow import num_rows, read_first
 from tokflow.store.integrity import damage_told
@@ -68,26 +68,19 @@ def _lengths_in(shard: TokenShard, num: int) -> npt.NDArray[np.int64]:
 def _of_sequences(facts: StoreFacts) -> Iterator[Picture]:
     folders = facts.folders("sequences")
     read = sampled(folders)
-    fills: list[npt.NDArray[np.int64]] = []
-    segments: list[npt.NDArray[np.int64]] = []
-    num_read = most = 0
+    found: list[npt.NDArray[np.int64]] = []
+    left = MAX_SEGMENTS
     for folder in read:
-        left = MAX_SEGMENTS - sum(int(of.sum()) for of in segments)
         if left <= 0:
             break
-        fill, num, length = _sequences_in(folder, left)
-        fills.append(fill)
-        segments.append(num)
-        num_read, most = num_read + 1, max(most, length)
-    fill, num = (np.concatenate([np.zeros(0, np.int64), *of]) for of in (fills, segments))
+        found.append(_sequences_in(folder, left))
+        left -= int(found[-1][1].sum())
+    fill, num, length = np.concatenate([np.zeros((3, 0), np.int64), *found], axis=1)
     if len(fill) == 0:
         return
-    num_all = len(folders)
-    files = (
-        counted(num_all, "file") if num_read == num_all else f"{num_read:,} of {num_all:,} files"
-    )
+    files = files_of(len(found), len(folders))
     note = f"{counted(len(fill), 'sequence')} of {files}, without those of tails"
-    is_full = fill == most
+    most, is_full = int(length.max()), fill == length
     if not is_full.all():
         yield _histogram(
             "sequence_lengths",
@@ -106,15 +99,14 @@ def _of_sequences(facts: StoreFacts) -> Iterator[Picture]:
     )
 
 
-def _sequences_in(
-    folder: Path, most: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], int]:
-    """Return the tokens and the segments of each finished sequence of a file, and their length; of
-    one with more than `most` segments the first sequences, by as much fewer."""
+def _sequences_in(folder: Path, most: int) -> npt.NDArray[np.int64]:
+    """Return the tokens, the segments and the sequence_length of each finished sequence of a file,
+    (3, num_sequences); of one with more than `most` segments the first sequences, by as much fewer.
+    """
     made = read_output(folder)
     manifest = made.manifest
     parts: Sequence[str] = manifest.details["parts"]
-    fills, segments = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    found = [np.zeros((3, 0), np.int64)]
     with damage_told(made):
         path, numbers = folder / SEGMENTS_NAME, {}
         share = min(1, most / max(num_rows(path), 1))
@@ -127,11 +119,10 @@ def _sequences_in(
             is_done = columns["sequence"] < num
             sequence = columns["sequence"][is_done]
             of_tokens = np.bincount(sequence, weights=columns["num_tokens"][is_done], minlength=num)
-            fills.append(of_tokens.astype(np.int64))
-            segments.append(np.bincount(sequence, minlength=num))
-    length = manifest.details["sequence_length"]
-    longest = max(length.values()) if isinstance(length, dict) else int(length)
-    return np.concatenate(fills), np.concatenate(segments), longest
+            length = np.full(num, length_of(made, part))
+            of_segments = np.bincount(sequence, minlength=num)
+            found.append(np.stack([of_tokens.astype(np.int64), of_segments, length]))
+    return np.concatenate(found, axis=1)
 
 
 def _histogram(

@@ -36,8 +36,7 @@ class ShardSample:
     @property
     def files(self) -> str:
         """`4 files`, or `64 of 1,000 files`."""
-        num = len(self.shards)
-        return counted(num, "file") if num == self.num_all else f"{num:,} of {self.num_all:,} files"
+        return files_of(len(self.shards), self.num_all)
 
     @property
     def num_tokens(self) -> int:
@@ -144,6 +143,17 @@ class StoreFacts:
     def parts(self) -> tuple[str, ...]:
         """The names of the parts."""
         return tuple(self.plan.dataset.split.parts)
+
+
+def files_of(num: int, num_all: int) -> str:
+    """Return `4 files`, or `64 of 1,000 files`."""
+    return counted(num, "file") if num == num_all else f"{num:,} of {num_all:,} files"
+
+
+def length_of(sequences: StoredOutput, part: str) -> int:
+    """Return the sequence_length of a part, which need not be that of the others."""
+    length: int | dict[str, int] = sequences.manifest.details["sequence_length"]
+    return length[part] if isinstance(length, dict) else length
 
 
 def summed(folders: Sequence[Path]) -> Mapping[str, int]:

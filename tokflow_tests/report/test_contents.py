@@ -146,6 +146,17 @@ def test_of_a_file_of_many_segments_the_first_sequences_are_looked_at(
     assert segments.note.startswith("4 sequences of 1 file")
 
 
+def test_a_sequence_is_full_by_the_length_of_its_own_part(tmp_path: Path):
+    split = {"parts": {"train": {"documents": 2}, "validation": {"start": 2}}}
+    packing = {"sequence_length": 8, "parts": {"validation": {"sequence_length": 4}}}
+    texts = ["1234567", "1234567", "123"]
+    facts = facts_of(declare(tmp_path, {"a.jsonl": texts}, split=split, packing=packing))
+
+    names = [of.name for of in length_pictures(facts)]
+
+    assert names == ["document_lengths", "segments_per_sequence"]  # all three are full
+
+
 def test_lengths_of_few_values_have_a_tick_each(tmp_path: Path):
     facts = facts_of(declare(tmp_path, {"a.jsonl": ["abc", "def"]}))
 
