@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from tokflow.build.output import Stage
 from tokflow.build.results import Reporter, StageFailure, StageResult
+from tokflow.build.statistics import full, percent_full
 from tokflow.errors import counted, size
 from tokflow.tokenizers.tokenizer import vocab_size_asked
 
@@ -245,8 +246,8 @@ def described_sequences(counts: Mapping[str, int], part: str) -> str:
     """
     said = []
     if num_slots := counts[f"{part}.num_tokens"] + counts[f"{part}.num_padding"]:
-        permille = counts[f"{part}.num_tokens"] * 1_000 // num_slots
-        said.append(f"{permille / 10:.1f} % full".replace(".0 ", " "))
+        fill = full(counts[f"{part}.num_tokens"], num_slots)
+        said.append(f"{percent_full(fill):g} % full")
     for name, (noun, what) in PACKING_COUNTS.items():
         if num := counts.get(f"{part}.{name}"):
             said.append(f"{counted(num, noun)} {what}")

@@ -119,6 +119,11 @@ def full(num_tokens: int, num_slots: int) -> float:
     return num_tokens * 10_000 // num_slots / 10_000 if num_slots else 0.0
 
 
+def percent_full(fraction: float) -> float:
+    """Return what `full` returned as people read it: 98.2 of 0.9829, and of 0.9999 not 100."""
+    return round(10_000 * fraction) // 10 / 10
+
+
 def ratio(part: int, whole: int) -> float:
     """Return a fraction to four digits; 0 of nothing."""
     return round(part / whole, 4) if whole else 0.0

@@ -12,6 +12,7 @@ from typing import Any
 import dagster as dg
 
 from tokflow.audit.inspection import visible
+from tokflow.build.statistics import percent_full
 
 WIDTH = 48
 """Characters of a line that is not cut where the window has 1,500 px."""
@@ -122,8 +123,8 @@ def shown_value(name: str, value: Any) -> str:
             return "yes" if value else "no"
         case int():
             return f"{value:,}"
-        case float() if name == "fill_fraction":  # of four digits; 100 % is without padding
-            return f"{round(10_000 * value) // 10 / 10:.1f} %"
+        case float() if name == "fill_fraction":
+            return f"{percent_full(value):.1f} %"
         case float():
             return f"{100 * value:.1f} %" if name.endswith("_fraction") else f"{value:,.2f}"
         case Mapping():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tokflow.build.statistics import full, percent_full
 from tokflow.errors import counted
 from tokflow.report.picture import INK, SERIES, Picture, make_picture, short_number
 from tokflow.report.sample import StoreFacts, files_of, length_of, sampled
@@ -82,12 +83,13 @@ def _of_sequences(facts: StoreFacts) -> Iterator[Picture]:
     note = f"{counted(len(fill), 'sequence')} of {files}, without those of tails"
     most, is_full = int(length.max()), fill == length
     if not is_full.all():
+        percent = percent_full(full(int(is_full.sum()), len(fill)))
         yield _histogram(
             "sequence_lengths",
             "Tokens in sequences",
             fill,
             label=f"tokens of {most:,}",
-            note=f"{note}; {is_full.mean():.1%} are full",
+            note=f"{note}; {percent}% are full",
             most=most,
         )
     yield _histogram(

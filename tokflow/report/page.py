@@ -9,7 +9,7 @@ from typing import Any
 from tokflow.build.dataset import Dataset
 from tokflow.build.output import FILE_STAGES
 from tokflow.build.plan import Plan, make_plan
-from tokflow.build.statistics import full, ratio
+from tokflow.build.statistics import full, percent_full, ratio
 from tokflow.build.status import State
 from tokflow.report import check_report
 from tokflow.report.compression import by_file, by_script
@@ -151,7 +151,10 @@ def _tiles(facts: StoreFacts) -> list[tuple[str, str]]:
         num_tokens = sum(row["num_exported_tokens"] for row in first)
         fill = full(num_tokens, num_tokens + sum(row["num_padding"] for row in first))
         dropped = sum(row["num_dropped_tokens"] for row in first)
-        tiles += [(f"fill{of_name}", f"{fill:.2%}"), (f"dropped tokens{of_name}", f"{dropped:,}")]
+        tiles += [
+            (f"fill{of_name}", f"{percent_full(fill)}%"),
+            (f"dropped tokens{of_name}", f"{dropped:,}"),
+        ]
     return [*tiles, ("rejects", f"{text['num_rejects']:,}")]
 
 

@@ -3,7 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tokflow.build.statistics import export_statistics, part_statistics, ratio, rows_of_mixture
+from tokflow.build.statistics import (
+    export_statistics,
+    part_statistics,
+    percent_full,
+    ratio,
+    rows_of_mixture,
+)
 from tokflow.report.picture import (
     ROW_HEIGHT,
     SERIES,
@@ -87,9 +93,8 @@ def _left_out(rows: Rows) -> str:
 
 def _fill_of(row: Mapping[str, Any]) -> tuple[float, str]:
     dropped = row["num_dropped_tokens"]
-    words = f"{row['fill_fraction']:.2%}" + (
-        f", {short_number(dropped)} dropped" if dropped else ""
-    )
+    words = f"{percent_full(row['fill_fraction'])}%"
+    words += f", {short_number(dropped)} dropped" if dropped else ""
     return row["fill_fraction"], words + (", stale" if row["state"] == "stale" else "")
 
 

@@ -6,6 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from tokflow.build.statistics import percent_full
 from tokflow.errors import printable
 from tokflow.report.picture import INK, MUTED, SERIES, Picture
 
@@ -31,7 +32,8 @@ def rendered(values: Mapping[str, Any]) -> bytes:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"inline": inline, "number": _number, "short": _short}
+    filters = {"inline": inline, "number": _number, "short": _short, "percent_full": percent_full}
+    environment.filters |= filters
     page = environment.get_template("page.html").render(values)
     return page.encode(errors="replace")
 
