@@ -43,19 +43,16 @@ def read_range(remote: RemoteFile, url: str, version: Validator, start: int, sto
     """
     found = bytearray()
     retries = Retries(url, partial(_gave_up, url))
-    while len(found) < stop - start:
+    while (before := len(found)) < stop - start:
         try:
-            with remote.open_at(start + len(found), stop) as body:
-                _check_answer(body, remote, url, version, start + len(found), stop)
-                before = len(found)
-                while data := body.read(stop - start - len(found)):
+            with remote.open_at(start + before, stop) as body:
+                _check_answer(body, remote, url, version, start + before, stop)
+                while len(found) < stop - start and (data := body.read(stop - start - len(found))):
                     found += data
-                    if len(found) == stop - start:
-                        break
                 if len(found) == before:
                     raise TransientError(f"{before:,} of {stop - start:,} bytes")
         except TransientError as error:
-            retries.wait(error, has_advanced=False)
+            retries.wait(error, has_advanced=len(found) > before)
     return bytes(found)
 
 

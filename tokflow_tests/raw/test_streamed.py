@@ -4,7 +4,8 @@ import hashlib
 import io
 import itertools
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +20,8 @@ from tokflow.errors import FetchError, RawFileError
 from tokflow.raw import RawConfig, RawFile, list_raw, read_raw_files
 from tokflow.raw.lazy import LazyPath
 from tokflow.raw.promised import check_promise, promised_md5
-from tokflow.raw.remote import Validator
-from tokflow.raw.streamed import NoRangesError, StreamedReader
+from tokflow.raw.remote import Body, TransientError, Validator
+from tokflow.raw.streamed import NoRangesError, StreamedReader, read_range
 from tokflow.store.remote.places import folder_of
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.raw.test_lazy import CONTENT, LINES, TEXTS
@@ -139,6 +140,37 @@ def test_what_breaks_off_is_asked_for_again(
     object_store.fail(failure, "GET", "raw/*", first=2, times=3)
 
     assert texts_of(raw.path) == TEXTS
+
+
+class BreaksOff:
+    """A file whose answers break off after one byte."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.version = Validator(etag="one", num_bytes=len(content))
+
+    def probe(self) -> Validator:
+        return self.version
+
+    @contextmanager
+    def open_at(self, offset: int, stop: int | None = None) -> Iterator[Body]:
+        answers = [self.content[offset : offset + 1]]
+
+        def read(size: int) -> bytes:
+            if not answers:
+                raise TransientError("a connection that broke off")
+            return answers.pop()
+
+        yield Body(offset, len(self.content), read, self.version, stop)
+
+
+def test_what_arrives_before_an_answer_breaks_off_begins_the_count_of_tries_again(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("tokflow.raw.retries.FIRST_WAIT_SECONDS", 0.0)
+    remote = BreaksOff(b"more bytes than tries")
+
+    assert read_range(remote, "s3://a/b", remote.version, 5, 21) == b"bytes than tries"
 
 
 @pytest.mark.parametrize("kind", ["GET", "LIST"])
