@@ -99,11 +99,9 @@ def _with_config(header: str, config: Mapping[str, Any]) -> str:
     they refer to it, as an alias does to its anchor."""
     fields = yaml.safe_load(header) or {}
     configs = fields.get("configs") or []
-    names = [of.get("config_name") for of in configs]
-    if config["config_name"] in names:
-        changed = [config if of["config_name"] == config["config_name"] else of for of in configs]
-    else:
-        changed = [*configs, config]
+    name = config["config_name"]
+    changed = [config if of.get("config_name") == name else of for of in configs]
+    changed += [config] if config not in changed else []
     if changed == configs:
         return header
     dumped = yaml.safe_dump({"configs": changed}, sort_keys=False, allow_unicode=True, width=1000)

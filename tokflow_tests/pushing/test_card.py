@@ -68,6 +68,15 @@ def test_another_push_writes_its_own_section_alone():
     assert card == both.replace("About it.", "New.").replace("- train.parquet", "- b.parquet", 1)
 
 
+def test_a_config_without_a_name_stays_beside_one_that_is_pushed_again():
+    text = "---\nconfigs:\n- data_files: mine.csv\n---\nMine.\n"
+    once = merged_card(text, ROOT, config_of(ROOT), "About it.")
+
+    card = merged_card(once, ROOT, config_of(ROOT, "b.parquet"), "About it.")
+
+    assert header_of(card)["configs"] == [{"data_files": "mine.csv"}, config_of(ROOT, "b.parquet")]
+
+
 def test_a_config_that_no_push_wrote_is_refused():
     text = "---\nconfigs: [{config_name: default, data_files: mine.csv}]\n---\n"
 
