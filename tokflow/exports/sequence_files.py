@@ -1,7 +1,7 @@
 """Files of a part's sequences: how many go into each, and their names."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -74,17 +74,19 @@ def paths_by_size(export: Export, stem: str, suffix: str) -> list[Path]:
     return [export.folder / match[0] for match in sorted(found, key=lambda match: int(match[1]))]
 
 
-def batches_in_files(total: int, per_file: int, at_once: int) -> list[list[int]]:
-    """Return the sizes of the batches that `files_of` yields for each file of a part.
+def batches_in_files(
+    paths: Iterable[Path], total: int, *, per_file: int, at_once: int
+) -> Iterator[tuple[Path, int, int]]:
+    """Yield the file of each batch that `files_of` yields, its number there, and its sequences.
 
-    Of 8 sequences, 5 a file and 3 at once: [3, 2] and [1, 2].
+    Of 8 sequences in the files a and b, 5 a file and 3 at once: (a, 0, 3), (a, 1, 2), (b, 0, 1),
+    (b, 1, 2).
     """
-    found = []
-    for first in range(0, total, per_file):
+    for path, first in zip(paths, range(0, total, per_file), strict=True):
         stop = min(first + per_file, total)
         edges = [first, *range(first - first % at_once + at_once, stop, at_once), stop]
-        found.append([end - start for start, end in pairwise(edges)])
-    return found
+        for number, (start, end) in enumerate(pairwise(edges)):
+            yield path, number, end - start
 
 
 def files_of(

@@ -77,14 +77,16 @@ def portions(export: Export, part: str) -> list[Portion]:
     """Return the record batches of a part, memory-mapped where they are not compressed and of one
     length."""
     options, length = export.options, export.manifest.details["sequence_length"]
-    per_file, total = sequences_per_file(length, options), export.counts[f"{part}.num_sequences"]
-    sizes = batches_in_files(total, per_file, _at_once(length, options))
     is_mapped = options.compression == "none" and are_mapped(export)
-    paths = paths_by_size(export, part, ".arrow")
+    batches = batches_in_files(
+        paths_by_size(export, part, ".arrow"),
+        export.counts[f"{part}.num_sequences"],
+        per_file=sequences_per_file(length, options),
+        at_once=_at_once(length, options),
+    )
     return [
-        Portion(path, size, partial(_load, path, number, export), is_mapped)
-        for path, batches in zip(paths, sizes, strict=True)
-        for number, size in enumerate(batches)
+        Portion(path, num, partial(_load, path, number, export), is_mapped)
+        for path, number, num in batches
     ]
 
 

@@ -160,14 +160,16 @@ def portions(export: Export, part: str) -> list[Portion]:
     options, length = export.options, export.manifest.details["sequence_length"]
     is_chats = f"{part}.num_loss_tokens" in export.counts
     size = _sequence_bytes(with_loss_mask(options.columns, is_chats=is_chats), length)
-    per_file = sequences_per_file(length, options, size)
-    total = export.counts[f"{part}.num_sequences"]
-    sizes = batches_in_files(total, per_file, _at_once(size))
-    paths = paths_by_size(export, f"{part}/data", ".arrow")
+    batches = batches_in_files(
+        paths_by_size(export, f"{part}/data", ".arrow"),
+        export.counts[f"{part}.num_sequences"],
+        per_file=sequences_per_file(length, options, size),
+        at_once=_at_once(size),
+    )
+    is_mapped = are_mapped(export)
     return [
-        Portion(path, num, partial(_load, path, number, export), are_mapped(export))
-        for path, batches in zip(paths, sizes, strict=True)
-        for number, num in enumerate(batches)
+        Portion(path, num, partial(_load, path, number, export), is_mapped)
+        for path, number, num in batches
     ]
 
 

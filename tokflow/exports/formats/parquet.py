@@ -105,13 +105,16 @@ def row_groups(paths: Sequence[Path], export: Export, part: str, *, most: int) -
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
     options, length = export.options, export.manifest.details["sequence_length"]
-    per_file, total = sequences_per_file(length, options), export.counts[f"{part}.num_sequences"]
-    sizes = batches_in_files(total, per_file, at_once(length, options, most=most))
+    groups = batches_in_files(
+        paths,
+        export.counts[f"{part}.num_sequences"],
+        per_file=sequences_per_file(length, options),
+        at_once=at_once(length, options, most=most),
+    )
     footer_of = cache(pq.read_metadata)
     return [
-        Portion(path, size, partial(_load, path, footer_of, group, export))
-        for path, groups in zip(paths, sizes, strict=True)
-        for group, size in enumerate(groups)
+        Portion(path, num, partial(_load, path, footer_of, group, export))
+        for path, group, num in groups
     ]
 
 
