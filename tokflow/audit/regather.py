@@ -91,15 +91,15 @@ def gather_parts(
 
 def _flat(found: StoredOutput, part: str, folder: Path) -> dict[str, TokenSource]:
     """Return all positions of a part, padding included, copied into flat files of `folder`."""
-    manifest = found.manifest
-    dtypes = {"token_ids": np.dtype(manifest.details["dtype"])}
-    if f"{part}.num_loss_tokens" in manifest.counts:
+    export = Export(found.folder, found.manifest)
+    dtypes: dict[str, np.dtype[Any]] = {"token_ids": export.dtype}
+    if export.has_loss_mask(part):
         dtypes["loss_mask"] = np.dtype(np.uint8)
     paths = {name: folder / f"{part}.{name}" for name in dtypes}
     for path in paths.values():
         path.touch()
     num_read = 0
-    for fields in Export(found.folder, manifest).read(part):
+    for fields in export.read(part):
         for name, path in paths.items():
             values = fields[name].reshape(-1)
             with path.open("ab") as file:
@@ -107,7 +107,7 @@ def _flat(found: StoredOutput, part: str, folder: Path) -> dict[str, TokenSource
                     some = values[start : start + TOKENS_AT_ONCE]
                     some.astype(dtypes[name], copy=False).tofile(file)
         num_read += fields["token_ids"].size
-    num_positions = Export(found.folder, manifest).num_positions(part)
+    num_positions = export.num_positions(part)
     if num_read != num_positions:
         expected = f"{num_positions:,} tokens of {part}, padding among them"
         raise damaged_file(found.folder, expected=expected, found=f"{num_read:,}")

@@ -62,6 +62,11 @@ class Export:
         is the padding in the files, less than `read` yields where `padding` leaves some out."""
         return self.manifest.counts
 
+    def has_loss_mask(self, part: str) -> bool:
+        """Return whether the files of a part have a loss mask: that of chats, if the format keeps
+        it."""
+        return f"{part}.num_loss_tokens" in self.counts
+
     def num_positions(self, part: str) -> int:
         """Return how many positions of a part `read` yields, and index and `trace` count: those of
         its tokens and, of sequences, all padding up to sequence_length, in the files or not."""
@@ -131,6 +136,11 @@ class Export:
         while (name := name_of(len(found))) in self.manifest.files and name not in found[-1:]:
             found.append(name)
         return [self.folder / name for name in found]
+
+    def files_in(self, folder: Path) -> list[Path]:
+        """Return its files that are in a folder of its own, or in one below that."""
+        prefix = f"{folder.relative_to(self.folder).as_posix()}/"
+        return [self.folder / name for name in self.manifest.files if name.startswith(prefix)]
 
     def num_in(self, path: Path) -> int:
         """Return how many token ids of its dtype one of its files has room for, a header counted as

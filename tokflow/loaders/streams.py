@@ -55,7 +55,7 @@ def _of_export(export: Export, part: str) -> Stream:
     if num_found != num_tokens:
         expected = f"{num_tokens:,} tokens of {part}"
         raise damaged_file(export.folder, expected=expected, found=f"{num_found:,}")
-    has_loss_mask = f"{part}.num_loss_tokens" in export.counts
+    has_loss_mask = export.has_loss_mask(part)
     return Stream(export, portions, export.layout.keeps, has_loss_mask)
 
 

@@ -88,7 +88,7 @@ def _for_people(num_tokens: int) -> str:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the files of a part, memory-mapped but for their offsets."""
-    has_loss_mask = f"{part}.num_loss_tokens" in export.counts
+    has_loss_mask = export.has_loss_mask(part)
     suffixes = ("", ".index", *[".loss"] * has_loss_mask)
     return [
         Portion(

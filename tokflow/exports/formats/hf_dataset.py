@@ -158,7 +158,7 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the record batches of a part, memory-mapped where they are of one length."""
     options, length = export.options, export.manifest.details["sequence_length"]
-    is_chats = f"{part}.num_loss_tokens" in export.counts
+    is_chats = export.has_loss_mask(part)
     size = _sequence_bytes(with_loss_mask(options.columns, is_chats=is_chats), length)
     batches = batches_in_files(
         paths_by_size(export, f"{part}/data", ".arrow"),

@@ -177,12 +177,12 @@ def _counted(fragment: Any, number: int, path: Path) -> Any:
 def portions(export: Export, part: str) -> list[Portion]:
     """Return some million tokens of a part each, documents whole."""
     path = export.folder / f"{part}.lance"
-    if not (files := _files_in(export, path)):
+    if not (files := export.files_in(path)):
         return []
     rows_per_file = export.options.max_rows_per_file
     data = sorted(of for of in files if of.parent == path / "data")
     documents = export.folder / f"{part}.documents.lance"
-    fetch_all([*(of for of in files if of not in data), *_files_in(export, documents)])
+    fetch_all([*(of for of in files if of not in data), *export.files_in(documents)])
     dataset = EXTRA.load().dataset(str(path))
     if export.layout.is_packed:
         length = export.manifest.details["sequence_length"]
@@ -203,11 +203,6 @@ def portions(export: Export, part: str) -> list[Portion]:
         for own in [range(here.start, here.stop)]
         for load in [partial(_load_stream, dataset, here.start, len(own), offsets)]
     ]
-
-
-def _files_in(export: Export, folder: Path) -> list[Path]:
-    names = (name for name in export.manifest.files if name.startswith(f"{folder.name}/"))
-    return [export.folder / name for name in names]
 
 
 def _holding(data: Sequence[Path], rows: range, per_file: int) -> tuple[Path, ...]:

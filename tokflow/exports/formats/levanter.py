@@ -169,16 +169,16 @@ def portions(export: Export, part: str) -> list[Portion]:
     """Return some million tokens of a part each, in whole documents."""
     if f"{part}/shard_ledger.json" not in export.manifest.files:
         return []
-    cache, has_loss_mask = export.folder / part, f"{part}.num_loss_tokens" in export.counts
+    cache, has_loss_mask = export.folder / part, export.has_loss_mask(part)
     names = {"token_ids": "input_ids"} | ({"loss_mask": "assistant_masks"} if has_loss_mask else {})
     arrays = {name: cache / of / "data" for name, of in names.items()}
     described = [array / "zarr.json" for array in arrays.values()]
-    fetch_all([*_files_in(export, cache / "input_ids" / "offsets"), *described])
+    fetch_all([*export.files_in(cache / "input_ids" / "offsets"), *described])
     offsets = _opened(cache / "input_ids" / "offsets")
     num_documents = int(offsets[0].read().result())
     ends = np.array(offsets[: num_documents + 1].read().result())
     ends[0] = 0
-    shards = {path for array in arrays.values() for path in _files_in(export, array / "c")}
+    shards = {path for array in arrays.values() for path in export.files_in(array / "c")}
     data = {name: _opened(array) for name, array in arrays.items()}
     return [
         Portion(
@@ -190,11 +190,6 @@ def portions(export: Export, part: str) -> list[Portion]:
         )
         for here, own in batches_of_documents(np.diff(ends), TOKENS_AT_ONCE)
     ]
-
-
-def _files_in(export: Export, folder: Path) -> list[Path]:
-    prefix = f"{folder.relative_to(export.folder).as_posix()}/"
-    return [export.folder / name for name in export.manifest.files if name.startswith(prefix)]
 
 
 def _shards_within(here: slice, arrays: Sequence[Path], shards: Container[Path]) -> list[Path]:

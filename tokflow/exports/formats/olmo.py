@@ -111,7 +111,7 @@ def _lines(documents: Iterator[tuple[str, int, int]]) -> Iterator[str]:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the files of a part, memory-mapped but for their offsets."""
-    has_loss_mask = f"{part}.num_loss_tokens" in export.counts
+    has_loss_mask = export.has_loss_mask(part)
     found = []
     for path in export.numbered(lambda number: _name(part, number)):
         mask = _mask_of(path) if has_loss_mask else None
