@@ -219,8 +219,9 @@ def mapped_portion(path: Path, num: int, fields: Mapping[str, Path]) -> Portion:
     """Return what a file holds, with the file of each field."""
 
     def load() -> Arrays:
-        whole = {name: fetched(of) for name, of in fields.items() if name == "offsets"}
-        return {name: open_npy(of) for name, of in {**fields, **whole}.items()}
+        if "offsets" in fields:
+            fetched(fields["offsets"])
+        return {name: open_npy(of) for name, of in fields.items()}
 
     files = tuple(fields.values())
     return Portion(path, num, load, is_mapped=True, files=files, takes_ranges=True)
