@@ -14,7 +14,7 @@ from tokflow.hub.card import merged_card
 from tokflow.hub.card_section import card_section
 from tokflow.hub.dataset_repository import File, Look, PushError, Repository
 from tokflow.hub.part_files import card_config
-from tokflow.hub.target import Target, read_target
+from tokflow.hub.target import MAIN, Target, read_target
 from tokflow.raw.hub.repository import HubFile
 from tokflow.raw.hub.source_splits import CARD
 from tokflow.raw.remote import TransientError
@@ -79,11 +79,11 @@ def push_export(
     A branch that is not there is made. `pull_request`: into one, in place of main.
 
     All that is to be sent is compared with the manifest first; of an export at a URL that of each
-    commit, as it is fetched. Files that the hub has with equal
-    size and digest are not sent again. One commit has all files, where they are few and small
-    enough; else card and manifest come with the last. Files of earlier pushes of the same export
-    into the same folder, finished or not, that it has no more, are deleted then. When this returns,
-    the hub has listed every file with the digest in the manifest.
+    commit, as it is fetched. Files that the hub has with equal size and digest are not sent again.
+    One commit has all files, where they are few and small enough; else card and manifest come with
+    the last. Files of earlier pushes of the same export into the same folder, finished or not, that
+    it has no more, are deleted then. When this returns, the hub has listed every file with the
+    digest in the manifest.
 
     Raises: MissingOutputError, CorruptOutputError as `open_export`, for damaged files too;
     ConfigError for a wrong URL, for pickle files without `allow_pickle`, for a folder or config of
@@ -92,7 +92,7 @@ def push_export(
     target, opened = read_target(to, revision=revision), open_export(export)
     _check_format(opened, is_allowed=allow_pickle)
     _check_online(target)
-    if pull_request and target.revision != "main":
+    if pull_request and target.revision != MAIN:
         raise ConfigError(
             where=target.url,
             expected="no revision with a pull request, which is one to main",
