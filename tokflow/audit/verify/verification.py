@@ -348,14 +348,14 @@ class _Verifier:
         tokenizer = graph.tokenizer
         if self._broken_files(StoredOutput(tokenizer.folder, tokenizer.manifest)):
             return [], ["its tokenizer is damaged: not compared with the raw file"]
-        raw = graph.raw(str(found.manifest.partition))
+        key = str(found.manifest.partition)
+        raw = graph.raw(key)
         notes = [f"its raw file was {'read' if raw.files[0].is_lazy else 'hashed'}"]
 
         def disqualify(difference: str) -> None:
             try_to_write_verdict(tokenizer.folder, tokenizer.fingerprint, difference)
             notes.append("gigatoken made it; `tokflow run` makes all of them with the reference")
 
-        key = str(found.manifest.partition)
         problems = verify_against_raw(
             raw,
             graph.open_tokens(key),
