@@ -31,7 +31,7 @@ from tokflow.raw.hub.dataset_matches import (
 )
 from tokflow.raw.keys import check_key
 from tokflow.raw.patterns import HUB, Pattern, host_of, is_web, read_pattern
-from tokflow.store.urls import redact
+from tokflow.store.urls import OF_OBJECT_STORES, redact
 
 if TYPE_CHECKING:
     from tokflow.raw.hub.repository import HubFile, HubRepository
@@ -157,7 +157,7 @@ def _sorted(sources: dict[str, RawSource], store: Path | None) -> dict[str, RawS
     are named, if a store is."""
     files = dict(sorted(sources.items()))
     may_differ = [of.url for of in files.values() if of.may_differ] if store is not None else []
-    asked = [url for url in may_differ if not is_web(url.lower())]
+    asked = [url for url in may_differ if url.partition("://")[0].lower() in OF_OBJECT_STORES]
     if not asked:
         return files
     from tokflow.raw.object_store import versions_of

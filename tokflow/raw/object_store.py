@@ -3,7 +3,7 @@
 import io
 import os
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from tokflow.raw.remote import Body, TransientError, Validator, remote_error
 from tokflow.raw.retries import Retries
 from tokflow.raw.wild_folders import find_in_folders
 from tokflow.store.remote.failures import Tries, code_of, error_of, may_pass
-from tokflow.store.urls import OF_OBJECT_STORES, redact, safe_text
+from tokflow.store.urls import redact, safe_text
 
 _T = TypeVar("_T")
 
@@ -146,7 +146,7 @@ def find_objects(
     return matches, {path: version for path, version in versions.items() if version is not None}
 
 
-def versions_of(urls: Iterable[str]) -> dict[str, Validator]:
+def versions_of(urls: Sequence[str]) -> dict[str, Validator]:
     """Return the versions of files that are named, as a listing would tell them.
 
     None of one that cannot be told, as where there is no such file: whoever reads it says why.
@@ -158,9 +158,8 @@ def versions_of(urls: Iterable[str]) -> dict[str, Validator]:
         except (RawFileError, TransientError):
             return None
 
-    asked = [url for url in urls if url.partition("://")[0] in OF_OBJECT_STORES]
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
-        found = zip(asked, pool.map(ask, asked), strict=True)
+        found = zip(urls, pool.map(ask, urls), strict=True)
         return {url: version for url, version in found if version is not None}
 
 
