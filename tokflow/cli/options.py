@@ -97,7 +97,8 @@ RawFiles = Annotated[
     ),
 ]
 Days = Annotated[
-    float, typer.Option(min=0, help="Days that a run stays in the history after its end.")
+    float,
+    typer.Option(min=0, max=36_500, help="Days that a run stays in the history after its end."),
 ]
 Yes = Annotated[
     bool, typer.Option("--yes", help="Remove what is found; without it nothing is removed.")

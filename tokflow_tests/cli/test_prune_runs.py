@@ -30,3 +30,10 @@ def test_old_runs_are_counted_and_removed_where_it_is_said_so(
 
         assert "1 run " in run("prune-runs", "--days", "0", "--yes").stdout
         assert instance.get_run_by_id(run_id) is None
+
+
+def test_more_days_than_a_date_can_go_back_are_wrong_usage():
+    result = run("prune-runs", "--days", "1000000")
+
+    assert result.exit_code == 2
+    assert "36500" in result.stderr
