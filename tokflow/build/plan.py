@@ -340,7 +340,7 @@ class _Planner:
 def _cause(output: Output) -> tuple[Cause | None, tuple[str, ...]]:
     """Return why an output must be made, and what differs; None where it is there."""
     if output.is_first_of_kind:
-        return "missing", ()
+        return "missing", _to_fetch(output)
     try:
         output.manifest()
     except CorruptOutputError as error:
@@ -355,6 +355,14 @@ def _cause(output: Output) -> tuple[Cause | None, tuple[str, ...]]:
             )
         return why(newest.manifest, output.recipe)
     return None, ()
+
+
+def _to_fetch(output: Output) -> tuple[str, ...]:
+    """Return where a tokenizer comes from that is not made of what is on this disk."""
+    source = output.graph.tokenizer_source() if output.stage == "tokenizer" else None
+    if source is None or not source.is_fetched:
+        return ()
+    return (f"to be fetched: {source.config.kind} {source.config.name}",)
 
 
 def _likest(output: Output) -> StoredOutput | None:

@@ -35,6 +35,23 @@ def test_before_the_first_run_everything_waits_for_the_tokenizer(tmp_path: Path)
     }
 
 
+def test_a_tokenizer_that_a_run_would_fetch_is_named(tmp_path: Path):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here/tokenizer.json").write_text("{}")
+    names = {"org/words": "huggingface", "gpt2": "tiktoken", f"{tmp_path}/here": "huggingface"}
+
+    found = [
+        reasons(make_plan(declare_small(tmp_path, tokenizer={"kind": kind, "name": name})))
+        for name, kind in names.items()
+    ]
+
+    assert [of["tokenizer tokenizer"] for of in found] == [
+        "missing (to be fetched: huggingface org/words)",
+        "missing (to be fetched: tiktoken gpt2)",
+        "missing",
+    ]
+
+
 def test_a_part_or_a_tokenizer_of_files_that_are_not_there_names_the_nearest(tmp_path: Path):
     parts = {"validation": {"files": "z.jsonl"}, "train": {"files": "*"}}
     tokenizer = {"kind": "trained", "vocab_size": 260, "files": "z.jsonl"}
