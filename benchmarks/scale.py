@@ -61,26 +61,26 @@ class Stage:
     """Manifests and logs of each task that this process asks for if another machine does it, many
     at once."""
 
-    def seconds(self, num_machines, machine, *, num_drivers=1, speed=SPEED):
+    def seconds(self, num_machines, machine, *, num_drivers):
         """Return how long so many machines take."""
-        sizes = {"num_machines": num_machines, "machine": machine, "speed": speed}
+        sizes = {"num_machines": num_machines, "machine": machine, "speed": SPEED}
         fetched = self.num_fetched if num_drivers < num_machines else 0
-        waits = fetched * speed.first_byte_seconds / UNITS.requests_at_once
+        waits = fetched * SPEED.first_byte_seconds / UNITS.requests_at_once
         each = self.driver_seconds + waits
         driven = self.num_tasks * each / num_drivers
         return max(driven, simulate(self.task, self.num_tasks, **sizes))
 
 
-def shape_of(corpus, units=UNITS, *, is_of_cluster=False):
+def shape_of(corpus, *, is_of_cluster=False):
     """Return the outputs of one of the datasets, with one export that is packed; made by one
     machine, or by those of a cluster, which put all segments at the URL."""
     of_dataset = corpus.text_bytes / corpus.num_datasets
     of_file = corpus.text_bytes / corpus.num_files
     sizes = {"tokens": of_file, "export": of_dataset}
     tokens = corpus.num_tokens / corpus.num_datasets
-    num_files = math.ceil(tokens / units.tokens_per_export_file)
-    file_bytes = tokens / num_files * units.export_bytes_per_token
-    index_bytes = corpus.num_documents / corpus.num_datasets * units.index_bytes
+    num_files = math.ceil(tokens / UNITS.tokens_per_export_file)
+    file_bytes = tokens / num_files * UNITS.export_bytes_per_token
+    index_bytes = corpus.num_documents / corpus.num_datasets * UNITS.index_bytes
     return Shape(
         num_files=round(corpus.num_files / corpus.num_datasets),
         num_ranges=corpus.ranges_per_file if corpus.ranges_per_file > 1 else 0,
@@ -92,19 +92,19 @@ def shape_of(corpus, units=UNITS, *, is_of_cluster=False):
     )
 
 
-def stages_of(corpus, units=UNITS, *, is_of_cluster=False):
+def stages_of(corpus, *, is_of_cluster=False):
     """Return the stages, as workers do them that have nothing in their caches: of machines that
     build datasets of their own, or of a cluster with one process that hands out the work."""
-    shape = shape_of(corpus, units, is_of_cluster=is_of_cluster)
+    shape = shape_of(corpus, is_of_cluster=is_of_cluster)
     requests = {name: times(of, corpus.num_datasets) for name, of in built(shape).items()}
-    stages = [_raw(corpus, shape), _tokens(corpus, shape, requests, units)]
+    stages = [_raw(corpus, shape), _tokens(corpus, shape, requests)]
     if "tokens" in shape.published and shape.num_ranges:
-        stages.append(_join(corpus, requests, units))
+        stages.append(_join(corpus, requests))
     return [
         *stages,
-        _rows(corpus, requests, units),
-        _export(corpus, shape, requests, units),
-        _index(corpus, units),
+        _rows(corpus, requests),
+        _export(corpus, shape, requests),
+        _index(corpus),
     ]
 
 
@@ -127,7 +127,7 @@ def _raw(corpus, shape):
     )
 
 
-def _tokens(corpus, shape, requests, units):
+def _tokens(corpus, shape, requests):
     """Segments that stay on the machine are joined there, and put at the URL once."""
     num = corpus.num_files * corpus.ranges_per_file
     raw = read_raw(num, corpus.raw_bytes)
@@ -136,8 +136,8 @@ def _tokens(corpus, shape, requests, units):
     task = Task(
         read_bytes=corpus.raw_bytes / num,
         read_requests=raw["GET"] / num,
-        seconds=corpus.text_bytes / num * units.tokens_seconds_per_text_byte + units.output_seconds,
-        write_bytes=(corpus.token_bytes + corpus.num_documents * units.document_bytes) / num,
+        seconds=corpus.text_bytes / num * UNITS.tokens_seconds_per_text_byte + UNITS.output_seconds,
+        write_bytes=(corpus.token_bytes + corpus.num_documents * UNITS.document_bytes) / num,
         num_puts=_puts(made, num),
     )
     return Stage(
@@ -145,17 +145,17 @@ def _tokens(corpus, shape, requests, units):
         num_tasks=num,
         task=task,
         requests=total([raw, made]),
-        driver_seconds=units.driver_seconds,
+        driver_seconds=UNITS.driver_seconds,
         num_events=corpus.num_files,
     )
 
 
-def _join(corpus, requests, units):
+def _join(corpus, requests):
     """A worker asks for the manifests and logs of segments, lets the server copy their files, many
     at once, and removes them."""
     num, num_ranges = corpus.num_files, corpus.ranges_per_file
     made = requests["tokens"] + Counter(GET=num * num_ranges)
-    rounds = math.ceil(2 * num_ranges / units.requests_at_once)
+    rounds = math.ceil(2 * num_ranges / UNITS.requests_at_once)
     waits = 2 * rounds * SPEED.first_byte_seconds + rounds * SPEED.put_seconds
     task = Task(
         read_requests=made["GET"] / num,
@@ -167,19 +167,19 @@ def _join(corpus, requests, units):
         num_tasks=num,
         task=task,
         requests=made,
-        driver_seconds=units.driver_seconds,
+        driver_seconds=UNITS.driver_seconds,
         num_fetched=2,
     )
 
 
-def _rows(corpus, requests, units):
+def _rows(corpus, requests):
     documents, num = corpus.num_documents / corpus.num_files, corpus.num_files
     made = total([requests["split"], requests["sequences"]])
     task = Task(
-        read_bytes=documents * units.document_bytes,
+        read_bytes=documents * UNITS.document_bytes,
         read_requests=corpus.ranges_per_file,
-        seconds=documents * units.rows_seconds_per_document + 2 * units.output_seconds,
-        write_bytes=documents * units.span_bytes,
+        seconds=documents * UNITS.rows_seconds_per_document + 2 * UNITS.output_seconds,
+        write_bytes=documents * UNITS.span_bytes,
         num_puts=_puts(made, num),
     )
     return Stage(
@@ -187,13 +187,13 @@ def _rows(corpus, requests, units):
         num_tasks=num,
         task=task,
         requests=made + Counter(GET=num * corpus.ranges_per_file),
-        driver_seconds=2 * units.driver_seconds,
+        driver_seconds=2 * UNITS.driver_seconds,
         num_events=2 * num,
         num_fetched=4,
     )
 
 
-def _export(corpus, shape, requests, units):
+def _export(corpus, shape, requests):
     """Token files are read whole, each by the tasks whose sequences it has: a cache has not room
     for all."""
     num = corpus.num_datasets * (len(shape.export_files[0]) - 1)
@@ -204,8 +204,8 @@ def _export(corpus, shape, requests, units):
     task = Task(
         read_bytes=read_files * of_one,
         read_requests=read["GET"] / num,
-        seconds=corpus.num_tokens / num * units.export_seconds_per_token + units.output_seconds,
-        write_bytes=corpus.num_tokens / num * units.export_bytes_per_token,
+        seconds=corpus.num_tokens / num * UNITS.export_seconds_per_token + UNITS.output_seconds,
+        write_bytes=corpus.num_tokens / num * UNITS.export_bytes_per_token,
         num_puts=_puts(made, num),
     )
     return Stage(
@@ -213,22 +213,22 @@ def _export(corpus, shape, requests, units):
         num_tasks=num,
         task=task,
         requests=total([read, made]),
-        driver_seconds=units.driver_seconds,
+        driver_seconds=UNITS.driver_seconds,
         num_events=corpus.num_datasets,
         num_fetched=2,
     )
 
 
-def _index(corpus, units):
+def _index(corpus):
     """One task of each dataset, beside those of the export, which counts what it puts."""
     documents = corpus.num_documents / corpus.num_datasets
     files = corpus.num_files / corpus.num_datasets
     read_files = round(files * (2 + corpus.ranges_per_file))
     task = Task(
-        read_bytes=documents * (units.document_bytes + units.span_bytes),
+        read_bytes=documents * (UNITS.document_bytes + UNITS.span_bytes),
         read_requests=read_files,
-        seconds=documents * units.index_seconds_per_document,
-        write_bytes=documents * units.index_bytes,
+        seconds=documents * UNITS.index_seconds_per_document,
+        write_bytes=documents * UNITS.index_bytes,
     )
     read = Counter(GET=corpus.num_datasets * read_files)
     return Stage(name="index", num_tasks=corpus.num_datasets, task=task, requests=read)
@@ -362,10 +362,10 @@ def plan_lines(corpus):
         yield f"  {name} cache: {counts}; {seconds:.0f} s of waiting"
 
 
-def dagster_lines(corpus, units=UNITS):
+def dagster_lines(corpus):
     """Yield what Dagster keeps of one build."""
-    size = corpus.num_files * units.history_bytes
-    seconds = corpus.num_files * units.history_seconds
+    size = corpus.num_files * UNITS.history_bytes
+    seconds = corpus.num_files * UNITS.history_seconds
     num_events = sum(stage.num_events for stage in stages_of(corpus))
     yield (
         f"  {corpus.num_files:,} partitions of each asset in {corpus.num_datasets} datasets, "
