@@ -17,6 +17,7 @@ from tokflow.split.spans import Split, open_split
 from tokflow.store.manifest import is_complete, read_expected
 from tokflow.store.remote.mirror import fetch_manifests, refresh
 from tokflow.store.remote.packs import WORTH_A_PACK
+from tokflow.store.remote.places import place_of
 from tokflow.store.stored_outputs import StoredOutput, made_in
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens.shard import TokenShard, open_token_shard
@@ -63,7 +64,7 @@ class Ancestry:
         elif stage:
             names = {str(manifest.partition): stage}
         place, parents = output.dataset_folder / stage, manifest.parents
-        _fetch([place / key / parents[name][:16] for key, name in names.items()], place)
+        _fetch((place / key / parents[name][:16] for key, name in names.items()), place)
         return [self._output(place / key, stage, parents[name]) for key, name in names.items()]
 
     def _output(self, place: Path, stage: str, fingerprint: str) -> StoredOutput:
@@ -197,7 +198,10 @@ class Ancestry:
 
 
 def _fetch(folders: Iterable[Path], place: Path) -> None:
-    """Fetch manifests that are not on this disk, of outputs in the folder of a stage at a URL."""
+    """Fetch manifests that are not on this disk, of outputs in the folder of a stage at a URL; look
+    at none of a store of this disk."""
+    if place_of(place) is None:
+        return
     away = [folder for folder in folders if not is_complete(folder)]
     if len(away) < WORTH_A_PACK:
         fetch_manifests(away)
