@@ -1,7 +1,8 @@
 """Files of outputs at a URL, on this disk when they are opened."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +49,32 @@ def fetched(path: Path) -> Path:
     note_use(folder)
     if path.exists():
         return path
-    fetch_manifest(folder)
-    name = path.relative_to(folder).as_posix()
-    entry = read_manifest(folder).files.get(name)
-    if entry is not None or name == RUN_NAME:
+    entry = listed_entry(folder, path)
+    if entry is not None or path == folder / RUN_NAME:
         with alone(path) as part:
             if part is not None:
-                _fetch(place, folder, name, part, entry)
+                _fetch(place, folder, path, part, entry)
     return path
+
+
+def listed_entry(folder: Path, path: Path) -> FileEntry | None:
+    """Return what the manifest of the output in a folder says of a file; None where it lists no
+    such file.
+
+    Raises: as `read_manifest`.
+    """
+    fetch_manifest(folder)
+    try:
+        files = _listed_files(folder, Stamp.of((folder / MANIFEST_NAME).stat()))
+    except FileNotFoundError:
+        files = read_manifest(folder).files  # which says so
+    return files.get(path.relative_to(folder).as_posix())
+
+
+@lru_cache(64)
+def _listed_files(folder: Path, stamp: Stamp) -> Mapping[str, FileEntry]:
+    """Return the files that a manifest lists, which is read once for all of them."""
+    return read_manifest(folder).files
 
 
 def fetch_all(paths: Iterable[Path]) -> None:
@@ -76,9 +95,8 @@ def fetch_run(folder: Path) -> dict[str, Any]:
     return read_run(folder)
 
 
-def _fetch(place: Place, folder: Path, name: str, part: Path, entry: FileEntry | None) -> None:
+def _fetch(place: Place, folder: Path, path: Path, part: Path, entry: FileEntry | None) -> None:
     """Fetch a file of an output into `part`, which then takes its name."""
-    path = folder / name
     key = key_of(place, folder, path)
     found = ""
     for _ in range(TRIES):

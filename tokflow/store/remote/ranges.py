@@ -5,18 +5,15 @@ of the file, which tells of the whole alone; the whole is, when it comes.
 """
 
 import os
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from tokflow.store.manifest import MANIFEST_NAME, FileEntry, read_manifest
 from tokflow.store.positioned import PositionedReader
 from tokflow.store.remote.blocks_here import BlocksHere, Range
 from tokflow.store.remote.cache_limit import note_bytes, note_use
-from tokflow.store.remote.cached_files import fetched, key_of, not_fetched
+from tokflow.store.remote.cached_files import fetched, key_of, listed_entry, not_fetched
 from tokflow.store.remote.keys import output_folder
-from tokflow.store.remote.mirror import fetch_manifest
 from tokflow.store.remote.part_files import alone
 from tokflow.store.remote.places import Place, place_of
 
@@ -60,7 +57,7 @@ def _read_blocks(place: Place, path: Path, ranges: Sequence[Range]) -> list[byte
     """Return the bytes of ranges from the blocks of a file; None where all of it is to come, or
     has come meanwhile."""
     folder = output_folder(place, path)
-    entry = None if folder is None else _entry(folder, path)
+    entry = None if folder is None else listed_entry(folder, path)
     if folder is None or entry is None:
         return None
     note_use(folder)
@@ -87,23 +84,11 @@ def _pread(descriptor: int, start: int, stop: int) -> bytes:
     return data
 
 
-def _entry(folder: Path, path: Path) -> FileEntry | None:
-    """Return what a manifest says of a file."""
-    fetch_manifest(folder)
-    files = _files(folder, (folder / MANIFEST_NAME).stat().st_mtime_ns)
-    return files.get(path.relative_to(folder).as_posix())
-
-
-@lru_cache(64)
-def _files(folder: Path, modified_ns: int) -> Mapping[str, FileEntry]:
-    return read_manifest(folder).files
-
-
 def size_of(path: Path) -> int:
     """Return the size of a file elsewhere; 0 of one that no manifest lists."""
     place = place_of(path)
     folder = None if place is None else output_folder(place, path)
-    entry = None if folder is None else _entry(folder, path)
+    entry = None if folder is None else listed_entry(folder, path)
     return 0 if entry is None else entry.num_bytes
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tokflow.audit.inspection import inspect_output
 from tokflow.audit.trace import trace_tokens
-from tokflow.errors import CorruptOutputError
+from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.exports import index
 from tokflow.loaders import Loader, open_rows, open_tokens
 from tokflow.store import few_numbers
@@ -24,7 +24,7 @@ from tokflow.store.remote.addresses import local_path
 from tokflow.store.remote.cache_limit import make_room
 from tokflow.store.remote.cached_files import fetched
 from tokflow.store.remote.objects import Objects, RemoteStoreError
-from tokflow.store.remote.ranges import read_ranges
+from tokflow.store.remote.ranges import is_far, read_ranges
 from tokflow.store.remote.rereading import broken_there
 from tokflow.store.stored_outputs import find_output
 from tokflow_tests.object_store import ObjectStore, lead_to
@@ -256,6 +256,14 @@ def test_an_object_that_is_cut_short_is_an_error_that_names_it(url: str, object_
         read_ranges(path, [(9_000, 9_100)])
 
     objects.put(key, whole)
+
+
+def test_of_an_output_that_is_gone_it_is_said_that_it_is_missing(url: str):
+    path = _output(url).with_name("0123456789abcdef") / "train.bin"
+
+    for look in (is_far, lambda path: read_ranges(path, [(0, 10)]), fetched):
+        with pytest.raises(MissingOutputError, match="0123456789abcdef: expected a finished"):
+            look(path)
 
 
 def test_trace_and_inspect_of_large_files_are_those_of_a_disk_and_bring_little(
