@@ -8,7 +8,7 @@ harm, since names of objects with different bytes differ.
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
@@ -20,7 +20,6 @@ from tokflow.store.remote.failures import Tries
 from tokflow.store.remote.parts import write_range
 
 _AT_ONCE = 16
-_COPIED_BYTES = 64 << 20
 
 
 class FileSystemObjects:
@@ -76,25 +75,6 @@ class FileSystemObjects:
         """Put a copy of an object. Raises: FileNotFoundError."""
         paths = self._path(source), self._path(key)
         self._tries(lambda: self._files.cp_file(*paths))
-
-    def compose(self, key: str, pieces: Iterable[bytes | Piece]) -> None:
-        """Put an object that is the pieces, end to end; they pass through this machine."""
-        with self._files.open(self._path(key), "wb") as file:
-            for piece in pieces:
-                if isinstance(piece, bytes):
-                    file.write(piece)
-                    continue
-                for start in range(piece.start, piece.stop, _COPIED_BYTES):
-                    stop = min(piece.stop, start + _COPIED_BYTES)
-                    file.write(self.read(piece.key, start, stop))
-
-    def num_bytes(self, key: str) -> int | None:
-        """Return the size of an object; None where there is none."""
-        try:
-            info = self._tries(lambda: self._files.info(self._path(key)))
-        except FileNotFoundError:
-            return None
-        return None if info["type"] == "directory" else int(info["size"])
 
     def listed(self, prefix: str) -> Iterator[Entry]:
         """Yield the objects whose keys begin with a prefix, which ends with a `/` or is empty."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from tokflow.store.remote.entry import Entry, Piece, Upload
 from tokflow.store.remote.failures import (
@@ -106,24 +106,10 @@ class Objects:
                     raise
                 return False
 
-    def num_bytes(self, key: str) -> int | None:
-        """Return the size of an object; None where there is none."""
-        with self._errors(key):
-            return self._server.num_bytes(key)
-
     def copy(self, source: str, key: str, num_bytes: int) -> None:
         """Put a copy of an object of so many bytes; S3 copies it on the server."""
         with self._errors(source):
             self._server.copy(source, key, num_bytes)
-
-    def compose(self, key: str, pieces: Iterable[bytes | Piece]) -> None:
-        """Put an object that is the pieces, end to end.
-
-        S3 copies those of at least 8 MiB on the server; shorter ones, and what their neighbours
-        need to be long enough together, pass through this machine.
-        """
-        with self._errors(key):
-            self._server.compose(key, pieces)
 
     def listed(self, prefix: str) -> Iterator[Entry]:
         """Yield the objects whose keys begin with `prefix` and a `/`, in order, a thousand at a
@@ -132,12 +118,6 @@ class Objects:
             for entry in self._server.listed(f"{prefix}/" if prefix else ""):
                 if _is_path_below(entry.key):
                     yield entry
-
-    def kind(self, key: str) -> Literal["object", "folder"] | None:
-        """Return what has a key: an object, or some whose keys begin with it and a `/`."""
-        if key and self.num_bytes(key) is not None:
-            return "object"
-        return "folder" if self.names(key) else None
 
     def names(self, prefix: str) -> list[str]:
         """Return the next parts, sorted, of the keys that begin with `prefix` and a `/`, where they

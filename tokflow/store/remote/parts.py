@@ -1,4 +1,4 @@
-"""Parts: a large object is put, got and composed in many, several at the same time."""
+"""Parts: a large object is put, got and copied in many, several at the same time."""
 
 import itertools
 import os
@@ -15,7 +15,7 @@ COPIED_BYTES = 1 << 30
 """The longest that one request copies; S3 would take 5 GiB."""
 MAX_PARTS = 10_000
 
-Part = list[bytes | Piece]
+Part = list[Piece]
 
 
 def ranges_of(num_bytes: int) -> Iterator[tuple[int, int]]:
@@ -36,7 +36,7 @@ def write_range(file: int, data: bytes, start: int) -> int:
     return num_written
 
 
-def parts_of(pieces: Iterable[bytes | Piece]) -> list[Part]:
+def parts_of(pieces: Iterable[Piece]) -> list[Part]:
     """Return pieces, end to end, as the parts of one object.
 
     A part is either one piece of at least SHORT_BYTES, or pieces that have so many bytes together;
@@ -48,7 +48,7 @@ def parts_of(pieces: Iterable[bytes | Piece]) -> list[Part]:
     """
     parts: list[Part] = []
     waiting: Part = []
-    merged = list(_merged(pieces))
+    merged = _merged(pieces)
     short = max(SHORT_BYTES, 3 * sum(map(len, merged)) // MAX_PARTS)
     for piece in merged:
         missing = short - sum(map(len, waiting))
@@ -65,35 +65,23 @@ def parts_of(pieces: Iterable[bytes | Piece]) -> list[Part]:
     return parts + ([waiting] if waiting else [])
 
 
-def _merged(pieces: Iterable[bytes | Piece]) -> Iterator[bytes | Piece]:
-    """Yield pieces that are not empty; those of one object that follow each other as one."""
-    last: bytes | Piece = b""
+def _merged(pieces: Iterable[Piece]) -> list[Piece]:
+    """Return pieces that are not empty; those of one object that follow each other as one."""
+    merged: list[Piece] = []
     for piece in filter(len, pieces):
-        together = _together(last, piece)
-        if together:
-            last = together
-            continue
-        if last:
-            yield last
-        last = piece
-    if last:
-        yield last
-
-
-def _together(a: bytes | Piece, b: bytes | Piece) -> Piece | None:
-    """Return two ranges of one object, of which one follows the other, as one."""
-    if isinstance(a, bytes) or isinstance(b, bytes) or (a.key, a.stop) != (b.key, b.start):
-        return None
-    return Piece(a.key, a.start, b.stop)
+        if merged and (merged[-1].key, merged[-1].stop) == (piece.key, piece.start):
+            piece = Piece(piece.key, merged.pop().start, piece.stop)
+        merged.append(piece)
+    return merged
 
 
 def is_copied(part: Part) -> bool:
     """Return whether a part is copied on the server, and not sent."""
     piece, *others = part
-    return isinstance(piece, Piece) and bool(piece.key) and not others and len(piece) >= SHORT_BYTES
+    return bool(piece.key) and not others and len(piece) >= SHORT_BYTES
 
 
-def _divided(piece: bytes | Piece, part_bytes: int) -> Iterator[bytes | Piece]:
+def _divided(piece: Piece, part_bytes: int) -> Iterator[Piece]:
     """Yield a piece in as few as one request takes, all about as long."""
     num_parts = -(-len(piece) // (COPIED_BYTES if is_copied([piece]) else part_bytes))
     edges = [len(piece) * i // num_parts for i in range(num_parts + 1)]
@@ -101,7 +89,5 @@ def _divided(piece: bytes | Piece, part_bytes: int) -> Iterator[bytes | Piece]:
         yield _cut(piece, start, stop)
 
 
-def _cut(piece: bytes | Piece, start: int, stop: int) -> bytes | Piece:
-    if isinstance(piece, bytes):
-        return piece[start:stop]
+def _cut(piece: Piece, start: int, stop: int) -> Piece:
     return Piece(piece.key, piece.start + start, piece.start + stop)

@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
@@ -149,33 +149,16 @@ class S3Objects:
 
     def copy(self, source: str, key: str, num_bytes: int) -> None:
         """Put a copy of an object. Raises: FileNotFoundError."""
-        if num_bytes > COPIED_BYTES:
-            self.compose(key, [Piece(source, 0, num_bytes)])
-        else:
+        if num_bytes <= COPIED_BYTES:
             name = {"Bucket": self._bucket, "Key": self._prefix + source}
             self._ask("copy_object", Key=key, CopySource=name)
-
-    def compose(self, key: str, pieces: Iterable[bytes | Piece]) -> None:
-        """Put an object that is the pieces, end to end; long ones are copied on the server."""
-        parts = parts_of(pieces)
-        if len(parts) <= 1 and not any(map(is_copied, parts)):
-            self.put(key, self._joined(parts[0]) if parts else b"")
             return
 
         def put(part: Part, **upload: Any) -> str:
-            if is_copied(part):
-                return _etag(self._copy_part(part, **upload))
-            return self._put_part(self._joined(part), **upload)
+            return _etag(self._copy_part(part, **upload))
 
-        num_bytes = sum(map(_length, parts))
+        parts = parts_of([Piece(source, 0, num_bytes)])
         self._put_parts(key, num_bytes, [partial(put, part) for part in parts])
-
-    def num_bytes(self, key: str) -> int | None:
-        """Return the size of an object; None where there is none."""
-        try:
-            return int(self._ask("head_object", Key=key)["ContentLength"])
-        except FileNotFoundError:
-            return None
 
     def listed(self, prefix: str) -> Iterator[Entry]:
         """Yield the objects whose keys begin with a prefix, in order."""
@@ -255,27 +238,27 @@ class S3Objects:
         except OSError as error:
             # An earlier try was the one that completed it, and its answer was lost.
             is_gone = code_of(error) == "NoSuchUpload"
-            if not is_gone or self.num_bytes(key) != num_bytes:
+            if not is_gone or self._num_bytes(key) != num_bytes:
                 raise
+
+    def _num_bytes(self, key: str) -> int | None:
+        """Return the size of an object; None where there is none."""
+        try:
+            return int(self._ask("head_object", Key=key)["ContentLength"])
+        except FileNotFoundError:
+            return None
 
     def _put_part(self, data: bytes, **upload: Any) -> str:
         return str(self._ask("upload_part", Body=data, **upload)["ETag"])
 
     def _copy_part(self, part: Part, **upload: Any) -> dict[str, Any]:
         (piece,) = part
-        assert isinstance(piece, Piece)
         source = {"Bucket": self._bucket, "Key": self._prefix + piece.key}
         of = f"bytes={piece.start}-{piece.stop - 1}"
         answer: dict[str, Any] = self._ask(
             "upload_part_copy", CopySource=source, CopySourceRange=of, **upload
         )
         return answer
-
-    def _joined(self, part: Part) -> bytes:
-        return b"".join(
-            each if isinstance(each, bytes) else self.read(each.key, each.start, each.stop)
-            for each in part
-        )
 
     def _pages(
         self, method: str, prefix: str, *markers: str, **arguments: str

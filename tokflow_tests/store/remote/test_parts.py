@@ -1,6 +1,7 @@
 """Pieces become parts that are long enough, and nothing of them is lost."""
 
 import itertools
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -13,10 +14,10 @@ from tokflow.store.remote.parts import parts_of, ranges_of
 
 def test_a_short_piece_takes_what_it_lacks_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "SHORT_BYTES", 8)
-    assert parts_of([b"abc", Piece("k", 0, 20), b"z"]) == [
-        [b"abc", Piece("k", 0, 5)],
+    assert parts_of([Piece("", 0, 3), Piece("k", 0, 20), Piece("", 23, 24)]) == [
+        [Piece("", 0, 3), Piece("k", 0, 5)],
         [Piece("k", 5, 20)],
-        [b"z"],
+        [Piece("", 23, 24)],
     ]
 
 
@@ -24,7 +25,7 @@ def test_ranges_of_one_object_that_follow_each_other_are_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(parts, "SHORT_BYTES", 8)
-    assert parts_of([Piece("k", 0, 4), b"", Piece("k", 4, 9)]) == [[Piece("k", 0, 9)]]
+    assert parts_of([Piece("k", 0, 4), Piece("", 4, 4), Piece("k", 4, 9)]) == [[Piece("k", 0, 9)]]
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.booleans()), max_size=12))
@@ -32,8 +33,8 @@ def test_parts_are_the_pieces_end_to_end_and_all_but_the_last_are_long(
     pieces: list[tuple[int, bool]],
 ) -> None:
     data = [
-        bytes(number) if is_bytes else Piece(str(i), 3, 3 + number)
-        for i, (number, is_bytes) in enumerate(pieces)
+        Piece("" if is_sent else str(i), 3 + 1000 * i, 3 + 1000 * i + number)
+        for i, (number, is_sent) in enumerate(pieces)
     ]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -44,7 +45,7 @@ def test_parts_are_the_pieces_end_to_end_and_all_but_the_last_are_long(
     assert _bytes_of(itertools.chain(*found)) == _bytes_of(data)
     assert all(sum(map(len, part)) >= 8 for part in found[:-1])
     assert all(len(part) == 1 or sum(map(len, part)) <= 8 for part in found)
-    assert all(len(part[0]) <= (16 if isinstance(part[0], bytes) else 40) for part in found)
+    assert all(len(part[0]) <= (40 if part[0].key else 16) for part in found)
 
 
 def test_parts_grow_where_there_would_be_too_many() -> None:
@@ -53,18 +54,14 @@ def test_parts_grow_where_there_would_be_too_many() -> None:
     assert len(parts_of([Piece("", 0, 10**13)])) <= 10_000
 
 
-def _bytes_of(pieces: object) -> list[tuple[str, int, int]]:
-    """Return runs of bytes: of an object those between two positions, others by their number."""
+def _bytes_of(pieces: Iterable[Piece]) -> list[tuple[str, int, int]]:
+    """Return runs of bytes: of an object those between two positions."""
     runs: list[tuple[str, int, int]] = []
-    for piece in pieces:  # type: ignore[attr-defined]
-        key, start, stop = ("", 0, len(piece)) if isinstance(piece, bytes) else (
-            piece.key, piece.start, piece.stop
-        )  # fmt: skip
-        if runs and runs[-1][0] == key and (not key or runs[-1][2] == start):
-            start, stop = runs[-1][1], runs[-1][2] + (stop - start)
-            runs.pop()
-        if stop > start:
-            runs.append((key, start, stop))
+    for piece in filter(len, pieces):
+        start = piece.start
+        if runs and (runs[-1][0], runs[-1][2]) == (piece.key, start):
+            start = runs.pop()[1]
+        runs.append((piece.key, start, piece.stop))
     return runs
 
 
