@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tokflow.errors import TokflowError
 from tokflow.store.urls import redact, safe_text, split_url
@@ -118,11 +118,7 @@ def may_pass(error: BaseException) -> bool:
 
 def code_of(error: BaseException) -> str:
     """Return by which word S3 calls a failure; empty where it is none of S3's."""
-    for each in _chain(error):
-        response = getattr(each, "response", None)
-        if isinstance(response, dict):
-            return str(response.get("Error", {}).get("Code", ""))
-    return ""
+    return str(_answer(error).get("Error", {}).get("Code", ""))
 
 
 def is_of_this_disk(error: BaseException, path: Path | None) -> bool:
@@ -199,12 +195,14 @@ def _kinds(error: BaseException) -> set[str]:
 def _is_page(error: BaseException) -> bool:
     """Return whether an answer may be a web page, which botocore takes for an error 500; a gateway
     that is busy says so by another number."""
-    for each in _chain(error):
-        response = getattr(each, "response", None)
-        if isinstance(response, dict):
-            headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-            return _status(error) == 500 and "text/html" in headers.get("content-type", "")
-    return False
+    headers = _answer(error).get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return _status(error) == 500 and "text/html" in headers.get("content-type", "")
+
+
+def _answer(error: BaseException) -> dict[str, Any]:
+    """Return the answer that botocore made an error of; empty where it is none of S3's."""
+    answers = (getattr(each, "response", None) for each in _chain(error))
+    return next((answer for answer in answers if isinstance(answer, dict)), {})
 
 
 def _endpoint() -> str:
@@ -217,10 +215,9 @@ def _endpoint() -> str:
 
 def _status(error: BaseException) -> int:
     """Return the status of the answer, as HTTP has it; 0 where there was none."""
+    if answer := _answer(error):
+        return int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     for each in _chain(error):
-        response = getattr(each, "response", None)
-        if isinstance(response, dict):
-            return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         for name in ("status", "status_code", "code"):
             status = getattr(each, name, None)
             if isinstance(status, int):

@@ -62,23 +62,18 @@ class Objects:
         their md5s are those of the file.
         """
         with self._errors(key, path):
-            try:
-                self._server.put_file(path, key, copies or {})
-            except FileNotFoundError as error:
-                if not copies or not _is_no_object(error, path):
-                    raise
-                self._server.put_file(path, key, {})
+            if copies:
+                with _object_may_be_absent(path):
+                    self._server.put_file(path, key, copies)
+                    return
+            self._server.put_file(path, key, {})
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> bytes | None:
         """Return the bytes of an object, or those between two positions as a slice has them; None
         where there is no object."""
-        with self._errors(key):
-            try:
-                return self._server.read(key, start, stop)
-            except FileNotFoundError as error:
-                if not _is_no_object(error):
-                    raise
-                return None
+        with self._errors(key), _object_may_be_absent():
+            return self._server.read(key, start, stop)
+        return None
 
     def get_file(self, key: str, path: Path, num_bytes: int) -> bool:
         """Write an object of so many bytes to a file, by ranges that come at the same time if it is
@@ -86,25 +81,17 @@ class Objects:
 
         Nothing is compared: of an object of another size, or changed meanwhile, the file is wrong.
         """
-        with self._errors(key, path):
-            try:
-                self._server.get_file(key, path, num_bytes)
-            except FileNotFoundError as error:
-                if not _is_no_object(error, path):
-                    raise
-                return False
+        with self._errors(key, path), _object_may_be_absent(path):
+            self._server.get_file(key, path, num_bytes)
             return True
+        return False
 
     def get_ranges(self, key: str, file: int, ranges: Sequence[tuple[int, int]]) -> bool:
         """Write ranges of an object, which come at the same time, to where they are in an open
         file; return False where there is no object, or less of it."""
-        with self._errors(key):
-            try:
-                return self._server.get_ranges(key, file, ranges)
-            except FileNotFoundError as error:
-                if not _is_no_object(error):
-                    raise
-                return False
+        with self._errors(key), _object_may_be_absent():
+            return self._server.get_ranges(key, file, ranges)
+        return False
 
     def copy(self, source: str, key: str, num_bytes: int) -> None:
         """Put a copy of an object of so many bytes; S3 copies it on the server."""
@@ -173,9 +160,15 @@ class Objects:
             raise error_of(f"{self.url}/{key}".rstrip("/"), error) from None
 
 
-def _is_no_object(error: FileNotFoundError, path: Path | None = None) -> bool:
-    """Return whether an object is not there, rather than its bucket or a file of this disk."""
-    return code_of(error) != "NoSuchBucket" and not is_of_this_disk(error, path)
+@contextmanager
+def _object_may_be_absent(path: Path | None = None) -> Iterator[None]:
+    """Let the block end where an object is not there, rather than its bucket or a file of this
+    disk."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if code_of(error) == "NoSuchBucket" or is_of_this_disk(error, path):
+            raise
 
 
 def _is_path_below(key: str) -> bool:
