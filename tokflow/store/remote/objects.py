@@ -100,7 +100,8 @@ class Objects:
 
     def listed(self, prefix: str) -> Iterator[Entry]:
         """Yield the objects whose keys begin with `prefix` and a `/`, in order, a thousand at a
-        request; none whose key is no path below a folder, which tokflow has not put there."""
+        request; none whose key is no path below a folder, which tokflow has not put there, nor a
+        console's mark of an empty folder."""
         with self._errors(prefix):
             for entry in self._server.listed(f"{prefix}/" if prefix else ""):
                 if _is_path_below(entry.key):

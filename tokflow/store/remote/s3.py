@@ -164,8 +164,6 @@ class S3Objects:
         """Yield the objects whose keys begin with a prefix, in order."""
         for page in self._pages("list_objects_v2", prefix, "ContinuationToken"):
             for each in page.get("Contents", []):
-                if each["Key"].endswith("/"):  # a console's mark of an empty folder
-                    continue
                 etag = each.get("ETag", "").strip('"')
                 yield Entry(
                     key=each["Key"][len(self._prefix) :],
@@ -182,7 +180,7 @@ class S3Objects:
         for page in pages:
             names |= {each["Key"][start:] for each in page.get("Contents", [])}
             names |= {each["Prefix"][start:-1] for each in page.get("CommonPrefixes", [])}
-        return names - {""}
+        return names
 
     def remove(self, keys: Sequence[str]) -> None:
         """Remove objects; those that are not there are no error."""
