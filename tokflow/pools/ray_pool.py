@@ -178,7 +178,7 @@ class _Map(Generic[T]):
 
     def stop(self) -> None:
         """Stop what is under way; what has begun may clean up."""
-        self._stop(list(self._sent))
+        self._stop(self._sent)
         if self._stopped:
             num = len(self._stopped)
             self._ray.wait(self._stopped, num_returns=num, timeout=STOP_SECONDS)

@@ -83,8 +83,7 @@ def fetch_all(paths: Iterable[Path]) -> None:
     away = [path for path in elsewhere if not path.exists()]
     for path in {*elsewhere} - {*away}:
         fetched(path)  # which notes the use alone
-    if away:
-        for_each(fetched, away)
+    for_each(fetched, away)
 
 
 def fetch_run(folder: Path) -> dict[str, Any]:

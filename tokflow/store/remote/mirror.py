@@ -76,9 +76,8 @@ def fetch_manifests(folders: Iterable[Path]) -> None:
     """Fetch the manifests of outputs that another machine has made, several at once; what goes
     wrong goes wrong again where one is looked for alone."""
     away = [of for of in folders if place_of(of) is not None and not is_complete(of)]
-    if away:
-        with suppress(RemoteStoreError):
-            for_each(fetch_manifest, away)
+    with suppress(RemoteStoreError):
+        for_each(fetch_manifest, away)
 
 
 def refresh_output(folder: Path) -> None:

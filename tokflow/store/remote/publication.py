@@ -26,7 +26,8 @@ def publish(temporary: Path, folder: Path) -> None:
     assert place is not None
     data = (temporary / MANIFEST_NAME).read_bytes()
     prefix = data_prefix(place, folder, data)
-    files = read_manifest(temporary).files
+    manifest = read_manifest(temporary)
+    files = manifest.files
     in_segments = _in_segments(place, folder)
 
     def put(name: str) -> None:
@@ -47,7 +48,7 @@ def publish(temporary: Path, folder: Path) -> None:
         for path in list(temporary.iterdir()):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         (temporary / MANIFEST_NAME).write_bytes(there)
-    note_bytes(sum(entry.num_bytes for entry in files.values()))
+    note_bytes(manifest.num_bytes)
 
 
 def _claim(place: Place, data: bytes, temporary: Path) -> bytes | None:
