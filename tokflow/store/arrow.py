@@ -56,13 +56,13 @@ def to_numpy(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
 
 
 def map_numbers(
-    path: str | Path, dtype: npt.DTypeLike, *, first_byte: int = 0, num: int = -1
+    path: Path, dtype: npt.DTypeLike, *, first_byte: int = 0, num: int = -1
 ) -> npt.NDArray[Any]:
     """Return the numbers of a file from a byte on, all or so many, memory-mapped and read-only.
 
     numpy's own map holds the file open, and a process may have 1,024 open; this one does not.
     """
-    with pa.memory_map(str(fetched(Path(path)))) as file:
+    with pa.memory_map(str(fetched(path))) as file:
         return np.frombuffer(file.read_buffer(), dtype, count=num, offset=first_byte)
 
 

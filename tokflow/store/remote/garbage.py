@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tokflow.store.atomic import remove
 from tokflow.store.manifest import MANIFEST_NAME, is_output_name
+from tokflow.store.remote.entry import Entry
 from tokflow.store.remote.keys import PACKS, data_prefix, mirror_key, mirror_path
-from tokflow.store.remote.objects import Entry
 from tokflow.store.remote.packs import packs_of, unread
 from tokflow.store.remote.places import Place, place_of
 from tokflow.store.segments import is_segments_folder

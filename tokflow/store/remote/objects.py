@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tokflow.store.remote.filesystem import FileSystemObjects
     from tokflow.store.remote.s3 import S3Objects
 
-__all__ = ["Entry", "Objects", "Piece", "RemoteStoreError", "Upload"]
+__all__ = ["Objects", "RemoteStoreError"]
 
 
 @dataclass(frozen=True)  # without slots, since it keeps its connections

@@ -15,7 +15,8 @@ import pytest
 import s3fs
 
 from tokflow.store.remote import failures, parts, s3
-from tokflow.store.remote.objects import Objects, Piece, RemoteStoreError
+from tokflow.store.remote.entry import Piece
+from tokflow.store.remote.objects import Objects, RemoteStoreError
 from tokflow_tests.object_store import Failure, ObjectStore
 
 LARGE = np.random.default_rng(1).bytes((11 << 20) + 5)
