@@ -208,6 +208,16 @@ def lead_to(store: ObjectStore, cache: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
+def another_machine(server: ObjectStore, folder: Path) -> Iterator[ObjectStore]:
+    """Yield a new bucket that the environment leads to in the block, with the cache `folder/cache`,
+    as it does on a machine that builds into it."""
+    store = server.with_new_bucket()
+    with pytest.MonkeyPatch.context() as patch:
+        lead_to(store, folder / "cache", patch)
+        yield store
+
+
+@contextmanager
 def serve_objects() -> Iterator[ObjectStore]:
     """Serve until the block ends; there is no bucket yet."""
     from moto.server import DomainDispatcherApplication, create_backend_app

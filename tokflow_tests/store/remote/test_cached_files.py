@@ -20,7 +20,7 @@ from tokflow.store.remote.mirror import refresh
 from tokflow.store.remote.part_files import part_path
 from tokflow.store.remote.publication import remove_published
 from tokflow.store.stored_outputs import read_output
-from tokflow_tests.object_store import ObjectStore, lead_to
+from tokflow_tests.object_store import ObjectStore, another_machine
 from tokflow_tests.tiny import build, declare, declare_small
 
 
@@ -29,9 +29,8 @@ def objects(
     tmp_path_factory: pytest.TempPathFactory, object_server: ObjectStore
 ) -> dict[str, bytes]:
     """The objects of a dataset that was built once."""
-    folder, store = tmp_path_factory.mktemp("elsewhere"), object_server.with_new_bucket()
-    with pytest.MonkeyPatch.context() as patch:
-        lead_to(store, folder / "cache", patch)
+    folder = tmp_path_factory.mktemp("elsewhere")
+    with another_machine(object_server, folder) as store:
         build(declare_small(folder, store=f"{store.url}/store"))
     return store.contents()
 

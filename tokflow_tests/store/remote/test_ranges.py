@@ -27,7 +27,7 @@ from tokflow.store.remote.objects import Objects, RemoteStoreError
 from tokflow.store.remote.ranges import is_far, read_ranges
 from tokflow.store.remote.rereading import broken_there
 from tokflow.store.stored_outputs import find_output
-from tokflow_tests.object_store import ObjectStore, lead_to
+from tokflow_tests.object_store import ObjectStore, another_machine
 from tokflow_tests.tiny import build, declare
 
 BLOCK = 64
@@ -66,9 +66,8 @@ def there(
     tmp_path_factory: pytest.TempPathFactory, object_server: ObjectStore
 ) -> tuple[ObjectStore, Path]:
     """A bucket into which another machine has built a `bin` of 20,080 bytes, and its folder."""
-    folder, store = tmp_path_factory.mktemp("there"), object_server.with_new_bucket()
-    with pytest.MonkeyPatch.context() as patch:
-        lead_to(store, folder / "cache", patch)
+    folder = tmp_path_factory.mktemp("there")
+    with another_machine(object_server, folder) as store:
         _build(folder, store, ["bin"])
     return store, folder
 
