@@ -37,22 +37,22 @@ def part_rows(facts: StoreFacts) -> Rows:
 
 
 def export_rows(facts: StoreFacts) -> Rows:
-    """Return a row for each export and part: its counts, how full its sequences are, and of one
-    that a build would make anew the reason."""
+    """Return a row for each export and part: its counts, how full its sequences are, and in the
+    first of one that a build would make anew the reason."""
     planned = [of for of in facts.plan.own if of.stage == "export"]
     reasons = {of.name: of.reason for of in planned if not of.is_made}
     return [
         {
             "export": (name := of.folder.parent.name),
             "state": "stale" if name in reasons else "built",
-            "reason": reasons.get(name, ""),
+            "reason": reasons.get(name, "") if number == 0 else "",
             "format": of.manifest.details["format"],
             "part": part,
             "num_padding": of.manifest.counts.get(f"{part}.num_padding", 0),
             **export_statistics(of.manifest, part),
         }
         for of in facts.exports
-        for part in of.manifest.details["parts"]
+        for number, part in enumerate(of.manifest.details["parts"])
     ]
 
 
