@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, get_args
 
 from tokflow.build.output import FILE_STAGES
 from tokflow.build.plan import Plan, PlannedOutput
@@ -15,6 +15,9 @@ from tokflow.store.manifest import MANIFEST_NAME
 from tokflow.store.stored_outputs import StoredOutput, newest_output, read_output
 
 State = Literal["failed", "stale", "new", "built"]
+
+STATES: tuple[State, ...] = get_args(State)
+"""Those first that somebody should look at."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from tokflow.build.statistics import ratio
-from tokflow.build.status import FileStatus, State
+from tokflow.build.status import STATES, FileStatus
 from tokflow.components.markdown import (
     MAX_CHARACTERS,
     MAX_ROWS,
@@ -17,9 +17,6 @@ from tokflow.components.markdown import (
     rows_table,
     shortened_to,
 )
-
-ORDER: tuple[State, ...] = ("failed", "stale", "new", "built")
-"""States, those first that somebody should look at."""
 
 MAX_BUILT = 100
 """Rows of files that are as they should be: each takes 200 bytes of every event."""
@@ -40,12 +37,12 @@ def status_metadata(
     where no file is known. `raw_bytes`: the sizes of the raw files that are known."""
     if not statuses:
         return {}, {}
-    ordered = sorted(statuses, key=lambda of: ORDER.index(of.state))
+    ordered = sorted(statuses, key=lambda of: STATES.index(of.state))
     states = Counter(of.state for of in statuses)
     num_tokens = sum(of.num_tokens or 0 for of in statuses)
     num_bytes = sum((of.bytes_per_token or 0.0) * (of.num_tokens or 0) for of in statuses)
     summary = {
-        **{f"num_{state}": states[state] for state in ORDER},
+        **{f"num_{state}": states[state] for state in STATES},
         "num_documents": sum(of.num_documents or 0 for of in statuses),
         "num_tokens": num_tokens,
         "bytes_per_token": ratio(round(num_bytes), num_tokens),

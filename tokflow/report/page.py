@@ -10,7 +10,7 @@ from tokflow.build.dataset import Dataset
 from tokflow.build.output import FILE_STAGES
 from tokflow.build.plan import Plan, make_plan
 from tokflow.build.statistics import full, percent_full, ratio
-from tokflow.build.status import State
+from tokflow.build.status import STATES
 from tokflow.report import check_report
 from tokflow.report.compression import by_file, by_script
 from tokflow.report.excerpts import ShownSequence, chip, make_excerpts
@@ -45,9 +45,6 @@ MAX_BYTES = 300_000
 
 ROWS = (50, 20, 5)
 """Rows of the table of files, and of others, at most: fewer where the page would be too large."""
-
-STATES: tuple[State, ...] = ("failed", "stale", "new", "built")
-"""In the order of the table of files."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
