@@ -231,8 +231,8 @@ def record_listing(
 
 
 def report_listing(graph: BuildGraph, raw_files: Mapping[str, RawFile | None]) -> Report:
-    """Return the report of the list of raw files, with the status of each."""
-    graph = graph if graph.offline else BuildGraph(graph.dataset, offline=True, is_refreshed=True)
+    """Return the report of the list of raw files, with the status of each. `graph`: an offline
+    one."""
     statuses = file_statuses(make_plan(graph.dataset, graph=graph))
     return report_files(raw_files, graph.listing.left_out, statuses)
 

@@ -229,6 +229,7 @@ def _make(graph: BuildGraph, stage: str, name: str, lines: Lines) -> Report:
     if stage == "raw":
         return report_raw(graph.raw(name), graph.listed[name])
     if stage == "files":
+        graph = BuildGraph(graph.dataset, offline=True, is_refreshed=True)
         return report_listing(graph, known_files(graph))
     if stage == "report":
         return report_page(graph.dataset)
