@@ -15,18 +15,11 @@ from tokflow.pools.pool import Advance, Finished, InProcess, Make, R, T, ignore
 from tokflow.pools.sending import packed_for_machines
 from tokflow.store import integrity
 from tokflow.store.remote.places import CACHE_VARIABLE
+from tokflow_tests.build.test_jobs import DATASETS
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import declare
 
 FILES = {f"{number}.jsonl": ["ab", "c" * 50, "", "größe", "d e"] for number in range(3)}
-
-SPLIT = {"parts": {"a": {"start": 0, "characters": 40}, "b": {"start": 40}}}
-
-DATASETS: dict[str, dict[str, Any]] = {
-    "file": {"split": {"scope": "file", "boundary": "character", **SPLIT}},
-    "dataset": {"split": {"scope": "dataset", "boundary": "character", **SPLIT}},
-    "segments": {"tokenizer": {"kind": "trained", "vocab_size": 260}},
-}
 
 
 class Machines(InProcess):
@@ -59,7 +52,8 @@ def test_what_machines_make_that_have_nothing_is_what_one_makes_alone(
     monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
     monkeypatch.setattr(tasks, "MADE_TOGETHER", 1)
     files = FILES
-    if name == "segments":
+    is_segments = name == "trained"
+    if is_segments:
         monkeypatch.setattr(ranges, "RANGE_BYTES", 30)
         files = {"0.jsonl": FILES["0.jsonl"]}
     how: dict[str, Any] = {"exports": ["bin", "parquet"], **DATASETS[name]}
@@ -72,6 +66,6 @@ def test_what_machines_make_that_have_nothing_is_what_one_makes_alone(
     monkeypatch.setattr(pipeline, "open_pool", lambda *_: InProcess())
     here = build_dataset(declare(tmp_path, store="here", **how))
     assert [made.manifest for made in there.made] == [made.manifest for made in here.made]
-    assert machines.num_tasks >= 8 if name == "segments" else machines.num_tasks == 11
+    assert machines.num_tasks >= 8 if is_segments else machines.num_tasks == 11
     cache = Path(os.environ[CACHE_VARIABLE])
     assert not list(cache.rglob("tokens.bin"))  # whoever hands out the tasks fetches no tokens
