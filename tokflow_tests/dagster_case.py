@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 
@@ -18,6 +19,9 @@ from tokflow.components.dagster_names import partition_set
 
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+is_built = pytest.mark.usefixtures("_built")
+"""On a test in components: its `case` was built before."""
 
 
 class Case:

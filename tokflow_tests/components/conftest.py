@@ -12,3 +12,16 @@ def case(tmp_path: Path) -> Iterator[Case]:
     """A dataset of which Dagster has no partitions yet."""
     with dg.DagsterInstance.ephemeral() as instance:
         yield Case(tmp_path, instance)
+
+
+@pytest.fixture(scope="module")
+def built(built_by: tuple[Case, dg.ExecuteInProcessResult]) -> Case:
+    """A dataset that one run has built for all tests of a module, whose `built_by` has both; nobody
+    changes its files."""
+    return built_by[0]
+
+
+@pytest.fixture
+def _built(case: Case, built: Case) -> None:
+    """Let `case` be built as `built`; its checks are computed again, for the files are copies."""
+    case.become(built)

@@ -21,7 +21,7 @@ from tokflow.exports import FORMATS
 from tokflow.raw.hashes import hash_file
 from tokflow.store.manifest import read_run
 from tokflow_tests.build.mixtures.test_mixture import declare_mixture, declare_source
-from tokflow_tests.dagster_case import QUIET, Case, failure, selection, shown
+from tokflow_tests.dagster_case import QUIET, Case, failure, is_built, selection, shown
 from tokflow_tests.raw.fetching import Handler, Server
 from tokflow_tests.raw.servers import running
 from tokflow_tests.tiny import build, declare
@@ -42,25 +42,11 @@ def case(case: Case) -> Case:
 
 @pytest.fixture(scope="module")
 def built_by(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Case, Result]]:
-    """A dataset that one run over all partitions has built, and that run: to be looked at."""
+    """A dataset that one run over all partitions has built, and that run."""
     with dg.DagsterInstance.ephemeral() as instance:
         case = Case(tmp_path_factory.mktemp("built"), instance)
         case.instance.add_dynamic_partitions("small_files", KEYS)
         yield case, case.run(keys=KEYS)
-
-
-@pytest.fixture(scope="module")
-def built(built_by: tuple[Case, Result]) -> Case:
-    return built_by[0]
-
-
-@pytest.fixture
-def _built(case: Case, built: Case) -> None:
-    """Let `case` be built before; its checks are computed again, for the files are copies."""
-    case.become(built)
-
-
-is_built = pytest.mark.usefixtures("_built")
 
 
 def test_one_run_over_all_partitions_builds_everything(built_by: tuple[Case, Result]):

@@ -12,7 +12,7 @@ from tokflow.audit.checks import CHECKS
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.components import run_build_job
-from tokflow_tests.dagster_case import QUIET, Case, failure, shown
+from tokflow_tests.dagster_case import QUIET, Case, failure, is_built, shown
 from tokflow_tests.raw.servers import running
 from tokflow_tests.wrong_engine import use_wrong_engine
 
@@ -28,24 +28,10 @@ def build(case: Case) -> Result:
 
 @pytest.fixture(scope="module")
 def built_by(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Case, Result]]:
-    """A dataset that one run of the job has built, and that run. Nobody changes its files."""
+    """A dataset that one run of the job has built, and that run."""
     with dg.DagsterInstance.ephemeral() as instance:
         case = Case(tmp_path_factory.mktemp("built"), instance)
         yield case, build(case)
-
-
-@pytest.fixture(scope="module")
-def built_before(built_by: tuple[Case, Result]) -> Case:
-    return built_by[0]
-
-
-@pytest.fixture
-def _built(case: Case, built_before: Case) -> None:
-    """Let the job have built `case` once. Its checks are computed again: the files are copies."""
-    case.become(built_before)
-
-
-is_built = pytest.mark.usefixtures("_built")
 
 
 def reported(result: Result) -> dict[str, int]:
@@ -78,8 +64,8 @@ def test_one_run_builds_everything_of_a_dataset_that_dagster_has_never_seen(
     assert all(evaluation.passed for evaluation in evaluations)
 
 
-def test_a_second_run_reports_nothing(built_before: Case):
-    second = build(built_before)
+def test_a_second_run_reports_nothing(built: Case):
+    second = build(built)
 
     assert second.success, failure(second)
     assert reported(second) == {}
@@ -276,11 +262,11 @@ def test_a_run_that_was_killed_before_its_checks_leaves_them_to_the_next(
 
 
 def test_what_passed_in_another_run_is_reported_of_what_is_new_to_dagster(
-    built_before: Case, monkeypatch: pytest.MonkeyPatch
+    built: Case, monkeypatch: pytest.MonkeyPatch
 ):
     with dg.DagsterInstance.ephemeral() as instance:
-        monkeypatch.setattr(built_before, "instance", instance)
-        evaluations = build(built_before).get_asset_check_evaluations()
+        monkeypatch.setattr(built, "instance", instance)
+        evaluations = build(built).get_asset_check_evaluations()
 
     assert len(evaluations) == 7
     for of in evaluations:

@@ -11,7 +11,8 @@ import pytest
 from tokflow.build.graph import BuildGraph
 from tokflow.components import file_partitions, sync_files
 from tokflow.components import state as state_module
-from tokflow_tests.dagster_case import QUIET, Case, Sensor, failure, selection
+from tokflow_tests.components.test_build_job import build
+from tokflow_tests.dagster_case import Case, Sensor, failure, selection
 from tokflow_tests.wrong_engine import use_wrong_engine
 
 TAKEN = ["a.txt", "b.txt"]
@@ -41,11 +42,6 @@ def built(limited: Case, built_before: Case) -> Case:
     """Return the dataset as the job has built it once; files and record are copies."""
     limited.become(built_before)
     return limited
-
-
-def build(case: Case) -> dg.ExecuteInProcessResult:
-    job = case.defs.resolve_job_def("small_build")
-    return job.execute_in_process(instance=case.instance, run_config=QUIET, raise_on_error=False)
 
 
 def test_the_build_job_takes_files_until_the_limit_and_records_these_alone(limited: Case):
