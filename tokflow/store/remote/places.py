@@ -31,7 +31,7 @@ NEVER_WRITTEN = {"http", "https", "hf"}
 """Schemes of URLs at which there is no store."""
 
 OF_THIS_MACHINE = {"file", "local", "memory"}
-"""Schemes of URLs that need no host."""
+"""Schemes of URLs that need no host, but a path then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +129,8 @@ def checked_url(url: str) -> str:
 
 def _check_path(url: str, parts: Url) -> None:
     """Raise ConfigError for a URL that names no bucket, or folders that no path can have."""
-    has_host = bool(parts.host) or parts.scheme in OF_THIS_MACHINE
     names = parts.path.rstrip("/").split("/")[1:]
+    has_host = bool(parts.host) or (parts.scheme in OF_THIS_MACHINE and names != [])
     if not has_host or not {"", ".", ".."}.isdisjoint(names):
         raise ConfigError(
             where="URL",

@@ -112,6 +112,8 @@ def test_a_url_that_nothing_is_written_to_is_no_store(url: str):
     [
         "s3://",
         "s3:///a",
+        "file:///",
+        "memory://",
         "s3://bucket/../a",
         "s3://bucket/a/..",
         "s3://bucket//a",
