@@ -159,10 +159,11 @@ def _cached(folder: str) -> Iterator[_Cached]:
 
 def _of_output(folder: str) -> _Cached | None:
     """Return an output with what it takes; None where the folder is none."""
-    if not Path(folder, MANIFEST_NAME).exists():
+    of_folder = _status(Path(folder))
+    if of_folder is None or not Path(folder, MANIFEST_NAME).exists():
         return None
     statuses = [status for path in _files(folder) if (status := _status(path)) is not None]
-    used = max(os.stat(folder).st_mtime, *(of.st_mtime for of in statuses), 0)  # noqa: PTH116
+    used = max(of.st_mtime for of in (of_folder, *statuses))
     return _Cached(folder, used, sum(map(_taken, statuses)))
 
 

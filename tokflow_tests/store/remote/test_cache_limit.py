@@ -1,6 +1,7 @@
 """The limit of the cache: what was used longest ago goes, and comes again."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tokflow.build.dataset import Dataset
 from tokflow.errors import ConfigError
 from tokflow.store.manifest import is_complete
+from tokflow.store.remote import cache_limit
 from tokflow.store.remote.cache_limit import limit_of, make_room
 from tokflow.store.remote.cached_files import fetched
 from tokflow_tests.object_store import ObjectStore
@@ -46,6 +48,25 @@ def test_files_go_that_were_used_longest_ago_and_come_when_they_are_opened(
     make_room(tmp_path / "cache")
     assert opened.is_file()  # used just now
     assert not any(path.exists() for path in others)
+
+
+def test_an_output_that_is_removed_while_it_is_looked_at_is_passed_by(
+    built: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by another process that finds it gone from the URL."""
+    files = cache_limit._files
+    [removed] = [path.parent for path in built.folder.glob("tokens/a.jsonl/*/manifest.json")]
+
+    def files_of_removed(folder: str) -> list[Path]:
+        if folder == str(removed):
+            shutil.rmtree(removed, ignore_errors=True)
+        return files(folder)
+
+    monkeypatch.setattr(cache_limit, "_files", files_of_removed)
+    monkeypatch.setenv("TOKFLOW_CACHE_BYTES", "1")
+    make_room(tmp_path / "cache")
+    assert not removed.exists()
+    assert not list(built.folder.glob("tokens/**/tokens.bin"))
 
 
 def test_a_limit_that_is_no_number_of_bytes_is_refused(
