@@ -276,5 +276,6 @@ def _forget(path: Path, place: Place) -> None:
 def _drop_files(manifest: Path) -> None:
     """Remove an output from this disk, its manifest first."""
     manifest.unlink(missing_ok=True)
-    for path in [*manifest.parent.iterdir()] if manifest.parent.is_dir() else ():
-        remove(path)
+    with suppress(FileNotFoundError):  # another process has just removed it
+        for path in [*manifest.parent.iterdir()]:
+            remove(path)

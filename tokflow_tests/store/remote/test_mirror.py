@@ -112,6 +112,25 @@ def test_what_another_machine_removed_goes_and_what_it_wrote_comes(machines: Mac
     assert read_verdict(here.folder / "tokenizer" / "x", "f" * 64) == "wrong"
 
 
+def test_what_two_processes_find_removed_at_once_goes(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = machines.on("a")
+    build(dataset)
+    tokens, *_ = dataset.folder.glob("tokens/**/manifest.json")
+    remove_published(tokens.parent)
+    names = Path.iterdir
+
+    def names_of_removed(folder: Path) -> Iterator[Path]:
+        if folder == tokens.parent:
+            shutil.rmtree(folder)
+        return names(folder)
+
+    monkeypatch.setattr(Path, "iterdir", names_of_removed)
+    refresh(dataset.folder)
+    assert not tokens.parent.exists()
+
+
 def test_outputs_are_as_new_as_their_objects(machines: Machines, object_store: ObjectStore) -> None:
     dataset = machines.on("a")
     build(dataset)
