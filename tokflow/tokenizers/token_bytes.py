@@ -64,14 +64,9 @@ class _Step(msgspec.Struct):
     decoders: list["_Step"] = []
 
 
-class _Model(msgspec.Struct):
-    type: str = ""
-
-
 class _Fields(msgspec.Struct):
-    """The fields of a tokenizer.json that must be known, read without its vocabulary."""
+    """The field of a tokenizer.json that must be known, read without its vocabulary."""
 
-    model: _Model = msgspec.field(default_factory=_Model)
     decoder: _Step | None = None
 
 
