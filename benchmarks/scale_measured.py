@@ -5,9 +5,9 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 from benchmarks.scale_requests import Shape, built, planned, total
 
@@ -67,7 +67,7 @@ def measure(num_files=NUM_FILES, latency=LATENCY_SECONDS):
     yield f"{num_files} files on a server of this machine that answers after {1000 * latency:g} ms"
     with tempfile.TemporaryDirectory() as folder, serve_objects() as server:
         cache = Path(folder) / "cache"
-        with _environment({**server.environment(), "TOKFLOW_CACHE": str(cache)}):
+        with patch.dict(os.environ, server.environment(), TOKFLOW_CACHE=str(cache)):
             store = server.with_new_bucket()
             store.fail("slow", seconds=latency, times=None)
             for step in steps_on(store, Path(folder), cache, num_files):
@@ -76,14 +76,3 @@ def measure(num_files=NUM_FILES, latency=LATENCY_SECONDS):
                     f"  {step.name:20}{step.seconds:8.2f} s  {dict(step.counted)}, {word} the "
                     "model says"
                 )
-
-
-@contextmanager
-def _environment(variables):
-    before = dict(os.environ)
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
