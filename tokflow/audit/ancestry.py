@@ -38,7 +38,8 @@ class Ancestry:
 
     def __init__(self) -> None:
         self._read: dict[Path, StoredOutput] = {}
-        self._tokenizers: dict[Path, list[Tokenizer]] = {}
+        self._tokenizers: dict[tuple[Path, str], Tokenizer | None] = {}
+        """By the folder of a dataset and the fingerprint."""
         self._sources: set[Path] = set()
 
     def add(self, output: StoredOutput) -> None:
@@ -110,8 +111,8 @@ class Ancestry:
             fingerprint = manifest.details["tokenizer_fingerprint"]
         else:
             fingerprint = self.shard(output).manifest.parents["tokenizer"]
-        made = (each for of in self._datasets(output) for each in self._tokenizers_of(of))
-        return next((each for each in made if each.fingerprint == fingerprint), None)
+        found = (self._tokenizer_in(of, fingerprint) for of in self._datasets(output))
+        return next(filter(None, found), None)
 
     def _datasets(self, output: StoredOutput) -> list[Path]:
         """Return the folders of the dataset of an output and, of a mixture, of its sources."""
@@ -130,13 +131,19 @@ class Ancestry:
             refresh(folder)
         return folder
 
-    def _tokenizers_of(self, dataset_folder: Path) -> list[Tokenizer]:
-        folder = dataset_folder / "tokenizer"
-        if folder not in self._tokenizers:
-            refresh(folder)
-            made = [tokenizer_of(found.manifest, found.folder) for found in made_in(folder)]
-            self._tokenizers[folder] = made
-        return self._tokenizers[folder]
+    def _tokenizer_in(self, dataset_folder: Path, fingerprint: str) -> Tokenizer | None:
+        """Return the tokenizer of a dataset that has a fingerprint; of a store at a URL the files
+        of no other come."""
+        key = dataset_folder, fingerprint
+        if key not in self._tokenizers:
+            refresh(folder := dataset_folder / "tokenizer")
+            made = (
+                tokenizer_of(found.manifest, found.folder)
+                for found in made_in(folder)
+                if found.manifest.details["tokenizer_fingerprint"] == fingerprint
+            )
+            self._tokenizers[key] = next(made, None)
+        return self._tokenizers[key]
 
     def shard(self, output: StoredOutput) -> TokenShard:
         """Return the token shard that an output of one raw file is, or is made from."""
