@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -89,10 +89,11 @@ class StoreFacts:
     while manifests are read one by one, since those of 100,000 files fill gigabytes."""
 
     plan: Plan
-    statuses: Sequence[FileStatus] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "statuses", file_statuses(self.plan))
+    @cached_property
+    def statuses(self) -> Sequence[FileStatus]:
+        """The status of each file."""
+        return file_statuses(self.plan)
 
     def folders(self, stage: Stage) -> list[Path]:
         """Return the folders of the outputs of a stage that a build would leave as they are: the
