@@ -1,6 +1,7 @@
 """Use of the vocabulary: how often each id stands in the tokens, and which never does."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +30,7 @@ POINTS = 160
 """Of the curve, at most."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, since it keeps what it looked up
 class VocabularyUse:
     """How often each id was counted."""
 
@@ -46,7 +47,7 @@ class VocabularyUse:
         order = np.argsort(-self.counts, kind="stable")[:FREQUENT]
         return [(int(of), int(self.counts[of])) for of in order if self.counts[of]]
 
-    @property
+    @cached_property
     def unused(self) -> list[int]:
         """The ids of plain tokens that were not met once."""
         never = np.flatnonzero(self.counts == 0).tolist()
