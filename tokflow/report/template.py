@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.build.statistics import percent_full
-from tokflow.errors import printable
-from tokflow.report.picture import INK, MUTED, SERIES, Picture
+from tokflow.report.picture import INK, MUTED, SERIES, Picture, shortened_name
 
 COLORS = {
     INK: "var(--ink-2)",
@@ -58,6 +57,4 @@ def _number(value: float | None, digits: int = 0) -> str:
 
 
 def _short(text: str, most: int = MAX_CHARS) -> str:
-    """Return a text on one line, its middle left out where it is too long."""
-    text = printable(text)
-    return text if len(text) <= most else f"{text[: most // 2]} … {text[-(most // 2) :]}"
+    return shortened_name(text, most)
