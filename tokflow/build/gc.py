@@ -122,9 +122,10 @@ def _is_written_whole(folder: Path) -> bool:
 
 def remove_all(paths: Collection[Path]) -> None:
     """Remove what `find_garbage` found; of a store at a URL several at once."""
-    elsewhere = [path for path in paths if place_of(path) is not None]
-    for_each(remove, elsewhere)
-    for path in paths if not elsewhere else ():
+    if any(place_of(path) is not None for path in paths):
+        for_each(remove, paths)
+        return
+    for path in paths:
         remove(path)
 
 

@@ -5,12 +5,15 @@ from pathlib import Path
 import pytest
 
 from tokflow.audit.convert import convert_export
-from tokflow.build.gc import find_garbage, remove
+from tokflow.build.gc import find_garbage, remove, remove_all
+from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
 from tokflow.errors import MissingOutputError
 from tokflow.exports import ExportConfig
 from tokflow.sequences.config import PackingConfig
+from tokflow.store.segments import folder_of_segments_here
+from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import edit_manifest
 from tokflow_tests.tiny import declare_small, write_raw
 
@@ -148,3 +151,22 @@ def test_what_another_machine_has_left_unfinished_goes_a_day_after_its_last_chan
     assert not folder.exists()
     assert not link.is_symlink()
     assert find_garbage(made, keep=1) == {}
+
+
+def test_segments_that_never_go_to_the_url_of_a_store_go_with_the_outputs_there(
+    tmp_path: Path, object_store: ObjectStore
+):
+    store = f"{object_store.url}/store"
+    build_dataset(declare_small(tmp_path, store=store))
+    made = declare_small(tmp_path, store=store, packing={"sequence_length": 16})
+    build_dataset(made)
+    left = folder_of_segments_here(BuildGraph(made).tokens("a.jsonl").folder)
+    (left / "00000").mkdir(parents=True)
+    (left / "00000" / "tokens.bin").write_bytes(b"12345")
+
+    garbage = find_garbage(made, keep=0)
+    remove_all(garbage)
+
+    assert len(garbage) > 1
+    assert garbage[left] == 5
+    assert find_garbage(made, keep=0) == {}
