@@ -131,6 +131,10 @@ class Dataset(Config):
         """Names that exports have for the raw files, the columns read and the tokenizer."""
         return source_names(self.name, self.raw, self.documents, self.tokenizer, self.split)
 
+    def export_config(self, name: str) -> ExportConfig:
+        """Return the config of the export called `name`."""
+        return next(of for of in self.exports if of.name == name)
+
     @property
     def packings(self) -> dict[str, PackingConfig]:
         """Every packing whose sequences are other ones: the dataset's own, called "", and others by

@@ -238,7 +238,7 @@ class BuildGraph:
 
     def export_config(self, name: str) -> ExportConfig:
         """Return the config of the export called `name`."""
-        return next(config for config in self.dataset.exports if config.name == name)
+        return self.dataset.export_config(name)
 
     def inputs(self, config: ExportConfig) -> dict[str, Output]:
         """Return the outputs that an export is made from, by partition key."""

@@ -59,7 +59,7 @@ def _columns(dataset: Dataset, stage: str, name: str) -> dict[str, tuple[str, st
         return dict(_raw_columns(dataset))
     if stage == "tokens":
         return _described(DOCUMENTS_SCHEMA, DOCUMENT_COLUMNS)
-    config = _export(dataset, name) if stage == "export" else None
+    config = dataset.export_config(name) if stage == "export" else None
     if config is None or not config.layout.columns:
         return {}
     return _described(schema_of(config.layout.columns, _kept(dataset, config)), EXPORT_COLUMNS)
@@ -93,10 +93,6 @@ def _columns_of_text(dataset: Dataset) -> tuple[str, ...]:
     names = dataset.raw.files if documents.format == "auto" else ()
     is_txt = documents.format == "txt" or {format_of_name(of) for of in names} == {"txt"}
     return () if is_txt else documents.columns
-
-
-def _export(dataset: Dataset, name: str) -> ExportConfig:
-    return next(of for of in dataset.exports if of.name == name)
 
 
 def _kept(dataset: Dataset, config: ExportConfig) -> tuple[str, ...]:

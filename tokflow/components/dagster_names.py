@@ -53,7 +53,7 @@ def parents(
     elif stage == "sequences":
         of_stage = {"split": own}
     elif stage == "export":
-        config = next(config for config in dataset.exports if config.name == name)
+        config = dataset.export_config(name)
         parent = stage_of_inputs(config, dataset.shuffle)
         packing = dataset.packing_name(config) if parent == "sequences" else ""
         of_stage = {parent: all_files}

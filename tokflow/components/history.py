@@ -50,7 +50,7 @@ def code_version(dataset: Dataset, stage: str, name: str = "") -> str:
         "split": lambda: _split_recipe(dataset),
         "sequences": lambda: sequences_recipe("", dataset.packings[name]),
         "export": lambda: export_recipe(
-            config := next(of for of in dataset.exports if of.name == name),
+            config := dataset.export_config(name),
             dataset.packing_of(config),
             {},
             order=dataset.shuffle.of_export,
