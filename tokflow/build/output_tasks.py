@@ -192,7 +192,6 @@ class OutputTasks:
         self.num_left -= 1
         try:
             if error is not None:
-                self._joining = None
                 raise error
             if self._segments and is_complete(task.folder):  # else on another machine
                 trust_files(read_output(task.folder))
