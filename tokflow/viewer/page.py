@@ -125,8 +125,8 @@ def _check_asked(of_parts: list[PartWindows], first: int, num: int | None) -> No
             found=f"{num:,}",
             remedy="name more, or leave it out for all that fit",
         )
-    most = max(of_part.num_sequences for of_part in of_parts)
-    if not 0 <= first < max(most, 1):
+    most = max(1, *(of_part.num_sequences for of_part in of_parts))
+    if not 0 <= first < most:
         raise ConfigError(
             where="--first",
             expected=f"a sequence from 0 to {most - 1:,}",

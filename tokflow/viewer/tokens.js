@@ -31,8 +31,10 @@ function readWindow(of) {
     const segment = { num, file, place, first: read.tokens.length };
     if (file < 0) {
       const [id, isInFiles] = others;
-      if (isInFiles) read.segments.push(Object.assign(segment, { id }));
-      if (isInFiles) read.numPadding += num;
+      if (isInFiles) {
+        read.segments.push(Object.assign(segment, { id }));
+        read.numPadding += num;
+      }
     } else {
       read.segments.push(segment);
       [segment.row, segment.token, segment.chars, segment.flags = 0] = others;

@@ -278,6 +278,8 @@ def test_a_part_without_tokens_has_no_windows(tmp_path: Path):
         train, test = data_of(make_viewer(tmp_path / "store/tiny/exports" / name))["parts"]
         assert (test["numSequences"], test["windows"]) == (0, [])
         assert len(train["windows"]) == 1
+        with pytest.raises(ConfigError, match="from 0 to 0, found 5"):
+            make_viewer(tmp_path / "store/tiny/exports" / name, part="test", first=5)
 
 
 @pytest.mark.parametrize(
