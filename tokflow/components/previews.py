@@ -9,7 +9,7 @@ import numpy.typing as npt
 from tokflow.audit.inspection import visible
 from tokflow.components.markdown import code_block, rows_table, shortened_to
 from tokflow.exports import Part
-from tokflow.store.arrow import parquet_source
+from tokflow.store.arrow import read_first
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
@@ -29,25 +29,15 @@ Metadata = Mapping[str, dg.MetadataValue[Any]]
 
 def preview_of_shard(shard: TokenShard, tokenizer: Tokenizer) -> Metadata:
     """Return the first tokens of a file as text, and its first documents as a table."""
-    tokens = shard.tokens(is_few=True)
+    tokens, table = shard.tokens(is_few=True), shard.folder / shard.names(DOCUMENTS_NAME)[0]
+    first = read_first(table, ["row", "token_offset", "num_tokens"], PREVIEW_ROWS)
     rows = []
-    for of in _first_documents(shard):
+    for of in first.to_pylist():
         start, num_tokens = of["token_offset"], of["num_tokens"]
         few = tokens.read(start, start + min(num_tokens, TEXT_TOKENS))
         rows.append({"row": of["row"], "num_tokens": num_tokens, "text": _start(few, tokenizer)})
     text = _decoded(tokens.read(0, PREVIEW_TOKENS), tokenizer)
     return {"preview": _as_code(text), **({"documents": rows_table(rows)} if rows else {})}
-
-
-def _first_documents(shard: TokenShard) -> list[dict[str, int]]:
-    """Return rows of the table of documents; of a large one no more is read than a row group."""
-    import pyarrow.parquet as pq  # late: it imports ssl and every file system
-
-    path = shard.folder / shard.names(DOCUMENTS_NAME)[0]
-    with pq.ParquetFile(parquet_source(path)) as file:
-        group = file.read_row_group(0, columns=["row", "token_offset", "num_tokens"])
-    found: list[dict[str, int]] = group.slice(0, PREVIEW_ROWS).to_pylist()
-    return found
 
 
 def preview_of_part(part: Part, tokenizer: Tokenizer) -> Metadata:

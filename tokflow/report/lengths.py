@@ -13,7 +13,7 @@ from tokflow.errors import counted
 from tokflow.report.picture import INK, SERIES, Picture, make_picture, short_number
 from tokflow.report.sample import StoreFacts, files_of, length_of, sampled
 from tokflow.sequences.segments import SEGMENTS_NAME
-from tokflow.store.arrow import num_rows, read_first
+from tokflow.store.arrow import num_rows, read_first, to_numpy
 from tokflow.store.integrity import damage_told
 from tokflow.store.stored_outputs import read_output
 from tokflow.store.tables import read_parts
@@ -61,8 +61,9 @@ def _lengths_in(shard: TokenShard, num: int) -> npt.NDArray[np.int64]:
     found = [np.zeros(0, np.int64)]
     with damage_told(shard):
         for name in shard.names(DOCUMENTS_NAME):
-            left = num - sum(map(len, found))
-            found += read_first(shard.folder / name, "num_tokens", left)
+            if (left := num - sum(map(len, found))) > 0:
+                first = read_first(shard.folder / name, ["num_tokens"], left)
+                found.append(to_numpy(first["num_tokens"]))
     return np.concatenate(found)
 
 

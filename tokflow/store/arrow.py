@@ -101,21 +101,18 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
         return file.read(columns=names, use_threads=is_large(file))
 
 
-def read_first(path: Path, column: str, num: int) -> list[npt.NDArray[Any]]:
-    """Return the first `num` numbers of a column of a parquet file, in arrays one after another;
-    row groups behind them are not read."""
+def read_first(path: Path, columns: Sequence[str], num: int) -> pa.Table:
+    """Return columns of the first `num` rows of a parquet file; row groups behind them are not
+    read."""
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
-    found: list[npt.NDArray[Any]] = []
-    if num <= 0:
-        return found
     with pq.ParquetFile(parquet_source(path)) as file:
-        for group in range(file.num_row_groups):
-            found.append(to_numpy(file.read_row_group(group, columns=[column])[column])[:num])
-            num -= len(found[-1])
-            if num == 0:
-                break
-    return found
+        groups: list[int] = []
+        left = num
+        while left > 0 and len(groups) < file.num_row_groups:
+            left -= file.metadata.row_group(len(groups)).num_rows
+            groups.append(len(groups))
+        return file.read_row_groups(groups, columns=list(columns)).slice(0, num)
 
 
 def num_rows(path: Path) -> int:
