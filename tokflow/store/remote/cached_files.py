@@ -1,7 +1,7 @@
 """Files of outputs at a URL, on this disk when they are opened."""
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -51,10 +51,23 @@ def fetched(path: Path) -> Path:
         return path
     entry = listed_entry(folder, path)
     if entry is not None or path == folder / RUN_NAME:
-        with alone(path) as part:
+        with removal_told(place, folder), alone(path) as part:
             if part is not None:
                 _fetch(place, folder, path, part, entry)
     return path
+
+
+@contextmanager
+def removal_told(place: Place, folder: Path) -> Iterator[None]:
+    """Let the block, which fetches of an output, raise MissingOutputError where another thread or
+    process finds meanwhile that the output is gone, and removes its folder."""
+    try:
+        yield
+    except MissingOutputError:
+        raise
+    except FileNotFoundError:
+        refresh_output(folder)  # for the folder may have been made once more
+        raise _removed(place, folder) from None
 
 
 def listed_entry(folder: Path, path: Path) -> FileEntry | None:
@@ -143,6 +156,10 @@ def not_fetched(
             note_damage(folder)
             expected = f"{entry.num_bytes:,} bytes with sha256 {entry.sha256[:16]}…"
             return damaged(place.url_of(path), expected, found, run=_run_of(place, folder))
+    return _removed(place, folder)
+
+
+def _removed(place: Place, folder: Path) -> MissingOutputError:
     return MissingOutputError(
         where=place.url_of(folder),
         expected="the output that was there",

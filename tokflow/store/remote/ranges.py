@@ -12,7 +12,13 @@ from typing import Any, BinaryIO, cast
 from tokflow.store.positioned import PositionedReader
 from tokflow.store.remote.blocks_here import BlocksHere, Range
 from tokflow.store.remote.cache_limit import note_bytes, note_use
-from tokflow.store.remote.cached_files import fetched, key_of, listed_entry, not_fetched
+from tokflow.store.remote.cached_files import (
+    fetched,
+    key_of,
+    listed_entry,
+    not_fetched,
+    removal_told,
+)
 from tokflow.store.remote.keys import output_folder
 from tokflow.store.remote.part_files import alone
 from tokflow.store.remote.places import Place, place_of
@@ -61,7 +67,7 @@ def _read_blocks(place: Place, path: Path, ranges: Sequence[Range]) -> list[byte
     if folder is None or entry is None:
         return None
     note_use(folder)
-    with alone(path) as part:
+    with removal_told(place, folder), alone(path) as part:
         if part is None:
             return None
         with part.open("r+b", buffering=0) as file:

@@ -162,3 +162,16 @@ def test_a_file_of_an_output_that_another_machine_removed_is_missing_and_named(
     with pytest.raises(MissingOutputError, match="removed"):
         fetched(path)
     assert not path.parent.exists()
+
+
+@pytest.mark.parametrize("names", [["tokens.bin", "documents.parquet"], ["tokens.bin"] * 8])
+def test_all_that_want_files_of_an_output_that_was_removed_are_told_so(
+    names: list[str], built: Dataset, object_store: ObjectStore
+) -> None:
+    folder = _tokens(built).parent
+    remove_published(folder)
+    object_store.fail("slow", "GET", "*documents.parquet", seconds=0.3)
+    with ThreadPoolExecutor(8) as pool:
+        errors = [of.exception() for of in [pool.submit(fetched, folder / of) for of in names]]
+    assert {type(error) for error in errors} == {MissingOutputError}, errors
+    assert not folder.exists()
