@@ -185,7 +185,7 @@ def test_a_document_that_is_too_large_is_passed_over_in_little_memory(
 ):
     path = tmp_path / name
     member = gzip.compress(bomb * (2_000_000 // len(bomb)), 1)
-    path.write_bytes(gzip.compress(before, 1) + member * 20)
+    path.write_bytes(gzip.compress(before, 1) + member * 12)
     limit = Limit(document_bytes=1_000_000)
     config = DocumentsConfig(document_per=per, limit=limit, on_bad_document="reject")
     rejects: list[Reject] = []

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
@@ -301,9 +301,11 @@ JSON = st.recursive(
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cs"])),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
 )
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(st.text(), JSON, min_size=1))
 def test_a_manifest_is_the_json_of_python_with_a_digest(fields: dict[str, Any]):
     text = json.dumps(fields, indent=1, sort_keys=True, ensure_ascii=False) + "\n"

@@ -247,7 +247,7 @@ def in_chunks(engine: Any, rule: cut_rule.CutRule | None) -> ChunkedEngine:
 def assert_same_tokens(few: Any, whole: Any) -> None:
     """Compare two engines on many texts, some at once."""
 
-    @settings(max_examples=60, deadline=None, derandomize=True)
+    @settings(max_examples=40, deadline=None, derandomize=True)
     @given(st.lists(TEXTS, min_size=1, max_size=4))
     def check(texts: list[str]) -> None:
         got, expected = few.encode(to_texts(texts)), whole.encode(to_texts(texts))
