@@ -120,7 +120,7 @@ def _correlation(
 
 def _of_steps(first: Numbers, second: Numbers, size: int, name: str) -> Statistic:
     """Return how far steps, modulo `size`, are from being all as likely; those of 0 left out."""
-    steps = (second - first).astype(np.uint64) + np.where(second < first, size, 0).astype(np.uint64)
+    steps = (second - first).astype(np.uint64) + np.uint64(size) * (second < first)
     shares = (steps[steps > 0] - 1) / (size - 1)
     counts = np.bincount((shares * 64).astype(np.int64), minlength=64)[:64]
     return Statistic("steps", name, *of_counts(counts))
