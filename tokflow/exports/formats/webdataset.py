@@ -18,7 +18,6 @@ finalize_chunk, get_manifest_line); mlfoundations/open_lm at 9bb92ef, open_lm/da
 the one that tokshuf's manifest ends with).
 """
 
-import gzip
 import json
 import mmap
 import tarfile
@@ -84,7 +83,7 @@ def write(part: Part, options: WebdatasetOptions, folder: Path) -> None:
         texts = [msgspec.json.encode(token_ids) for token_ids in batch.token_ids.tolist()]
         if options.compression == "none":
             return texts
-        return [gzip.compress(text, options.compression_level or 3, mtime=0) for text in texts]
+        return [zlib.compress(text, options.compression_level or 3, wbits=31) for text in texts]
 
     for number, batches in files_of(part, options.sequences_per_file, at_once=at_once):
         num_sequences = 0
