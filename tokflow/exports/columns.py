@@ -193,7 +193,7 @@ def lists_of(sequences: Sequences, name: str, written: slice | None = ALL_POSITI
         values = is_token
     else:
         values = getattr(sequences, "token_ids" if name == "input_ids" else name)
-    values = values.astype(TYPES[name].to_pandas_dtype(), copy=False)
+    values = values.astype(str(TYPES[name]), copy=False)
     if written is None:
         return values[is_token], np.count_nonzero(is_token, axis=1)
     values = values[:, written]

@@ -190,7 +190,7 @@ def _load(export: Export, lines: Sequence[bytes]) -> Arrays:
 def _lists(records: Sequence[Mapping[str, Any]], column: str) -> Lists:
     lists = [record[column] for record in records]
     num_values = np.array([*map(len, lists)], dtype=np.int64)
-    dtype = TYPES[column].to_pandas_dtype()
+    dtype = np.dtype(str(TYPES[column]))
     values = np.fromiter(chain.from_iterable(lists), dtype=dtype, count=int(num_values.sum()))
     return values, num_values
 
