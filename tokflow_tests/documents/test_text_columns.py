@@ -15,7 +15,7 @@ CHAT = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
 RECORD: dict[str, Any] = {
     "id": 7,
     "text": "one",
-    "meta": {"lang": "en", "size": 3, "inner": {"title": "t"}},
+    "meta": {"inner": {"title": "t"}, "lang": "en", "size": 3},
     "tags": ["x"],
     "chat": CHAT,
 }
@@ -40,7 +40,7 @@ def write(path: Path) -> Path:
 def test_strings_and_chats_are_found_nested_ones_by_their_path(tmp_path: Path, name: str):
     found = text_columns(write(tmp_path / name), DocumentsConfig())
 
-    assert found.texts == ["text", "meta.lang", "meta.inner.title"]
+    assert found.texts == ["text", "meta.inner.title", "meta.lang"]
     assert found.chats == ["chat"]
 
 

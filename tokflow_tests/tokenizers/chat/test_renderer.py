@@ -245,7 +245,7 @@ def test_tiktoken_chats_have_their_mask_by_bytes(
 def test_parquet_lists_of_structs_arrow_and_json_strings_give_the_same_shard_as_jsonl(
     tmp_path: Path,
 ):
-    call = {"function": {"name": "f", "arguments": {"x": 1}}}
+    call = {"function": {"arguments": {"x": 1}, "name": "f"}}
     chats = [*CHATS, [*chat("call it"), {"role": "assistant", "content": "", "tool_calls": [call]}]]
     template = PLAIN.replace(
         "message['content'] +", "message['content'] + (message.tool_calls | tojson "
