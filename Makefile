@@ -48,7 +48,7 @@ test: $(READY) ## Lint, types and tests (all but the slow ones)
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports >.venv/imports.txt || { cat .venv/imports.txt; exit 1; }
-	@$(BIN)/pytest --quiet -m "$(FAST)" -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/pytest --quiet -m "$(FAST)" -n 3 --dist loadfile $(ARGS) # many wait for processes
 
 test-deploy: $(READY) .venv-deploy/ready ## The services of deploy/ with a PostgreSQL: builds, restarts, retention, login
 	@$(BIN)/pytest --quiet tokflow_tests/deploy $(ARGS)
