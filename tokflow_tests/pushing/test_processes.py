@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,11 @@ from tokflow_tests.hub import Hub
 from tokflow_tests.tiny import build, declare
 
 NAME = "team/texts"
+
+by_xet = pytest.mark.skipif(
+    tuple(map(int, version("huggingface_hub").split(".")[:2])) < (1, 20),
+    reason="before 1.20 the tests' hub is sent nothing by xet",
+)
 
 
 @pytest.fixture(scope="session")
@@ -53,6 +59,7 @@ def assert_is_there(export: Path, hub: Hub) -> None:
         assert tree[name] == (export / name).read_bytes()
 
 
+@by_xet
 def test_large_files_are_sent_as_hf_xet_sends_them(
     export: Path, hub: Hub, environment: dict[str, str]
 ):
@@ -71,8 +78,8 @@ def test_large_files_are_sent_as_hf_xet_sends_them(
 @pytest.mark.parametrize(
     ("how", "request_"),
     [
-        ("xet", "POST /v1/xorbs/.*"),
-        ("xet", "POST /v1/shards"),
+        pytest.param("xet", "POST /v1/xorbs/.*", marks=by_xet),
+        pytest.param("xet", "POST /v1/shards", marks=by_xet),
         ("lfs", "PUT .*"),
         ("lfs", "POST .*/commit/main"),
     ],
