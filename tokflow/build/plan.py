@@ -14,6 +14,7 @@ from tokflow.build.dataset import Dataset
 from tokflow.build.failures import PastFailure, failure_key, read_failures
 from tokflow.build.graph import BuildGraph
 from tokflow.build.mixtures.mixture import Mixture
+from tokflow.build.notices import Totals
 from tokflow.build.output import FILE_STAGES, STAGES, Output, Stage
 from tokflow.build.results import StageFailure
 from tokflow.build.staleness import Cause, why
@@ -100,6 +101,8 @@ class Plan:
     and of object stores, whose versions are listed."""
     num_elsewhere: int = 0
     """Other raw files that are not built, without which there is no export."""
+    totals: Totals = field(repr=False)
+    """Counts of the outputs that are there, for notices."""
 
     @property
     def dataset(self) -> Dataset:
@@ -191,6 +194,7 @@ def make_plan(
         num_files=sum(len(graph.partitions[key]) for key in keys),
         num_remote=sum(of.may_differ for key in keys for of in graph.partitions[key]),
         num_elsewhere=num_elsewhere,
+        totals=planner.totals,
     )
 
 
@@ -201,8 +205,9 @@ _OTHER: tuple[Cause, ...] = ("file changed", "config changed", "code changed", "
 class _Planner:
     """One look at all outputs, in the order in which a run makes them."""
 
-    def __init__(self, graph: BuildGraph) -> None:
+    def __init__(self, graph: BuildGraph, totals: Totals | None = None) -> None:
         self.graph = graph
+        self.totals = Totals() if totals is None else totals
         self.planned: list[PlannedOutput] = []
         self.bad: list[StageFailure] = []
         self.sizes: dict[str, int] = {}
@@ -240,7 +245,7 @@ class _Planner:
         """Plan what is made of the sources of a mixture, up to their splits, and see whether they
         can be mixed so."""
         for name, graph in mixture.graphs.items():
-            of_source = _Planner(graph)
+            of_source = _Planner(graph, self.totals)
             of_source.asked_again |= {"tokens", "split"}
             of_source.look_at_all(list(graph.partitions), is_partial=False, until="split")
             self.planned += of_source.planned
@@ -276,7 +281,10 @@ class _Planner:
             self._plan(output, None, *self._cause_of_waiting(output))
             return True
         try:
-            self._plan(output, recipe, *_cause(output))
+            cause, details = _cause(output)
+            self._plan(output, recipe, cause, details)
+            if cause is None:
+                self.totals.add(output.manifest(), output.name)
         except TokflowError as error:
             self.bad.append(StageFailure(output.stage, output.name, error))
             return output.stage != "tokenizer"

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tokflow.build.notices import Notice, Totals
 from tokflow.build.output import Output, Stage
 from tokflow.errors import TokflowError, explained
 from tokflow.raw import LeftOut, RawPartition
@@ -69,6 +70,14 @@ class BuildResult:
     def num_new(self) -> int:
         """Outputs that were not there before."""
         return sum(made.is_new for made in self.made)
+
+    @property
+    def notices(self) -> list[Notice]:
+        """What a person must know of the outputs that are there now."""
+        totals = Totals()
+        for made in self.made:
+            totals.add(made.manifest, made.output.name)
+        return totals.notices()
 
     def of(self, stage: Stage) -> list[StageResult]:
         """Return the outputs of one stage."""

@@ -17,6 +17,7 @@ from tokflow.cli.terminal import (
     exit_status,
     print_error,
     print_json,
+    print_notices,
     print_styled,
     print_table,
     size,
@@ -80,6 +81,7 @@ def _document(plan: Plan) -> dict[str, Any]:
         "num_remote_files": plan.num_remote,
         "left_out": [asdict(left) for left in plan.left_out],
         "library_changes": plan.library_changes,
+        "notices": [notice.as_document() for notice in plan.totals.notices()],
         "num_bytes": plan.num_bytes,
         "estimated_seconds": round(plan.estimated_seconds, 2),
         **({"mixture": rows} if (rows := rows_of_mixture(plan.of_mixture)) else {}),
@@ -131,6 +133,7 @@ def _print(plan: Plan) -> None:
         print(described_left_out(plan.left_out))
     for change in plan.library_changes:
         print(change)
+    print_notices(plan.totals.notices())
     for bad in plan.bad:
         print_error(str(bad.explained), bad.error)
 

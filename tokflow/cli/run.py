@@ -39,6 +39,7 @@ from tokflow.cli.terminal import (
     exit_status,
     print_error,
     print_json,
+    print_notices,
     size,
 )
 from tokflow.errors import ConfigError, TokflowError, explained
@@ -227,6 +228,7 @@ def _say_nothing_to_do(plan: Plan) -> None:
     )
     if plan.left_out:
         print(described_left_out(plan.left_out), flush=True)
+    print_notices(plan.totals.notices())
 
 
 def _while_hashing(done: int, total: int | None, *, workers: Workers, json: bool) -> None:
@@ -250,6 +252,7 @@ def _document(plan: Plan, built: BuildResult | None = None) -> dict[str, Any]:
         "dataset": plan.dataset.name,
         "num_files": plan.num_files,
         "left_out": [asdict(left) for left in plan.left_out],
+        "notices": [notice.as_document() for notice in plan.totals.notices()],
         "num_new": 0,
         "seconds": 0.0,
         "outputs": [_output(planned, is_new=False) for planned in plan.planned],
@@ -271,6 +274,7 @@ def _document_of(graph: BuildGraph, built: BuildResult) -> dict[str, Any]:
         "dataset": graph.dataset.name,
         "num_files": built.num_files,
         "left_out": [asdict(left) for left in built.left_out],
+        "notices": [notice.as_document() for notice in built.notices],
         "num_new": built.num_new,
         "seconds": round(built.seconds, 3),
         "outputs": outputs,

@@ -15,6 +15,7 @@ from tokflow.build.statistics import mixture_statistics, statistics_of
 from tokflow.cli.terminal import (
     counted,
     described_left_out,
+    print_notices,
     print_styled,
     print_table,
     shown_path,
@@ -29,7 +30,6 @@ from tokflow.store.atomic import LATEST
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.engines.gate import VERDICT
 from tokflow.tokenizers.tokenizer import vocab_size_asked
-from tokflow.tokens.writer import REJECTS_NAME
 
 FILES_SHOWN = 30
 """Files listed on the screen; of more, those that failed or are new come first."""
@@ -63,6 +63,9 @@ def print_summary(
     if is_declared and exports and dataset.report and has_report():
         print("\ndraw its report:")
         print_styled((f"tokflow report {dataset.name}", "cyan"))
+    if notices := built.notices:
+        print()
+        print_notices(notices)
     ending = f", {counted(len(built.failed), 'failure')}" if built.failed else ""
     print(
         f"\n{dataset.name}: {counted(built.num_new, 'output')} new, "
@@ -236,7 +239,8 @@ def left_out(dataset: Dataset, built: BuildResult) -> list[str]:
         *_not_mixed(built),
         *_not_exported(built),
     ]
-    return lines or ["left out: nothing"]
+    is_all = not lines and not any(notice.is_loss for notice in built.notices)
+    return ["left out: nothing"] if is_all else lines
 
 
 def _not_tokenized(dataset: Dataset, built: BuildResult) -> Iterator[str]:
@@ -248,13 +252,6 @@ def _not_tokenized(dataset: Dataset, built: BuildResult) -> Iterator[str]:
     if built.left_out:
         yield described_left_out(built.left_out)
     shards = [(one, one.manifest.counts) for one in built.of("tokens")]
-    if num_rejects := _counts(built, "tokens")["num_rejects"]:
-        lists = [
-            f"{counts['num_rejects']:,} in {shown_path(one.folder / REJECTS_NAME)}"
-            for one, counts in shards
-            if counts["num_rejects"]
-        ]
-        yield f"rejected: {counted(num_rejects, 'document')}: {first_five(lists)}"
     if num_left_out := _counts(built, "tokens")["num_left_out"]:
         yield f"left out by {dataset.documents.transform}: {counted(num_left_out, 'record')}"
     yield from _behind_limit([one for one, _ in shards])

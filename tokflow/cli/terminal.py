@@ -24,6 +24,7 @@ from tokflow.store.remote.places import place_of, shown
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from tokflow.build.notices import Notice
     from tokflow.raw import LeftOut
 
 DONE, FAILED, WRONG_USAGE = 0, 1, 2
@@ -179,6 +180,12 @@ def described_left_out(left_out: "Sequence[LeftOut]") -> str:
         for of in left_out
     ]
     return f"matched, but not read: {', '.join(shortened(named))}"
+
+
+def print_notices(notices: "Sequence[Notice]") -> None:
+    """Print what a person must know of a dataset, a line each; nothing where there is none."""
+    if notices:
+        print("\n".join(["notices:", *(f"  {notice.text}" for notice in notices)]), flush=True)
 
 
 def _is_number(cell: str) -> bool:

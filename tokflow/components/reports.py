@@ -14,6 +14,7 @@ from typing import Any
 
 import dagster as dg
 
+from tokflow.build.notices import Totals
 from tokflow.build.output import Output
 from tokflow.build.results import StageResult
 from tokflow.build.statistics import (
@@ -333,9 +334,14 @@ def _export(made: StageResult) -> Page:
         "num_bytes": manifest.num_bytes,
     }
     mixture = manifest.details.get("mixture")
+    totals = Totals().add(manifest, made.output.name)
+    for split in splits:
+        totals.add(split.shard.manifest, made.output.name)
+    notices = [{"notice": notice.text} for notice in totals.notices()]
     return Page(
         summary=summary,
         shown={
+            **({"notices": rows_table(notices)} if notices else {}),
             "viewer": viewer_link(graph.dataset, made.output.name),
             **preview_of_part(exported[0], graph.tokenizer),
             "parts": columns_table(rows),

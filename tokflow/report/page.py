@@ -120,6 +120,7 @@ def _values(
         "tiles": _tiles(facts),
         "made_by": _made_by(facts),
         "problems": _problems(facts.plan),
+        "notices": [notice.text for notice in facts.plan.totals.notices()],
         "states": [(state, states[state]) for state in STATES if states[state]],
         "statuses": statuses,
         "parts": part_rows(facts),

@@ -17,6 +17,7 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset, make_stage
 from tokflow.components import make_definitions
 from tokflow.components.file_partitions import sync_files
+from tokflow.components.reports import report
 from tokflow.exports import FORMATS
 from tokflow.raw.hashes import hash_file
 from tokflow.store.manifest import read_run
@@ -440,6 +441,15 @@ def test_every_format_is_an_asset_that_dagster_builds_and_checks(case: Case):
     assert checked == set(FORMATS)
     assert all(check.passed for check in checks)
     assert case.not_fresh() == {}
+
+
+def test_an_export_shows_the_notices_of_its_dataset(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["ab", "c"]}, exports=["parquet"])
+
+    metadata = report(build(dataset).export("parquet")).metadata
+
+    [row] = metadata["notices"].records
+    assert row.data == {"notice": "short rows: 2.5 tokens on average in parquet"}
 
 
 def test_an_export_of_rows_shows_its_columns(tmp_path: Path):

@@ -97,6 +97,10 @@ def test_the_page_shows_each_file_with_its_state_the_new_one_first(html: bytes):
     assert page.index("new.jsonl") < page.index("a.jsonl")
 
 
+def test_the_page_has_the_notices_of_what_is_built(html: bytes):
+    assert "\nrejected: 3 documents\n" in Elements(html).text
+
+
 def test_the_page_has_each_picture_that_there_is_something_to_see_in(report: ReportPage):
     assert [of.name for of in report.pictures] == [
         "document_lengths",

@@ -1,0 +1,108 @@
+"""Notices of a dataset: what a person must know of its outputs, from the counts of their manifests.
+
+A notice is an entry of `NOTICES`. `tokflow run`, `tokflow plan`, Dagster and the report show them.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self, TypeAlias
+
+from tokflow.errors import counted
+from tokflow.store.manifest import Manifest
+
+SHORT_ROW = 8
+"""Tokens of a row; fewer on average are a notice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One thing that a person must know of what was built."""
+
+    name: str
+    """Its key in `NOTICES`."""
+    text: str
+    """One line."""
+    is_loss: bool
+    """True if something of the raw files is not in the outputs."""
+
+    def as_document(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        return asdict(self)
+
+
+class Totals:
+    """The counts that notices are made from: those of all token shards together, and of each
+    export. Manifests are added one by one, since those of 100,000 files fill gigabytes."""
+
+    def __init__(self) -> None:
+        self.tokens = Counter[str]()
+        """Sums over the token shards; 0 for a count that none of them has."""
+        self.exports: dict[str, Mapping[str, int]] = {}
+        """By the name of the export."""
+
+    def add(self, manifest: Manifest, name: str) -> Self:
+        """Add the counts of an output, which is called `name`; those of a split, of sequences and
+        of the tokenizer say nothing here."""
+        if manifest.stage == "tokens":
+            is_asked = manifest.config.get("special_tokens_in_text") == "control"
+            as_asked = {"num_special_tokens_in_text": 0} if is_asked else {}
+            self.tokens.update({**manifest.counts, **as_asked})
+        elif manifest.stage == "export":
+            self.exports[name] = manifest.counts
+        return self
+
+    def notices(self) -> list[Notice]:
+        """Return the notices that there is a reason for, in the order of `NOTICES`."""
+        said = ((name, kind, kind.text(self)) for name, kind in NOTICES.items())
+        return [Notice(name, text, kind.is_loss) for name, kind, text in said if text]
+
+
+Text: TypeAlias = Callable[[Totals], str | None]
+"""The line of a notice; None where there is nothing to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    text: Text
+    is_loss: bool = False
+
+
+def _of_tokens(head: str, name: str, noun: str, rest: str = "") -> Text:
+    """Return the line of a count of token shards, `<head>: 3 <noun>s<rest>`; none where it is 0."""
+    return lambda of: f"{head}: {counted(num, noun)}{rest}" if (num := of.tokens[name]) else None
+
+
+def _supervised(of: Totals) -> str | None:
+    whole = of.tokens["num_tokens"]
+    if not whole or "num_loss_tokens" not in of.tokens:
+        return None
+    num = of.tokens["num_loss_tokens"]
+    return f"supervised: {num:,} of {counted(whole, 'token')} ({num * 1000 // whole / 10} %)"
+
+
+def _short_rows(of: Totals) -> str | None:
+    short = []
+    for name, counts in of.exports.items():
+        num_rows = sum(num for key, num in counts.items() if key.endswith(".num_sequences"))
+        num_tokens = sum(num for key, num in counts.items() if key.endswith(".num_tokens"))
+        if num_rows and num_tokens < SHORT_ROW * num_rows:
+            short.append(f"{num_tokens * 10 // num_rows / 10} tokens on average in {name}")
+    return f"short rows: {', '.join(short)}" if short else None
+
+
+NOTICES: Mapping[str, _Kind] = {
+    "supervised_tokens": _Kind(_supervised),
+    "special_tokens_in_text": _Kind(
+        _of_tokens(
+            "encoded as plain text",
+            "num_special_tokens_in_text",
+            "special token",
+            " that the documents contain; tokenizer.special_tokens_in_text: control makes control "
+            "tokens of them",
+        )
+    ),
+    "rejects": _Kind(_of_tokens("rejected", "num_rejects", "document"), is_loss=True),
+    "short_rows": _Kind(_short_rows),
+}
+"""Name to what is said and whether it is of a loss, the most important first."""
