@@ -40,6 +40,15 @@ class TokenizedText:
     """True if a BOS may have been put before it, and an EOS behind it."""
     record: int | None
     """The record that a transform made the document of."""
+    shard: TokenShard
+    """The token shard that its document is of."""
+    raw_file: str
+    row: int
+    """Of its document in the raw file."""
+    text_hash: bytes
+    """Of its document."""
+    is_cut: bool
+    """True if it is a span of its document, or a budget of tokens ended it early."""
 
     @property
     def token_ids(self) -> npt.NDArray[np.unsignedinteger]:
@@ -82,6 +91,11 @@ class Texts:
                 shard.manifest.config["eos"] == "last",
             ),
             record=self._documents["record"][document].as_py() if self._has_records else None,
+            shard=shard,
+            raw_file=entry["raw_file"],
+            row=entry["row"],
+            text_hash=self._documents["text_hash"][document].as_py(),
+            is_cut=(document, char_start) in cut_chars,
         )
 
     @property
@@ -90,7 +104,7 @@ class Texts:
 
     @cached_property
     def _documents(self) -> pa.Table:
-        columns = ["row", "num_chars", *(["record"] if self._has_records else [])]
+        columns = ["row", "num_chars", "text_hash", *(["record"] if self._has_records else [])]
         return self.split.shard.documents(columns)
 
     @cached_property

@@ -10,6 +10,7 @@ from typing import Any
 import numpy.typing as npt
 
 from tokflow.audit.ancestry import Ancestry
+from tokflow.audit.raw_chars import RawChars
 from tokflow.audit.texts import ExportTexts, TokenizedText, open_tokenizer
 from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError
 from tokflow.exports import INDEX_NAME, Export
@@ -44,7 +45,10 @@ class TokenOrigin:
     token_ids: tuple[int, ...] | None = None
     """None where the store is not there that the export was made in."""
     text: str | None = None
-    """Those characters, decoded from the document's tokens in the store."""
+    """Those characters."""
+    is_normalised: bool = False
+    """True if characters and text are those of the text as the tokenizer normalised it, for what
+    the tokens decode to is not the raw text, and that cannot be read again."""
     added: tuple[str, ...] = ()
     """`BOS` and `EOS`, where they are among the tokens: they stand for no character."""
     record: int | None = None
@@ -61,9 +65,10 @@ def trace_tokens(
     """Return the origins of the tokens from `start` to `stop` of a part, one per document.
 
     Positions count each sequence as filled up to sequence_length, as `open_export` reads it.
-    Padding comes from nowhere and is left out. Characters are counted in the text that the
-    tokenizer decodes: the raw text itself, unless the tokenizer normalises. BOS and EOS stand
-    for no character. A token that is less than a character is said to have the whole of it.
+    Padding comes from nowhere and is left out. Characters are those of the raw text: where the
+    tokenizer normalised that, the raw file is read again up to the document, if it is on this disk
+    where it was when the tokens were made. BOS and EOS stand for no character. A token that is less
+    than a character is said to have the whole of it.
     Of an export that was copied out of its store the index tells the documents, and no more. A
     tokenizer that is Python code runs only with `trust_remote_code`. The index, the tables of the
     documents' files and the tokenizer are compared with their checksums; the tokens are not, for
@@ -90,7 +95,11 @@ def trace_tokens(
     if (tokenizer := open_tokenizer(found, ancestry)) is None:
         return origins
     decoder = _Decoder(replace(tokenizer, trust_remote_code=trust_remote_code))
-    return list(map(decoder.with_text, origins, of_origins))
+    # Those of a raw file in their order there, so that what is read again is read once.
+    in_file_order = sorted(range(len(origins)), key=lambda n: (origins[n].raw_file, origins[n].row))
+    for index in in_file_order:
+        origins[index] = decoder.with_text(origins[index], of_origins[index])
+    return origins
 
 
 def _no_token(name: str, export: Export, part: str, position: int) -> ConfigError:
@@ -149,7 +158,8 @@ def sequence_range(path: Path, part: str, sequence: int) -> tuple[int, int]:
 
 
 class _Decoder:
-    """Finds the characters of tokens by decoding what comes before them."""
+    """Finds the characters of tokens by decoding what comes before them or, of a text that the
+    tokenizer normalised, in the raw file."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._special = {tokenizer.eos_id, tokenizer.bos_id} - {None}
@@ -157,6 +167,7 @@ class _Decoder:
         """None where the tokenizer is Python code that may not run."""
         with suppress(UntrustedCodeError):
             self._engine = open_reference(tokenizer)
+        self._raw = RawChars(tokenizer)
 
     def with_text(self, origin: TokenOrigin, text: TokenizedText) -> TokenOrigin:
         """Return the origin with its tokens, which are of `text`, and their characters."""
@@ -168,23 +179,36 @@ class _Decoder:
         if self._engine is None:
             return origin
         inner = self._without_added(text, all_ids)
-        token_ids = all_ids[inner]
-        decoded = self._decoded(token_ids)
-        num_before = max(0, min(first, inner.stop) - inner.start)
-        up_to = token_ids[: max(0, last - inner.start)]
-        left = self._characters_before(token_ids, num_before, decoded)
-        right = _shared(self._decoded(up_to), decoded)
-        is_text = len(up_to) > num_before
-        if is_text and (right == left or len(self._decoded(up_to)) > right):
-            right = min(right + 1, len(decoded))  # the last token is less than a character
+        decoded = self._decoded(all_ids[inner])
+        is_raw = self._raw.is_raw(text, decoded.encode())
+        raw = None if is_raw else self._raw.find(text)
+        if raw is not None:
+            inner = slice(raw.first, raw.first + len(raw.chars))
+            left, right = raw.between(first, last)
+            decoded = raw.text
+        else:
+            left, right = self._characters(all_ids[inner], first - inner.start, last - inner.start)
         return replace(
             origin,
             char_start=text.char_start + left,
             char_stop=text.char_start + right,
             text=decoded[left:right],
+            is_normalised=not is_raw and raw is None,
             added=(("BOS",) if first < inner.start else ())
             + (("EOS",) if last > inner.stop else ()),
         )
+
+    def _characters(self, token_ids: npt.NDArray[Any], first: int, last: int) -> tuple[int, int]:
+        """Return which characters of what all tokens decode to some of them are."""
+        decoded = self._decoded(token_ids)
+        num_before = max(0, min(first, len(token_ids)))
+        up_to = token_ids[: max(0, last)]
+        left = self._characters_before(token_ids, num_before, decoded)
+        right = _shared(self._decoded(up_to), decoded)
+        is_text = len(up_to) > num_before
+        if is_text and (right == left or len(self._decoded(up_to)) > right):
+            right = min(right + 1, len(decoded))  # the last token is less than a character
+        return left, right
 
     def _without_added(
         self, text: TokenizedText, token_ids: npt.NDArray[Any]

@@ -19,6 +19,11 @@ CODE_NOTE = (
     "--trust-remote-code to run it"
 )
 
+NORMALISED_NOTE = (
+    "the tokenizer normalised a text, and its raw file cannot be read again: characters are those "
+    "of the text that its tokens decode to"
+)
+
 
 def main(
     export: Path,
@@ -54,6 +59,8 @@ def main(
                     print_styled((f"  {name}: {value}", "dim"))
         if any(origin.token_ids is None for origin in origins):
             print("note: the store it was made in is not here, so no characters are shown")
+        elif any(origin.is_normalised for origin in origins):
+            print(f"note: {NORMALISED_NOTE}")
         elif any(origin.text is None for origin in origins):
             print(f"note: {CODE_NOTE}")
 

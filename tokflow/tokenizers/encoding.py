@@ -5,7 +5,12 @@ from dataclasses import dataclass
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import TokenizerError
 from tokflow.tokenizers.engines.protocol import InText
-from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig, some_names
+from tokflow.tokenizers.tokenizer import (
+    SpecialTokensInText,
+    Tokenizer,
+    TokenizerConfig,
+    some_names,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,13 +30,18 @@ class Encoding:
         return 0 if self.eos_id is None else 1 + (self.bos_id == self.eos_id)
 
     def in_text(self, documents: DocumentsConfig) -> InText:
-        """Return what an engine makes of special tokens in the text of documents.
+        """Return what an engine makes of special tokens in the text of documents."""
+        return in_text_of(documents, self.config.special_tokens_in_text)
 
-        A chat template writes control tokens in it, whatever becomes of those that messages spell.
-        """
-        if documents.messages is not None or self.config.special_tokens_in_text == "control":
-            return "control"
-        return "ordinary"
+
+def in_text_of(documents: DocumentsConfig, special_tokens_in_text: SpecialTokensInText) -> InText:
+    """Return what an engine makes of special tokens in the text of documents.
+
+    A chat template writes control tokens in it, whatever becomes of those that messages spell.
+    """
+    if documents.messages is not None or special_tokens_in_text == "control":
+        return "control"
+    return "ordinary"
 
 
 def resolve_encoding(config: TokenizerConfig, tokenizer: Tokenizer) -> Encoding:

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tokflow.tokenizers.engines.reference import load_tokenizer_json, open_tiktoken
-from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, control_symbols, load_processor
+from tokflow.tokenizers.engines.sentencepiece_ import (
+    MODEL_NAME,
+    SPACE,
+    control_symbols,
+    load_processor,
+)
 from tokflow.tokenizers.patterns import byte_letters
 from tokflow.tokenizers.tokenizer import BYTES_BOS_ID, BYTES_EOS_ID, Tokenizer
 
 if TYPE_CHECKING:
     import tokenizers
-
-SPACE = "\u2581"
-"""The character that stands for a space in the pieces of SentencePiece."""
 
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 

@@ -19,6 +19,8 @@ from tokflow.tokenizers.patterns import check_pattern
 
 Kind = Literal["trained", "bytes", "tiktoken", "huggingface", "file", "sentencepiece"]
 
+SpecialTokensInText = Literal["ordinary", "control", "error"]
+
 BYTES_EOS_ID = 256
 BYTES_BOS_ID = 257
 END_OF_TEXT = "<|endoftext|>"
@@ -53,7 +55,7 @@ class TokenizerConfig(Config):
     itself names."""
     bos_token: str | None = None
     """The vocabulary's name for BOS, likewise."""
-    special_tokens_in_text: Literal["ordinary", "control", "error"] = "ordinary"
+    special_tokens_in_text: SpecialTokensInText = "ordinary"
     """Treatment of a special token spelt in a text. ordinary: plain text, counted; control: the
     control token; error: the run stops."""
     engine: Literal["auto", "gigatoken", "reference"] = "auto"

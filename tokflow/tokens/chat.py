@@ -11,20 +11,21 @@ from tokflow.documents import Batch
 from tokflow.errors import TokenizerError
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.chat.template import CharSpan
-from tokflow.tokenizers.encoding import Encoding
 from tokflow.tokenizers.engines import Encoded, Engine, InText, open_reference
 from tokflow.tokenizers.engines.protocol import any_of, encoded_from_lists
 from tokflow.tokenizers.special_tokens import control_tokens, unknown_id
+from tokflow.tokenizers.tokenizer import SpecialTokensInText, Tokenizer
 from tokflow.tokens.bos_eos import ChatMarks
 from tokflow.tokens.loss_mask import (
     CharStarts,
+    TokenChars,
     TokenPlaces,
     chars_without_white_space_at_end,
     loss_mask,
 )
 
-Tokens = tuple[npt.NDArray[np.uint32], CharStarts]
-"""Ids, and for each the code points before it."""
+Tokens = tuple[npt.NDArray[np.uint32], TokenChars]
+"""Ids, and the characters of each."""
 
 
 class ChatEncoder:
@@ -37,12 +38,13 @@ class ChatEncoder:
     is not among the special tokens that are counted.
     """
 
-    def __init__(self, engine: Engine, encoding: Encoding) -> None:
-        tokenizer = encoding.tokenizer
+    def __init__(
+        self, engine: Engine, tokenizer: Tokenizer, special_tokens_in_text: SpecialTokensInText
+    ) -> None:
         self._engine = engine
         self._tokenizer = tokenizer
-        self._is_control = encoding.config.special_tokens_in_text == "control"
-        self._is_error = encoding.config.special_tokens_in_text == "error"
+        self._is_control = special_tokens_in_text == "control"
+        self._is_error = special_tokens_in_text == "error"
         self._places = TokenPlaces(tokenizer)
         self._reference = cache(lambda in_text: open_reference(tokenizer, in_text=in_text))
         self._ids = control_tokens(tokenizer)
@@ -63,20 +65,8 @@ class ChatEncoder:
         spans = batch.loss_spans
         if spans is None:
             raise TypeError("the batch has no loss spans, so that no token is told from another")
-        is_rendered = batch.spelt is not None
-        in_text: InText = "control" if is_rendered or self._is_control else "ordinary"
-        encoded = self._engine.encode(batch.texts)
-        starts = self._places.starts(batch.texts, encoded, in_text=in_text)
-        if batch.spelt is not None and not self._is_control:
-            strays = self._strays(batch, encoded, starts)
-            if strays and self._is_error:
-                raise _stray_error(name(min(strays)))
-            spelt = {
-                index: sorted([*batch.spelt.document(index), *strays.get(index, [])])
-                for index in {*np.flatnonzero(np.diff(batch.spelt.offsets)).tolist(), *strays}
-            }
-            if spelt:
-                encoded, starts = self._with_plain_spelling(batch, spelt, encoded, starts, name)
+        encoded, chars = self.with_chars(batch, name)
+        starts = chars[:, 0]
         length = chars_without_white_space_at_end(batch.texts)
         last_stop = np.full(len(batch.rows), -1, dtype=np.int64)
         document_of_span = np.repeat(np.arange(len(last_stop)), np.diff(spans.offsets))
@@ -85,9 +75,28 @@ class ChatEncoder:
             loss_mask=loss_mask(starts, encoded, spans, batch.num_chars),
             is_ended=self._is_ended(encoded, starts, length),
             is_supervised_to_its_end=last_stop >= length,
-            is_rendered=is_rendered,
+            is_rendered=batch.spelt is not None,
         )
         return encoded, marks
+
+    def with_chars(
+        self, batch: Batch, name: Callable[[int], str] = "document {:,}".format
+    ) -> tuple[Encoded, TokenChars]:
+        """Return the tokens of a batch, and the characters of each. Raises: as `encode`."""
+        in_text: InText = "control" if batch.spelt is not None or self._is_control else "ordinary"
+        encoded = self._engine.encode(batch.texts)
+        chars = self._places.spans(batch.texts, encoded, in_text=in_text)
+        if batch.spelt is not None and not self._is_control:
+            strays = self._strays(batch, encoded, chars[:, 0])
+            if strays and self._is_error:
+                raise _stray_error(name(min(strays)))
+            spelt = {
+                index: sorted([*batch.spelt.document(index), *strays.get(index, [])])
+                for index in {*np.flatnonzero(np.diff(batch.spelt.offsets)).tolist(), *strays}
+            }
+            if spelt:
+                encoded, chars = self._with_plain_spelling(batch, spelt, encoded, chars, name)
+        return encoded, chars
 
     def _is_ended(
         self, encoded: Encoded, starts: CharStarts, length: npt.NDArray[np.int64]
@@ -133,12 +142,12 @@ class ChatEncoder:
         batch: Batch,
         spelt: Mapping[int, Sequence[CharSpan]],
         encoded: Encoded,
-        starts: CharStarts,
+        chars: TokenChars,
         name: Callable[[int], str],
-    ) -> tuple[Encoded, CharStarts]:
+    ) -> tuple[Encoded, TokenChars]:
         """Return the tokens with those documents encoded again that spell special tokens."""
         ids = encoded.documents()
-        of_documents = np.split(starts, encoded.offsets[1:-1])
+        of_documents = np.split(chars, encoded.offsets[1:-1])
         for index, of_document in sorted(spelt.items()):
             text = str(batch.texts[index].as_py())
             ids[index], of_documents[index] = self._encode_cut(text, of_document, name(index))
@@ -153,23 +162,24 @@ class ChatEncoder:
         expected = self._reference("control").encode(to_texts([filled]))
         if not np.array_equal(self._joined(filled, cuts)[0], expected.token_ids):
             raise _not_separable(where, "that encodes what is beside a control token as if alone")
-        token_ids, starts = self._joined(text, cuts)
+        token_ids, chars = self._joined(text, cuts)
         of_template = [name for a, b in cuts if self._ids[name := text[a:b]] in self._name_of]
         if np.count_nonzero(np.isin(token_ids, list(self._name_of))) != len(of_template):
             raise _not_separable(where, "that makes no control token of plain text")
-        return token_ids, starts
+        return token_ids, chars
 
     def _joined(self, text: str, cuts: Sequence[CharSpan]) -> Tokens:
         """Return the tokens of the text between the cuts, and the control tokens at them."""
         edges = [0, *(edge for cut in cuts for edge in cut), len(text)]
         between = to_texts([text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)])
         encoded = self._reference("ordinary").encode(between)
-        starts = self._places.starts(between, encoded, in_text="ordinary")
-        starts = starts + np.repeat(edges[::2], np.diff(encoded.offsets))
+        chars = self._places.spans(between, encoded, in_text="ordinary")
+        chars = chars + np.repeat(edges[::2], np.diff(encoded.offsets))[:, None]
         at_cuts = encoded.offsets[1:-1]
         of_cuts = [self._ids[text[start:stop]] for start, stop in cuts]
         ids = np.insert(encoded.token_ids.astype(np.uint32), at_cuts, of_cuts)
-        return ids, np.insert(starts, at_cuts, [start for start, _ in cuts])
+        of_names = np.array(cuts, dtype=np.int64).reshape(-1, 2)
+        return ids, np.insert(chars, at_cuts, of_names, axis=0)
 
 
 def _filler(names: Iterable[str]) -> str:

@@ -34,7 +34,8 @@ class DocumentEncoder:
         self._source = source
         self.encoding = encoding
         self.engine = engine_for(encoding, documents)
-        self._chats = ChatEncoder(self.engine, encoding) if documents.is_chat else None
+        how = encoding.tokenizer, encoding.config.special_tokens_in_text
+        self._chats = ChatEncoder(self.engine, *how) if documents.is_chat else None
         self._is_limited = documents.limit.tokens is not None
         self._counter = SpecialTokenCounter(encoding.tokenizer.special_tokens)
         self.num_special_tokens = 0

@@ -21,6 +21,10 @@ from tokflow.tokenizers.vocabulary import read_config
 CharStarts = npt.NDArray[np.int64]
 """Shape (num_tokens,): code points of its text before the character that a token begins in."""
 
+TokenChars = npt.NDArray[np.int64]
+"""Shape (num_tokens, 2): the code points of its text before the first character that a token
+touches, and up to and with the last; of a token that stands for no character both are equal."""
+
 
 def loss_mask(
     starts: CharStarts, encoded: Encoded, spans: Spans, num_chars: npt.NDArray[np.int64]
@@ -46,47 +50,51 @@ def loss_mask(
 
 
 class TokenPlaces:
-    """Finds the character that each token of a text begins with."""
+    """Finds the characters of a text that each token stands for."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._num_bytes = _bytes_of_tokens(tokenizer)
         self._library = cache(self._open_library)
 
-    def starts(
-        self, texts: pa.LargeStringArray, encoded: Encoded, *, in_text: InText
-    ) -> CharStarts:
-        """Return where the tokens of the texts begin, which were encoded with `in_text`.
+    @property
+    def is_lossless(self) -> bool:
+        """True if tokens are the bytes of the text, which the tokenizer leaves as it is."""
+        return self._num_bytes is not None
+
+    def spans(self, texts: pa.LargeStringArray, encoded: Encoded, *, in_text: InText) -> TokenChars:
+        """Return the characters of the tokens of the texts, which were encoded with `in_text`.
 
         Where tokens are pieces of the text's bytes, by their lengths, which must add up to the
-        text in every document; elsewhere by the offsets that the `tokenizers` library gives.
+        text in every document; elsewhere by the offsets that the tokenizer's library gives, which
+        are of the text as it was before the tokenizer normalised it.
 
         Raises: TokenizerError where neither is to be had.
         """
         if self._num_bytes is None:
             return self._by_offsets(texts, encoded, in_text)
-        starts, is_exact = _by_bytes(self._num_bytes, texts, encoded)
+        spans, is_exact = _by_bytes(self._num_bytes, texts, encoded)
         if not is_exact.all():
             wrong = np.flatnonzero(~is_exact)
             ids = encoded_from_lists([encoded.document(int(index)) for index in wrong])
             is_wrong = np.repeat(~is_exact, np.diff(encoded.offsets))
-            starts[is_wrong] = self._by_offsets(texts.take(to_arrow(wrong)), ids, in_text)
-        return starts
+            spans[is_wrong] = self._by_offsets(texts.take(to_arrow(wrong)), ids, in_text)
+        return spans
 
     def _by_offsets(
         self, texts: pa.LargeStringArray, encoded: Encoded, in_text: InText
-    ) -> CharStarts:
+    ) -> TokenChars:
         if self._tokenizer.kind == "sentencepiece":
             model = SentencePieceEngine(self._tokenizer.folder / MODEL_NAME, in_text=in_text)
-            return np.array(model.char_starts(texts), dtype=np.int64)
+            return np.array(model.char_spans(texts), dtype=np.int64).reshape(-1, 2)
         library = self._library(in_text)
         # Not the fast variant, which gives no offsets.
         encodings = library.encode_batch(texts.to_pylist(), add_special_tokens=False)
         ids = [token_id for encoding in encodings for token_id in encoding.ids]
         if not np.array_equal(np.array(ids, dtype=np.uint32), encoded.token_ids):
             raise self._error("the tokens that the tokenizers library gives", "other tokens")
-        starts = [start for encoding in encodings for start, _ in encoding.offsets]
-        return np.array(starts, dtype=np.int64)
+        spans = [span for encoding in encodings for span in encoding.offsets]
+        return np.array(spans, dtype=np.int64).reshape(-1, 2)
 
     def _open_library(self, in_text: InText) -> Any:
         """Return the tokenizer without what follows its model, which may move offsets.
@@ -113,8 +121,8 @@ class TokenPlaces:
 
 def _by_bytes(
     num_bytes: npt.NDArray[np.int64], texts: pa.LargeStringArray, encoded: Encoded
-) -> tuple[CharStarts, npt.NDArray[np.bool_]]:
-    """Return where tokens begin if they are the text's bytes, and of which documents they are."""
+) -> tuple[TokenChars, npt.NDArray[np.bool_]]:
+    """Return the characters of tokens that are bytes of the text; of which documents they are."""
     byte_offsets, data = text_buffers(texts)
     text = data[byte_offsets[0] : byte_offsets[-1]]
     sizes = num_bytes[encoded.token_ids]
@@ -124,11 +132,13 @@ def _by_bytes(
     is_exact &= np.diff(np.cumsum(np.append(0, sizes == 0))[encoded.offsets]) == 0
     first_byte = byte_offsets[:-1] - byte_offsets[0]
     num_tokens = np.diff(encoded.offsets)
-    byte = ends[:-1] + np.repeat(first_byte - ends[encoded.offsets[:-1]], num_tokens)
+    moved = np.repeat(first_byte - ends[encoded.offsets[:-1]], num_tokens)
     # Bytes 0b10xxxxxx go on with a character, all others begin one.
     chars_before = offsets_of((text & 0xC0) != 0x80)
-    char = chars_before[np.minimum(byte, max(len(text) - 1, 0)) + 1] - 1 if len(text) else byte
-    return char - np.repeat(chars_before[first_byte], num_tokens), is_exact
+    start = chars_before[np.minimum(ends[:-1] + moved + 1, len(text))] - 1
+    stop = chars_before[np.minimum(ends[1:] + moved, len(text))]
+    spans = np.stack([start, stop], axis=1)
+    return spans - np.repeat(chars_before[first_byte], num_tokens)[:, None], is_exact
 
 
 def _bytes_of_tokens(tokenizer: Tokenizer) -> npt.NDArray[np.int64] | None:

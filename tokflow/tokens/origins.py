@@ -1,13 +1,16 @@
 """Raw files that the rows of a token shard are of: its only one, or those of a group."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokflow.raw import RawPartition
 from tokflow.store.arrow import repeated, to_arrow, to_texts
 from tokflow.store.manifest import Manifest
 
@@ -42,3 +45,19 @@ class Origins:
     def row_of(self, raw_file: str, row: int) -> int:
         """Return the row of the shard that is a row of one of its raw files."""
         return self.first_rows[self.raw_files.index(raw_file)] + row
+
+    def path_of(self, raw_file: str, run: Mapping[str, Any]) -> Path | None:
+        """Return where a raw file lay when the run that `raw_paths` is of read it; None where that
+        is not known."""
+        paths = run.get(_RAW_PATHS) or [None]
+        path = paths[self.raw_files.index(raw_file) % len(paths)]  # a mixture has several passes
+        return None if path is None else Path(path)
+
+
+_RAW_PATHS = "raw_paths"
+
+
+def raw_paths(raw: RawPartition) -> dict[str, list[str | None]]:
+    """Return what a run says of the places of its raw files: a path of this disk each, or None of a
+    file that is fetched as it is read."""
+    return {_RAW_PATHS: [None if of.is_lazy else str(of.path.absolute()) for of in raw.files]}

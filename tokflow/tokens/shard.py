@@ -33,7 +33,7 @@ from tokflow.tokenizers.engines import Encoded, GatedEngine
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
 from tokflow.tokens.bos_eos import ChatMarks, TokenBatch, add_bos_eos
 from tokflow.tokens.encoder import DocumentEncoder
-from tokflow.tokens.origins import Origins
+from tokflow.tokens.origins import Origins, raw_paths
 from tokflow.tokens.prefetch import read_ahead, write_behind
 from tokflow.tokens.shard_segments import NUM_LINES, ShardSegment, may_have_segments
 from tokflow.tokens.token_source import TokenSource, mapped, mapped_few
@@ -250,7 +250,8 @@ def write_token_shard(
         details=_details(encoding) | _members(raw, source) | _lines(segment, source),
         files=writer.entries(rejects),
     )
-    write_manifest(folder, manifest, run=_run_facts(encoder.engine, manifest.counts, started))
+    facts = _run_facts(encoder.engine, manifest.counts, started)
+    write_manifest(folder, manifest, run=facts | raw_paths(raw))
 
 
 def _keep(rejects: list[Reject], raw: RawPartition, path: Path, reject: Reject) -> None:

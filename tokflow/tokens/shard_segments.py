@@ -29,6 +29,7 @@ from tokflow.store.manifest import (
 from tokflow.store.remote.cached_files import fetch_run, fetched
 from tokflow.store.segments import link_file
 from tokflow.store.stored_outputs import StoredOutput
+from tokflow.tokens.origins import raw_paths
 from tokflow.tokens.writer import REJECTS_NAME, reject_line, segment_name
 
 WHOLE_RANGES = 4
@@ -122,7 +123,8 @@ def join_segments(
         details=_details(segments),
         files=files,
     )
-    write_manifest(folder, manifest, run=_run([of.folder for of in segments], counts))
+    facts = _run([of.folder for of in segments], counts)
+    write_manifest(folder, manifest, run=facts | raw_paths(raw))
 
 
 def _details(segments: Sequence[StoredOutput]) -> dict[str, Any]:

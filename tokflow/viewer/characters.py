@@ -1,7 +1,8 @@
 """Characters of documents that tokens stand for, counted by the bytes of the tokens before them.
 
 Nothing is decoded: the code points of a token are its bytes that begin one, so that those before
-any token of a long document are a sum.
+any token of a long document are a sum. Where those bytes are not the raw text, for the tokenizer
+normalised it, the characters of each token are found in the raw file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tokflow.audit.raw_chars import RawChars, RawText
 from tokflow.audit.texts import ExportTexts, TokenizedText
 from tokflow.errors import MissingOutputError
 from tokflow.store.integrity import damage_told
@@ -21,11 +23,18 @@ TOKENS_AT_ONCE = 2**22
 MOST_SPLITS = 256
 """Splits whose tables are read for one page: some 5 ms each of a small raw file."""
 
+RAW_BYTES = 2**30
+"""Of raw files that are read again for one page."""
+
 NO_BOS, NO_EOS, NO_SPACE, NORMALISED, EOS_FIRST = 1, 2, 4, 8, 16
 """Flags of a segment. Its first token is a BOS, its last an EOS, that was put around the text and
 stands for no character; its first token of the text begins with a space that the text does not
-have; characters are counted in the text that the tokenizer normalised; its first token is the EOS
-of the text, which the format has before it."""
+have; characters are counted in the text that the tokenizer normalised, for the raw file cannot be
+read again; its first token is the EOS of the text, which the format has before it."""
+
+Place = tuple[int, int] | tuple[int, int, list[int]]
+"""Code points of the document before a segment, and its flags; where the raw file was read again
+the characters of each of its tokens but BOS and EOS, start and stop, counted from there."""
 
 
 @dataclass(slots=True)
@@ -40,6 +49,8 @@ class _CountedText:
     space: int
     """1 where its first token begins with a space that the text does not have."""
     is_normalised: bool
+    raw: RawText | None = None
+    """Where the tokenizer normalised it, and the raw file could be read again."""
     at: int = field(init=False)
     chars: int = 0
 
@@ -57,6 +68,7 @@ class Characters:
         texts: ExportTexts,
     ) -> None:
         self._texts = texts
+        self._raw = RawChars(tokenizer, max_bytes=RAW_BYTES)
         self._special = {tokenizer.eos_id, tokenizer.bos_id} - {None}
         self._bytes = bytes_of
         counts = [sum(byte & 0xC0 != 0x80 for byte in token or b"") for token in bytes_of]
@@ -65,7 +77,7 @@ class Characters:
         self.has_left_out = False
         """True once a text was not looked for, since its split is behind the first MOST_SPLITS."""
 
-    def before(self, entry: Mapping[str, Any], first: int, num: int) -> tuple[int, int] | None:
+    def before(self, entry: Mapping[str, Any], first: int, num: int) -> Place | None:
         """Return the code points of the document before the token `first`, counted in the text
         that a row of the index is of, and the flags of the `num` tokens from there; None where the
         store does not have the text, and of the splits behind the first MOST_SPLITS."""
@@ -79,9 +91,8 @@ class Characters:
         with damage_told(*self._texts.outputs_of(entry)):
             return self._place_of(self._counted(entry), first, num)
 
-    def _place_of(self, counted: _CountedText, first: int, num: int) -> tuple[int, int]:
-        text = counted.text
-        chars = text.char_start + self._up_to(counted, first)
+    def _place_of(self, counted: _CountedText, first: int, num: int) -> Place:
+        text, raw = counted.text, counted.raw
         is_in = range(first, first + num)
         flags = (
             NO_BOS * (counted.first == 1 and 0 in is_in)
@@ -89,7 +100,11 @@ class Characters:
             | NO_SPACE * (counted.space == 1 and counted.first in is_in)
             | NORMALISED * counted.is_normalised
         )
-        return chars, flags
+        if raw is None:
+            return text.char_start + self._up_to(counted, first), flags
+        start, _ = raw.between(first, first + num)
+        own = slice(max(0, first - raw.first), max(0, first + num - raw.first))
+        return text.char_start + start, flags, (raw.chars[own] - start).reshape(-1).tolist()
 
     def _counted(self, entry: Mapping[str, Any]) -> _CountedText:
         key = tuple(entry[name] for name in ("part", "raw_file", "row", "char_start"))
@@ -116,9 +131,18 @@ class Characters:
         for inner in tries:
             chars = total - inner[0] * self._chars(first) - (end - inner[1]) * self._chars(last)
             space = int(chars == text.num_chars + 1 and self._is_space(text, inner[0]))
-            if chars - space == text.num_chars:
+            if chars - space == text.num_chars and self._is_raw(text, inner, space):
                 return _CountedText(text, *inner, space, is_normalised=False)
-        return _CountedText(text, begin, stop, 0, is_normalised=True)
+        raw = self._raw.find(text)
+        if raw is None:
+            return _CountedText(text, begin, stop, 0, is_normalised=True)
+        inner = raw.first, raw.first + len(raw.chars)
+        return _CountedText(text, *inner, 0, is_normalised=False, raw=raw)
+
+    def _is_raw(self, text: TokenizedText, inner: tuple[int, int], space: int) -> bool:
+        token_ids = text.between(*inner).tolist()
+        decoded = b"".join([self._bytes[token_id] or b"" for token_id in token_ids])
+        return self._raw.is_raw(text, decoded[space:])
 
     def _is_space(self, text: TokenizedText, index: int) -> bool:
         token_id = int(text.between(index, index + 1)[0])

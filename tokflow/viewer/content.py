@@ -143,9 +143,11 @@ class Content:
         """Return a window as JSON, and the tokens and files that are new in it.
 
         [position, token ids, segments, loss mask]. A segment is [tokens, file, row, token in its
-        text, characters before it or null, flags]; of padding, whose ids are left out, [tokens,
-        PADDING, id, 1 if it is in the files]. The loss mask is the lengths of its runs, loss tokens
-        first; of a window where every token counts, 0.
+        text, characters before it or null, flags] and, where the bytes of its tokens do not tell
+        them, the characters of each but BOS and EOS: start and stop, counted from there. Of
+        padding, whose ids are left out, it is [tokens, PADDING, id, 1 if it is in the files]. The
+        loss mask is the lengths of its runs, loss tokens first; of a window where every token
+        counts, 0.
         """
         token_ids: list[int] = []
         segments: list[list[Any]] = []
@@ -184,10 +186,10 @@ def _with_eos(segments: list[list[Any]]) -> list[list[Any]]:
     """Return segments of a format that has the EOS of a document before it: both are one."""
     made: list[list[Any]] = []
     for segment in segments:
-        num, file, row, token, chars, flags = segment
+        num, file, row, token, chars, flags, *places = segment
         is_behind_eos = made and made[-1][:3] == [1, file, row] and made[-1][3] > 0 == token
         if is_behind_eos:
-            made[-1] = [num + 1, file, row, 0, chars, flags | EOS_FIRST]
+            made[-1] = [num + 1, file, row, 0, chars, flags | EOS_FIRST, *places]
         else:
             made.append(segment)
     return made

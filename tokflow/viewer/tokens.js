@@ -37,7 +37,7 @@ function readWindow(of) {
       }
     } else {
       read.segments.push(segment);
-      [segment.row, segment.token, segment.chars, segment.flags = 0] = others;
+      [segment.row, segment.token, segment.chars, segment.flags = 0, segment.places] = others;
       const own = ids.slice(next, next + num);
       const loss = mask && mask.slice(next, next + num);
       read.tokens.push(...readTokens(segment, own, loss));
@@ -51,7 +51,7 @@ function readWindow(of) {
 // Text comes where a character ends; of a token that is less than a character it is "".
 function readTokens(segment, ids, loss) {
   const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
-  const { flags } = segment;
+  const { flags, places } = segment; // places: where bytes do not tell them, those of each token
   const numBefore = (flags & FLAG.EOS_FIRST ? 1 : 0) + (flags & FLAG.BOS ? 1 : 0);
   let { chars } = segment;
   let isWhole = true; // nothing of a character is left in the decoder
@@ -62,7 +62,10 @@ function readTokens(segment, ids, loss) {
     isWhole = text !== null;
     token.added = (index < numBefore && (flags & FLAG.EOS_FIRST ? "EOS" : "BOS")) ||
       (flags & FLAG.EOS && index === ids.length - 1 && "EOS");
-    if (chars !== null && bytes && !token.added) {
+    if (places && !token.added) {
+      const at = 2 * (index - numBefore);
+      [token.from, token.to] = [chars + places[at], chars + places[at + 1]];
+    } else if (chars !== null && bytes && !token.added) {
       const isSpace = flags & FLAG.SPACE && index === numBefore;
       token.from = bytes.length && isContinued(bytes[0]) ? chars - 1 : chars;
       token.to = chars += numBegun - (isSpace ? 1 : 0);

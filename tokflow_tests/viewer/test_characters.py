@@ -44,17 +44,20 @@ def test_a_special_token_that_a_text_spells_stands_for_its_characters(tmp_path: 
     assert flags == [[0, 0, 0, 0], [1, 0, 0, 0], [1, 2, 5, NO_EOS]]
 
 
-def test_characters_of_a_text_that_was_normalised_are_said_to_be_of_that(tmp_path: Path):
-    model = special.train_model(normalization_rule_name="nfkc")
+def test_characters_of_a_text_that_was_normalised_are_found_in_the_raw_file(tmp_path: Path):
+    model = special.train_model(normalization_rule_name="nfkc", add_dummy_prefix=False)
     (tmp_path / "own.model").write_bytes(model)
     tokenizer = {"kind": "sentencepiece", "name": str(tmp_path / "own.model")}
     raw = {"a.jsonl": ["ﬁt"]}  # a ligature, which NFKC makes two letters
     packing = {"sequence_length": 4}
     build_dataset(declare(tmp_path, raw, tokenizer=tokenizer, packing=packing, exports=["parquet"]))
 
-    (first, *_) = flags_of(make_viewer(tmp_path / EXPORT))
+    here = flags_of(make_viewer(tmp_path / EXPORT))[0]
+    (tmp_path / "raw/a.jsonl").unlink()
+    away = flags_of(make_viewer(tmp_path / EXPORT))[0]
 
-    assert first[3] & NORMALISED
+    assert here == [0, 0, 0, NO_EOS, [0, 1, 0, 1, 1, 2]]
+    assert away == [0, 0, 0, NO_EOS | NORMALISED]
 
 
 def test_no_more_splits_are_opened_than_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

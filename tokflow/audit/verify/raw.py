@@ -143,7 +143,8 @@ class _Sample:
 
     @cached_property
     def _chats(self) -> ChatEncoder:
-        return ChatEncoder(self.reference, self.encoding)
+        how = self.encoding.tokenizer, self.encoding.config.special_tokens_in_text
+        return ChatEncoder(self.reference, *how)
 
     def problems(self, first: int, batch: Batch, table: pa.Table) -> Iterator[str]:
         """Yield what is wrong with the chosen documents of a batch that begins with `first`."""

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 MODEL_NAME = "tokenizer.model"
 """The .model file in the tokenizer's folder."""
 
+SPACE = "\u2581"
+"""The character that stands for a space in pieces."""
+
 
 class SentencePieceEngine:
     """A .model through `sentencepiece`; its normalisation of the text is the tokenizer's own.
@@ -48,22 +51,26 @@ class SentencePieceEngine:
             documents.append(token_ids)
         return encoded_from_lists(documents)
 
-    def char_starts(self, texts: pa.LargeStringArray) -> list[int]:
+    def char_spans(self, texts: pa.LargeStringArray) -> list[tuple[int, int]]:
         """Return for each token that `encode` gives how many code points of its text are before
-        it, the texts one after another."""
-        starts: list[int] = []
+        it, and how many up to its end, the texts one after another.
+
+        The library gives a character that became several pieces to the last of them: here each has
+        it. A space that is put before the text is none of its characters.
+        """
+        spans: list[tuple[int, int]] = []
         for text in texts.to_pylist():
             symbols = self._spelt.findall(text)
             between = self._spelt.split(text)
             position = 0
             mappings = self._of_library(between, "offset_mapping")
             for index, (one, mapping) in enumerate(zip(between, mappings, strict=True)):
-                starts += [position + start for start, _ in mapping["offsets"]]
+                shared = _with_shared(mapping["pieces"], mapping["offsets"])
+                spans += [(position + start, position + stop) for start, stop in shared]
                 position += len(one)
                 if index < len(symbols):
-                    starts.append(position)
-                    position += len(symbols[index])
-        return starts
+                    spans.append((position, position := position + len(symbols[index])))
+        return spans
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of token ids, control symbols by their names, unknown as ` ⁇ `."""
@@ -86,6 +93,19 @@ class SentencePieceEngine:
             strings, return_type=return_type, num_threads=num_cores()
         )
         return encoded
+
+
+def _with_shared(
+    pieces: Sequence[str], offsets: Sequence[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Return the offsets of pieces with the characters that a piece shares with those behind it."""
+    spans = list(offsets)
+    for index in range(len(spans) - 2, -1, -1):
+        (start, stop), following = spans[index], spans[index + 1]
+        is_put_before = index == 0 and pieces[0] == SPACE
+        if start == stop == following[0] and not is_put_before:
+            spans[index] = following
+    return spans
 
 
 def load_processor(model: bytes) -> "sentencepiece.SentencePieceProcessor":
