@@ -7,12 +7,14 @@ from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, PrivateAttr
 
+from tokflow.documents.encodings import Encoding
 from tokflow.documents.user_function import UserFunction, find_function
 from tokflow.errors import ConfigError
 from tokflow.store.config import Config, Listed
 
 FileFormat: TypeAlias = Literal["parquet", "jsonl", "csv", "tsv", "txt", "arrow"]
 DocumentPer: TypeAlias = Literal["file", "line", "separator"]
+Quoting: TypeAlias = Literal["double", "none"]
 OnBadDocument: TypeAlias = Literal["error", "reject"]
 
 
@@ -144,6 +146,16 @@ class DocumentsConfig(Config):
     A further suffix .gz, .zst, .bz2 or .xz means that the file is compressed (not for parquet
     and arrow, which compress inside).
     """
+    delimiter: str | None = None
+    r"""The character between the fields of csv and tsv, such as ";"; default: a comma, and of tsv a
+    tab (in double quotes: "\t")."""
+    quoting: Quoting | None = None
+    """Quotes of csv and tsv: `double`, fields may be in double quotes, in which delimiters and line
+    ends are text and "" is a quote; `none`, quotes are text. Default: double, and of tsv none."""
+    encoding: Encoding = "utf-8"
+    """The encoding of csv, tsv and txt: utf-8, cp1252 (Windows, western Europe), latin-1, utf-16,
+    whose byte order mark says which of both it is, utf-16-le or utf-16-be. A byte order mark is no
+    text. Files in utf-16 are read whole, however large. Other formats are in UTF-8."""
     document_per: DocumentPer = "file"
     r"""One document of a txt file: the whole `file`, a `line`, or the text between `separator`s.
 
@@ -152,7 +164,8 @@ class DocumentsConfig(Config):
     `separator`: in the same way, with `separator` for \n.
     """
     separator: str | None = None
-    """The text between the documents of a txt file with `document_per: separator`."""
+    r"""The text between the documents of a txt file with `document_per: separator`. A line end in
+    it, \n or \r\n, stands for both."""
     on_bad_document: OnBadDocument = "error"
     """`error` stops at the first bad document; `reject` sets it aside and goes on."""
     max_rejects: Annotated[int, Field(ge=0)] = 1000
@@ -172,10 +185,13 @@ class DocumentsConfig(Config):
         """Refuse fields that do not go together."""
         if self.text is None and not self.is_chat:
             object.__setattr__(self, "text", "text")
+        if self.encoding == "utf-8-sig":  # the same, for its mark may be missing
+            object.__setattr__(self, "encoding", "utf-8")
         for problem in (
             self._problem_of_chat(),
             self._problem_of_text(),
             self._problem_of_txt(),
+            self._problem_of_fields(),
             self._problem_of_transform(),
             self._problem_of_kept(),
         ):
@@ -297,6 +313,18 @@ class DocumentsConfig(Config):
     @property
     def _is_kept_of_txt(self) -> bool:
         return bool(self.keep_columns) and self.format == "txt"
+
+    def _problem_of_fields(self) -> tuple[str, str] | None:
+        delimiter = self.delimiter
+        is_single = delimiter is None or (len(delimiter) == 1 and delimiter.isascii())
+        if not is_single or delimiter in ('"', "\r", "\n"):
+            return "delimiter", 'one ASCII character, such as ";" or "\t", and no quote or line end'
+        kinds = {"delimiter": ("csv", "tsv"), "quoting": ("csv", "tsv")}
+        for name, formats in {**kinds, "encoding": ("csv", "tsv", "txt")}.items():
+            is_set = getattr(self, name) not in (None, "utf-8")
+            if is_set and self.format not in ("auto", *formats):
+                return name, f"none, for {self.format} has no such thing"
+        return None
 
     def _problem_of_txt(self) -> tuple[str, str] | None:
         if self.document_per != "file" and self.format not in ("auto", "txt"):

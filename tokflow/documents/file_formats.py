@@ -14,8 +14,8 @@ from tokflow.errors import ConfigError
 READERS: dict[FileFormat, str] = {
     "parquet": "columns.read_parquet",
     "jsonl": "jsonl.read",
-    "csv": "delimited.read_csv",
-    "tsv": "delimited.read_tsv",
+    "csv": "delimited.read",
+    "tsv": "delimited.read",
     "txt": "txt.read",
     "arrow": "columns.read_arrow",
 }
@@ -44,6 +44,12 @@ SUFFIXES: dict[str, FileFormat] = {
     ".ipc": "arrow",
 }
 """Suffixes that `format: auto` goes by, in capitals too, before a suffix of compression."""
+
+FIELD_DEFAULTS: dict[str, dict[str, str]] = {
+    "delimiter": {"csv": ",", "tsv": "\t"},
+    "quoting": {"csv": "double", "tsv": "none"},
+}
+"""What fields of the config that are null stand for, by format."""
 
 _ACCEPTANCE = ("on_bad_document", "max_rejects")
 _OF_TXT = ("document_per", "separator")
@@ -126,6 +132,12 @@ def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> d
     fields["format"] = sorted(formats)
     for name in (*_ACCEPTANCE, *(() if formats & {"txt", "auto"} else _OF_TXT)):
         del fields[name]
+    for name, of_format in FIELD_DEFAULTS.items():
+        defaults = {of_format.get(each) for each in formats & {*of_format, "auto"}}
+        if fields[name] is None or defaults <= {fields[name]}:
+            del fields[name]
+    if config.encoding == "utf-8" or not formats & {"csv", "tsv", "txt", "auto"}:
+        del fields["encoding"]
     if not config.keep_columns:
         del fields["keep_columns"]
     if config.limit.tokens is None:
@@ -145,7 +157,8 @@ def _is_within_limit(path: Path, num_bytes: int, config: DocumentsConfig) -> boo
     is_longer_than_read = config.join is not None or is_made
     is_plain = format_of_file(path, config) in ("jsonl", "csv", "tsv", "txt")
     is_compressed = path.suffix.lower() in DECOMPRESSORS
-    is_small = num_bytes <= config.limit.document_bytes
+    in_utf8 = num_bytes if config.encoding == "utf-8" else 3 * num_bytes
+    is_small = in_utf8 <= config.limit.document_bytes
     return is_small and is_plain and not is_compressed and not is_longer_than_read
 
 

@@ -36,6 +36,9 @@ class KeptColumns:
             text=config.keep_columns,
             transform=KEPT,  # for which records are read; it is never called
             format=config.format,
+            delimiter=config.delimiter,
+            quoting=config.quoting,
+            encoding=config.encoding,
             max_rejects=config.max_rejects,  # which bounds the rows that a bad record of csv takes
             limit=Limit(document_bytes=config.limit.document_bytes),
         )

@@ -1,20 +1,21 @@
 """A stream of bytes cut at a separator."""
 
+import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, chain, groupby
+from itertools import accumulate, groupby
 from pathlib import Path
 
 import numpy as np
 
 from tokflow.documents.compression import DECOMPRESSORS, read_blocks
+from tokflow.documents.encodings import Encoding, as_utf8, recoded
 from tokflow.documents.file_range import Before, OpenRange, Range
 from tokflow.documents.zst_frames import frames_of
 from tokflow.raw.streamed import read_until
 
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SEARCH_BYTES = 64 * 1024
 _BLOCK_BYTES = 500_000
 """Read at once, however large the batches are: what fits into a core's cache takes a tenth less
@@ -27,15 +28,19 @@ _COUNT_BYTES = 2 * 1024 * 1024
 class LineBatch:
     """Consecutive lines of a stream, or texts between other separators, without their ends."""
 
-    separator: bytes
+    separator: "bytes | re.Pattern[bytes]"
     first: int
     """Ordinal of the first line in the stream."""
     byte_offset: int
-    """Of the first line's first byte in the stream."""
+    """Of the first line's first byte in the file."""
     lines: list[bytes]
     """Empty where a line is too large."""
+    ends: list[bytes]
+    """The separator behind each; none behind the last line of a stream that has none."""
     is_too_large: bool = False
     """True if this stands for one line that is larger than lines may be."""
+    size_of: Callable[[bytes], int] = len
+    """Gives the bytes of the file that a text of it takes."""
 
     def place(self, index: int) -> tuple[int | None, int]:
         """Return the line, from 1, and the byte offset of one; no line where others end texts."""
@@ -44,12 +49,24 @@ class LineBatch:
 
     @cached_property
     def _offsets(self) -> list[int]:
-        sizes = (len(line) + len(self.separator) for line in self.lines)
+        pairs = zip(self.lines, self.ends, strict=False)
+        sizes = (self.size_of(line) + self.size_of(end) for line, end in pairs)
         return list(accumulate(sizes, initial=self.byte_offset))
 
 
+def separator_of(text: str) -> "bytes | re.Pattern[bytes]":
+    r"""Return what ends texts: the separator or, as \n in it stands for \r\n too, a pattern."""
+    lines = text.replace("\r\n", "\n").encode().split(b"\n")
+    return lines[0] if len(lines) == 1 else re.compile(rb"\r?\n".join(map(re.escape, lines)))
+
+
 def cut(
-    blocks: Iterable[bytes], separator: bytes, *, max_bytes: int, byte_offset: int = 0
+    blocks: Iterable[bytes],
+    separator: "bytes | re.Pattern[bytes]",
+    *,
+    max_bytes: int,
+    byte_offset: int = 0,
+    size_of: Callable[[bytes], int] = len,
 ) -> Iterator[LineBatch]:
     r"""Yield the lines of the stream, found from left to right, those of one block at a time.
 
@@ -58,36 +75,62 @@ def cut(
     many blocks is joined once, at its end. One of more than `max_bytes` is named as soon as that
     is known, and then passed over without being held.
     """
-    first, size = 0, 0  # size: of the unfinished line, held or not
+    # No match of a pattern is longer than the pattern itself.
+    longest = len(separator if isinstance(separator, bytes) else separator.pattern)
+    first, size, file_size = 0, 0, 0  # sizes of the unfinished line, held or not
     unfinished: list[bytes] = []
     is_passed_over = False
     overlap = b""  # the end of the unfinished line, where a separator may have begun
     for block in blocks:
-        *lines, last = (overlap + block).split(separator)
+        lines, ends, last = _split(overlap + block, separator)
         if lines and is_passed_over:
             first += 1
-            byte_offset += size + len(lines.pop(0)) + len(separator)
-            size, is_passed_over = 0, False
+            byte_offset += file_size + size_of(lines.pop(0)) + size_of(ends.pop(0))
+            size, file_size, is_passed_over = 0, 0, False
         elif lines:
             lines[0] = b"".join((*unfinished, lines[0]))
-            unfinished, size = [], 0
+            unfinished, size, file_size = [], 0, 0
         if lines:
-            batch = LineBatch(separator, first, byte_offset, lines)
+            batch = LineBatch(separator, first, byte_offset, lines, ends, size_of=size_of)
             is_small = len(block) <= max_bytes and len(lines[0]) <= max_bytes
             first += len(lines)
-            byte_offset += sum(map(len, lines)) + len(separator) * len(lines)
+            byte_offset += sum(map(size_of, lines)) + sum(map(size_of, ends))
             yield from (batch,) if is_small else _within(batch, max_bytes)
-            del batch, lines  # so that the next take their place in memory: a tenth of the time
-        kept = max(0, len(last) - len(separator) + 1)
+            del batch, lines, ends  # so that the next take their memory: a tenth of the time
+        kept = _character_start(last, max(0, len(last) - longest + 1))
         size += kept
+        file_size += size_of(last[:kept])
         overlap = last[kept:]
         if not is_passed_over:
             unfinished.append(last[:kept])
             if size > max_bytes:
-                yield LineBatch(separator, first, byte_offset, [], is_too_large=True)
+                yield LineBatch(separator, first, byte_offset, [], [], is_too_large=True)
                 unfinished, is_passed_over = [], True
     if not is_passed_over and (remainder := b"".join((*unfinished, overlap))):
-        yield from _within(LineBatch(separator, first, byte_offset, [remainder]), max_bytes)
+        last_line = LineBatch(separator, first, byte_offset, [remainder], [], size_of=size_of)
+        yield from _within(last_line, max_bytes)
+
+
+def _split(
+    data: bytes, separator: "bytes | re.Pattern[bytes]"
+) -> tuple[list[bytes], list[bytes], bytes]:
+    """Return the lines that end in the data, their ends, and what is behind them."""
+    if isinstance(separator, bytes):
+        *lines, last = data.split(separator)
+        return lines, [separator] * len(lines), last
+    lines, ends, start = [], [], 0
+    for match in separator.finditer(data):
+        lines.append(data[start : match.start()])
+        ends.append(match[0])
+        start = match.end()
+    return lines, ends, data[start:]
+
+
+def _character_start(text: bytes, position: int) -> int:
+    """Return the position, or the one before it where a character of UTF-8 begins."""
+    while position and position < len(text) and text[position] & 0xC0 == 0x80:
+        position -= 1
+    return position
 
 
 def _within(found: LineBatch, max_bytes: int) -> Iterator[LineBatch]:
@@ -97,39 +140,30 @@ def _within(found: LineBatch, max_bytes: int) -> Iterator[LineBatch]:
     ):
         for indices in ([index] for index in alike) if is_too_large else [list(alike)]:
             _, byte_offset = found.place(indices[0])
-            lines = [] if is_too_large else [found.lines[index] for index in indices]
-            first = found.first + indices[0]
+            kept = slice(0, 0) if is_too_large else slice(indices[0], indices[-1] + 1)
             yield replace(
-                found, first=first, byte_offset=byte_offset, lines=lines, is_too_large=is_too_large
+                found,
+                first=found.first + indices[0],
+                byte_offset=byte_offset,
+                lines=found.lines[kept],
+                ends=found.ends[kept],
+                is_too_large=is_too_large,
             )
 
 
-def without_mark(blocks: Iterable[bytes]) -> tuple[int, Iterator[bytes]]:
-    """Return the size of the byte order mark before a text, which may be 0, and the text."""
-    blocks = iter(blocks)
-    start = b""
-    while len(start) < len(BYTE_ORDER_MARK) and (block := next(blocks, b"")):
-        start += block
-    text = start.removeprefix(BYTE_ORDER_MARK)
-    return len(start) - len(text), chain([text], blocks)
-
-
 def read_text(
-    path: Path, within: OpenRange | None, *, block_bytes: int, has_mark: bool
+    path: Path, within: OpenRange | None, *, block_bytes: int, encoding: Encoding = "utf-8"
 ) -> tuple[int, Iterator[bytes]]:
-    """Return the byte at which a text begins, and the text in blocks of at most `block_bytes`; all
-    of it, or a range.
-
-    With `has_mark` a byte order mark at the start of the file is not in it.
-    """
+    """Return the byte at which a text begins, and the text in UTF-8, in blocks of about
+    `block_bytes` or less; all of it, or a range. A byte order mark is not in it."""
     block_bytes = min(block_bytes, _BLOCK_BYTES)
     byte_offset, blocks = 0, read_blocks(path, block_bytes=block_bytes)
     if within is not None:
         byte_offset, blocks = _lines_within(path, within.range, block_bytes)
         blocks = within.counted(blocks)
-    if has_mark and byte_offset == 0:
-        return without_mark(blocks)
-    return byte_offset, blocks
+    if byte_offset == 0:
+        return as_utf8(blocks, encoding, path)
+    return byte_offset, blocks if encoding == "utf-8" else recoded(blocks, encoding)
 
 
 def count_before(
@@ -141,19 +175,19 @@ def count_before(
     None: every line is. All text before the range is read, at 2 to 4 GB/s on one core, where there
     are blank lines a second time at 0.5 to 1.4.
     """
-    num_lines = _count_full_lines(_text_before(path, within, blank), blank or b"")
+    num_lines = _count_full_lines(_text_before(path, within), blank or b"")
     if num_lines is not None:
         return Before(num_lines, num_lines * num_each)
     num_lines = num_blank = 0
-    for batch in cut(_text_before(path, within, blank), b"\n", max_bytes=max_bytes):
+    for batch in cut(_text_before(path, within), b"\n", max_bytes=max_bytes):
         num_lines += 1 if batch.is_too_large else len(batch.lines)
         num_blank += sum(1 for line in batch.lines if not line.strip(blank))
     return Before(num_lines, (num_lines - num_blank) * num_each)
 
 
-def _text_before(path: Path, within: Range, blank: bytes | None) -> Iterator[bytes]:
+def _text_before(path: Path, within: Range) -> Iterator[bytes]:
     _, blocks = _lines_within(path, Range(0, within.start), _COUNT_BYTES)
-    return blocks if blank is None else without_mark(blocks)[1]
+    return as_utf8(blocks, "utf-8", path)[1]
 
 
 def _count_full_lines(blocks: Iterable[bytes], blank: bytes) -> int | None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tokflow.documents.batch import Batch, Spans
 from tokflow.documents.config import DocumentsConfig, Limit
+from tokflow.documents.encodings import Encoding, in_file
 from tokflow.documents.file_range import OpenRange, Place
 from tokflow.store.arrow import texts_of, to_arrow, to_numpy
 
@@ -99,20 +100,24 @@ def parse(
     place: Callable[[int], Place] = no_place,
     problems: Mapping[int, Problem] | None = None,
     num_chars: Sequence[npt.NDArray[np.int64]] | None = None,
+    encoding: Encoding = "utf-8",
 ) -> ParsedBatch:
     """Return the documents of consecutive records, of which `columns` hold the fields.
 
     Each record is one document, its columns joined, or each of its columns is one. A document is
     bad that is among `problems`, by row, or has a column that is null, invalid UTF-8 or too large.
     `place` gives the place of a record, `num_chars` the Unicode code points of each column, where
-    they are known to be text.
+    they are known to be text, `encoding` that of the file.
     """
     num_each = config.documents_per_record
     if num_each > 1:
         columns = [_side_by_side(columns)]
         num_chars = None if num_chars is None else [np.stack(num_chars, axis=1).ravel()]
     rows = np.arange(len(columns[0]), dtype=np.int64)
-    wrong = _problems(columns, config.limit, problems or {}, is_text=num_chars is not None)
+    wrong = {row: too_large(config.limit) for row in _beyond(config.limit, columns)}
+    wrong |= dict(problems or {})
+    if num_chars is None:
+        _add_no_text(columns, encoding, wrong)
     if wrong:
         is_good = ~np.isin(rows, list(wrong))
         rows = rows[is_good]
@@ -162,13 +167,18 @@ def ends_of(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:
     return ends
 
 
-def invalid_utf8(value: bytes) -> Problem | None:
-    """Return the problem of the first byte that is no UTF-8, if there is one."""
+def invalid_text(value: bytes, encoding: Encoding = "utf-8") -> Problem | None:
+    """Return the problem of the first byte that is none of an encoding, if there is one; of others
+    than UTF-8 the value is as `encodings` makes it."""
     try:
         value.decode()
     except UnicodeDecodeError as error:
-        around = excerpt(value[max(0, error.start - 10) : error.start + 20])
-        return Problem("valid UTF-8", f"{error.reason} at byte {error.start:,}, in {around}")
+        start, reason = error.start, error.reason
+        if encoding != "utf-8":
+            start, reason = len(in_file(value[:start], encoding)), "no character"
+            value = in_file(value, encoding)
+        around = excerpt(value[max(0, start - 10) : start + 20])
+        return Problem(f"valid {encoding.upper()}", f"{reason} at byte {start:,}, in {around}")
     return None
 
 
@@ -225,24 +235,20 @@ def num_chars_of(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:
     return to_numpy(pc.utf8_length(texts))
 
 
-def _problems(
-    columns: Sequence[pa.LargeBinaryArray],
-    limit: Limit,
-    known: Mapping[int, Problem],
-    *,
-    is_text: bool,
-) -> dict[int, Problem]:
-    """Return the problems by row: what is known, else of the size, else of the first column."""
-    problems = {row: too_large(limit) for row in _beyond(limit, columns)} | dict(known)
-    for column in () if is_text else columns:
+def _add_no_text(
+    columns: Sequence[pa.LargeBinaryArray], encoding: Encoding, problems: dict[int, Problem]
+) -> None:
+    """Add the problem of the first column that is no text, of rows that have none yet."""
+    for column in columns:
         for row in _suspects(column):
-            if row not in problems and (problem := _problem(column[row].as_py())) is not None:
-                problems[row] = problem
-    return problems
+            if row not in problems:
+                value = column[row].as_py()
+                problem = invalid_text(value, encoding) if value is not None else _NULL
+                if problem is not None:
+                    problems[row] = problem
 
 
-def _problem(value: bytes | None) -> Problem | None:
-    return Problem("text", "null") if value is None else invalid_utf8(value)
+_NULL = Problem("text", "null")
 
 
 def _beyond(limit: Limit, columns: Sequence[pa.LargeBinaryArray]) -> Iterable[int]:

@@ -3,8 +3,8 @@
 A text file is cut by bytes alone: a range has the lines that begin in it, none where one line is
 longer than it; csv and tsv are cut where records begin. Lines in a .zst are cut where a frame
 begins, if a table says where frames are. Whole stay other compressed files, txt whose documents are
-not lines, csv and tsv with quotes where no writer puts them, Arrow streams, and what a limit ends
-early.
+not lines, csv and tsv with quotes where no writer puts them, text in utf-16, Arrow streams, and
+what a limit ends early.
 """
 
 from functools import partial
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tokflow.documents.compression import DECOMPRESSORS
 from tokflow.documents.config import DocumentsConfig
+from tokflow.documents.encodings import is_wide
 from tokflow.documents.file_formats import before_of, format_of, format_of_file
 from tokflow.documents.file_range import OpenRange, Range, even_edges
 
@@ -48,6 +49,8 @@ def may_be_cut(path: Path, config: DocumentsConfig) -> bool:
     if config.limit.ends_early:
         return False
     if format_ is None or (format_ == "txt" and config.document_per != "line"):
+        return False
+    if format_ in ("csv", "tsv", "txt") and is_wide(config.encoding):
         return False
     if path.suffix.lower() in DECOMPRESSORS:
         return path.suffix.lower() == ".zst" and format_ in ("jsonl", "txt")

@@ -1,12 +1,15 @@
-"""Columns of a raw file in which its text may be, for who has not named one yet."""
+"""How a raw file may be read, for who has not said it yet: its columns, delimiter and encoding."""
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tokflow.documents.compression import read_blocks
 from tokflow.documents.config import DocumentsConfig
+from tokflow.documents.encodings import marked_encoding
 from tokflow.documents.file_formats import format_of
 from tokflow.documents.lines import cut, read_text
 
@@ -14,6 +17,11 @@ RECORDS = 100
 """Records of JSON lines that are looked at: others may have other fields."""
 
 _BLOCK_BYTES = 64 * 1024
+
+
+_START_BYTES = 1_000_000
+_QUOTED_FIELD = re.compile(rb'(?m)(?:^|\t)"(?=[^"]*(?:""|\t))(?:[^"\n]|"")*"(?=\t|\r?$)')
+"""A field of tsv whose quotes hold a tab or quotes, as those have that write it as csv."""
 
 
 class TextColumns(NamedTuple):
@@ -44,9 +52,48 @@ def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
     return TextColumns(*list_text_columns(path, is_parquet=format_ == "parquet"))
 
 
+def likely_fields(path: Path, config: DocumentsConfig) -> dict[str, Any]:
+    """Return fields of `documents` that the start of a csv, tsv or txt file asks for: delimiter,
+    quoting and encoding, where they are others than those that are taken without.
+
+    Text is taken for cp1252 that is no UTF-8, has no character of several bytes that UTF-8 has, and
+    no byte that cp1252 lacks. Raises: ConfigError for an unknown format; RawFileError.
+    """
+    format_ = format_of(path, config)
+    if format_ not in ("csv", "tsv", "txt"):
+        return {}
+    blocks = read_blocks(path, block_bytes=_START_BYTES)
+    start, more = next(blocks, b""), next(blocks, b"")[:3]
+    found: dict[str, Any] = {}
+    marked, _ = marked_encoding(start)
+    if marked in ("utf-16-le", "utf-16-be"):
+        found["encoding"] = "utf-16"
+    elif _is_cp1252(start + more, is_all=not more):
+        found["encoding"] = "cp1252"
+    if format_ != "txt":
+        from tokflow.documents.formats.delimited import find_delimiter
+
+        delimiter = find_delimiter(path, config.model_copy(update=found))
+        found |= {"delimiter": delimiter} if delimiter else {}
+    if format_ == "tsv" and _QUOTED_FIELD.search(start):
+        found["quoting"] = "double"
+    return found
+
+
+def _is_cp1252(start: bytes, *, is_all: bool) -> bool:
+    try:
+        start.decode()
+    except UnicodeDecodeError as error:
+        if error.reason == "unexpected end of data" and not is_all:
+            return False
+        has_others = not start.decode("utf-8", "ignore").isascii()
+        return not has_others and not re.search(rb"[\0\x81\x8d\x8f\x90\x9d]", start)
+    return False
+
+
 def _records(path: Path, config: DocumentsConfig) -> Iterator[Any]:
     """Yield what each line holds; None where that is no JSON."""
-    _, blocks = read_text(path, None, block_bytes=_BLOCK_BYTES, has_mark=True)
+    _, blocks = read_text(path, None, block_bytes=_BLOCK_BYTES)
     for batch in cut(blocks, b"\n", max_bytes=config.limit.document_bytes):
         for line in batch.lines:
             try:

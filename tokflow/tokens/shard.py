@@ -47,7 +47,7 @@ from tokflow.tokens.writer import (
     segment_name,
 )
 
-TOKENS_VERSION = 3
+TOKENS_VERSION = 4
 """Raised when the same input would give other bytes."""
 
 BATCH_BYTES = 8_000_000

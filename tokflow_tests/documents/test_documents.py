@@ -1,5 +1,6 @@
 import csv
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tokflow.documents import READERS, Batch, DocumentsConfig, read_documents
-from tokflow.documents.lines import cut
+from tokflow.documents.lines import cut, separator_of
 
 AWKWARD = [
     "plain",
@@ -100,6 +101,7 @@ SEPARATED = DocumentsConfig(document_per="separator", separator="<|end|>")
 STRING, LARGE, VIEW = pa.string(), pa.large_string(), pa.string_view()
 CODES = pa.dictionary(pa.int32(), pa.string())
 PLAIN = DocumentsConfig()
+QUOTED = DocumentsConfig(quoting="double")
 
 Case = tuple[str, Callable[..., None], dict[str, object], DocumentsConfig, list[str]]
 CASES: dict[str, Case] = {
@@ -135,7 +137,7 @@ CASES: dict[str, Case] = {
     "csv": ("a.csv", write_csv, {}, PLAIN, AWKWARD),
     "csv LF": ("a.csv", write_csv, {"dialect": "unix"}, PLAIN, AWKWARD),
     "csv BOM": ("a.csv", write_csv, {"bom": "\ufeff"}, PLAIN, AWKWARD),
-    "tsv": ("a.tsv", write_csv, {"dialect": "excel-tab"}, PLAIN, AWKWARD),
+    "tsv": ("a.tsv", write_csv, {"dialect": "excel-tab"}, QUOTED, AWKWARD),
     "txt line": ("a.txt", write_separated, {"separator": "\n"}, LINES, ONE_LINE),
     "txt separator": ("a.txt", write_separated, {"separator": "<|end|>"}, SEPARATED, AWKWARD),
 }
@@ -370,21 +372,22 @@ def test_any_texts_are_read_as_written(
 
 @settings(max_examples=300, deadline=None)
 @given(
-    blocks=st.lists(st.text("ab", min_size=1, max_size=6), max_size=12),
-    separator=st.sampled_from(["a", "aa", "ab", "aba", "abab"]),
+    blocks=st.lists(st.text("ab\r\n", min_size=1, max_size=6), max_size=12),
+    separator=st.sampled_from(["a", "aa", "ab", "aba", "abab", "\n", "\r\n\n", "a\nb"]),
     max_bytes=st.integers(1, 80),
 )
 def test_lines_do_not_depend_on_blocks(blocks: list[str], separator: str, max_bytes: int):
-    whole = "".join(blocks).split(separator)
-    expected = whole if whole[-1] else whole[:-1]
+    ends = "\r?\n".join(separator.replace("\r\n", "\n").split("\n"))
+    *whole, last = re.split(f"({ends})", "".join(blocks))
+    expected = [*whole[::2], *([last] if last else [])]
+    kept = [*map("".join, zip(whole[::2], whole[1::2], strict=True))]
 
-    found = list(cut((block.encode() for block in blocks), separator.encode(), max_bytes=max_bytes))
+    blocks_of = (block.encode() for block in blocks)
+    found = list(cut(blocks_of, separator_of(separator), max_bytes=max_bytes))
 
     lines = {of.first + nth: line.decode() for of in found for nth, line in enumerate(of.lines)}
     large = [of.first for of in found if of.is_too_large]
     assert large == [nth for nth, piece in enumerate(expected) if len(piece) > max_bytes]
     assert sorted([*lines, *large]) == list(range(len(expected)))
     assert all(line == expected[nth] for nth, line in lines.items())
-    assert [of.byte_offset for of in found] == [
-        len("".join(piece + separator for piece in expected[: of.first])) for of in found
-    ]
+    assert [of.byte_offset for of in found] == [len("".join(kept[: of.first])) for of in found]

@@ -17,7 +17,7 @@ RECORDS = [
 TEXTS = ["größe -- One", " -- ", "b\nc -- Drei 😀"]
 JOINED = DocumentsConfig(text=("meta.body", "title"), join=" -- ")
 JSONL = {Path("a.jsonl"): 100}
-FLAT = DocumentsConfig(text=("body", "title"), join=" -- ")
+FLAT = DocumentsConfig(text=("body", "title"), join=" -- ", quoting="double")
 
 
 def write(path: Path, records: list[dict[str, Any]]) -> Path:

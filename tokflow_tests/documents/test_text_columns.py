@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.documents import DocumentsConfig
-from tokflow.documents.text_columns import text_columns
+from tokflow.documents.text_columns import likely_fields, text_columns
 
 CHAT = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
 
@@ -49,7 +49,7 @@ def test_of_csv_and_tsv_they_are_those_of_the_header(tmp_path: Path, name: str, 
     path = tmp_path / name
     path.write_text(f'id{delimiter}"the ""text"""\n7{delimiter}one\n')
 
-    assert text_columns(path, DocumentsConfig()).texts == ["id", 'the "text"']
+    assert text_columns(path, DocumentsConfig(quoting="double")).texts == ["id", 'the "text"']
 
 
 def test_a_key_with_a_dot_is_none_for_no_config_can_name_it(tmp_path: Path):
@@ -64,3 +64,28 @@ def test_txt_has_none(tmp_path: Path):
     path.write_text("{}")
 
     assert text_columns(path, DocumentsConfig()) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fields"),
+    [
+        ("a.csv", b"id,text\n1;2;3,b\n", {}),
+        ("a.csv", b"id|text\n", {"delimiter": "|"}),
+        ("a.csv.gz", b'"id\t";"text"\n', {"delimiter": ";"}),
+        ("a.csv", b'"sep=\t"\r\nid\ttext\r\n', {"delimiter": "\t"}),
+        ("a.csv", "id;text\n1;é".encode("utf-16"), {"encoding": "utf-16", "delimiter": ";"}),
+        ("a.tsv", b'text\n"a ""quote"""\n', {"quoting": "double"}),
+        ("a.tsv", b'text\n"a" or "b"\n"a"\n', {}),
+        ("a.txt", "café".encode("cp1252"), {"encoding": "cp1252"}),
+        ("a.txt", "café".encode() + b"\xe9", {}),
+        ("a.txt", b"\x81\xe9", {}),
+        ("a.jsonl", "café".encode("cp1252"), {}),
+    ],
+)
+def test_the_start_of_a_file_says_how_it_may_be_read(
+    name: str, content: bytes, fields: dict[str, str], tmp_path: Path
+):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+    assert likely_fields(path, DocumentsConfig()) == fields

@@ -18,7 +18,7 @@ from tokflow.documents import (
     read_documents,
 )
 from tokflow.documents.compression import read_blocks
-from tokflow.documents.text_columns import RECORDS, text_columns
+from tokflow.documents.text_columns import RECORDS, likely_fields, text_columns
 from tokflow.errors import BadDocumentError, ConfigError, first_five
 from tokflow.raw import LeftOut, Listing, RawConfig, escaped, list_raw, read_raw_files
 
@@ -173,18 +173,19 @@ class _Found(NamedTuple):
 
 def _look(path: Path, text: str | None) -> _Found | None:
     """Return how to read a file; None where none of its columns has text."""
+    likely = likely_fields(path, DocumentsConfig())
     if format_of(path, DocumentsConfig()) == "txt":
-        return _Found(_of_txt(path), [], [])
-    texts, chats = text_columns(path, DocumentsConfig())
+        return _Found(_of_txt(path) | likely, [], [])
+    texts, chats = text_columns(path, DocumentsConfig(**likely))
     for num_records in (RECORDS, MORE_RECORDS):
-        sizes = {name: _characters(path, name, num_records) for name in texts}
+        sizes = {name: _characters(path, name, num_records, likely) for name in texts}
         longest = sorted(filter(sizes.__getitem__, sizes), key=lambda name: -sizes[name])
         if longest or text is not None:
             break
     if not longest and text is None:
         return None
     text = text or longest[0]
-    return _Found({"text": text}, [name for name in longest if name != text], chats)
+    return _Found({"text": text, **likely}, [name for name in longest if name != text], chats)
 
 
 def _no_text_error(paths: Sequence[Path], text: str | None) -> ConfigError:
@@ -192,7 +193,9 @@ def _no_text_error(paths: Sequence[Path], text: str | None) -> ConfigError:
 
     Raises: what the reader says of the files, if it meets a record that is no document.
     """
-    columns = [text_columns(path, DocumentsConfig()) for path in paths]
+    likely = [likely_fields(path, DocumentsConfig()) for path in paths]
+    pairs = zip(paths, likely, strict=True)
+    columns = [text_columns(path, DocumentsConfig(**of)) for path, of in pairs]
     names = list(dict.fromkeys(repr(name) for each in columns for name in each.texts))
     chats = [chat for each in columns for chat in each.chats]
     found, remedy = "none", "name other files"
@@ -217,14 +220,14 @@ def _no_text_error(paths: Sequence[Path], text: str | None) -> ConfigError:
     )
 
 
-def _characters(path: Path, text: str, num_records: int) -> int:
+def _characters(path: Path, text: str, num_records: int, likely: Mapping[str, Any]) -> int:
     """Return the characters that a column has in the first records; 0 if it cannot be read.
 
     Raises: BadDocumentError where a text file has no UTF-8 there, so that it may be the column.
     """
     limit = Limit(documents=num_records, characters=COLUMN_CHARACTERS)
     config = DocumentsConfig(
-        text=text, on_bad_document="reject", max_rejects=num_records, limit=limit
+        text=text, on_bad_document="reject", max_rejects=num_records, limit=limit, **likely
     )
     num_characters = 0
     rejects: list[Reject] = []
@@ -235,7 +238,7 @@ def _characters(path: Path, text: str, num_records: int) -> int:
         pass  # a name that no config can have, or hardly ever text
     is_text = format_of(path, config) in ("jsonl", "csv", "tsv")
     if is_text and not num_characters and any(NO_UTF8 in of.reason for of in rejects):
-        _read_all([path], DocumentsConfig(text=text))
+        _read_all([path], DocumentsConfig(text=text, **likely))
     return num_characters
 
 

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.file_formats import format_of
+from tokflow.documents.encodings import marked_encoding
 from tokflow.documents.file_range import Range, even_edges
-from tokflow.documents.lines import BYTE_ORDER_MARK
+from tokflow.documents.formats.csv_records import Dialect, dialect_of
 from tokflow.pools.cores import num_cores
 
 _SCAN_BYTES = 512 * 1024
@@ -31,12 +31,10 @@ def ranges_of_csv(path: Path, config: DocumentsConfig, range_bytes: int) -> tupl
 
     Threads, one for each core, read all of the file.
     """
-    delimiter = b"\t" if format_of(path, config) == "tsv" else b","
     with path.open("rb") as file:
-        has_mark = file.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK
-    text_start = len(BYTE_ORDER_MARK) if has_mark else 0
+        _, text_start = marked_encoding(file.read(4))
     edges = even_edges(path.stat().st_size, range_bytes)
-    scan = partial(_scan, path, delimiter, text_start)
+    scan = partial(_scan, path, dialect_of(path, config), text_start)
     with ThreadPoolExecutor(num_cores()) as pool:
         cases = _true_cases(pool.map(scan, edges, edges[1:]))
     has_quotes = any(case.has_quotes for case in cases)
@@ -103,7 +101,7 @@ class _Case:
 
 
 def _scan(
-    path: Path, delimiter: bytes, text_start: int, start: int, stop: int
+    path: Path, dialect: Dialect, text_start: int, start: int, stop: int
 ) -> tuple[_Case, _Case]:
     """Return what is between two bytes, for both cases."""
     cases = _Case(is_in_quotes=False), _Case(is_in_quotes=True)
@@ -111,22 +109,23 @@ def _scan(
         for begin in range(max(start, text_start), stop, _SCAN_BYTES):
             num_bytes = min(_SCAN_BYTES, stop - begin)
             file.seek(max(begin - 1, text_start))
-            before = delimiter if begin == text_start else file.read(1)
-            block = _block(before + file.read(num_bytes + 1), num_bytes, begin)
+            before = dialect.delimiter if begin == text_start else file.read(1)
+            data = before + file.read(num_bytes + 1)
+            block = _block(data, num_bytes, begin, has_quotes=dialect.has_quotes)
             possible = [case for case in cases if not case.has_odd_quotes]
             for case in possible:
-                case.scan(block, delimiter)
+                case.scan(block, dialect.delimiter)
             if not possible:
                 break
     return cases
 
 
-def _block(data: bytes, num_bytes: int, begin: int) -> _Block:
+def _block(data: bytes, num_bytes: int, begin: int, *, has_quotes: bool) -> _Block:
     data += b"\n" * (num_bytes + 2 - len(data))  # at the end of the file
     array = np.frombuffer(data, dtype=np.uint8)
     none = np.zeros(0, dtype=np.int64)
     quotes = returns = none
-    if b'"' in data:
+    if has_quotes and b'"' in data:
         quotes = np.flatnonzero(array[1:-1] == ord('"')) + 1
     if b"\r" in data:
         returns = np.flatnonzero(array[1:-1] == ord("\r")) + 1

@@ -1,9 +1,9 @@
-r"""Records of csv and tsv files: fields between commas or tabs, cut from blocks of bytes.
+r"""Records of csv and tsv files: fields between delimiters, cut from blocks of bytes.
 
 As Python's csv module reads them, strictly: a field that begins with a double quote ends with
-one, and in it "" is a quote and line ends are text; in any other field quotes are text. A record
-ends at \n or \r\n outside quotes, a malformed one at the end of the line where it is malformed.
-Empty lines are no records.
+one, and in it "" is a quote and line ends are text; in any other field, and in all where there is
+no quoting, quotes are text. A record ends at \n or \r\n outside quotes, a malformed one at the end
+of the line where it is malformed. Empty lines are no records.
 
 Records are found by regular expressions. The csv module takes four bytes of memory for a
 character and has a largest field, which can be set for the whole process alone; reading with it
@@ -11,11 +11,15 @@ took 2.8 times as long for records of 27 bytes, 1.5 times for records of 2 kB.
 """
 
 import re
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Literal, TypeAlias
 
+from tokflow.documents.config import DocumentsConfig
+from tokflow.documents.encodings import size_in
+from tokflow.documents.file_formats import FIELD_DEFAULTS, format_of
 from tokflow.documents.parsed import excerpt
 
 _EMPTY_LINES = re.compile(rb"(?:\r?+\n)*+")
@@ -24,17 +28,25 @@ Oddity: TypeAlias = Literal["shape", "open quotes", "too large"]
 
 
 class Dialect:
-    """Fields between one delimiter, as regular expressions."""
+    """Fields between one delimiter, quoted or not, as regular expressions."""
 
-    def __init__(self, delimiter: bytes) -> None:
+    def __init__(
+        self, delimiter: bytes, *, has_quotes: bool = True, size_of: Callable[[bytes], int] = len
+    ) -> None:
         self.delimiter = delimiter
-        unquoted = rb'(?:[^"%b\r\n][^%b\r\n]*+)?+' % (delimiter, delimiter)
-        quoted = rb'"%b"' % _IN_QUOTES.pattern
+        self.has_quotes = has_quotes
+        self.size_of = size_of
+        """Gives the bytes of the file that a text of it takes."""
+        escaped = re.escape(delimiter)
+        unquoted, quoted, not_quote = rb"[^%b\r\n]*+" % escaped, b"(?!)", b""
+        if has_quotes:
+            unquoted = rb'(?:[^"%b\r\n][^%b\r\n]*+)?+' % (escaped, escaped)
+            quoted, not_quote = rb'"%b"' % _IN_QUOTES.pattern, rb'(?!")'
         self._field = rb"%b|%b" % (quoted, unquoted)
-        self._field_with_end = re.compile(rb"(%b)(%b|\r*+\n)?" % (self._field, delimiter))
-        self._whole_fields = re.compile(rb"(?:(?:%b)%b)*+" % (self._field, delimiter))
+        self._field_with_end = re.compile(rb"(%b)(%b|\r*+\n)?" % (self._field, escaped))
+        self._whole_fields = re.compile(rb"(?:(?:%b)%b)*+" % (self._field, escaped))
         self.record = re.compile(
-            rb'%b(?:%b|(?!")%b)[^\n]*+\n' % (self._whole_fields.pattern, quoted, unquoted)
+            rb"%b(?:%b|%b%b)[^\n]*+\n" % (self._whole_fields.pattern, quoted, not_quote, unquoted)
         )
         """Matches a record of any shape, well-formed or not, up to its end."""
 
@@ -46,7 +58,7 @@ class Dialect:
         fields = [
             (b"(%b)" if index in kept else b"(?:%b)") % self._field for index in range(num_fields)
         ]
-        record = self.delimiter.join(fields)
+        record = re.escape(self.delimiter).join(fields)
         return re.compile(rb"%b(?![\r\n])%b\r*+\n|" % (_EMPTY_LINES.pattern, record))
 
     def fields(self, record: bytes) -> Iterator[str]:
@@ -55,10 +67,10 @@ class Dialect:
         Raises: ValueError where the record is malformed; it says what is found there.
         """
         for match in self._field_with_end.finditer(record):
-            yield unquoted(match[1]).decode("utf-8", "surrogateescape")
+            yield self.text(match[1]).decode("utf-8", "surrogateescape")
             if match[2] != self.delimiter:
                 break
-        if match[2] is None and match[1].startswith(b'"'):
+        if match[2] is None and self.has_quotes and match[1].startswith(b'"'):
             after = record[match.end() : match.end() + 80].rstrip(b"\r\n")
             raise ValueError(f"{excerpt(after.decode('utf-8', 'replace'))} after a closing quote")
         if match[2] is None:
@@ -71,17 +83,17 @@ class Dialect:
     def abridged(self, record: bytes) -> bytes:
         """Return a few bytes after which a record goes on as after its beginning `record`."""
         field = record[self.last_field(record) :]
-        if field[:1] != b'"':
+        if field[:1] != b'"' or not self.has_quotes:
             return b'""x' if b"\r" in field else field[:1]  # malformed; or within a field
         num_left = len(field) - _end_of(_IN_QUOTES, field, 1)
         if num_left == 0:
             return b'"'
         return b'""' if num_left == 1 else b'""x'  # a quote that closes, or the first of two
 
-
-def unquoted(field: bytes) -> bytes:
-    """Return the text of a field."""
-    return field[1:-1].replace(b'""', b'"') if field[:1] == b'"' else field
+    def text(self, field: bytes) -> bytes:
+        """Return the text of a field."""
+        is_quoted = field[:1] == b'"' and self.has_quotes
+        return field[1:-1].replace(b'""', b'"') if is_quoted else field
 
 
 @dataclass(frozen=True)
@@ -98,6 +110,7 @@ class RecordBatch:
     line: int
     """At `start`, counted from 1."""
     byte_offset: int
+    size_of: Callable[[bytes], int]
 
     def place(self, index: int) -> tuple[int, int]:
         """Return the line and the byte offset of a record."""
@@ -105,12 +118,13 @@ class RecordBatch:
 
     @cached_property
     def _places(self) -> list[tuple[int, int]]:
-        places, line, counted = [], self.line, self.start
+        places, line, byte_offset, counted = [], self.line, self.byte_offset, self.start
         for _, match in zip(self.records, self.matches, strict=False):
             begin = _end_of(_EMPTY_LINES, match.string, match.start())
             line += match.string.count(b"\n", counted, begin)
+            byte_offset += self.size_of(match.string[counted:begin])
             counted = begin
-            places.append((line, self.byte_offset + begin - self.start))
+            places.append((line, byte_offset))
         return places
 
 
@@ -127,15 +141,27 @@ class OddRecord:
     byte_offset: int
     is_mid_line: bool
     """True if `data` begins within a line."""
+    size_of: Callable[[bytes], int]
 
     def lines(self) -> Iterator[tuple[int, int]]:
         """Yield the line and the byte offset of each line that begins in `data`."""
-        line = self.line
+        line, byte_offset, counted = self.line, self.byte_offset, 0
         if self.data and not self.is_mid_line:
-            yield line, self.byte_offset
+            yield line, byte_offset
         for line_end in re.finditer(rb"\n(?!\Z)", self.data):
             line += 1
-            yield line, self.byte_offset + line_end.end()
+            byte_offset += self.size_of(self.data[counted : line_end.end()])
+            counted = line_end.end()
+            yield line, byte_offset
+
+
+def dialect_of(path: Path, config: DocumentsConfig) -> Dialect:
+    """Return how the records of a file are read."""
+    format_ = format_of(path, config)
+    delimiter = config.delimiter or FIELD_DEFAULTS["delimiter"][format_]
+    quoting = config.quoting or FIELD_DEFAULTS["quoting"][format_]
+    size_of = size_in(config.encoding)
+    return Dialect(delimiter.encode(), has_quotes=quoting == "double", size_of=size_of)
 
 
 class RecordCutter:
@@ -214,7 +240,9 @@ class RecordCutter:
             records.append(match.groups())
             stop = end
         matches = self.pattern.finditer(data, start)
-        batch = RecordBatch(records, matches, start, self._line, self._byte_offset)
+        batch = RecordBatch(
+            records, matches, start, self._line, self._byte_offset, self._dialect.size_of
+        )
         return batch, _end_of(_EMPTY_LINES, data, stop)
 
     def _end(self, data: bytes, start: int) -> int | None:
@@ -229,12 +257,18 @@ class RecordCutter:
         if self._given is None:
             self._record_line = self._line
         return OddRecord(
-            problem, data, self._record_line, self._line, self._byte_offset, self._is_mid_line
+            problem,
+            data,
+            self._record_line,
+            self._line,
+            self._byte_offset,
+            self._is_mid_line,
+            self._dialect.size_of,
         )
 
     def _pass(self, data: bytes, start: int, stop: int) -> None:
         self._line += data.count(b"\n", start, stop)
-        self._byte_offset += stop - start
+        self._byte_offset += self._dialect.size_of(data[start:stop])
         self._is_mid_line = data[stop - 1 : stop] != b"\n"
 
 

@@ -2,18 +2,20 @@ r"""Documents in a column of a .csv or .tsv file with a header.
 
 Records with more or fewer fields than the header are bad, and so are malformed ones. Every line
 of a bad record is a reject of its own, for a quote that is not closed takes up lines that may
-have been records. Empty lines take no ordinal. A UTF-8 byte order mark at the start is skipped.
+have been records. Empty lines take no ordinal. A byte order mark at the start is skipped, and so is
+Excel's line `sep=;` before the header.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.file_formats import format_of
 from tokflow.documents.file_range import Before, OpenRange, Range
 from tokflow.documents.formats.columns import check_single, missing_column_error
 from tokflow.documents.formats.csv_records import (
@@ -21,7 +23,7 @@ from tokflow.documents.formats.csv_records import (
     OddRecord,
     RecordBatch,
     RecordCutter,
-    unquoted,
+    dialect_of,
 )
 from tokflow.documents.lines import count_before, read_text
 from tokflow.documents.parsed import (
@@ -33,40 +35,43 @@ from tokflow.documents.parsed import (
     too_large,
     value_json,
 )
-from tokflow.errors import RawFileError
+from tokflow.errors import ConfigError, RawFileError
 from tokflow.store.arrow import texts_of
 
 _BLOCK = 2 * 1024 * 1024
-
-
-def read_csv(
-    path: Path, config: DocumentsConfig, batch_bytes: int, within: OpenRange | None = None
-) -> Iterator[ParsedBatch]:
-    """Yield the documents of a file with commas between its fields."""
-    return _read(path, config, batch_bytes, Dialect(b","), within)
-
-
-def read_tsv(
-    path: Path, config: DocumentsConfig, batch_bytes: int, within: OpenRange | None = None
-) -> Iterator[ParsedBatch]:
-    """Yield the documents of a file with tabs between its fields, quoted as in csv."""
-    return _read(path, config, batch_bytes, Dialect(b"\t"), within)
+_DELIMITERS = (b",", b";", b"\t", b"|")
+"""Those that are looked for in headers, the usual first."""
+_EXCEL_LINE = re.compile(rb'"?sep=(.)"?\s*', re.IGNORECASE)
+"""The line before the header in which Excel says what delimits fields."""
 
 
 def read_header(path: Path, config: DocumentsConfig) -> list[str]:
-    """Return the names of the columns. Raises: RawFileError."""
-    dialect = Dialect(b"\t" if format_of(path, config) == "tsv" else b",")
-    _, cutter = _cutter(path, config, _BLOCK, dialect, None)
-    return _header(next(iter(cutter), None), dialect, path)
+    """Return the names of the columns. Raises: ConfigError, RawFileError."""
+    _, cutter = _cutter(path, config, _BLOCK, dialect := dialect_of(path, config), None)
+    return _header(iter(cutter), dialect, path, config).names
+
+
+def find_delimiter(path: Path, config: DocumentsConfig) -> str | None:
+    """Return the delimiter that the header of a file has most often, or Excel's line before it
+    names; None where it is the one that the config says."""
+    _, cutter = _cutter(path, config, _BLOCK, dialect := dialect_of(path, config), None)
+    first = next(iter(cutter), None)
+    if not isinstance(first, OddRecord):
+        return None
+    named = _EXCEL_LINE.fullmatch(first.data)
+    delimiter = named[1] if named else _likely_delimiter(first.data, dialect)
+    return None if delimiter == dialect.delimiter else delimiter.decode()
 
 
 def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
     """Return what stands before a range of records; the header is no row."""
     max_bytes, num_each = config.limit.document_bytes, config.documents_per_record
     count = count_before(path, within, blank=b"\r", max_bytes=max_bytes, num_each=num_each)
-    if not _has_quotes_before(path, within.start):
-        return Before(count.lines, max(0, count.rows - num_each))
-    read = read_tsv if format_of(path, config) == "tsv" else read_csv
+    dialect = dialect_of(path, config)
+    if not dialect.has_quotes or not _has_quotes_before(path, within.start):
+        _, cutter = _cutter(path, config, _BLOCK, dialect, None)
+        num_of_header = _header(iter(cutter), dialect, path, config).num_records * num_each
+        return Before(count.lines, max(0, count.rows - num_of_header))
     same = OpenRange(Range(0, within.start, lines_before=0), lambda: Before(0, 0))
     return Before(count.lines, sum(found.num_rows for found in read(path, config, _BLOCK, same)))
 
@@ -79,30 +84,27 @@ def _has_quotes_before(path: Path, stop: int) -> bool:
     return False
 
 
-def _read(
-    path: Path,
-    config: DocumentsConfig,
-    batch_bytes: int,
-    dialect: Dialect,
-    within: OpenRange | None,
+def read(
+    path: Path, config: DocumentsConfig, batch_bytes: int, within: OpenRange | None = None
 ) -> Iterator[ParsedBatch]:
+    """Yield the documents of about `batch_bytes` of the file at once."""
+    dialect = dialect_of(path, config)
     _, cutter = _cutter(path, config, batch_bytes, dialect, None)
-    records = iter(cutter)
-    first = next(records, None)
-    header = _header(first, dialect, path)
+    header = _header(records := iter(cutter), dialect, path, config)
     if within is not None:
         byte_offset, cutter = _cutter(path, config, batch_bytes, dialect, within)
         records = iter(cutter)
-        if first is not None and byte_offset <= first.byte_offset:
-            next(records, None)  # the header, or nothing where it is in another range
-    indices = [_index(header, text, config, path) for text in config.columns]
-    cutter.pattern = dialect.records(len(header), set(indices))
+        if byte_offset <= header.byte_offset:  # it may also be in the next range
+            while (some := next(records, None)) and some.byte_offset < header.byte_offset:
+                pass
+    indices = [_index(header.names, text, config, path) for text in config.columns]
+    cutter.pattern = dialect.records(len(header.names), set(indices))
     order = [sorted(indices).index(index) for index in indices]
     for some in records:
         if isinstance(some, RecordBatch):
-            yield _documents(some, order, config)
+            yield _documents(some, order, dialect, config)
         else:
-            problem = _what_is_wrong(_in_file(some, within), dialect, len(header), config)
+            problem = _what_is_wrong(_in_file(some, within), dialect, len(header.names), config)
             yield _bad_record(some, problem, config)
 
 
@@ -114,29 +116,67 @@ def _cutter(
     within: OpenRange | None,
 ) -> tuple[int, RecordCutter]:
     """Return the first byte of the file, or of a range, and its records."""
-    byte_offset, blocks = read_text(path, within, block_bytes=batch_bytes, has_mark=True)
+    byte_offset, blocks = read_text(path, within, block_bytes=batch_bytes, encoding=config.encoding)
     max_bytes = config.limit.document_bytes
     cutter = RecordCutter(blocks, dialect, max_bytes=max_bytes, byte_offset=byte_offset)
     return byte_offset, cutter
 
 
-def _header(first: RecordBatch | OddRecord | None, dialect: Dialect, path: Path) -> list[str]:
-    """Return the names of the columns; before they are known every record is odd."""
+class _Header(NamedTuple):
+    names: list[str]
+    """Of the columns."""
+    byte_offset: int
+    num_records: int
+    """1, or 2 where Excel's line comes before it."""
+
+
+def _header(
+    records: Iterator[RecordBatch | OddRecord],
+    dialect: Dialect,
+    path: Path,
+    config: DocumentsConfig,
+) -> _Header:
+    """Return the header, which is read; before it is known every record is odd."""
+    first = next(records, None)
+    num_records = 1
+    if isinstance(first, OddRecord) and (named := _EXCEL_LINE.fullmatch(first.data)):
+        if named[1] != dialect.delimiter:
+            raise _delimiter_error(path, named[1], "a line `sep=` that names", dialect)
+        first, num_records = next(records, None), 2
     found = "an empty file"
     if isinstance(first, OddRecord):
+        likely = _likely_delimiter(first.data, dialect)
+        if config.delimiter is None and likely != dialect.delimiter:
+            raise _delimiter_error(path, likely, "a header with more of", dialect)
         try:
             if first.problem == "shape":
-                return list(dialect.fields(first.data))
+                return _Header(list(dialect.fields(first.data)), first.byte_offset, num_records)
             found = "too large a record"
             if first.problem == "open quotes":
                 found = _open_quotes(first, dialect)[1]
         except ValueError as error:
             found = str(error)
     raise RawFileError(
-        where=f"{path}, line 1",
+        where=f"{path}, line {num_records}",
         expected="a header with the names of the columns",
         found=found,
         remedy="put the header back, or remove the file",
+    )
+
+
+def _likely_delimiter(header: bytes, dialect: Dialect) -> bytes:
+    """Return what is most often in a header outside of quotes: of equals the dialect's."""
+    bare = re.sub(rb'"[^"]*"', b"", header)
+    return max((dialect.delimiter, *_DELIMITERS), key=bare.count)
+
+
+def _delimiter_error(path: Path, likely: bytes, found: str, dialect: Dialect) -> ConfigError:
+    name, used = (repr(of.decode()).replace("'", '"') for of in (likely, dialect.delimiter))
+    return ConfigError(
+        where=f"{path}, line 1",
+        expected=f"fields between {used}",
+        found=f"{found} {name}",
+        remedy=f"set documents.delimiter to {name}, or to {used} if that is right",
     )
 
 
@@ -147,12 +187,15 @@ def _index(header: list[str], text: str, config: DocumentsConfig, path: Path) ->
     return header.index(text)
 
 
-def _documents(batch: RecordBatch, order: list[int], config: DocumentsConfig) -> ParsedBatch:
+def _documents(
+    batch: RecordBatch, order: list[int], dialect: Dialect, config: DocumentsConfig
+) -> ParsedBatch:
     """Return the documents of records of the right shape."""
-    field_of = (lambda field: value_json(unquoted(field))) if config.has_records else unquoted
+    text_of = dialect.text
+    field_of = (lambda field: value_json(text_of(field))) if config.has_records else text_of
     fields = [list(map(field_of, column)) for column in zip(*batch.records, strict=True)]
     columns = [texts_of(fields[index]).view(pa.large_binary()) for index in order]
-    return parse(columns, config, place=batch.place)
+    return parse(columns, config, place=batch.place, encoding=config.encoding)
 
 
 def _in_file(odd: OddRecord, within: OpenRange | None) -> OddRecord:

@@ -26,7 +26,7 @@ from tokflow.documents.parsed import (
     Problem,
     all_bad,
     excerpt,
-    invalid_utf8,
+    invalid_text,
     parse,
     too_large,
 )
@@ -70,7 +70,7 @@ def _documents(
 ) -> Iterator[ParsedBatch]:
     """Yield the documents, and note in `fields` which of them the records have."""
     num_each = config.documents_per_record
-    byte_offset, blocks = read_text(path, within, block_bytes=batch_bytes, has_mark=True)
+    byte_offset, blocks = read_text(path, within, block_bytes=batch_bytes)
     max_bytes = config.limit.document_bytes
 
     def parse_lines(batch: LineBatch) -> ParsedBatch:
@@ -257,7 +257,7 @@ def _text(line: bytes, field: _Field) -> Any | Problem:
         value.encode()
     except UnicodeEncodeError as surrogate:
         found = f"the lone surrogate {value[surrogate.start]!r} in {excerpt(line)}"
-        return invalid_utf8(line) or Problem("text", found)
+        return invalid_text(line) or Problem("text", found)
     return value
 
 

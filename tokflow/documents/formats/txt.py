@@ -1,6 +1,6 @@
 """Documents of a text file: the whole file, its lines, or the texts between separators.
 
-Every byte is text: a UTF-8 byte order mark at the start stays part of the first document.
+Every byte is text, except a byte order mark at the start.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,8 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from tokflow.documents.config import DocumentsConfig
+from tokflow.documents.encodings import size_in
 from tokflow.documents.file_range import Before, OpenRange, Range
-from tokflow.documents.lines import LineBatch, count_before, cut, read_text
+from tokflow.documents.lines import LineBatch, count_before, cut, read_text, separator_of
 from tokflow.documents.parsed import ParsedBatch, all_bad, parse, too_large
 from tokflow.errors import ConfigError
 from tokflow.store.arrow import texts_of
@@ -29,19 +30,24 @@ def read(
             found="a text file, which has none",
             remedy="set documents.format to what the file is, or use another file",
         )
-    byte_offset, blocks = read_text(path, within, block_bytes=batch_bytes, has_mark=False)
+    byte_offset, blocks = read_text(path, within, block_bytes=batch_bytes, encoding=config.encoding)
     max_bytes = config.limit.document_bytes
     if config.document_per == "file":
-        batches: Iterable[LineBatch] = [_whole(blocks, max_bytes)]
+        batches: Iterable[LineBatch] = [_whole(blocks, byte_offset, max_bytes)]
     else:
-        separator = (config.separator or "\n").encode()
-        batches = cut(blocks, separator, max_bytes=max_bytes, byte_offset=byte_offset)
+        batches = cut(
+            blocks,
+            separator_of(config.separator) if config.separator else b"\n",
+            max_bytes=max_bytes,
+            byte_offset=byte_offset,
+            size_of=size_in(config.encoding),
+        )
 
     def parse_lines(batch: LineBatch) -> ParsedBatch:
         if batch.is_too_large:
             return all_bad(too_large(config.limit), [batch.place(0)])
         array = texts_of(batch.lines).view(pa.large_binary())
-        return parse([array], config, place=batch.place)
+        return parse([array], config, place=batch.place, encoding=config.encoding)
 
     yield from map(parse_lines, batches)  # which keeps none while the next is cut
 
@@ -52,12 +58,12 @@ def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
     return count_before(path, within, blank=None, max_bytes=max_bytes, num_each=1)
 
 
-def _whole(blocks: Iterator[bytes], max_bytes: int) -> LineBatch:
+def _whole(blocks: Iterator[bytes], byte_offset: int, max_bytes: int) -> LineBatch:
     """Return all blocks as one text; it is read no further than it may be large."""
     held, num_bytes = [], 0
     for block in blocks:
         num_bytes += len(block)
         if num_bytes > max_bytes:
-            return LineBatch(b"", 0, 0, [], is_too_large=True)
+            return LineBatch(b"", 0, byte_offset, [], [], is_too_large=True)
         held.append(block)
-    return LineBatch(b"", 0, 0, [b"".join(held)])
+    return LineBatch(b"", 0, byte_offset, [b"".join(held)], [])

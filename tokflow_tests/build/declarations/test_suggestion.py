@@ -141,15 +141,20 @@ def test_a_large_txt_file_is_one_of_lines(tmp_path: Path, monkeypatch: pytest.Mo
     assert suggest([f"{tmp_path}/a.txt"]).documents == {"document_per": "line"}
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [("a.csv", "id,text\n1,gr\xf6\xdfe\n"), ("a.jsonl", '{"id": "1", "text": "gr\xf6\xdfe"}\n')],
-)
-def test_a_column_in_another_encoding_is_not_passed_over(tmp_path: Path, name: str, content: str):
-    (tmp_path / name).write_bytes(content.encode("latin-1"))
+def test_delimiter_and_encoding_of_a_csv_are_suggested(tmp_path: Path):
+    (tmp_path / "a.csv").write_bytes("sep=;\nid;text\n1;gr\xf6\xdfe\n".encode("cp1252"))
+
+    suggested = suggest([str(tmp_path / "a.csv")])
+
+    expected = {"text": "text", "delimiter": ";", "encoding": "cp1252"}
+    assert suggested.documents == expected
+
+
+def test_a_column_in_another_encoding_is_not_passed_over(tmp_path: Path):
+    (tmp_path / "a.jsonl").write_bytes('{"id": "1", "text": "gr\xf6\xdfe"}\n'.encode("latin-1"))
 
     with pytest.raises(BadDocumentError, match=r"expected valid UTF-8, found .*; fix the line"):
-        suggest([f"{tmp_path}/{name}"])
+        suggest([f"{tmp_path}/a.jsonl"])
 
 
 @pytest.mark.parametrize(

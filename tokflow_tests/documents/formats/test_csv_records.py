@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokflow.documents.formats.csv_records import Dialect, OddRecord, RecordCutter, unquoted
+from tokflow.documents.formats.csv_records import Dialect, OddRecord, RecordCutter
 
 COMMAS = Dialect(b",")
 SHAPES = [COMMAS.records(1, {0}), COMMAS.records(2, {0, 1})]
@@ -64,7 +64,7 @@ def test_records_are_those_of_the_csv_module(
             found.append((batch.first_line, None if is_open else fields_of(batch.data)))
         else:
             lines = [batch.place(nth)[0] for nth in range(len(batch.records))]
-            texts = [[unquoted(field).decode() for field in row] for row in batch.records]
+            texts = [[COMMAS.text(field).decode() for field in row] for row in batch.records]
             found += zip(lines, texts, strict=True)
 
     assert found == list(as_csv_reads(content))

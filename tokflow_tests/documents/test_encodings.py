@@ -1,0 +1,233 @@
+"""Text in other encodings, and other delimiters: the same documents, places as in the file."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.documents import (
+    DocumentsConfig,
+    Limit,
+    Range,
+    Reject,
+    deciding_fields,
+    open_range,
+    ranges_of,
+    read_documents,
+)
+from tokflow.errors import BadDocumentError, ConfigError, RawFileError
+from tokflow_tests.documents.test_ranges import find, find_in_ranges
+
+CSV = 'id;text\n1;caf\xe9\n2;"two\n\xfc; lines"\n3\n4;\n5;a;"b\nc"\n6;' + "x\xe9" * 40 + "\n7;end\n"
+LINES = "\xe9\n\nbc\r\n" + "\xe4" * 70 + "\nlast \xdf"
+ENCODINGS = ["cp1252", "latin-1", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"]
+REJECT: dict[str, Any] = {"on_bad_document": "reject", "limit": Limit(document_bytes=100)}
+
+
+def found_in(path: Path, config: DocumentsConfig) -> tuple[list[tuple[int, str]], list[Reject]]:
+    rejects: list[Reject] = []
+    batches = list(read_documents(path, config, on_reject=rejects.append, batch_bytes=20))
+    rows = [row for batch in batches for row in batch.rows.tolist()]
+    return list(zip(rows, [t for b in batches for t in b.texts.to_pylist()], strict=True)), rejects
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize(
+    ("name", "content", "fields"),
+    [
+        ("a.csv", CSV, {"delimiter": ";"}),
+        ("a.csv", CSV.replace(";", "|") + "8|" + '"x\n' * 60, {"delimiter": "|"}),
+        ("a.tsv.gz", CSV.replace(";", "\t"), {"keep_columns": ["id"]}),
+        ("a.txt", LINES, {"document_per": "line"}),
+        ("a.txt", LINES, {"document_per": "separator", "separator": "c\n\xe4"}),
+        ("a.txt", LINES, {"document_per": "separator", "separator": "\n"}),
+        ("a.txt", LINES, {}),
+    ],
+    ids=["quotes", "open quotes", "no quotes", "lines", "separator", "line ends", "whole"],
+)
+def test_a_file_has_the_documents_and_rejects_of_the_same_in_utf8(
+    name: str, content: str, fields: dict[str, Any], encoding: Any, tmp_path: Path
+):
+    def write(path: Path, encoding: str) -> Path:
+        data = content.encode(encoding)
+        path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+        return path
+
+    same = write(tmp_path / f"same-{name}", "utf-8")
+    path = write(tmp_path / name, encoding)
+    mark = len("".encode(encoding))
+
+    expected, rejects = found_in(same, DocumentsConfig(**fields, **REJECT))
+    found, moved = found_in(path, DocumentsConfig(encoding=encoding, **fields, **REJECT))
+
+    assert found == expected
+    assert [(each.row, each.line, each.reason) for each in moved] == [
+        (each.row, each.line, each.reason) for each in rejects
+    ]
+    name_in_file = {"utf-16": "utf-16-le", "utf-8-sig": "utf-8"}.get(encoding, encoding)
+    in_utf8 = content.encode()
+    assert [each.byte_offset for each in moved] == [
+        mark + len(in_utf8[: each.byte_offset].decode().encode(name_in_file)) for each in rejects
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-8-sig"])
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.txt"])
+def test_ranges_are_as_the_whole_file(name: str, encoding: Any, tmp_path: Path):
+    path = tmp_path / name
+    per = {"document_per": "line"} if name == "a.txt" else {"delimiter": ";"}
+    path.write_bytes("sep=;\n".encode(encoding) + CSV.encode(encoding.removesuffix("-sig")) * 3)
+    config = DocumentsConfig(encoding=encoding, **per, **REJECT)
+
+    for ranges in (ranges_of(path, config, range_bytes=40), [Range(0, 3), Range(3, 900)]):
+        assert len(ranges) > 1
+        if name != "a.csv" or ranges[0].stop > 3:  # what ranges_of gives
+            assert find_in_ranges(path, config, ranges) == find(path, config)
+
+
+def test_utf16_is_read_whole_however_large(tmp_path: Path):
+    path = tmp_path / "a.csv"
+    path.write_text("text\n" + "a\n" * 1000, encoding="utf-16")
+    config = DocumentsConfig(encoding="utf-16")
+
+    assert ranges_of(path, config, range_bytes=100) == ()
+    with pytest.raises(ValueError, match="read whole"):
+        open_range(path, config, Range(0, 10))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "content", "place", "said"),
+    [
+        ("cp1252", b"caf\xe9\nx \xe9\x81\nend", (1, 2, 5), "CP1252, found no character at byte 3"),
+        ("utf-16", "é\nx\ud800\nend".encode("utf-16", "surrogatepass"), (1, 2, 6), "at byte 2, in"),
+        ("utf-16-le", "é\nend".encode("utf-16-le") + b"a", (1, 2, 4), "at byte 6, in b'e\\x00n"),
+    ],
+)
+def test_a_byte_that_is_no_character_spoils_its_own_document(
+    encoding: Any, content: bytes, place: tuple[int, int, int], said: str, tmp_path: Path
+):
+    path = tmp_path / "a.txt"
+    path.write_bytes(content)
+    config = DocumentsConfig(document_per="line", encoding=encoding)
+
+    with pytest.raises(BadDocumentError, match="no character at byte") as caught:
+        list(read_documents(path, config))
+    found, rejects = found_in(path, config.model_copy(update={"on_bad_document": "reject"}))
+
+    error = caught.value
+    assert said in str(error)
+    assert (error.row, error.line, error.byte_offset) == place
+    assert [(each.row, each.line, each.byte_offset) for each in rejects] == [place]
+    assert len(found) == content.count(b"\n")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "content", "said"),
+    [
+        ("utf-16", b"a\0b\0", "utf-16 with its byte order mark, found none in b'a"),
+        ("utf-8", "text\na".encode("utf-16"), "utf-8 text, found the byte order mark of utf-16-le"),
+        (
+            "cp1252",
+            "text\na".encode("utf-8-sig"),
+            "cp1252 text, found the byte order mark of utf-8",
+        ),
+        ("utf-16", "text\na".encode("utf-32"), "found the byte order mark of utf-32-le; set"),
+    ],
+)
+def test_a_byte_order_mark_of_another_encoding_is_an_error(
+    encoding: Any, content: bytes, said: str, tmp_path: Path
+):
+    path = tmp_path / "a.csv"
+    path.write_bytes(content)
+
+    with pytest.raises(RawFileError, match=said):
+        list(read_documents(path, DocumentsConfig(encoding=encoding, on_bad_document="reject")))
+
+
+# Delimiters and quotes
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            "id;stars;text\n1;5;a\n",
+            'between ",", found a header with more of ";"; set documents.del',
+        ),
+        (
+            '"id, no";"text"\n1;a\n',
+            'between ",", found a header with more of ";"; set documents.del',
+        ),
+        (
+            "a\ttext\tb,c\n",
+            'found a header with more of "\\\\t"; set documents.delimiter to "\\\\t", or',
+        ),
+        (
+            "sep=;\nid;text\n1;a\n",
+            'found a line `sep=` that names ";"; set documents.delimiter to ";"',
+        ),
+    ],
+)
+def test_a_header_with_more_of_another_delimiter_names_it(content: str, said: str, tmp_path: Path):
+    path = tmp_path / "a.csv"
+    path.write_text(content)
+
+    with pytest.raises(ConfigError, match=said):
+        list(read_documents(path, DocumentsConfig()))
+
+
+def test_a_delimiter_that_is_named_is_taken_whatever_the_header_has(tmp_path: Path):
+    path = tmp_path / "a.csv"
+    path.write_text("a|b|c,text\n1,x\n")
+
+    assert found_in(path, DocumentsConfig(delimiter=","))[0] == [(0, "x")]
+
+
+def test_excels_line_is_no_header(tmp_path: Path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'\xef\xbb\xbf"sep=;"\r\nid;text\r\n1;a\r\n2\r\n')
+
+    found, rejects = found_in(path, DocumentsConfig(delimiter=";", on_bad_document="reject"))
+
+    assert found == [(0, "a")]
+    assert [(each.row, each.line, each.byte_offset) for each in rejects] == [(1, 4, 26)]
+
+
+@pytest.mark.parametrize("quoting", ["double", "none"])
+def test_quotes_of_csv_and_tsv_are_what_the_config_says(quoting: Any, tmp_path: Path):
+    texts = {"double": ["a\tb", "c"], "none": ['"a', '""c""']}
+    (tmp_path / "a.tsv").write_text(
+        'text\n"a\tb"\n"c"\n' if quoting == "double" else 'text\n"a\n""c""\n'
+    )
+
+    found, _ = found_in(tmp_path / "a.tsv", DocumentsConfig(quoting=quoting))
+
+    assert [text for _, text in found] == texts[quoting]
+
+
+def test_fields_decide_a_recipe_only_where_they_matter():
+    def of(name: str, **fields: Any) -> dict[str, Any]:
+        return deciding_fields(DocumentsConfig(**fields), {Path(name): 10})
+
+    assert of("a.csv", delimiter=",", quoting="double", encoding="utf-8-sig") == of("a.csv")
+    assert of("a.tsv", delimiter="\t", quoting="none") == of("a.tsv")
+    assert of("a.jsonl", delimiter=";", quoting="none", encoding="cp1252") == of("a.jsonl")
+    assert of("a.txt", delimiter=";", quoting="none") == of("a.txt")
+    for fields in ({"delimiter": ";"}, {"quoting": "none"}, {"encoding": "cp1252"}):
+        assert of("a.csv", **fields) == {**of("a.csv"), **fields}
+    assert of("a.txt", encoding="utf-16") == {**of("a.txt"), "encoding": "utf-16"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"delimiter": "::"}, "documents.delimiter: expected one ASCII character"),
+        ({"delimiter": '"'}, "documents.delimiter: expected one ASCII character"),
+        ({"delimiter": ";", "format": "jsonl"}, "documents.delimiter: expected none, for jsonl"),
+        ({"encoding": "cp1252", "format": "parquet"}, "documents.encoding: expected none, for par"),
+    ],
+)
+def test_fields_that_do_not_go_together_are_refused(fields: dict[str, Any], said: str):
+    with pytest.raises(ConfigError, match=said):
+        DocumentsConfig(**fields)
