@@ -35,7 +35,7 @@ from tokflow.tokenizers.vocabulary import (
     shown,
 )
 
-TOKENIZER_VERSION = 1
+TOKENIZER_VERSION = 2
 """Raised when the same origin would be saved as other bytes."""
 
 

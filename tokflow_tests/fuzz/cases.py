@@ -106,7 +106,7 @@ def make_case(seed: int, folder: Path) -> Case:
 def _documents(random: Random) -> dict[str, Any]:
     """Return how documents are read, and under `columns` what the files have."""
     columns = random.choice(COLUMNS)
-    config: dict[str, Any] = {"columns": columns}
+    config: dict[str, Any] = {"columns": columns, "quoting": "double"}  # of tsv too
     if len(columns) > 1:
         config["text"] = list(columns)
         if random.random() < 0.5:

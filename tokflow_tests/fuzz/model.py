@@ -1,6 +1,7 @@
 """What must come out of a case: slow, obvious, and with no code of tokflow."""
 
 import fnmatch
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -186,9 +187,12 @@ def _texts(file: RawFile, config: Config) -> list[str | None]:
 
 def _pieces_of_txt(content: bytes, config: Config) -> list[bytes]:
     per = config.get("document_per", "file")
+    content = content.removeprefix(b"\xef\xbb\xbf")
     if per == "file":
         return [content]
-    pieces = content.split(b"\n" if per == "line" else config["separator"].encode())
+    ends = config.get("separator", "").replace("\r\n", "\n").encode().split(b"\n")
+    separator = b"\n" if per == "line" else b"\r?\n".join(map(re.escape, ends))
+    pieces = re.split(separator, content)
     return pieces if pieces[-1] else pieces[:-1]
 
 
