@@ -20,13 +20,14 @@ from tokflow.audit.verify.raw import verify_against_raw
 from tokflow.audit.verify.remade import verify_mixed_split, verify_sequences, verify_split
 from tokflow.audit.verify.tokens import verify_tokens
 from tokflow.build.graph import BuildGraph
-from tokflow.build.output import FILE_STAGES, Output, Stage
-from tokflow.errors import TokflowError, message_of
-from tokflow.exports.part import Part, inputs_of
+from tokflow.build.output import FILE_STAGES, STAGES, Output, Stage
+from tokflow.errors import TokflowError, message_of, shortened
+from tokflow.exports.part import inputs_of
 from tokflow.split.leakage import find_shared_texts
 from tokflow.store.check_memory import CheckMemory
-from tokflow.store.listed_files import broken_files
+from tokflow.store.integrity import once_more, raise_damage
 from tokflow.store.manifest import MANIFEST_NAME
+from tokflow.store.remote.damage import note_damage
 from tokflow.store.remote.places import place_of
 from tokflow.store.stamp import Stamp
 from tokflow.store.verdicts import try_to_write_verdict
@@ -38,6 +39,9 @@ SAMPLED_CHARACTERS = 1_000_000
 """Characters of a file after which that comparison stops."""
 
 SAMPLED_DOCUMENTS = 16
+
+MAX_SHOWN = 20
+"""Problems of one check that a message lists."""
 
 MAX_READ_BYTES = 2_000_000_000
 """A larger export is not read again after it was written; `tokflow verify` does that."""
@@ -145,16 +149,19 @@ def _export_is_complete(graph: BuildGraph, outputs: Sequence[Output]) -> list[st
     """The files can be read, and hold the tokens of the split but for those that the config drops
     by name."""
     [export] = outputs
-    folder, manifest = export.folder, export.manifest()
-    parts = graph.parts(graph.export_config(export.name))
-    reads_files = manifest.num_bytes <= MAX_READ_BYTES
-    problems = verify_export(folder, manifest, parts, reads_files=reads_files)
-    return (_damage_of(parts) or problems) if problems else []
+    made = export.open()
 
+    def verified() -> list[str]:
+        parts = graph.parts(graph.export_config(export.name))
+        reads_files = made.manifest.num_bytes <= MAX_READ_BYTES
+        problems = verify_export(made.folder, made.manifest, parts, reads_files=reads_files)
+        if problems:
+            raise_damage(made, *inputs_of(parts))
+            if place_of(made.folder) is not None:
+                note_damage(made.folder)  # so that the next run makes it again
+        return problems
 
-def _damage_of(parts: Sequence[Part]) -> list[str]:
-    """Return which files are damaged that an export was compared with."""
-    return [str(p) for one in inputs_of(parts) for p in broken_files(one.folder, one.manifest)]
+    return once_more(verified)
 
 
 CHECKS: Mapping[str, Mapping[str, OutputCheck]] = {
@@ -186,6 +193,21 @@ class _Group:
     def name(self) -> str:
         """The output; "" of several."""
         return self.outputs[0].name if len(self.outputs) == 1 else ""
+
+
+def recheck(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
+    """Compute all checks of the outputs of some files, and of exports that are there; return what
+    those find that are no warnings, each a text that begins with the stage."""
+    checker, found = Checker(graph, recheck=True), list[str]()
+    is_built = all(map(graph.is_built, graph.partitions))
+    for stage in STAGES:
+        outputs = [] if stage == "export" and not is_built else graph.outputs_of(stage, keys)
+        made = [output for output in outputs if output.is_made]
+        for outcome in checker.outcomes(stage, made) if made else ():
+            if outcome.problems and not outcome.check.is_warning:
+                told = "\n".join(shortened(outcome.problems, MAX_SHOWN))
+                found.append(f"{graph.dataset.name}/{stage}: {told}")
+    return found
 
 
 class Checker:

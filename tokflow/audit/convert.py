@@ -1,5 +1,6 @@
 """Another format of an export, made from its files, without tokenizing again."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from tokflow.exports.writing import write_export
 from tokflow.sequences.config import PackingConfig
 from tokflow.split.shuffle import order_of
 from tokflow.store.atomic import new_folder, point_latest_to, scratch_folder
-from tokflow.store.integrity import check_files, checked
+from tokflow.store.integrity import check_files, checked, once_more
 from tokflow.store.listed_files import is_intact
 from tokflow.store.manifest import MANIFEST_NAME, Manifest
 from tokflow.store.remote.keys import CLAIM_NAME
@@ -57,13 +58,13 @@ def convert_export(
     used = packing or (own_packing(found) or PackingConfig()).changed(config.packing or {})
     if output is not None:
         _check_output(found, output)
-        _write(found, config, used, output)
+        once_more(partial(_write, found, config, used, output))
         return output
     packed = used.for_parts(found.manifest.details["parts"])
     recipe = export_recipe(config, packed, _parents(found), order=order_of(found.manifest))
     folder = _folder_beside(found, config, recipe.fingerprint)
     if not is_intact(folder):
-        _write(found, config, used, folder)
+        once_more(partial(_write, found, config, used, folder))
     point_latest_to(folder)
     return folder
 

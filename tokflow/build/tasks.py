@@ -13,6 +13,7 @@ from tokflow.build.results import StageResult
 from tokflow.errors import TokflowError
 from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore
 from tokflow.store.atomic import NewFolders
+from tokflow.store.integrity import ReadAgainError
 from tokflow.store.manifest import RUN_NAME, is_complete
 from tokflow.store.remote.cached_files import fetch_all
 from tokflow.store.remote.mirror import fetch_manifest, fetch_manifests
@@ -123,6 +124,18 @@ def _are_small(missing: Sequence[Output]) -> bool:
 
 
 def _make_missing(missing: Iterable[Output], pool: Pool, advance: Advance) -> Results:
+    """Yield what the pool makes; outputs that read a damaged copy of a file, which is gone now, are
+    made once more, from the start."""
+    again = []
+    for output, result in _make_once(missing, pool, advance):
+        if isinstance(result, ReadAgainError):
+            again.append(output)
+        else:
+            yield output, result
+    yield from _make_once(again, pool, advance)
+
+
+def _make_once(missing: Iterable[Output], pool: Pool, advance: Advance) -> Results:
     under_way = {of.name: OutputTasks(of, is_here=pool.is_here) for of in missing}
     joins: deque[Task] = deque()
     """Of outputs whose segments are there."""

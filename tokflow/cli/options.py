@@ -167,7 +167,7 @@ Recheck = Annotated[
     bool,
     typer.Option(
         "--recheck",
-        help="Compute all asset checks again. A check that passed is remembered in the store, "
+        help="Compute all checks again. A check that passed is remembered in the store, "
         "and not computed while the files it looked at are as they were. Of a store at a URL, "
         "list its objects first, and make again what lacks one. `tokflow verify` reads all "
         "bytes.",

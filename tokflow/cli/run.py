@@ -6,7 +6,6 @@ neither Dagster nor an engine is imported.
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -46,7 +45,6 @@ from tokflow.errors import ConfigError, TokflowError, explained
 from tokflow.pools.pool import Workers, get_ready, is_local, num_jobs
 from tokflow.store.atomic import point_latest_to
 from tokflow.store.remote.lacking import note_lacking
-from tokflow.store.remote.places import place_of
 
 
 def main(
@@ -67,8 +65,8 @@ def main(
     broken: dict[str, ConfigError] = {}
     datasets = select(names, configs, store, is_one=bool(partitions), broken=broken)
     in_dagster = not configs and store is None  # else Dagster does not know it as it is
-    if recheck:
-        _require_checks(datasets, {"--shard": shard, "--config": configs, "--store": store})
+    if recheck and shard is not None:
+        raise _no_checks_of_shares()
     run = partial(_run, partitions=partitions, in_dagster=in_dagster, recheck=recheck)
     if share is not None:
         run = partial(_run_share, share=share)
@@ -95,19 +93,13 @@ def _failed(name: str, error: TokflowError) -> dict[str, Any]:
     return {"dataset": name, "error": error.fields()}
 
 
-def _require_checks(datasets: Sequence[Dataset], others: Mapping[str, object]) -> None:
-    """Raise ConfigError where an option is given by which Dagster, which checks, has no part; but
-    for stores at URLs, whose objects are looked at."""
-    is_elsewhere = all(place_of(dataset.folder) is not None for dataset in datasets)
-    for option in [option for option, value in others.items() if value]:
-        if is_elsewhere and option != "--shard":
-            continue
-        raise ConfigError(
-            where="--recheck",
-            expected="declared datasets, whose builds Dagster records and checks",
-            found=f"{option}, a build that has no asset checks",
-            remedy="leave one out; `tokflow verify` checks any outputs",
-        )
+def _no_checks_of_shares() -> ConfigError:
+    return ConfigError(
+        where="--recheck",
+        expected="a build of whole datasets, which is checked when it is done",
+        found="--shard",
+        remedy="leave one out; `tokflow verify` checks any outputs",
+    )
 
 
 def _read_workers(jobs: int | None, pool: str | None) -> Workers:
@@ -204,6 +196,7 @@ def _build(
             built, problems = recorded.built, list(recorded.problems)
         else:
             built = build_dataset(plan.dataset, graph=plan.graph, **what, **workers)
+            problems = _rechecked(plan.dataset, partitions) if recheck else []
     if json:
         return built, problems
     if built.num_new or built.failed:
@@ -213,9 +206,20 @@ def _build(
         print_summary(plan, built, with_packing=is_terminal, is_declared=in_dagster)
     elif not problems:
         _say_nothing_to_do(plan)
-    if recheck and in_dagster and not problems:
+    if recheck and not problems:
         print(f"{plan.dataset.name}: all checks were computed again and found nothing wrong")
     return built, problems
+
+
+def _rechecked(dataset: Dataset, partitions: Words) -> list[str]:
+    """Compute the checks that Dagster computes of a declared dataset; print what they find."""
+    from tokflow.audit.checks import recheck
+
+    graph = BuildGraph(dataset)
+    problems = recheck(graph, graph.selected_keys(partitions))
+    for problem in problems:
+        print_error(problem)
+    return problems
 
 
 def _say_nothing_to_do(plan: Plan) -> None:

@@ -5,13 +5,10 @@ from typing import Any
 
 import dagster as dg
 
-from tokflow.audit.checks import CHECKS, Checker, CheckOutcome
+from tokflow.audit.checks import CHECKS, MAX_SHOWN, Checker, CheckOutcome
 from tokflow.components.dagster_names import asset_key, packing_of_asset
 from tokflow.components.markdown import MAX_ROWS
 from tokflow.errors import shortened
-
-MAX_SHOWN = 20
-"""Problems that a check lists."""
 
 
 def check_specs(stage: str, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:

@@ -12,6 +12,7 @@ from tokflow.exports.shuffled_documents import ShuffledDocuments
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.packing import pack_spans
 from tokflow.sequences.segments import SEGMENTS_COLUMNS, counts_of
+from tokflow.store.integrity import clear_when_damaged
 from tokflow.store.tables import Columns
 from tokflow.tokens.origins import Origins
 
@@ -128,6 +129,7 @@ class _PackedGroup:
 
 _packed_groups: dict[tuple[str, str, str, int], _PackedGroup] = {}
 """By the digest of the order, the packing, the part and the number."""
+clear_when_damaged(_packed_groups.clear)
 
 
 def groups_of(

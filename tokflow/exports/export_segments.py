@@ -15,9 +15,8 @@ from pathlib import Path
 from tokflow.exports.config import ExportConfig, export_named
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.part import Part, inputs_of
-from tokflow.store.integrity import check_files_here, checked
+from tokflow.store.integrity import Stored, check_files_here, checked, read_compared
 from tokflow.store.manifest import FileEntry, Recipe, checksum
-from tokflow.store.remote.cached_files import fetched
 from tokflow.store.segments import link_file
 from tokflow.store.stored_outputs import StoredOutput
 
@@ -58,10 +57,15 @@ class ExportSegment:
             if part.name == self.part:
                 inputs = part.packed.inputs_within(self.within)
         if self.part is None:
-            names = {name for stored in inputs for name in stored.manifest.files}
-            only = {name for name in names if not name.endswith(".bin")}
+            only = _tables_of(inputs)
         with checked(*inputs, only=only):
             yield
+
+
+def _tables_of(inputs: Sequence[Stored]) -> set[str]:
+    """Return the names of their files that are not plain numbers."""
+    names = {name for stored in inputs for name in stored.manifest.files}
+    return {name for name in names if not name.endswith(".bin")}
 
 
 def segments_of_export(
@@ -70,10 +74,20 @@ def segments_of_export(
     """Return the segments that an export is made of; none where it is made as a whole.
 
     They depend on the sequences and the config alone.
+
+    Raises: as `integrity.checked`, of the tables that tell how many sequences there are.
     """
+    if sum(part.num_tokens for part in parts) <= SEGMENT_TOKENS:
+        return []
+    inputs = inputs_of(parts)
+    with checked(*inputs, only=_tables_of(inputs)):
+        return _cut(parts, config, recipe)
+
+
+def _cut(parts: Sequence[Part], config: ExportConfig, recipe: Recipe) -> list[ExportSegment]:
     per_file_of = FORMATS[config.format].sequences_per_file
     shares: list[tuple[str, range]] = []
-    for part in parts if sum(part.num_tokens for part in parts) > SEGMENT_TOKENS else ():
+    for part in parts:
         with export_named(config):
             per_file = per_file_of(part.sequence_length, config.options)
         if per_file is None:
@@ -109,7 +123,7 @@ def join_files(
             entries[name] = those[0].manifest.files[name]
             link_file(those[0].folder / name, path, entries[name])
         else:
-            found = [fetched(of.folder / name).read_bytes() for of in those]
+            found = [read_compared(of, name) for of in those]
             path.write_bytes(FORMATS[config.format].merge(found))
             entries[name] = checksum(path)
     return entries

@@ -13,6 +13,7 @@ from tokflow.exports.partition_documents import PartitionDocuments
 from tokflow.split.shuffle import document_keys
 from tokflow.split.spans import SPAN_COLUMNS, Split
 from tokflow.store.arrow import to_numpy
+from tokflow.store.integrity import clear_when_damaged
 from tokflow.tokens.origins import Origins
 from tokflow.tokens.token_source import taken_in_batches
 
@@ -120,6 +121,7 @@ class DocumentTable:
 
 _tables: dict[str, dict[str, DocumentTable]] = {}
 """Of the order that was asked for last, by its digest and its parts."""
+clear_when_damaged(_tables.clear)
 
 
 def make_shuffled(

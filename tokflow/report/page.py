@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from tokflow.report.vocabulary import (
     vocabulary_picture,
 )
 from tokflow.store.atomic import new_file
+from tokflow.store.integrity import once_more
 from tokflow.store.remote.publication import publish_beside
 
 REPORT_PATH = Path("report", "report.html")
@@ -68,6 +70,10 @@ def make_report(dataset: Dataset) -> ReportPage:
     damaged that it reads.
     """
     check_report(f"report of {dataset.name}")
+    return once_more(partial(_page_of, dataset))
+
+
+def _page_of(dataset: Dataset) -> ReportPage:
     facts = StoreFacts(make_plan(dataset))
     texts = open_texts(facts.plan)
     use = count_ids(facts, texts) if texts else None

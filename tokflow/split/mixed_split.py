@@ -128,10 +128,10 @@ def write_mixed_split(
     shard, names = shard_in_mixture(source, share), tuple(share.tokens)
     with checked(source, source.shard, only={SPANS_NAME, *source.shard.names(DOCUMENTS_NAME)}):
         of_parts = [_taken(source, share, name, tokenizer) for name in names]
-    taken, spans = _Taken.joined(of_parts), _file_spans(of_parts)
-    _write_cut_tokens(source, taken, folder)
-    table, num_tokens = shard.documents([*SPAN_COLUMNS]), taken.num_tokens
-    order = span_order(spans, shard, shuffle_seed)
+        taken, spans = _Taken.joined(of_parts), _file_spans(of_parts)
+        _write_cut_tokens(source, taken, folder)
+        table, num_tokens = shard.documents([*SPAN_COLUMNS]), taken.num_tokens
+        order = span_order(spans, shard, shuffle_seed)
     rows = span_table(spans, order, table, num_tokens, shard.num_tokens, names)
     pq.write_table(rows, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
     manifest = Manifest(
@@ -279,12 +279,13 @@ def _num_chars(source: Split, span: _Taken, num_tokens: int, tokenizer: Tokenize
     details, is_chat = source.shard.manifest.details, source.shard.has_loss_mask
     num_eos = int(details["eos_id"] is not None)
     num_read = span.num_tokens if is_chat else np.array([num_tokens])
-    token_ids = source.token_source().take(span.token_start, num_read)
-    decode = open_reference(tokenizer).decode
-    num_bos = int(token_ids[0] == details["bos_id"])
-    if num_bos and is_chat and _is_in_text(token_ids, span, num_eos, decode):
-        num_bos = 0
-    return count_characters(token_ids[num_bos : num_tokens - num_eos], decode)
+    with checked(source, source.shard, tokenizer):
+        token_ids = source.token_source().take(span.token_start, num_read)
+        decode = open_reference(tokenizer).decode
+        num_bos = int(token_ids[0] == details["bos_id"])
+        if num_bos and is_chat and _is_in_text(token_ids, span, num_eos, decode):
+            num_bos = 0
+        return count_characters(token_ids[num_bos : num_tokens - num_eos], decode)
 
 
 def _is_in_text(token_ids: TokenIds, span: _Taken, num_eos: int, decode: Decode) -> bool:

@@ -200,11 +200,11 @@ def write_split(
     by_hash = config.form == "hash_fraction"
     with checked(shard, only=shard.names(DOCUMENTS_NAME)):
         table = shard.documents([*RULE_COLUMNS, *["text_hash"] * by_hash])
-    spans = assign_parts(table, config, key=first_file, position=position)
+        spans = assign_parts(table, config, key=first_file, position=position)
+        order, names = span_order(spans, shard, shuffle_seed), tuple(config.parts)
     num_tokens = to_numpy(table["num_tokens"])[spans.document]
     if spans.is_cut.any():
         num_tokens = np.where(spans.is_cut, encode_cut(spans, folder), num_tokens)
-    order, names = span_order(spans, shard, shuffle_seed), tuple(config.parts)
     rows = span_table(spans, order, table, num_tokens, shard.num_tokens, names)
     pq.write_table(rows, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
     decides = shard.manifest.fingerprint, config, position, first_file

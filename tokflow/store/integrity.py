@@ -3,27 +3,35 @@
 Else a bit that flips in the store becomes wrong training data with valid checksums.
 """
 
+import hashlib
 import os
 import threading
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from types import MappingProxyType
+from typing import Protocol, TypeAlias, TypeVar
 
 from tokflow.errors import CorruptOutputError, TokflowError
 from tokflow.store.listed_files import broken_file
 from tokflow.store.manifest import FileEntry, Manifest
-from tokflow.store.remote.cached_files import arrived, fetched
+from tokflow.store.remote.cached_files import arrived, fetch_all, fetched
 from tokflow.store.remote.damage import drop_cached
-from tokflow.store.remote.places import place_of
+from tokflow.store.remote.places import cache_folder, place_of
 from tokflow.store.stamp import Stamp
+
+T = TypeVar("T")
 
 MAX_NAMED = 20
 """Damaged files that an error lists."""
 
 _whole = arrived
 """Files that this process made or found whole, by path, and how they looked then."""
+
+_caches: list[Callable[[], object]] = []
+"""Functions that clear what this process keeps of files it has read."""
 
 
 class Stored(Protocol):
@@ -38,6 +46,28 @@ class Stored(Protocol):
         """Sizes and checksums that its files must have."""
 
 
+class ReadAgainError(CorruptOutputError):
+    """A damaged copy of a file may have been read. It is gone, and a whole one can be had: what was
+    made of it must be made again from the start, see `once_more`."""
+
+
+def once_more(make: Callable[[], T]) -> T:
+    """Return what `make` returns, called a second time where a damaged copy of a file was read.
+
+    Raises: ReadAgainError, a CorruptOutputError, where the second time ends so, too.
+    """
+    try:
+        return make()
+    except ReadAgainError:
+        return make()
+
+
+def clear_when_damaged(clear: Callable[[], object]) -> None:
+    """Call a function, which empties a cache of this process, whenever a damaged file is found:
+    what is cached may have been read from it."""
+    _caches.append(clear)
+
+
 @contextmanager
 def checked(*outputs: Stored, only: Container[str] | None = None) -> Iterator[None]:
     """Compare the files of `outputs`, or of them those named in `only`, with their manifests.
@@ -47,26 +77,33 @@ def checked(*outputs: Stored, only: Container[str] | None = None) -> Iterator[No
     anything; plain numbers (`.bin`) by a thread while the block works. An error of the block
     gives way to the damage that may be its cause.
 
+    The bytes compared are those that were there when the block began. They are never replaced
+    by a whole copy in between: a damaged copy in the cache of a store at a URL goes when the error
+    is raised. Size, times and inode tell whether a file was replaced during the block.
+
     Each file is read once per process, and not at all if this process made it: what was hashed
     while it was written is taken to be there still. A file that was written to since, as its size,
     times and inode tell, is read again, at the end of the block too.
 
-    Raises: CorruptOutputError that names the damaged files.
+    Raises: CorruptOutputError that names the damaged files; ReadAgainError where whole copies of
+    all of them can be had.
     """
     files = _files(outputs, only)
     numbers = [file for file in files if file.name.endswith(".bin")]
-    _raise_damage(file for file in files if not file.name.endswith(".bin"))
-    ahead = threading.Thread(target=_look_ahead, args=(numbers,), daemon=True) if numbers else None
-    if ahead is not None:
+    _raise_damage(_here(file for file in files if not file.name.endswith(".bin")))
+    looks = ((file, file.stamp()) for file in files)
+    unknown = {of.path: look for of, look in looks if look and not of.is_whole(look)}
+    ahead = threading.Thread(target=_look_ahead, args=(numbers, unknown), daemon=True)
+    if numbers:
         ahead.start()
     cause: Exception | None = None
     try:
         yield
     except Exception as error:
         cause = error
-    if ahead is not None:
+    if numbers:
         ahead.join()
-    _raise_damage(files, cause=cause)
+    _raise_damage(files, unknown, cause=cause)
     if cause is not None:
         raise cause
 
@@ -77,32 +114,59 @@ def damage_told(*outputs: Stored, only: Container[str] | None = None) -> Iterato
     its cause. The files are compared with their manifests then, and only then: damage that makes no
     error is not found.
 
-    Raises: CorruptOutputError that names the damaged files.
+    Raises: as `checked`.
     """
     try:
         yield
     except TokflowError:
         raise
     except Exception as error:
-        _raise_damage(_files(outputs, only), cause=error)
+        _raise_damage(_here(_files(outputs, only)), cause=error)
         raise
 
 
+def raise_damage(*outputs: Stored) -> None:
+    """Compare all files with their manifests.
+
+    Raises: as `checked`.
+    """
+    _raise_damage(_here(_files(outputs, None)))
+
+
 def check_files(*outputs: Stored, only: Container[str] | None = None) -> None:
-    """Compare files with their manifests, as `checked` does, before anything else is done.
+    """Compare files with their manifests before anything is read; damaged copies in the cache of a
+    store at a URL are replaced.
 
     Raises: CorruptOutputError that names the damaged files.
     """
-    _raise_damage(_files(outputs, only))
+    files = _files(outputs, only)
+    once_more(lambda: _raise_damage(_here(files)))
 
 
 def check_files_here(*outputs: Stored) -> None:
-    """Compare files with their manifests, as `check_files` does, but for those that are at a URL
-    alone: what made them hashed them, and who reads them compares them.
+    """Compare files with their manifests before anything is read, except those that are only at a
+    URL: whoever made them hashed them, and whoever reads them compares them. Damaged copies in the
+    cache go.
 
     Raises: CorruptOutputError that names the damaged files.
     """
-    _raise_damage(file for file in _files(outputs, None) if not file.is_elsewhere)
+    once_more(partial(_raise_damage, _files(outputs, None)))
+
+
+def read_compared(output: Stored, name: str) -> bytes:
+    """Return the bytes of a small file, which are those of its manifest.
+
+    Raises: CorruptOutputError.
+    """
+    [file] = _files([output], {name})
+
+    def read() -> bytes:
+        data = fetched(Path(file.path)).read_bytes()
+        if hashlib.sha256(data).hexdigest() != file.entry.sha256:
+            _raise_damage([file], {file.path: None})
+        return data
+
+    return once_more(read)
 
 
 def trust_files(output: Stored) -> None:
@@ -143,31 +207,29 @@ class _File:
         except OSError:
             return None
 
-    @property
-    def is_elsewhere(self) -> bool:
-        """True if it is at a URL and not on this disk."""
-        return self.stamp() is None and place_of(Path(self.path)) is not None
+    def is_whole(self, look: Stamp | None) -> bool:
+        """Return whether it is known that the file was whole when it looked so."""
+        return look is not None and _whole.get(self.path) == (self.entry, look)
 
     def problem(self) -> CorruptOutputError | None:
-        """Return what is wrong with the file, read if that is not known; with what is at the URL of
-        its output, where one on this disk is damaged."""
-        problem = self._problem()
-        if problem is not None and drop_cached(Path(self.path)):
-            return self._problem()
-        return problem
-
-    def _problem(self) -> CorruptOutputError | None:
-        try:
-            fetched(Path(self.path))
-        except CorruptOutputError as error:
-            return error
-        stamp = self.stamp()
-        if stamp is not None and _whole.get(self.path) == (self.entry, stamp):
+        """Return what is wrong with the file on this disk, read if that is not known; None where
+        it is only at a URL. Nothing is fetched."""
+        look = self.stamp()
+        if look is None and place_of(Path(self.path)) is not None:
+            return None
+        if self.is_whole(look):
             return None
         problem = broken_file(self.folder, self.name, self.entry)
-        if problem is None and stamp is not None:
-            _whole[self.path] = self.entry, stamp
+        if problem is None and look is not None and look == self.stamp():
+            _whole[self.path] = self.entry, look
         return problem
+
+    def was_replaced(self, before: Stamp | None) -> bool:
+        """Return whether there is another file now, or none; links to it are no change."""
+        now = self.stamp()
+        if now is None or before is None:
+            return True
+        return replace(now, ctime_ns=0) != replace(before, ctime_ns=0)
 
 
 def _files(outputs: Iterable[Stored], only: Container[str] | None) -> list[_File]:
@@ -179,18 +241,66 @@ def _files(outputs: Iterable[Stored], only: Container[str] | None) -> list[_File
     ]
 
 
-def _look_ahead(files: Iterable[_File]) -> None:
-    """Read what is not known yet; what is found damaged is found again by who asks."""
+def _here(files: Iterable[_File]) -> list[_File]:
+    """Return files when those at a URL are on this disk."""
+    files = list(files)
+    fetch_all(Path(file.path) for file in files)
+    return files
+
+
+def _look_ahead(files: Iterable[_File], unknown: dict[str, Stamp]) -> None:
+    """Fetch and compare what is not known yet, and remove from `unknown` what was whole as it
+    looked there; what is found damaged is found again at the end."""
     for file in files:
         with suppress(TokflowError):
-            file.problem()
+            fetched(Path(file.path))
+            if file.problem() is None and file.is_whole(unknown.get(file.path)):
+                del unknown[file.path]
 
 
-def _raise_damage(files: Iterable[_File], *, cause: Exception | None = None) -> None:
-    problems = [problem for file in files if (problem := file.problem())]
+def _raise_damage(
+    files: Iterable[_File],
+    unknown: Mapping[str, Stamp | None] = MappingProxyType({}),
+    *,
+    cause: Exception | None = None,
+) -> None:
+    """Raise the error that names the damaged files, and those that were read as they looked in
+    `unknown` and replaced since; let damaged copies go where others can be had."""
+    problems, can_come = [], []
+    for file in files:
+        problem, is_replaced = file.problem(), False
+        if problem is None and file.path in unknown and file.was_replaced(unknown[file.path]):
+            problem, is_replaced = _replaced(file), True
+        if problem is not None:
+            is_copy = not is_replaced and drop_cached(Path(file.path))
+            problems.append(_of_copy(problem) if is_copy else problem)
+            can_come.append(is_copy or is_replaced)
     if problems:
+        for clear in _caches:
+            clear()
+        kind = ReadAgainError if all(can_come) else CorruptOutputError
         first, *others = problems
         named = [first.found, *(str(other) for other in others[: MAX_NAMED - 1])]
         more = [f"and {len(problems) - MAX_NAMED:,} more"] if len(problems) > MAX_NAMED else []
         fields = {**first.fields(), "found": "\n".join([*named, *more])}
-        raise CorruptOutputError(**fields) from cause
+        raise kind(**fields) from cause
+
+
+def _replaced(file: _File) -> CorruptOutputError:
+    return CorruptOutputError(
+        where=file.path,
+        expected="the file that was there when reading began",
+        found="another, or none",
+        remedy="run it again while nothing else writes to the store",
+    )
+
+
+def _of_copy(problem: CorruptOutputError) -> CorruptOutputError:
+    """Return the error of a file at a URL whose copy on this disk was damaged."""
+    return CorruptOutputError(
+        where=problem.where,
+        expected=problem.expected,
+        found=f"{problem.found} in the cache",
+        remedy="that copy was removed: run it again, and another one is fetched; if this happens "
+        f"often, the disk of {cache_folder()} is failing",
+    )

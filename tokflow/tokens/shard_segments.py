@@ -19,14 +19,14 @@ from tokflow.documents import DocumentsConfig, Reject, is_accepted, ranges
 from tokflow.documents.file_range import Range, gathered
 from tokflow.errors import BadDocumentError
 from tokflow.raw import RawPartition
-from tokflow.store.integrity import check_files_here
+from tokflow.store.integrity import check_files_here, read_compared
 from tokflow.store.manifest import (
     Manifest,
     Recipe,
     checksum,
     write_manifest,
 )
-from tokflow.store.remote.cached_files import fetch_run, fetched
+from tokflow.store.remote.cached_files import fetch_run
 from tokflow.store.segments import link_file
 from tokflow.store.stored_outputs import StoredOutput
 from tokflow.tokens.origins import raw_paths
@@ -156,9 +156,11 @@ def _rejects(
     rejects: list[Reject] = []
     num_rows = num_lines = num_records = 0
     for number, segment in enumerate(segments):
-        path = segment.folder / segment_name(REJECTS_NAME, number)
-        if path.name in segment.manifest.files:
-            found = [Reject(**json.loads(line)) for line in fetched(path).read_bytes().splitlines()]
+        name = segment_name(REJECTS_NAME, number)
+        if name in segment.manifest.files:
+            found = [
+                Reject(**json.loads(line)) for line in read_compared(segment, name).splitlines()
+            ]
             of_file = (0, 0, 0) if len(raw.files) > 1 else (num_rows, num_lines, num_records)
             rejects += [each.moved(*of_file) for each in found]
         if not is_accepted(documents, num_rejects=len(rejects)):

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tokflow.errors import TokenizerError, TokflowError
 from tokflow.store.arrow import to_arrow, to_texts
+from tokflow.store.integrity import clear_when_damaged
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.chunks import ChunkedEngine
 from tokflow.tokenizers.engines.code_points import CodePoints, code_points_for_reference
@@ -173,6 +174,9 @@ def open_engine(
         return _without_gigatoken(reference, choice, difference)
     reason = f"equal to {reference.name} on {len(strings):,} awkward strings"
     return GatedEngine(engine=fast, reference=reference, reason=reason)
+
+
+clear_when_damaged(open_engine.cache_clear)
 
 
 def _without_gigatoken(reference: Engine, choice: EngineChoice, difference: str) -> GatedEngine:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokflow.pools.cores import num_cores
+from tokflow.store.integrity import clear_when_damaged
 from tokflow.tokenizers.engines.protocol import (
     Encoded,
     InText,
@@ -152,3 +153,6 @@ def open_tiktoken(tokenizer: Tokenizer) -> "tiktoken.Encoding":
         mergeable_ranks=read_ranks(tokenizer.folder / "ranks.tiktoken"),
         special_tokens=encoding["special_tokens"],
     )
+
+
+clear_when_damaged(open_tiktoken.cache_clear)
