@@ -103,6 +103,18 @@ NOTICES: Mapping[str, _Kind] = {
         )
     ),
     "rejects": _Kind(_of_tokens("rejected", "num_rejects", "document"), is_loss=True),
+    "lost_values": _Kind(
+        _of_tokens(
+            "null",
+            "num_lost_values",
+            "value",
+            " of documents.keep_columns (bytes that are no UTF-8, lone surrogates, NaN, infinity)",
+        ),
+        is_loss=True,
+    ),
+    "uncut_files": _Kind(
+        _of_tokens("one document each", "num_uncut_files", "file", " without documents.separator")
+    ),
     "short_rows": _Kind(_short_rows),
 }
 """Name to what is said and whether it is of a loss, the most important first."""

@@ -135,8 +135,9 @@ class DocumentsConfig(Config):
     """Further columns to keep as text, such as [url, license]: the index of every export has them
     for each document, and so have the rows of parquet, arrow, jsonl, hf_dataset and easydel with
     `strategy: one_document`; a converted export has them not. A string stays as it is, any other
-    value is JSON, null what is not there. They are read by themselves, after the text. Not for
-    txt."""
+    value is JSON, null what is not there. Null, and counted, is a value alone that is no text and
+    no JSON: bytes that are no UTF-8, lone surrogates, NaN, infinity. They are read by themselves,
+    after the text. Not for txt."""
     chat_template: str | None = None
     """With `messages`: a Jinja template, or the path of a .jinja file that holds it, as
     transformers' chat templates. Default: the one that the tokenizer brings along."""
@@ -254,6 +255,8 @@ class DocumentsConfig(Config):
     @property
     def separator_of_columns(self) -> str | None:
         """Text that joins the columns of a record into one document; None: one document each."""
+        if self.transform == KEPT:
+            return None  # so that a value that cannot be had is bad alone
         if self.has_records:
             return ","  # of JSON
         return "" if self.prompt is not None else self.join

@@ -1,12 +1,10 @@
 """Columns of raw files that are kept beside the documents, read a second time and by themselves."""
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.documents.batch import Batch
@@ -23,10 +21,11 @@ READ_BYTES = 250_000
 class KeptColumns:
     """The values of `documents.keep_columns`, for batches of documents in their order.
 
-    They are text: a string as it is, any other value as JSON; null where the record has none, or
-    one that cannot be decoded. A column that a file has not is an error; of JSON lines one that no
-    record has, where there are ten or more and no limit leaves the file early. Memory holds what is
-    read at once of these columns.
+    They are text: a string as it is, any other value as JSON; null where the record has none, and
+    counted where it is neither text nor JSON: bytes that are no UTF-8, lone surrogates, NaN,
+    infinity, more than `document_bytes`. A column that a file has not is an error; of JSON lines
+    one that no record has, where there are ten or more and no limit leaves the file early. Memory
+    holds what is read at once of these columns.
     """
 
     def __init__(self, source: DocumentSource, config: DocumentsConfig) -> None:
@@ -39,12 +38,15 @@ class KeptColumns:
             delimiter=config.delimiter,
             quoting=config.quoting,
             encoding=config.encoding,
-            max_rejects=config.max_rejects,  # which bounds the rows that a bad record of csv takes
+            # It bounds the rows that a bad record of csv takes, one for each line and column.
+            max_rejects=(config.max_rejects + 1) * len(config.keep_columns) - 1,
             limit=Limit(document_bytes=config.limit.document_bytes),
         )
         self._path: Path | None = None
-        self._records: Iterator[tuple[int, list[str | None]]] = iter(())
-        self._record, self._values = _END
+        self._records: Iterator[_Record] = iter(())
+        self._record = _END
+        self.num_lost_values = 0
+        """Values of the documents so far that are null since they are neither text nor JSON."""
         self.schema = kept_schema(config)
 
     def of(self, batch: Batch) -> pa.Table:
@@ -55,7 +57,7 @@ class KeptColumns:
                 self.check()
                 self._path = path
                 self._records = _records_of(path, self._config, self._source.open_range())
-                self._record, self._values = next(self._records, _END)
+                self._record = next(self._records, _END)
             rows += [self._values_of(record) for record in records.tolist()]
         columns = zip(*rows, strict=True) if rows else ((),) * len(self.schema)
         arrays = [pa.array(column, type=pa.string()) for column in columns]
@@ -70,13 +72,25 @@ class KeptColumns:
             for _ in self._records:
                 pass
 
-    def _values_of(self, record: int) -> list[str | None]:
-        while self._record < record:
-            self._record, self._values = next(self._records, _END)
-        return self._values if self._record == record else [None] * len(self.schema)
+    def _values_of(self, number: int) -> list[str | None]:
+        while self._record.number < number:
+            self._record = next(self._records, _END)
+        if self._record.number != number:
+            return [None] * len(self.schema)
+        self.num_lost_values += self._record.num_lost
+        self._record = self._record._replace(num_lost=0)  # for it may have several documents
+        return self._record.values
 
 
-_END: tuple[int, list[str | None]] = (2**62, [])
+class _Record(NamedTuple):
+    number: int
+    """In its file, from 0."""
+    values: list[str | None]
+    num_lost: int
+    """Values that are null since they are neither text nor JSON."""
+
+
+_END = _Record(2**62, [], 0)
 
 
 def kept_schema(config: DocumentsConfig) -> pa.Schema:
@@ -84,10 +98,8 @@ def kept_schema(config: DocumentsConfig) -> pa.Schema:
     return pa.schema([pa.field(name, pa.string()) for name in config.keep_columns])
 
 
-def _records_of(
-    path: Path, config: DocumentsConfig, within: OpenRange | None
-) -> Iterator[tuple[int, list[str | None]]]:
-    """Yield the ordinal of each record that can be read, and its values."""
+def _records_of(path: Path, config: DocumentsConfig, within: OpenRange | None) -> Iterator[_Record]:
+    """Yield the records of a file, or of a range of it."""
     if format_of(path, config) == "txt":
         raise ConfigError(
             where=path,
@@ -95,34 +107,43 @@ def _records_of(
             found="txt",
             remedy="remove keep_columns",
         )
-    first = 0
+    num_each = config.documents_per_record
+    number = 0
     for found in reader_of(path, config)(path, config, READ_BYTES, within):
-        rows: npt.NDArray[np.int64] = found.batch.rows + first
-        for record, values in zip(rows.tolist(), found.batch.texts.to_pylist(), strict=True):
-            yield record, _texts(f"[{values}]")
-        first += found.num_rows
+        values: list[str | _Lost | None] = [_LOST] * found.num_rows
+        for row, value in zip(
+            found.batch.rows.tolist(), _texts(found.batch.texts.to_pylist()), strict=True
+        ):
+            values[row] = value
+        for start in range(0, len(values), num_each):
+            of_record = values[start : start + num_each]
+            kept = [None if isinstance(value, _Lost) else value for value in of_record]
+            yield _Record(number, kept, of_record.count(_LOST))
+            number += 1
 
 
+class _Lost:
+    """Stands for a value that is neither text nor JSON."""
+
+
+_LOST = _Lost()
 _STRINGS = msgspec.json.Decoder(list[str | None])
-_ANY = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def _texts(values: str) -> list[str | None]:
-    """Return the values of a list: in a sixth of the time where all are strings."""
+def _texts(values: Sequence[str]) -> Sequence[str | _Lost | None]:
+    """Return values that are given as JSON: in a tenth of the time where all are strings."""
     try:
-        return _STRINGS.decode(values)
+        texts = _STRINGS.decode(f"[{','.join(values)}]")
+        if len(texts) == len(values):
+            return texts
     except msgspec.DecodeError:
         pass
+    return list(map(_text, values))
+
+
+def _text(value: str) -> str | _Lost | None:
     try:
-        return [_as_text(bytes(value)) for value in _ANY.decode(values)]
-    except msgspec.DecodeError:  # a lone surrogate, wherever it is
-        return [_as_text(json.dumps(value).encode()) for value in json.loads(values)]
-
-
-def _as_text(value: bytes) -> str | None:
-    if value.startswith(b'"'):
-        try:
-            return msgspec.json.decode(value, type=str)
-        except msgspec.DecodeError:
-            return None  # a lone surrogate
-    return None if value == b"null" else value.decode()
+        decoded = msgspec.json.decode(value)
+    except (msgspec.DecodeError, RecursionError):
+        return _LOST
+    return decoded if decoded is None or isinstance(decoded, str) else value

@@ -64,7 +64,7 @@ def _first_of(found: ParsedBatch, num_documents: int) -> ParsedBatch:
     batch = found.batch.slice(0, num_documents)
     last = batch.rows[-1]
     bad = tuple(bad for bad in found.bad if bad.row < last)
-    return ParsedBatch(batch, bad, left_out=found.left_out[found.left_out < last])
+    return replace(found, batch=batch, bad=bad, left_out=found.left_out[found.left_out < last])
 
 
 def _with_tokens(batch: Batch, num_tokens: int, encode: Encode) -> Batch:

@@ -1,5 +1,6 @@
 """Documents, and bad ones, out of the columns that a reader cut from consecutive records."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -62,6 +63,8 @@ class ParsedBatch:
     """Gives the place of each row."""
     left_out: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """The rows that stand for records of which a transform made no document."""
+    is_uncut: bool = False
+    """True if this is all of a txt file, in which the separator of documents occurs nowhere."""
 
     @property
     def num_rows(self) -> int:
@@ -83,7 +86,7 @@ class ParsedBatch:
         if batch.records is not None:
             batch = replace(batch, records=batch.records + records)
         bad = tuple(each.moved(rows, records) for each in self.bad)
-        return ParsedBatch(batch, bad, left_out=self.left_out + rows)
+        return ParsedBatch(batch, bad, left_out=self.left_out + rows, is_uncut=self.is_uncut)
 
 
 Reader: TypeAlias = Callable[[Path, DocumentsConfig, int, OpenRange | None], Iterator[ParsedBatch]]
@@ -196,8 +199,8 @@ def excerpt(value: object, *, length: int = 60) -> str:
 
 
 def value_json(value: Any, *, has_nested_bytes: bool = False) -> bytes:
-    """Return the JSON of a value for a transform: bytes as text, times in ISO 8601, NaN as null; of
-    invalid UTF-8 the bytes themselves, which `parse` finds."""
+    """Return the JSON of a value for a transform: bytes as text, times in ISO 8601, NaN and
+    infinity as null; of invalid UTF-8 the bytes themselves, which `parse` finds."""
     try:
         if has_nested_bytes or isinstance(value, bytes):
             value = _decoded(value)
@@ -215,6 +218,15 @@ def _decoded(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _decoded(each) for name, each in value.items()}
     return value
+
+
+def holds_no_number(value: Any) -> bool:
+    """Return whether a value is or holds NaN or infinity, for which JSON has no words."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        return any(map(holds_no_number, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(holds_no_number, value))
 
 
 def _iso(value: Any) -> str:

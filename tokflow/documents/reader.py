@@ -34,6 +34,8 @@ class Tally:
     """Records of which a transform made no document."""
     num_records: int = 0
     """Records, where a transform may make several documents of one; else as `num_rows`."""
+    is_uncut: bool = False
+    """True if the separator of documents occurs nowhere in the file."""
 
 
 def read_documents(
@@ -145,6 +147,7 @@ def _accepted(
         tally.num_rows += found.num_rows
         tally.num_left_out += len(found.left_out)
         tally.num_records += found.num_records
+        tally.is_uncut |= found.is_uncut
         for bad in found.bad:
             tally.num_rejects += 1
             if not is_accepted(config, num_rejects=tally.num_rejects):

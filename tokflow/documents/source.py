@@ -47,6 +47,8 @@ class DocumentSource:
         """Records that a transform left out of those files."""
         self.num_records = 0
         """Records of those files; without a transform, as many as rows."""
+        self.num_uncut_files = 0
+        """txt files in which the separator of documents occurs nowhere."""
 
     def batches(
         self,
@@ -95,6 +97,7 @@ class DocumentSource:
             self.num_rows.append(tally.num_rows)
             self.num_left_out += tally.num_left_out
             self.num_records += tally.num_records
+            self.num_uncut_files += tally.is_uncut
             first, num_rejects = first + tally.num_rows, tally.num_rejects
 
     def _read_ahead(self, number: int) -> None:

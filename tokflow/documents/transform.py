@@ -1,6 +1,7 @@
 """Documents that a user's function makes of records: one, several or none of each."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from types import GeneratorType
 from typing import Any
 
@@ -56,7 +57,8 @@ class Transform:
                 counts.append(len(made))
                 texts += made
         made_of = np.array(counts, dtype=np.int64)
-        return _numbered(records, texts_of(texts), made_of, bad, found.num_rows)
+        numbered = _numbered(records, texts_of(texts), made_of, bad, found.num_rows)
+        return replace(numbered, is_uncut=found.is_uncut)
 
     def _documents(self, value: str) -> list[bytes] | Problem:
         """Return what the function makes of one record: texts, as UTF-8."""

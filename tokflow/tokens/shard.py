@@ -247,7 +247,8 @@ def write_token_shard(
         recipe=segment.recipe if segment else whole,
         dataset=dataset,
         partition=raw.key,
-        counts=_counts(writer, encoder, num_rejects=len(rejects)) | _records(documents, source),
+        counts=_counts(writer, encoder, num_rejects=len(rejects))
+        | _records(documents, source, writer),
         details=_details(encoding) | _members(raw, source) | _lines(segment, source),
         files=writer.entries(rejects),
     )
@@ -309,11 +310,19 @@ def _counts(writer: ShardWriter, encoder: DocumentEncoder, *, num_rejects: int) 
     return {**counts, "num_eos": writer.num_eos, "num_eos_in_text": writer.num_eos - ending}
 
 
-def _records(documents: DocumentsConfig, source: DocumentSource) -> dict[str, int]:
-    """Return how many records a transform got, and of how many it made no document."""
-    if documents.transform is None:
-        return {}
-    return {"num_records": source.num_records, "num_left_out": source.num_left_out}
+def _records(
+    documents: DocumentsConfig, source: DocumentSource, writer: ShardWriter
+) -> dict[str, int]:
+    """Return how many records a transform got, and of how many it made no document; which values
+    of kept columns are lost, and in which files no separator is."""
+    counts: dict[str, int] = {}
+    if documents.transform is not None:
+        counts |= {"num_records": source.num_records, "num_left_out": source.num_left_out}
+    if documents.keep_columns:
+        counts["num_lost_values"] = writer.num_lost_values
+    if documents.document_per == "separator":
+        counts["num_uncut_files"] = source.num_uncut_files
+    return counts
 
 
 def _details(encoding: Encoding) -> dict[str, Any]:

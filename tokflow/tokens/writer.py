@@ -110,6 +110,11 @@ class ShardWriter:
         if tokens.loss_mask is not None:
             counts["num_loss_tokens"] += int(np.count_nonzero(tokens.loss_mask))
 
+    @property
+    def num_lost_values(self) -> int:
+        """Values of kept columns that are null since they are neither text nor JSON."""
+        return 0 if self._kept is None else self._kept.num_lost_values
+
     def entries(self, rejects: Sequence[Reject]) -> dict[str, FileEntry]:
         """Write rejects.jsonl if there are any; return size and sha256 of all files, now closed.
 

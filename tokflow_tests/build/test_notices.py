@@ -35,3 +35,14 @@ def test_rows_that_are_shorter_than_8_tokens_on_average_are_told(tmp_path: Path)
 
     assert said == {"short_rows": "short rows: 7.5 tokens on average in jsonl"}
     assert notices(tmp_path / "long", ["123456", "12345678"], **fields) == {}
+
+
+def test_files_in_which_the_separator_is_nowhere_are_told(tmp_path: Path):
+    (tmp_path / "raw").mkdir()
+    for name, text in {"a": "x\r\n\r\ny", "b": "x\n\n", "c": "x\ny", "d": "", "e": "z"}.items():
+        (tmp_path / f"raw/{name}.txt").write_bytes(text.encode())
+    documents = {"document_per": "separator", "separator": "\n\n"}
+
+    [said] = build(declare(tmp_path, raw={"files": "raw/*"}, documents=documents)).notices
+
+    assert said.text == "one document each: 2 files without documents.separator"

@@ -184,7 +184,51 @@ def test_a_string_that_is_no_text_is_null_and_those_beside_it_are_kept(tmp_path:
     built = build(declare(tmp_path, {}, documents={"keep_columns": columns}, exports=["bin"]))
 
     [row] = index_of(built.export("bin").folder, "train")
-    assert [row[name] for name in columns] == [None, "1", r'["\udc00"]', "é"]
+    assert [row[name] for name in columns] == [None, "1", None, "é"]
+
+
+BYTES = [b"ok", b"\xff\0", b"ok"]
+NUMBERS = [1.5, float("nan"), None]
+MORE = [[1.0], [float("inf")], []]
+LOST: dict[str, tuple[bytes | pa.Table, int]] = {
+    "parquet": (pa.table({"text": ["a", "b", "c"], "url": ["x", "y", "z"], "sha": BYTES,
+                          "n": NUMBERS, "more": MORE}), 3),
+    "jsonl": (b'{"text": "a", "url": "x", "sha": "ok", "n": 1.5, "more": [1.0]}\n'
+              b'{"text": "b", "url": "y", "sha": "\xff", "n": 1e999, "more": {"a": "\xff"}}\n'
+              b'{"text": "c", "url": "z", "sha": "ok", "more": []}\n', 3),
+    "csv": (b"text,url,sha,n,more\na,x,ok,1.5,[1.0]\nb,y,\xff,,\nc,z,ok,,[]\n", 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "jsonl", "csv"])
+def test_a_value_that_is_no_text_and_no_json_is_null_alone_and_counted(suffix: str, tmp_path: Path):
+    (tmp_path / "raw").mkdir()
+    content, num_lost = LOST["parquet" if suffix == "arrow" else suffix]
+    path = tmp_path / f"raw/a.{suffix}"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif suffix == "parquet":
+        pq.write_table(content, path)
+    else:
+        with pa.ipc.new_file(path, content.schema) as writer:
+            writer.write_table(content)
+    names = ["url", "sha", "n", "more"]
+    fields = {"raw": {"files": "raw/*"}, "documents": {"keep_columns": names}, "exports": ["bin"]}
+
+    built = build(declare(tmp_path, {}, **fields))
+
+    index = index_of(built.export("bin").folder, "train")
+    none = "" if suffix == "csv" else None
+    assert [[row[name] for name in names] for row in index] == [
+        ["x", "ok", "1.5", "[1.0]"],
+        ["y", None, none, none],
+        ["z", "ok", none, "[]"],
+    ]
+    [shard] = built.of("tokens")
+    assert shard.manifest.counts["num_lost_values"] == num_lost
+    assert [of.text.split()[1] for of in built.notices if of.name == "lost_values"] == [
+        f"{num_lost}"
+    ]
 
 
 def test_records_are_told_apart_behind_a_bad_one_of_many_lines(tmp_path: Path):

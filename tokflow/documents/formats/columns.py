@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -17,9 +18,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tokflow.documents.config import DocumentsConfig, correct_column
+from tokflow.documents.config import KEPT, DocumentsConfig, correct_column
 from tokflow.documents.file_range import OpenRange
-from tokflow.documents.parsed import ParsedBatch, parse, value_json
+from tokflow.documents.parsed import ParsedBatch, holds_no_number, parse, value_json
 from tokflow.errors import ConfigError, RawFileError, TokflowError
 from tokflow.raw.lazy import LazyPath
 from tokflow.raw.streamed import read_until
@@ -306,6 +307,8 @@ def _documents_in(
 ) -> Iterator[ParsedBatch]:
     """Yield the documents of each record batch."""
     read = _values_of if config.has_records else _bytes_of
+    if config.transform == KEPT:
+        read = partial(_values_of, null_for_nan=False)
     for record_batch in record_batches:
         yield parse([read(record_batch, column, path) for column in columns], config)
 
@@ -351,9 +354,10 @@ def _array_of(record_batch: pa.RecordBatch, column: _TextColumn) -> pa.Array:
 
 
 def _values_of(
-    record_batch: pa.RecordBatch, column: _TextColumn, path: Path
+    record_batch: pa.RecordBatch, column: _TextColumn, path: Path, *, null_for_nan: bool = True
 ) -> pa.LargeBinaryArray:
-    """Return the JSON of each value of a column, whatever its type; bytes are text."""
+    """Return the JSON of each value of a column, whatever its type; bytes are text. NaN and
+    infinity are null, or else the value that holds one is b"NaN", which is no JSON."""
     array = _array_of(record_batch, column)
     if _is_text(array.type):
         array = _bytes_of(record_batch, column, path)
@@ -361,6 +365,9 @@ def _values_of(
         array.validate(full=True)
     has_nested_bytes = pa.types.is_nested(array.type) and "binary" in str(array.type)
     values = [value_json(of, has_nested_bytes=has_nested_bytes) for of in array.to_pylist()]
+    if not null_for_nan and any(name in str(array.type) for name in ("float", "double")):
+        pairs = zip(array.to_pylist(), values, strict=True)
+        values = [b"NaN" if holds_no_number(of) else json for of, json in pairs]
     return texts_of(values).view(pa.large_binary())
 
 

@@ -4,6 +4,7 @@ Every byte is text, except a byte order mark at the start.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -47,7 +48,9 @@ def read(
         if batch.is_too_large:
             return all_bad(too_large(config.limit), [batch.place(0)])
         array = texts_of(batch.lines).view(pa.large_binary())
-        return parse([array], config, place=batch.place, encoding=config.encoding)
+        found = parse([array], config, place=batch.place, encoding=config.encoding)
+        is_uncut = config.document_per == "separator" and batch.first == 0 and not batch.ends
+        return replace(found, is_uncut=is_uncut)
 
     yield from map(parse_lines, batches)  # which keeps none while the next is cut
 
