@@ -93,6 +93,23 @@ def _short_rows(of: Totals) -> str | None:
 
 NOTICES: Mapping[str, _Kind] = {
     "supervised_tokens": _Kind(_supervised),
+    "documents_without_loss": _Kind(
+        _of_tokens(
+            "nothing to learn",
+            "num_documents_without_loss",
+            "document",
+            " without a supervised token",
+        )
+    ),
+    "boundary_tokens": _Kind(
+        _of_tokens(
+            "boundary tokens",
+            "num_documents_with_boundary_token",
+            "document",
+            " in which a token begins in the prompt, reaches into what is supervised, and is not "
+            "supervised; let the prompt end where a token ends, without a space",
+        )
+    ),
     "special_tokens_in_text": _Kind(
         _of_tokens(
             "encoded as plain text",
@@ -101,6 +118,24 @@ NOTICES: Mapping[str, _Kind] = {
             " that the documents contain; tokenizer.special_tokens_in_text: control makes control "
             "tokens of them",
         )
+    ),
+    "unknown_tokens": _Kind(
+        _of_tokens(
+            "lost",
+            "num_unknown_tokens",
+            "unknown token",
+            ", each in the place of text that the vocabulary has no token for",
+        ),
+        is_loss=True,
+    ),
+    "lost_text": _Kind(
+        _of_tokens(
+            "lost",
+            "num_lost_bytes",
+            "byte",
+            " of text that the vocabulary has no token for, without a trace in the tokens",
+        ),
+        is_loss=True,
     ),
     "rejects": _Kind(_of_tokens("rejected", "num_rejects", "document"), is_loss=True),
     "lost_values": _Kind(

@@ -10,6 +10,7 @@ from tokflow.build.export_details import export_details
 from tokflow.build.graph import BuildGraph
 from tokflow.build.mixtures.mixture import Mixture
 from tokflow.build.output import Stage
+from tokflow.build.supervision import check_supervised
 from tokflow.exports.config import ExportConfig
 from tokflow.exports.export_segments import ExportSegment
 from tokflow.exports.part import Part
@@ -97,12 +98,14 @@ class ExportWriter:
 
 def _export(graph: BuildGraph, name: str, _: str) -> Write:
     config = graph.export_config(name)
+    parts = graph.parts(config)
+    check_supervised(graph, (split.shard.manifest for split in parts[0].splits))
     of_manifest = {
         "dataset": graph.dataset.name,
         "parents": graph.export(config).recipe.parents,
         "details": export_details(graph),
     }
-    return ExportWriter(parts=graph.parts(config), config=config, of_manifest=of_manifest)
+    return ExportWriter(parts=parts, config=config, of_manifest=of_manifest)
 
 
 WRITERS: Mapping[Stage, Callable[[BuildGraph, str, str], Write]] = {

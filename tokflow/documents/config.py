@@ -176,6 +176,9 @@ class DocumentsConfig(Config):
     In csv and tsv every line of a bad record counts, for a quote that is not closed takes up
     the lines after it.
     """
+    on_no_loss: Literal["error", "accept"] = "error"
+    """Of chats, and of prompts with completions: `error` makes no export of a dataset of which no
+    token at all is supervised; `accept` makes it."""
     limit: Limit = Limit()
     """Limits of reading each raw file; half of a file costs half of the time, and of one that is
     elsewhere no more is fetched than is read, and a few MB."""

@@ -51,7 +51,7 @@ FIELD_DEFAULTS: dict[str, dict[str, str]] = {
 }
 """What fields of the config that are null stand for, by format."""
 
-_ACCEPTANCE = ("on_bad_document", "max_rejects")
+_ACCEPTANCE = ("on_bad_document", "max_rejects", "on_no_loss")
 _OF_TXT = ("document_per", "separator")
 
 
@@ -119,9 +119,9 @@ def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> d
 
     The fields that no reader of their formats looks at are not in it, nor is a limit that no
     document of such a file can reach, nor one of tokens that is not set, and `format: auto` is what
-    it stands for. `on_bad_document` and `max_rejects` are not, for they decide whether there is an
-    output and not what is in it; `is_accepted` asks them. Without files: what may decide those of
-    any format and size.
+    it stands for. `on_bad_document`, `max_rejects` and `on_no_loss` are not, for they decide
+    whether there is an output and not what is in it. Without files: what may decide those of any
+    format and size.
     """
     fields = config.model_dump()
     if config.transform is None:

@@ -1,7 +1,10 @@
 """Names in a text that can become control tokens, and a special id that proves nothing."""
 
+import msgspec
+
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, load_processor
-from tokflow.tokenizers.tokenizer import Tokenizer, read_tokenizer_json, scan_tokenizer_json
+from tokflow.tokenizers.tokenizer import Tokenizer, scan_tokenizer_json
+from tokflow.tokenizers.vocabulary import names_of_roles
 
 
 def control_tokens(tokenizer: Tokenizer) -> dict[str, int]:
@@ -22,20 +25,24 @@ def control_tokens(tokenizer: Tokenizer) -> dict[str, int]:
 def unknown_id(tokenizer: Tokenizer) -> int | None:
     """Return the id of what the vocabulary has no token for: a text need not spell it to get it.
 
-    None where there is none, or where it is EOS or BOS, and where only transformers can tell.
+    None where there is none, or where it is EOS or BOS.
     """
-    found = _unknown_id(tokenizer)
+    found = id_of_unknown(tokenizer)
     return None if found in (tokenizer.eos_id, tokenizer.bos_id) else found
 
 
-def _unknown_id(tokenizer: Tokenizer) -> int | None:
+def id_of_unknown(tokenizer: Tokenizer) -> int | None:
+    """Return the id of what the vocabulary has no token for, also where it is EOS or BOS."""
     if tokenizer.kind == "sentencepiece":
         return int(load_processor((tokenizer.folder / MODEL_NAME).read_bytes()).unk_id())
-    model = read_tokenizer_json(tokenizer.folder).get("model") or {}
+    model = scan_tokenizer_json(tokenizer.folder).get("model")
+    if model is None:
+        named = names_of_roles(tokenizer.folder, ["unk_token"]).get("unk_token", "")
+        return tokenizer.special_tokens.get(named)
     if isinstance(index := model.get("unk_id"), int):  # Unigram
         return index
     name = str(model.get("unk_token"))
-    found = tokenizer.special_tokens.get(name)
-    if found is None and isinstance(vocab := model.get("vocab"), dict):
-        found = vocab.get(name)
-    return None if found is None else int(found)
+    if name in tokenizer.special_tokens or "vocab" not in model:
+        return tokenizer.special_tokens.get(name)
+    vocab = msgspec.json.decode(model["vocab"])
+    return vocab.get(name) if isinstance(vocab, dict) else None

@@ -28,6 +28,8 @@ class ChatMarks:
     """Shape (num_documents,): the last token that is no white space is EOS."""
     is_supervised_to_its_end: npt.NDArray[np.bool_]
     """Shape (num_documents,): a loss span reaches the end, but for white space."""
+    has_boundary_token: npt.NDArray[np.bool_]
+    """Shape (num_documents,): a token that is not supervised reaches into a loss span."""
     is_rendered: bool
     """A chat template wrote the text, and may write BOS and EOS anywhere."""
 
@@ -46,6 +48,8 @@ class TokenBatch:
     """Shape (num_tokens,); None where every token is supervised."""
     eos_id: int | None = None
     """The id that `num_eos` counts."""
+    has_boundary_token: npt.NDArray[np.bool_] | None = None
+    """Shape (num_documents,), as in `ChatMarks`; None where every token is supervised."""
 
     def slice(self, start: int, end: int) -> "TokenBatch":
         """Return the tokens of the documents `start` to `end`."""
@@ -54,18 +58,28 @@ class TokenBatch:
         kept = slice(first, first + int(num_tokens.sum()))
         token_ids = self.token_ids[kept]
         mask = None if self.loss_mask is None else self.loss_mask[kept]
-        return TokenBatch(token_ids, num_tokens, _count(token_ids, self.eos_id), mask, self.eos_id)
+        has_boundary = self.has_boundary_token
+        return TokenBatch(
+            token_ids,
+            num_tokens,
+            _count(token_ids, self.eos_id),
+            mask,
+            self.eos_id,
+            None if has_boundary is None else has_boundary[start:end],
+        )
 
     @staticmethod
     def joined(batches: Sequence["TokenBatch"]) -> "TokenBatch":
         """Return the tokens of several batches of one encoding, one after another."""
         masks = [some.loss_mask for some in batches if some.loss_mask is not None]
+        boundary = [of.has_boundary_token for of in batches if of.has_boundary_token is not None]
         return TokenBatch(
             np.concatenate([some.token_ids for some in batches]),
             np.concatenate([some.num_tokens for some in batches]),
             sum(some.num_eos for some in batches),
             np.concatenate(masks) if masks else None,
             batches[0].eos_id,
+            np.concatenate(boundary) if boundary else None,
         )
 
 
@@ -108,7 +122,8 @@ def add_bos_eos(
         of_eos = chat.is_supervised_to_its_end[needs_eos]
         loss_mask = _spread(chat.loss_mask, encoded.offsets, *needs, np.dtype(np.uint8), 0, of_eos)
     num_tokens = np.diff(encoded.offsets) + needs_bos + needs_eos
-    return TokenBatch(token_ids, num_tokens, num_eos, loss_mask, eos_id)
+    has_boundary = None if chat is None else chat.has_boundary_token
+    return TokenBatch(token_ids, num_tokens, num_eos, loss_mask, eos_id, has_boundary)
 
 
 def _check_range(encoded: Encoded, tokenizer: Tokenizer) -> None:

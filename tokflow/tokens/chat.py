@@ -21,6 +21,7 @@ from tokflow.tokens.loss_mask import (
     TokenChars,
     TokenPlaces,
     chars_without_white_space_at_end,
+    has_boundary_token,
     loss_mask,
 )
 
@@ -71,8 +72,10 @@ class ChatEncoder:
         last_stop = np.full(len(batch.rows), -1, dtype=np.int64)
         document_of_span = np.repeat(np.arange(len(last_stop)), np.diff(spans.offsets))
         np.maximum.at(last_stop, document_of_span, spans.stops)
+        mask = loss_mask(starts, encoded, spans, batch.num_chars)
         marks = ChatMarks(
-            loss_mask=loss_mask(starts, encoded, spans, batch.num_chars),
+            loss_mask=mask,
+            has_boundary_token=has_boundary_token(chars, encoded, spans, mask, batch.num_chars),
             is_ended=self._is_ended(encoded, starts, length),
             is_supervised_to_its_end=last_stop >= length,
             is_rendered=batch.spelt is not None,

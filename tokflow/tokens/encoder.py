@@ -10,8 +10,9 @@ from tokflow.errors import BadDocumentError
 from tokflow.store.integrity import checked
 from tokflow.tokenizers.encoding import Encoding
 from tokflow.tokenizers.engines import Encoded, GatedEngine, open_engine
-from tokflow.tokens.bos_eos import ChatMarks, add_bos_eos
+from tokflow.tokens.bos_eos import ChatMarks, TokenBatch, add_bos_eos
 from tokflow.tokens.chat import ChatEncoder
+from tokflow.tokens.lost_text import LostText
 from tokflow.tokens.special_counts import SpecialTokenCounter
 
 
@@ -38,6 +39,7 @@ class DocumentEncoder:
         self._chats = ChatEncoder(self.engine, *how) if documents.is_chat else None
         self._is_limited = documents.limit.tokens is not None
         self._counter = SpecialTokenCounter(encoding.tokenizer.special_tokens)
+        self.lost = LostText(encoding, encoding.in_text(documents))
         self.num_special_tokens = 0
         """Special tokens that texts spell, so far."""
 
@@ -85,9 +87,11 @@ class DocumentEncoder:
 
         Raises: as `encode` and `add_bos_eos`.
         """
-        tokens, chat = self.encode(batch)
-        name = self.name_in(batch)
-        return replace(batch, tokens=add_bos_eos(tokens, self.encoding, chat=chat, name=name))
+        return replace(batch, tokens=self.ended(batch, *self.encode(batch)))
+
+    def ended(self, batch: Batch, tokens: Encoded, chat: ChatMarks | None) -> TokenBatch:
+        """Return the tokens of a batch with BOS and EOS. Raises: as `add_bos_eos`."""
+        return add_bos_eos(tokens, self.encoding, chat=chat, name=self.name_in(batch))
 
     def name_in(self, batch: Batch) -> Callable[[int], str]:
         """Return what errors call a document of the batch by its index."""

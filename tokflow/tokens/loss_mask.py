@@ -49,6 +49,29 @@ def loss_mask(
     return mask
 
 
+def has_boundary_token(
+    chars: TokenChars,
+    encoded: Encoded,
+    spans: Spans,
+    mask: npt.NDArray[np.uint8],
+    num_chars: npt.NDArray[np.int64],
+) -> npt.NDArray[np.bool_]:
+    """Return of which documents a token with 0 in `mask` begins before a span and ends inside it.
+
+    Shape (num_documents,). `num_chars` has the code points of each document.
+    """
+    has_one = np.zeros(len(num_chars), dtype=bool)
+    first = np.cumsum(num_chars + 1) - (num_chars + 1)
+    starts, stops = (chars + np.repeat(first, np.diff(encoded.offsets))[:, None]).T
+    document = np.repeat(np.arange(len(num_chars)), np.diff(spans.offsets))
+    span_starts = first[document] + spans.starts
+    before = np.searchsorted(starts, span_starts) - 1
+    is_cut = (spans.stops > spans.starts) & (before >= encoded.offsets[document])
+    is_cut[is_cut] = (stops[before[is_cut]] > span_starts[is_cut]) & (mask[before[is_cut]] == 0)
+    has_one[document[is_cut]] = True
+    return has_one
+
+
 class TokenPlaces:
     """Finds the characters of a text that each token stands for."""
 

@@ -31,7 +31,7 @@ from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.encoding import Encoding
 from tokflow.tokenizers.engines import Encoded, GatedEngine
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
-from tokflow.tokens.bos_eos import ChatMarks, TokenBatch, add_bos_eos
+from tokflow.tokens.bos_eos import ChatMarks, TokenBatch
 from tokflow.tokens.encoder import DocumentEncoder
 from tokflow.tokens.origins import Origins, raw_paths
 from tokflow.tokens.prefetch import read_ahead, write_behind
@@ -279,11 +279,9 @@ def _write_tokens(
 
     def finish(encoded: tuple[Batch, Encoded | None, ChatMarks | None]) -> None:
         batch, tokens, chat = encoded
-        if tokens is None:
-            writer.add(batch, cast(TokenBatch, batch.tokens))
-        else:
-            name = encoder.name_in(batch)
-            writer.add(batch, add_bos_eos(tokens, encoder.encoding, chat=chat, name=name))
+        made = encoder.ended(batch, tokens, chat) if tokens else cast(TokenBatch, batch.tokens)
+        writer.add(batch, made)
+        encoder.lost.add(batch.texts, made.token_ids)
         progress(len(batch.rows), bytes_of(batch))
 
     if is_small:
@@ -300,6 +298,7 @@ def _counts(writer: ShardWriter, encoder: DocumentEncoder, *, num_rejects: int) 
         **writer.counts,
         "num_rejects": num_rejects,
         "num_special_tokens_in_text": encoder.num_special_tokens,
+        **encoder.lost.counts,
     }
     if encoder.encoding.eos_id is None:
         return counts

@@ -15,7 +15,7 @@ from tokflow.store.arrow import make_table
 from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.manifest import FileEntry, checksum
 from tokflow.store.tables import TableWriter
-from tokflow.tokenizers.engines.protocol import text_buffers
+from tokflow.tokenizers.engines.protocol import offsets_of, text_buffers
 from tokflow.tokens.bos_eos import TokenBatch
 from tokflow.tokens.document_table import (
     DOCUMENTS_SCHEMA,
@@ -68,7 +68,8 @@ class ShardWriter:
                 TableWriter(path, schema, rows_per_group=ROWS_PER_GROUP)
             )
         names = ["documents", "empty_documents", "chars", "bytes", "tokens"]
-        names += ["loss_tokens"] if has_loss_mask else []
+        of_chats = ["loss_tokens", "documents_without_loss", "documents_with_boundary_token"]
+        names += of_chats if has_loss_mask else []
         self.counts = {f"num_{name}": 0 for name in names}
         self.num_eos = 0
         """Ids that are EOS, also of texts."""
@@ -108,7 +109,13 @@ class ShardWriter:
         self.num_eos += tokens.num_eos
         self.num_without_tokens += int(np.count_nonzero(num_tokens == 0))
         if tokens.loss_mask is not None:
-            counts["num_loss_tokens"] += int(np.count_nonzero(tokens.loss_mask))
+            supervised = np.append(0, np.cumsum(tokens.loss_mask, dtype=np.int64))
+            of_documents = np.diff(supervised[offsets_of(num_tokens)])
+            counts["num_loss_tokens"] += int(supervised[-1])
+            counts["num_documents_without_loss"] += int(np.count_nonzero(of_documents == 0))
+        if tokens.has_boundary_token is not None:
+            num_boundary = int(np.count_nonzero(tokens.has_boundary_token))
+            counts["num_documents_with_boundary_token"] += num_boundary
 
     @property
     def num_lost_values(self) -> int:

@@ -137,7 +137,7 @@ class Renderer:
         offsets, data = text_buffers(found.batch.texts)
         for index, row in enumerate(found.batch.rows.tolist()):
             try:
-                messages = _messages(data[offsets[index] : offsets[index + 1]].tobytes())
+                messages = read_messages(data[offsets[index] : offsets[index + 1]].tobytes())
                 rendered.append(self.render(messages))
             except BadChatError as error:
                 bad.append(BadDocument(row, found.place(row), error.problem))
@@ -196,8 +196,11 @@ class Renderer:
         return spans
 
 
-def _messages(data: bytes) -> list[Message]:
-    """Return the messages of a chat, without fields that are null, as transformers drops them."""
+def read_messages(data: bytes) -> list[Message]:
+    """Return the messages of a chat, without fields that are null, as transformers drops them.
+
+    Raises: BadChatError.
+    """
     try:
         value = json.loads(data.decode())
         if isinstance(value, str):  # a JSON text that holds one
