@@ -12,10 +12,6 @@ if TYPE_CHECKING:
     from tokflow.build.graph import BuildGraph
 
 
-_FORMS_OF_FILES = ("files", "source_split")
-"""Forms of parts that take raw files whole."""
-
-
 def taken_by_parts(listing: Listing, config: SplitConfig) -> Listing:
     """Return a listing without the files of those splits of the source that no part takes.
 
@@ -41,20 +37,17 @@ def taken_by_parts(listing: Listing, config: SplitConfig) -> Listing:
 
 def part_of(key: str, *, sources: Mapping[str, RawSource], config: SplitConfig) -> object:
     """Return what tells raw files apart that parts take whole: no group has files of two parts."""
-    if config.form == "source_split":
-        return sources[key].source_split
-    return part_of_file(key, config)
+    return part_of_file(key, sources[key].source_split, config)
 
 
 def parts_behind_limit(graph: "BuildGraph") -> list[str]:
     """Return the parts that take whole files, of which `documents.limit` of the whole dataset takes
     none, since it is reached before them."""
     config = graph.dataset.split
-    if graph.limited is None or graph.limited.is_open or config.form not in _FORMS_OF_FILES:
+    if graph.limited is None or graph.limited.is_open or not config.takes_whole_files:
         return []
     taken = {part_of(key, sources=graph.sources, config=config) for key in graph.partitions}
-    parts = enumerate(config.parts.items())
-    return [name for number, (name, part) in parts if (part.source_split or number) not in taken]
+    return [name for number, name in enumerate(config.parts) if number not in taken]
 
 
 def _named(source: RawSource) -> str:

@@ -160,8 +160,10 @@ class OwnFiles:
         )
 
     def split_config(self, key: str) -> SplitConfig:
-        """Return the split of one partition, which knows the split of its source that it is of."""
-        return self._dataset.split.of_file(self.partitions[key][0].source_split)
+        """Return the split of one partition, whose raw files are all of one part where parts take
+        whole files."""
+        first = self.partitions[key][0]
+        return self._dataset.split.of_file(first.key, first.source_split)
 
     def position(self, key: str) -> FilePosition:
         """Return where a partition stands in the dataset; with scope file it does not matter."""

@@ -41,7 +41,7 @@ def why(newest: Manifest, expected: Recipe) -> tuple[Cause, tuple[str, ...]]:
         inputs["engine"] = "gigatoken was found wrong with this tokenizer"
     position = expected.config.get("position", {})
     earlier = newest.config.get("position", {})
-    if any(position[name] != earlier[name] for name in position.keys() & earlier.keys()):
+    if any(position.get(of, 0) != earlier.get(of, 0) for of in {*position, *earlier}):
         inputs["position"] = "the files before it"
     if "scope" in expected.config.get("documents", {}).get("limit", {}):
         # What is left of a limit of the dataset, which the files before it decide.

@@ -1,7 +1,7 @@
 """Dagster's history: the versions it knows of each output, and outputs entered without a run."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -63,7 +63,10 @@ def _split_recipe(dataset: Dataset) -> Recipe:
     """Return what the config decides of the split of any file."""
     seed = dataset.shuffle.of_documents
     if dataset.mixture is None:
-        return split_recipe("", dataset.split, FilePosition(), "", shuffle_seed=seed)
+        of_any = {
+            field.name: int(dataset.split.scope == "dataset") for field in fields(FilePosition)
+        }
+        return split_recipe("", dataset.split, FilePosition(**of_any), "", shuffle_seed=seed)
     share = MixtureShare(key="", tokens={}, seed=dataset.mixture.seed)
     recipe = mixed_split_recipe("", share, shuffle_seed=seed)
     own = dataset.mixture.model_dump(exclude={"sources": {"__all__": {"config"}}})

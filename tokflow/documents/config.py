@@ -222,12 +222,12 @@ class DocumentsConfig(Config):
 
     @property
     def for_training(self) -> Self:
-        """The same, with the limits alone that hold where a tokenizer is trained: of each file, and
-        by no tokens."""
+        """The same, with the limits alone that hold where a tokenizer is trained, of each file and
+        by no tokens, and without columns that are kept."""
         limit = self.limit.model_copy(update={"tokens": None})
         if limit.scope == "dataset":
             limit = Limit(document_bytes=limit.document_bytes)
-        return self.model_copy(update={"limit": limit})
+        return self.model_copy(update={"limit": limit, "keep_columns": ()})
 
     @property
     def user_function(self) -> UserFunction:

@@ -138,6 +138,8 @@ def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> d
             del fields[name]
     if config.encoding == "utf-8" or not formats & {"csv", "tsv", "txt", "auto"}:
         del fields["encoding"]
+    if formats == {"txt"} and isinstance(config.text, str):
+        del fields["text"]  # a file without columns
     if not config.keep_columns:
         del fields["keep_columns"]
     if config.limit.tokens is None:

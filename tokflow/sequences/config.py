@@ -212,7 +212,8 @@ class PackingConfig(Config):
     def _fields_of_export(self, *ignored: str) -> dict[str, Any]:
         of_pool = () if self.strategy == "pool" else ("pool_size",)
         of_truncated = () if self.overlong == "truncate" else ("truncation_side",)
-        left_out = {*ignored, *of_pool, *of_truncated}
+        of_tail = ("tail",) if self.strategy == "one_document" else ()
+        left_out = {*ignored, *of_pool, *of_truncated, *of_tail}
         return {name: of for name, of in self._own().items() if name not in left_out}
 
     def _own(self) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class MixtureConfig(Config):
     `epochs`."""
     tokens: Count | None = None
     """Tokens of the part that is mixed, shared out by the weights; default: as many as the sources
-    give by these weights, none more often than its max_epochs."""
+    give by these weights, none more often than its max_epochs, 1 unless it is set."""
     part: str = "train"
     """The part that is mixed. Of every other part each source gives all that it has, once."""
     seed: int = 0

@@ -21,6 +21,8 @@ from tokflow.tokens.document_table import hashes_as_array
 
 Form = Literal["characters", "documents", "fraction", "hash_fraction", "files", "source_split"]
 
+Scope = Literal["file", "dataset"]
+
 _FORMS_OF_RANGES = ("characters", "documents")
 
 NO_PART = -1
@@ -80,14 +82,14 @@ class SplitConfig(Config):
 
     parts: dict[str, PartConfig] = Field(default_factory=lambda: {"train": PartConfig(start=0)})
     """Name to part, in the order of the YAML; without a split everything is `train`."""
-    scope: Literal["file", "dataset"] = "file"
+    scope: Scope = "file"
     """file: every raw file, or group of them, is divided by itself; dataset: offsets run over all
     files in the order of their keys."""
     boundary: Literal["document", "character"] = "document"
     """document: a document belongs whole to the part its first character falls in; character:
     it is cut there, and each side is tokenized on its own."""
     seed: int = 0
-    """For `fraction`: another seed gives another, independent draw."""
+    """For `fraction` and `hash_fraction`: another seed gives another, independent draw."""
 
     @property
     def form(self) -> Form:
@@ -104,16 +106,38 @@ class SplitConfig(Config):
             ranges[name] = (start, None if size is None else start + size)
         return ranges
 
-    def of_file(self, source_split: str | None) -> "SplitConfig":
-        """Return the split of a raw file that is of a split of its source: the part that takes that
-        has all of it, and the others nothing. Parts of other forms stay as they are."""
-        if self.form != "source_split":
+    def of_file(self, key: str, source_split: str | None) -> "SplitConfig":
+        """Return the split of one raw file, given its key and the split of its source that it is
+        of: where parts take whole files, one part, at most, has all characters and the others none.
+
+        Raises: ConfigError for a file that matches the patterns of two parts.
+        """
+        if not self.takes_whole_files:
             return self
+        taking = part_of_file(key, source_split, self)
         parts = {
-            name: PartConfig(start=0, characters=None if part.source_split == source_split else 0)
-            for name, part in self.parts.items()
+            name: PartConfig(start=0, characters=None if number == taking else 0)
+            for number, name in enumerate(self.parts)
         }
-        return self.model_copy(update={"parts": parts, "scope": "file"})
+        return SplitConfig(parts=parts)
+
+    @property
+    def takes_whole_files(self) -> bool:
+        """True if parts take raw files whole: `of_file` says which."""
+        return self.form in ("files", "source_split")
+
+    @property
+    def is_drawn(self) -> bool:
+        """True if the seed decides which documents a part takes: a part has a share of them that is
+        neither none nor all."""
+        shares = [of.fraction or of.hash_fraction or 0 for of in self.parts.values()]
+        return not {0, 1}.issuperset(shares)
+
+    @property
+    def has_edges(self) -> bool:
+        """True if a part begins or ends between two characters, or documents, of the text."""
+        taken = [(start, stop) for start, stop in self.ranges().values() if start != stop]
+        return any(map(any, taken))
 
     def check(self) -> None:
         """Refuse names that cannot be, parts of two forms, and parts that overlap."""
@@ -216,7 +240,8 @@ def assign_parts(
     """Return the part that each document of one file belongs to, cut where the config says so.
 
     Every character of the file is in exactly one span. An empty document goes with the
-    character before it. `documents`: columns of documents.parquet; `key`: its raw file's.
+    character before it. `documents`: columns of documents.parquet; `key`: its raw file's;
+    `config`: as `of_file` returns it.
 
     Parts of {start: 0, characters: 5} and {start: 5, characters: 4} over documents of 3, 4 and
     3 characters:
@@ -224,8 +249,6 @@ def assign_parts(
         boundary document    part  [0, 0, 1]
         boundary character   document  [0, 1, 1, 2, 2]   num_chars  [3, 2, 2, 2, 1]
                              part      [0, 0, 1, 1, -1]
-
-    Raises: ConfigError for a file that matches the patterns of two parts.
     """
     num, num_chars = documents.num_rows, to_numpy(documents["num_chars"])
     ordinals = np.arange(num, dtype=np.int64)
@@ -241,8 +264,6 @@ def assign_parts(
             part = _drawn_part(num, config, key, position)
         case "hash_fraction":
             part = _part_of_hash(documents["text_hash"], config)
-        case "files":
-            part = np.full(num, part_of_file(key, config), dtype=np.int64)
     return FileSpans(
         document=ordinals,
         char_start=np.zeros(num, dtype=np.int64),
@@ -304,15 +325,17 @@ def _mixed(values: npt.NDArray[np.uint64], salt: int) -> npt.NDArray[np.uint64]:
     return hashes
 
 
-def part_of_file(key: str, config: SplitConfig) -> int:
-    """Return the ordinal of the part whose pattern takes a raw file; NO_PART where none does.
+def part_of_file(key: str, source_split: str | None, config: SplitConfig) -> int:
+    """Return the ordinal of the part that takes a raw file whole, by its key or by the split of
+    its source; NO_PART where none does.
 
     Raises: ConfigError where two do.
     """
     matching = [
         name
         for name, part in config.parts.items()
-        if part.files is not None and fnmatch.fnmatch(key, part.files)
+        if (part.files is not None and fnmatch.fnmatch(key, part.files))
+        or (source_split is not None and part.source_split == source_split)
     ]
     if len(matching) > 1:
         raise ConfigError(

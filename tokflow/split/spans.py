@@ -17,6 +17,7 @@ from tokflow.split.rule import (
     FileSpans,
     Form,
     PartConfig,
+    Scope,
     SplitConfig,
     assign_parts,
 )
@@ -31,7 +32,7 @@ from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.token_source import TokenSource
 from tokflow.tokens.writer import DOCUMENTS_NAME
 
-SPLIT_VERSION = 2
+SPLIT_VERSION = 3
 """Raised when the same input would give other bytes."""
 
 SPANS_NAME = "spans.parquet"
@@ -229,37 +230,44 @@ def open_split(stored: Stored, shard: TokenShard) -> Split:
 
 
 def _deciding_config(config: SplitConfig, position: FilePosition, key: str) -> dict[str, Any]:
-    """Return what decides the split of one file: for some forms its key, too."""
-    fields = config.model_dump()
-    for part in fields["parts"].values():
-        if part["source_split"] is None:  # as of a raw file, which knows the part that takes it
-            del part["source_split"]
-    fields["parts"] = [[name, part] for name, part in fields["parts"].items()]  # their order counts
-    if config.scope == "dataset":
-        decides = _DECIDING_POSITION[config.form]
+    """Return what decides the split of one file: of each form of parts the fields, and what must be
+    known of other files, that can change a byte of it."""
+    parts = [[name, _deciding_part(part)] for name, part in config.parts.items()]
+    fields: dict[str, Any] = {"parts": parts}  # their order counts
+    decides = _DECIDING_POSITION.get(config.form, ())
+    if config.form == "fraction" and config.is_drawn:
+        fields["seed"] = config.seed
+        if config.scope == "file":
+            return {**fields, "key": key}
         fields["position"] = {name: getattr(position, name) for name in decides}
-    if config.form == "files" or (config.form == "fraction" and config.scope == "file"):
-        fields["key"] = key
+    elif config.form == "hash_fraction" and config.is_drawn:
+        fields["seed"] = config.seed
+    elif config.has_edges:
+        before = {name: num for name in decides if (num := getattr(position, name))}
+        fields |= {"position": before} if before else {}
+        fields |= {"boundary": config.boundary} if config.form == "characters" else {}
     return fields
 
 
+def _deciding_part(part: PartConfig) -> dict[str, Any]:
+    fields = part.model_dump(exclude_none=True)
+    is_empty = 0 in (part.characters, part.documents)
+    return {name: of for name, of in fields.items() if name != "start" or (of and not is_empty)}
+
+
 def config_of_split(manifest: Manifest) -> tuple[SplitConfig, FilePosition]:
-    """Return the config that a split was made with, and what it had to know of other files."""
-    fields = dict(manifest.config)
-    position = FilePosition(**fields.pop("position", {}))
-    fields.pop("key", None)
-    fields.pop("shuffle", None)
-    parts = {name: PartConfig(**part) for name, part in fields.pop("parts")}
-    return SplitConfig(parts=parts, **fields), position
+    """Return a config that makes a split as it was made, and what it had to know of other files."""
+    fields = {name: of for name, of in manifest.config.items() if name in ("seed", "boundary")}
+    position = manifest.config.get("position")
+    parts = {name: PartConfig(**part) for name, part in manifest.config["parts"]}
+    scope: Scope = "file" if position is None else "dataset"
+    return SplitConfig(parts=parts, scope=scope, **fields), FilePosition(**(position or {}))
 
 
 _DECIDING_POSITION: dict[Form, tuple[str, ...]] = {
     "characters": ("first_char",),
     "documents": ("first_document",),
     "fraction": ("first_document", "total_documents"),
-    "hash_fraction": (),
-    "files": (),
-    "source_split": (),
 }
 """All that a file must know of the files before it; the rest may change without a trace."""
 

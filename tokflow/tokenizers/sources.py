@@ -131,8 +131,11 @@ def tokenizer_recipe(
         **known_changes("tokenizer", config.kind),
     }
     if config.kind == "trained":
-        trained = ("vocab_size", "special_tokens", "max_characters", "pattern")
-        fields |= {name: getattr(config, name) for name in trained} | {"documents": documents}
+        trained = ("vocab_size", "special_tokens", "pattern")
+        most = [num for num in (documents["limit"]["characters"], config.max_characters) if num]
+        limit = {**documents["limit"], "characters": min(most, default=None)}
+        fields |= {name: getattr(config, name) for name in trained}
+        fields |= {"documents": {**documents, "limit": limit}}
     elif config.kind != "bytes" and not parents:
         fields["name"] = config.name
     if config.kind == "huggingface":

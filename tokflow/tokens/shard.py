@@ -168,7 +168,8 @@ def tokens_recipe(
     the config and the code decide of any file's.
     """
     is_in_ranges = raw is not None and may_have_segments(raw, documents)
-    is_control = config.special_tokens_in_text == "control"
+    has_special = tokenizer is None or bool(tokenizer.special_tokens)
+    is_control = config.special_tokens_in_text == "control" and has_special
     is_wrong = tokenizer is not None and tokenizer.verdict is not None
     return Recipe(
         stage="tokens",

@@ -101,6 +101,7 @@ def test_what_auto_stands_for_and_an_error_that_does_not_occur_remake_nothing(tm
         ({"format": "txt"}, "a.jsonl", True),
         ({"on_bad_document": "reject", "max_rejects": 1}, "a.csv", False),
         ({"text": "body"}, "a.csv", True),
+        ({"text": "body"}, "a.txt", False),
         ({"keep_columns": ("url",)}, "a.csv", True),
         ({"limit": Limit(document_bytes=100)}, "a.jsonl", False),
         ({"limit": Limit(document_bytes=99)}, "a.jsonl", True),
@@ -128,6 +129,45 @@ def test_the_end_of_empty_documents_decides_where_documents_end(
     built = build(dataset(folder, tokenizer={"eos": eos, "eos_of_empty": False}))
 
     assert bool(new(built)) == is_deciding
+
+
+def test_special_tokens_in_a_text_decide_nothing_where_there_are_none(tmp_path: Path):
+    build(declare(tmp_path, {"a.jsonl": ["<eos>"]}))
+
+    control = {"kind": "bytes", "special_tokens_in_text": "control"}
+
+    assert new(build(declare(tmp_path, tokenizer=control))) == []
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "documents", "is_deciding"),
+    [
+        ({}, {"keep_columns": ["text"]}, False),
+        ({"max_characters": 5}, {"limit": {"characters": 6}}, False),
+        ({"max_characters": 5}, {"limit": {"characters": 1}}, True),
+        ({"files": "*.jsonl"}, {}, False),
+        ({"vocab_size": 258}, {}, True),
+    ],
+)
+def test_a_tokenizer_is_trained_again_where_it_would_see_another_text(
+    tokenizer: dict[str, Any], documents: dict[str, Any], is_deciding: bool, tmp_path: Path
+):
+    declare(tmp_path, {"a.jsonl": ["abab", "cdcdcd"]})
+    trained = {"kind": "trained", "vocab_size": 260}
+    before = {name: of for name, of in tokenizer.items() if name == "max_characters"}
+
+    old = made_tokenizer(tmp_path, {**trained, **before}, {})
+    new = made_tokenizer(tmp_path, {**trained, **tokenizer}, documents)
+
+    assert (old[0] != new[0], old[1] != new[1]) == (is_deciding, is_deciding)
+
+
+def made_tokenizer(
+    folder: Path, tokenizer: dict[str, Any], documents: dict[str, Any]
+) -> tuple[str, bytes]:
+    """Return the fingerprint of a trained tokenizer and its tokenizer.json."""
+    output = build(declare(folder, tokenizer=tokenizer, documents=documents)).made[0].output
+    return output.fingerprint, (output.folder / "tokenizer.json").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -110,12 +110,19 @@ def test_a_plan_has_the_fingerprints_of_the_build(tmp_path: Path):
     assert {planned.folder: planned.fingerprint for planned in plan.planned} == outputs
 
 
-def test_a_split_that_is_of_each_file_now_has_no_position_to_compare(tmp_path: Path):
+def test_a_split_that_is_of_each_file_now_is_another_of_those_with_files_before_them(
+    tmp_path: Path,
+):
     built(tmp_path, split={**NAMED, "scope": "dataset"}, exports=[])
 
     plan = make_plan(declare_small(tmp_path, split=NAMED, exports=[]))
 
-    assert reasons(plan)["split a.jsonl"] == 'config changed (scope: "dataset" to "file")'
+    assert reasons(plan) == {
+        "split b.jsonl": "input changed (the files before it)",
+        "split sub/c.jsonl": "input changed (the files before it)",
+        "sequences b.jsonl": "input changed (split)",
+        "sequences sub/c.jsonl": "input changed (split)",
+    }
 
 
 def test_a_file_that_changed_remakes_what_came_from_it(tmp_path: Path):

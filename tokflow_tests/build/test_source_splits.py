@@ -85,12 +85,9 @@ def test_another_name_of_a_split_is_another_recipe_of_no_file(tmp_path: Path):
     build(declared(tmp_path))
 
     assert recipe.recipe.config["parts"] == [
-        ["train", {**EMPTY, "start": 0}],
-        ["validation", {**EMPTY, "start": 0, "characters": 0}],
+        ["train", {}],
+        ["validation", {"characters": 0}],
     ]
-
-
-EMPTY = dict.fromkeys(("start", "characters", "documents", "fraction", "hash_fraction", "files"))
 
 
 def test_groups_are_of_files_of_one_split(hub: Hub, tmp_path: Path):

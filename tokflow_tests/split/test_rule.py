@@ -36,9 +36,8 @@ def assign(
     texts: list[str], *, key: str = "a.jsonl", position: FilePosition | None = None, **config
 ) -> FileSpans:
     config["parts"] = {name: PartConfig(**part) for name, part in config["parts"].items()}
-    return assign_parts(
-        documents_of(texts), SplitConfig(**config), key=key, position=position or FilePosition()
-    )
+    split = SplitConfig(**config).of_file(key, None)
+    return assign_parts(documents_of(texts), split, key=key, position=position or FilePosition())
 
 
 def part_of(texts: list[str], **config) -> list[int]:
@@ -259,7 +258,7 @@ SOURCE_PARTS = {"train": {"source_split": "train"}, "rest": {"source_split": "te
 
 @pytest.mark.parametrize(("split", "part"), [("train", 0), ("test", 1), (None, NO_PART)])
 def test_whole_files_go_where_their_source_has_them(split: str | None, part: int):
-    config = SplitConfig(parts=SOURCE_PARTS, scope="dataset").of_file(split)
+    config = SplitConfig(parts=SOURCE_PARTS, scope="dataset").of_file("a", split)
 
     assert part_of(["a", "", "b"], **config.model_dump()) == [part, part, part]
 

@@ -186,7 +186,11 @@ class Mixture:
         Raises: MissingOutputError where the split of a file is not made; ConfigError where the
         sources cannot be mixed so.
         """
-        return MixtureShare(key=key, tokens=self._tokens[key], seed=self.config.seed)
+        name, of_source = source_and_key(key)
+        tokens, sizes = self._tokens[key], self._sizes[name][of_source]
+        is_drawn = any(num % (sizes[part].num_tokens or 1) for part, num in tokens.items())
+        seed = self.config.seed if is_drawn else 0  # which decides nothing of whole passes
+        return MixtureShare(key=key, tokens=tokens, seed=seed)
 
     def check_tokenizers(self) -> None:
         """Make sure that all sources have one tokenizer, which must have been made.

@@ -525,6 +525,16 @@ def test_a_source_of_which_little_is_taken_is_spread_over_the_whole_order(tmp_pa
     assert 70 < num_prose[0] < 130  # all 200 if the documents were chosen by their own order
 
 
+def test_another_seed_makes_the_files_again_of_which_not_all_is_taken(tmp_path: Path):
+    sources = {"code": {"epochs": 2}, "prose": {"epochs": 0.5}}
+    build(declare_mixture(tmp_path, {"sources": sources}))
+
+    built = build(declare_mixture(tmp_path, {"sources": sources, "seed": 1}))
+
+    new = [made.output.name for made in built.made if made.is_new and made.output.stage == "split"]
+    assert new == ["prose/c.jsonl"]
+
+
 def test_a_source_whose_limit_is_of_all_files_gives_those_that_the_limit_takes(tmp_path: Path):
     files = {f"{n}.jsonl": [f"{n}a", f"{n}b"] for n in range(4)}
     limit = {"limit": {"documents": 3, "scope": "dataset"}}
@@ -548,7 +558,7 @@ def test_garbage_of_a_source_is_known_when_a_mixture_has_built_it_up_to_its_spli
 
     garbage = {path.parent.relative_to(source.folder) for path in find_garbage(source, keep=0)}
 
-    assert garbage == {Path("split/a.jsonl"), Path("split/b.jsonl")}
+    assert garbage == {Path("split/b.jsonl")}
     build(source)
     for path in find_garbage(source, keep=0):
         remove(path)
