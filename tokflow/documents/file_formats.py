@@ -12,7 +12,7 @@ from tokflow.documents.parsed import Reader
 from tokflow.errors import ConfigError
 
 READERS: dict[FileFormat, str] = {
-    "parquet": "columns.read_parquet",
+    "parquet": "parquet.read",
     "jsonl": "jsonl.read",
     "csv": "delimited.read",
     "tsv": "delimited.read",

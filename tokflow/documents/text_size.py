@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.file_formats import format_of_file
-from tokflow.documents.formats.columns import text_bytes
+from tokflow.documents.formats.parquet import text_bytes
 from tokflow.documents.ranges import text_bytes_of
 from tokflow.documents.zst_frames import frames_of
 from tokflow.errors import TokflowError

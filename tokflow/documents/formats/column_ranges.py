@@ -11,9 +11,9 @@ from tokflow.documents.formats.columns import (
     for_parquet,
     is_arrow_stream,
     open_source,
-    text_bytes,
     undamaged,
 )
+from tokflow.documents.formats.parquet import text_bytes
 
 
 def ranges_of_parquet(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range, ...]:

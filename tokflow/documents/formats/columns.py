@@ -1,5 +1,5 @@
-"""Documents in columns of parquet files, and of Arrow IPC files (.arrow, .feather) and streams
-(Hugging Face datasets).
+"""Documents in columns of Arrow IPC files (.arrow, .feather) and streams (Hugging Face datasets),
+and what parquet has in common with them.
 
 A record batch of Arrow is in memory as a whole while its documents are read, of a file only the
 columns that hold them. It is not memory-mapped, for where a mapped file is cut short meanwhile, a
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -26,92 +26,12 @@ from tokflow.raw.lazy import LazyPath
 from tokflow.raw.streamed import read_until
 from tokflow.store.arrow import texts_of, to_arrow
 
-if TYPE_CHECKING:
-    from pyarrow.parquet import ParquetFile, RowGroupMetaData
-
-_READ_BUFFER_BYTES = 1024 * 1024
-"""Without it a whole column chunk, compressed, is in memory at once."""
-_ROWS_OF_PAGES = 256
-"""Rows decoded at once. Few, for a row group may hold small documents first and large ones
-last, and no more than its mean is known; 64 MB of 14 kB documents take 0.12 s whether 16 or
-1024 are decoded at once, 40 MB of 70-byte documents 0.1 s more with 256 than with 4096."""
 _FILE_MAGIC = b"ARROW1"
 _STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 _ROWS_OF_BATCH = 4096
 """Rows looked at at once; a record batch may have millions."""
 
 _Reader: TypeAlias = pa.RecordBatchFileReader | pa.RecordBatchStreamReader
-
-
-def read_parquet(
-    path: Path, config: DocumentsConfig, batch_bytes: int, within: OpenRange | None = None
-) -> Iterator[ParsedBatch]:
-    """Yield the documents of the file, a few pages at once, not of row groups."""
-    import pyarrow.parquet as pq  # which imports ssl and every file system
-
-    with undamaged(path):
-        source = for_parquet(path)
-        file = pq.ParquetFile(
-            source,
-            pre_buffer=False,
-            buffer_size=_READ_BUFFER_BYTES,
-            page_checksum_verification=True,
-        )
-    with file:
-        columns = _find_columns(file.schema_arrow, config, path)
-        every = range(file.metadata.num_row_groups)
-        kept = every if within is None else every[within.range.start : within.range.stop]
-        if isinstance(source, _LazySource) and within is not None:
-            source.read_until(_end_of(file.metadata.row_group(index) for index in kept))
-        record_batches = _record_batches(file, path, list(config.columns), batch_bytes, kept)
-        yield from _documents_in(record_batches, columns, config, path)
-
-
-def _end_of(row_groups: Iterable["RowGroupMetaData"]) -> int:
-    """Return the byte of the file that row groups end before."""
-    ends = [0]
-    for row_group in row_groups:
-        for chunk in map(row_group.column, range(row_group.num_columns)):
-            starts = filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset))
-            ends.append(min(starts, default=0) + chunk.total_compressed_size)
-    return max(ends)
-
-
-def _record_batches(
-    file: "ParquetFile", path: Path, names: list[str], batch_bytes: int, row_groups: range
-) -> Iterator[pa.RecordBatch]:
-    for index in row_groups:
-        row_group = file.metadata.row_group(index)
-        batches = file.iter_batches(
-            row_groups=[index],
-            columns=names,
-            batch_size=_rows_at_once(row_group, names, batch_bytes),
-            use_threads=False,
-        )
-        num_rows = 0
-        with undamaged(path):
-            for batch in batches:
-                yield batch
-                num_rows += len(batch)
-        if num_rows != row_group.num_rows:
-            expected = f"{row_group.num_rows:,} rows in row group {index}"
-            raise _damaged_error(path, found=f"{num_rows:,}", expected=expected)
-
-
-def _rows_at_once(row_group: "RowGroupMetaData", names: list[str], batch_bytes: int) -> int:
-    mean_bytes = text_bytes(row_group, names) / max(1, int(row_group.num_rows))
-    return max(1, min(_ROWS_OF_PAGES, int(batch_bytes / max(1, mean_bytes))))
-
-
-def text_bytes(row_group: "RowGroupMetaData", names: list[str]) -> int:
-    """Return the bytes that these columns have in a row group before compression."""
-    chunks = [row_group.column(index) for index in range(row_group.num_columns)]
-    prefixes = tuple(f"{name}." for name in names)  # of what lists and structs hold
-    return sum(
-        int(chunk.total_uncompressed_size)
-        for chunk in chunks
-        if chunk.path_in_schema in names or chunk.path_in_schema.startswith(prefixes)
-    )
 
 
 def read_arrow(
@@ -125,15 +45,15 @@ def read_arrow(
         open_ = pa.ipc.open_stream if is_stream else pa.ipc.open_file
         with undamaged(path):
             schema = open_(source).schema
-        columns = _find_columns(schema, config, path)
+        columns = find_columns(schema, config, path)
         fields = sorted({schema.get_field_index(column.name) for column in columns})
         source.seek(0)
         with undamaged(path):
             reader = open_(source, options=pa.ipc.IpcReadOptions(included_fields=fields))
-        if isinstance(source, _LazySource) and within is not None:
+        if isinstance(source, LazySource) and within is not None:
             share = within.range.stop / max(1, reader.num_record_batches)
             source.read_until(int(share * path.stat().st_size))
-        yield from _documents_in(_small_batches(reader, path, within), columns, config, path)
+        yield from documents_in(_small_batches(reader, path, within), columns, config, path)
         if is_stream:
             _check_end(source, path)
 
@@ -159,11 +79,11 @@ def list_text_columns(path: Path, *, is_parquet: bool) -> tuple[list[str], list[
 def open_source(path: Path) -> pa.NativeFile:
     """Open a file for Arrow; one that is fetched as it is read through Python."""
     if isinstance(path, LazyPath):
-        return _LazySource(path.open(), mode="r")
+        return LazySource(path.open(), mode="r")
     return pa.OSFile(str(path))
 
 
-class _LazySource(pa.PythonFile):  # type: ignore[misc]
+class LazySource(pa.PythonFile):  # type: ignore[misc]
     """A file elsewhere, for Arrow."""
 
     def __init__(self, file: Any, mode: str) -> None:  # the class above has taken both already
@@ -189,7 +109,7 @@ def _check_end(source: pa.NativeFile, path: Path) -> None:
     """Raise RawFileError if the stream that was read ends without the mark of its end."""
     source.seek(source.tell() - len(_STREAM_END))
     if (end := source.read(len(_STREAM_END))) != _STREAM_END:
-        raise _damaged_error(path, found=f"{end!r}", expected="the mark that ends a stream")
+        raise damaged_error(path, found=f"{end!r}", expected="the mark that ends a stream")
 
 
 def _small_batches(
@@ -207,14 +127,14 @@ def _small_batches(
 
 
 @dataclass(frozen=True, slots=True)
-class _TextColumn:
+class TextColumn:
     """A column of text: a top-level column, and the way down if that is a struct."""
 
     name: str
     fields: tuple[str, ...] = ()
 
 
-def _find_columns(schema: pa.Schema, config: DocumentsConfig, path: Path) -> list[_TextColumn]:
+def find_columns(schema: pa.Schema, config: DocumentsConfig, path: Path) -> list[TextColumn]:
     """Return where the columns of `config` are.
 
     Raises:
@@ -223,7 +143,7 @@ def _find_columns(schema: pa.Schema, config: DocumentsConfig, path: Path) -> lis
     return [_find_column(schema, column, config, path) for column in config.columns]
 
 
-def _find_column(schema: pa.Schema, text: str, config: DocumentsConfig, path: Path) -> _TextColumn:
+def _find_column(schema: pa.Schema, text: str, config: DocumentsConfig, path: Path) -> TextColumn:
     """Return the top-level column of that name, or else a nested one."""
     name, *fields = [text] if text in schema.names else text.split(".")
     check_single(name, schema.names, path)
@@ -238,7 +158,7 @@ def _find_column(schema: pa.Schema, text: str, config: DocumentsConfig, path: Pa
         lists = "lists of structs, " if config.messages is not None else ""
         expected = f"a column {text!r} of {lists}strings or UTF-8 bytes"
         raise _column_error(path, expected, f"{type_}", config)
-    return _TextColumn(name, tuple(fields))
+    return TextColumn(name, tuple(fields))
 
 
 def check_single(name: str, names: list[str], path: Path) -> None:
@@ -299,9 +219,9 @@ def _is_messages(type_: pa.DataType) -> bool:
     return bool(is_list and pa.types.is_struct(type_.value_type))
 
 
-def _documents_in(
+def documents_in(
     record_batches: Iterable[pa.RecordBatch],
-    columns: list[_TextColumn],
+    columns: list[TextColumn],
     config: DocumentsConfig,
     path: Path,
 ) -> Iterator[ParsedBatch]:
@@ -318,19 +238,26 @@ def undamaged(path: Path) -> Iterator[None]:
     """Make a RawFileError of what Arrow says of a file that it cannot read."""
     try:
         yield
-    except TokflowError:
+    except (TokflowError, MemoryError):
         raise
+    except pa.ArrowNotImplementedError as error:
+        raise RawFileError(
+            where=path,
+            expected=f"what pyarrow {pa.__version__} can read",
+            found=str(error),
+            remedy="write the file again with other types or encodings",
+        ) from error
     except (pa.ArrowException, OSError) as error:
-        raise _damaged_error(path, found=str(error)) from error
+        raise damaged_error(path, found=str(error)) from error
 
 
-def _damaged_error(path: Path, *, found: str, expected: str = "an undamaged file") -> RawFileError:
+def damaged_error(path: Path, *, found: str, expected: str = "an undamaged file") -> RawFileError:
     """Return the error of a file that is not what its format says."""
     remedy = f"download or make the file again, if it is {path.suffix} at all"
     return RawFileError(where=path, expected=expected, found=found, remedy=remedy)
 
 
-def _bytes_of(record_batch: pa.RecordBatch, column: _TextColumn, path: Path) -> pa.LargeBinaryArray:
+def _bytes_of(record_batch: pa.RecordBatch, column: TextColumn, path: Path) -> pa.LargeBinaryArray:
     """Return the column's bytes, whether UTF-8 or not; strings are not copied."""
     array = _array_of(record_batch, column)
     if _is_messages(array.type):
@@ -341,7 +268,7 @@ def _bytes_of(record_batch: pa.RecordBatch, column: _TextColumn, path: Path) -> 
     return array
 
 
-def _array_of(record_batch: pa.RecordBatch, column: _TextColumn) -> pa.Array:
+def _array_of(record_batch: pa.RecordBatch, column: TextColumn) -> pa.Array:
     """Return a column as it is, without dictionaries and extension types."""
     import pyarrow.compute as pc
 
@@ -354,7 +281,7 @@ def _array_of(record_batch: pa.RecordBatch, column: _TextColumn) -> pa.Array:
 
 
 def _values_of(
-    record_batch: pa.RecordBatch, column: _TextColumn, path: Path, *, null_for_nan: bool = True
+    record_batch: pa.RecordBatch, column: TextColumn, path: Path, *, null_for_nan: bool = True
 ) -> pa.LargeBinaryArray:
     """Return the JSON of each value of a column, whatever its type; bytes are text. NaN and
     infinity are null, or else the value that holds one is b"NaN", which is no JSON."""
