@@ -121,11 +121,11 @@ def published(files: Iterable[float]) -> Counter[str]:
 
 def joined(files: Collection[float], num_segments: int, *, is_published: bool) -> Counter[str]:
     """Return the requests of an output that is joined of segments, with one that sees whether it is
-    there meanwhile. Where they are at the URL their manifests are asked for, the server copies
-    their files, and they are listed and removed."""
+    there meanwhile. Where they are at the URL a mark is put there before them, their manifests are
+    asked for, the server copies their files, they are listed and removed, and so is the mark."""
     if not is_published:
         return published(files) + Counter(GET=1)
-    return Counter(PUT=2, COPY=len(files), GET=1 + num_segments, LIST=2, DELETE=2)
+    return Counter(PUT=3, COPY=len(files), GET=1 + num_segments, LIST=2, DELETE=3)
 
 
 def segment(files: Iterable[float], *, is_published: bool) -> Counter[str]:

@@ -12,7 +12,7 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.mixtures.mixture import SOURCE_STAGES
 from tokflow.build.plan import Plan, make_plan
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
-from tokflow.store.atomic import LATEST, is_leftover, remove_empty
+from tokflow.store.atomic import LATEST, is_in_use, is_leftover, remove_empty
 from tokflow.store.manifest import MANIFEST_NAME, is_complete, is_output_name, read_manifest
 from tokflow.store.remote.garbage import find_unfinished, remove_unfinished
 from tokflow.store.remote.places import place_of
@@ -41,8 +41,9 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
     file, or export, that were made last (it counts among them), and what `latest` of an export
     leads to that is still declared. Conversions stay, which were asked for by hand; so do raw files
     that were fetched whole, and what a newer tokflow made. Damaged outputs go, and unfinished
-    segments, what killed processes left, of other machines and at a URL a day later, and what was
-    read of another version of a raw file, or of one that is there whole.
+    segments and what killed processes left, of other machines and at a URL a day later, unless a
+    process works with them; and what was read of another version of a raw file, or of one that is
+    there whole.
 
     Raises: MissingOutputError where the dataset is not built: what it refers to is not known.
     A source that only mixtures have built, up to its splits, is.
@@ -104,10 +105,10 @@ def _unfinished(folder: Path) -> Iterator[Path]:
 
 
 def _is_unfinished(path: Path) -> bool:
-    if is_segments_folder(path):
-        return place_of(path) is None  # of those at a URL the objects tell
-    if are_segments_here(path):
-        return True
+    if is_segments_folder(path) and place_of(path) is not None:
+        return False  # the objects at the URL tell
+    if is_segments_folder(path) or are_segments_here(path):
+        return not is_in_use(path, seconds=LEFTOVER_SECONDS)
     return path.name.startswith(BLOCKS_PREFIX) or is_leftover(path, seconds=LEFTOVER_SECONDS)
 
 
@@ -141,6 +142,8 @@ def remove(folder: Path) -> None:
             remove_unfinished(folder, seconds=LEFTOVER_SECONDS)
             return
         remove_published(folder)
+    if is_in_use(folder, seconds=LEFTOVER_SECONDS):
+        return  # a build has begun since
     if folder.is_symlink() or not folder.is_dir():
         folder.unlink()
         return

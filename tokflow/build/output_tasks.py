@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from tokflow.exports.export_segments import ExportSegment, segments_of_export
 from tokflow.exports.part import inputs_of
 from tokflow.pools.pool import Advance, LostWorkerError
 from tokflow.pools.shared import Shared
-from tokflow.store.atomic import point_latest_to
+from tokflow.store.atomic import in_use, point_latest_to
 from tokflow.store.integrity import (
     Whole,
     check_files_here,
@@ -127,6 +127,12 @@ class OutputTasks:
         """The task that joins them, until it is handed out."""
         self._errors: dict[Path, Exception] = {}
         """By the folder of their task, of which the first in order is that of the output."""
+        self._use = ExitStack()
+        """Of the folder of segments."""
+
+    def close(self) -> None:
+        """Let go of its segments."""
+        self._use.close()
 
     def tasks(self) -> list[Task]:
         """Return what is to be done; what makes that impossible is the result."""
@@ -144,6 +150,7 @@ class OutputTasks:
                 return [task]
             task = replace(task, shard=None if is_complete(folder) else folder)
             kept = self._folder_of_segments(task.num_bytes)
+            self._use.enter_context(in_use(kept))
             folders = [segment_folder(kept, of.number) for of in self._segments]
             self._joining = replace(task, joined=folders)
             tasks = [

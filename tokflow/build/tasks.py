@@ -1,9 +1,9 @@
 """Outputs made by a pool: each is a task, with all that a worker needs to make it alone."""
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -132,11 +132,19 @@ def _make_missing(missing: Iterable[Output], pool: Pool, advance: Advance) -> Re
             again.append(output)
         else:
             yield output, result
-    yield from _make_once(again, pool, advance)
+    if again:
+        yield from _make_once(again, pool, advance)
 
 
 def _make_once(missing: Iterable[Output], pool: Pool, advance: Advance) -> Results:
     under_way = {of.name: OutputTasks(of, is_here=pool.is_here) for of in missing}
+    with ExitStack() as stack:
+        for output in under_way.values():
+            stack.callback(output.close)
+        yield from _results(under_way, pool, advance)
+
+
+def _results(under_way: Mapping[str, OutputTasks], pool: Pool, advance: Advance) -> Results:
     joins: deque[Task] = deque()
     """Of outputs whose segments are there."""
     known: list[OutputTasks] = []

@@ -85,9 +85,13 @@ class Blocks:
         self._whole.add(self._last.path)
 
     def _is_whole(self, block: Block) -> bool:
-        if block.path in self._whole:
+        if block.path in self._whole and block.path.exists():
             return True
-        data = block.path.read_bytes()
+        try:
+            data = block.path.read_bytes()
+        except FileNotFoundError:  # it was garbage to another dataset of the same name
+            self._blocks.remove(block)
+            return False
         if len(data) != block.stop - block.start or _digest(data) != block.digest:
             _log.warning("%s: damaged, so these bytes are fetched again", block.path)
             block.path.unlink()

@@ -22,7 +22,12 @@ from tokflow.errors import (
 from tokflow.store.listed_files import is_intact
 from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, is_complete, read_manifest
 from tokflow.store.remote.places import place_of
-from tokflow.store.remote.publication import publish, publish_file
+from tokflow.store.remote.publication import (
+    publish,
+    publish_beside,
+    publish_file,
+    remove_beside,
+)
 
 LATEST = "latest"
 """The link beside the outputs of an export that leads to the newest."""
@@ -209,10 +214,51 @@ def is_leftover(path: Path, *, seconds: float) -> bool:
         return False
     if name[1] == machine():
         return not is_alive(int(name[2]))
-    with suppress(FileNotFoundError):  # it has just been finished
-        changed = max(each.lstat().st_mtime for each in (path, *path.rglob("*")))
-        return time.time() - changed > seconds
-    return False
+    return _seconds_since(path) > seconds
+
+
+@contextmanager
+def in_use(folder: Path) -> Iterator[None]:
+    """Let `is_in_use` be true of a folder, which is made if need be, while the block works with
+    what is in it; of one at a URL the mark is put there, too. A folder that is empty then goes."""
+    made = list(takewhile(lambda above: not above.exists(), (folder, *folder.parents)))
+    mark = _temporary_beside(folder / "writer")
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        mark.touch()
+        publish_beside(mark, b"")
+        yield
+    finally:
+        mark.unlink(missing_ok=True)
+        with suppress(TokflowError):  # garbage a day later
+            remove_beside(mark)
+        remove_empty(made)
+
+
+def is_in_use(folder: Path, *, seconds: float) -> bool:
+    """Return whether a process that has not ended works with what is in a folder: one of this
+    machine, or another's where something in it has changed within so many seconds."""
+    marks = [mark for path in _inside(folder) if (mark := _TEMPORARY.fullmatch(path.name))]
+    if any(mark[1] == machine() and is_alive(int(mark[2])) for mark in marks):
+        return True
+    is_of_another = any(mark[1] != machine() for mark in marks)
+    return is_of_another and _seconds_since(folder) <= seconds
+
+
+def _inside(folder: Path) -> list[Path]:
+    """Return what is in a folder; nothing where another process has just removed it."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return list(folder.iterdir())
+    return []
+
+
+def _seconds_since(path: Path) -> float:
+    """Return how long ago something in a folder, or a file, changed last; 0 where another process
+    has just finished or removed it."""
+    try:
+        return time.time() - max(each.lstat().st_mtime for each in (path, *path.rglob("*")))
+    except FileNotFoundError:
+        return 0
 
 
 def remove_empty(folders: Iterable[Path]) -> None:
@@ -264,10 +310,7 @@ def _remove_leftovers(path: Path) -> None:
     What another machine left stays: see `is_leftover`.
     """
     start = f".{path.name}.{machine()}."
-    beside: list[Path] = []
-    with suppress(FileNotFoundError):  # another process that failed has just removed the folder
-        beside = list(path.parent.iterdir())
-    for leftover in beside:
+    for leftover in _inside(path.parent):
         if leftover.name.startswith(start) and leftover.name.endswith(".tmp"):
             process = leftover.name.split(".")[-3]
             if process.isdigit() and not is_alive(int(process)):

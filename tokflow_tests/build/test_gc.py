@@ -1,21 +1,27 @@
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tokflow.audit.convert import convert_export
+from tokflow.build import output_tasks, tasks, writers
 from tokflow.build.gc import find_garbage, remove, remove_all
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
+from tokflow.documents import ranges
 from tokflow.errors import MissingOutputError
 from tokflow.exports import ExportConfig
 from tokflow.sequences.config import PackingConfig
-from tokflow.store.segments import folder_of_segments_here
+from tokflow.store.atomic import in_use, machine
+from tokflow.store.segments import folder_of_segments_here, segments_folder
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import edit_manifest
-from tokflow_tests.tiny import declare_small, write_raw
+from tokflow_tests.tiny import build, declare_small, write_raw, write_texts
 
 STORE = Path("store/small")
 
@@ -170,3 +176,67 @@ def test_segments_that_never_go_to_the_url_of_a_store_go_with_the_outputs_there(
     assert len(garbage) > 1
     assert garbage[left] == 5
     assert find_garbage(made, keep=0) == {}
+
+
+@pytest.mark.parametrize("kept_here_bytes", [None, 10**9, 0], ids=["here", "cache", "URL"])
+def test_segments_of_a_build_under_way_stay(
+    kept_here_bytes: int | None,
+    tmp_path: Path,
+    object_store: ObjectStore,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """The build is of another YAML of the same name and store, and goes on from old segments."""
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 200)
+    monkeypatch.setattr(tasks, "MADE_TOGETHER_BYTES", 0)
+    store = "store" if kept_here_bytes is None else f"{object_store.url}/store"
+    monkeypatch.setattr(output_tasks, "KEPT_HERE_BYTES", kept_here_bytes or 0)
+    write_texts(tmp_path / "other/large.jsonl", ["a text"] * 100)
+    build(declare_small(tmp_path, store=store))
+    write, numbers = writers.write_token_shard, []
+
+    def another(*arguments: Any, segment: Any = None, **more: Any) -> None:
+        numbers.append(segment.number)
+        if len(numbers) == 2:
+            raise KeyboardInterrupt
+        if len(numbers) == 3:
+            folders = {path.parent.name for path in tmp_path.rglob(".writer.*.tmp")}
+            assert len(folders) == 1, "a mark stays from the first task to the last"
+            remove_all(find_garbage(declare_small(tmp_path, store=store), keep=0))
+        write(*arguments, segment=segment, **more)
+
+    monkeypatch.setattr(writers, "write_token_shard", another)
+    of_other = {"store": store, "raw": {"files": "other/*.jsonl"}}
+    with pytest.raises(KeyboardInterrupt):
+        build_dataset(declare_small(tmp_path, **of_other), jobs=1)
+    object_store.age(seconds=100_000)
+
+    build(declare_small(tmp_path, **of_other))
+
+    assert numbers[:3] == [0, 1, 1]
+    assert len(numbers) > 5
+
+
+def test_segments_are_garbage_when_the_process_that_wrote_them_has_ended(tmp_path: Path):
+    made = declare_small(tmp_path, exports=["parquet"])
+    build(made)
+    segments = segments_folder(BuildGraph(made).tokens("a.jsonl").folder)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as writer:
+        mark = segments / f".writer.{machine()}.{writer.pid}.89abcdef.tmp"
+        mark.parent.mkdir()
+        mark.touch()
+
+        while_it_lives = find_garbage(made, keep=1)
+        remove(segments)
+        is_there = mark.exists()
+        writer.communicate(b"\n")
+
+    assert while_it_lives == {}
+    assert is_there
+    assert find_garbage(made, keep=1) == {segments: 0}
+
+
+def test_a_mark_leaves_nothing_but_what_was_written(tmp_path: Path):
+    with in_use(tmp_path / "tokens/a.jsonl/.0123456789abcdef.segments"):
+        pass
+
+    assert list(tmp_path.iterdir()) == []

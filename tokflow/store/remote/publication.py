@@ -132,6 +132,13 @@ def publish_beside(path: Path, content: bytes) -> None:
         place.objects.put(place.key(path), content)
 
 
+def remove_beside(path: Path) -> None:
+    """Remove what `publish_beside` put."""
+    place = place_of(path)
+    if place is not None and place.is_store:
+        place.objects.remove([place.key(path)])
+
+
 def remove_published_segments(folder: Path) -> None:
     """Remove the segments at the URL, of any machine, that the output in a folder was joined of;
     nothing is done for a folder of this disk alone."""
