@@ -7,29 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-_shown_as: dict[str, str] = {}
-
-
-def show_as(folder: str, url: str) -> None:
-    """Let all messages show a URL in the place of the folder on this disk that stands for it."""
-    _shown_as[folder] = url
-
-
-def shown_text(text: str) -> str:
-    """Return a text with URLs in the place of the folders that stand for them."""
-    for folder, url in _shown_as.items():
-        text = text.replace(folder, url)
-    return text
+from tokflow.shown import redacted, shown_text
 
 
 class TokflowError(Exception):
     """Anything that tokflow found wrong and a user can put right.
 
     Its text is one line, `where: expected ..., found ...; remedy`; the four are attributes too.
+    URLs are in it without what is secret in them.
     """
 
     def __init__(self, *, where: object, expected: str, found: str, remedy: str) -> None:
-        fields = map(shown_text, (str(where), expected, found, remedy))
+        fields = (redacted(shown_text(str(of))) for of in (where, expected, found, remedy))
         self.where, self.expected, self.found, self.remedy = fields
         super().__init__(
             f"{self.where}: expected {self.expected}, found {self.found}; {self.remedy}"
@@ -116,11 +105,6 @@ def shortened(words: Sequence[object], shown: int = 5) -> list[str]:
     """Return the first words and, if there are others, `and 3 more`."""
     more = [f"and {len(words) - shown:,} more"] if len(words) > shown else []
     return [*map(str, words[:shown]), *more]
-
-
-def printable(text: str) -> str:
-    """Return the text on one line, with an escape such as `\\x7f` for what shows no character."""
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def first_five(words: Sequence[str]) -> str:

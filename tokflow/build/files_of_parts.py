@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tokflow.errors import ConfigError, first_five, nearest
-from tokflow.raw import LeftOut, Listing, RawSource, redact
+from tokflow.raw import LeftOut, Listing, RawSource
+from tokflow.shown import redact
 from tokflow.split.rule import SplitConfig, part_of_file
 
 if TYPE_CHECKING:

@@ -33,11 +33,21 @@ def main() -> None:
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
     sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     warnings = logging.StreamHandler()
-    warnings.setFormatter(logging.Formatter("warning: %(message)s"))
+    warnings.setFormatter(_Warning("warning: %(message)s"))
     logging.getLogger("tokflow").addHandler(warnings)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file name may be no UTF-8
     app(prog_name="tokflow")
+
+
+class _Warning(logging.Formatter):
+    """Formats a warning, of which nothing is secret or steers the terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        from tokflow.shown import printable, redacted
+
+        return printable(redacted(super().format(record)))
 
 
 def _spare_what_no_command_needs() -> None:

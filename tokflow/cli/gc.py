@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tokflow.build.gc import find_garbage, remove_all
 from tokflow.cli.selection import Paths, Words, select
-from tokflow.cli.terminal import counted, print_json, size
+from tokflow.cli.terminal import counted, print_json, print_styled, size
 from tokflow.store.check_memory import forget_gone
 
 
@@ -22,7 +22,7 @@ def main(
         num_bytes = sum(garbage.values())
         for folder, num in garbage.items():
             if not json:
-                print(f"{folder.relative_to(dataset.folder)}  {size(num)}")
+                print_styled(f"{folder.relative_to(dataset.folder)}  {size(num)}")
         if yes:
             remove_all(garbage)
             forget_gone(dataset.folder)

@@ -18,7 +18,8 @@ from tokflow.cli.terminal import (
     shown_path,
     size,
 )
-from tokflow.errors import ConfigError, printable, shortened
+from tokflow.errors import ConfigError, shortened
+from tokflow.shown import printable
 
 
 def main(

@@ -87,7 +87,7 @@ def _print(inspection: Inspection) -> None:
     found = inspection.found
     manifest = found.manifest
     print_styled((found.name, "bold"), f" of dataset {manifest.dataset}")
-    print(f"folder       {shown(found.folder)}")
+    print_styled(f"folder       {shown(found.folder)}")
     print(f"fingerprint  {manifest.fingerprint}")
     print(f"size         {size(manifest.num_bytes)} in {counted(len(manifest.files), 'file')}")
     for name in ("format", "dtype", "vocab_size", "sequence_length", "pad_id"):
@@ -125,7 +125,7 @@ def _print(inspection: Inspection) -> None:
 def _print_origins(manifest: Manifest) -> None:
     parents = [f"{name} {parent[:16]}" for name, parent in manifest.parents.items()]
     for parent in shortened(parents, FILES_SHOWN):
-        print(f"made from    {parent}")
+        print_styled(f"made from    {parent}")
     _print_mixture(manifest.details.get("mixture", {}))
     for name, commit in _commits(manifest.details).items():
         print(f"of the hub   {name} at {commit}")
@@ -138,7 +138,7 @@ def _print_mixture(sources: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> No
             tokens = f"{of['tokens']:,} of {counted(of['planned_tokens'], 'planned token')}"
             num_cuts = of.get("num_budget_cuts", 0)  # an older tokflow did not count them
             cut = f", {counted(num_cuts, 'document')} cut where the budget ends" if num_cuts else ""
-            print(f"mixture      {part} of {source}: {tokens}, {of['epochs']:g} epochs{cut}")
+            print_styled(f"mixture      {part} of {source}: {tokens}, {of['epochs']:g} epochs{cut}")
 
 
 def _commits(details: Mapping[str, Any]) -> Mapping[str, str]:

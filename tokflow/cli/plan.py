@@ -162,7 +162,7 @@ def _print_failures(failures: Sequence[PastFailure]) -> None:
         output += f" ({of.packing})" if of.packing else ""
         lines.append(f"{output} failed on {when}: {of.message}")
     for line in shortened(lines, FAILURES_SHOWN):
-        print(line)
+        print_styled(line)
 
 
 def _duration(seconds: float) -> str:

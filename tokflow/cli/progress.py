@@ -6,7 +6,8 @@ from tokflow.build.lines import Lines, Pace, text_bytes_of
 from tokflow.build.output import Stage
 from tokflow.build.plan import Plan
 from tokflow.build.results import Reporter, StageFailure, StageResult
-from tokflow.cli.terminal import console, print_error, size
+from tokflow.cli.terminal import console, print_error, print_styled, size
+from tokflow.shown import printable
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -32,7 +33,7 @@ class Errors(Reporter):
 
 def printed_lines(dataset: str) -> Lines:
     """Return what prints the lines of a log, and errors."""
-    say = lambda line: print(f"{dataset}: {line}", flush=True)  # noqa: E731
+    say = lambda line: print_styled(f"{dataset}: {line}")  # noqa: E731
     return Lines(say, Errors().failed, dataset=dataset)
 
 
@@ -100,7 +101,7 @@ class Bars(Errors):
     def _count(self, name: str, *, is_new: bool, text_bytes: int = 0) -> None:
         num_bytes = max(self._sizes.get((self._stage, name), 0), 1)  # a tokenizer has none
         self._pace.count(num_bytes, is_new=is_new, text_bytes=text_bytes)
-        self._show(name=name)
+        self._show(name=printable(name))
 
     def _show(self, **fields: Any) -> None:
         """Bring the bar of the stage, if it has one, up to date."""

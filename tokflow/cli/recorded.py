@@ -22,6 +22,7 @@ from tokflow.build.results import Reporter
 from tokflow.cli.terminal import print_error
 from tokflow.errors import ConfigError, message_of
 from tokflow.pools.pool import Workers
+from tokflow.shown import printable
 from tokflow.store.atomic import new_file
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def build_recorded(
             recheck=recheck,
         )
     for warning in recorded.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        print(f"warning: {printable(warning)}", file=sys.stderr)
     for problem in recorded.problems:
         print_error(problem)
     return recorded

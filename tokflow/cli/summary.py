@@ -56,7 +56,7 @@ def print_summary(
         )
     )
     if reason := _why_no_exports(plan, built):
-        print(reason)
+        print_styled(reason)
     elif code := loading_code(exports, sequence_length=dataset.packing.sequence_length):
         print("\nload a batch:")
         print_styled((code, "cyan"))

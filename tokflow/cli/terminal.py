@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tokflow.errors import ConfigError, MissingOutputError, explained, shortened, shown_text
+from tokflow.errors import ConfigError, MissingOutputError, explained, shortened
 from tokflow.errors import counted as counted
 from tokflow.errors import size as size
+from tokflow.shown import printable, redacted, shown_text
 from tokflow.store.remote.places import place_of, shown
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ INTERRUPTED, TERMINATED = 130, 143
 
 IDS_SHOWN = 16
 """Token ids shown in a row."""
+
+KEPT = "\n\t"
+"""Control characters that are printed."""
 
 MAX_TABLE_WIDTH = 1_000_000
 """Columns of text: no table is ever cut off or folded."""
@@ -102,13 +106,19 @@ def console(*, is_stderr: bool = False) -> "Console":
 
 
 def print_styled(*fragments: str | tuple[str, str]) -> None:
-    """Print one line made of texts, some of them with a style: `("small", "bold"), ": 3 files"`."""
+    """Print one line made of texts, some of them with a style: `("small", "bold"), ": 3 files"`.
+
+    What would steer the terminal is escaped, as in tables, paths and errors.
+    """
+    texts = [of if isinstance(of, str) else of[0] for of in fragments]
+    texts = [printable(of, keep=KEPT) for of in texts]
     if sys.stdout.isatty():
         from rich.text import Text
 
-        console().print(Text.assemble(*fragments))
+        styles = ["" if isinstance(of, str) else of[1] for of in fragments]
+        console().print(Text.assemble(*zip(texts, styles, strict=True)))
     else:
-        print("".join(of if isinstance(of, str) else of[0] for of in fragments), flush=True)
+        print("".join(texts), flush=True)
 
 
 def print_error(message: str, error: BaseException | None = None) -> None:
@@ -116,20 +126,26 @@ def print_error(message: str, error: BaseException | None = None) -> None:
 
     With TOKFLOW_DEBUG=1 the traceback of `error` follows.
     """
-    message = shown_text(message)
+    message = printable(redacted(shown_text(message)), keep=KEPT)
     if sys.stderr.isatty():
         console(is_stderr=True).print(f"error: {message}", style="red")
     else:
         print(f"error: {message}", file=sys.stderr, flush=True)
     if error is not None and os.environ.get("TOKFLOW_DEBUG") == "1":
-        traceback.print_exception(error, file=sys.stderr)
+        trace = redacted("".join(traceback.format_exception(error)))
+        print(printable(trace, keep=KEPT), end="", file=sys.stderr)
 
 
 def print_json(document: object) -> None:
-    """Print the one JSON document of a command; file names that are no UTF-8 as JSON escapes."""
+    """Print the one JSON document of a command; what no terminal shows as JSON's escapes, which
+    mean the same."""
     text = shown_text(json.dumps(document, indent=1, ensure_ascii=False, default=str))
-    sys.stdout.write(text.encode(errors="backslashreplace").decode() + "\n")
-    sys.stdout.flush()
+    text = re.sub(r"[^\n\x20-\x7e]", lambda found: _json_escaped(found[0]), text)
+    print(text, flush=True)
+
+
+def _json_escaped(character: str) -> str:
+    return character if printable(character) == character else json.dumps(character)[1:-1]
 
 
 def print_table(
@@ -149,7 +165,7 @@ def print_table(
         is_number = all(_is_number(row[index]) for row in shown)
         table.add_column(justify="right" if is_number else "left", no_wrap=True)
     for row in (columns, *shown):
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     options = console().options.update(width=MAX_TABLE_WIDTH)
     header, *lines = console().render_lines(table, options, pad=False)
     print_styled(("".join(segment.text for segment in header).rstrip(), "bold"))
@@ -170,7 +186,7 @@ def shown_path(path: Path) -> str:
     if place_of(path) is not None:
         return shown(path)
     here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    return printable(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
 def described_left_out(left_out: "Sequence[LeftOut]") -> str:
@@ -179,7 +195,7 @@ def described_left_out(left_out: "Sequence[LeftOut]") -> str:
         f"{shown_path(Path(of.path)) if of.path.startswith('/') else of.path} ({of.found})"
         for of in left_out
     ]
-    return f"matched, but not read: {', '.join(shortened(named))}"
+    return printable(f"matched, but not read: {', '.join(shortened(named))}")
 
 
 def print_notices(notices: "Sequence[Notice]") -> None:

@@ -21,8 +21,8 @@ from tokflow.components.history import code_version
 from tokflow.components.steps import make_body
 from tokflow.components.workers import RESOURCE, WORKERS
 from tokflow.exports import FORMATS, ExportConfig
-from tokflow.raw import redact
 from tokflow.sequences.config import PackingConfig, described, one_or_each
+from tokflow.shown import redact
 
 KINDS = {"tiktoken": "openai", "huggingface": "huggingface"}
 
@@ -44,7 +44,7 @@ def make_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
 def _rows_of_raw(dataset: Dataset) -> list[Row]:
     """Return the assets of the raw files."""
     raw = dataset.raw.model_dump(include={"config", "split", "revision"}, exclude_none=True)
-    raw["files"] = [redact(file) for file in dataset.raw.files]
+    raw["files"] = list(dataset.raw.files)
     return [
         (
             "raw",
@@ -129,7 +129,9 @@ def _asset(
     """Return one asset with what all assets of a dataset have."""
     key, of_parents = asset_key(dataset, stage, name), parents(dataset, stage, name)
     fields = config if isinstance(config, dict) else config.model_dump(exclude_defaults=True)
-    metadata: dict[str, Any] = {"config": dg.MetadataValue.json(fields)} if fields else {}
+    metadata: dict[str, Any] = (
+        {"config": dg.MetadataValue.json(_redacted(fields))} if fields else {}
+    )
     metadata |= column_metadata(dataset, stage, name)
     spec = dg.AssetSpec(
         key,
@@ -153,6 +155,15 @@ def _asset(
         pool=None if stage in ("raw", "files", "report") else dataset.pool,
         resource_defs={RESOURCE: WORKERS},
     )(make_body(dataset, stage, name))
+
+
+def _redacted(value: Any) -> Any:
+    """Return a config without what is secret in the URLs in it."""
+    if isinstance(value, dict):
+        return {name: _redacted(of) for name, of in value.items()}
+    if isinstance(value, list | tuple):
+        return [_redacted(of) for of in value]
+    return redact(value) if isinstance(value, str) else value
 
 
 def _freshness_of(schedule: str | None) -> dg.FreshnessPolicy | None:

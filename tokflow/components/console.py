@@ -5,6 +5,8 @@ from typing import Any
 
 import dagster as dg
 
+from tokflow.shown import printable, redacted
+
 CONSOLE_CONFIG = {"loggers": {"console": {"config": {"log_level": "INFO"}}}}
 """Without it Dagster takes its own logger, which says every step of Dagster's."""
 
@@ -37,4 +39,4 @@ class _Short(logging.Formatter):
             record.message = failure.description
         elif event.is_job_event:
             record.message = event.message
-        return super().formatMessage(record)
+        return printable(redacted(super().formatMessage(record)), keep="\n\t")

@@ -36,7 +36,8 @@ from tokflow.components.markdown import (
 from tokflow.components.previews import preview_of_part, preview_of_shard
 from tokflow.components.status_table import status_metadata
 from tokflow.errors import counted
-from tokflow.raw import LeftOut, RawFile, RawPartition, RawSource, redact
+from tokflow.raw import LeftOut, RawFile, RawPartition, RawSource
+from tokflow.shown import redact
 from tokflow.store.remote.places import place_of, shown
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.tokenizer import vocab_size_asked

@@ -20,8 +20,9 @@ from tokflow.exports.formats import FORMATS, check_format
 from tokflow.exports.index import INDEX_VERSION
 from tokflow.exports.part import check_eos_first
 from tokflow.exports.shuffled_documents import GROUP_TOKENS
-from tokflow.raw import RawConfig, redact
+from tokflow.raw import RawConfig
 from tokflow.sequences.config import PackingChanges, PackingConfig
+from tokflow.shown import redact
 from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow.split.shuffle import ExportOrder
 from tokflow.store.atomic import check_name

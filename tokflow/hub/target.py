@@ -4,7 +4,8 @@ import re
 from dataclasses import dataclass
 
 from tokflow.errors import ConfigError
-from tokflow.store.urls import hub_url, redact
+from tokflow.shown import redact
+from tokflow.store.urls import hub_url
 
 MAIN = "main"
 

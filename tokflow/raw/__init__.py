@@ -14,7 +14,6 @@ from tokflow.raw.groups import RawPartition, group_key, partitions_of
 from tokflow.raw.hashes import Progress
 from tokflow.raw.keys import check_key
 from tokflow.raw.listing import LeftOut, Listing, RawSource, list_raw
-from tokflow.store.urls import redact
 
 __all__ = [
     "LeftOut",
@@ -31,5 +30,4 @@ __all__ = [
     "list_raw",
     "partitions_of",
     "read_raw_files",
-    "redact",
 ]

@@ -8,8 +8,9 @@ from pydantic import BeforeValidator, ByteSize, TypeAdapter
 
 from tokflow.errors import ConfigError, first_five
 from tokflow.raw.globs import escaped
+from tokflow.shown import redact
 from tokflow.store.config import Config
-from tokflow.store.urls import hub_url, redact
+from tokflow.store.urls import hub_url
 
 
 def _as_patterns(files: object) -> tuple[object, ...]:

@@ -26,6 +26,7 @@ from tokflow.raw.listing import RawSource
 from tokflow.raw.partial import BLOCK_BYTES, PartialDownload
 from tokflow.raw.remote import RemoteFile, TransientError, Validator, remote_error
 from tokflow.raw.retries import Retries
+from tokflow.shown import redact
 from tokflow.store.atomic import new_file, new_folder
 from tokflow.store.listed_files import is_intact
 from tokflow.store.manifest import (
@@ -38,7 +39,7 @@ from tokflow.store.manifest import (
 )
 from tokflow.store.remote.places import shown
 from tokflow.store.stored_outputs import BLOCKS_PREFIX
-from tokflow.store.urls import is_url, redact, split_url
+from tokflow.store.urls import is_url, split_url
 
 RAW_VERSION = 1
 NEWEST_NAME = ".source.json"

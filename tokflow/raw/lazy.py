@@ -29,8 +29,8 @@ from tokflow.raw.streamed import (
     fetch_soon,
     read_range,
 )
+from tokflow.shown import redact
 from tokflow.store.positioned import PositionedReader
-from tokflow.store.urls import redact
 
 LEAST_BYTES = 2**20
 """Fetched at once at first; twice as much each time that reading goes on where that ended."""

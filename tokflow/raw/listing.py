@@ -31,7 +31,8 @@ from tokflow.raw.hub.dataset_matches import (
 )
 from tokflow.raw.keys import check_key
 from tokflow.raw.patterns import HUB, Pattern, host_of, is_web, read_pattern
-from tokflow.store.urls import OF_OBJECT_STORES, redact
+from tokflow.shown import redact
+from tokflow.store.urls import OF_OBJECT_STORES
 
 if TYPE_CHECKING:
     from tokflow.raw.hub.repository import HubFile, HubRepository

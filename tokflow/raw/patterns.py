@@ -9,15 +9,8 @@ from pathlib import Path
 
 from tokflow.errors import ConfigError
 from tokflow.raw.globs import has_wildcard, unescaped
-from tokflow.store.urls import (
-    OF_OBJECT_STORES,
-    Url,
-    check_slashes,
-    hub_url,
-    is_url,
-    redact,
-    split_url,
-)
+from tokflow.shown import redact
+from tokflow.store.urls import OF_OBJECT_STORES, Url, check_slashes, hub_url, is_url, split_url
 
 HUB = "hf://datasets"
 """The scheme and host of datasets of the Hugging Face hub."""

@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass, replace
 from typing import Protocol
 
 from tokflow.errors import RawFileError
-from tokflow.store.urls import redact
+from tokflow.shown import redact
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

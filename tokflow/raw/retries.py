@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tokflow.raw.remote import TransientError
-from tokflow.store.urls import redact
+from tokflow.shown import redact
 
 NUM_TRIES = 5
 """At a broken connection or a busy server, in a row; what arrives meanwhile begins the count

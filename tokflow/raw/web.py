@@ -27,7 +27,8 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError, InvalidHeader, Ne
 from urllib3.util import Url, make_headers, parse_url
 
 from tokflow.raw.remote import Body, TransientError, Validator, remote_error
-from tokflow.store.urls import redact, safe_text, split_url
+from tokflow.shown import redact
+from tokflow.store.urls import safe_text, split_url
 
 TIMEOUT_SECONDS = 60.0
 """The longest that a server may stay silent."""

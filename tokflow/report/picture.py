@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tokflow.errors import printable
+from tokflow.shown import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

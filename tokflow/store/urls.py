@@ -1,10 +1,11 @@
-"""The parts of a URL, and how to show one without what is secret in it."""
+"""The parts of a URL, and an error of a library without what is secret in them."""
 
 import re
 import urllib.parse
 from dataclasses import dataclass, field
 
 from tokflow.errors import ConfigError
+from tokflow.shown import redacted
 
 OF_OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
 """Schemes of URLs whose names no folder has."""
@@ -86,29 +87,13 @@ def hub_url(url: str) -> tuple[str, str | None, str] | None:
     return match[1], urllib.parse.unquote(match[2] or "") or None, (match[3] or "").strip("/")
 
 
-def redact(url: str) -> str:
-    """Return `url` without userinfo, query and fragment; a local path as it is."""
-    if not is_url(url):
-        return url
-    try:
-        parts = split_url(url)
-    except ValueError:
-        return f"{url.split('://', 1)[0]}://..."
-    path = parts.path
-    before, _, after = path.partition("?")
-    if "=" in after:  # a query in the path of a scheme that has none; a wildcard has no `=`
-        path = before
-    return f"{parts.origin}{path}"
-
-
 def safe_text(error: BaseException, url: str) -> str:
     """Return type and text of `error` without the secrets of `url` or of any URL in it.
 
     Where a secret of `url` is in the text in any other way, the type alone.
     """
     name = type(error).__name__
-    text = re.sub(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>)]+", lambda m: redact(m[0]), str(error))
-    text = " ".join(text.split())
+    text = " ".join(redacted(str(error)).split())
     if not text or any(secret in text for secret in _secrets(url)):
         return name
     return f"{name}: {text}"

@@ -20,7 +20,11 @@ SECRETS = {"TOKFLOW_TEST_PASSWORD": "pa55w0rd", "TOKFLOW_TEST_SIGNATURE": "s1gn4
     [
         (
             {"raw": {"files": {"x": "http://me:{{ env.TOKFLOW_TEST_PASSWORD }}@host/a.jsonl"}}},
-            "{'x': 'http://me:{{ env.TOKFLOW_TEST_PASSWORD }}@host/a.jsonl'}",
+            "{'x': 'http://host/a.jsonl'}",
+        ),
+        (
+            {"raw": {"files": "hf://datasets/me:{{ env.TOKFLOW_TEST_PASSWORD }}@org/name"}},
+            "'hf://datasets/org/name'",
         ),
         (
             {"owners": ["{{ env.TOKFLOW_TEST_PASSWORD }}"]},

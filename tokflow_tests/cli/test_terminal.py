@@ -1,3 +1,4 @@
+import json
 import os
 import sys
 from pathlib import Path
@@ -91,3 +92,24 @@ def test_a_terminal_gets_colours_and_no_markup_of_the_users_text(
     printed = capsys.readouterr()
     assert printed.out == f"\x1b[1m{LONG}\x1b[0m: [b]3[/b] files\n"
     assert printed.err.startswith("\x1b[31merror: [b]none[/b]\x1b[0m")  # rich 13 reddens its end
+
+
+def test_a_name_that_would_turn_text_around_is_escaped_in_all_that_is_printed(tmp_path: Path):
+    name = "a\u202egpj.jsonl"
+    write_raw(tmp_path, {name: ["one", "two"], f"bad{name}": ["three"]})
+    (tmp_path / f"raw/bad{name}").write_text("{broken\n")
+    os.mkfifo(tmp_path / f"raw/pipe{name}")
+    config = write_yaml(tmp_path, exports=["bin"])
+    commands = [("plan",), ("run",), ("plan",), ("verify",)]
+
+    told = [run(*of, "--config", config) for of in commands]
+    told.append(run("init", tmp_path / "raw" / name, "--output", tmp_path / f"x{name}.yaml"))
+    output = next((tmp_path / "store").glob(f"*/tokens/{name}/*"))
+    told.append(run("inspect", output))
+
+    for result in told:
+        assert "\u202e" not in result.output, result.output
+        assert r"a\u202egpj.jsonl" in result.output, result.output
+    printed = run("plan", "--config", config, "--json").stdout
+    assert "\u202e" not in printed
+    assert f"raw/pipe{name}" in json.loads(printed)["datasets"][0]["left_out"][0]["path"]

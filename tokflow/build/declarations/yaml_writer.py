@@ -10,7 +10,8 @@ from tokflow.build.dataset import DEFAULT_STORE
 from tokflow.build.declarations.suggestion import Suggestion
 from tokflow.build.declarations.templates import is_template, template_of
 from tokflow.build.declarations.yaml_file import COMPONENT_TYPE
-from tokflow.errors import printable, shortened
+from tokflow.errors import shortened
+from tokflow.shown import printable
 
 HEAD = """\
 One dataset = one file like this; change what differs. Unknown keys are errors. Relative paths

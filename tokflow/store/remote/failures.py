@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tokflow.errors import TokflowError
-from tokflow.store.urls import redact, safe_text, split_url
+from tokflow.shown import redact
+from tokflow.store.urls import safe_text, split_url
 
 NUM_TRIES = 14
 """Of one request, in about a minute, for a store that is asked too often needs some time to grow.

@@ -17,9 +17,10 @@ from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
-from tokflow.errors import ConfigError, show_as
+from tokflow.errors import ConfigError
+from tokflow.shown import redact, show_as
 from tokflow.store.remote.objects import Objects
-from tokflow.store.urls import Url, is_url, redact, split_url
+from tokflow.store.urls import Url, is_url, split_url
 
 CACHE_VARIABLE = "TOKFLOW_CACHE"
 PLACE_NAME = ".place.json"

@@ -1,0 +1,100 @@
+"""Text as people are shown it: without the secrets of URLs, and without characters that steer a
+terminal."""
+
+import re
+import unicodedata
+
+_shown_as: dict[str, str] = {}
+
+_WITHOUT_SLASHES = "abfss?|az|gcs|gs|hf|https?|s3a?"
+"""Schemes of URLs whose password is hidden even if their slashes are missing."""
+
+_IN_TEXT = re.compile(
+    rf"(?:\b[A-Za-z][A-Za-z0-9+.-]{{0,20}}:(?=/)"
+    rf"|\b(?:{_WITHOUT_SLASHES}):(?=[^\s/:@]+:[^\s/]{{0,200}}@))"
+    r"/*(?:(?>\{\{[^{}]*\}\}|[^\s/])*@)?(?:[^\s'\"<>\\]*[^\s'\"<>\\,;:.)])?"
+)
+"""A URL in a text. Its user name and password may have quotes, or be a template."""
+
+_OF_URLLIB3 = re.compile(r"(with url: [^\s?]*)\?\S*")
+_HOST = re.compile(r"([^\s@:\[]*|\[[0-9A-Fa-f:.]+\])(:\d*)?")
+_OF_HUB = {"buckets", "datasets", "models", "spaces"}
+_JOINERS = "\u200c\u200d"
+
+
+def show_as(folder: str, url: str) -> None:
+    """Let all messages show a URL in the place of the folder on this disk that stands for it."""
+    _shown_as[folder] = url
+
+
+def shown_text(text: str) -> str:
+    """Return a text with URLs in the place of the folders that stand for them."""
+    for folder, url in _shown_as.items():
+        text = text.replace(folder, url)
+    return text
+
+
+def redacted(text: str) -> str:
+    """Return a text with each URL in it as `redact` returns it."""
+    if ":" not in text:
+        return text
+    return _OF_URLLIB3.sub(r"\1", _IN_TEXT.sub(lambda found: redact(found[0]), text))
+
+
+def redact(url: str) -> str:
+    """Return a URL of any scheme without userinfo, query and fragment; a path as it is.
+
+    Only the scheme is left where it is unclear what is secret: of URLs chained with `::`, and where
+    a user name or password has a bare `/`.
+    """
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):(/*)", url)
+    if found is None:
+        return redacted(url)
+    rest = url[found.end() :]
+    scheme, slashes = found[1].lower(), found[2]
+    is_web = scheme in {"http", "https"}
+    rest, start = _without_query(rest, is_web=is_web), f"{scheme}:{slashes}"
+    authority, slash, path = rest.partition("/")
+    userinfo, _, host = authority.rpartition("@")
+    is_url = rest != "" and (slashes == "//" or (is_web and slashes != ""))
+    has_password = ":" in userinfo and (slashes or re.fullmatch(_WITHOUT_SLASHES, scheme))
+    if not is_url and not has_password:
+        return url if slashes else redacted(url)
+    is_clear = not is_url or (_HOST.fullmatch(host) and (host or not is_web))
+    if scheme == "hf":
+        path = _without_hub_user(path, is_owner_first=host in _OF_HUB)
+        is_clear = is_clear and ":" not in path.partition("/")[0]
+    if not is_clear or ("::" in host + path and not host.startswith("[")):
+        return f"{start}..."
+    return f"{start}{host}{slash}{path}"
+
+
+def _without_query(rest: str, *, is_web: bool) -> str:
+    """Return what follows a scheme without query and fragment; of other schemes than the web's, `?`
+    begins a query only where a `=` follows, for else it may be a wildcard."""
+    if is_web:
+        return re.split(r"[?#]", rest, maxsplit=1)[0]
+    before, _, after = rest.partition("?")
+    return before if "=" in after else rest
+
+
+def _without_hub_user(path: str, *, is_owner_first: bool) -> str:
+    """Return a path of the hub without what stands before an `@` that begins no revision."""
+    path = re.sub(r"(^|/)[^/]*:[^/]*@", r"\1", path)
+    return re.sub(r"^[^/]*@", "", path) if is_owner_first else path
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Return a text with an escape such as `\\x7f` for each character that shows nothing or turns
+    the direction of others, except spaces, joiners and those in `keep`.
+
+    Without `keep` it is one line.
+    """
+    if text.isprintable():
+        return text
+    return "".join(of if _is_shown(of) or of in keep else repr(of)[1:-1] for of in text)
+
+
+def _is_shown(character: str) -> bool:
+    is_space = unicodedata.category(character) == "Zs"
+    return character.isprintable() or is_space or character in _JOINERS

@@ -1,0 +1,55 @@
+import pytest
+
+from tokflow.errors import ConfigError
+from tokflow.shown import printable, redact
+
+SHOWN = {
+    "https://user:pass@host:8080/a/b.txt?token=1#part": "https://host:8080/a/b.txt",
+    "https://host?token=1": "https://host",
+    "https://host/a@b/c.txt": "https://host/a@b/c.txt",
+    "https://user:p@ss@host/a": "https://host/a",
+    "https://user:p'ss@host/a": "https://host/a",
+    "https://user:pa/ss@host/a": "https://...",
+    "https://user:pa": "https://...",
+    "https://[::1]:80/a": "https://[::1]:80/a",
+    "https:/user:pass@host/a": "https:/host/a",
+    "s3:user:pass@bucket/a": "s3:bucket/a",
+    "s3://bucket/part-?.txt": "s3://bucket/part-?.txt",
+    "s3://bucket/a.txt?versionId=1": "s3://bucket/a.txt",
+    "sftp://user:pass@host/a": "sftp://host/a",
+    "hf://datasets/user:pass@org/name": "hf://datasets/org/name",
+    "hf://datasets/token@org/name": "hf://datasets/org/name",
+    "hf://datasets/user:pa/ss@org/name": "hf://...",
+    "hf://datasets/org/name@main/a.txt": "hf://datasets/org/name@main/a.txt",
+    "zip://a.txt::https://user:pass@host/a.zip": "zip://...",
+    "simplecache::https://user:pass@host/a": "simplecache::https://host/a",
+    "/data/a?b@c.txt": "/data/a?b@c.txt",
+    "notes:12:30@home.txt": "notes:12:30@home.txt",
+}
+
+
+@pytest.mark.parametrize(("url", "shown"), SHOWN.items())
+def test_a_url_is_shown_without_userinfo_and_query(url: str, shown: str):
+    assert redact(url) == shown
+
+
+@pytest.mark.parametrize(("url", "shown"), SHOWN.items())
+def test_no_error_has_a_secret_of_a_url_in_any_of_its_parts(url: str, shown: str):
+    text = f"{url!r}, ({url}); {url}: "
+
+    error = ConfigError(where=text, expected=text, found=text, remedy=text)
+
+    told = f"{shown!r}, ({shown}); {shown}: ".replace('"', "'")
+    assert [of.replace('"', "'") for of in error.fields().values()] == [told] * 4
+
+
+def test_the_request_that_urllib3_names_is_shown_without_its_query():
+    error = ConfigError(where="a", expected="b", found="with url: /a?sig=1 (Caused)", remedy="c")
+
+    assert error.found == "with url: /a (Caused)"
+
+
+def test_what_shows_nothing_or_turns_the_direction_of_text_is_escaped():
+    assert printable("a\u202egpj.exe\x1b[2J\n\udcff") == r"a\u202egpj.exe\x1b[2J\n\udcff"
+    assert printable("a\nb\tc\x07", keep="\n\t") == "a\nb\tc\\x07"
+    assert printable("名\u3000前 ك\u200cه 👩\u200d💻") == "名\u3000前 ك\u200cه 👩\u200d💻"
