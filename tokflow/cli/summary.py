@@ -50,7 +50,7 @@ def print_summary(
         print_table(("export", "tokens", "bytes", "path"), map(_export_row, exports))
     print()
     packing = packed(built) if with_packing else ()
-    print(
+    print_styled(
         "\n".join(
             [*packing, *_notices(built), *unreached(dataset, built), *left_out(dataset, built)]
         )

@@ -201,7 +201,7 @@ def described_left_out(left_out: "Sequence[LeftOut]") -> str:
 def print_notices(notices: "Sequence[Notice]") -> None:
     """Print what a person must know of a dataset, a line each; nothing where there is none."""
     if notices:
-        print("\n".join(["notices:", *(f"  {notice.text}" for notice in notices)]), flush=True)
+        print_styled("\n".join(["notices:", *(f"  {notice.text}" for notice in notices)]))
 
 
 def _is_number(cell: str) -> bool:
