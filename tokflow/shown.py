@@ -56,7 +56,7 @@ def redact(url: str) -> str:
     rest, start = _without_query(rest, is_web=is_web), f"{scheme}:{slashes}"
     authority, slash, path = rest.partition("/")
     userinfo, _, host = authority.rpartition("@")
-    is_url = rest != "" and (slashes == "//" or (is_web and slashes != ""))
+    is_url = rest != "" and (slashes == "//" or (slashes != "" and (is_web or scheme == "hf")))
     has_password = ":" in userinfo and (slashes or re.fullmatch(_WITHOUT_SLASHES, scheme))
     if not is_url and not has_password:
         return url if slashes else redacted(url)

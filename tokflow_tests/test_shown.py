@@ -20,6 +20,7 @@ SHOWN = {
     "hf://datasets/user:pass@org/name": "hf://datasets/org/name",
     "hf://datasets/token@org/name": "hf://datasets/org/name",
     "hf://datasets/user:pa/ss@org/name": "hf://...",
+    "hf:/datasets/user:pass@org/name": "hf:/datasets/org/name",
     "hf://datasets/org/name@main/a.txt": "hf://datasets/org/name@main/a.txt",
     "zip://a.txt::https://user:pass@host/a.zip": "zip://...",
     "simplecache::https://user:pass@host/a": "simplecache::https://host/a",

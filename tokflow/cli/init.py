@@ -19,7 +19,7 @@ from tokflow.cli.terminal import (
     size,
 )
 from tokflow.errors import ConfigError, shortened
-from tokflow.shown import printable
+from tokflow.shown import printable, redact
 
 
 def main(
@@ -65,7 +65,7 @@ def _typed(name: str) -> str:
             where="--name",
             expected="letters, digits, and - or _ between them",
             found=repr(name),
-            remedy=f"write {as_name(name)}",
+            remedy=f"write {as_name(redact(name))}",
         )
     return name
 

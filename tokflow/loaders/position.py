@@ -10,10 +10,11 @@ import numpy as np
 from tokflow.errors import ConfigError
 from tokflow.loaders.arguments import integer
 from tokflow.loaders.mixture_stages import BLOCK
-from tokflow.loaders.samples import Numbers, Samples
+from tokflow.loaders.samples import ENDLESS, Numbers, Samples
 
 STATE_VERSION = 1
 
+AS_SAVED = "as `state_dict` returned it"
 MADE_ALIKE = "make the loader as it was where the state was saved"
 
 
@@ -111,15 +112,39 @@ def position_of(state: Mapping[str, Any], samples: Samples) -> Position:
         _check("version", STATE_VERSION, f"{state!r:.60}, of {type(state).__name__}")
     _check("version", STATE_VERSION, state.get("version"))
     if not {"samples", "skipped", "order"} <= state.keys():
-        _check("samples, skipped and order", "as `state_dict` returned it", ", ".join(state))
-    num_samples, of_state = integer("samples", state["samples"]), json.loads(state["order"])
-    of_loader = json.loads(Position().state(samples)["order"])
-    ours, theirs = (dict(_leaves(order, num_samples)) for order in (of_loader, of_state))
+        _check("samples, skipped and order", AS_SAVED, ", ".join(map(str, state)))
+    num_samples = integer("samples", state["samples"])
+    _, ours = _read(Position().state(samples)["order"], num_samples)
+    of_state, theirs = _read(state["order"], num_samples)
     for name in sorted(ours | theirs, key=lambda name: not name.startswith("sources")):
         _check(name, ours.get(name), theirs.get(name), _remedy(name, of_state, num_samples))
     if not 0 <= num_samples <= len(samples):
         _check("samples", f"from 0 to {len(samples):,}", num_samples)
-    return Position(num_samples, tuple(range(*ends) for ends in state["skipped"]))
+    return Position(num_samples, _skipped(state["skipped"]))
+
+
+def _read(order: Any, num_samples: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return an order, and its leaves by name. Raises: ConfigError for what is no order."""
+    try:
+        parsed = json.loads(order)
+        return parsed, dict(_leaves({**parsed}, num_samples))
+    except (TypeError, ValueError, RecursionError):
+        _check("order", AS_SAVED, f"{order!r:.60}")
+        raise
+
+
+def _skipped(ranges: Any) -> tuple[range, ...]:
+    """Return the ranges of a state. Raises: ConfigError unless they are pairs of whole numbers that
+    ascend, and do not touch."""
+    try:
+        last = -1
+        for first, stop in ranges:
+            if not last < integer("skipped", first) < integer("skipped", stop) <= ENDLESS:
+                raise ValueError
+            last = stop
+    except (TypeError, ValueError):
+        _check("skipped", AS_SAVED, f"{ranges!r:.60}")
+    return tuple(range(*ends) for ends in ranges)
 
 
 def _leaves(value: Any, num_samples: int, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -128,7 +153,8 @@ def _leaves(value: Any, num_samples: int, name: str = "") -> Iterator[tuple[str,
     What `decides_from` a sample behind the first `num_samples` on is left out.
     """
     if isinstance(value, Mapping) and "fingerprint" not in value:
-        if value.get("decides_from", 0) >= max(1, num_samples):
+        first = value.get("decides_from", 0)
+        if isinstance(first, int) and first >= max(1, num_samples):
             return
         for key, inner in value.items():
             yield from _leaves(inner, num_samples, f"{name}.{key}" if name else key)
@@ -149,7 +175,7 @@ def _check(name: str, ours: Any, theirs: Any, remedy: str = MADE_ALIKE) -> None:
                 key: theirs[key] for key in theirs if key in same and ours[key] != theirs[key]
             }
         if others:
-            remedy = f"open {theirs['name']}{_how(others)}"
+            remedy = f"open {theirs.get('name')}{_how(others)}"
         raise ConfigError(
             where="load_state_dict",
             expected=f"a state of {name} {_shown(ours, others)}",
@@ -160,33 +186,37 @@ def _check(name: str, ours: Any, theirs: Any, remedy: str = MADE_ALIKE) -> None:
 
 def _how(arguments: Mapping[str, Any]) -> str:
     """Return how a source is to be opened: ` of the folder 2bd3a0c4e85f9b17 with tail='drop'`."""
-    others = [f"{key}={of!r}" for key, of in arguments.items() if key != "output"]
+    others = [f"{key}={of!r:.60}" for key, of in arguments.items() if key != "output"]
     folder = f" of the folder {arguments['output']}" if "output" in arguments else ""
     return f"{folder} with {', '.join(others)}" if others else folder
 
 
 def _content(value: Any) -> Any:
-    return value["fingerprint"] if isinstance(value, Mapping) else value
+    return value.get("fingerprint") if isinstance(value, Mapping) else value
 
 
 def _shown(value: Any, others: Iterable[str] = ()) -> str:
     """Return a value as people read it; of a source what is other in the other."""
     if isinstance(value, Mapping):
-        told = [f"{key} {value[key]}" for key in others] or [
-            f"fingerprint {value['fingerprint'][:7]}"
+        told = [f"{key} {value[key]!s:.60}" for key in others] or [
+            f"fingerprint {value.get('fingerprint')!s:.7}"
         ]
-        return f"{value['name']} ({', '.join(told)})"
-    return value if isinstance(value, str) else repr(value)
+        return f"{value.get('name')} ({', '.join(told)})"
+    return f"{value if isinstance(value, str) else repr(value):.200}"
 
 
 def _remedy(name: str, order: Mapping[str, Any], num_samples: int) -> str:
     """Return what to do where something differs from the order of a state of so many samples."""
     if name.startswith("sources"):
         return "open the export that it is of, with the same part"
-    if not name.startswith("stages") or "stages" not in order:
+    if not name.startswith("stages"):
         return MADE_ALIKE
     decided = max(1, num_samples)
-    *_, last = (of["first_sample"] for of in order["stages"] if of["decides_from"] < decided)
+    try:
+        *_, last = (of["first_sample"] for of in order["stages"] if of["decides_from"] < decided)
+        last = integer("first_sample", last)
+    except (LookupError, TypeError, ValueError):  # in a state that was edited
+        return MADE_ALIKE
     first = max(last + 1, last + -((last - decided) // BLOCK) * BLOCK)
     return (
         f"keep the stages of the first {num_samples:,} samples: others may begin at sample "

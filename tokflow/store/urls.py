@@ -41,18 +41,18 @@ def is_url(text: str) -> bool:
 
 
 def check_slashes(path: str) -> None:
-    """Raise ConfigError for a URL of an object store without the two slashes after its scheme; any
-    other path is one."""
+    """Raise ConfigError for a URL of an object store, the web or the hub without the two slashes
+    after its scheme; any other path is one."""
     scheme, _, rest = path.partition(":")
-    if scheme not in OF_OBJECT_STORES or is_url(path) or not path.startswith(f"{scheme}:"):
+    is_meant = scheme in OF_OBJECT_STORES or (scheme in {"http", "https", "hf"} and "/" in rest)
+    if not is_meant or is_url(path) or not path.startswith(f"{scheme}:"):
         return
-    url = f"{scheme}://{rest.lstrip('/').rpartition('@')[2]}"
     slashes = "one slash, which is also what a Path makes of a URL"
     raise ConfigError(
-        where=f"{scheme}:{rest[: rest.startswith('/')]}{url.partition('://')[2]}",
+        where=path,
         expected="a path, or a URL with two slashes",
         found=slashes if rest.startswith("/") else "none",
-        remedy=f"give {url} as text",
+        remedy=f"give {scheme}://{rest.lstrip('/')} as text",
     )
 
 

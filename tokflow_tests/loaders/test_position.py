@@ -1,9 +1,12 @@
 import json
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tokflow.errors import ConfigError
+from tokflow.loaders.mixture import mix
 from tokflow.loaders.position import Position, position_of
 from tokflow.loaders.rows import in_order
 from tokflow.loaders.samples import Samples
@@ -130,4 +133,73 @@ def test_a_state_whose_samples_are_no_number_of_some_is_refused(wrong: Any):
     state = {**Position(21).state(samples_of()), "samples": wrong}
 
     with pytest.raises(ConfigError, match="samples"):
+        position_of(state, samples_of())
+
+
+EDITS = [None, True, -1, 1.5, math.nan, 10**30, "", "{", "x" * 500, [], {}, [[]], [1], {"a": 1}]
+
+
+def edited(value: Any) -> Iterator[Any]:
+    """Yield JSON with one value in it replaced or left out, each in turn."""
+    yield from EDITS
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield {name: of for name, of in value.items() if name != key}
+            yield from ({**value, key: of} for of in edited(inner))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield value[:number] + value[number + 1 :]
+            yield from ([*value[:number], of, *value[number + 1 :]] for of in edited(inner))
+
+
+def edited_states(state: dict[str, Any]) -> Iterator[Any]:
+    """Yield a state with one value of it replaced, also one of those in its order."""
+    yield from edited(state)
+    for order in edited(json.loads(state["order"])):
+        yield {**state, "order": json.dumps(order)}
+    for order in ("{", "[" * 100_000, "[" * 300 + "]" * 300, b"{}", "NaN"):
+        yield {**state, "order": order}
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        samples_of(),
+        mix(
+            {name: in_order(CountingRows(100, name=name)) for name in ("web", "code")},
+            weights={"web": 3, "code": 1},
+            seed=1,
+            stages=[(50_000, {"web": 1, "code": 1})],
+        ),
+    ],
+)
+def test_an_edited_state_goes_on_where_it_was_saved_or_is_refused_in_words(samples: Samples):
+    position = Position(21, (range(30, 40), range(50, 60)))
+    told = set()
+    for state in edited_states(position.state(samples)):
+        try:
+            found = position_of(state, samples)
+        except ConfigError as error:
+            told.add(str(error))
+        else:
+            assert found == position or state["skipped"] != [[30, 40], [50, 60]]
+    assert max(map(len, told)) < 800
+
+
+@pytest.mark.parametrize(
+    "skipped",
+    [
+        [[50, 60], [30, 40]],
+        [[30, 40], [40, 50]],
+        [[30, 40, 2]],
+        [[9, 9]],
+        [[30.0, 40]],
+        7,
+        [[-1, 3]],
+    ],
+)
+def test_skipped_samples_out_of_order_are_refused(skipped: Any):
+    state = {**Position(21).state(samples_of()), "skipped": skipped}
+
+    with pytest.raises(ConfigError, match="skipped"):
         position_of(state, samples_of())
