@@ -4,13 +4,12 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 
-from tokflow.split.permutation import Permutation
 from tokflow_tests.fuzz.check_loaders import (
     PADDING,
     Row,
@@ -22,6 +21,7 @@ from tokflow_tests.fuzz.check_stages import dtype_of
 from tokflow_tests.fuzz.difference import DifferenceError, same
 from tokflow_tests.fuzz.exports import DROPS_EMPTY, Options, is_eos_first, is_stream
 from tokflow_tests.fuzz.model import Piece, Pieces
+from tokflow_tests.fuzz.orders import number_at
 from tokflow_tests.fuzz.packing import row_length
 from tokflow_tests.fuzz.readers import READERS, Export, Rows, Stream
 from tokflow_tests.fuzz.references import Reference
@@ -282,8 +282,9 @@ def _check_rows(
         has_label_token = bool(made.packings[part].get("label_token"))
         check_loaded_rows(where, made.folder, part, packed, has_label_token=has_label_token)
     if made.shuffle_seed is not None:  # as they are without
-        order = Permutation(num_rows, made.shuffle_seed, f"sequences:{part}")
-        places = order.places_of(np.arange(num_rows)).tolist()
+        purpose = f"sequences:{part}"
+        order = partial(number_at, size=num_rows, seed=made.shuffle_seed, purpose=purpose)
+        places = sorted(range(num_rows), key=order)
         rows = [rows[place] for place in places]
         fields = {name: [of[place] for place in places] for name, of in found.fields.items()}
         check_rows(where, made, part, pieces, rows, replace(found, fields=fields))

@@ -7,12 +7,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
-from tokflow.build.limited import in_taking_order
-from tokflow.split.shuffle import ShuffleConfig, document_keys
-from tokflow.tokens.origins import Origins
 from tokflow_tests.fuzz import functions
+from tokflow_tests.fuzz.orders import document_place, taking_order
 from tokflow_tests.fuzz.references import Reference
 
 Config = Mapping[str, Any]
@@ -120,7 +116,7 @@ def read_all(
     if limit.get("scope") != "dataset":
         return {file.key: documents_of(file, config, encode) for file in files}
     read: dict[str, Documents] = {}
-    for key in in_taking_order((file.key for file in files), ShuffleConfig(**shuffle)):
+    for key in taking_order((file.key for file in files), shuffle):
         [file] = [file for file in files if file.key == key]
         found = read[key] = documents_of(file, {**config, "limit": limit}, encode)
         texts = [text for _, text in found.accepted]
@@ -276,8 +272,7 @@ def shuffled(pieces: Pieces, shuffle: Config) -> Pieces:
         return pieces
 
     def key_of(piece: Piece) -> int:
-        row = np.array([piece.row], dtype=np.int64)
-        return int(document_keys(Origins([piece.file], [0]), row, shuffle.get("seed", 0))[0])
+        return document_place(piece.file, piece.row, shuffle.get("seed", 0))
 
     if shuffle["documents"] == "dataset":
         of_all = {part: chain(*of_files.values()) for part, of_files in pieces.items()}

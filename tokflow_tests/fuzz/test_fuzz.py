@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tokflow.exports import FORMATS, part
+from tokflow.split import permutation
 from tokflow.split import rule as split
 from tokflow_tests.fuzz import exports
 from tokflow_tests.fuzz.cases import Case, make_case, tokenizer_of
@@ -61,13 +62,22 @@ def _a_token_late(name: str, of_file: Any, **columns: Any) -> Any:
     return _index_tables(name, of_file, **{**columns, "position": columns["position"] + 1})
 
 
+def _another_hash(values: Any, key: Any) -> Any:
+    return _hashes(values, key) + values.dtype.type(1)
+
+
+_hashes = permutation.hashes
 _part_of_position, _index_tables = split._part_of_position, part.index_tables
 
 
 @pytest.mark.parametrize(
     ("module", "name", "fault"),
-    [(split, "_part_of_position", _a_character_late), (part, "index_tables", _a_token_late)],
-    ids=["split", "index"],
+    [
+        (split, "_part_of_position", _a_character_late),
+        (part, "index_tables", _a_token_late),
+        (permutation, "hashes", _another_hash),
+    ],
+    ids=["split", "index", "order"],
 )
 def test_a_fault_is_found(
     module: Any, name: str, fault: Callable[..., Any], monkeypatch: Any, tmp_path: Path
