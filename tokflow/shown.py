@@ -61,6 +61,7 @@ def redact(url: str) -> str:
     if not is_url and not has_password:
         return url if slashes else redacted(url)
     is_clear = not is_url or (_HOST.fullmatch(host) and (host or not is_web))
+    is_clear = is_clear and not (is_web and ":" in host.rpartition("]")[2] and "@" in path)
     if scheme == "hf":
         path = _without_hub_user(path, is_owner_first=host in _OF_HUB)
         is_clear = is_clear and ":" not in path.partition("/")[0]

@@ -10,6 +10,7 @@ SHOWN = {
     "https://user:p@ss@host/a": "https://host/a",
     "https://user:p'ss@host/a": "https://host/a",
     "https://user:pa/ss@host/a": "https://...",
+    "https://user:12/34@host/a": "https://...",
     "https://user:pa": "https://...",
     "https://[::1]:80/a": "https://[::1]:80/a",
     "https:/user:pass@host/a": "https:/host/a",

@@ -17,6 +17,7 @@ from tokflow.build.declarations.project import PROJECT_VARIABLE
 from tokflow.cli.options import (
     Configs,
     Days,
+    ExistingTokenizer,
     Export,
     Expose,
     FirstShown,
@@ -34,6 +35,7 @@ from tokflow.cli.options import (
     SequencesShown,
     ShardText,
     Store,
+    TextField,
     Trust,
     Version,
     Yes,
@@ -115,13 +117,8 @@ def init(
     name: Annotated[
         str | None, typer.Option(help="Name of the dataset; by default of the file or folder.")
     ] = None,
-    text: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FIELD",
-            help="Field or column that holds the text; by default the one that has most of it.",
-        ),
-    ] = None,
+    text: TextField = None,
+    tokenizer: ExistingTokenizer = None,
     output: Annotated[
         Path | None,
         typer.Option(

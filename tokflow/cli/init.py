@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import tokflow
 from tokflow.build.dataset import DEFAULT_STORE
 from tokflow.build.declarations.declared import YAML_NAMES, check_new
 from tokflow.build.declarations.project import Project, find_project
@@ -19,44 +20,85 @@ from tokflow.cli.terminal import (
     size,
 )
 from tokflow.errors import ConfigError, shortened
+from tokflow.raw.globs import has_wildcard
 from tokflow.shown import printable, redact
+from tokflow.store.config import expanded
+from tokflow.tokenizers.tokenizer import fields_of_name
 
 
 def main(
-    *, files: list[str], name: str | None, text: str | None, output: Path | None, json: bool
+    *,
+    files: list[str],
+    name: str | None,
+    text: str | None,
+    tokenizer: str | None,
+    output: Path | None,
+    json: bool,
 ) -> None:
     """Write the YAML and print what was found, and the commands that go on with it.
 
     Raises: TokflowError; FileExistsError is none of them, for nothing is ever overwritten.
     """
     standing = find_project()
-    project = find_project(_absolute(output).parent) if output else standing
-    base = project.root if project else _absolute(output or Path("a.yaml")).parent.resolve()
+    defs = None if standing is None or _is_of_tokflow(standing) else standing.defs
+    here = _absolute(output or Path("a.yaml")).parent
+    project = standing if defs and output is None else find_project(here)
+    base = project.root if project else here.resolve()
     patterns = patterns_of(files, here=Path.cwd(), store=base / DEFAULT_STORE)
     name = _typed(name) if name else as_name(_name_of_output(output) or name_of(patterns))
     if output is None:
-        output = standing.defs / name / YAML_NAMES[0] if standing else Path(f"{name}.yaml")
+        output = defs / name / YAML_NAMES[0] if defs else Path(f"{name}.yaml")
     output = _absolute(output)
     _check_free(output)
     is_declared = standing is not None and _is_declared(output, standing)
     if standing and is_declared:
         check_new(name, output, standing)
+    section = _tokenizer_section(tokenizer, base)
     suggested = suggest(patterns, text=text)
-    written = dataset_yaml(name, shortened_to(base, patterns), suggested, in_project=bool(project))
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with output.open("x", encoding="utf-8") as file:
-        file.write(written)
+    named_files = shortened_to(base, patterns)
+    _write(
+        output,
+        dataset_yaml(name, named_files, suggested, in_project=bool(project), tokenizer=section),
+    )
     named = name if is_declared else f"--config {shown_path(output)}"
     document = {
         "name": name,
         "path": str(output),
+        "files": named_files,
         **_found(suggested),
+        "tokenizer": section or {"kind": "trained", "vocab_size": suggested.vocab_size},
         "commands": [f"tokflow plan {named}", f"tokflow run {named}"],
     }
     if json:
         print_json(document)
     else:
         _print(document, suggested, output)
+
+
+def _tokenizer_section(name: str | None, base: Path) -> dict[str, Any] | None:
+    """Return the section of the YAML that a name stands for; a path in it starts at `base`.
+
+    Raises: ConfigError where it names a file that is not there.
+    """
+    if name is None:
+        return None
+    fields: dict[str, Any] = {**fields_of_name(name)}
+    path = _absolute(expanded(name))
+    if path.exists() and fields["kind"] in ("file", "sentencepiece", "huggingface"):
+        fields["name"] = str(path.relative_to(base) if path.is_relative_to(base) else path)
+    elif fields["kind"] in ("file", "sentencepiece"):
+        raise ConfigError(
+            where="--tokenizer",
+            expected="an encoding of tiktoken, a hub id, or a file or folder of a tokenizer",
+            found=f"no file {name!r}",
+            remedy="correct the path, or write a name such as gpt2 or openai-community/gpt2",
+        )
+    return fields
+
+
+def _is_of_tokflow(project: Project) -> bool:
+    """Return whether the definitions of a project lie in tokflow's own code, as in a clone."""
+    return project.defs.is_relative_to(Path(tokflow.__file__).parent)
 
 
 def _typed(name: str) -> str:
@@ -97,6 +139,12 @@ def _check_free(output: Path) -> None:
         )
 
 
+def _write(output: Path, text: str) -> None:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with output.open("x", encoding="utf-8") as file:
+        file.write(text)
+
+
 def _found(suggested: Suggestion) -> dict[str, Any]:
     """Return what was found, as plain JSON."""
     return {
@@ -131,9 +179,20 @@ def _print(document: dict[str, Any], suggested: Suggestion, output: Path) -> Non
         others = f"; others with text: {', '.join(shortened(suggested.others))}"
         print(f"the text is in {text!r}{printable(others) if suggested.others else ''}")
     if suggested.chats:
-        print(f"chats, not read, are in {printable(', '.join(shortened(suggested.chats)))}")
+        columns = "chat column" if len(suggested.chats) == 1 else "chat columns"
+        print(f"{columns} (ignored): {printable(', '.join(shortened(suggested.chats)))}")
     if suggested.first_reject is not None:
-        print(f"what is no document will be set aside, as {printable(suggested.first_reject)}")
+        print(f"invalid rows will be rejected, e.g. {printable(suggested.first_reject)}")
+    if document["tokenizer"]["kind"] == "trained":
+        print(
+            f"a tokenizer of {suggested.vocab_size:,} ids will be trained on the text; "
+            "`--tokenizer gpt2` takes an existing one"
+        )
+    if len(document["files"]) > 1 and not any(map(has_wildcard, document["files"])):
+        print(
+            f"{counted(len(document['files']), 'file')} are named one by one, so files that come "
+            "later are not taken; a glob in quotes takes them, such as 'raw/*.jsonl'"
+        )
     if suggested.left_out:
         print(described_left_out(suggested.left_out))
     print(f"wrote {shown_path(output)}\n\ngo on with:")

@@ -33,9 +33,9 @@ Configs = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="A YAML file anywhere that declares datasets, in place of the project's; may be "
-        "repeated. What it builds is not recorded in Dagster's history, since no code location "
-        "declares it.",
+        help="A YAML file anywhere that declares datasets, in place of the project's, or - for "
+        "standard input; may be repeated. What it builds is not recorded in Dagster's history, "
+        "since no code location declares it.",
     ),
 ]
 Store = Annotated[
@@ -94,6 +94,22 @@ RawFiles = Annotated[
         metavar="FILE...",
         help="Raw files of this machine: paths, globs in quotes, or folders; or a dataset of "
         "the hub, hf://datasets/org/name.",
+    ),
+]
+TextField = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FIELD",
+        help="Field or column that holds the text; by default the one called text, content or "
+        "body, else the one that has most of it.",
+    ),
+]
+ExistingTokenizer = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TOKENIZER",
+        help="An encoding of tiktoken such as gpt2, a hub id (org/name), or a file or folder; by "
+        "default a tokenizer is trained on the raw files.",
     ),
 ]
 Days = Annotated[

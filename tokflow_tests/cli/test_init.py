@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import lzma
+import re
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import tokflow
+from tokflow.build.dataset import load_dataset
 from tokflow.store.zstd import zstd
 from tokflow_tests.cli.commands import json_of, run
 from tokflow_tests.hub import Hub
@@ -103,6 +106,8 @@ def test_it_says_what_it_found_and_how_to_go_on(tmp_path: Path):
     assert shown.splitlines() == [
         "tales: 2 files of jsonl, 83.9 kB",
         "the text is in 'body'; others with text: id",
+        "a tokenizer of 512 ids will be trained on the text; `--tokenizer gpt2` takes an existing "
+        "one",
         "wrote tales.yaml",
         "",
         "go on with:",
@@ -110,6 +115,76 @@ def test_it_says_what_it_found_and_how_to_go_on(tmp_path: Path):
         "  tokflow run --config tales.yaml",
     ]
     assert "files: tales/*.jsonl" in (tmp_path / "tales.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("named", "section"),
+    [
+        ("gpt2", {"kind": "tiktoken", "name": "gpt2"}),
+        ("bytes", {"kind": "bytes"}),
+        ("org/name", {"kind": "huggingface", "name": "org/name"}),
+        ("tok/tokenizer.json", {"kind": "file", "name": "tok/tokenizer.json"}),
+        ("tok", {"kind": "huggingface", "name": "tok"}),
+    ],
+)
+def test_a_tokenizer_is_named_as_people_call_it(
+    tmp_path: Path, named: str, section: dict[str, str]
+):
+    write(tmp_path / "a.jsonl")
+    (tmp_path / "tok").mkdir()
+    (tmp_path / "tok/tokenizer.json").write_text("{}")
+
+    written = json_of("init", "a.jsonl", "--tokenizer", named)
+
+    assert written["tokenizer"] == section
+    assert load_dataset(tmp_path / "a.yaml").tokenizer.name == section.get("name")
+    assert (
+        "will be trained" not in run("init", "a.jsonl", "--name", "b", "--tokenizer", named).output
+    )
+
+
+def test_a_file_of_a_tokenizer_that_is_not_there_is_refused(tmp_path: Path):
+    write(tmp_path / "a.jsonl")
+
+    result = run("init", "a.jsonl", "--tokenizer", "no/tokenizer.json")
+
+    assert (result.exit_code, "found no file 'no/tokenizer.json'" in result.stderr) == (2, True)
+    assert not (tmp_path / "a.yaml").exists()
+
+
+def test_what_it_shows_as_comments_is_what_a_dataset_may_have(tmp_path: Path):
+    write(tmp_path / "a.jsonl")
+    json_of("init", "a.jsonl", "--tokenizer", "bytes")
+    text = (tmp_path / "a.yaml").read_text()
+
+    (tmp_path / "a.yaml").write_text(re.sub(r"# (keep_columns|limit|shuffle):", r"\1:", text))
+
+    dataset = load_dataset(tmp_path / "a.yaml")
+    assert dataset.documents.keep_columns == ("id",)
+    assert dataset.documents.limit.documents == 1_000
+    assert dataset.shuffle.documents == "dataset"
+
+
+def test_files_that_no_glob_matches_alone_are_said_to_be_named(tmp_path: Path):
+    for name in ("a.jsonl", "b.jsonl", "c.jsonl"):
+        write(tmp_path / name)
+
+    result = run("init", "a.jsonl", "b.jsonl", "--name", "two")
+
+    assert "2 files are named one by one, so files that come later are not taken" in result.stdout
+
+
+def test_in_a_clone_nothing_is_written_into_tokflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write(tmp_path / "a.jsonl")
+    monkeypatch.setenv("TOKFLOW_PROJECT", str(Path(tokflow.__file__).parents[1]))
+
+    written = json_of("init", "a.jsonl")
+
+    assert written["path"] == str(tmp_path / "a.yaml")
+    assert written["commands"][0] == "tokflow plan --config a.yaml"
+    assert load_dataset(tmp_path / "a.yaml").raw.files == ("a.jsonl",)
 
 
 def test_nothing_is_ever_overwritten(tmp_path: Path):

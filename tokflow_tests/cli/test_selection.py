@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +84,19 @@ def test_an_error_that_arises_after_parsing_names_the_dataset(
 
     assert "error: dataset 'last': raw.files" in run(command, *two, "--config", last).stderr
     assert "error: dataset 'last': raw.files" in run(command, "--config", last).stderr
+
+
+def test_a_config_can_come_from_standard_input(tmp_path: Path):
+    write_raw(tmp_path, {"a.jsonl": ["one", "two"]})
+    text = declare(tmp_path, "one.yaml", name="one").read_bytes()
+
+    def piped(command: str, text: bytes) -> subprocess.CompletedProcess[bytes]:
+        arguments = [sys.executable, "-m", "tokflow", command, "--config", "-"]
+        return subprocess.run(arguments, input=text, cwd=tmp_path, capture_output=True, check=False)
+
+    for command in ("plan", "run", "verify"):
+        assert piped(command, text).returncode == 0, command
+    assert (tmp_path / "store/one/exports/bin/latest").exists()
+    for wrong, found in ((b"a: [", b"standard input: line 1"), (b"\xff", b"standard input: ")):
+        done = piped("plan", wrong)
+        assert (done.returncode, found in done.stderr) == (2, True), done.stderr

@@ -300,7 +300,8 @@ def test_a_url_that_names_no_single_file_is_refused(tmp_path: Path):
         "for '/'"
     )
     assert message(ConfigError, tmp_path, "https://h:65536/a") == (
-        "raw.files 'https://...': expected a URL as scheme://host/path, found a port above 65,535; "
+        "raw.files 'https://h:65536/a': expected a URL as scheme://host/path, found a port above "
+        "65,535; "
         "correct the URL; in a user name or password write %2F for '/'"
     )
     assert message(ConfigError, tmp_path, "https://h/").startswith(

@@ -24,10 +24,10 @@ def patterns_of(named: Sequence[str], *, here: Path, store: Path) -> tuple[str, 
     is one.
 
     A folder stands for the files below it of one format: the one with the most bytes; one that
-    `save_to_disk` wrote stands for itself. Several
-    files that are all of their suffix in a folder, as a shell makes them of a glob, are a glob
-    again, so that files which come later belong to the dataset. No pattern matches what will be
-    in `store`: a folder that holds it stands for its other folders, each with a pattern.
+    `save_to_disk` wrote stands for itself. Several files, as a shell makes them of a glob, are a
+    glob again where one matches just these (`part-*.jsonl`), so that files which come later belong
+    to the dataset. No pattern matches what will be in `store`: a folder that holds it stands for
+    its other folders, each with a pattern.
 
     Raises: ConfigError for a URL, a folder without a file of a known format and a glob that would
     match outputs.
@@ -52,7 +52,7 @@ def patterns_of(named: Sequence[str], *, here: Path, store: Path) -> tuple[str, 
             patterns += _in_folder(path, store)
         else:
             patterns.append(escaped(str(path)))
-    glob = _glob_of([Path(os.path.normpath(here / name)) for name in named])
+    glob = _glob_of([Path(os.path.normpath(here / name)) for name in named], store)
     found = (glob,) if glob is not None else tuple(dict.fromkeys(patterns))
     for pattern in found:
         _check_outside(pattern, store)
@@ -83,18 +83,23 @@ def as_name(text: str) -> str:
 
 
 def _check_outside(pattern: str, store: Path) -> None:
-    above, is_deep, _ = pattern.partition("/**")
-    parts = Path(above if is_deep else pattern).parts
-    is_alike = all(map(fnmatch.fnmatchcase, store.parts, parts))
-    # The highest file of a store is <store>/<dataset>/checks.jsonl.
-    is_inside = Path(unescaped(pattern)).is_relative_to(store)
-    if is_inside or (is_alike and (is_deep or len(parts) > len(store.parts) + 1)):
+    if _is_in(pattern, store):
         raise ConfigError(
             where=pattern,
             expected=f"raw files outside of {store}, where all outputs go",
             found="a path or glob that matches files in it",
             remedy="name the folders of the raw files instead, or move them",
         )
+
+
+def _is_in(pattern: str, store: Path) -> bool:
+    """Return whether a pattern may match files in the store."""
+    above, is_deep, _ = pattern.partition("/**")
+    parts = Path(above if is_deep else pattern).parts
+    is_alike = all(map(fnmatch.fnmatchcase, store.parts, parts))
+    # The highest file of a store is <store>/<dataset>/checks.jsonl.
+    is_below = bool(is_deep) or len(parts) > len(store.parts) + 1
+    return Path(unescaped(pattern)).is_relative_to(store) or (is_alike and is_below)
 
 
 def _in_folder(folder: Path, store: Path) -> list[str]:
@@ -134,17 +139,29 @@ def _globs(folder: Path, paths: Sequence[Path], store: Path) -> list[str]:
     return globs
 
 
-def _glob_of(paths: Sequence[Path]) -> str | None:
-    """Return the glob that matches these files and no other; None where there is none such."""
-    folders, suffixes = {path.parent for path in paths}, {_suffix(path.name) for path in paths}
-    if len(paths) < 2 or len(folders) > 1 or len(suffixes) > 1 or "" in suffixes:
+def _glob_of(paths: Sequence[Path], store: Path) -> str | None:
+    """Return the shortest glob that matches these files, in one folder or in sister folders, and no
+    others; None where there is none such, or one that would match outputs."""
+    suffixes = {_suffix(path.name) for path in paths}
+    above = {path.parent.parent for path in paths}
+    if len(paths) < 2 or len(above) > 1 or len(suffixes) > 1 or "" in suffixes:
         return None
     if not all(path.is_file() for path in paths):
         return None
-    glob = f"{escaped(str(*folders))}/*{escaped(*suffixes)}"
-    listed = list_raw(RawConfig(files=(glob,)), base=paths[0].parent, format_of=format_of_name)
-    same = {source.url for source in listed.sources.values()} == set(map(str, paths))
-    return glob if same else None
+    folders, names = {path.parent.name for path in paths}, [path.name for path in paths]
+    first, last = min(names), max(names)
+    common = [
+        a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    ]
+    for prefix in ("", "".join(common).rstrip("0123456789")):
+        folder = escaped(*folders) if len(folders) == 1 else "*"
+        glob = os.path.normpath(
+            f"{escaped(str(*above))}/{folder}/{escaped(prefix)}*{escaped(*suffixes)}"
+        )
+        listed = list_raw(RawConfig(files=(glob,)), base=paths[0].parent, format_of=format_of_name)
+        if {source.url for source in listed.sources.values()} == set(map(str, paths)):
+            return None if _is_in(glob, store) else glob
+    return None
 
 
 def _suffix(name: str) -> str:

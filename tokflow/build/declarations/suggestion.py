@@ -1,5 +1,6 @@
 """A dataset suggested for raw files, by a look at them."""
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,16 @@ LARGE_TXT_BYTES = 100_000_000
 """A txt file that is larger is taken as one of lines: it is hardly a single document."""
 TRAINING_CHARACTERS = 200_000_000
 """Of all raw files together, for a tokenizer; more make it no better, but slower to train."""
+CHARACTERS_PER_ID = 1_000
+"""Of all text, about 250 tokens, for each id of a tokenizer that is trained on it."""
+MIN_VOCAB_SIZE, MAX_VOCAB_SIZE = 512, 32_768
+"""Of a trained tokenizer; both are powers of two."""
+TEXT_NAMES = ("text", "content", "body", "raw_content", "document")
+"""Columns that hold the text where there are some of these names, the likeliest first."""
+OTHER_NAMES = re.compile(
+    r"(.*_)?(url|uri|link|id|uuid|path|file_?name|hash|md5|sha\d*|digest|date|time|timestamp)"
+)
+"""Columns whose names say that they hold no text, however long it is."""
 NO_UTF8 = "expected valid UTF-8"
 """Begins the reason of a reject."""
 USUAL_SPLITS = ("train", "validation", "test")
@@ -50,6 +61,8 @@ class Suggestion:
     split: Mapping[str, Any]
     max_characters: int | None = None
     """Of `tokenizer`: None where all text is trained on."""
+    vocab_size: int = 8_192
+    """Of a tokenizer trained on the raw files."""
     formats: tuple[str, ...] = ()
     num_files: int = 0
     num_bytes: int = 0
@@ -111,6 +124,7 @@ def suggest(patterns: Sequence[str], *, text: str | None = None) -> Suggestion:
         documents=found.documents,
         split=_of_source(listed) or _split(count, num_bytes),
         max_characters=_max_characters(num_bytes, len(paths)),
+        vocab_size=_vocab_size(max(count.num_characters, num_bytes)),
         formats=tuple(sorted({format_of(path, DocumentsConfig()) for path in paths})),
         num_files=len(paths),
         num_bytes=num_bytes,
@@ -143,6 +157,7 @@ def _of_hub(listed: Listing, text: str | None) -> Suggestion:
         found,
         split=_of_source(listed) or found.split,
         max_characters=_max_characters(num_bytes, len(sizes)),
+        vocab_size=_vocab_size(num_bytes),
         num_files=len(sizes),
         num_bytes=num_bytes,
         left_out=listed.left_out,
@@ -163,6 +178,12 @@ def _max_characters(num_bytes: int, num_files: int) -> int | None:
     return max(100_000, TRAINING_CHARACTERS // num_files) if is_much else None
 
 
+def _vocab_size(num_characters: int) -> int:
+    """Return how many ids a tokenizer has that is trained on so much text."""
+    fitting = 1 << max(1, num_characters // CHARACTERS_PER_ID).bit_length() - 1
+    return min(max(fitting, MIN_VOCAB_SIZE), MAX_VOCAB_SIZE)
+
+
 class _Found(NamedTuple):
     """The way to read a file, and columns that it does not read."""
 
@@ -180,12 +201,22 @@ def _look(path: Path, text: str | None) -> _Found | None:
     for num_records in (RECORDS, MORE_RECORDS):
         sizes = {name: _characters(path, name, num_records, likely) for name in texts}
         longest = sorted(filter(sizes.__getitem__, sizes), key=lambda name: -sizes[name])
-        if longest or text is not None:
+        text = text or _likeliest(longest)
+        if text is not None:
             break
-    if not longest and text is None:
+    if text is None:
         return None
-    text = text or longest[0]
     return _Found({"text": text, **likely}, [name for name in longest if name != text], chats)
+
+
+def _likeliest(names: Sequence[str]) -> str | None:
+    """Return the column of text by its name, the longest of those whose names do not say; `names`
+    has the longest first. None where all are of something else."""
+    last_words = {name: name.rpartition(".")[2].lower() for name in names}
+    named = [name for name in names if last_words[name] in TEXT_NAMES]
+    named.sort(key=lambda name: TEXT_NAMES.index(last_words[name]))
+    rest = (name for name in names if not OTHER_NAMES.fullmatch(last_words[name]))
+    return next(iter([*named, *rest]), None)
 
 
 def _no_text_error(paths: Sequence[Path], text: str | None) -> ConfigError:

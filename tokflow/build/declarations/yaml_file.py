@@ -1,6 +1,8 @@
 """Read a YAML file that declares datasets: mappings between `---`, each of their keys once."""
 
+import sys
 from collections.abc import Hashable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,9 @@ import yaml
 
 from tokflow.errors import ConfigError
 from tokflow.store.config_errors import check_keys
+
+STANDARD_INPUT = Path("-")
+"""Stands for what is piped into a command; relative paths start at the current folder."""
 
 COMPONENT_TYPE = "tokflow.components.TextDataset"
 """The `type:` of a dataset."""
@@ -25,12 +30,14 @@ def read_documents(path: Path) -> list[dict[str, Any]]:
 
     Raises: ConfigError, with the line of a syntax error or of a key that stands twice.
     """
-    return [_mapping(document, path) for document in _parse(_read(path), path)]
+    where = place_of(path, 0)
+    return [_mapping(document, where) for document in _parse(_read(path), where)]
 
 
 def place_of(path: Path, index: int) -> str:
     """Return what messages call a document of a file, given its ordinal."""
-    return f"{path}: document {index + 1}" if index else str(path)
+    place = "standard input" if path == STANDARD_INPUT else str(path)
+    return f"{place}: document {index + 1}" if index else place
 
 
 def attributes_of(fields: Mapping[str, Any], *, where: str) -> dict[str, Any]:
@@ -52,22 +59,33 @@ def attributes_of(fields: Mapping[str, Any], *, where: str) -> dict[str, Any]:
 def _read(path: Path) -> str:
     found = f"more than {MAX_YAML_CHARS:,} characters"
     try:
-        with path.open(encoding="utf-8") as file:
-            if len(text := file.read(MAX_YAML_CHARS)) < MAX_YAML_CHARS:
-                return text
+        text = _standard_input() if path == STANDARD_INPUT else _start_of(path)
+        if len(text) < MAX_YAML_CHARS:
+            return text
     except FileNotFoundError:
         found = "no file"
     except (OSError, ValueError) as error:  # no UTF-8, or a path with NUL
         found = getattr(error, "strerror", None) or str(error)
     raise ConfigError(
-        where=path,
+        where=place_of(path, 0),
         expected="a YAML file that declares a dataset",
         found=found,
         remedy="correct the path",
     )
 
 
-def _parse(text: str, path: Path) -> list[Any]:
+@cache
+def _standard_input() -> str:
+    """Return the text, which comes but once."""
+    return sys.stdin.buffer.read(MAX_YAML_CHARS).decode()
+
+
+def _start_of(path: Path) -> str:
+    with path.open(encoding="utf-8") as file:
+        return file.read(MAX_YAML_CHARS)
+
+
+def _parse(text: str, path: str) -> list[Any]:
     try:
         documents = list(yaml.load_all(text, Loader=_StrictLoader))
     except (yaml.YAMLError, RecursionError) as error:

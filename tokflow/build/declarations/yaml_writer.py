@@ -1,5 +1,6 @@
 """YAML that declares a dataset, with comments, for `tokflow init` and `dg scaffold defs`."""
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,10 +31,19 @@ TXT = """\
 A document is a whole txt file (`file`), one `line` of it, or the text between `separator`s; it
 is never altered."""
 
-TOKENIZER = """\
+TRAINED = """\
 Trained here, on all raw files (`files: part-0.parquet` would train it on one, so that a change
 of another makes no token again). For an existing one: {kind: tiktoken, name: gpt2},
 {kind: huggingface, name: openai-community/gpt2} or {kind: file, name: path/tokenizer.json}."""
+
+EXISTING = """\
+Its bytes are kept in the store, so that later runs make the same tokens. Others:
+{kind: tiktoken, name: gpt2}, {kind: huggingface, name: openai-community/gpt2},
+{kind: file, name: path/tokenizer.json}, {kind: trained, vocab_size: 8_192}."""
+
+LIMIT = "limit: {documents: 1_000} # the first of each file; `scope: dataset`: of all together"
+KEPT = "# raw columns that every index keeps"
+SHUFFLE = "shuffle: {seed: 1337, documents: dataset} # documents in an order of the seed"
 
 CHARACTERS = """\
 Parts by character offset through all raw files (`scope: file` counts in each). A part without
@@ -68,21 +78,27 @@ Where everything that is built goes; a run builds again what is deleted."""
 
 
 def dataset_yaml(
-    name: str, files: Sequence[str], suggested: Suggestion, *, in_project: bool
+    name: str,
+    files: Sequence[str],
+    suggested: Suggestion,
+    *,
+    in_project: bool,
+    tokenizer: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the text of a YAML file that declares a dataset of raw files, given as patterns.
 
-    `in_project` says where relative paths of such a file start.
+    `in_project` says where relative paths of such a file start. `tokenizer`: the section; None for
+    one that is trained on the raw files.
     """
-    tokenizer: dict[str, Any] = {"kind": "trained", "vocab_size": 8192}
-    if suggested.max_characters is not None:
-        tokenizer["max_characters"] = suggested.max_characters
+    about_tokenizer = EXISTING if tokenizer else _about_training(suggested)
+    tokenizer = tokenizer or _trained(suggested)
     attributes = [
         f"name: {_plain(name)} # {NAME}\n",
         _section(RAW, "raw", {"files": files[0] if len(files) == 1 else list(files)}),
-        _section(_about_documents(suggested), "documents", suggested.documents),
-        _section(_about_tokenizer(suggested), "tokenizer", tokenizer),
-        _section(_about_split(suggested.split), "split", suggested.split),
+        _section(_about_documents(suggested), "documents", suggested.documents)
+        + "".join(f"  # {line}\n" for line in _more_of_documents(suggested)),
+        _section(about_tokenizer, "tokenizer", tokenizer),
+        _section(_about_split(suggested.split), "split", suggested.split) + f"# {SHUFFLE}\n",
         _section(PACKING, "packing", {"strategy": "concat", "sequence_length": 1024}),
         f"{_comment(EXPORTS)}exports:\n  - bin # {BIN}\n  - parquet # {PARQUET}\n",
         f"{_comment(STORE)}store: {DEFAULT_STORE}\n",
@@ -118,8 +134,21 @@ def _named(columns: Sequence[str]) -> str:
     return printable(", ".join(shortened(columns)))
 
 
-def _about_tokenizer(suggested: Suggestion) -> str:
-    text = TOKENIZER
+def _trained(suggested: Suggestion) -> dict[str, Any]:
+    at_most = {"max_characters": suggested.max_characters} if suggested.max_characters else {}
+    return {"kind": "trained", "vocab_size": suggested.vocab_size, **at_most}
+
+
+def _more_of_documents(suggested: Suggestion) -> list[str]:
+    """Return fields that a dataset may have, with values that fit this one."""
+    if not suggested.others:
+        return [LIMIT]
+    kept = ", ".join(json.dumps(of, ensure_ascii=False) for of in suggested.others[:3])
+    return [f"keep_columns: [{printable(kept)}] {KEPT}", LIMIT]
+
+
+def _about_training(suggested: Suggestion) -> str:
+    text = TRAINED
     if suggested.max_characters is not None:
         text += "\nOf each raw file `max_characters` are enough to train on."
     return text

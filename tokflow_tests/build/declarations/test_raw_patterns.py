@@ -20,6 +20,8 @@ def files(folder: Path, *names: str) -> None:
         (["raw/a.jsonl", "raw/b.jsonl"], ["raw/*.jsonl"], "raw"),  # a glob that the shell resolved
         (["raw/a.jsonl", "raw/c.json"], ["raw/a.jsonl", "raw/c.json"], "raw"),
         (["few/a.txt", "few/b.txt"], ["few/a.txt", "few/b.txt"], "few"),  # not all of them
+        (["few/b.txt", "few/b2.txt"], ["few/b*.txt"], "few"),
+        (["set/1/x-00.txt", "set/2/x-07.txt"], ["set/*/*.txt"], "set"),
         (["raw/../raw/./a.jsonl"], ["raw/a.jsonl"], "a"),
         (["t.parquet"], ["t.parquet"], "t"),  # Spark's folder is read as one table
         (["deep"], ["deep/**/*.csv.gz"], "deep"),
@@ -35,7 +37,7 @@ def test_patterns_are_those_that_a_person_would_write(
     tmp_path: Path, named: list[str], expected: list[str], name: str
 ):
     files(tmp_path, "raw/a.jsonl", "raw/b.jsonl", "raw/c.json", "t.parquet/part-0.parquet")
-    files(tmp_path, "few/a.txt", "few/b.txt", "few/c.txt")
+    files(tmp_path, "few/a.txt", "few/b.txt", "few/b2.txt", "set/1/x-00.txt", "set/2/x-07.txt")
     files(tmp_path, "deep/x/a.csv.gz", "deep/b.csv.gz", "deep/README", "odd/[1].txt", "~no/a.txt")
     files(tmp_path, "data/a.csv", "data/x/y/b.csv", "data/x/c.csv", "data/store/x/y/z.csv")
 

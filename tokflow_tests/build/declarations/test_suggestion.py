@@ -27,6 +27,35 @@ def test_the_text_is_in_the_column_that_has_most_of_it(tmp_path: Path):
     assert found.others == ("id", "url")
 
 
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        ({"url": LONG, "content": "x"}, "content"),
+        ({"title": LONG, "Text": "x", "body": LONG}, "Text"),
+        ({"page_id": LONG, "file_name": LONG, "summary": "x"}, "summary"),
+        ({"title": "x", "abstract": LONG}, "abstract"),
+    ],
+)
+def test_names_count_before_lengths(tmp_path: Path, record: dict[str, str], text: str):
+    assert suggest([jsonl(tmp_path / "a.jsonl", [record])]).documents["text"] == text
+
+
+def test_a_url_alone_is_no_text(tmp_path: Path):
+    path = jsonl(tmp_path / "a.jsonl", [{"url": LONG, "n": 1}])
+
+    with pytest.raises(ConfigError, match="no field that holds text; fields: 'url'; name a field"):
+        suggest([path])
+    assert suggest([path], text="url").documents == {"text": "url"}
+
+
+@pytest.mark.parametrize(
+    ("characters", "size"),
+    [(10**3, 512), (10**6, 512), (2 * 10**6, 1024), (10**7, 8192), (10**12, 32_768)],
+)
+def test_a_vocabulary_has_an_id_for_each_thousand_characters(characters: int, size: int):
+    assert suggestion._vocab_size(characters) == size
+
+
 def test_a_file_without_documents_is_passed_over(tmp_path: Path):
     jsonl(tmp_path / "a.jsonl", [])
     jsonl(tmp_path / "b.jsonl", [{"content": "x"}])
