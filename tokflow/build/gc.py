@@ -12,7 +12,8 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.mixtures.mixture import SOURCE_STAGES
 from tokflow.build.plan import Plan, make_plan
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
-from tokflow.store.atomic import LATEST, is_in_use, is_leftover, remove_empty
+from tokflow.store.atomic import is_in_use, is_leftover, remove_empty
+from tokflow.store.latest import LATEST, named_by
 from tokflow.store.manifest import MANIFEST_NAME, is_complete, is_output_name, read_manifest
 from tokflow.store.remote.garbage import find_unfinished, remove_unfinished
 from tokflow.store.remote.places import place_of
@@ -61,7 +62,7 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
     unreadable = [found for found in stored if isinstance(found, Unreadable)]
     damaged = [of.folder for of in unreadable if isinstance(of.error, CorruptOutputError)]
     published = {
-        (planned.folder.parent / LATEST).resolve() for planned in plan.planned if planned.folder
+        named_by(planned.folder.parent / LATEST) for planned in plan.planned if planned.folder
     }
     older = [
         found.folder
@@ -149,7 +150,7 @@ def remove(folder: Path) -> None:
         return
     (folder / MANIFEST_NAME).unlink(missing_ok=True)
     latest = folder.parent / LATEST
-    if latest.is_symlink() and latest.resolve() == folder.resolve():
+    if named_by(latest) == folder.resolve():
         latest.unlink()
     shutil.rmtree(folder)
     remove_empty(folder.parents)

@@ -26,7 +26,7 @@ from tokflow.exports import Export
 from tokflow.report import has_report
 from tokflow.split.mixed_split import BUDGET_CUTS
 from tokflow.split.spans import LONGEST
-from tokflow.store.atomic import LATEST
+from tokflow.store.latest import LATEST, named_by, path_of_newest
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.engines.gate import VERDICT
 from tokflow.tokenizers.tokenizer import vocab_size_asked
@@ -181,7 +181,7 @@ def _print_mixture(rows: Sequence[Mapping[str, Any]]) -> None:
 def _export_row(made: StageResult) -> Sequence[str]:
     counts, parts = made.manifest.counts, made.manifest.details["parts"]
     tokens = ", ".join(f"{part} {counts[f'{part}.num_tokens']:,}" for part in parts)
-    path = shown_path(made.folder.parent / LATEST)
+    path = shown_path(path_of_newest(made.folder))
     return made.output.name, tokens, size(made.manifest.num_bytes), path
 
 
@@ -337,7 +337,7 @@ def _why_no_exports(plan: Plan, built: BuildResult) -> str | None:
     if built.failed and all(failed.stage == "export" for failed in built.failed):
         return None
     folders = [dataset.folder / "exports" / config.name for config in dataset.exports]
-    state = "as they were" if any((of / LATEST).exists() for of in folders) else "not made"
+    state = "as they were" if any(named_by(of / LATEST) for of in folders) else "not made"
     if built.failed:
         return f"exports: {state}, since not every file is built"
     if plan.is_open:  # how many these are is not known
@@ -352,7 +352,7 @@ def loading_code(exports: Sequence[StageResult], *, sequence_length: int) -> str
         export = Export(made.folder, made.manifest)
         parts = (part for part in export.parts if export.counts[f"{part}.num_tokens"] > 1)
         if export.is_read and (part := next(parts, None)):
-            arguments = f"{shown_path(made.folder.parent / LATEST)!r}, part={part!r}"
+            arguments = f"{shown_path(path_of_newest(made.folder))!r}, part={part!r}"
             if not export.layout.is_packed:
                 arguments += f", sequence_length={sequence_length}"
             return (

@@ -3,7 +3,7 @@
 import unicodedata
 
 from tokflow.errors import ConfigError
-from tokflow.store.atomic import LATEST
+from tokflow.store.latest import LATEST
 from tokflow.store.manifest import is_output_name
 
 

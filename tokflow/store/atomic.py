@@ -19,7 +19,8 @@ from tokflow.errors import (
     ConfigError,
     TokflowError,
 )
-from tokflow.store.listed_files import is_intact
+from tokflow.store.latest import LATEST, make_latest, named_by
+from tokflow.store.listed_files import broken_files, is_intact
 from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, is_complete, read_manifest
 from tokflow.store.remote.places import place_of
 from tokflow.store.remote.publication import (
@@ -28,9 +29,6 @@ from tokflow.store.remote.publication import (
     publish_file,
     remove_beside,
 )
-
-LATEST = "latest"
-"""The link beside the outputs of an export that leads to the newest."""
 
 _TEMPORARY = re.compile(r"\..+\.([0-9a-f]{8})\.([0-9]{1,9})\.[0-9a-f]{8}\.tmp")
 """Names of what is not finished: of whom, on which machine and in which process."""
@@ -185,22 +183,45 @@ def check_name(name: object, *, where: str, becomes: str, marks: str) -> None:
 
 
 def point_latest_to(folder: Path) -> None:
-    """Make the link `latest` beside `folder` lead to it, in one step.
+    """Let `latest` beside `folder` lead to it, in one step. A folder of that name that is a copy of
+    an output, as a program makes it that copies what links lead to, gives way.
 
-    Raises: OSError, also where something that is no link has that name.
+    Raises: OSError, also where anything else has that name.
     """
     link = folder.parent / LATEST
     if link.is_symlink() and os.readlink(link) == folder.name:  # noqa: PTH115 (text, not a path)
         return
     _remove_leftovers(link)
-    publish_file(link, folder.name.encode())
+    is_named = named_by(link) == folder.resolve()
+    if not is_named:
+        publish_file(link, folder.name.encode())
     temporary = _temporary_beside(link)
     try:
         with _errors_name(link, temporary):
-            temporary.symlink_to(folder.name, target_is_directory=True)
+            make_latest(temporary, folder.name)
+            if is_named and not temporary.is_symlink():
+                return
+            if link.is_dir() and not link.is_symlink():
+                _move_copy(link)
             temporary.replace(link)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _move_copy(copy: Path) -> None:
+    """Give a whole output that is called otherwise its name, or remove it where one has it."""
+    with suppress(TokflowError):
+        manifest = read_manifest(copy)
+        own = {*manifest.files, MANIFEST_NAME, RUN_NAME}
+        found = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()}
+        if found <= own and not broken_files(copy, manifest):
+            place = copy.with_name(manifest.fingerprint[:16])
+            if is_intact(place):
+                aside = _temporary_beside(copy)
+                copy.rename(aside)
+                remove(aside)
+            elif not place.exists():
+                copy.rename(place)
 
 
 def is_leftover(path: Path, *, seconds: float) -> bool:

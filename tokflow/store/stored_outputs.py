@@ -17,8 +17,8 @@ from tokflow.errors import (
     TokflowError,
     first_five,
 )
-from tokflow.store.atomic import LATEST
 from tokflow.store.integrity import Stored
+from tokflow.store.latest import LATEST, named_by, resolved
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     Manifest,
@@ -133,7 +133,7 @@ def walk(folder: Path) -> Iterator[StoredOutput | Unreadable | PassedBy]:
             yield from _hidden(path)
         elif path.is_symlink():
             yield from _link(path)
-        elif path.is_file() and (path.name in FILES_BESIDE or path.suffix == ".svg"):
+        elif _is_beside(path):
             continue
         elif not path.is_dir():
             strays.append(path.name)
@@ -144,6 +144,13 @@ def walk(folder: Path) -> Iterator[StoredOutput | Unreadable | PassedBy]:
     if strays:
         more = f" and {len(strays) - 3:,} more" if len(strays) > 3 else ""
         yield PassedBy(folder, f"{', '.join(strays[:3])}{more}: belongs to no output")
+
+
+def _is_beside(path: Path) -> bool:
+    """Return whether a path is a file that tokflow keeps beside outputs."""
+    if path.name == LATEST and named_by(path) is not None:
+        return True
+    return path.is_file() and (path.name in FILES_BESIDE or path.suffix == ".svg")
 
 
 def find_output(path: str | Path) -> StoredOutput:
@@ -158,7 +165,7 @@ def find_output(path: str | Path) -> StoredOutput:
     if (found := output_at(path)) is not None:
         return found
     below = [
-        found for found in walk(path.resolve()) if isinstance(found, StoredOutput | Unreadable)
+        found for found in walk(resolved(path)) if isinstance(found, StoredOutput | Unreadable)
     ]
     if len(below) == 1:
         [only] = below
@@ -166,7 +173,7 @@ def find_output(path: str | Path) -> StoredOutput:
             raise only.error
         return only
     if below:
-        shown = below[0].folder.relative_to(path.resolve())
+        shown = below[0].folder.relative_to(resolved(path))
         found_there = f"a folder of {len(below):,} outputs such as {shown}"
     elif not path.exists():
         refresh_dataset(path)
@@ -199,8 +206,8 @@ def output_at(path: Path) -> StoredOutput | None:
 
     Raises: CorruptOutputError, ForeignOutputError.
     """
-    resolved = path.resolve()
-    for folder in (resolved, (resolved / LATEST).resolve(), *list(resolved.parents)[:3]):
+    at = resolved(path)
+    for folder in (at, resolved(at / LATEST), *list(at.parents)[:3]):
         found = None if folder.name.startswith(".") else look_at(folder)
         if isinstance(found, Unreadable):
             raise found.error
@@ -269,7 +276,7 @@ def read_output(folder: Path) -> StoredOutput:
 
 def look_at(folder: Path) -> StoredOutput | Unreadable | None:
     """Return the output that a folder is; None where it is none."""
-    is_named = is_output_name(folder.name) and not (folder / LATEST).is_symlink()
+    is_named = is_output_name(folder.name) and named_by(folder / LATEST) is None
     try:
         if is_complete(folder) or (is_named and folder.is_dir()):
             return read_output(folder)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tokflow.errors import ConfigError, MissingOutputError
-from tokflow.store.atomic import LATEST
+from tokflow.store.latest import LATEST
 from tokflow.store.manifest import MANIFEST_NAME, is_output_name
 from tokflow.store.remote.cache_limit import limit_of
 from tokflow.store.remote.keys import MANIFESTS, STAGES, is_dataset_name

@@ -13,7 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
-from tokflow.store.atomic import LATEST, remove, remove_empty
+from tokflow.store.atomic import remove, remove_empty
+from tokflow.store.latest import LATEST, make_latest
 from tokflow.store.manifest import MANIFEST_NAME, is_complete, is_output_name
 from tokflow.store.remote.damage import forget_damage
 from tokflow.store.remote.entry import Entry
@@ -195,7 +196,7 @@ def _mirrored(folder: str) -> Iterator[tuple[str, _Seen]]:
             with suppress(FileNotFoundError, NotADirectoryError):
                 path = f"{entry.path}/{MANIFEST_NAME}"
                 yield path, _seen(os.stat(path))  # noqa: PTH116 (of many: a Path costs as much)
-        elif entry.is_symlink() or in_verdicts:
+        elif entry.is_symlink() or in_verdicts or (entry.name == LATEST and entry.is_file()):
             yield entry.path, _seen(entry.stat(follow_symlinks=False))
         elif entry.is_dir():
             yield from _mirrored(entry.path)
@@ -249,12 +250,14 @@ def _keep(path: str, data: bytes, modified_ns: int | None = None) -> None:
             return
         if name == MANIFEST_NAME:
             _drop_files(Path(path))
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         pass
     os.makedirs(folder, exist_ok=True)  # noqa: PTH103
     temporary = f"{folder}/.{name}.{os.getpid()}-{threading.get_ident()}.tmp"
     if name == LATEST:
-        Path(temporary).symlink_to(data.decode(), target_is_directory=True)
+        make_latest(Path(temporary), data.decode())
+        if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
+            remove(Path(path))  # a copy that was made of what the link led to
     else:
         with open(temporary, "wb") as file:  # noqa: PTH123 (buffered: all of it, or an error)
             file.write(data)

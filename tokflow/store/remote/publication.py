@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 from tokflow.errors import ConfigError, CorruptOutputError
+from tokflow.store.latest import LATEST, named_by
 from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, read_manifest
 from tokflow.store.remote.cache_limit import note_bytes
 from tokflow.store.remote.copies import take_copies
@@ -164,11 +165,11 @@ def remove_published(folder: Path) -> None:
         place.objects.remove([MANIFEST_NAME])
         place.objects.remove(names)
         return
-    links = [path for path in folder.parent.iterdir() if path.is_symlink()]
-    latest = [mirror_key(place, link) for link in links if link.readlink().name == folder.name]
+    latest = folder.parent / LATEST
+    is_newest = named_by(latest) == folder.resolve()
     key, files = manifest_key(place, folder), place.key(folder)
     before = {*place.objects.listed(files)}
-    place.objects.remove([*latest, key])
+    place.objects.remove([mirror_key(place, latest), key] if is_newest else [key])
     old = [entry.key for entry in place.objects.listed(files) if entry in before]
     place.objects.remove(old)
     again = place.objects.read(key) if old else None

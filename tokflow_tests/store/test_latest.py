@@ -1,0 +1,136 @@
+"""`latest` of an export, where links can be made and where they cannot."""
+
+import errno
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.build.gc import find_garbage, remove_all
+from tokflow.loaders import open_rows
+from tokflow.store.latest import named_by, resolved
+from tokflow.store.stored_outputs import find_export
+from tokflow_tests.cli.commands import run
+from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.outputs import content
+from tokflow_tests.tiny import TEXTS, build, declare_small, write_raw, write_yaml
+
+
+@pytest.fixture
+def no_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system without links, as exFAT is: Linux answers EPERM."""
+
+    def refuse(target: str, path: Any, *_: Any, **__: Any) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+
+    monkeypatch.setattr(os, "symlink", refuse)
+
+
+@pytest.fixture
+def exports(tmp_path: Path) -> Path:
+    write_raw(tmp_path, TEXTS)
+    return tmp_path / "store/small/exports"
+
+
+@pytest.mark.usefixtures("no_links")
+def test_without_links_latest_is_a_file_that_all_readers_follow(exports: Path, tmp_path: Path):
+    config = ("--config", write_yaml(tmp_path, exports=["bin", "parquet"]))
+    first = run("run", *config)
+    latest = exports / "bin/latest"
+    folder = latest.parent / latest.read_text()
+
+    assert first.exit_code == 0, first.stderr
+    assert str(folder) in first.stdout.replace("\n", "")
+    assert "nothing to do" in run("run", *config).stdout
+    for path in (latest, latest.parent, latest / "train.bin"):
+        assert find_export(path).folder == folder
+    assert len(open_rows(latest, part="train", sequence_length=8)) > 5
+    for command in ("inspect", "verify"):
+        assert run(command, latest).exit_code == 0
+    assert run("trace", latest, "--token", "3").exit_code == 0
+    verified = run("verify", exports.parent)
+    assert (verified.exit_code, "latest" in verified.stdout) == (0, False)
+
+
+@pytest.mark.usefixtures("no_links")
+def test_without_links_latest_follows_the_config_and_what_it_names_stays(exports: Path):
+    folder = exports.parents[2]
+    for length in (4, 8):
+        build(declare_small(folder, packing={"sequence_length": length}, exports=["parquet"]))
+    first = declare_small(folder, packing={"sequence_length": 4}, exports=["parquet"])
+    newest = find_export(exports / "parquet").folder
+
+    assert newest not in find_garbage(first, keep=0)
+    build(first)
+    assert newest in find_garbage(first, keep=0)
+    remove_all([find_export(exports / "parquet").folder])
+    assert not (exports / "parquet/latest").exists()
+
+
+@pytest.mark.usefixtures("no_links")
+def test_without_links_in_the_cache_latest_comes_from_the_url(
+    exports: Path, tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+):
+    store = f"{object_store.url}/store"
+    build(declare_small(tmp_path, store=store, exports=["bin"]))
+    there = f"{store}/small/exports/bin/latest"
+    name = find_export(there).folder.name
+    monkeypatch.setenv("TOKFLOW_CACHE", str(tmp_path / "another"))
+
+    assert find_export(there).folder.name == name
+    assert len(open_rows(there, part="train", sequence_length=8)) > 5
+
+
+def test_a_file_becomes_a_link_where_links_can_be_made(exports: Path):
+    made = declare_small(exports.parents[2], exports=["bin"])
+    build(made)
+    latest = exports / "bin/latest"
+    folder = latest.resolve()
+    latest.unlink()
+    latest.write_text(folder.name)
+
+    assert (named_by(latest), resolved(latest / "train.bin")) == (folder, folder / "train.bin")
+    build(made)
+
+    assert latest.is_symlink()
+    assert latest.resolve() == folder
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_a_store_copied_with_what_links_lead_to_is_put_right(
+    is_alone: bool, exports: Path, tmp_path: Path
+):
+    config = write_yaml(tmp_path, exports=["bin", "parquet"])
+    assert run("run", "--config", config).exit_code == 0
+    before = content(exports)
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    shutil.rmtree(tmp_path / "store")
+    (tmp_path / "copy").rename(tmp_path / "store")
+    latest = exports / "bin/latest"
+    assert not latest.is_symlink()
+    if is_alone:
+        shutil.rmtree(latest.with_name(find_export(latest).manifest.fingerprint[:16]))
+
+    again = run("run", "--config", config)
+
+    assert again.exit_code == 0, again.stderr
+    assert latest.is_symlink()
+    assert content(exports) == before
+
+
+def test_a_copy_with_a_file_of_somebody_else_stays(exports: Path, tmp_path: Path):
+    config = write_yaml(tmp_path, exports=["bin"])
+    run("run", "--config", config)
+    latest = exports / "bin/latest"
+    folder = latest.resolve()
+    latest.unlink()
+    shutil.copytree(folder, latest)
+    (latest / "notes.txt").write_text("mine")
+
+    again = run("run", "--config", config)
+
+    assert again.exit_code == 1
+    assert "bin/latest: expected a file, found Is a directory" in again.stderr
+    assert (latest / "notes.txt").read_text() == "mine"
