@@ -1,5 +1,6 @@
 """Partition keys: paths that are safe as folders of the store and as text everywhere."""
 
+import sys
 import unicodedata
 
 from tokflow.errors import ConfigError
@@ -8,12 +9,19 @@ from tokflow.store.manifest import is_output_name
 
 
 def check_key(key: str) -> None:
-    """Raise ConfigError unless `key` can name a partition.
+    """Raise ConfigError unless `key` can name a partition, in this locale.
 
     A key is a path with `/` below a stage's folder, and its outputs are in
     `<stage>/<key>/<16 hexadecimal digits>/` beside a link `latest`; so no part of a key may lead
     out of the stage's folder or look like something that tokflow puts beside an output.
     """
+    if not key.isascii() and (encoding := sys.getfilesystemencoding()) != "utf-8":
+        raise ConfigError(
+            where=f"partition key {key!r}",
+            expected="a locale of UTF-8, in which names of files have one form everywhere",
+            found=f"one of {encoding}",
+            remedy="set LC_ALL=C.UTF-8, or PYTHONUTF8=1",
+        )
     problem = _problem_of_text(key)
     for component in key.split("/"):
         problem = problem or _problem_of_component(component)

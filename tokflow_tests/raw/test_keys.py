@@ -1,7 +1,13 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from tokflow.errors import ConfigError
 from tokflow.raw import check_key
+from tokflow_tests.tiny import write_raw, write_yaml
 
 REFUSED = {
     "": "an empty name",
@@ -49,3 +55,17 @@ def test_a_key_that_could_leave_the_store_or_clash_in_it_is_refused(key: str, fo
 )  # fmt: skip
 def test_any_other_path_is_a_key(key: str):
     check_key(key)
+
+
+def test_a_name_that_the_locale_cannot_read_names_the_locale(tmp_path: Path):
+    write_raw(tmp_path, {"größe.jsonl": ["one"]})
+    command = [sys.executable, "-m", "tokflow", "plan", "--config", str(write_yaml(tmp_path))]
+    told = {}
+    for locale in ({"PYTHONUTF8": "0"}, {"PYTHONUTF8": "1"}):
+        variables = {**os.environ, "LC_ALL": "C", **locale}
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+        told[done.returncode] = done.stderr
+
+    assert sorted(told) == [0, 2]
+    assert "expected a locale of UTF-8" in told[2]
+    assert "found one of ascii; set LC_ALL=C.UTF-8, or PYTHONUTF8=1" in told[2]
