@@ -46,6 +46,24 @@ def test_the_yaml_of_your_data_declares_a_dataset(tmp_path: Path):
     assert dataset.exports[1].options.sequences_per_file == 10_000
 
 
+def test_the_yaml_of_packing_declares_a_dataset(tmp_path: Path):
+    [block] = blocks(text_of("packing.md"), "yaml")
+    (tmp_path / "my.yaml").write_text(block, encoding="utf-8")
+
+    dataset = load_dataset(tmp_path / "my.yaml")
+
+    assert dataset.packing.strategy == "best_fit"
+    assert dataset.packing.of_part("validation").sequence_length == 512
+    assert [export.name for export in dataset.exports] == ["parquet", "short"]
+
+
+def test_the_site_has_every_page_of_docs():
+    named = set(re.findall(r"[\w/]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
+    assert {page.name for page in ROOT.glob("docs/*.md")} <= named
+    linked = set(links(ROOT / "docs/index.md")) | {"index.md", "tutorial.md"}
+    assert {page.name for page in ROOT.glob("docs/*.md")} <= linked
+
+
 def test_the_yaml_of_mixtures_declares_three_datasets(tmp_path: Path):
     [block] = blocks(text_of("mixtures.md"), "yaml")
     (tmp_path / "my.yaml").write_text(block, encoding="utf-8")
