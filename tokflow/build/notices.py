@@ -8,11 +8,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self, TypeAlias
 
-from tokflow.errors import counted
+from tokflow.errors import counted, shortened
 from tokflow.store.manifest import Manifest
+from tokflow.tokens.rejects import REASONS
 
 SHORT_ROW = 8
 """Tokens of a row; fewer on average are a notice."""
+
+
+REASONS_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,8 @@ class Totals:
     def __init__(self) -> None:
         self.tokens = Counter[str]()
         """Sums over the token shards; 0 for a count that none of them has."""
+        self.reject_reasons = Counter[str]()
+        """Rejects by reason."""
         self.exports: dict[str, Mapping[str, int]] = {}
         """By the name of the export."""
 
@@ -48,6 +54,7 @@ class Totals:
             is_asked = manifest.config.get("special_tokens_in_text") == "control"
             as_asked = {"num_special_tokens_in_text": 0} if is_asked else {}
             self.tokens.update({**manifest.counts, **as_asked})
+            self.reject_reasons.update(manifest.details.get(REASONS, {}))
         elif manifest.stage == "export":
             self.exports[name] = manifest.counts
         return self
@@ -79,6 +86,24 @@ def _supervised(of: Totals) -> str | None:
         return None
     num = of.tokens["num_loss_tokens"]
     return f"supervised: {num:,} of {counted(whole, 'token')} ({num * 1000 // whole / 10} %)"
+
+
+def _rejects(of: Totals) -> str | None:
+    num, reasons = of.tokens["num_rejects"], of.reject_reasons.most_common()
+    said = [f"{num_of:,} {_reason(reason)}" for reason, num_of in reasons]
+    named = ", ".join(shortened(said, REASONS_SHOWN))
+    return (
+        f"rejected: {counted(num, 'document')}: {named}; `tokflow rejects` lists them"
+        if num
+        else None
+    )
+
+
+def _reason(reason: str) -> str:
+    """Return `null in place of a string in 'text'` of `a string in 'text', found null`."""
+    expected, _, found = reason.partition(", found ")
+    found = found.replace("the number …", "number").removeprefix("…")
+    return f"{found} in place of {expected}".lstrip() if expected != reason else reason
 
 
 def _short_rows(of: Totals) -> str | None:
@@ -137,7 +162,7 @@ NOTICES: Mapping[str, _Kind] = {
         ),
         is_loss=True,
     ),
-    "rejects": _Kind(_of_tokens("rejected", "num_rejects", "document"), is_loss=True),
+    "rejects": _Kind(_rejects, is_loss=True),
     "lost_values": _Kind(
         _of_tokens(
             "null",

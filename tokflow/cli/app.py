@@ -36,6 +36,7 @@ from tokflow.cli.options import (
     ShardText,
     Store,
     TextField,
+    TokenizerNames,
     Trust,
     Version,
     Yes,
@@ -176,6 +177,18 @@ def inspect(
 
 
 @command
+def rejects(
+    names: Names = None,
+    configs: Configs = None,
+    project: Project = None,
+    store: Store = None,
+    partitions: Partitions = None,
+    json: Json = False,
+) -> None:
+    """List the bad documents that were set aside: file, line, and what is wrong. Builds nothing."""
+
+
+@command
 def report(
     names: Names = None,
     configs: Configs = None,
@@ -192,14 +205,7 @@ def tokenizers(
     names: Names = None,
     configs: Configs = None,
     project: Project = None,
-    tokenizer: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A tokenizer without a dataset: bytes, an encoding of tiktoken, a tokenizer.json, "
-            "a .model, a folder or a hub id; may be repeated. Nothing is stored.",
-        ),
-    ] = None,
+    tokenizer: TokenizerNames = None,
     file: Annotated[
         Path | None,
         typer.Option(

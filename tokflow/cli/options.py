@@ -46,6 +46,14 @@ Store = Annotated[
         "YAML's `store`.",
     ),
 ]
+TokenizerNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="A tokenizer without a dataset: bytes, an encoding of tiktoken, a tokenizer.json, "
+        "a .model, a folder or a hub id; may be repeated. Nothing is stored.",
+    ),
+]
 Partitions = Annotated[
     list[str] | None,
     typer.Option(

@@ -109,15 +109,6 @@ class StoreFacts:
         return summed(self.folders("tokens"))
 
     @cached_property
-    def folders_with_rejects(self) -> list[Path]:
-        """The folders of the token shards of files with bad documents."""
-        return [
-            folder
-            for folder in self.folders("tokens")
-            if read_output(folder).manifest.counts["num_rejects"]
-        ]
-
-    @cached_property
     def split(self) -> Mapping[str, int]:
         """The counts of all splits together."""
         return summed(self.folders("split"))

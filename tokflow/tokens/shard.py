@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,14 +13,13 @@ from tokflow.documents import (
     Batch,
     DocumentsConfig,
     DocumentSource,
-    Reject,
     deciding_fields,
     is_accepted,
     ranges,
 )
 from tokflow.errors import CorruptOutputError
 from tokflow.pools.pool import Advance, ignore
-from tokflow.raw import RawFile, RawPartition
+from tokflow.raw import RawPartition
 from tokflow.store.arrow import read_table, to_arrow, to_numpy
 from tokflow.store.integrity import Stored, checked
 from tokflow.store.listed_files import check_sizes
@@ -33,8 +31,9 @@ from tokflow.tokenizers.engines import Encoded, GatedEngine
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
 from tokflow.tokens.bos_eos import ChatMarks, TokenBatch
 from tokflow.tokens.encoder import DocumentEncoder
-from tokflow.tokens.origins import Origins, raw_paths
+from tokflow.tokens.origins import Origins, described_files, raw_paths
 from tokflow.tokens.prefetch import read_ahead, write_behind
+from tokflow.tokens.rejects import Rejects
 from tokflow.tokens.shard_segments import NUM_LINES, ShardSegment, may_have_segments
 from tokflow.tokens.token_source import TokenSource, mapped, mapped_few
 from tokflow.tokens.writer import (
@@ -233,10 +232,9 @@ def write_token_shard(
     started = time.perf_counter()
     source = DocumentSource(raw.paths, documents, within=segment.range if segment else None)
     encoder = DocumentEncoder(source, documents, encoding)
-    rejects: list[Reject] = []
-    keep, render = partial(_keep, rejects, raw), open_renderer(documents, encoding.tokenizer)
+    rejects, render = Rejects(raw), open_renderer(documents, encoding.tokenizer)
     batches = source.batches(
-        batch_bytes=batch_bytes, on_reject=keep, render=render, encode=encoder.for_limit
+        batch_bytes=batch_bytes, on_reject=rejects, render=render, encode=encoder.for_limit
     )
     number = segment.number if segment else None
     inputs = checked(encoding.tokenizer)
@@ -248,17 +246,16 @@ def write_token_shard(
         recipe=segment.recipe if segment else whole,
         dataset=dataset,
         partition=raw.key,
-        counts=_counts(writer, encoder, num_rejects=len(rejects))
+        counts=_counts(writer, encoder, num_rejects=len(rejects.found))
         | _records(documents, source, writer),
-        details=_details(encoding) | _members(raw, source) | _lines(segment, source),
-        files=writer.entries(rejects),
+        details=_details(encoding)
+        | described_files(raw, source)
+        | _lines(segment, source)
+        | rejects.details,
+        files=writer.entries(rejects.found),
     )
     facts = _run_facts(encoder.engine, manifest.counts, started)
     write_manifest(folder, manifest, run=facts | raw_paths(raw))
-
-
-def _keep(rejects: list[Reject], raw: RawPartition, path: Path, reject: Reject) -> None:
-    rejects.append(replace(reject, raw_file=raw.at(path).key) if raw.is_group else reject)
 
 
 def _write_tokens(
@@ -335,36 +332,6 @@ def _details(encoding: Encoding) -> dict[str, Any]:
         "bos_id": bos_id,
         "bos_token": None if bos_id is None else tokenizer.bos_token,
     }
-
-
-def _members(raw: RawPartition, source: DocumentSource) -> dict[str, Any]:
-    """Return which rows are of which file of a group; and by what a file is known of which no more
-    was fetched than was read: its sha256 is that of its version."""
-    if not raw.is_group:
-        return _raw_version(raw.files[0])
-    files = zip(map(raw.at, source.paths), source.num_rows, strict=True)
-    return {
-        "files": [
-            {
-                "raw_file": file.key,
-                "sha256": file.sha256,
-                "num_rows": num_rows,
-                **_raw_version(file),
-            }
-            for file, num_rows in files
-        ]
-    }
-
-
-def _raw_version(file: RawFile) -> dict[str, Any]:
-    """Return the origin of a file of the hub of which no copy is kept; and by what one is known
-    whose content was not hashed beforehand, with its sha256 where one task has read all of it from
-    its start."""
-    origin = {"origin": file.origin} if file.origin else {}
-    if file.version is None:
-        return origin
-    digest = {} if file.read_sha256 is None else {"sha256": file.read_sha256}
-    return {"raw_version": {**file.version, **digest}, **origin}
 
 
 def _lines(segment: ShardSegment | None, source: DocumentSource) -> dict[str, int]:

@@ -30,6 +30,7 @@ from tokflow.store.remote.cached_files import fetch_run
 from tokflow.store.segments import link_file
 from tokflow.store.stored_outputs import StoredOutput
 from tokflow.tokens.origins import raw_paths
+from tokflow.tokens.rejects import joined_reasons
 from tokflow.tokens.writer import REJECTS_NAME, reject_line, segment_name
 
 WHOLE_RANGES = 4
@@ -131,6 +132,7 @@ def _details(segments: Sequence[StoredOutput]) -> dict[str, Any]:
     """Return what the segments are and, of a group, the files of all, each once."""
     each = [segment.manifest.details for segment in segments]
     details = {**each[0], "segments": [_kept(segment) for segment in segments]}
+    details |= joined_reasons(each)
     if "files" in details:
         files: dict[str, dict[str, Any]] = {}
         for file in (file for of in each for file in of["files"]):

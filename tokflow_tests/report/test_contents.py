@@ -10,7 +10,6 @@ from tokflow.build.plan import make_plan
 from tokflow.report.excerpts import chip, make_excerpts, shown_token
 from tokflow.report.lengths import length_pictures
 from tokflow.report.page import make_report
-from tokflow.report.rejects import reason_of
 from tokflow.report.sample import ShardSample, StoreFacts, spread
 from tokflow.report.shares import mixture_rows, share_pictures
 from tokflow.report.token_texts import TokenTexts, open_texts
@@ -189,23 +188,6 @@ def test_files_that_fill_no_sequence_are_shown_as_they_are_split(tmp_path: Path)
 
     assert excerpt.sequence is None
     assert [of.text for of in excerpt.segments[0].first] == ["a", "b", "<eos>"]
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (
-            "expected a string in 'text', found the number 5",
-            "a string in 'text', found the number …",
-        ),
-        (
-            "expected a JSON object, found b'{bad' (JSON is malformed: byte 1)",
-            "a JSON object, found …",
-        ),
-    ],
-)
-def test_rejects_of_one_reason_have_one_name(text: str, reason: str):
-    assert reason_of(text) == reason
 
 
 def test_a_mixture_shows_what_was_planned_and_what_came_out(tmp_path: Path):

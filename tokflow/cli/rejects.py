@@ -1,0 +1,46 @@
+"""`tokflow rejects`: the bad documents that builds set aside, with what is wrong with each."""
+
+import json as json_
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tokflow.build.dataset import Dataset
+from tokflow.build.plan import make_plan
+from tokflow.cli.selection import Paths, Words, select
+from tokflow.cli.terminal import DONE, print_json
+from tokflow.errors import counted, printable
+from tokflow.store.remote.cached_files import fetched
+from tokflow.tokens.writer import REJECTS_NAME
+
+
+def main(names: Words, configs: Paths, store: Path | None, partitions: Words, *, json: bool) -> int:
+    """Print a line for each reject of the datasets."""
+    datasets = select(names, configs, store, is_one=bool(partitions))
+    found = {dataset.name: _rejects(dataset, partitions) for dataset in datasets}
+    if json:
+        documents = [{"dataset": name, "rejects": [*of]} for name, of in found.items()]
+        print_json({"datasets": documents})
+        return DONE
+    for name, rejects in found.items():
+        num = 0
+        for num, reject in enumerate(rejects, start=1):  # noqa: B007  # counted after the loop
+            print(_line(reject))
+        print(f"{name}: {counted(num, 'reject')}")
+    return DONE
+
+
+def _rejects(dataset: Dataset, partitions: Words) -> Iterator[dict[str, Any]]:
+    """Yield the rejects of the token shards that are there, in the order of their files."""
+    for planned in make_plan(dataset, partitions=partitions).planned:
+        if planned.stage != "tokens" or not planned.is_made:
+            continue
+        if planned.output.manifest().counts["num_rejects"]:
+            lines = fetched(planned.output.folder / REJECTS_NAME).read_bytes().splitlines()
+            yield from ({"raw_file": planned.name, **json_.loads(line)} for line in lines)
+
+
+def _line(reject: dict[str, Any]) -> str:
+    """Return `a.jsonl, line 3: expected a string in 'text', found null`."""
+    place = f"row {reject['row']:,}" if reject["line"] is None else f"line {reject['line']:,}"
+    return printable(f"{reject['raw_file']}, {place}: {reject['reason']}")

@@ -1,0 +1,30 @@
+from pathlib import Path
+
+from tokflow_tests.cli.commands import json_of, run
+from tokflow_tests.tiny import build, declare_small, write_raw
+
+REJECT = {"on_bad_document": "reject"}
+
+
+def test_rejects_are_listed_with_their_lines_and_in_json(tmp_path: Path):
+    write_raw(tmp_path, {"a.jsonl": ["good"], "b.jsonl": ["good"]})
+    with (tmp_path / "raw/b.jsonl").open("a") as file:
+        file.write('{"text": null}\n{"text": 5}\n')
+    build(declare_small(tmp_path, documents=REJECT, exports=["bin"]))
+    config = ["--config", tmp_path / "dataset.yaml"]
+
+    assert run("rejects", *config).stdout.splitlines() == [
+        "b.jsonl, line 2: expected a string in 'text', found null",
+        "b.jsonl, line 3: expected a string in 'text', found the number 5",
+        "small: 2 rejects",
+    ]
+    [of_small] = json_of("rejects", *config)["datasets"]
+    assert [(of["raw_file"], of["row"]) for of in of_small["rejects"]] == [
+        ("b.jsonl", 1),
+        ("b.jsonl", 2),
+    ]
+    assert run("rejects", *config, "--partition", "a.jsonl").stdout == "small: 0 rejects\n"
+    assert (
+        "rejected: 2 documents: 1 null in place of a string in 'text', 1 number in place of "
+        "a string in 'text'; `tokflow rejects` lists them"
+    ) in run("run", *config).stdout
