@@ -9,7 +9,8 @@ from tokflow.build.dataset import Dataset
 from tokflow.build.plan import make_plan
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import DONE, print_json
-from tokflow.errors import counted, printable
+from tokflow.errors import counted
+from tokflow.shown import printable
 from tokflow.store.remote.cached_files import fetched
 from tokflow.tokens.writer import REJECTS_NAME
 
