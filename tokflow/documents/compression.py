@@ -1,4 +1,4 @@
-"""The bytes of a raw file, decompressed as its suffix says, in blocks.
+"""The bytes of a raw file, decompressed as its suffix or its first bytes say, in blocks.
 
 A stream that is cut short or followed by something else is an error, never an early end: the
 standard library's BZ2File and LZMAFile end silently at a damaged second stream, and GzipFile
@@ -10,7 +10,7 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import BinaryIO, TypeAlias
 
 from tokflow.errors import RawFileError
 from tokflow.store.zstd import zstd
@@ -27,40 +27,75 @@ def read_blocks(path: Path, *, block_bytes: int) -> Iterator[bytes]:
     Raises:
         RawFileError: the compressed data is damaged, cut short or followed by other data.
     """
-    new_decompressor = DECOMPRESSORS.get(path.suffix.lower())
-    if new_decompressor is not None:
-        yield from _decompressed(path, new_decompressor, block_bytes)
-        return
+    suffix = path.suffix.lower()
     with path.open("rb", buffering=0) as file:
-        while block := file.read(block_bytes):
-            yield block
+        if suffix == ".lz4":
+            yield from _decompressed_lz4(path, file, block_bytes)
+            return
+        start = b"" if suffix in DECOMPRESSORS else file.read(max(block_bytes, 4))
+        suffix = suffix if suffix in DECOMPRESSORS else hidden_suffix(start)
+        if suffix:
+            yield from _decompressed(path, file, suffix, block_bytes, start)
+            return
+        while start:
+            yield start
+            start = file.read(block_bytes)
+
+
+def hidden_suffix(start: bytes) -> str:
+    """Return the suffix of the compression of a file that begins with these bytes, or none."""
+    return next((suffix for magic, suffix in _MAGIC.items() if start.startswith(magic)), "")
+
+
+_MAGIC = {b"\x1f\x8b\x08": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
+"""First bytes of compressed files that are read under a plain name too."""
 
 
 def _decompressed(
-    path: Path, new_decompressor: Callable[[], "Decompressor"], block_bytes: int
+    path: Path, file: BinaryIO, suffix: str, block_bytes: int, data: bytes
 ) -> Iterator[bytes]:
-    with path.open("rb", buffering=0) as file:
-        data = file.read(_READ_BYTES)
-        is_end = not data
-        while data or is_end:
-            decompressor = new_decompressor()
-            while not decompressor.eof:
-                block = _next_block(decompressor, data, block_bytes, path, file.tell())
-                if block:
-                    yield block
-                elif is_end and not decompressor.eof:
-                    raise _damaged(path, "a stream that is cut short", file.tell())
-                data = b""
-                if decompressor.needs_input and not decompressor.eof:
-                    data = file.read(_READ_BYTES)
-                    is_end = not data
-            data, is_end = _next_stream(path, decompressor.unused_data, file.read), False
+    data = data or file.read(_READ_BYTES)
+    is_end = not data
+    while data or is_end:
+        decompressor = DECOMPRESSORS[suffix]()
+        while not decompressor.eof:
+            block = _next_block(decompressor, data, block_bytes, path, suffix, file.tell())
+            if block:
+                yield block
+            elif is_end and not decompressor.eof:
+                raise _damaged(path, suffix, "a stream that is cut short", file.tell())
+            data = b""
+            if decompressor.needs_input and not decompressor.eof:
+                data = file.read(_READ_BYTES)
+                is_end = not data
+        data, is_end = _next_stream(suffix, decompressor.unused_data, file.read), False
 
 
-def _next_stream(path: Path, unused: bytes, read: Callable[[int], bytes]) -> bytes:
+def _decompressed_lz4(path: Path, file: BinaryIO, block_bytes: int) -> Iterator[bytes]:
+    """Yield the text of frames of lz4, which Arrow decompresses; it refuses those that are cut."""
+    import pyarrow as pa
+
+    stream = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "lz4")
+    is_empty = True
+    while True:
+        try:
+            block = stream.read(block_bytes)
+        except OSError as error:
+            is_cut = str(error).startswith("Truncated")
+            found = "a stream that is cut short" if is_cut else str(error)
+            raise _damaged(path, ".lz4", found, path.stat().st_size) from error
+        if not block:
+            break
+        is_empty = False
+        yield block
+    if is_empty and path.stat().st_size == 0:
+        raise _damaged(path, ".lz4", "a stream that is cut short", 0)
+
+
+def _next_stream(suffix: str, unused: bytes, read: Callable[[int], bytes]) -> bytes:
     """Return the first bytes of the next stream; none at the end of the file."""
     data = unused or read(_READ_BYTES)
-    if path.suffix.lower() in (".gz", ".xz"):  # zero bytes may follow their streams
+    if suffix in (".gz", ".xz"):  # zero bytes may follow their streams
         data = data.lstrip(b"\0")
         while not data and (more := read(_READ_BYTES)):
             data = more.lstrip(b"\0")
@@ -68,18 +103,23 @@ def _next_stream(path: Path, unused: bytes, read: Callable[[int], bytes]) -> byt
 
 
 def _next_block(
-    decompressor: "Decompressor", data: bytes, block_bytes: int, path: Path, position: int
+    decompressor: "Decompressor",
+    data: bytes,
+    block_bytes: int,
+    path: Path,
+    suffix: str,
+    position: int,
 ) -> bytes:
     try:
         return decompressor.decompress(data, max_length=block_bytes)
     except DECOMPRESSOR_ERRORS as error:
-        raise _damaged(path, str(error), position) from error
+        raise _damaged(path, suffix, str(error), position) from error
 
 
-def _damaged(path: Path, found: str, position: int) -> RawFileError:
+def _damaged(path: Path, suffix: str, found: str, position: int) -> RawFileError:
     return RawFileError(
         where=f"{path}, in the compressed bytes up to {position:,}",
-        expected=f"whole {path.suffix} streams and nothing else",
+        expected=f"whole {suffix} streams and nothing else",
         found=found,
         remedy="download or compress the file again",
     )
@@ -117,9 +157,15 @@ Decompressor: TypeAlias = (
 )
 """Decompresses one stream: a gzip member, a zstd frame."""
 
+ZSTD_SUFFIXES = (".zst", ".zstd")
+
 DECOMPRESSORS: dict[str, Callable[[], "Decompressor"]] = {
     ".gz": _GzipDecompressor,
     ".zst": _new_zstd_decompressor,
+    ".zstd": _new_zstd_decompressor,
     ".bz2": bz2.BZ2Decompressor,
     ".xz": lzma.LZMADecompressor,
 }
+
+COMPRESSED_SUFFIXES = (*DECOMPRESSORS, ".lz4")
+"""Those of files that are decompressed as they are read."""

@@ -144,8 +144,9 @@ class DocumentsConfig(Config):
     format: Literal["auto", FileFormat] = "auto"
     """The format of the raw files; `auto` goes by the suffix (.json is read as jsonl).
 
-    A further suffix .gz, .zst, .bz2 or .xz means that the file is compressed (not for parquet
-    and arrow, which compress inside).
+    jsonl may be one JSON array. A further suffix .gz, .zst, .zstd, .bz2, .xz or .lz4 means that the
+    file is compressed (not for parquet and arrow, which compress inside); gzip and zstd are known
+    without it too.
     """
     delimiter: str | None = None
     r"""The character between the fields of csv and tsv, such as ";"; default: a comma, and of tsv a

@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from tokflow.documents.file_kinds import START_BYTES, refuse_other_kinds
 from tokflow.errors import RawFileError
 
 Encoding: TypeAlias = Literal[
@@ -29,9 +30,6 @@ def is_wide(encoding: str) -> bool:
     return encoding.startswith("utf-16")
 
 
-_MARK_BYTES = max(map(len, _MARKS))
-
-
 def marked_encoding(start: bytes) -> tuple[str | None, int]:
     """Return the encoding that a byte order mark at the start of a file names, if any, and the size
     of the mark."""
@@ -43,12 +41,14 @@ def marked_encoding(start: bytes) -> tuple[str | None, int]:
 def as_utf8(blocks: Iterable[bytes], encoding: Encoding, path: Path) -> tuple[int, Iterator[bytes]]:
     """Return the size of the byte order mark of a file, and its text in UTF-8 without the mark.
 
-    Raises: RawFileError where the mark is of another encoding, or is needed and missing.
+    Raises: RawFileError where the file is no text at all, or the mark is of another encoding, or
+    needed and missing.
     """
     blocks = iter(blocks)
     start = b""
-    while len(start) < _MARK_BYTES and (block := next(blocks, b"")):
+    while len(start) < START_BYTES and (block := next(blocks, b"")):
         start += block
+    refuse_other_kinds(start, path, expected="text", may_be_html=True)
     marked, mark_bytes = marked_encoding(start)
     needs_mark = encoding == "utf-16" and bool(start)
     is_of_mark = marked == encoding or (needs_mark and marked in ("utf-16-le", "utf-16-be"))

@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tokflow.documents.compression import DECOMPRESSORS
+from tokflow.documents.compression import COMPRESSED_SUFFIXES
 from tokflow.documents.config import DocumentsConfig, FileFormat
 from tokflow.documents.file_range import Before, Range
 from tokflow.documents.parsed import Reader
@@ -86,12 +86,12 @@ def format_of(path: Path, config: DocumentsConfig) -> FileFormat:
         raise ConfigError(
             where=path,
             expected=f"a suffix of {', '.join(SUFFIXES)}, or of a text format with "
-            f"{', '.join(DECOMPRESSORS)}",
+            f"{', '.join(COMPRESSED_SUFFIXES)}",
             found=repr("".join(path.suffixes)),
             remedy="narrow the pattern of raw.files that matches it, or set documents.format to "
             f"one of {', '.join(READERS)}",
         )
-    if path.suffix.lower() in DECOMPRESSORS and format_ in ("parquet", "arrow"):
+    if path.suffix.lower() in COMPRESSED_SUFFIXES and format_ in ("parquet", "arrow"):
         raise ConfigError(
             where=path,
             expected=f"{format_}, which compresses inside, without {path.suffix}",
@@ -104,7 +104,7 @@ def format_of(path: Path, config: DocumentsConfig) -> FileFormat:
 def format_of_name(name: str) -> FileFormat | None:
     """Return the format that `format: auto` takes for a file of that name; None if it is none."""
     stem, suffix = _cut_at_suffix(name)
-    return SUFFIXES.get(_cut_at_suffix(stem)[1] if suffix in DECOMPRESSORS else suffix)
+    return SUFFIXES.get(_cut_at_suffix(stem)[1] if suffix in COMPRESSED_SUFFIXES else suffix)
 
 
 def _cut_at_suffix(name: str) -> tuple[str, str]:
@@ -158,7 +158,7 @@ def _is_within_limit(path: Path, num_bytes: int, config: DocumentsConfig) -> boo
     is_made = config.messages is not None or config.transform is not None
     is_longer_than_read = config.join is not None or is_made
     is_plain = format_of_file(path, config) in ("jsonl", "csv", "tsv", "txt")
-    is_compressed = path.suffix.lower() in DECOMPRESSORS
+    is_compressed = path.suffix.lower() in COMPRESSED_SUFFIXES
     in_utf8 = num_bytes if config.encoding == "utf-8" else 3 * num_bytes
     is_small = in_utf8 <= config.limit.document_bytes
     return is_small and is_plain and not is_compressed and not is_longer_than_read

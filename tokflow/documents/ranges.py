@@ -2,16 +2,22 @@
 
 A text file is cut by bytes alone: a range has the lines that begin in it, none where one line is
 longer than it; csv and tsv are cut where records begin. Lines in a .zst are cut where a frame
-begins, if a table says where frames are. Whole stay other compressed files, txt whose documents are
-not lines, csv and tsv with quotes where no writer puts them, text in utf-16, Arrow streams, and
-what a limit ends early.
+begins, if a table says where frames are. Whole stay other compressed files, JSON arrays, txt whose
+documents are not lines, csv and tsv with quotes where no writer puts them, text in utf-16, Arrow
+streams, and what a limit ends early.
 """
 
+from codecs import BOM_UTF8
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from tokflow.documents.compression import DECOMPRESSORS
+from tokflow.documents.compression import (
+    COMPRESSED_SUFFIXES,
+    ZSTD_SUFFIXES,
+    hidden_suffix,
+    read_blocks,
+)
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.encodings import is_wide
 from tokflow.documents.file_formats import before_of, format_of, format_of_file
@@ -33,6 +39,8 @@ of a file a worker that has no range left waits for no more than this."""
 TEXT_PER_PACKED_BYTE = 4
 """Bytes of text in a byte of parquet or of a compressed file, about."""
 
+_START_BYTES = 64 * 1024
+
 _BY_CONTENT = {
     "parquet": "formats.column_ranges.ranges_of_parquet",
     "arrow": "formats.column_ranges.ranges_of_arrow",
@@ -52,14 +60,14 @@ def may_be_cut(path: Path, config: DocumentsConfig) -> bool:
         return False
     if format_ in ("csv", "tsv", "txt") and is_wide(config.encoding):
         return False
-    if path.suffix.lower() in DECOMPRESSORS:
-        return path.suffix.lower() == ".zst" and format_ in ("jsonl", "txt")
+    if path.suffix.lower() in COMPRESSED_SUFFIXES:
+        return path.suffix.lower() in ZSTD_SUFFIXES and format_ in ("jsonl", "txt")
     return True
 
 
 def text_bytes_of(path: Path, num_bytes: int, config: DocumentsConfig) -> int:
     """Return about how much text a file of that name and size holds; it is not looked at."""
-    is_compressed = path.suffix.lower() in DECOMPRESSORS
+    is_compressed = path.suffix.lower() in COMPRESSED_SUFFIXES
     is_packed = is_compressed or format_of_file(path, config) == "parquet"
     return num_bytes * TEXT_PER_PACKED_BYTE if is_packed else num_bytes
 
@@ -87,15 +95,25 @@ def ranges_of(
     num_bytes = path.stat().st_size
     if not is_cut(path, num_bytes, config, range_bytes=range_bytes):
         return ()
-    is_compressed = path.suffix.lower() in DECOMPRESSORS
+    is_compressed = path.suffix.lower() in COMPRESSED_SUFFIXES
     kind = ".zst" if is_compressed else format_of(path, config)
+    edges = even_edges(num_bytes, range_bytes)
+    found = tuple(map(Range, edges, edges[1:]))
     if kind in _BY_CONTENT:
         module, _, name = _BY_CONTENT[kind].rpartition(".")
         find = getattr(import_module(f"tokflow.documents.{module}"), name)
-        found: tuple[Range, ...] = find(path, config, range_bytes)
-        return found if len(found) > 1 else ()
-    edges = even_edges(num_bytes, range_bytes)
-    return tuple(map(Range, edges, edges[1:]))
+        found = find(path, config, range_bytes)
+    is_whole = len(found) < 2 or (kind not in ("parquet", "arrow") and _is_whole(path, kind))
+    return () if is_whole else found
+
+
+def _is_whole(path: Path, kind: str) -> bool:
+    """Return whether a text file is compressed under a plain name, or is one JSON array."""
+    with path.open("rb", buffering=0) as file:
+        if kind != ".zst" and hidden_suffix(file.read(_START_BYTES)):
+            return True
+    start = next(read_blocks(path, block_bytes=_START_BYTES), b"")
+    return start.removeprefix(BOM_UTF8).lstrip().startswith(b"[") and kind in ("jsonl", ".zst")
 
 
 def open_range(path: Path, config: DocumentsConfig, within: Range) -> OpenRange:

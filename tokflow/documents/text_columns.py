@@ -11,7 +11,7 @@ from tokflow.documents.compression import read_blocks
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.encodings import marked_encoding
 from tokflow.documents.file_formats import format_of
-from tokflow.documents.lines import cut, read_text
+from tokflow.documents.lines import read_text
 
 RECORDS = 100
 """Records of JSON lines that are looked at: others may have other fields."""
@@ -92,9 +92,12 @@ def _is_cp1252(start: bytes, *, is_all: bool) -> bool:
 
 
 def _records(path: Path, config: DocumentsConfig) -> Iterator[Any]:
-    """Yield what each line holds; None where that is no JSON."""
+    """Yield what each line or element holds; None where that is no JSON."""
+    from tokflow.documents.formats.json_array import cut_records
+
     _, blocks = read_text(path, None, block_bytes=_BLOCK_BYTES)
-    for batch in cut(blocks, b"\n", max_bytes=config.limit.document_bytes):
+    max_bytes = config.limit.document_bytes
+    for batch in cut_records(blocks, path, max_bytes=max_bytes, byte_offset=0, is_start=True):
         for line in batch.lines:
             try:
                 yield json.loads(line.decode("utf-8", "surrogateescape"))

@@ -4,6 +4,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
+from tokflow.documents.compression import ZSTD_SUFFIXES
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.file_formats import format_of_file
 from tokflow.documents.formats.parquet import text_bytes
@@ -59,4 +60,7 @@ def _of_zstd(path: Path, config: DocumentsConfig) -> int:
         return zstd.get_frame_info(file.read(_HEADER_BYTES)).decompressed_size or 0
 
 
-_DECLARED: dict[str, Callable[[Path, DocumentsConfig], int]] = {".gz": _of_gzip, ".zst": _of_zstd}
+_DECLARED: dict[str, Callable[[Path, DocumentsConfig], int]] = {
+    ".gz": _of_gzip,
+    **dict.fromkeys(ZSTD_SUFFIXES, _of_zstd),
+}

@@ -6,18 +6,22 @@ import lzma
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from tokflow.documents import DocumentsConfig, read_documents
-from tokflow.documents.compression import DECOMPRESSORS, read_blocks, zstd
+from tokflow.documents import DocumentsConfig, ranges_of, read_documents
+from tokflow.documents.compression import COMPRESSED_SUFFIXES, read_blocks, zstd
 from tokflow.errors import ConfigError, RawFileError
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": lambda data: gzip.compress(data, mtime=0),
     ".zst": lambda data: zstd.compress(data, options={zstd.CompressionParameter.checksum_flag: 1}),
+    ".zstd": zstd.compress,
     ".bz2": bz2.compress,
     ".xz": lzma.compress,
+    ".lz4": lambda data: pa.Codec("lz4").compress(data, asbytes=True),
 }
+WITH_CHECKSUMS = [suffix for suffix in COMPRESS if suffix not in (".zstd", ".lz4")]
 
 TEXTS = [f"document {row} é\x00" for row in range(3000)]
 
@@ -44,7 +48,7 @@ def read(path: Path, config: DocumentsConfig) -> list[str]:
 
 
 def test_every_compression_has_a_case():
-    assert COMPRESS.keys() == DECOMPRESSORS.keys()
+    assert tuple(COMPRESS) == COMPRESSED_SUFFIXES
 
 
 @pytest.mark.parametrize("outer", COMPRESS)
@@ -118,7 +122,7 @@ def test_what_follows_a_stream_is_never_dropped_silently(
         read(path, DocumentsConfig())
 
 
-@pytest.mark.parametrize("suffix", COMPRESS)
+@pytest.mark.parametrize("suffix", WITH_CHECKSUMS)
 def test_a_damaged_stream_is_an_error(suffix: str, tmp_path: Path):
     path = tmp_path / f"a.jsonl{suffix}"
     damaged = bytearray(COMPRESS[suffix](content_of(".jsonl")))
@@ -143,3 +147,16 @@ def test_a_field_above_the_csv_modules_own_limit_is_read_and_the_limit_is_left_a
 
     assert read(path, DocumentsConfig()) == ["x" * 300_000]
     assert csv.field_size_limit() == 131_072
+
+
+@pytest.mark.parametrize("compression", [".gz", ".zst"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.txt"])
+def test_gzip_and_zstd_under_a_plain_name_are_read(name: str, compression: str, tmp_path: Path):
+    path = tmp_path / name
+    path.write_bytes(COMPRESS[compression](content_of(path.suffix)))
+
+    assert read(path, config_of(path.suffix)) == TEXTS
+    assert ranges_of(path, config_of(path.suffix), range_bytes=100) == ()
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(RawFileError, match=f"whole {compression} streams .* cut short"):
+        read(path, config_of(path.suffix))

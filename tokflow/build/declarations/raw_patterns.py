@@ -8,7 +8,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from tokflow.documents import format_of_name
-from tokflow.documents.compression import DECOMPRESSORS
+from tokflow.documents.compression import COMPRESSED_SUFFIXES
 from tokflow.documents.file_formats import SUFFIXES
 from tokflow.errors import ConfigError, first_five
 from tokflow.raw import RawConfig, escaped, list_raw
@@ -167,5 +167,5 @@ def _glob_of(paths: Sequence[Path], store: Path) -> str | None:
 def _suffix(name: str) -> str:
     """Return `.jsonl.gz` of `part-0.jsonl.gz`, in the letters that it has."""
     stem, suffix = os.path.splitext(name)  # noqa: PTH122 (text, not a path)
-    is_compressed = suffix.lower() in DECOMPRESSORS
+    is_compressed = suffix.lower() in COMPRESSED_SUFFIXES
     return os.path.splitext(stem)[1] + suffix if is_compressed else suffix  # noqa: PTH122

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokflow.documents.config import KEPT, DocumentsConfig, correct_column
+from tokflow.documents.file_kinds import START_BYTES, kind_of
 from tokflow.documents.file_range import OpenRange
 from tokflow.documents.parsed import ParsedBatch, holds_no_number, parse, value_json
 from tokflow.errors import ConfigError, RawFileError, TokflowError
@@ -27,6 +28,7 @@ from tokflow.raw.streamed import read_until
 from tokflow.store.arrow import texts_of, to_arrow
 
 _FILE_MAGIC = b"ARROW1"
+_OWN_KINDS = ("a parquet", "an Arrow")
 _STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 _ROWS_OF_BATCH = 4096
 """Rows looked at at once; a record batch may have millions."""
@@ -252,7 +254,16 @@ def undamaged(path: Path) -> Iterator[None]:
 
 
 def damaged_error(path: Path, *, found: str, expected: str = "an undamaged file") -> RawFileError:
-    """Return the error of a file that is not what its format says."""
+    """Return the error of a file that is not what its format says: of another kind, or damaged."""
+    try:
+        with path.open("rb") as file:
+            kind = kind_of(file.read(START_BYTES))
+    except OSError:
+        kind = None
+    if kind is not None and not kind[0].startswith(_OWN_KINDS):
+        found, remedy = kind
+        expected = f"a file of the format that {path.suffix} stands for"
+        return RawFileError(where=path, expected=expected, found=found, remedy=remedy)
     remedy = f"download or make the file again, if it is {path.suffix} at all"
     return RawFileError(where=path, expected=expected, found=found, remedy=remedy)
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from tokflow.documents.config import DocumentsConfig
+from tokflow.documents.file_kinds import refuse_other_kinds
 from tokflow.documents.file_range import Before, OpenRange, Range
 from tokflow.documents.formats.columns import check_single, missing_column_error
 from tokflow.documents.formats.csv_records import (
@@ -145,6 +146,7 @@ def _header(
         first, num_records = next(records, None), 2
     found = "an empty file"
     if isinstance(first, OddRecord):
+        refuse_other_kinds(first.data, path, expected="a header with the names of the columns")
         likely = _likely_delimiter(first.data, dialect)
         if config.delimiter is None and likely != dialect.delimiter:
             raise _delimiter_error(path, likely, "a header with more of", dialect)

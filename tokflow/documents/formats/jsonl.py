@@ -1,4 +1,5 @@
-r"""Documents in a field of JSON lines: one object per line, lines that end at \n.
+r"""Documents in a field of JSON lines: one object per line, lines that end at \n; or of the
+elements of one array that is the whole file.
 
 A UTF-8 byte order mark at the start is skipped. Lines of nothing but white space are skipped
 too; they count as lines but take no ordinal. Of a key that comes twice the last value counts,
@@ -20,7 +21,8 @@ import pyarrow as pa
 
 from tokflow.documents.config import DocumentsConfig, correct_column
 from tokflow.documents.file_range import Before, OpenRange, Place, Range
-from tokflow.documents.lines import LineBatch, count_before, cut, read_text
+from tokflow.documents.formats.json_array import ElementBatch, cut_records
+from tokflow.documents.lines import LineBatch, count_before, read_text
 from tokflow.documents.parsed import (
     ParsedBatch,
     Problem,
@@ -73,7 +75,7 @@ def _documents(
     byte_offset, blocks = read_text(path, within, block_bytes=batch_bytes)
     max_bytes = config.limit.document_bytes
 
-    def parse_lines(batch: LineBatch) -> ParsedBatch:
+    def parse_lines(batch: LineBatch | ElementBatch) -> ParsedBatch:
         if batch.is_too_large:
             return all_bad(too_large(config.limit), [batch.place(0)] * num_each)
         try:
@@ -86,7 +88,10 @@ def _documents(
             return _line_by_line(batch.lines, fields, config, batch.place)
         return _parse(columns, config, batch.place)
 
-    batches = cut(blocks, b"\n", max_bytes=max_bytes, byte_offset=byte_offset)
+    is_start = within is None or within.range.start == 0
+    batches = cut_records(
+        blocks, path, max_bytes=max_bytes, byte_offset=byte_offset, is_start=is_start
+    )
     yield from map(parse_lines, batches)  # which keeps none while the next is cut
 
 
