@@ -12,6 +12,7 @@ import pytest
 from tokflow.errors import TokenizerError
 from tokflow.pools import processes
 from tokflow.pools.processes import ProcessPool
+from tokflow.raw import hashes
 from tokflow.tokenizers import training
 from tokflow_tests.hub import Hub, serve_hub
 from tokflow_tests.object_store import ObjectStore, lead_to, serve_objects
@@ -60,6 +61,14 @@ def _disks_that_are_not_waited_for() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         patch.setattr(sqlite3.dbapi2, "connect", connect_without_waiting)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _clocks_of_fine_grain() -> Iterator[None]:
+    """Checksums of files that tests have just written are kept, as later runs keep them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hashes, "RACY_SECONDS", 0.0)
         yield
 
 

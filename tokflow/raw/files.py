@@ -103,7 +103,8 @@ def read_raw_files(
     raw_files = {}
     for of in sources:
         file = hashed[local[of.key]] if of.is_local else files.get(of.key) or how.fetched(of)
-        raw_files[of.key] = RawFile(file.path, file.stamp, file.sha256, file.remembered, key=of.key)
+        fields = file.path, file.stamp, file.sha256, file.remembered, file.is_settled
+        raw_files[of.key] = RawFile(*fields, key=of.key)
     return raw_files
 
 
@@ -111,13 +112,14 @@ def check_unchanged(raw: RawFile) -> None:
     """Raise RawFileError if the file is not as it was when it was hashed.
 
     Whoever has read `raw.path` calls this before using what was read. It compares size, mtime,
-    ctime and inode; if ctime alone differs (as after chmod, or a backup by hard links) the
-    content is hashed again and decides. What is fetched as it is read is never of two versions.
+    ctime and inode; if ctime alone differs (as after chmod, or a backup by hard links), or the file
+    was changed just before it was hashed, the content is hashed again and decides. What is fetched
+    as it is read is never of two versions.
     """
     if raw.is_lazy:
         return
     now = stamp_of(raw.path)
-    if now == raw.stamp:
+    if now == raw.stamp and raw.is_settled:
         return
     is_ctime_alone = dataclasses.replace(now, ctime_ns=raw.stamp.ctime_ns) == raw.stamp
     if is_ctime_alone and hash_file(raw.path).sha256 == raw.sha256:

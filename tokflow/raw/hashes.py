@@ -6,10 +6,11 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from tokflow.errors import RawFileError
 from tokflow.pools.cores import num_cores
@@ -21,8 +22,11 @@ Progress = Callable[[int, int | None], None]
 
 CACHE_NAME = "hashes.jsonl"
 RACY_SECONDS = 2.0
-"""A file changed so shortly before it was hashed could change again within one tick of the
-clock of its file system (2 s on FAT) and look the same; its checksum is not kept."""
+"""A file changed so shortly before it was hashed, by the clock of its file system, could change
+again within one tick of that clock (2 s on FAT) and look the same; its checksum is not kept."""
+
+CLOCK_SECONDS = 60
+"""The most by which the clock of a file system may differ where it cannot be asked."""
 
 _BLOCK_BYTES = 4 * 2**20
 _READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -40,6 +44,8 @@ class HashedFile:
     sha256: str
     remembered: str | None = None
     """Another sha256 that the cache had for this stamp, wrongly, and has no more."""
+    is_settled: bool = True
+    """False if it was changed so shortly before that another change need not alter its stamp."""
 
 
 class HashCache:
@@ -74,10 +80,10 @@ class HashCache:
         known, sha256 = self._known.get(str(path.absolute()), (None, None))
         return sha256 if known == stamp else None
 
-    def keep(self, hashed: HashedFile, *, started: float) -> None:
-        """Remember a checksum whose computing began at `started` (Unix time), unless it is racy."""
-        is_racy = hashed.stamp.mtime_ns / 1e9 > started - RACY_SECONDS
-        if is_racy or not self._is_usable or self.find(hashed.path, hashed.stamp) == hashed.sha256:
+    def keep(self, hashed: HashedFile) -> None:
+        """Remember a checksum, unless the file could change without its stamp telling."""
+        is_known = self.find(hashed.path, hashed.stamp) == hashed.sha256
+        if is_known or not (hashed.is_settled and self._is_usable):
             return
         name = str(hashed.path.absolute())
         self._known[name] = hashed.stamp, hashed.sha256
@@ -121,13 +127,55 @@ def hash_files(
         for path, sha256 in remembered.items()
         if sha256 is not None
     }
-    started = time.time()
-    for new in _hash_all(unread, num_bytes, progress):
-        cache.keep(new, started=started)
+    settled = _settled_times({path: stamps[path] for path in unread}, store)
+    for unknown in _hash_all(unread, num_bytes, progress):
+        is_settled = unknown.stamp.changed_ns <= settled[unknown.path]
+        new = replace(unknown, is_settled=is_settled)
+        cache.keep(new)
         known = remembered[new.path]
         is_wrong = known is not None and known != new.sha256
         hashed[new.path] = replace(new, remembered=known) if is_wrong else new
     return hashed
+
+
+def _settled_times(stamps: Mapping[Path, Stamp], store: Path) -> dict[Path, int]:
+    """Return of each file the time, in ns, at or before which it must have changed last so that any
+    later change alters its stamp. The clock of a file system, which may be a server's, is asked
+    once, and only of files that are younger than a day."""
+    now, racy = time.time_ns(), int(RACY_SECONDS * 1e9)
+    clocks: dict[int, int] = {}
+    settled = {}
+    for path, stamp in stamps.items():
+        settled[path] = now - 86_400 * 10**9
+        if stamp.changed_ns > settled[path]:
+            device = _device(path)
+            if device not in clocks:
+                folders = (of for of in (path.parent, store) if _is_on(of, device))
+                asked = next(filter(None, map(_clock_ns, folders)), None)
+                clocks[device] = asked or now - CLOCK_SECONDS * 10**9
+            settled[path] = clocks[device] - racy
+    return settled
+
+
+def _device(path: Path) -> int:
+    try:
+        return path.stat().st_dev
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _is_on(folder: Path, device: int) -> bool:
+    return folder.is_dir() and _device(folder) == device
+
+
+def _clock_ns(folder: Path) -> int | None:
+    """Return the time of the file system that a folder is in: the ctime of a file without a name
+    that is made there; None where none can be made."""
+    try:
+        with TemporaryFile(dir=folder, prefix=".tokflow.") as file:
+            return os.fstat(file.fileno()).st_ctime_ns
+    except OSError:
+        return None
 
 
 def _hash_all(

@@ -14,6 +14,11 @@ class Stamp:
     """Changes with the content even where somebody sets mtime back; also by chmod and links."""
     inode: int
 
+    @property
+    def changed_ns(self) -> int:
+        """The later of its times: `cp -p` and the like set mtime back, and not ctime."""
+        return max(self.mtime_ns, self.ctime_ns)
+
     @staticmethod
     def of(status: os.stat_result) -> "Stamp":
         """Return the stamp of a file with this status."""

@@ -5,7 +5,6 @@ import pytest
 from tokflow.build.graph import BuildGraph
 from tokflow.components import SyncedFiles, file_partitions, state, sync_files
 from tokflow.errors import ConfigError
-from tokflow.raw import hashes
 from tokflow_tests.dagster_case import QUIET, Case, Sensor, selection
 
 KEYS = ["a.txt", "b.txt", "c.txt"]
@@ -14,7 +13,6 @@ KEYS = ["a.txt", "b.txt", "c.txt"]
 @pytest.fixture(autouse=True)
 def _files_are_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "CALM_SECONDS", 0.0)
-    monkeypatch.setattr(hashes, "RACY_SECONDS", 0.0)
 
 
 def test_new_files_become_partitions_and_a_scan_of_thousands_writes_one_event(case: Case):

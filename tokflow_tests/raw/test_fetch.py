@@ -1,7 +1,6 @@
 import hashlib
 import os
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -195,7 +194,7 @@ def test_a_wrong_remembered_checksum_does_not_make_a_copy_damaged(server: Server
     os.utime(copy.path, (1_000_000_000, 1_000_000_000))
     read_raw_file(source_of(server.url), store=tmp_path)
     wrong = HashedFile(copy.path, stamp_of(copy.path), "0" * 64)
-    HashCache(tmp_path).keep(wrong, started=time.time())
+    HashCache(tmp_path).keep(wrong)
 
     raw = read_raw_file(source_of(server.url), store=tmp_path)
 

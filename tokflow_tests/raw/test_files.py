@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tokflow.raw import (
     RawFile,
     RawSource,
     check_unchanged,
+    hashes,
     list_raw,
     read_raw_files,
 )
@@ -91,11 +93,47 @@ def test_a_file_changed_to_the_same_size_and_mtime_is_hashed_again(tmp_path: Pat
     assert raw.sha256 == hashlib.sha256(b"xyz").hexdigest()
 
 
-def test_a_file_that_was_just_written_is_hashed_again_each_time(tmp_path: Path):
-    source = make_source(tmp_path)
-    os.utime(source.url)
+@pytest.fixture
+def whole_seconds(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Return what lets all files be on a server that keeps whole seconds, by its own clock."""
+    monkeypatch.setattr(hashes, "RACY_SECONDS", 2.0)
 
-    assert [read(source, tmp_path)[1], read(source, tmp_path)[1]] == [3, 3]
+    def serve(seconds_behind: int) -> None:
+        def told(status: os.stat_result) -> os.stat_result:
+            fields = {name: getattr(status, name) for name in dir(status) if name[:3] == "st_"}
+            ctime = status.st_ctime_ns // 10**9 - seconds_behind
+            fields |= {"st_ctime": ctime, "st_ctime_ns": ctime * 10**9}
+            return os.stat_result([*status[:9], ctime], fields)
+
+        for name in ("stat", "fstat"):
+            real = getattr(os, name)
+            monkeypatch.setattr(os, name, lambda *a, real=real, **b: told(real(*a, **b)))
+
+    return serve
+
+
+@pytest.mark.parametrize("seconds_behind", [0, 10, -10])
+def test_a_file_that_was_just_written_is_hashed_again_whatever_its_times_are(
+    seconds_behind: int, whole_seconds: Callable[[int], None], tmp_path: Path
+):
+    whole_seconds(seconds_behind)
+    first, _ = read(make_source(tmp_path, b"abc"), tmp_path)
+
+    second, hashed = read(make_source(tmp_path, b"xyz"), tmp_path)  # as `cp -p` replaces it
+
+    assert hashed == 3
+    assert second.sha256 == hashlib.sha256(b"xyz").hexdigest()
+    with pytest.raises(RawFileError, match="found another version of the same 3 bytes"):
+        check_unchanged(first)
+
+
+def test_the_clock_of_a_folder_is_asked_without_a_trace(tmp_path: Path):
+    make_source(tmp_path / "raw")
+    before = (tmp_path / "raw").stat().st_mtime_ns
+
+    assert hashes._clock_ns(tmp_path / "raw") is not None
+    assert (tmp_path / "raw").stat().st_mtime_ns == before
+    assert hashes._clock_ns(tmp_path / "none") is None
 
 
 def test_many_files_are_hashed_together_and_their_bytes_counted(tmp_path: Path):

@@ -106,7 +106,7 @@ def test_a_conversion_is_not_compared_with_a_damaged_export(small: Dataset):
 
 def remember(dataset: Dataset, path: Path, *, sha256: str) -> None:
     hashed = HashedFile(path, stamp_of(path), sha256)
-    HashCache(dataset.folder).keep(hashed, started=float("inf"))
+    HashCache(dataset.folder).keep(hashed)
 
 
 def test_a_wrong_remembered_checksum_is_named_and_put_right(small: Dataset):
