@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 from tokflow.errors import TokenizerError
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.transformers_ import load_pretrained, without_advice
-from tokflow.tokenizers.vocabulary import class_name, read_config, shown
+from tokflow.tokenizers.vocabulary import (
+    ADDED_TOKENS_NAME,
+    SPECIAL_MAP_NAME,
+    class_name,
+    read_config,
+    shown,
+)
 
 if TYPE_CHECKING:
     import tokenizers
@@ -18,15 +24,16 @@ if TYPE_CHECKING:
 HUB_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
-    "special_tokens_map.json",
+    SPECIAL_MAP_NAME,
+    ADDED_TOKENS_NAME,
     "chat_template.jinja",
 )
 """Files taken from a hub id or a folder; all that a tokenizer needs."""
 
 TOKENIZER_FILES = (
     "tokenizer*.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
+    SPECIAL_MAP_NAME,
+    ADDED_TOKENS_NAME,
     "chat_template.jinja",
     "config.json",
     "vocab.*",
@@ -125,7 +132,7 @@ def _save_fast(loaded: Any, folder: Path) -> None:
     ends = {role: getattr(loaded, role) for role in ("eos_token", "bos_token")}
     fields = {**read_config(folder), **ends}
     for path in folder.iterdir():
-        if path.name not in HUB_FILES:
+        if path.name not in HUB_FILES or path.name == ADDED_TOKENS_NAME:
             path.unlink()
     (folder / "tokenizer_config.json").write_text(json.dumps(fields), encoding="utf-8")
     loaded.backend_tokenizer.save(str(folder / "tokenizer.json"))

@@ -15,6 +15,7 @@ from tokflow.raw import RawFile
 from tokflow.store.config import expanded
 from tokflow.store.manifest import Manifest, Recipe, checksum, checksums, write_manifest
 from tokflow.store.versions import known_changes
+from tokflow.tokenizers.added_tokens import check_added_tokens
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME
 from tokflow.tokenizers.hub import download_tokenizer, files_to_take, make_with_transformers
 from tokflow.tokenizers.tokenizer import (
@@ -240,7 +241,9 @@ def _make_from_file(source: TokenizerSource, folder: Path) -> Facts:
     for file in files:
         name = "tokenizer.json" if file == source.path else file.name
         (folder / name).write_bytes(file.read_bytes())
-    return facts_of_json(folder)
+    facts = facts_of_json(folder)
+    check_added_tokens(folder, str(source.config.name))
+    return facts
 
 
 def _make_huggingface(source: TokenizerSource, folder: Path) -> Facts:
@@ -255,8 +258,11 @@ def _make_huggingface(source: TokenizerSource, folder: Path) -> Facts:
             name, config.revision, folder, trust_remote_code=config.trust_remote_code
         )
         fetched = {"hub_id": name, "commit": commit}
-    if not (folder / "tokenizer.json").is_file():
-        make_with_transformers(folder, name=name, trust_remote_code=config.trust_remote_code)
+    if (folder / "tokenizer.json").is_file():
+        facts = facts_of_json(folder, origin=fetched)
+        check_added_tokens(folder, name)
+        return facts
+    make_with_transformers(folder, name=name, trust_remote_code=config.trust_remote_code)
     if (folder / "tokenizer.json").is_file():
         return facts_of_json(folder, origin=fetched)
     return facts_of_transformers(folder, trust_remote_code=config.trust_remote_code, origin=fetched)

@@ -14,6 +14,10 @@ from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, control_symbol
 from tokflow.tokenizers.engines.transformers_ import holds_code, load_pretrained, special_tokens
 from tokflow.tokenizers.tokenizer import some_names
 
+SPECIAL_MAP_NAME = "special_tokens_map.json"
+
+ADDED_TOKENS_NAME = "added_tokens.json"
+
 ERROR_LENGTH = 600
 """Characters of another library's error that are shown."""
 
@@ -112,15 +116,22 @@ def facts_of_transformers(
 
 def names_of_roles(folder: Path, roles: Sequence[str]) -> dict[str, str]:
     """Return the tokens that a tokenizer's config files name for some of `roles`."""
-    names: dict[str, str] = {}
-    for file in ("special_tokens_map.json", "tokenizer_config.json"):
-        fields = read_config(folder, file)
-        for role in roles:
-            token = fields.get(role)
-            token = token.get("content") if isinstance(token, dict) else token
-            if token and isinstance(token, str):
-                names[role] = token
-    return names
+    fields = special_fields(folder)
+    return {role: name for role in roles if (name := content_of(fields.get(role)))}
+
+
+def special_fields(folder: Path) -> dict[str, Any]:
+    """Return the fields of tokenizer_config.json and, where that lists no added tokens, those of
+    special_tokens_map.json over them, as AutoTokenizer takes them."""
+    config = read_config(folder)
+    is_legacy = "added_tokens_decoder" not in config
+    return {**config, **(read_config(folder, SPECIAL_MAP_NAME) if is_legacy else {})}
+
+
+def content_of(token: object) -> str | None:
+    """Return the name of a token that a config file spells, as a string or with its flags."""
+    name = token.get("content") if isinstance(token, dict) else token
+    return name if name and isinstance(name, str) else None
 
 
 def read_config(folder: Path, name: str = "tokenizer_config.json") -> dict[str, Any]:

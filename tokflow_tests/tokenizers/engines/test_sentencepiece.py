@@ -62,17 +62,17 @@ def test_control_symbols_cut_the_text_and_each_stretch_is_encoded_on_its_own(tmp
     assert token_lists(shard) == [[*ids, 2] for ids in expected]
 
 
-def test_tokens_know_the_character_they_begin_with(tmp_path: Path):
+def test_tokens_know_the_characters_they_stand_for(tmp_path: Path):
     save_model(tmp_path, control_symbols=["<c>"])
     engine = SentencePieceEngine(tmp_path / "own.model", in_text="control")
     texts = to_texts(["é<c>a", "", "a a"])
 
-    starts = engine.char_starts(texts)
+    spans = engine.char_spans(texts)
 
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "own.model"))
     tokens = [pieces.id_to_piece(int(token)) for token in engine.encode(texts).token_ids]
     assert tokens == ["▁", "<0xC3>", "<0xA9>", "<c>", "▁a", "▁a", "▁a"]
-    assert starts == [0, 0, 0, 1, 4, 0, 1]
+    assert spans == [(0, 0), (0, 1), (0, 1), (1, 4), (4, 5), (0, 1), (1, 3)]
 
 
 def test_what_the_model_does_to_spaces_is_its_own_affair(tmp_path: Path):

@@ -1,0 +1,134 @@
+"""Check that the added tokens of a tokenizer.json are those that AutoTokenizer has.
+
+AutoTokenizer of transformers adds what stands beside that file, in tokenizer_config.json,
+added_tokens.json and special_tokens_map.json, and what a class has by default: a control token that
+tokenizer.json lacks would be several plain tokens here, without a word.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tokflow.errors import TokenizerError, shortened
+from tokflow.tokenizers.auto_tokenizer import AS_THEY_STAND
+from tokflow.tokenizers.engines.reference import load_tokenizer_json
+from tokflow.tokenizers.engines.transformers_ import load_pretrained
+from tokflow.tokenizers.tokenizer import scan_tokenizer_json
+from tokflow.tokenizers.vocabulary import (
+    ADDED_TOKENS_NAME,
+    class_name,
+    content_of,
+    read_config,
+    special_fields,
+)
+
+if TYPE_CHECKING:
+    import tokenizers
+
+ROLES = ("bos_token", "eos_token", "unk_token", "pad_token")
+"""Special tokens that a class of transformers may have by default, where no file names them."""
+
+FLAGS = ("special", "lstrip", "rstrip", "single_word", "normalized")
+
+Added = Mapping[str, tuple[int, Mapping[str, bool]]]
+"""Id and flags of added tokens, by their names."""
+
+
+def check_added_tokens(folder: Path, name: str) -> None:
+    """Check that AutoTokenizer has the added tokens of the tokenizer.json in `folder`, with their
+    ids and flags, and no others.
+
+    The files are read first; where they leave a doubt AutoTokenizer is asked, which takes some
+    seconds. What it cannot load is not compared. `name`: what the config calls the tokenizer.
+
+    Raises: TokenizerError.
+    """
+    library = load_tokenizer_json((folder / "tokenizer.json").read_bytes(), "ordinary")
+    own = _added(library.get_added_tokens_decoder())
+    if not any(_doubts(folder, library, own)):
+        return
+    try:
+        loaded = load_pretrained(folder, trust_remote_code=False)
+    except Exception:  # of any class; then nobody gets other ids from it
+        return
+    matters = FLAGS if scan_tokenizer_json(folder).get("normalizer") else FLAGS[:-1]
+    theirs = _added(loaded.added_tokens_decoder)
+    # EOS and the like may be pieces of the vocabulary, and stay what they are in a text.
+    listed = dict(_listed(folder))
+    theirs = {
+        name: token
+        for name, token in theirs.items()
+        if name in own or name in listed or library.token_to_id(name) != token[0]
+    }
+    if differences := list(_differences(own, theirs, matters)):
+        raise TokenizerError(
+            where=f"tokenizer.name: {name}",
+            expected="the added tokens that AutoTokenizer has of these files, in tokenizer.json",
+            found="; ".join(shortened(differences)),
+            remedy="save the tokenizer whole, by AutoTokenizer.from_pretrained(...)"
+            ".save_pretrained('a/folder'), see that its ids are those of your model, and name that "
+            "folder",
+        )
+
+
+def _added(decoder: "Mapping[int, tokenizers.AddedToken]") -> Added:
+    return {
+        token.content: (id_, {flag: getattr(token, flag) for flag in FLAGS})
+        for id_, token in decoder.items()
+    }
+
+
+def _doubts(folder: Path, library: "tokenizers.Tokenizer", own: Added) -> Iterator[bool]:
+    """Yield True for what the files say that may make other added tokens."""
+    listed, roles = dict(_listed(folder)), special_fields(folder)
+    for id_, token in listed.values():
+        yield _is_other(token, own, id_)
+    yield "added_tokens_decoder" in roles and listed.keys() != own.keys()
+    for key, value in roles.items():
+        several = value if isinstance(value, list) else [value]
+        if isinstance(value, dict) and key == "extra_special_tokens":
+            several = list(value.values())
+        for token in several if key.endswith(("_token", "special_tokens")) else ():
+            is_piece = library.token_to_id(name := content_of(token) or "") is not None
+            yield _is_other(token, own) and (name in own or not is_piece) and bool(name)
+    if class_name(folder) not in AS_THEY_STAND:
+        yield any(role not in roles for role in ROLES)
+        # Such a class may number them anew: in their order, behind the vocabulary.
+        num = library.get_vocab_size(with_added_tokens=False)
+        behind = [id_ for name, (id_, _) in own.items() if library.model.token_to_id(name) is None]
+        yield sorted(behind) != list(range(num, num + len(behind)))
+
+
+def _listed(folder: Path) -> Iterator[tuple[str, tuple[str, object]]]:
+    """Yield the tokens that are said to be added, each by its name with its id and its flags."""
+    decoder = read_config(folder).get("added_tokens_decoder")
+    if isinstance(decoder, dict):
+        for id_, token in decoder.items():
+            yield content_of(token) or "", (id_, token)
+    elif decoder is None:
+        for name, id_ in read_config(folder, ADDED_TOKENS_NAME).items():
+            yield name, (str(id_), name)
+
+
+def _is_other(token: object, own: Added, id_: str | None = None) -> bool:
+    """Return whether a token that a file names is none of the added ones, or another."""
+    known = own.get(content_of(token) or "")
+    if known is None or id_ not in (None, str(known[0])):
+        return True
+    flags = token if isinstance(token, dict) else {}
+    return any(flags.get(flag, value) != value for flag, value in known[1].items())
+
+
+def _differences(own: Added, theirs: Added, flags: Sequence[str]) -> Iterator[str]:
+    for name in sorted({*own, *theirs}, key=lambda name: (theirs.get(name) or own[name])[0]):
+        if name not in own:
+            yield f"{name!r}, which is {theirs[name][0]:,} there, is missing"
+        elif name not in theirs:
+            yield f"{name!r}, which is {own[name][0]:,}, is none there"
+        elif own[name][0] != theirs[name][0]:
+            yield f"{name!r} is {own[name][0]:,}, and there {theirs[name][0]:,}"
+        else:
+            other = [flag for flag in flags if own[name][1][flag] != theirs[name][1][flag]]
+            if other:
+                named = ", ".join(f"{flag}: {theirs[name][1][flag]}".lower() for flag in other)
+                yield f"{name!r} has there {named}"

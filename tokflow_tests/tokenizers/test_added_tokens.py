@@ -1,0 +1,142 @@
+"""Added tokens are those of AutoTokenizer, or an error says which are not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.errors import TokenizerError
+from tokflow.tokenizers.added_tokens import check_added_tokens
+from tokflow.tokenizers.engines.transformers_ import load_pretrained
+from tokflow.tokenizers.vocabulary import names_of_roles
+from tokflow_tests.chats import END, START, byte_level_json
+from tokflow_tests.tiny import declare_texts, save_tokenizer
+
+NEXT = 310
+"""The first id behind those of the tokenizer; its own added tokens are 0, 1 and 2."""
+
+AS_SAVED = "PreTrainedTokenizerFast"
+CLASS = "Qwen2Tokenizer"
+NAMED = {"eos_token": END, "bos_token": None, "pad_token": END, "unk_token": None}
+
+
+def token(content: str, **flags: bool) -> dict[str, Any]:
+    known = dict.fromkeys(("lstrip", "rstrip", "single_word", "normalized"), False)
+    return {"content": content, **known, "special": True, **flags}
+
+
+OWN = {str(id_): token(name) for id_, name in enumerate((START, END, "<|bos|>"))}
+
+
+def folder_of(path: Path, config: dict[str, Any], **files: Any) -> Path:
+    """Return a folder with a tokenizer.json; `files` are others by their names, less `.json`."""
+    path.mkdir(exist_ok=True)
+    (path / "tokenizer.json").write_text(byte_level_json())
+    for name, fields in {"tokenizer_config": config, **files}.items():
+        (path / f"{name}.json").write_text(json.dumps(fields))
+    return path
+
+
+Shape = tuple[dict[str, Any], dict[str, Any], str | None]
+
+SHAPES: dict[str, Shape] = {
+    # The files, and what is said of them; nothing of those that agree.
+    "no other file": ({}, {}, None),
+    "the same, listed": ({"added_tokens_decoder": OWN}, {}, None),
+    "listed and behind": (
+        {"added_tokens_decoder": {**OWN, str(NEXT): token("<more>")}},
+        {},
+        f"'<more>', which is {NEXT} there, is missing",
+    ),
+    "listed with another id": (
+        {"added_tokens_decoder": {**OWN, "900": token("<more>")}},
+        {},
+        f"'<more>', which is {NEXT} there, is missing",
+    ),
+    "another flag": (
+        {"added_tokens_decoder": {**OWN, "1": token(END, rstrip=True)}},
+        {},
+        f"'{END}' has there rstrip: true",
+    ),
+    "a word that is special here": (
+        {"added_tokens_decoder": {**OWN, "1": token(END, special=False)}},
+        {},
+        f"'{END}' has there special: false",
+    ),
+    "extra_special_tokens": ({"extra_special_tokens": ["<more>"]}, {}, "'<more>', which is"),
+    "extra by name": ({"extra_special_tokens": {"image_token": "<more>"}}, {}, "'<more>'"),
+    "additional_special_tokens": ({"additional_special_tokens": [START]}, {}, None),
+    "a token of the model's own": ({"image_token": "<more>"}, {}, "'<more>'"),
+    "a role": ({"pad_token": "[PAD]"}, {}, "'[PAD]', which is"),
+    "a role that is a piece": ({"pad_token": "e"}, {}, None),
+    "special_tokens_map": ({}, {"special_tokens_map": {"pad_token": token("[PAD]")}}, "'[PAD]'"),
+    "a map that is not read": (
+        {"added_tokens_decoder": OWN},
+        {"special_tokens_map": {"pad_token": "[PAD]"}},
+        None,
+    ),
+    "added_tokens": ({}, {"added_tokens": {"<more>": NEXT}}, f"'<more>', which is {NEXT} there"),
+    "the same added_tokens": ({}, {"added_tokens": {END: 1}}, None),
+    "a class": (NAMED | {"tokenizer_class": CLASS}, {}, None),
+    "a class and fewer": (
+        NAMED | {"tokenizer_class": CLASS, "added_tokens_decoder": {"1": token(END)}},
+        {},
+        f"'{START}', which is 0, is none there",
+    ),
+    "a class and more": (
+        NAMED
+        | {"tokenizer_class": CLASS, "added_tokens_decoder": {**OWN, str(NEXT): token("<more>")}},
+        {},
+        "'<more>'",
+    ),
+    "a class with a token by default": (
+        {"eos_token": END, "tokenizer_class": CLASS},
+        {},
+        "'<|endoftext|>', which is",
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_added_tokens_are_those_of_auto_tokenizer_or_named(shape: str, tmp_path: Path):
+    config, files, said = SHAPES[shape]
+    folder = folder_of(tmp_path / "t", {"tokenizer_class": AS_SAVED, **config}, **files)
+
+    if said is None:
+        check_added_tokens(folder, "t")
+    else:
+        with pytest.raises(TokenizerError) as error:
+            check_added_tokens(folder, "t")
+        assert said in error.value.found
+
+    loaded = load_pretrained(folder, trust_remote_code=False)
+    theirs = {str(at.content): id_ for id_, at in loaded.added_tokens_decoder.items()}
+    is_same = {name: id_ for name, id_ in theirs.items() if name != "e"} == {
+        of["content"]: int(id_) for id_, of in OWN.items()
+    }
+    assert is_same or said is not None
+    roles = ("eos_token", "bos_token")
+    named = {role: getattr(loaded, role) for role in roles if getattr(loaded, role)}
+    assert names_of_roles(folder, roles) == named or "default" in shape
+
+
+def test_what_auto_tokenizer_saves_whole_is_taken(tmp_path: Path):
+    config = {"tokenizer_class": AS_SAVED, "added_tokens_decoder": {str(NEXT): token("<more>")}}
+    folder = folder_of(tmp_path / "t", {**config, "eos_token": END})
+    dataset = declare_texts(tmp_path, kind="huggingface", name="t")
+    with pytest.raises(TokenizerError, match="'<more>', which is 310 there, is missing; save the"):
+        save_tokenizer(dataset)
+
+    load_pretrained(folder, trust_remote_code=False).save_pretrained(folder)
+
+    assert save_tokenizer(dataset).special_tokens["<more>"] == NEXT
+
+
+def test_files_that_agree_are_compared_without_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
+    config = {"tokenizer_class": CLASS, "added_tokens_decoder": OWN, **NAMED}
+
+    check_added_tokens(folder_of(tmp_path / "t", config), "t")
