@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokflow.errors import TokenizerError, shortened
-from tokflow.tokenizers.auto_tokenizer import AS_THEY_STAND
 from tokflow.tokenizers.engines.reference import load_tokenizer_json
 from tokflow.tokenizers.engines.transformers_ import load_pretrained
 from tokflow.tokenizers.tokenizer import scan_tokenizer_json
 from tokflow.tokenizers.vocabulary import (
-    ADDED_TOKENS_NAME,
+    AS_THEY_STAND,
     class_name,
     content_of,
-    read_config,
+    listed_tokens,
     special_fields,
 )
 
@@ -54,7 +53,7 @@ def check_added_tokens(folder: Path, name: str) -> None:
     matters = FLAGS if scan_tokenizer_json(folder).get("normalizer") else FLAGS[:-1]
     theirs = _added(loaded.added_tokens_decoder)
     # EOS and the like may be pieces of the vocabulary, and stay what they are in a text.
-    listed = dict(_listed(folder))
+    listed = {name for name, id_, _ in listed_tokens(folder) if id_ is not None}
     theirs = {
         name: token
         for name, token in theirs.items()
@@ -80,17 +79,12 @@ def _added(decoder: "Mapping[int, tokenizers.AddedToken]") -> Added:
 
 def _doubts(folder: Path, library: "tokenizers.Tokenizer", own: Added) -> Iterator[bool]:
     """Yield True for what the files say that may make other added tokens."""
-    listed, roles = dict(_listed(folder)), special_fields(folder)
-    for id_, token in listed.values():
-        yield _is_other(token, own, id_)
-    yield "added_tokens_decoder" in roles and listed.keys() != own.keys()
-    for key, value in roles.items():
-        several = value if isinstance(value, list) else [value]
-        if isinstance(value, dict) and key == "extra_special_tokens":
-            several = list(value.values())
-        for token in several if key.endswith(("_token", "special_tokens")) else ():
-            is_piece = library.token_to_id(name := content_of(token) or "") is not None
-            yield _is_other(token, own) and (name in own or not is_piece) and bool(name)
+    listed, roles = [*listed_tokens(folder)], special_fields(folder)
+    for name, id_, token in listed:
+        is_piece = id_ is None and name not in own and library.token_to_id(name) is not None
+        yield _is_other(token, own, id_) and not is_piece
+    names = {name for name, id_, _ in listed if id_ is not None}
+    yield "added_tokens_decoder" in roles and names != own.keys()
     if class_name(folder) not in AS_THEY_STAND:
         yield any(role not in roles for role in ROLES)
         # Such a class may number them anew: in their order, behind the vocabulary.
@@ -99,21 +93,10 @@ def _doubts(folder: Path, library: "tokenizers.Tokenizer", own: Added) -> Iterat
         yield sorted(behind) != list(range(num, num + len(behind)))
 
 
-def _listed(folder: Path) -> Iterator[tuple[str, tuple[str, object]]]:
-    """Yield the tokens that are said to be added, each by its name with its id and its flags."""
-    decoder = read_config(folder).get("added_tokens_decoder")
-    if isinstance(decoder, dict):
-        for id_, token in decoder.items():
-            yield content_of(token) or "", (id_, token)
-    elif decoder is None:
-        for name, id_ in read_config(folder, ADDED_TOKENS_NAME).items():
-            yield name, (str(id_), name)
-
-
-def _is_other(token: object, own: Added, id_: str | None = None) -> bool:
+def _is_other(token: object, own: Added, id_: int | None) -> bool:
     """Return whether a token that a file names is none of the added ones, or another."""
     known = own.get(content_of(token) or "")
-    if known is None or id_ not in (None, str(known[0])):
+    if known is None or id_ not in (None, known[0]):
         return True
     flags = token if isinstance(token, dict) else {}
     return any(flags.get(flag, value) != value for flag, value in known[1].items())

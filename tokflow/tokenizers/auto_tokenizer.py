@@ -13,7 +13,7 @@ from tokflow.tokenizers.engines.transformers_ import load_pretrained
 from tokflow.tokenizers.hub import find_difference
 from tokflow.tokenizers.patterns import describe_splitting, flat_steps
 from tokflow.tokenizers.tokenizer import scan_tokenizer_json
-from tokflow.tokenizers.vocabulary import class_name
+from tokflow.tokenizers.vocabulary import AS_THEY_STAND, class_name
 
 STEPS_OF_CLASSES = {
     "CodeGenTokenizer": "gpt2",
@@ -24,9 +24,6 @@ STEPS_OF_CLASSES = {
 }
 """The normalizers and the split pattern of classes, whatever tokenizer.json says. Source: the
 modules of these names in transformers 5.23."""
-
-AS_THEY_STAND = ("", "PreTrainedTokenizer", "TokenizersBackend")
-"""Classes that take tokenizer.json as it is."""
 
 
 def describe_rebuilt(folder: Path) -> str | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tokflow.errors import TokenizerError
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.transformers_ import load_pretrained, without_advice
+from tokflow.tokenizers.model_files import find_other_pieces, model_file_in, open_model
 from tokflow.tokenizers.vocabulary import (
     ADDED_TOKENS_NAME,
     SPECIAL_MAP_NAME,
@@ -94,7 +95,6 @@ def make_with_transformers(folder: Path, *, name: str, trust_remote_code: bool) 
 
     Raises: TokenizerError.
     """
-    _refuse_code(folder, name=name, trust_remote_code=trust_remote_code)
     try:
         loaded = load_pretrained(folder, trust_remote_code=trust_remote_code)
         backend = getattr(loaded, "backend_tokenizer", None)
@@ -109,8 +109,25 @@ def make_with_transformers(folder: Path, *, name: str, trust_remote_code: bool) 
             f"{shown(error)}",
             remedy="name a tokenizer that transformers.AutoTokenizer loads",
         ) from error
+    _check_pieces(loaded, folder, name)
     if is_fast:
         _save_fast(loaded, folder)
+
+
+def _check_pieces(loaded: "PreTrainedTokenizerBase", folder: Path, name: str) -> None:
+    """Refuse a conversion of transformers that cuts text otherwise than its SentencePiece model."""
+    path = model_file_in(folder)
+    processor = None if path is None else open_model(path)
+    difference = None if processor is None else find_other_pieces(loaded, processor)
+    if difference is not None and path is not None:
+        text, found, expected = difference
+        raise TokenizerError(
+            where=f"tokenizer.name: {name}",
+            expected=f"the pieces of {path.name}: {text[:40]!r} becomes {expected[:8]}",
+            found=f"{found[:8]} by {type(loaded).__name__} of the transformers that is installed",
+            remedy="save a tokenizer.json with the version of transformers that the model was "
+            "trained with, and name its folder",
+        )
 
 
 def find_difference(
@@ -138,7 +155,7 @@ def _save_fast(loaded: Any, folder: Path) -> None:
     loaded.backend_tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def _refuse_code(folder: Path, *, name: str, trust_remote_code: bool) -> None:
+def refuse_code(folder: Path, *, name: str, trust_remote_code: bool) -> None:
     """Stop where a tokenizer is code that may not run, or code that is published elsewhere.
 
     Raises: TokenizerError.

@@ -9,6 +9,9 @@ from tokflow.errors import ConfigError
 GPT2 = "gpt2"
 """Not a pattern here: `ByteLevel` has it built in, and gigatoken's trainer as well."""
 
+GPT2_REGEX = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+"""The same for tiktoken, which has nothing built in."""
+
 _LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"

@@ -17,11 +17,18 @@ from tokflow.store.manifest import Manifest, Recipe, checksum, checksums, write_
 from tokflow.store.versions import known_changes
 from tokflow.tokenizers.added_tokens import check_added_tokens
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME
-from tokflow.tokenizers.hub import download_tokenizer, files_to_take, make_with_transformers
+from tokflow.tokenizers.engines.transformers_ import holds_code
+from tokflow.tokenizers.hub import (
+    download_tokenizer,
+    files_to_take,
+    make_with_transformers,
+    refuse_code,
+)
+from tokflow.tokenizers.model_files import facts_of_model_file
 from tokflow.tokenizers.tokenizer import (
     BYTES_BOS_ID,
     BYTES_EOS_ID,
-    END_OF_TEXT,
+    RANKS_NAME,
     Kind,
     TokenizerConfig,
     content_fingerprint,
@@ -32,6 +39,7 @@ from tokflow.tokenizers.vocabulary import (
     Facts,
     facts_of_json,
     facts_of_sentencepiece,
+    facts_of_tiktoken,
     facts_of_transformers,
     shown,
 )
@@ -143,6 +151,8 @@ def tokenizer_recipe(
         fields["trust_remote_code"] = config.trust_remote_code
         if not parents:
             fields["revision"] = config.revision
+        if config.named_pattern is not None:
+            fields["pattern"] = config.pattern
     return Recipe(stage="tokenizer", version=TOKENIZER_VERSION, config=fields, parents=parents)
 
 
@@ -157,7 +167,7 @@ def write_tokenizer(source: TokenizerSource, folder: Path, *, dataset: str) -> N
     bos_token = source.config.bos_token or facts.bos_token
     files = checksums(folder)
     special = {
-        "kind": source.config.kind,
+        "kind": facts.kind or source.config.kind,
         "special_tokens": dict(facts.special_tokens),
         "eos_token": eos_token,
         "eos_id": facts.id_of("eos", eos_token),
@@ -211,22 +221,14 @@ def _make_tiktoken(source: TokenizerSource, folder: Path) -> Facts:
             found=shown(error),
             remedy="fetch them once where there is a network; later runs use the copy in the store",
         ) from error
-    special_tokens = dict(encoding._special_tokens)
-    write_ranks(encoding._mergeable_ranks, folder / "ranks.tiktoken")
+    write_ranks(encoding._mergeable_ranks, folder / RANKS_NAME)
     fields = {
         "name": encoding.name,
         "pattern": encoding._pat_str,
-        "special_tokens": special_tokens,
+        "special_tokens": dict(encoding._special_tokens),
     }
     (folder / "encoding.json").write_text(json.dumps(fields, indent=1), encoding="utf-8")
-    return Facts(
-        vocab_size=encoding.max_token_value + 1,
-        special_tokens=special_tokens,
-        named_tokens=special_tokens,
-        find=lambda name: encoding._mergeable_ranks.get(name.encode()),
-        eos_token=END_OF_TEXT if END_OF_TEXT in special_tokens else None,
-        bos_token=None,
-    )
+    return facts_of_tiktoken(folder)
 
 
 def _make_from_file(source: TokenizerSource, folder: Path) -> Facts:
@@ -262,6 +264,11 @@ def _make_huggingface(source: TokenizerSource, folder: Path) -> Facts:
         facts = facts_of_json(folder, origin=fetched)
         check_added_tokens(folder, name)
         return facts
+    refuse_code(folder, name=name, trust_remote_code=config.trust_remote_code)
+    if not holds_code(folder):
+        facts_of_model = facts_of_model_file(folder, name=name, pattern=config.named_pattern)
+        if facts_of_model is not None:
+            return dataclasses.replace(facts_of_model, origin=fetched)
     make_with_transformers(folder, name=name, trust_remote_code=config.trust_remote_code)
     if (folder / "tokenizer.json").is_file():
         return facts_of_json(folder, origin=fetched)

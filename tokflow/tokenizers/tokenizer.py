@@ -25,6 +25,9 @@ BYTES_EOS_ID = 256
 BYTES_BOS_ID = 257
 END_OF_TEXT = "<|endoftext|>"
 
+RANKS_NAME = "ranks.tiktoken"
+"""The file of tiktoken's ranks in the tokenizer's folder."""
+
 
 class TokenizerConfig(Config):
     """The tokenizer, and the special tokens around and inside a document."""
@@ -72,7 +75,15 @@ class TokenizerConfig(Config):
     characters. Default: all that the dataset itself reads."""
     pattern: str = "gpt2"
     """trained: what text is split by before pairs are merged: gpt2, cl100k, o200k, llama3, qwen2,
-    or a regular expression (Oniguruma's), whose matches and what lies between them are words."""
+    or a regular expression (Oniguruma's), whose matches and what lies between them are words.
+    huggingface: the same of a file of tiktoken's ranks that has no tokenizer.json beside it and is
+    not that of Llama 3 or 4."""
+
+    @property
+    def named_pattern(self) -> str | None:
+        """The split pattern of a published tokenizer, if one was written."""
+        is_named = self.kind == "huggingface" and "pattern" in self.model_fields_set
+        return self.pattern if is_named else None
 
     def check(self) -> None:
         """Refuse fields that do not go with the kind."""
@@ -123,9 +134,8 @@ _WHAT_NAME_IS = {
 _OF_KINDS: Mapping[str, tuple[str, ...]] = {
     "name": tuple(_WHAT_NAME_IS),
     **dict.fromkeys(("revision", "trust_remote_code"), ("huggingface",)),
-    **dict.fromkeys(
-        ("vocab_size", "special_tokens", "files", "max_characters", "pattern"), ("trained",)
-    ),
+    **dict.fromkeys(("vocab_size", "special_tokens", "files", "max_characters"), ("trained",)),
+    "pattern": ("trained", "huggingface"),
 }
 """Fields that not every kind has."""
 
@@ -259,11 +269,12 @@ def check_content(manifest: Manifest, folder: Path) -> None:
 def _holds_copies(manifest: Manifest) -> bool:
     """Return whether a tokenizer's files are copies of those whose checksums its recipe has.
 
-    They are not where transformers made a tokenizer.json of them.
+    They are not where a tokenizer.json was made of them, or ranks of tiktoken were written anew.
     """
     kind, parents = manifest.config.get("kind"), manifest.parents
     if kind == "huggingface":
-        is_made = "tokenizer.json" in manifest.files and "tokenizer.json" not in parents
+        made = {"tokenizer.json", RANKS_NAME} & manifest.files.keys()
+        is_made = bool(made - parents.keys())
         return bool(parents) and not is_made
     return kind in ("file", "sentencepiece")
 

@@ -1,7 +1,7 @@
 """The vocabulary in a tokenizer's files: how many ids, which tokens are special, EOS and BOS."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,11 +12,21 @@ from tokflow.errors import TokenizerError
 from tokflow.tokenizers.engines.reference import load_tokenizer_json
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, control_symbols, load_processor
 from tokflow.tokenizers.engines.transformers_ import holds_code, load_pretrained, special_tokens
-from tokflow.tokenizers.tokenizer import some_names
+from tokflow.tokenizers.tokenizer import (
+    END_OF_TEXT,
+    RANKS_NAME,
+    Kind,
+    read_encoding,
+    read_ranks,
+    some_names,
+)
 
 SPECIAL_MAP_NAME = "special_tokens_map.json"
 
 ADDED_TOKENS_NAME = "added_tokens.json"
+
+AS_THEY_STAND = ("", "PreTrainedTokenizer", "TokenizersBackend")
+"""Classes of transformers that take tokenizer.json as it is."""
 
 ERROR_LENGTH = 600
 """Characters of another library's error that are shown."""
@@ -34,8 +44,20 @@ class Facts:
     """The id of any token of the vocabulary by its name there, None where it has none."""
     eos_token: str | None
     bos_token: str | None
+    kind: Kind | None = None
+    """The kind of its files, where it is not that of the config."""
     origin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Facts of its making: a hub's commit, how much text was trained on."""
+
+    def with_roles_of(self, folder: Path, kind: Kind) -> "Facts":
+        """Return them as those of another kind, with the EOS and BOS that config files name."""
+        roles = names_of_roles(folder, ("eos_token", "bos_token"))
+        return dataclasses.replace(
+            self,
+            kind=kind,
+            eos_token=roles.get("eos_token", self.eos_token),
+            bos_token=roles.get("bos_token", self.bos_token),
+        )
 
     def id_of(self, role: Literal["eos", "bos"], token: str | None) -> int | None:
         """Return the id of the token named for a role, None where none is named.
@@ -95,6 +117,19 @@ def facts_of_sentencepiece(folder: Path) -> Facts:
     )
 
 
+def facts_of_tiktoken(folder: Path) -> Facts:
+    """Read from the ranks and encoding.json which ids and names there are."""
+    ranks, special = read_ranks(folder / RANKS_NAME), read_encoding(folder)["special_tokens"]
+    return Facts(
+        vocab_size=max([*ranks.values(), *special.values()], default=-1) + 1,
+        special_tokens=special,
+        named_tokens=special,
+        find=lambda name: ranks.get(name.encode()),
+        eos_token=END_OF_TEXT if END_OF_TEXT in special else None,
+        bos_token=None,
+    )
+
+
 def facts_of_transformers(
     folder: Path, *, trust_remote_code: bool, origin: Mapping[str, Any]
 ) -> Facts:
@@ -117,7 +152,8 @@ def facts_of_transformers(
 def names_of_roles(folder: Path, roles: Sequence[str]) -> dict[str, str]:
     """Return the tokens that a tokenizer's config files name for some of `roles`."""
     fields = special_fields(folder)
-    return {role: name for role in roles if (name := content_of(fields.get(role)))}
+    named = ((role, content_of(fields.get(role))) for role in roles)
+    return {role: name for role, name in named if name is not None}
 
 
 def special_fields(folder: Path) -> dict[str, Any]:
@@ -126,6 +162,27 @@ def special_fields(folder: Path) -> dict[str, Any]:
     config = read_config(folder)
     is_legacy = "added_tokens_decoder" not in config
     return {**config, **(read_config(folder, SPECIAL_MAP_NAME) if is_legacy else {})}
+
+
+def listed_tokens(folder: Path) -> Iterator[tuple[str, int | None, object]]:
+    """Yield the tokens that the files beside a vocabulary name: name, id if one stands there, and
+    how it is spelled, as a string or with its flags."""
+    fields = special_fields(folder)
+    decoder = fields.get("added_tokens_decoder")
+    if isinstance(decoder, dict):
+        for id_, token in decoder.items():
+            yield content_of(token) or "", int(id_) if id_.isdecimal() else None, token
+    elif decoder is None:
+        for name, id_ in read_config(folder, ADDED_TOKENS_NAME).items():
+            yield name, id_ if isinstance(id_, int) else None, name
+    for key, value in fields.items():
+        several = value if isinstance(value, list) else [value]
+        if isinstance(value, dict) and key == "extra_special_tokens":
+            several = list(value.values())
+        for token in several if key.endswith(("_token", "special_tokens")) else ():
+            named = content_of(token)
+            if named is not None:
+                yield named, None, token
 
 
 def content_of(token: object) -> str | None:

@@ -15,7 +15,13 @@ from tokflow.tokenizers.engines import Encoded, InText
 from tokflow.tokenizers.engines.protocol import encoded_from_lists, offsets_of, text_buffers
 from tokflow.tokenizers.engines.reference import load_tokenizer_json
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, SentencePieceEngine
-from tokflow.tokenizers.tokenizer import Tokenizer, read_encoding, read_ranks, read_tokenizer_json
+from tokflow.tokenizers.tokenizer import (
+    RANKS_NAME,
+    Tokenizer,
+    read_encoding,
+    read_ranks,
+    read_tokenizer_json,
+)
 from tokflow.tokenizers.vocabulary import read_config
 
 CharStarts = npt.NDArray[np.int64]
@@ -172,7 +178,7 @@ def _bytes_of_tokens(tokenizer: Tokenizer) -> npt.NDArray[np.int64] | None:
         return sizes
     if tokenizer.kind == "tiktoken":
         fields = read_encoding(tokenizer.folder)
-        for token, token_id in read_ranks(tokenizer.folder / "ranks.tiktoken").items():
+        for token, token_id in read_ranks(tokenizer.folder / RANKS_NAME).items():
             sizes[token_id] = len(token)
         for name, token_id in fields["special_tokens"].items():
             sizes[token_id] = len(name.encode())

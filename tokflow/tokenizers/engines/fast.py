@@ -11,7 +11,7 @@ from tokflow.pools.cores import num_cores
 from tokflow.tokenizers.engines.protocol import Encoded, InText, text_buffers
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME
 from tokflow.tokenizers.patterns import flat_steps, special_token_fields
-from tokflow.tokenizers.tokenizer import Tokenizer, read_encoding, scan_tokenizer_json
+from tokflow.tokenizers.tokenizer import RANKS_NAME, Tokenizer, read_encoding, scan_tokenizer_json
 
 if TYPE_CHECKING:
     import awkward
@@ -96,7 +96,7 @@ def _tiktoken_builder(tokenizer: Tokenizer, in_text: InText) -> Callable[[], "gi
     if pretokenizer is None:
         raise ValueError(f"gigatoken has no split pattern for the encoding {encoding['name']!r}")
     specials = encoding["special_tokens"] if in_text == "control" else {}
-    path = tokenizer.folder / "ranks.tiktoken"
+    path = tokenizer.folder / RANKS_NAME
     return lambda: gigatoken.Tokenizer.from_tiktoken(path, pretokenizer, specials)
 
 

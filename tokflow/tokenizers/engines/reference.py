@@ -24,6 +24,7 @@ from tokflow.tokenizers.engines.transformers_ import TransformersEngine
 from tokflow.tokenizers.tokenizer import (
     BYTES_BOS_ID,
     BYTES_EOS_ID,
+    RANKS_NAME,
     Tokenizer,
     read_encoding,
     read_ranks,
@@ -150,7 +151,7 @@ def open_tiktoken(tokenizer: Tokenizer) -> "tiktoken.Encoding":
     return tiktoken.Encoding(
         encoding["name"],
         pat_str=encoding["pattern"],
-        mergeable_ranks=read_ranks(tokenizer.folder / "ranks.tiktoken"),
+        mergeable_ranks=read_ranks(tokenizer.folder / RANKS_NAME),
         special_tokens=encoding["special_tokens"],
     )
 

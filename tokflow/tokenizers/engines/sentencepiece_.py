@@ -1,9 +1,11 @@
 """The reference engine of a SentencePiece model: the `sentencepiece` library."""
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import pyarrow as pa
 
 from tokflow.pools.cores import num_cores
@@ -11,6 +13,8 @@ from tokflow.tokenizers.engines.protocol import Encoded, InText, any_of, encoded
 
 if TYPE_CHECKING:
     import sentencepiece
+
+ReturnType = Literal["numpy", "offset_mapping"]
 
 MODEL_NAME = "tokenizer.model"
 """The .model file in the tokenizer's folder."""
@@ -25,8 +29,9 @@ class SentencePieceEngine:
     Left alone, SentencePiece never makes a control symbol of text, which is `ordinary`. For
     `control` the text is cut at every control symbol it spells, the longest where several begin,
     the texts between are encoded each on its own (with its own dummy prefix, if the model has
-    one, as LlamaTokenizer does it) and the symbols' ids stand between. User-defined symbols are
-    part of the text in both.
+    one, as LlamaTokenizer does it; with `legacy: false` in a tokenizer_config.json beside it none
+    after a symbol) and the symbols' ids stand between. User-defined symbols are part of the text in
+    both.
     """
 
     name = "sentencepiece"
@@ -35,19 +40,21 @@ class SentencePieceEngine:
         self._processor = load_processor(path.read_bytes())
         self._ids = control_symbols(self._processor) if in_text == "control" else {}
         self._spelt = any_of(self._ids)
+        self._behind = self._processor
+        """Encodes what comes behind a symbol."""
+        if self._ids and _is_prefix_once(path.parent):
+            self._behind = load_processor(path.read_bytes() + _WITHOUT_PREFIX)
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
         """Return the tokens of each text; no BOS and no EOS."""
         strings = texts.to_pylist()
         if not self._ids:
-            return encoded_from_lists(self._of_library(strings, "numpy"))
-        between = [self._spelt.split(text) for text in strings]
-        encoded = iter(self._of_library([one for parts in between for one in parts], "numpy"))
+            return encoded_from_lists(_of_library(self._processor, strings, "numpy"))
         documents = []
-        for text, parts in zip(strings, between, strict=True):
-            token_ids = next(encoded).tolist()
-            for symbol, _ in zip(self._spelt.findall(text), parts[1:], strict=True):
-                token_ids += [self._ids[symbol], *next(encoded).tolist()]
+        for text, parts in zip(strings, self._of_parts(strings, "numpy"), strict=True):
+            token_ids = parts[0].tolist()
+            for symbol, part in zip(self._spelt.findall(text), parts[1:], strict=True):
+                token_ids += [self._ids[symbol], *part.tolist()]
             documents.append(token_ids)
         return encoded_from_lists(documents)
 
@@ -59,11 +66,11 @@ class SentencePieceEngine:
         it. A space that is put before the text is none of its characters.
         """
         spans: list[tuple[int, int]] = []
-        for text in texts.to_pylist():
+        strings = texts.to_pylist()
+        for text, mappings in zip(strings, self._of_parts(strings, "offset_mapping"), strict=True):
             symbols = self._spelt.findall(text)
             between = self._spelt.split(text)
             position = 0
-            mappings = self._of_library(between, "offset_mapping")
             for index, (one, mapping) in enumerate(zip(between, mappings, strict=True)):
                 shared = _with_shared(mapping["pieces"], mapping["offsets"])
                 spans += [(position + start, position + stop) for start, stop in shared]
@@ -86,13 +93,33 @@ class SentencePieceEngine:
                 pending.append(int(token_id))
         return "".join((*parts, self._processor.decode(pending)))
 
-    def _of_library(
-        self, strings: list[str], return_type: Literal["numpy", "offset_mapping"]
-    ) -> list[Any]:
-        encoded: list[Any] = self._processor.encode(
-            strings, return_type=return_type, num_threads=num_cores()
-        )
-        return encoded
+    def _of_parts(self, strings: Sequence[str], return_type: ReturnType) -> list[list[Any]]:
+        """Return what the library makes of the text between the control symbols of each string."""
+        between = [self._spelt.split(text) for text in strings]
+        first = _of_library(self._processor, [parts[0] for parts in between], return_type)
+        others = [part for parts in between for part in parts[1:]]
+        behind = iter(_of_library(self._behind, others, return_type))
+        counts = [len(parts) - 1 for parts in between]
+        return [[one, *islice(behind, num)] for one, num in zip(first, counts, strict=True)]
+
+
+def _of_library(
+    processor: "sentencepiece.SentencePieceProcessor", strings: list[str], return_type: ReturnType
+) -> list[Any]:
+    encoded: list[Any] = processor.encode(strings, return_type=return_type, num_threads=num_cores())
+    return encoded
+
+
+_WITHOUT_PREFIX = b"\x1a\x02\x18\x00"
+"""Behind a .model: its normalizer_spec (field 3) once more, in which add_dummy_prefix (field 3) is
+false; protobuf merges the two, and the last value counts."""
+
+
+def _is_prefix_once(folder: Path) -> bool:
+    """Return whether a tokenizer puts a space before a text alone, and none behind its symbols."""
+    path = folder / "tokenizer_config.json"
+    fields = msgspec.json.decode(path.read_bytes()) if path.is_file() else {}
+    return fields.get("legacy") is False
 
 
 def _with_shared(
