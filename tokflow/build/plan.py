@@ -142,7 +142,12 @@ class Plan:
 
         Reads the run.json of every output that is there.
         """
-        folders = [planned.folder for planned in self.planned if planned.is_made]
+        return self.library_changes_of(*{planned.stage for planned in self.planned})
+
+    def library_changes_of(self, *stages: Stage) -> list[str]:
+        """Return the same of the outputs of some stages."""
+        made = [planned for planned in self.planned if planned.is_made]
+        folders = [planned.folder for planned in made if planned.stage in stages]
         runs = [read_run(folder) for folder in folders if folder is not None]
         return changed_since(run.get("versions", {}) for run in runs)
 

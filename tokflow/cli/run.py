@@ -45,6 +45,8 @@ from tokflow.errors import ConfigError, TokflowError, explained
 from tokflow.pools.pool import Workers, get_ready, is_local, num_jobs
 from tokflow.store.atomic import point_latest_to
 from tokflow.store.remote.lacking import note_lacking
+from tokflow.store.remote.places import place_of
+from tokflow.store.versions import loaded_versions
 
 
 def main(
@@ -131,8 +133,10 @@ def _run_share(
     if not json:
         files = f"{counted(built.num_files, 'file')} of {len(graph.sources):,}"
         outputs = counted(built.num_new, "new output")
+        libraries = ", ".join(f"{name} {of}" for name, of in loaded_versions("tokens").items())
         print(
-            f"{dataset.name}: shard {share}: {files}, {outputs}, {built.seconds:,.1f} s; "
+            f"{dataset.name}: shard {share}: {files}, {outputs}, {built.seconds:,.1f} s, with "
+            f"{libraries}; "
             "`tokflow run` without --shard makes the rest when all shards are done",
             flush=True,
         )
@@ -202,6 +206,10 @@ def _build(
     if built.num_new or built.failed:
         from tokflow.cli.summary import print_summary
 
+        # As where another machine made a share of the files. At a URL each would be a request.
+        if built.num_new and place_of(plan.dataset.folder) is None:
+            for change in plan.library_changes_of("tokens"):
+                print(f"{plan.dataset.name}: tokens of two versions of a library: {change}")
         # Where no terminal shows bars, a line of each stage has said what packing did.
         print_summary(plan, built, with_packing=is_terminal, is_declared=in_dagster)
     elif not problems:

@@ -1,8 +1,8 @@
 """Tasks on a Ray cluster: what they make is in the store, what they return is a receipt.
 
-A node needs Python with the same tokflow, and the credentials of the store in its environment; a
-place at a URL has a folder of its own on each. Ray moves tasks (some kB) and receipts (some hundred
-bytes), never text or tokens.
+A node needs Python with the same tokflow and libraries, and the credentials of the store in its
+environment; a place at a URL has a folder of its own on each. Ray moves tasks (some kB) and
+receipts (some hundred bytes), never text or tokens.
 """
 
 import os
@@ -15,8 +15,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from typing import Any, Generic, NamedTuple, Self
 
@@ -25,6 +23,7 @@ from tokflow.pools.cores import be_worker
 from tokflow.pools.pool import Advance, Finished, LostWorkerError, Make, R, T, ignore
 from tokflow.pools.sending import answer, packed_for_machines, take_shared
 from tokflow.pools.shared import Shared
+from tokflow.store.versions import installed_versions, other_versions
 
 ADDRESS_VARIABLE = "RAY_ADDRESS"
 """Of Ray: the cluster to connect to; by default the one that this machine is part of."""
@@ -216,7 +215,7 @@ class _Map(Generic[T]):
                 self._send(sent)
 
     def _send(self, sent: _Sent[T]) -> None:
-        ref = self._do.remote(sent.packed, sent.shared, _own_version())
+        ref = self._do.remote(sent.packed, sent.shared, installed_versions())
         sent.num_attempts += 1
         sent.started = time.monotonic()
         sent.refs.add(ref)
@@ -276,7 +275,7 @@ class _Receipt(NamedTuple):
     """Paths that errors name, and that are not there on that node."""
 
 
-def _do(packed: bytes, shared: Mapping[str, Any], of_driver: str) -> _Receipt:
+def _do(packed: bytes, shared: Mapping[str, Any], of_driver: Mapping[str, str]) -> _Receipt:
     """Do a task on a node."""
     import ray
 
@@ -288,11 +287,11 @@ def _do(packed: bytes, shared: Mapping[str, Any], of_driver: str) -> _Receipt:
         num_documents += documents
         num_bytes += of_text
 
-    if (here := _own_version()) == of_driver:
+    if differences := other_versions(installed_versions(), of_driver):
+        result = _differs(", ".join(differences))
+    else:
         take_shared(shared, lambda key: ray.get(shared[key]))
         result = answer(packed, count)
-    else:
-        result = _differs(f"{here}, and {of_driver} where it was asked for")
     unseen = [path for path in _paths_named(result) if not os.path.lexists(path)]
     data = packed_for_machines(result)
     return _Receipt(data, num_documents, num_bytes, socket.gethostname(), unseen)
@@ -323,9 +322,11 @@ def _explained(result: Any, receipt: _Receipt) -> Any:
 def _differs(found: str) -> ConfigError:
     return ConfigError(
         where="a node of the Ray cluster",
-        expected="tokflow of the same version in the Python of its workers",
+        expected="tokflow, and the libraries that make its bytes, in the versions of the machine "
+        "that asked for the work",
         found=found,
-        remedy="install `dagster-tokflow[ray]` of one version on all nodes",
+        remedy="install the same versions on all nodes, as by one constraints.txt, for one dataset "
+        "is not made by two",
     )
 
 
@@ -338,13 +339,6 @@ def _lost(error: Exception) -> LostWorkerError:
         remedy="look into the logs of Ray on that node; give it more memory if processes were "
         "killed for that, and run again: finished outputs stay",
     )
-
-
-@cache
-def _own_version() -> str:
-    with suppress(PackageNotFoundError):
-        return version("dagster-tokflow")
-    return "no installed version"
 
 
 def _task_memory(ray: Any) -> int:

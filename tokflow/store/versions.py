@@ -92,6 +92,21 @@ def changed_since(versions_of_outputs: Iterable[Mapping[str, str]]) -> list[str]
     ]
 
 
+def installed_versions() -> dict[str, str]:
+    """Return the versions of tokflow and of the installed libraries that may make bytes."""
+    names = dict.fromkeys(("dagster-tokflow", *(of for each in LIBRARIES.values() for of in each)))
+    return {name: found for name in names if (found := _installed(name)) is not None}
+
+
+def other_versions(found: Mapping[str, str], expected: Mapping[str, str]) -> list[str]:
+    """Return what is installed in two versions, of what is installed on both machines."""
+    return [
+        f"{name} {found[name]} in place of {version}"
+        for name, version in expected.items()
+        if found.get(name, version) != version
+    ]
+
+
 @cache
 def _installed(library: str) -> str | None:
     from importlib.metadata import PackageNotFoundError, version  # 17 ms, when it is asked for

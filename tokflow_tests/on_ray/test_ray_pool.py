@@ -1,6 +1,7 @@
 """Tasks on a cluster of Ray, whose nodes are lost, slow and have other folders."""
 
 import os
+import re
 import signal
 import threading
 import time
@@ -16,6 +17,7 @@ from tokflow.pools import ray_pool
 from tokflow.pools.pool import Advance, LostWorkerError, Pool, open_pool
 from tokflow.pools.shared import Shared
 from tokflow.store.remote.places import folder_of
+from tokflow.store.versions import installed_versions
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.on_ray.conftest import Nodes
 from tokflow_tests.pools import test_shared
@@ -185,3 +187,15 @@ def test_where_no_cluster_is_that_is_said(monkeypatch: pytest.MonkeyPatch) -> No
 
     with pytest.raises(ConfigError, match=r"expected a Ray cluster at 127\.0\.0\.1:1"):
         list(open_pool(kind="ray").map(double, [1]))
+
+
+def test_a_node_with_another_library_makes_nothing(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = {**installed_versions(), "tokenizers": "0.1"}
+    monkeypatch.setattr(ray_pool, "installed_versions", lambda: here)
+
+    [(_, result)] = pool.map(double, [1])
+
+    assert isinstance(result, ConfigError)
+    assert re.fullmatch(r"tokenizers \S+ in place of 0\.1", result.found)

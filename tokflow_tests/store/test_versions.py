@@ -8,8 +8,9 @@ from tokflow.audit.verify.verification import verify_path
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
 from tokflow.store import versions
-from tokflow.store.versions import Change
-from tokflow_tests.tiny import build, declare
+from tokflow.store.versions import Change, other_versions
+from tokflow_tests.cli.commands import run
+from tokflow_tests.tiny import build, declare, declare_small, write_yaml
 
 FILES = {"a.jsonl": ["one"], "b.jsonl": ["two"]}
 
@@ -75,3 +76,22 @@ def test_a_change_of_a_later_version_or_of_another_tokenizer_is_no_change(
     monkeypatch.setattr(versions, "CHANGES", (change,))
 
     assert make_plan(dataset).is_up_to_date
+
+
+def test_libraries_of_two_machines_differ_where_both_have_them():
+    driver = {"tokenizers": "0.23.1", "pyarrow": "24.0", "pylance": "14.0"}
+    node = {"tokenizers": "0.23.2", "pyarrow": "24.0", "tensorstore": "0.1"}
+
+    assert other_versions(node, driver) == ["tokenizers 0.23.2 in place of 0.23.1"]
+    assert other_versions(driver, driver) == []
+
+
+def test_a_run_over_tokens_that_another_version_made_says_so(tmp_path: Path):
+    dataset = declare_small(tmp_path, exports=[])
+    for made in build(dataset).of("tokens"):
+        edit_run(made.folder, pyarrow="1.0")
+    yaml = write_yaml(tmp_path, exports=["bin"])
+
+    printed = run("run", "--config", yaml).stdout
+
+    assert f"tokens of two versions of a library: pyarrow 1.0 -> {version('pyarrow')}" in printed
