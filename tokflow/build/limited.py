@@ -25,7 +25,7 @@ NAME_OR_RUN = (
 class LimitedFiles:
     """The partitions that `documents.limit` with `scope: dataset` takes, as far as they are known.
 
-    Each may take what those before it have left, which is known once their tokens are there: so
+    Each file gets the remaining budget, known once the tokens of those before it are there: so
     they end with the first whose tokens are not. They are what was found when they were first
     looked for, until `advance` is called. No file is fetched, or read, that they do not have.
     """

@@ -45,7 +45,7 @@ class Pace:
         self.num_documents = self.text_bytes = 0
         """Of the text that was tokenized."""
         self._done_bytes = self._new_bytes = self._done_text_bytes = 0
-        """Of the files that are done, of those that were made here, and of the text of these."""
+        """Bytes of files done, of files newly built, and of the text of the newly built."""
         self._started = time.monotonic()
 
     def advance(self, num_documents: int, num_bytes: int) -> None:

@@ -126,7 +126,7 @@ class OutputTasks:
         self._joining: Task | None = None
         """The task that joins them, until it is handed out."""
         self._errors: dict[Path, Exception] = {}
-        """By the folder of their task, of which the first in order is that of the output."""
+        """Errors by task folder; the first in order becomes the error of the output."""
         self._use = ExitStack()
         """Of the folder of segments."""
 

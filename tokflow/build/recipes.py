@@ -1,4 +1,4 @@
-"""The recipe of each stage's outputs, by the function that stands beside the stage."""
+"""Recipe builders by stage."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -43,5 +43,4 @@ RECIPES: Mapping[Stage, Callable[["BuildGraph", str, str], Recipe]] = {
     "sequences": _recipe_of_sequences,
     "export": _recipe_of_export,
 }
-"""The recipe of each stage's outputs, by their name and packing, by the function that stands beside
-the stage."""
+"""Recipe builders by stage, of an output's name and packing."""

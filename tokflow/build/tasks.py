@@ -229,7 +229,7 @@ def _is_of_another_machine(folder: Path) -> bool:
 
 
 def _fetch_logs(folders: Sequence[Path]) -> None:
-    """What cannot be fetched is asked for again, and told of, where it is read."""
+    """Fetch manifests and logs; failures are ignored, since the reader retries and reports."""
     with suppress(TokflowError):
         fetch_manifests(folders)
         fetch_all(folder / RUN_NAME for folder in folders)

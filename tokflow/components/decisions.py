@@ -194,7 +194,7 @@ def _latest_run(instance: dg.DagsterInstance, job: str) -> dg.DagsterRun | None:
 
 @dataclass(frozen=True, slots=True)
 class _Todo:
-    """What is to be built of a dataset, or told Dagster."""
+    """Pending work of a dataset: what is to be built, or reported to Dagster."""
 
     outputs: str
     """A digest of it; empty if there is nothing."""

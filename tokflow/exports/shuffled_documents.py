@@ -44,7 +44,7 @@ class ShuffledDocuments:
     splits: Sequence[Split]
     seed: int
     digest: str
-    """Of the splits and the seed: orders of one digest are one."""
+    """Cache key: a hash of the splits and the seed."""
     group_bits: int
     """How many bits of its key tell the group of a document."""
 

@@ -61,7 +61,7 @@ class MixedSamples:
     _blocks: dict[int, tuple[npt.NDArray[np.int32], Numbers]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """Blocks of late, by their first samples: a batch is often in the block of the one before."""
+    """Recently used blocks by first sample: a batch is often in the block of the one before."""
 
     __repr__ = samples_shown
     __getitem__ = no_dataset

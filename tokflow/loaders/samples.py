@@ -179,7 +179,7 @@ def sources_of(*sources: RowSource) -> list[dict[str, Any]]:
 
 
 def no_dataset(samples: object, number: object) -> NoReturn:
-    """Tell who asks for one of some samples, as torch's DataLoader does, who gives it.
+    """Raise TypeError that explains how to use a DataLoader: it asked for a single sample.
 
     Raises: TypeError.
     """

@@ -35,7 +35,7 @@ PoolKind = Literal["local", "ray"]
 
 
 def ignore(num_documents: int, num_bytes: int) -> None:
-    """Hear of progress, and do nothing."""
+    """Do nothing with reported progress."""
 
 
 class LostWorkerError(TokflowError):

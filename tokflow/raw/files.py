@@ -59,8 +59,7 @@ class RawFile(HashedFile):
 
     @property
     def version(self) -> dict[str, Any] | None:
-        """By what a file is known the sha256 of whose content is not, as plain JSON; None of
-        others."""
+        """Version identifiers as plain JSON, for a file whose sha256 is unknown; else None."""
         version = self.path.version if isinstance(self.path, LazyPath) else None
         return None if version is None or version.sha256 is not None else version.identity
 
@@ -128,7 +127,7 @@ def check_unchanged(raw: RawFile) -> None:
 
 
 class _How(NamedTuple):
-    """How files elsewhere are looked at; see `read_raw_files`."""
+    """Options for reading remote files; see `read_raw_files`."""
 
     store: Path
     progress: Progress | None

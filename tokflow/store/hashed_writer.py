@@ -62,7 +62,7 @@ class HashedWriter:
         return update
 
     def flush(self) -> None:
-        """Let the system have what was written."""
+        """Flush to the operating system."""
         self._file.flush()
 
     @property
@@ -99,7 +99,7 @@ class _Behind:
         self._last: Future[None] | None = None
 
     def do(self, something: Callable[[], None]) -> None:
-        """Have something done when the last thing is, for which it waits here."""
+        """Run a job after the previous one; block until that ends."""
         self._wait()
         self._last = self._pool.submit(something)
 

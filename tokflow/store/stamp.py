@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """By what a file on this disk is known to be as it was."""
+    """Size, mtime, ctime and inode of a file, by which a change is detected."""
 
     num_bytes: int
     mtime_ns: int

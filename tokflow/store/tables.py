@@ -65,7 +65,7 @@ class TableWriter:
             self._tables, self._num_rows = [waiting], len(waiting)
 
     def end_group(self) -> None:
-        """Let the next row begin a group."""
+        """Start a new row group with the next row."""
         if self._num_rows:
             self._write_group(self._joined())
             self._tables, self._num_rows = [], 0

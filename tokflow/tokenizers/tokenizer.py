@@ -14,6 +14,7 @@ from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.store.config import Config, Listed, expanded
 from tokflow.store.manifest import FileEntry, Manifest, Recipe
 from tokflow.store.remote.cached_files import fetch_all
+from tokflow.store.urls import is_url
 from tokflow.store.verdicts import read_verdict
 from tokflow.tokenizers.patterns import check_pattern
 
@@ -94,6 +95,13 @@ class TokenizerConfig(Config):
                 expected=f"{_WHAT_NAME_IS[self.kind]} for kind {self.kind}",
                 found="nothing",
                 remedy="add `name:`",
+            )
+        if self.name and is_url(self.name):
+            raise ConfigError(
+                where="name",
+                expected=_WHAT_NAME_IS.get(self.kind, "none"),
+                found=f"the URL {self.name}",
+                remedy="name the hub id, or download its files and name their path",
             )
         if "" in self.special_tokens or len(set(self.special_tokens)) < num_special:
             raise ConfigError(

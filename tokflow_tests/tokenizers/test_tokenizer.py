@@ -226,3 +226,11 @@ def test_a_tokenizer_json_scanned_says_all_that_one_read_says(tmp_path: Path):
 
 def test_a_folder_without_tokenizer_json_is_scanned_as_empty(tmp_path: Path):
     assert scan_tokenizer_json(tmp_path) == {} == read_tokenizer_json(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["huggingface", "file", "sentencepiece", "tiktoken"])
+def test_a_url_is_no_name_and_its_secret_is_not_shown(kind: str):
+    with pytest.raises(ConfigError, match="found the URL hf://org/name; name the hub id") as caught:
+        TokenizerConfig(kind=kind, name="hf://user:SECRET@org/name")
+
+    assert "SECRET" not in str(caught.value)

@@ -194,7 +194,7 @@ def _eos_problems(shard: TokenShard) -> Iterator[str]:
 
 
 def _ends_empty(shard: TokenShard) -> bool:
-    """Say whether documents of no tokens are ended, too."""
+    """Return whether empty documents get an EOS."""
     return bool(shard.manifest.config.get("eos_of_empty", True))
 
 
