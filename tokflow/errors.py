@@ -150,7 +150,9 @@ def explained(error: BaseException, *, where: object) -> TokflowError:
 
 
 def _explained_by_system(error: OSError, where: object) -> TokflowError:
-    expected, remedy = SYSTEM_ERRORS.get(error.errno or 0, ("a system that does it", "mend that"))
+    expected, remedy = SYSTEM_ERRORS.get(
+        error.errno or 0, ("a successful system call", "fix the cause")
+    )
     if error.filename is not None:
         name = error.filename
         where = os.fsdecode(name) if isinstance(name, bytes) else name or repr(name)

@@ -56,8 +56,9 @@ def redact(url: str) -> str:
     rest, start = _without_query(rest, is_web=is_web), f"{scheme}:{slashes}"
     authority, slash, path = rest.partition("/")
     userinfo, _, host = authority.rpartition("@")
-    is_url = rest != "" and (slashes == "//" or (slashes != "" and (is_web or scheme == "hf")))
-    has_password = ":" in userinfo and (slashes or re.fullmatch(_WITHOUT_SLASHES, scheme))
+    is_known = re.fullmatch(_WITHOUT_SLASHES, scheme) is not None
+    is_url = rest != "" and (slashes == "//" or (slashes != "" and is_known))
+    has_password = ":" in userinfo and (slashes or is_known)
     if not is_url and not has_password:
         return url if slashes else redacted(url)
     is_clear = not is_url or (_HOST.fullmatch(host) and (host or not is_web))

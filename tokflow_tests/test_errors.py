@@ -57,8 +57,8 @@ def test_an_error_of_the_system_names_the_file_and_what_to_do(number: int):
         ),
         (
             OSError("LanceError(IO): no more"),
-            "tokens a.jsonl: expected a system that does it, found LanceError(IO): no more; "
-            "mend that",
+            "tokens a.jsonl: expected a successful system call, found LanceError(IO): no more; "
+            "fix the cause",
         ),
         (
             OSError(errno.ENOSPC, "full"),
@@ -67,8 +67,8 @@ def test_an_error_of_the_system_names_the_file_and_what_to_do(number: int):
         ),
         (
             socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
-            "tokens a.jsonl: expected a system that does it, found [Errno -2] Name or service not "
-            "known; mend that",
+            "tokens a.jsonl: expected a successful system call, found [Errno -2] Name or service "
+            "not known; fix the cause",
         ),
         (
             FileNotFoundError(errno.ENOENT, "", b"\xff"),

@@ -14,6 +14,7 @@ SHOWN = {
     "https://user:pa": "https://...",
     "https://[::1]:80/a": "https://[::1]:80/a",
     "https:/user:pass@host/a": "https:/host/a",
+    "s3:/bucket/a.txt?X-Amz-Signature=1": "s3:/bucket/a.txt",
     "s3:user:pass@bucket/a": "s3:bucket/a",
     "s3://bucket/part-?.txt": "s3://bucket/part-?.txt",
     "s3://bucket/a.txt?versionId=1": "s3://bucket/a.txt",

@@ -152,7 +152,7 @@ def _run(
     recheck: bool,
     json: bool,
 ) -> tuple[dict[str, Any], list[Exception]]:
-    """Return what is to be said of a dataset in JSON, and what kept outputs from being made."""
+    """Return the JSON summary of a dataset, and the errors that kept outputs from being made."""
     hashing = partial(_while_hashing, workers=workers, json=json)
     plan = make_plan(dataset, partitions=partitions, progress=hashing)
     if recheck and note_lacking(of.output.folder for of in plan.planned if of.is_made):
@@ -257,7 +257,7 @@ def _while_hashing(done: int, total: int | None, *, workers: Workers, json: bool
 
 
 def _document(plan: Plan, built: BuildResult | None = None) -> dict[str, Any]:
-    """Return what is to be said of a dataset in JSON; without a build nothing was to do."""
+    """Return the JSON summary of a dataset; without a build nothing was to do."""
     if built is not None:
         return _document_of(plan.graph, built)
     return {

@@ -23,7 +23,7 @@ def damage_named(path: Path) -> Iterator[None]:
         raise MissingOutputError(
             where=path,
             expected="the files that the export was opened with",
-            found="one is gone",
+            found="a file was deleted",
             remedy="keep exports that are read; run `tokflow run` again, and open it anew",
         ) from error
     except Exception as error:

@@ -250,9 +250,9 @@ def _check_none(**options: int | None) -> None:
         if value is not None:
             raise ConfigError(
                 where="Loader",
-                expected=f"no {name} beside samples that have an order and an end of their own",
+                expected=f"no {name}, since samples already define order and length",
                 found=f"{name}={value!r}",
-                remedy="give it where they are made, as in `mix(..., seed=1)`",
+                remedy="drop it, or give it where they are made, as in `mix(..., seed=1)`",
             )
 
 

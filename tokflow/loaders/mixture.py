@@ -258,7 +258,7 @@ def _token_shares(
                 raise _error(where, f"a weight for {name}", ", ".join(weights), remedy)
         total = sum(exact.values())
         if not total:
-            raise _error(where, "one above 0", "none", "weigh what the samples are made of")
+            raise _error(where, "at least one positive weight", "none", "raise one of them")
         shares[first] = [exact[name] / total for name in sources]
     return shares
 

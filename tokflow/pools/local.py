@@ -172,13 +172,13 @@ class _Worker:
         codes = [code for code in self.processes.exit_codes() if code]
         self.processes.terminate()
         self.processes = self._new_processes()
-        found = f"one that ended with exit status {codes[0]}" if codes else "one that ended"
+        cause = f" (exit status {codes[0]})" if codes else ""
         if codes and codes[0] < 0:
-            found = f"one that was killed by {signal.Signals(-codes[0]).name}"
+            cause = f" (killed by {signal.Signals(-codes[0]).name})"
         return LostWorkerError(
             where="a worker process",
             expected="a process that lives until its task is done",
-            found=f"{found}; the one that tried it before was lost, too",
+            found=f"worker died twice{cause}",
             remedy="run it with fewer workers (--jobs) or more memory: a system that is short of "
             "memory kills processes; else a library has failed, and dmesg may say where",
         )

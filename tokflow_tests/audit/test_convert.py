@@ -210,7 +210,7 @@ def test_a_damaged_conversion_is_found(built: Dataset, tmp_path: Path):
     [verified] = verify_path(copy)
 
     shutil.rmtree(copy.parent)
-    assert "train: token 0 is not the one of the split" in verified.problems[0]
+    assert "train: token 0 differs from the split" in verified.problems[0]
 
 
 def test_the_index_leads_to_the_same_documents(built: Dataset, tmp_path: Path):

@@ -126,8 +126,8 @@ def test_verify_finds_a_wrong_end_and_a_wrong_loss(tmp_path: Path):
     loss.write_bytes(bytes(1 - byte for byte in loss.read_bytes()))
 
     problems = "\n".join(verify_export(folder, made.manifest, of_parts))
-    assert "length of document 0 is not the one of the split" in problems
-    assert "loss mask of token 0 is not the one of the split" in problems
+    assert "length of document 0 differs from the split" in problems
+    assert "loss mask of token 0 differs from the split" in problems
 
 
 @pytest.mark.parametrize(

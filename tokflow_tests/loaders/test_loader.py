@@ -258,7 +258,7 @@ def test_epochs_may_be_shuffled_in_blocks():
 
 @pytest.mark.parametrize("option", ["seed", "blocks", "num_epochs"])
 def test_samples_have_an_order_and_an_end_of_their_own(option: str):
-    with pytest.raises(ConfigError, match=f"expected no {option} beside samples .* {option}=1"):
+    with pytest.raises(ConfigError, match=f"expected no {option}, since samples .* {option}=1"):
         Loader(rows_of().epochs(1), batch_size=8, **{option: 1})
 
 

@@ -300,7 +300,7 @@ BOTH = {"web": 1, "code": 1}
         ({"weights": {"web": 1, "code": float("nan")}}, "found nan"),
         ({"weights": {"web": 1, "code": float("inf")}}, "found inf"),
         ({"weights": {"web": 1, "code": "3"}}, "found '3'"),
-        ({"weights": {"web": 0, "code": 0}}, "expected one above 0"),
+        ({"weights": {"web": 0, "code": 0}}, "expected at least one positive weight, found none"),
         ({"stages": [(9, BOTH), (9, BOTH)]}, "samples that ascend, found 9 behind 9"),
         ({"stages": [(9.5, BOTH)]}, "mix: stages: expected an integer, found 9.5"),
         ({"stages": [(0, BOTH)]}, "found 0 behind 0"),

@@ -206,9 +206,7 @@ def test_a_task_whose_worker_is_killed_is_tried_once_more(tmp_path: Path):
     assert isinstance(twice[tasks[2]], int)
     lost = twice[tasks[1]]
     assert isinstance(lost, LostWorkerError)
-    assert lost.found == (
-        "one that was killed by SIGKILL; the one that tried it before was lost, too"
-    )
+    assert lost.found == ("worker died twice (killed by SIGKILL)")
     assert "fewer workers (--jobs) or more memory" in lost.remedy
 
 

@@ -192,7 +192,7 @@ def _differences(
     expected: dict[str, Rechunked],
     num: Counter[str],
 ) -> Iterator[str]:
-    """Yield the first value that is not the one of the part, after which the field is left."""
+    """Yield the first value that differs from the part; the rest of the field is not compared."""
     first, found = num["positions"], values.reshape(-1)
     if field == "offsets":
         first, found = num["num_documents"], np.diff(values)
@@ -205,5 +205,5 @@ def _differences(
         wrong = np.flatnonzero(some[: len(wanted)] != wanted)
         if len(wrong) or len(wanted) < len(some):
             at = first + start + (int(wrong[0]) if len(wrong) else len(wanted))
-            yield f"{where}: {NAMES[field]} {at:,} is not the one of the split"
+            yield f"{where}: {NAMES[field]} {at:,} differs from the split"
             del expected[field]

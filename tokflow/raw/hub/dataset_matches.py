@@ -192,6 +192,6 @@ def _check_complete(splits: SourceSplits, folder: str, *, where: str) -> None:
             where=where,
             expected=f"files that are all of a split by their names, as some are of "
             f"{' and '.join(splits.files)}",
-            found=f"others: {first_five(of_none)}",
+            found=f"files that match no split: {first_five(of_none)}",
             remedy=f"write {folder}/* for all of its files, or a pattern for some",
         )

@@ -379,7 +379,7 @@ def test_an_export_with_another_token_is_found(name: str, small: tuple[Dataset, 
     problems = verify_export(output.folder, output.manifest(), graph.parts(config))
 
     first = 20 if name == "bin" else 16
-    assert problems == [f"{output.folder}: train: token {first} is not the one of the split"]
+    assert problems == [f"{output.folder}: train: token {first} differs from the split"]
 
 
 @pytest.mark.parametrize("column", ["row", "char_start", "token_in_piece"])

@@ -172,6 +172,6 @@ def test_a_folder_of_which_some_files_would_be_passed_over_is_refused(tmp_path: 
 
     assert refusal(ConfigError, tmp_path, files="texts") == (
         f"raw.files '{tmp_path}/texts': expected files that are all of a split by their names, as "
-        f"some are of test, found others: a.jsonl, b.jsonl; write {tmp_path}/texts/* for all of "
-        "its files, or a pattern for some"
+        f"some are of test, found files that match no split: a.jsonl, b.jsonl; write "
+        f"{tmp_path}/texts/* for all of its files, or a pattern for some"
     )
