@@ -47,11 +47,17 @@ class Pace:
         self._done_bytes = self._new_bytes = self._done_text_bytes = 0
         """Bytes of files done, of files newly built, and of the text of the newly built."""
         self._started = time.monotonic()
+        self._before: tuple[float, int] = 0.0, 0
+        """Raw bytes made, and text, when speed began to be measured: with the first text, before
+        which workers start."""
 
     def advance(self, num_documents: int, num_bytes: int) -> None:
         """Count text that was tokenized."""
+        is_first = not self.text_bytes
         self.num_documents += num_documents
         self.text_bytes += num_bytes
+        if is_first:
+            self._started, self._before = time.monotonic(), (self._made, num_bytes)
 
     def count(self, num_bytes: int, *, is_new: bool, text_bytes: int = 0) -> None:
         """Count a file that is done, by its raw bytes, and what was tokenized of it."""
@@ -69,8 +75,13 @@ class Pace:
 
     @property
     def megabytes_per_second(self) -> float:
-        """Of text."""
-        return self.text_bytes / 1e6 / self._seconds
+        """Of text; 0 as long as that is not known."""
+        return (self.text_bytes - self._before[1]) / 1e6 / self._seconds
+
+    @property
+    def _made(self) -> float:
+        """Raw bytes that were made here."""
+        return self.num_bytes - (self._done_bytes - self._new_bytes)
 
     def __str__(self) -> str:
         """Return `41 %, 1,204 documents, 310.0 MB, 62.1 MB/s, 7 s left`, or what is known of it."""
@@ -80,16 +91,22 @@ class Pace:
         if self.text_bytes:
             said.append(counted(self.num_documents, "document"))
             said.append(size(self.text_bytes))
-            said.append(f"{self.megabytes_per_second:,.1f} MB/s")
-        made = self.num_bytes - (self._done_bytes - self._new_bytes)
-        if self.total and made:
+            said.append(speed(self.megabytes_per_second))
+        made = self._made - self._before[0]
+        if self.total and made > 0:
             left = (self.total - self.num_bytes) * self._seconds / made
             said.append(f"{duration(left)} left")
-        return ", ".join(said)
+        return ", ".join(filter(None, said))
 
     @property
     def _seconds(self) -> float:
         return max(time.monotonic() - self._started, 1e-3)
+
+
+def speed(megabytes_per_second: float | None) -> str:
+    """Return `62.1 MB/s`; nothing of what is unknown or too little to be measured."""
+    is_known = megabytes_per_second is not None and megabytes_per_second >= 0.05
+    return f"{megabytes_per_second:,.1f} MB/s" if is_known else ""
 
 
 def text_bytes_of(made: StageResult) -> int:
@@ -131,9 +148,11 @@ class Lines(Reporter):
         fail: Callable[[StageFailure], None] | None = None,
         *,
         dataset: str | None = None,
+        with_exports: bool = True,
     ) -> None:
         """`dataset`: the one whose lines they are; those of a mixture's sources begin with their
-        names."""
+        names. `with_exports`: False where a table of exports follows."""
+        self._with_exports = with_exports
         self._say = say
         self._dataset = dataset
         self._fail = fail
@@ -169,7 +188,7 @@ class Lines(Reporter):
         self._num_done += 1
         if made.is_new and stage in ("split", "sequences"):
             self._new.append(made)
-        elif made.is_new and (stage != "tokens" or self._num_files <= FILES_SHOWN):
+        elif made.is_new and self._has_line(stage):
             self._say_of(made, described(made))
         if made.output.is_of_file and self._num_done < self._num_files:
             self._say_if_due(self._progress)
@@ -181,6 +200,12 @@ class Lines(Reporter):
             self._fail(failed)
         self._num_done += 1
         self._end_stage()
+
+    def _has_line(self, stage: Stage) -> bool:
+        """Return whether an output of a stage has a line of its own."""
+        if stage == "export":
+            return self._with_exports
+        return stage != "tokens" or self._num_files <= FILES_SHOWN
 
     def _progress(self) -> str:
         files = f"{self._num_done:,} of {counted(self._num_files, 'file')}"
@@ -209,9 +234,8 @@ def described(made: StageResult) -> str:
         return f"tokenizer: {num_ids} ids, {seconds}"
     name = f"{output.stage} {output.name}"
     if output.stage == "tokens":
-        speed = f"{run['megabytes_per_second']:,.1f} MB/s" if run else "unknown speed"
         said = [counted(counts[f"num_{noun}s"], noun) for noun in ("document", "token")]
-        said += [speed, str(run.get("engine"))]
+        said += filter(None, [speed(run.get("megabytes_per_second")), run.get("engine")])
         said += [counted(counts["num_rejects"], "reject")] if counts["num_rejects"] else []
         return f"{name}: {', '.join(said)}"
     counts = made.manifest.counts

@@ -1,8 +1,9 @@
 """Progress of a run: bars on a terminal; elsewhere lines, few enough for a log to keep."""
 
+import sys
 from typing import TYPE_CHECKING, Any, Self
 
-from tokflow.build.lines import Lines, Pace, text_bytes_of
+from tokflow.build.lines import Lines, Pace, speed, text_bytes_of
 from tokflow.build.output import Stage
 from tokflow.build.plan import Plan
 from tokflow.build.results import Reporter, StageFailure, StageResult
@@ -19,22 +20,42 @@ LARGE_BYTES = 4_000_000
 
 
 class Errors(Reporter):
-    """Prints what could not be made as soon as it is known, one damage once."""
+    """Keeps what could not be made, one damage once, to be printed last."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._found: dict[str, Exception] = {}
 
     def failed(self, failed: StageFailure) -> None:
-        """Print the error, unless another output has failed for the same reason."""
-        if (message := str(failed.explained)) not in self._told:
-            self._told.add(message)
-            print_error(message, failed.error)
+        """Keep the error."""
+        self.keep(failed)
+
+    def keep(self, failed: StageFailure) -> str | None:
+        """Keep the error; return the line that tells of it at once, None where another output has
+        failed for the same reason."""
+        message = str(failed.explained)
+        if message in self._found:
+            return None
+        self._found[message] = failed.error
+        return f"{failed.stage} {failed.name}: failed"
+
+    def print_all(self) -> None:
+        """Print the errors in the order in which they were found."""
+        sys.stdout.flush()
+        for message, error in self._found.items():
+            print_error(message, error)
 
 
-def printed_lines(dataset: str) -> Lines:
-    """Return what prints the lines of a log, and errors."""
-    say = lambda line: print_styled(f"{dataset}: {line}")  # noqa: E731
-    return Lines(say, Errors().failed, dataset=dataset)
+def printed_lines(dataset: str, errors: Errors) -> Lines:
+    """Return what prints the lines of a log, and keeps errors."""
+
+    def say(line: str) -> None:
+        print_styled(f"{dataset}: {line}")
+
+    def fail(failed: StageFailure) -> None:
+        if line := errors.keep(failed):
+            say(line)
+
+    return Lines(say, fail, dataset=dataset, with_exports=False)
 
 
 class Bars(Errors):
@@ -85,18 +106,17 @@ class Bars(Errors):
     def advance(self, num_documents: int, num_bytes: int) -> None:
         """Move the bar by text that was tokenized."""
         self._pace.advance(num_documents, num_bytes)
-        self._show(speed=f"{self._pace.megabytes_per_second:8,.1f} MB/s")
+        self._show(speed=f"{speed(self._pace.megabytes_per_second):>13}")
 
     def made(self, made: StageResult) -> None:
         """Count the output's raw bytes in full."""
         self._count(made.output.name, is_new=made.is_new, text_bytes=text_bytes_of(made))
 
     def failed(self, failed: StageFailure) -> None:
-        """Print the error above the bars."""
+        """Keep the error; print above the bars that there is one."""
         self._count(failed.name, is_new=False)
-        self._progress.stop()
-        super().failed(failed)
-        self._progress.start()
+        if line := self.keep(failed):
+            self._progress.console.print(printable(line), style="red")
 
     def _count(self, name: str, *, is_new: bool, text_bytes: int = 0) -> None:
         num_bytes = max(self._sizes.get((self._stage, name), 0), 1)  # a tokenizer has none

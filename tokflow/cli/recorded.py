@@ -19,7 +19,6 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Output
 from tokflow.build.plan import PlannedOutput
 from tokflow.build.results import Reporter
-from tokflow.cli.terminal import print_error
 from tokflow.errors import ConfigError, message_of
 from tokflow.pools.pool import Workers
 from tokflow.shown import printable
@@ -79,8 +78,7 @@ def build_recorded(
     reporter: Reporter,
     recheck: bool,
 ) -> "RecordedBuild":
-    """Build as `build_dataset` does, as a run of Dagster's job in this process; print what its
-    checks find.
+    """Build as `build_dataset` does, as a run of Dagster's job in this process.
 
     Raises: ConfigError where its history cannot be opened.
     """
@@ -107,8 +105,6 @@ def build_recorded(
         )
     for warning in recorded.warnings:
         print(f"warning: {printable(warning)}", file=sys.stderr)
-    for problem in recorded.problems:
-        print_error(problem)
     return recorded
 
 

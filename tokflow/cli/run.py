@@ -6,6 +6,7 @@ neither Dagster nor an engine is imported.
 
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -17,7 +18,7 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Output
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import Plan, PlannedOutput, make_plan
-from tokflow.build.results import BuildResult
+from tokflow.build.results import BuildResult, Reporter
 from tokflow.build.share import Share
 from tokflow.build.statistics import statistics_of
 from tokflow.build.tasks import SMALL_BYTES
@@ -128,8 +129,12 @@ def _run_share(
 ) -> tuple[dict[str, Any], list[Exception]]:
     """Build a share of a dataset, without a plan, which would look at all of it."""
     graph = BuildGraph(dataset)
-    reporter = Errors() if json else printed_lines(dataset.name)
-    built = build_dataset(dataset, graph=graph, share=share, reporter=reporter, **workers)
+    errors = Errors()
+    reporter = errors if json else printed_lines(dataset.name, errors)
+    try:
+        built = build_dataset(dataset, graph=graph, share=share, reporter=reporter, **workers)
+    finally:
+        errors.print_all()
     if not json:
         files = f"{counted(built.num_files, 'file')} of {len(graph.sources):,}"
         outputs = counted(built.num_new, "new output")
@@ -186,23 +191,51 @@ def _build(
     recheck: bool,
     json: bool,
 ) -> tuple[BuildResult, list[str]]:
-    """Build and say so; return what the asset checks of Dagster found, too."""
+    """Build and say so; return what the asset checks found, too. Errors are printed last."""
+    errors = Bars(plan) if sys.stdout.isatty() and not json else Errors()
     problems: list[str] = []
+    how = {"in_dagster": in_dagster, "recheck": recheck}
+    try:
+        built, problems = _built(plan, partitions, errors, workers=workers, json=json, **how)
+        if not json:
+            _say_what_came(plan, built, problems, **how)
+    finally:
+        errors.print_all()
+        for problem in problems:
+            print_error(problem)
+    return built, problems
+
+
+def _built(
+    plan: Plan,
+    partitions: Words,
+    errors: Errors,
+    *,
+    workers: Workers,
+    in_dagster: bool,
+    recheck: bool,
+    json: bool,
+) -> tuple[BuildResult, list[str]]:
+    """Build; return what the asset checks found, too."""
     with ExitStack() as stack:
         if in_dagster:
             stack.enter_context(own_streams())
-        is_terminal = sys.stdout.isatty() and not json
-        lines = Errors() if json else printed_lines(plan.dataset.name)
-        reporter = stack.enter_context(Bars(plan)) if is_terminal else lines
+        reporter: Reporter = errors
+        if isinstance(errors, Bars):
+            stack.enter_context(errors)
+        elif not json:
+            reporter = printed_lines(plan.dataset.name, errors)
         what: dict[str, Any] = {"partitions": partitions, "reporter": reporter}
         if in_dagster:
             recorded = build_recorded(plan.graph, recheck=recheck, workers=workers, **what)
-            built, problems = recorded.built, list(recorded.problems)
-        else:
-            built = build_dataset(plan.dataset, graph=plan.graph, **what, **workers)
-            problems = _rechecked(plan.dataset, partitions) if recheck else []
-    if json:
-        return built, problems
+            return recorded.built, list(recorded.problems)
+        built = build_dataset(plan.dataset, graph=plan.graph, **what, **workers)
+        return built, _rechecked(plan.dataset, partitions) if recheck else []
+
+
+def _say_what_came(
+    plan: Plan, built: BuildResult, problems: Sequence[str], *, in_dagster: bool, recheck: bool
+) -> None:
     if built.num_new or built.failed:
         from tokflow.cli.summary import print_summary
 
@@ -210,24 +243,19 @@ def _build(
         if built.num_new and place_of(plan.dataset.folder) is None:
             for change in plan.library_changes_of("tokens"):
                 print(f"{plan.dataset.name}: tokens of two versions of a library: {change}")
-        # Where no terminal shows bars, a line of each stage has said what packing did.
-        print_summary(plan, built, with_packing=is_terminal, is_declared=in_dagster)
+        print_summary(plan, built, is_declared=in_dagster)
     elif not problems:
         _say_nothing_to_do(plan)
     if recheck and not problems:
         print(f"{plan.dataset.name}: all checks were computed again and found nothing wrong")
-    return built, problems
 
 
 def _rechecked(dataset: Dataset, partitions: Words) -> list[str]:
-    """Compute the checks that Dagster computes of a declared dataset; print what they find."""
+    """Compute the checks that Dagster computes of a declared dataset; return what they find."""
     from tokflow.audit.checks import recheck
 
     graph = BuildGraph(dataset)
-    problems = recheck(graph, graph.selected_keys(partitions))
-    for problem in problems:
-        print_error(problem)
-    return problems
+    return recheck(graph, graph.selected_keys(partitions))
 
 
 def _say_nothing_to_do(plan: Plan) -> None:

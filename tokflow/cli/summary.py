@@ -2,13 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.files_of_parts import parts_behind_limit
-from tokflow.build.lines import described_parts, described_sequences
-from tokflow.build.output import FILE_STAGES, Stage, by_step
+from tokflow.build.lines import described_sequences, speed
+from tokflow.build.output import FILE_STAGES, Stage
 from tokflow.build.plan import Plan
 from tokflow.build.results import BuildResult, StageResult
 from tokflow.build.statistics import mixture_statistics, statistics_of
@@ -32,16 +31,14 @@ from tokflow.tokenizers.engines.gate import VERDICT
 from tokflow.tokenizers.tokenizer import vocab_size_asked
 
 FILES_SHOWN = 30
-"""Files listed on the screen; of more, those that failed or are new come first."""
+"""Files in the table; of more, those that failed, those with rejects, and the largest."""
 
 BATCH_ROWS = 8
 
 
-def print_summary(
-    plan: Plan, built: BuildResult, *, with_packing: bool, is_declared: bool = False
-) -> None:
-    """Print the tables and lines that end a run; `with_packing` also what packing did, of a
-    declared dataset also the command that draws its report, for which no run waits."""
+def print_summary(plan: Plan, built: BuildResult, *, is_declared: bool = False) -> None:
+    """Print the tables and lines that end a run, of a declared dataset also the command that draws
+    its report, for which no run waits."""
     dataset, exports = plan.dataset, built.of("export")
     _print_files(plan, built)
     _print_statistics(built)
@@ -49,12 +46,8 @@ def print_summary(
         print()
         print_table(("export", "tokens", "bytes", "path"), map(_export_row, exports))
     print()
-    packing = packed(built) if with_packing else ()
-    print_styled(
-        "\n".join(
-            [*packing, *_notices(built), *unreached(dataset, built), *left_out(dataset, built)]
-        )
-    )
+    lines = [*packed(built), *_notices(built), *unreached(dataset, built)]
+    print_styled("\n".join([*lines, *left_out(dataset, built)]))
     if reason := _why_no_exports(plan, built):
         print_styled(reason)
     elif code := loading_code(exports, sequence_length=dataset.packing.sequence_length):
@@ -93,7 +86,13 @@ def _print_files(plan: Plan, built: BuildResult) -> None:
     keys = sorted({*shards, *failed})
     if not keys:  # no tokenizer, no files
         return
-    first = sorted(keys, key=lambda key: (key not in failed, key not in new))[:FILES_SHOWN]
+    counts = {key: made.manifest.counts for key, made in shards.items()}
+
+    def rank(key: str) -> tuple[bool, bool, int]:
+        of_file = counts.get(key, {"num_rejects": 0, "num_bytes": 0})
+        return key not in failed, not of_file["num_rejects"], -of_file["num_bytes"]
+
+    first = sorted(keys, key=rank)[:FILES_SHOWN]
     keys = [*sorted(first), *(key for key in keys if key not in first)]
     print()
     print_table(
@@ -110,11 +109,12 @@ def _file_row(
         return (key, "", "", "", f"failed ({failed})")
     counts = made.manifest.counts
     state = "new" if made.is_new else f"new {' and '.join(new)}" if new else "up to date"
+    state += f", {counted(num, 'reject')}" if (num := counts["num_rejects"]) else ""
     return (
         key,
         f"{counts['num_documents']:,}",
         f"{counts['num_tokens']:,}",
-        f"{made.run.get('megabytes_per_second', 0):,.1f}" if made.is_new else "",
+        speed(made.run.get("megabytes_per_second")).removesuffix(" MB/s") if made.is_new else "",
         f"failed ({failed})" if failed else state,
     )
 
@@ -187,7 +187,7 @@ def _export_row(made: StageResult) -> Sequence[str]:
 
 def packed(built: BuildResult) -> Iterator[str]:
     """Yield how full sequences are and what was cut, repeated or dropped: a line for each part of
-    the packed exports, or where there is none one for the sequences of all files."""
+    the packed exports."""
     names: dict[str, list[str]] = {}
     for made in built.of("export"):
         counts = made.manifest.counts
@@ -196,14 +196,6 @@ def packed(built: BuildResult) -> Iterator[str]:
                 line = f"{part} {described_sequences(counts, part)}"
                 names.setdefault(line, []).append(made.output.name)
     yield from (f"packed in {', '.join(of)}: {line}" for line, of in names.items())
-    for (_, packing), some in groupby([] if names else built.of("sequences"), _step):
-        sequences = [*some]
-        files = counted(len(sequences), "file") + (f" for {packing}" if packing else "")
-        yield f"packed in {files}: {described_parts(sequences)}"
-
-
-def _step(made: StageResult) -> tuple[Stage, str]:
-    return by_step(made.output)
 
 
 def _notices(built: BuildResult) -> Iterator[str]:
@@ -248,7 +240,7 @@ def _not_tokenized(dataset: Dataset, built: BuildResult) -> Iterator[str]:
     if built.failed:
         all_files = {"all files": "the split of all files"}
         names = dict.fromkeys(all_files.get(failed.name, failed.name) for failed in built.failed)
-        yield f"not built: {', '.join(names)}; see the errors above"
+        yield f"not built: {', '.join(names)}; see the errors below"
     if built.left_out:
         yield described_left_out(built.left_out)
     shards = [(one, one.manifest.counts) for one in built.of("tokens")]

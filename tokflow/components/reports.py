@@ -14,6 +14,7 @@ from typing import Any
 
 import dagster as dg
 
+from tokflow.build.lines import speed
 from tokflow.build.notices import Totals
 from tokflow.build.output import Output
 from tokflow.build.results import StageResult
@@ -181,10 +182,10 @@ def _described(made: StageResult) -> str:
         documents, tokens, rejects = (
             counted(counts[f"num_{noun}s"], noun) for noun in ("document", "token", "reject")
         )
-        speed = made.run.get("megabytes_per_second", 0)
         num = counts.get("num_left_out")
-        left_out = "" if num is None else f", {counted(num, 'record')} left out"
-        return f"{documents}, {tokens}, {speed:,.0f} MB/s, {rejects}{left_out}"
+        left_out = "" if num is None else f"{counted(num, 'record')} left out"
+        pace = speed(made.run.get("megabytes_per_second"))
+        return ", ".join(filter(None, [documents, tokens, pace, rejects, left_out]))
     noun = {"split": "document", "sequences": "sequence", "export": "token"}[stage]
     parts = made.manifest.details["parts"]
     return ", ".join(f"{part} {counted(counts[f'{part}.num_{noun}s'], noun)}" for part in parts)
@@ -230,7 +231,7 @@ def _token(name: str | None, token_id: int | None) -> str:
 def _tokens(made: StageResult) -> Page:
     counts = made.manifest.counts
     shard = open_token_shard(made)
-    speed = made.run.get("megabytes_per_second")
+    pace = made.run.get("megabytes_per_second")
     optional = ("num_loss_tokens", "num_left_out")
     summary = {
         "num_documents": counts["num_documents"],
@@ -239,7 +240,7 @@ def _tokens(made: StageResult) -> Page:
         "num_rejects": counts["num_rejects"],
         **{name: counts[name] for name in optional if name in counts},
         "num_bytes": counts["num_bytes"],
-        **({} if speed is None else {"megabytes_per_second": speed}),
+        **({} if pace is None else {"megabytes_per_second": pace}),
     }
     return Page(
         summary=summary,

@@ -1,5 +1,4 @@
 import gzip
-import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,7 +29,7 @@ def test_bars_hear_of_the_whole_build(config: Path, capsys: pytest.CaptureFixtur
         "sequences",
         "export",
     ]
-    assert re.search(r"193 B of 193 B +\d+\.\d MB/s", lines[1])
+    assert "193 B of 193 B" in lines[1]
 
 
 def test_the_bar_of_a_compressed_file_goes_by_the_size_that_the_file_says(

@@ -9,13 +9,11 @@ from tokflow.cli.summary import left_out, packed, print_summary
 from tokflow_tests.tiny import declare_small, write_raw
 
 
-def closing_of(
-    folder: Path, capsys: pytest.CaptureFixture[str], *, with_packing: bool = False, **fields: Any
-) -> list[str]:
+def closing_of(folder: Path, capsys: pytest.CaptureFixture[str], **fields: Any) -> list[str]:
     made = declare_small(folder, **fields)
     plan = make_plan(made)
     built = build_dataset(made)
-    print_summary(plan, built, with_packing=with_packing)
+    print_summary(plan, built)
     return capsys.readouterr().out.splitlines()
 
 
@@ -30,26 +28,42 @@ def test_the_report_of_a_declared_dataset_is_left_to_a_command_that_is_named(
     monkeypatch.setattr("tokflow.cli.summary.has_report", lambda: True)
     made = declare_small(tmp_path, exports=["bin"], report=report)
 
-    print_summary(make_plan(made), build_dataset(made), with_packing=False, is_declared=True)
+    print_summary(make_plan(made), build_dataset(made), is_declared=True)
 
     assert ("tokflow report small" in capsys.readouterr().out.splitlines()) is report
 
 
-@pytest.mark.parametrize("with_packing", [True, False])
-def test_a_terminal_is_told_how_rows_were_packed_and_a_log_is_not_told_again(
-    *, with_packing: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_how_full_rows_are_is_said_once_and_nothing_where_no_export_has_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    lines = closing_of(tmp_path, capsys, with_packing=with_packing)
+    lines = closing_of(tmp_path, capsys)
 
-    said = [line for line in lines if "% full" in line]
-    line = "packed in parquet, pickle: train 9 sequences (100 % full, 5 documents cut)"
-    assert said == ([line] if with_packing else [])
+    assert [line for line in lines if "% full" in line] == [
+        "packed in parquet, pickle: train 9 sequences (100 % full, 5 documents cut)"
+    ]
+    assert list(packed(build_dataset(declare_small(tmp_path, exports=["bin"])))) == []
 
 
-def test_rows_that_no_export_holds_are_told_for_all_files(tmp_path: Path):
-    assert list(packed(build_dataset(declare_small(tmp_path, exports=["bin"])))) == [
-        "packed in 3 files: train 7 sequences (100 % full, 5 documents cut), 16 leftover tokens, "
-        "packed at export"
+def test_the_files_shown_are_those_that_failed_or_have_rejects_and_the_largest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.cli.summary.FILES_SHOWN", 3)
+    texts = {"a": "12", "b": "1", "c": "1234", "d": "123", "e": "1"}
+    write_raw(tmp_path, {f"{name}.jsonl": [text] for name, text in texts.items()})
+    for name, more in (("b", '{"text": null}\n'), ("e", "{")):
+        with (tmp_path / f"raw/{name}.jsonl").open("a") as file:
+            file.write(more)
+
+    documents = {"on_bad_document": "reject", "max_rejects": 1}
+    (tmp_path / "raw/e.jsonl").write_text("{\n{\n")
+    lines = closing_of(tmp_path, capsys, documents=documents, exports=["bin"])
+
+    start = next(index for index, line in enumerate(lines) if line.startswith("file "))
+    assert [" ".join(line.split()) for line in lines[start + 1 : start + 5]] == [
+        "b.jsonl 1 2 new, 1 reject",
+        "c.jsonl 1 5 new",
+        "e.jsonl failed (tokens)",
+        "and 2 more",
     ]
 
 
@@ -102,7 +116,7 @@ def test_exports_that_wait_are_said_to_be_as_they_were_or_not_made(
         if state is not None:
             assert f"exports: {state}, since not every file is built" in lines
             waiting = "b.jsonl, the split of all files"
-            assert f"not built: {waiting}; see the errors above" in lines
+            assert f"not built: {waiting}; see the errors below" in lines
 
 
 def test_exports_of_a_limited_dataset_wait_for_files_that_are_not_known_yet(
@@ -113,7 +127,7 @@ def test_exports_of_a_limited_dataset_wait_for_files_that_are_not_known_yet(
     plan = make_plan(made, partitions=["a.jsonl"])
 
     built = build_dataset(made, partitions=["a.jsonl"])
-    print_summary(plan, built, with_packing=False)
+    print_summary(plan, built)
 
     said = "exports: not made; other files that documents.limit takes are not built yet"
     assert said in capsys.readouterr().out.splitlines()
@@ -154,7 +168,7 @@ def test_where_only_an_export_failed_nothing_else_is_blamed(
 
     lines = closing_of(tmp_path, capsys, exports=["bin"])
 
-    assert "not built: bin; see the errors above" in lines
+    assert "not built: bin; see the errors below" in lines
     assert not [line for line in lines if line.startswith(("exports:", "export "))]
 
 
@@ -165,4 +179,4 @@ def test_without_a_tokenizer_there_is_no_table_of_files(
 
     lines = closing_of(tmp_path, capsys, tokenizer=tokenizer)
 
-    assert lines[:2] == ["", "not built: tokenizer; see the errors above"]
+    assert lines[:2] == ["", "not built: tokenizer; see the errors below"]
