@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tokflow.shown import redacted, shown_text
+from tokflow.shown import redacted, shown_text, stands_for_url
 
 
 class TokflowError(Exception):
@@ -38,6 +38,18 @@ class ConfigError(TokflowError, ValueError):
 
 class RawFileError(TokflowError, OSError):
     """A raw file is missing, unreadable, cut short, or changed while it was read."""
+
+
+class ChangedFileError(RawFileError):
+    """A raw file is another than the one that was hashed.
+
+    `path`, and `stamp` (`store.stamp.Stamp`): how it looked then.
+    """
+
+    def __init__(self, *, path: Path, stamp: object, **fields: Any) -> None:
+        super().__init__(**fields)
+        self.path = path
+        self.stamp = stamp
 
 
 class FetchError(RawFileError):
@@ -156,6 +168,10 @@ def _explained_by_system(error: OSError, where: object) -> TokflowError:
     if error.filename is not None:
         name = error.filename
         where = os.fsdecode(name) if isinstance(name, bytes) else name or repr(name)
+    cache = stands_for_url(str(where))
+    if cache is not None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        where = Path(cache).parent
+        expected, remedy = f"{expected} of the cache of stores at URLs", _CACHE
     is_of_system = error.errno in errno.errorcode  # those of name servers have numbers below 0
     found = os.strerror(error.errno) if is_of_system and error.errno else str(error)
     return TokflowError(where=where, expected=expected, found=found, remedy=remedy)
@@ -166,6 +182,10 @@ _BUG = (
     "tokflow, of which TOKFLOW_DEBUG=1 shows the traceback"
 )
 _ROOM = "free some, or set `store` to another disk, and run again: finished outputs stay"
+_CACHE = (
+    "set TOKFLOW_CACHE to a folder on another disk, or make room: what is finished is at the URL, "
+    "and TOKFLOW_CACHE_BYTES limits what is kept here"
+)
 _DISK = "look into the system's log (dmesg): the disk or the network it is reached by is failing"
 _HANDLES = "raise the limit with `ulimit -n`"
 _PERMISSION = "change its owner or permissions, or name another place"

@@ -34,6 +34,12 @@ def shown_text(text: str) -> str:
     return text
 
 
+def stands_for_url(path: str) -> str | None:
+    """Return the folder that a path is in and that stands for a URL; None where there is none."""
+    folders = (of for of in _shown_as if f"{path}/".startswith(f"{of}/"))
+    return next(folders, None)
+
+
 def redacted(text: str) -> str:
     """Return a text with each URL in it as `redact` returns it."""
     if ":" not in text:

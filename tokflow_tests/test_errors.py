@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from tokflow.cli.app import app
 from tokflow.errors import SYSTEM_ERRORS, BadDocumentError, RawFileError, message_of
 from tokflow.store.atomic import new_file, new_folder
+from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import TEXTS, write_raw, write_yaml
 
 BUG = (
@@ -140,6 +141,33 @@ def test_a_full_disk_is_said_with_the_output_it_was_for(disk: Path, tmp_path: Pa
         "to another disk, and run again: finished outputs stay"
     )
     assert not tokens.exists()
+
+
+@pytest.mark.parametrize("command", ["run", "convert"])
+def test_a_full_disk_of_the_cache_is_not_said_of_the_store(
+    command: str,
+    disk: Path,
+    tmp_path: Path,
+    object_store: ObjectStore,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    write_raw(tmp_path, {"a.jsonl": ["a" * 600_000]})
+    store = f"{object_store.url}/store"
+    config = write_yaml(tmp_path, store=store, exports=["bin"])
+    arguments = ["run", "--config", config]
+    if command == "convert":
+        assert run(*arguments).exit_code == 0
+        export, to = f"{store}/small/exports/bin", tmp_path / "npy"
+        arguments = ["convert", export, "--to", "npy", "--output", to]
+    monkeypatch.setenv("TOKFLOW_CACHE", str(disk / "cache"))
+
+    result = run(*arguments)
+
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[0].startswith(
+        f"error: {disk}/cache: expected room on the disk of the cache of stores at URLs, found No "
+        "space left on device; set TOKFLOW_CACHE to a folder on another disk, or make room: "
+    )
 
 
 def test_a_store_that_is_read_only_is_read_without_advice(disk: Path, tmp_path: Path):

@@ -16,13 +16,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any, Generic, NamedTuple, Self
 
-from tokflow.errors import ConfigError
+from tokflow.errors import ChangedFileError, ConfigError
 from tokflow.pools.cores import be_worker
 from tokflow.pools.pool import Advance, Finished, LostWorkerError, Make, R, T, ignore
 from tokflow.pools.sending import answer, packed_for_machines, take_shared
 from tokflow.pools.shared import Shared
+from tokflow.store.stamp import Stamp
 from tokflow.store.versions import installed_versions, other_versions
 
 ADDRESS_VARIABLE = "RAY_ADDRESS"
@@ -50,6 +52,11 @@ ANSWER_SECONDS = 10.0
 
 STOP_SECONDS = 5.0
 """What tasks that are stopped have to clean up."""
+
+ON_ALL_NODES = (
+    "put raw files and the store where all nodes reach them: at a URL such as s3://, or on one "
+    "file system that all of them mount"
+)
 
 
 class RayPool:
@@ -241,8 +248,6 @@ class _Map(Generic[T]):
         if receipt.num_documents or receipt.num_bytes:
             advance(receipt.num_documents, receipt.num_bytes)
         result = pickle.loads(receipt.result)
-        if not receipt.unseen:
-            return result
         if isinstance(result, list):
             return [_explained(each, receipt) for each in result]
         return _explained(result, receipt)
@@ -306,17 +311,31 @@ def _paths_named(result: object) -> list[str]:
 
 
 def _explained(result: Any, receipt: _Receipt) -> Any:
-    """Return an error of a file that is not there on the node, though it is here, as that."""
+    """Return an error of a file that is not there on the node, though it is here, or is another
+    file there, as that."""
+    if isinstance(result, ChangedFileError) and _look_of(result.path) == result.stamp:
+        return ConfigError(
+            where=result.path,
+            expected="one raw file that every node of the Ray cluster reads",
+            found=f"another file of this name on {receipt.node}, such as a copy on its own disk",
+            remedy=ON_ALL_NODES,
+        )
     for path in _paths_named(result):
         if path in receipt.unseen and os.path.exists(path):  # noqa: PTH110 (text, not a path)
             return ConfigError(
                 where=path,
                 expected="a file that every node of the Ray cluster has under this name",
                 found=f"none on {receipt.node}, though there is one here",
-                remedy="put raw files and the store where all nodes reach them: at a URL such as "
-                "s3://, or on a file system that all of them mount",
+                remedy=ON_ALL_NODES,
             )
     return result
+
+
+def _look_of(path: Path) -> Stamp | None:
+    try:
+        return Stamp.of(path.stat())
+    except OSError:
+        return None
 
 
 def _differs(found: str) -> ConfigError:

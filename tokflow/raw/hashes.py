@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from tokflow.errors import RawFileError
+from tokflow.errors import ChangedFileError, RawFileError
 from tokflow.pools.cores import num_cores
 from tokflow.store.sealed import plain_json
 from tokflow.store.stamp import Stamp
@@ -225,12 +225,14 @@ def stamp_of(path: Path) -> Stamp:
         raise _unreadable(path, error) from error
 
 
-def changed_error(path: Path, before: Stamp, after: Stamp) -> RawFileError:
+def changed_error(path: Path, before: Stamp, after: Stamp) -> ChangedFileError:
     """Return the error for a raw file that somebody changes while it is in use."""
     found = f"another version of the same {after.num_bytes:,} bytes"
     if before.num_bytes != after.num_bytes:
         found = f"{before.num_bytes:,} bytes before and {after.num_bytes:,} after"
-    return RawFileError(
+    return ChangedFileError(
+        path=path,
+        stamp=before,
         where=path,
         expected="a raw file that stays as it is while it is read",
         found=found,

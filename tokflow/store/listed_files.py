@@ -1,12 +1,16 @@
 """The files that manifests list, compared with what is there."""
 
+import errno
 import os
 from pathlib import Path
 
-from tokflow.errors import CorruptOutputError, MissingOutputError
+from tokflow.errors import CorruptOutputError, MissingOutputError, explained
 from tokflow.store.manifest import FileEntry, Manifest, checksum, damaged, read_manifest
 from tokflow.store.remote.damage import drop_cached, is_known_damaged
 from tokflow.store.remote.places import place_of
+
+NOT_OF_FILE = {errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE}
+"""Reasons for which a file cannot be read that its removal does not mend."""
 
 
 def is_intact(folder: Path) -> bool:
@@ -59,6 +63,8 @@ def broken_file(folder: Path, name: str, entry: FileEntry) -> CorruptOutputError
     except FileNotFoundError:
         found = "no file"
     except OSError as error:
+        if error.errno in NOT_OF_FILE:
+            return CorruptOutputError(**explained(error, where=path).fields())
         found = error.strerror or type(error).__name__
     else:
         if there == entry:

@@ -1,9 +1,13 @@
 """The files that a manifest lists are compared with those that are there."""
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tokflow.audit.verify.verification import verify_path
 from tokflow.errors import CorruptOutputError
 from tokflow.store.listed_files import broken_files, check_sizes, is_intact
 from tokflow.store.manifest import Manifest, read_manifest
@@ -75,3 +79,23 @@ def test_each_file_that_is_not_as_listed_is_named(output: Output):
 
     assert [error.where for error in broken] == [f"{folder}/{name}" for name in manifest.files]
     assert all("found no file; remove the folder" in str(error) for error in broken)
+
+
+def test_of_a_file_that_may_not_be_read_the_permission_is_to_be_changed(
+    output: Output, monkeypatch: pytest.MonkeyPatch
+):
+    folder, _ = output
+    path, open_ = folder / "tokens.bin", Path.open
+
+    def refuse(opened: Path, *how: Any, **more: Any) -> Any:
+        if opened == path:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(opened))
+        return open_(opened, *how, **more)
+
+    monkeypatch.setattr(Path, "open", refuse)  # for root may read all
+    [found] = verify_path(folder)
+
+    assert found.problems == (
+        f"{path}: expected permission to use it, found Permission denied; change its owner or "
+        "permissions, or name another place",
+    )

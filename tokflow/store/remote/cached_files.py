@@ -51,10 +51,21 @@ def fetched(path: Path) -> Path:
         return path
     entry = listed_entry(folder, path)
     if entry is not None or path == folder / RUN_NAME:
-        with removal_told(place, folder), alone(path) as part:
+        with removal_told(place, folder), _errors_name(path), alone(path) as part:
             if part is not None:
                 _fetch(place, folder, path, part, entry)
     return path
+
+
+@contextmanager
+def _errors_name(path: Path) -> Iterator[None]:
+    """Let errors of this disk in the block name a path; those of writing name none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None:
+            error.filename = str(path)
+        raise
 
 
 @contextmanager
