@@ -1,7 +1,7 @@
 """The parts of an export, put together again from its own files and its index.
 
-For who has an export and wants another format of it: the token shards and the raw files it was
-made from may be gone, or on another machine.
+For users that have an export and want another format of it: the token shards and the raw files
+that it was made from may be gone, or on another machine.
 """
 
 from bisect import bisect_left

@@ -92,7 +92,7 @@ class Transform:
 
     def _problem(self, found: str) -> Problem:
         function = f"{self._user_function.module}:{self._user_function.name}"
-        return Problem(f"{function} to return text, several or None", found, "mend the function")
+        return Problem(f"{function} to return text, several or None", found, "fix the function")
 
 
 class _UndecodableError(Exception):

@@ -132,7 +132,7 @@ def _kind(path: str, *, may_dangle: bool) -> str:
             where=path,
             expected="a file, as its name matches a pattern of raw.files",
             found=f"a link that leads to no file ({error.strerror})",
-            remedy="mend or remove the link",
+            remedy="fix or remove the link",
         ) from error
     return _KINDS.get(stat.S_IFMT(mode), "a device")
 

@@ -16,7 +16,7 @@ HUB = "hf://datasets"
 """The scheme and host of datasets of the Hugging Face hub."""
 
 _SIGNED = re.compile(r"\?(.*&)?(X-Amz-|X-Goog-|AWSAccessKeyId=|Signature=|sig=)", re.IGNORECASE)
-"""How a query begins that lets who has it read; any other `?` may be a wildcard."""
+"""How a query begins that grants reading to its holder; any other `?` may be a wildcard."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,7 @@ from tokflow.report.token_texts import TokenTexts
 from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.split.spans import Split
 from tokflow.store.arrow import to_numpy
-from tokflow.store.integrity import damage_told
+from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.stored_outputs import StoredOutput, read_output
 from tokflow.store.tables import read_part
 
@@ -114,7 +114,7 @@ def _excerpt(
     made: StoredOutput, part: str, texts: TokenTexts, *, is_padded_left: bool
 ) -> ShownSequence:
     split = Ancestry().split(made)
-    with damage_told(made, split, split.shard):
+    with report_damage_on_error(made, split, split.shard):
         return _decoded(made, split, part, texts, is_padded_left=is_padded_left)
 
 

@@ -14,7 +14,7 @@ from tokflow.report.picture import INK, SERIES, Picture, make_picture, short_num
 from tokflow.report.sample import StoreFacts, files_of, length_of, sampled
 from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.store.arrow import num_rows, read_first, to_numpy
-from tokflow.store.integrity import damage_told
+from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.stored_outputs import read_output
 from tokflow.store.tables import read_parts
 from tokflow.tokens.shard import TokenShard
@@ -59,7 +59,7 @@ def length_pictures(facts: StoreFacts) -> Iterator[Picture]:
 def _lengths_in(shard: TokenShard, num: int) -> npt.NDArray[np.int64]:
     """Return the tokens of each of the first `num` documents; no further row group is read."""
     found = [np.zeros(0, np.int64)]
-    with damage_told(shard):
+    with report_damage_on_error(shard):
         for name in shard.names(DOCUMENTS_NAME):
             if (left := num - sum(map(len, found))) > 0:
                 first = read_first(shard.folder / name, ["num_tokens"], left)
@@ -110,7 +110,7 @@ def _sequences_in(folder: Path, most: int) -> npt.NDArray[np.int64]:
     manifest = made.manifest
     parts: Sequence[str] = manifest.details["parts"]
     found = [np.zeros((3, 0), np.int64)]
-    with damage_told(made):
+    with report_damage_on_error(made):
         path, numbers = folder / SEGMENTS_NAME, {}
         share = min(1, most / max(num_rows(path), 1))
         for part in parts:

@@ -14,7 +14,7 @@ from tokflow.build.plan import Plan
 from tokflow.build.status import FileStatus, file_statuses
 from tokflow.errors import counted
 from tokflow.split.spans import LONGEST
-from tokflow.store.integrity import damage_told
+from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.remote.places import place_of
 from tokflow.store.stored_outputs import StoredOutput, newest_output, read_output
 from tokflow.tokens.shard import TokenShard, open_token_shard
@@ -76,7 +76,7 @@ def _first_tokens(shard: TokenShard, num: int) -> npt.NDArray[Any]:
     """Return the first tokens of a shard. Raises: CorruptOutputError where one is none of its
     vocabulary, since its file is damaged."""
     vocab_size = shard.manifest.details["vocab_size"]
-    with damage_told(shard):
+    with report_damage_on_error(shard):
         token_ids = shard.tokens(is_few=num < shard.num_tokens).read(0, num)
         if num and (largest := int(token_ids.max())) >= vocab_size:
             raise ValueError(f"token id {largest:,} in a vocabulary of {vocab_size:,}")

@@ -109,7 +109,7 @@ def checked(*outputs: Stored, only: Container[str] | None = None) -> Iterator[No
 
 
 @contextmanager
-def damage_told(*outputs: Stored, only: Container[str] | None = None) -> Iterator[None]:
+def report_damage_on_error(*outputs: Stored, only: Container[str] | None = None) -> Iterator[None]:
     """Let an error of the block, which reads files of `outputs`, give way to the damage that may be
     its cause. The files are compared with their manifests then, and only then: damage that makes no
     error is not found.

@@ -204,7 +204,7 @@ def read_config(folder: Path, name: str = "tokenizer_config.json") -> dict[str, 
             where=name,
             expected="the JSON object that names the tokenizer's EOS and BOS",
             found=shown(error),
-            remedy="mend the file or remove it",
+            remedy="fix the file or remove it",
         ) from error
 
 

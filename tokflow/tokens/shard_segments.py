@@ -170,7 +170,7 @@ def _rejects(
                 where=raw.title,
                 expected=f"no more than {documents.max_rejects:,} bad documents",
                 found=f"{len(rejects):,} in the first {number + 1:,} ranges",
-                remedy="mend the file, or raise documents.max_rejects",
+                remedy="fix the file, or raise documents.max_rejects",
                 path=raw.paths[0],
                 row=rejects[-1].row,
             )

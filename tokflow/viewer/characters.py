@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tokflow.audit.raw_chars import RawChars, RawText
 from tokflow.audit.texts import ExportTexts, TokenizedText
 from tokflow.errors import MissingOutputError
-from tokflow.store.integrity import damage_told
+from tokflow.store.integrity import report_damage_on_error
 from tokflow.tokenizers.tokenizer import Tokenizer
 
 TOKENS_AT_ONCE = 2**22
@@ -88,7 +88,7 @@ class Characters:
             self._texts.open(entry)
         except MissingOutputError:
             return None
-        with damage_told(*self._texts.outputs_of(entry)):
+        with report_damage_on_error(*self._texts.outputs_of(entry)):
             return self._place_of(self._counted(entry), first, num)
 
     def _place_of(self, counted: _CountedText, first: int, num: int) -> Place:

@@ -143,7 +143,7 @@ def test_a_matching_link_that_leads_nowhere_is_an_error(tmp_path: Path):
 
     assert message(RawFileError, tmp_path, "*.txt") == (
         f"{tmp_path}/b.txt: expected a file, as its name matches a pattern of raw.files, found a "
-        "link that leads to no file (No such file or directory); mend or remove the link"
+        "link that leads to no file (No such file or directory); fix or remove the link"
     )
 
 

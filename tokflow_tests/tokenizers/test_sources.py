@@ -249,7 +249,7 @@ def test_a_broken_tokenizer_config_json_is_an_error(text: str, found: str, tmp_p
         "tokenizer_config.json: expected the JSON object that names the tokenizer's EOS and BOS, "
         f"found {found}"
     )
-    assert message.endswith("; mend the file or remove it")
+    assert message.endswith("; fix the file or remove it")
 
 
 def test_a_path_may_start_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
