@@ -16,9 +16,19 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from tokflow.errors import ConfigError
+from tokflow.pools.bounded import OverBoundError, bounded
 
 if TYPE_CHECKING:
     import jinja2
+
+RENDER_SECONDS = 10.0
+"""That a template may take."""
+
+MOST_CHARACTERS = 1_000_000
+"""That a template may repeat a text to."""
+
+MOST_DIGITS = 10_000
+"""An exponent in a template."""
 
 JINJA_FIELDS = ("documents.chat_template",)
 """Fields that hold Jinja."""
@@ -109,7 +119,8 @@ def _render(text: str, scope: Scope, where: str) -> Any:
     import jinja2
 
     try:
-        value = _jinja().from_string(text).render(scope)
+        with bounded(RENDER_SECONDS):
+            value = _jinja().from_string(text).render(scope)
         if isinstance(value, jinja2.Undefined):
             str(value)  # which raises
     except Exception as error:  # of what a template does, or of Jinja
@@ -131,9 +142,23 @@ def _jinja() -> "jinja2.Environment":
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class _NativeSandbox(ImmutableSandboxedEnvironment, NativeEnvironment):
-        pass
+        intercepted_binops = frozenset({"*", "**"})
+
+        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+            _check_size(operator, left, right)
+            return super().call_binop(context, operator, left, right)
 
     return _NativeSandbox(undefined=StrictUndefined)
+
+
+def _check_size(operator: str, left: Any, right: Any) -> None:
+    """Raise OverBoundError for a product that no bound could end while it is computed."""
+    sizes = [len(of) if hasattr(of, "__len__") else abs(of) for of in (left, right)]
+    is_repeated = any(hasattr(of, "__len__") for of in (left, right))
+    if operator == "**" and sizes[1] > MOST_DIGITS:
+        raise OverBoundError(f"a power of {sizes[1]:,}")
+    if is_repeated and sizes[0] * sizes[1] > MOST_CHARACTERS:
+        raise OverBoundError(f"more than {MOST_CHARACTERS:,} characters")
 
 
 class _Environment:

@@ -14,8 +14,12 @@ from typing import Any
 
 from tokflow.documents.parsed import Problem
 from tokflow.errors import ConfigError
+from tokflow.pools.bounded import OverBoundError, bounded
 from tokflow.tokenizers.engines.protocol import any_of
 from tokflow.tokenizers.engines.transformers_ import without_advice
+
+RENDER_SECONDS = 60.0
+"""That a template may take for one chat; one of 500 turns takes milliseconds."""
 
 TAGS = ("generation", "endgeneration")
 """They begin and end the block in which a template writes what the model is to say."""
@@ -112,12 +116,19 @@ class ChatTemplate:
         import jinja2
 
         try:
-            [text], _ = self._render(
-                [list(messages)],
-                chat_template=template,
-                add_generation_prompt=add_generation_prompt,
-                **self._names,
-            )
+            with bounded(RENDER_SECONDS):
+                [text], _ = self._render(
+                    [list(messages)],
+                    chat_template=template,
+                    add_generation_prompt=add_generation_prompt,
+                    **self._names,
+                )
+        except OverBoundError as error:
+            raise BadChatError(
+                "a chat template that ends, in bounded memory",
+                str(error),
+                "correct the template (documents.chat_template)",
+            ) from None
         except jinja2.TemplateSyntaxError as error:
             raise _syntax_error(error) from error
         except ImportError:

@@ -35,6 +35,7 @@ def resolved(text: str) -> Any:
         ("{{ env.COUNT | tojson }}", "8192"),
         ("data/{{ env.COUNT }}", "data/8192"),
         ("20{{ env.YEAR }}", 2024),
+        ("{{ 2 ** 30 * 4 }}", 2**32),
         ("{{ env('NONE', 'default') }}", "default"),
         ("{{ env('NONE', 5) }}", 5),
         ("{{ env('NAME', 'default') }}", "abc"),
@@ -92,3 +93,23 @@ def test_one_that_cannot_be_resolved_is_an_error_with_file_and_field(text: str, 
     error = raised.value
     assert error.where == "a.yaml: raw.files[0]"
     assert error.found.startswith(f"{text!r}: {reason}")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{{ 'x' * 10**9 }}", "more than 1,000,000 characters"),
+        ("{{ 10 ** 10000000000 }}", "a power of 10,000,000,000"),
+        (
+            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+            "seconds",
+        ),
+    ],
+)
+def test_one_that_never_ends_or_writes_gigabytes_is_an_error(
+    text: str, reason: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.build.declarations.templates.RENDER_SECONDS", 0.5)
+
+    with pytest.raises(ConfigError, match=reason):
+        resolved(text)

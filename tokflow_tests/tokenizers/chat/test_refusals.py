@@ -241,3 +241,16 @@ def test_very_long_chats_need_generation_blocks(tmp_path: Path, monkeypatch: pyt
     assert "found 3; put what the assistant says between {% generation %}" in str(caught.value)
     assert (shard.manifest.counts["num_documents"], shard.manifest.counts["num_rejects"]) == (1, 1)
     assert marked.manifest.counts["num_documents"] == 2
+
+
+def test_a_template_that_never_ends_makes_no_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.tokenizers.chat.template.RENDER_SECONDS", 0.5)
+    loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    dataset = chat_dataset(tmp_path, CHATS[:1], documents={"chat_template": loop})
+
+    with pytest.raises(
+        BadDocumentError, match="a chat template that ends, in bounded memory, found"
+    ):
+        tokenize(dataset)

@@ -1,0 +1,123 @@
+"""Bounds of code that others wrote, such as a template: the seconds and the memory that it takes.
+
+A thread looks at what runs under bounds, in any thread, and ends it by an exception there. It ends
+loops, and not a single call of a library that is under way.
+"""
+
+import ctypes
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+LOOK_SECONDS = 0.25
+"""How often is looked; what takes less is never looked at."""
+
+IDLE_LOOKS = 20
+"""Without a block that runs, after which the thread ends."""
+
+MEMORY_BYTES = 4_000_000_000
+"""By which a process may grow while a bounded block runs."""
+
+_PAGE_BYTES = 4096
+_MEMORY = Path("/proc/self/statm")
+
+
+class OverBoundError(Exception):
+    """A bounded block took too long, or too much memory."""
+
+
+class _EndError(BaseException):
+    """Raised inside a block that is ended; no `except Exception` of its code stops it."""
+
+
+@dataclass(slots=True)
+class _Block:
+    """A block that runs now."""
+
+    thread: int
+    started: float
+    seconds: float
+    memory: int | None = None
+    """Bytes of the process when it was looked at first."""
+    why: str | None = None
+    """Why it was ended."""
+
+    def excess(self) -> str | None:
+        """Return by what it is over its bounds."""
+        if time.monotonic() - self.started > self.seconds:
+            return f"more than {self.seconds:,.0f} seconds"
+        now = _memory()
+        self.memory = now if self.memory is None else min(self.memory, now)
+        if now - self.memory > MEMORY_BYTES:
+            return f"more than {MEMORY_BYTES / 1e9:,.0f} GB of memory"
+        return None
+
+
+_lock = threading.Lock()
+_blocks: dict[int, _Block] = {}
+"""By thread."""
+_watch: threading.Thread | None = None
+
+
+@contextmanager
+def bounded(seconds: float) -> Iterator[None]:
+    """Run the block for so long at most, and as long as memory does not run away.
+
+    Raises: OverBoundError, which says what was too much.
+    """
+    block = _Block(threading.get_ident(), time.monotonic(), seconds)
+    _start(block)
+    try:
+        try:
+            yield
+        finally:
+            _stop(block)
+    except _EndError:
+        pass
+    if block.why is not None:
+        raise OverBoundError(block.why)
+
+
+def _start(block: _Block) -> None:
+    global _watch
+    with _lock:
+        _blocks[block.thread] = block
+        if _watch is None or not _watch.is_alive():  # none yet, or none after a fork
+            _watch = threading.Thread(target=_look, name="bounds", daemon=True)
+            _watch.start()
+
+
+def _stop(block: _Block) -> None:
+    with _lock:
+        _blocks.pop(block.thread, None)
+    if block.why is not None:  # one that was sent and has not arrived must not arrive later
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(block.thread), None)
+
+
+def _look() -> None:
+    global _watch
+    num_idle = 0
+    while True:
+        time.sleep(LOOK_SECONDS)
+        with _lock:
+            num_idle = 0 if _blocks else num_idle + 1
+            if num_idle > IDLE_LOOKS:
+                _watch = None
+                return
+            for block in _blocks.values():
+                is_long = time.monotonic() - block.started > LOOK_SECONDS
+                if block.why is None and is_long and (why := block.excess()) is not None:
+                    block.why = why
+                    end = ctypes.py_object(_EndError)
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(block.thread), end)
+
+
+def _memory() -> int:
+    """Return the bytes of memory that the process has; 0 where the system does not tell."""
+    try:
+        return int(_MEMORY.read_text().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return 0
