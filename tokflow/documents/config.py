@@ -47,7 +47,8 @@ class Limit(Config):
     same, and their BOS and EOS are among the `tokens`."""
     document_bytes: Annotated[int, Field(ge=1)] = 1_000_000_000
     """A document of more bytes is bad, and so is a line (csv: a record) that holds one; counted
-    after decompression. It is never in memory whole, unless in a parquet page or Arrow batch."""
+    after decompression. It is never in memory whole, unless in a parquet page that other rows
+    share a row group with, or in an Arrow batch."""
 
     @property
     def ends_early(self) -> bool:

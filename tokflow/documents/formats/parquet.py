@@ -1,6 +1,8 @@
 """Documents in columns of parquet files, of which a few pages are in memory at once."""
 
 from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,7 @@ from tokflow.documents.formats.columns import (
     for_parquet,
     undamaged,
 )
-from tokflow.documents.parsed import ParsedBatch
+from tokflow.documents.parsed import ParsedBatch, all_bad, too_large
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile, RowGroupMetaData
@@ -27,6 +29,7 @@ _ROWS_OF_PAGES = 256
 """Rows decoded at once. Few, for a row group may hold small documents first and large ones
 last, and no more than its mean is known; 64 MB of 14 kB documents take 0.12 s whether 16 or
 1024 are decoded at once, 40 MB of 70-byte documents 0.1 s more with 256 than with 4096."""
+_HEADER_BYTES = 16_384
 _DECODED_BYTES = 50_000_000
 """Fewer rows are decoded at once where they hold more: a dictionary can make 2 GB of a file of 900
 bytes, and lists of more than 2 GB Arrow cannot make."""
@@ -52,8 +55,24 @@ def read(
         kept = every if within is None else every[within.range.start : within.range.stop]
         if isinstance(source, LazySource) and within is not None:
             source.read_until(_end_of(file.metadata.row_group(index) for index in kept))
-        record_batches = _record_batches(file, path, list(config.columns), batch_bytes, kept)
-        yield from documents_in(record_batches, columns, config, path)
+        for is_too_large, some in groupby(kept, partial(_is_too_large, file, config)):
+            if is_too_large:
+                yield all_bad(too_large(config.limit), [(None, None) for _ in some])
+                continue
+            batches = _record_batches(file, path, list(config.columns), batch_bytes, some)
+            yield from documents_in(batches, columns, config, path)
+
+
+def _is_too_large(file: "ParquetFile", config: DocumentsConfig, index: int) -> bool:
+    """Return whether a row group is one document that its metadata says is too large.
+
+    Text is in it at most three times, twice of these in statistics, beside headers.
+    """
+    row_group = file.metadata.row_group(index)
+    is_text = config.documents_per_record == 1 and not config.has_records and not config.messages
+    most = 3 * config.limit.document_bytes + _HEADER_BYTES * len(config.columns)
+    num_bytes = text_bytes(row_group, list(config.columns))
+    return bool(row_group.num_rows == 1 and is_text and num_bytes > most)
 
 
 def _end_of(row_groups: Iterable["RowGroupMetaData"]) -> int:
@@ -67,7 +86,7 @@ def _end_of(row_groups: Iterable["RowGroupMetaData"]) -> int:
 
 
 def _record_batches(
-    file: "ParquetFile", path: Path, names: list[str], batch_bytes: int, row_groups: range
+    file: "ParquetFile", path: Path, names: list[str], batch_bytes: int, row_groups: Iterable[int]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of row groups, a few at once: one, to begin with, where a dictionary may make
     them larger than the mean that is known."""

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.documents import DocumentsConfig, read_documents
+from tokflow.documents import DocumentsConfig, Limit, Reject, read_documents
 from tokflow.documents.formats import parquet
 from tokflow.errors import RawFileError
 
@@ -54,6 +54,27 @@ def test_small_rows_of_a_dictionary_are_decoded_many_at_once(
     )
 
     assert [rows for rows, _ in decoded(tmp_path / "a.parquet", monkeypatch)][:3] == [1, 255, 256]
+
+
+def test_a_row_group_of_one_document_that_is_too_large_is_rejected_without_reading_it(
+    tmp_path: Path,
+):
+    path = tmp_path / "a.parquet"
+    texts = ["a", "x" * 30_000, "b"]
+    kinds = {"row_group_size": 1, "compression": "none", "write_page_checksum": True}
+    pq.write_table(pa.table({"text": texts}), path, **kinds)
+    path.write_bytes(path.read_bytes().replace(b"x" * 20_000, b"y" * 20_000))  # damaged if read
+    config = DocumentsConfig(on_bad_document="reject", limit=Limit(document_bytes=1_000))
+    rejects: list[Reject] = []
+
+    [batch] = read_documents(path, config, on_reject=rejects.append)
+
+    assert (batch.texts.to_pylist(), batch.rows.tolist()) == (["a", "b"], [0, 2])
+    with pytest.raises(RawFileError, match="CRC"):
+        list(read_documents(path, DocumentsConfig()))
+    assert [(of.row, of.reason) for of in rejects] == [
+        (1, "expected at most 1,000 bytes, found more")
+    ]
 
 
 class ShortLists:
