@@ -53,11 +53,11 @@ def measure_formats(file, names, *, repeats):
 def write(file, name, folder, store):
     exports = store / "benchmark/exports" / name
     process = build(file, [name], folder, store)
-    made = (exports / "latest").resolve()
-    manifest = json.loads((made / "manifest.json").read_text())
+    own = (exports / "latest" / "_tokflow").resolve()
+    manifest = json.loads((own / "manifest.json").read_text())
     counts = manifest["counts"]
     written = Written(
-        seconds=json.loads((made / "run.json").read_text())["seconds"],
+        seconds=json.loads((own / "run.json").read_text())["seconds"],
         num_tokens=sum(n for key, n in counts.items() if key.endswith(".num_tokens")),
         num_bytes=sum(entry["num_bytes"] for entry in manifest["files"].values()),
         process=process,

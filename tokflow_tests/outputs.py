@@ -50,17 +50,19 @@ def rows_of(part: Part, rows: int = 3) -> list[list[int]]:
 
 
 def index_of(folder: Path, part: str) -> list[dict[str, Any]]:
-    return pq.read_table(folder / "index.parquet", filters=[("part", "=", part)]).to_pylist()
+    return pq.read_table(
+        folder / "_tokflow/index.parquet", filters=[("part", "=", part)]
+    ).to_pylist()
 
 
-NOTES = (RUN_NAME, "hashes.jsonl", "checks.jsonl", "failures.json")
+NOTES = (Path(RUN_NAME).name, "hashes.jsonl", "checks.jsonl", "failures.json")
 """Files that tell of a run: times, hashes, checks, what failed."""
 
 
 def content(folder: Path) -> dict[str, bytes]:
     """Return every file below `folder` by its path, but what tells of a run.
 
-    A commit of Lance, which has its time, is b"", and manifest.json without what it says of it.
+    A commit of Lance, which has its time, is b"", and the manifest without what it says of it.
     """
     return {
         path.relative_to(folder).as_posix(): _without_commits(path)
@@ -73,7 +75,7 @@ def _without_commits(path: Path) -> bytes:
     if path.parent.name == "_versions":
         return b""
     data = path.read_bytes()
-    if path.name != MANIFEST_NAME or b"/_versions/" not in data:
+    if not path.match(MANIFEST_NAME) or b"/_versions/" not in data:
         return data
     fields = json.loads(data)
     files = {name: entry for name, entry in fields["files"].items() if "/_versions/" not in name}

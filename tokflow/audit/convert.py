@@ -14,7 +14,7 @@ from tokflow.split.shuffle import order_of
 from tokflow.store.atomic import new_folder, point_latest_to, scratch_folder
 from tokflow.store.integrity import check_files, checked, once_more
 from tokflow.store.listed_files import is_intact
-from tokflow.store.manifest import MANIFEST_NAME, Manifest
+from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, Manifest
 from tokflow.store.remote.keys import CLAIM_NAME
 from tokflow.store.remote.mirror import fetch_manifest
 from tokflow.store.remote.places import place_of
@@ -133,8 +133,10 @@ def _check_output(found: StoredOutput, output: Path) -> None:
     place = place_of(output)
     is_taken = output.is_file() or (output.is_dir() and any(output.iterdir()))
     if place is not None:
-        names = place.objects.names("")  # who was killed while it wrote has left a claim
-        is_taken = MANIFEST_NAME in names or (bool(names) and CLAIM_NAME not in names)
+        names = place.objects.names("")
+        own = [f"{OWN_FOLDER}/{name}" for name in place.objects.names(OWN_FOLDER)] if names else []
+        # A writer that was killed has left a claim.
+        is_taken = bool(names) and (MANIFEST_NAME in own or CLAIM_NAME not in own)
     is_inside = output.resolve().is_relative_to(found.folder)
     if is_taken or is_inside:
         raise ConfigError(

@@ -394,6 +394,6 @@ def _seconds(stage: Stage, num_bytes: int, place: Path | None) -> float:
     """Return how long an output is likely to take: as long as the newest in `place`, or what is
     usual for so many bytes of raw files."""
     runs = newest_first(place, RUN_NAME) if place else ()
-    took = read_run(runs[0].parent).get("seconds") if runs else None
+    took = read_run(runs[0]).get("seconds") if runs else None
     fixed, per_byte = DEFAULT_SECONDS[stage]
     return fixed + per_byte * num_bytes if took is None else float(took)

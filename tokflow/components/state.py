@@ -15,7 +15,7 @@ from tokflow.components.dagster_names import asset_keys
 from tokflow.components.file_partitions import FileChanges
 from tokflow.components.history import code_version
 from tokflow.raw.hashes import stamp_of
-from tokflow.store.manifest import MANIFEST_NAME
+from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER
 from tokflow.store.remote.places import place_of
 
 INPUTS_TAG = "tokflow/inputs"
@@ -115,7 +115,15 @@ def _folders_in(place: Path) -> Iterator[tuple[str, str, int]]:
                 if not entry.name.startswith(".") and entry.is_dir(
                     follow_symlinks=not is_elsewhere
                 ):
-                    path = f"{entry.path}/{MANIFEST_NAME}" if is_elsewhere else entry.path
-                    yield str(place), entry.name, os.stat(path).st_mtime_ns  # noqa: PTH116
+                    names = (MANIFEST_NAME,) if is_elsewhere else ("", OWN_FOLDER)
+                    for path in (f"{entry.path}/{name}" for name in names):
+                        yield str(place), path, _changed_ns(path)
     except (FileNotFoundError, NotADirectoryError):
         return
+
+
+def _changed_ns(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns  # noqa: PTH116 (of a text)
+    except (FileNotFoundError, NotADirectoryError):
+        return 0

@@ -12,12 +12,13 @@ from tokflow.exports.damage import damage_named
 from tokflow.exports.packed_file import PackedFile
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
+from tokflow.store.manifest import OWN_FOLDER
 from tokflow.store.remote.cached_files import fetched
 from tokflow.store.remote.ranges import few_of
 from tokflow.store.tables import Columns, TableWriter
 from tokflow.tokens.origins import Origins
 
-INDEX_NAME = "index.parquet"
+INDEX_NAME = f"{OWN_FOLDER}/index.parquet"
 
 INDEX_SCHEMA = pa.schema(
     [
@@ -57,6 +58,7 @@ def write_index(path: Path, parts: Iterable[Iterable[pa.Table]], kept: Sequence[
     The bytes depend on the rows alone. A row group has rows of one part, and INDEX_ROWS_PER_GROUP
     of them but for the last.
     """
+    path.parent.mkdir(exist_ok=True)
     schema = pa.schema([*INDEX_SCHEMA, *(pa.field(name, pa.string()) for name in kept)])
     with TableWriter(path, schema, rows_per_group=INDEX_ROWS_PER_GROUP) as writer:
         for tables in parts:

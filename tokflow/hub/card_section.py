@@ -19,6 +19,7 @@ from tokflow.hub.part_files import is_loaded, splits
 from tokflow.hub.target import Target
 from tokflow.split.mixture import mixture_of
 from tokflow.split.shuffle import shuffled_by
+from tokflow.store.manifest import MANIFEST_NAME
 from tokflow.store.stored_outputs import StoredOutput
 
 EXAMPLE_LENGTH = 1024
@@ -68,7 +69,8 @@ def _facts(export: Export) -> Iterator[str]:
     for name, commit in details.get("commits", {}).items():
         yield f"* **Made from** {_code(f'hf://datasets/{name}@{commit}')}"
     files = counted(len(manifest.files), "file")
-    yield f"* **Size**: {size(manifest.num_bytes)} in {files}; their sha256 are in `manifest.json`"
+    num_bytes = size(manifest.num_bytes)
+    yield f"* **Size**: {num_bytes} in {files}; their sha256 are in `{MANIFEST_NAME}`"
 
 
 def _loading(export: Export, target: Target) -> Iterator[str]:

@@ -20,7 +20,7 @@ from tokflow.raw.hub.source_splits import CARD
 from tokflow.raw.remote import TransientError
 from tokflow.raw.retries import Retries
 from tokflow.store.integrity import check_files
-from tokflow.store.manifest import MANIFEST_NAME
+from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER
 from tokflow.store.remote.cache_limit import limit_of
 from tokflow.store.remote.cached_files import fetch_all, fetched
 from tokflow.store.remote.places import cache_folder, place_of, shown
@@ -34,7 +34,7 @@ TEXT_BYTES = 10_000_000
 COMMIT_TEXT_BYTES = 100_000_000
 """Of files that may be in the commit itself, which is made in memory: the hub keeps larger ones,
 and those called so, elsewhere."""
-UNFINISHED_NAME = "unfinished_push.json"
+UNFINISHED_NAME = f"{OWN_FOLDER}/unfinished_push.json"
 """Beside the manifest from the first of several commits to the last: all names that may be there of
 a push that is under way or was broken off, by which another one deletes them."""
 KEPT_ELSEWHERE = (".parquet", ".arrow", ".bin", ".npy", ".npz", ".tar", ".gz", ".zst", ".lz4")

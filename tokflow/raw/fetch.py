@@ -1,6 +1,6 @@
 """Fetch a file from elsewhere into the store, once for each version of it.
 
-raw/<key>/<sha256[:16]>/<file name>, manifest.json    a complete copy
+raw/<key>/<sha256[:16]>/<file name>, _tokflow/        a complete copy
 raw/<key>/.source.json                                the newest copy, and by what it is known
 raw/<key>/.part-<URL>, .part-<URL>.json               a download under way
 raw/<key>/.blocks-<identity[:16]>/<file name>/        what was read of a version; see `lazy`
@@ -30,8 +30,7 @@ from tokflow.shown import redact
 from tokflow.store.atomic import new_file, new_folder
 from tokflow.store.listed_files import is_intact
 from tokflow.store.manifest import (
-    MANIFEST_NAME,
-    RUN_NAME,
+    OWN_FOLDER,
     FileEntry,
     Manifest,
     Recipe,
@@ -315,7 +314,7 @@ def _lazy_copy(folder: Path, source: RawSource, validator: Validator, mode: _Mod
 
 def _file_name(source: RawSource) -> str:
     name = source.key.rpartition("/")[2]
-    return f"_{name}" if name in {MANIFEST_NAME, RUN_NAME} else name
+    return f"_{name}" if name == OWN_FOLDER else name
 
 
 def _url_sha256(source: RawSource) -> str:

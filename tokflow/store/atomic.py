@@ -21,7 +21,7 @@ from tokflow.errors import (
 )
 from tokflow.store.latest import LATEST, make_latest, named_by
 from tokflow.store.listed_files import broken_files, is_intact
-from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, is_complete, read_manifest
+from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, RUN_NAME, is_complete, read_manifest
 from tokflow.store.remote.places import place_of
 from tokflow.store.remote.publication import (
     publish,
@@ -172,11 +172,12 @@ def check_name(name: object, *, where: str, becomes: str, marks: str) -> None:
     Raises: ConfigError.
     """
     is_safe = isinstance(name, str) and name.isascii() and 0 < len(name) <= 100
+    is_safe = is_safe and str(name).lower() != OWN_FOLDER
     if not is_safe or not str(name).translate(str.maketrans("", "", marks)).isalnum():
         raise ConfigError(
             where=where,
             expected=f"{', '.join(['letters', 'digits', *marks[:-1]])} and {marks[-1]} "
-            f"(it becomes {becomes})",
+            f"(it becomes {becomes}), and not {OWN_FOLDER}",
             found=repr(name),
             remedy="rename it",
         )
@@ -386,8 +387,8 @@ def _sync_all(temporary: Path, folder: Path) -> None:
     """Put a folder and all in it on disk but the run's log, on which nothing depends."""
     for inner, _, names in os.walk(temporary, topdown=False):
         for name in names:
-            if name != RUN_NAME:
-                _sync(Path(inner, name))
+            if (path := Path(inner, name)) != temporary / RUN_NAME:
+                _sync(path)
         _sync(Path(inner))
 
 

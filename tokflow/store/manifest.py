@@ -16,13 +16,20 @@ from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutput
 from tokflow.store.sealed import has_its_digest, indented, plain_json, sealed
 from tokflow.store.versions import loaded_versions
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
-MANIFEST_NAME = "manifest.json"
+OWN_FOLDER = "_tokflow"
+"""The folder in an output that holds what is tokflow's and not the format's: readers of the other
+files, such as pyarrow, skip a name that begins with `_`."""
+
+MANIFEST_NAME = f"{OWN_FOLDER}/manifest.json"
 """A folder is complete exactly when it holds this file, which is written last."""
 
-RUN_NAME = "run.json"
+RUN_NAME = f"{OWN_FOLDER}/run.json"
 """Timings and the engine of the run that made an output: beside the manifest, never part of it."""
+
+EARLIER_NAME = "manifest.json"
+"""The manifest in outputs of format_version 1."""
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 _OUTPUT_NAME = re.compile("[0-9a-f]{16}")
@@ -159,8 +166,20 @@ class _ManifestFields(msgspec.Struct):
 def write_manifest(folder: Path, manifest: Manifest, *, run: Mapping[str, Any]) -> None:
     """Write `manifest` into `folder`, and beside it how the run went and with which libraries."""
     run = {**run, "versions": loaded_versions(manifest.stage)}
+    (folder / OWN_FOLDER).mkdir(exist_ok=True)
     (folder / RUN_NAME).write_bytes(indented(run))
     (folder / MANIFEST_NAME).write_bytes(sealed(manifest.fields()))
+
+
+def keep_manifest(folder: Path, data: bytes) -> None:
+    """Write the bytes of a manifest, which are of another output, into `folder`."""
+    (folder / OWN_FOLDER).mkdir(parents=True, exist_ok=True)
+    (folder / MANIFEST_NAME).write_bytes(data)
+
+
+def folder_of_manifest(manifest: Path) -> Path:
+    """Return the folder of the output that a manifest is of."""
+    return manifest.parents[1]
 
 
 def is_output_name(name: str) -> bool:
@@ -171,6 +190,25 @@ def is_output_name(name: str) -> bool:
 def is_complete(folder: Path) -> bool:
     """Return whether `folder` holds a finished output."""
     return (folder / MANIFEST_NAME).is_file()
+
+
+def holds_output(folder: Path) -> bool:
+    """Return whether `folder` is an output, finished or damaged: an empty one is none, whatever
+    its name."""
+    if is_complete(folder) or is_earlier(folder):
+        return True
+    return is_output_name(folder.name) and folder.is_dir() and any(folder.iterdir())
+
+
+def is_earlier(folder: Path) -> bool:
+    """Return whether an earlier tokflow made the output in `folder`: its manifest lies beside the
+    other files."""
+    if folder.name == OWN_FOLDER:
+        return False
+    try:
+        return b'"format_version"' in (folder / EARLIER_NAME).read_bytes()
+    except OSError:
+        return False
 
 
 def read_expected(
@@ -197,8 +235,9 @@ def read_manifest(folder: Path, likely: Recipe | None = None) -> Manifest:
     `likely`: a recipe that it may have, and then the fingerprint is not worked out again.
 
     Raises: MissingOutputError where there is none, but CorruptOutputError if the folder has an
-    output's name, and for anything that no manifest has; ForeignOutputError where a newer tokflow
-    wrote it. Of a store at a URL, what is there is read before that is said.
+    output's name and is not empty, if an earlier tokflow wrote it, and for anything that no
+    manifest has; ForeignOutputError where a newer tokflow wrote it. Of a store at a URL, what is
+    there is read before that is said.
     """
     try:
         return _manifest_in(folder, likely)
@@ -216,9 +255,9 @@ def _manifest_in(folder: Path, likely: Recipe | None) -> Manifest:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123 (of many: a Path takes longer)
             data = file.read()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        if is_output_name(folder.name) and folder.is_dir():
-            expected = f"a {MANIFEST_NAME} in a folder with an output's name"
-            raise damaged(folder, expected, "none") from None
+        if holds_output(folder):
+            found = f"a {EARLIER_NAME} of an earlier tokflow" if is_earlier(folder) else "none"
+            raise damaged(folder, f"a {MANIFEST_NAME}", found) from None
         raise MissingOutputError(
             where=folder,
             expected=f"a finished output with a {MANIFEST_NAME}",

@@ -11,7 +11,7 @@ import msgspec
 def sealed(fields: Mapping[str, Any]) -> bytes:
     """Return the text of a manifest with these fields, its own digest in the second line.
 
-    The digest is the sha256 of all other lines: `sed 2d manifest.json | sha256sum`.
+    The digest is the sha256 of all other lines: `sed 2d _tokflow/manifest.json | sha256sum`.
     """
     first, rest = indented(fields).split(b"\n", 1)
     return b"\n".join([first, _digest_line(first, rest), rest])

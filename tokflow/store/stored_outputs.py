@@ -22,7 +22,9 @@ from tokflow.store.latest import LATEST, named_by, resolved
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     Manifest,
+    holds_output,
     is_complete,
+    is_earlier,
     is_output_name,
     read_manifest,
 )
@@ -115,10 +117,10 @@ class PassedBy:
 def walk(folder: Path) -> Iterator[StoredOutput | Unreadable | PassedBy]:
     """Yield what is in `folder` and below it, sorted by path.
 
-    An output is a folder called by 16 hexadecimal digits, as no part of a partition key is; or
-    one called otherwise that holds a manifest, as an export that was copied out of its store.
-    Outputs are not entered, nor are folders whose names begin with a dot, nor links: of all of
-    them but the link `latest` it is said that they were not.
+    An output is a folder called by 16 hexadecimal digits, as no part of a partition key is, that is
+    not empty; or one called otherwise that holds a manifest, as an export that was copied out of
+    its store. Outputs are not entered, nor are folders whose names begin with a dot, nor links: of
+    all of them but the link `latest` it is said that they were not.
     """
     strays: list[str] = []
     try:
@@ -243,17 +245,17 @@ def find_export(path: str | Path) -> StoredOutput:
 def made_in(folder: Path) -> Iterator[StoredOutput]:
     """Yield the finished outputs in `folder`, which holds those of one stage and file, newest
     first; each is read when it is asked for."""
-    for path in newest_first(folder, MANIFEST_NAME):
-        if isinstance(found := look_at(path.parent), StoredOutput):
+    for each in newest_first(folder, MANIFEST_NAME):
+        if isinstance(found := look_at(each), StoredOutput):
             yield found
 
 
 def newest_first(folder: Path, name: str) -> list[Path]:
-    """Return the files called `name` in the folders in `folder`, the newest first; nothing hidden,
-    and no link is followed."""
-    paths = [folder / each / name for each in _names_in(folder) if not each.startswith(".")]
-    found = [path for path in paths if path.is_file() and not path.parent.is_symlink()]
-    return sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    """Return the folders in `folder` that have a file `name`, that of the newest first; nothing
+    hidden, and no link is followed."""
+    folders = [folder / each for each in _names_in(folder) if not each.startswith(".")]
+    found = [each for each in folders if (each / name).is_file() and not each.is_symlink()]
+    return sorted(found, key=lambda each: (each / name).stat().st_mtime_ns, reverse=True)
 
 
 def _names_in(folder: Path) -> list[str]:
@@ -278,9 +280,8 @@ def look_at(folder: Path) -> StoredOutput | Unreadable | None:
     """Return the output that a folder is; None where it is none."""
     is_named = is_output_name(folder.name) and named_by(folder / LATEST) is None
     try:
-        if is_complete(folder) or (is_named and folder.is_dir()):
-            return read_output(folder)
-        return None
+        is_output = holds_output(folder) if is_named else is_complete(folder) or is_earlier(folder)
+        return read_output(folder) if is_output else None
     except OSError as error:
         return Unreadable(folder, error)
     except (CorruptOutputError, ForeignOutputError) as error:
@@ -289,6 +290,8 @@ def look_at(folder: Path) -> StoredOutput | Unreadable | None:
 
 def _is_of_tokflow(folder: Path) -> bool:
     """Return whether a manifest that cannot be read was one of tokflow's, and not a raw file."""
+    if is_earlier(folder):
+        return True
     data = (folder / MANIFEST_NAME).read_bytes()
     return b'"fingerprint"' in data or b'"format_version"' in data
 

@@ -50,7 +50,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {
         name: re.sub(rb'"_fingerprint": "\w+"', b"", data) if name.endswith("state.json") else data
         for name, data in content(folder).items()
-        if name != "manifest.json"
+        if name != "_tokflow/manifest.json"
     }
 
 
@@ -174,13 +174,13 @@ def test_of_truncated_beginnings_the_export_and_the_raw_file_are_named(tmp_path:
 
 def test_a_conversion_stands_beside_its_export_and_is_made_once(built: Dataset):
     first = convert_export(latest(built, "parquet"), to("bin"))
-    written = (first / "manifest.json").stat().st_mtime_ns
+    written = (first / "_tokflow/manifest.json").stat().st_mtime_ns
 
     second = convert_export(latest(built, "parquet"), to("bin"))
 
     assert first == second == latest(built, "bin-from-parquet")
     assert first.parent.parent == latest(built, "parquet").parent.parent
-    assert (first / "manifest.json").stat().st_mtime_ns == written
+    assert (first / "_tokflow/manifest.json").stat().st_mtime_ns == written
     assert not list(first.parent.glob(".*.tmp"))
 
 

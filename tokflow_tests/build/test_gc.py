@@ -125,8 +125,8 @@ def test_what_is_damaged_goes_and_what_a_newer_tokflow_made_stays(tmp_path: Path
         for planned in make_plan(declare_small(tmp_path, exports=["parquet"])).planned
     }
     older = sorted(set((tmp_path / STORE / "sequences/a.jsonl").iterdir()) - used)
-    (older[0] / "manifest.json").unlink()
-    edit_manifest(older[1], lambda fields: fields.update(format_version=2))
+    (older[0] / "_tokflow/manifest.json").unlink()
+    edit_manifest(older[1], lambda fields: fields.update(format_version=3))
 
     found = set(find_garbage(declare_small(tmp_path, exports=["parquet"]), keep=3))
 

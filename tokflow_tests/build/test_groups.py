@@ -54,7 +54,7 @@ def built(dataset: Dataset) -> BuildGraph:
 
 def export_files(graph: BuildGraph, name: str) -> dict[str, bytes]:
     files = content(graph.output("export", name).folder)
-    return {path: data for path, data in files.items() if path != "manifest.json"}
+    return {path: data for path, data in files.items() if path != "_tokflow/manifest.json"}
 
 
 @pytest.mark.parametrize("range_bytes", [100, 10**9])

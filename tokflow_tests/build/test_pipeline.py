@@ -70,7 +70,9 @@ def test_the_same_dataset_built_in_another_folder_is_the_same_to_the_byte(tmp_pa
     build(there)
 
     assert content(there.store) == content(here.store)
-    assert len([path for path in content(here.store) if path.endswith("manifest.json")]) >= 13
+    assert (
+        len([path for path in content(here.store) if path.endswith("_tokflow/manifest.json")]) >= 13
+    )
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 7])

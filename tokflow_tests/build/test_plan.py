@@ -88,7 +88,7 @@ def test_a_file_that_no_documents_are_read_from_is_named_at_once(tmp_path: Path)
 def test_a_plan_makes_no_output(tmp_path: Path):
     make_plan(declare_small(tmp_path))
 
-    assert list(tmp_path.rglob("manifest.json")) == []
+    assert list(tmp_path.rglob("_tokflow/manifest.json")) == []
 
 
 def test_what_was_built_is_up_to_date(tmp_path: Path):
@@ -307,8 +307,8 @@ def test_a_partition_that_is_no_raw_file_is_an_error(tmp_path: Path):
 
 def test_a_run_takes_as_long_as_the_last(tmp_path: Path):
     built(tmp_path)
-    for folder in (tmp_path / "store/small/tokens").rglob("manifest.json"):
-        (folder.parent / "run.json").write_text('{"seconds": 100.0}')
+    for folder in (tmp_path / "store/small/tokens").rglob("_tokflow/manifest.json"):
+        folder.with_name("run.json").write_text('{"seconds": 100.0}')
 
     plan = make_plan(declare_small(tmp_path, documents={"limit": {"documents": 9}}))
 
@@ -322,14 +322,14 @@ def test_a_damaged_output_is_made_again_and_the_plan_says_so(tmp_path: Path):
     (split,) = (tmp_path / "store/small/split/b.jsonl").iterdir()
     size = read_manifest(tokens).files["documents.parquet"].num_bytes
     (tokens / "documents.parquet").write_bytes(b"cut")
-    (split / "manifest.json").write_text("{")
+    (split / "_tokflow/manifest.json").write_text("{")
 
     plan = make_plan(declare_small(tmp_path, exports=["bin"]))
 
     assert reasons(plan) == {
         "tokens a.jsonl": f"damaged ({tokens}/documents.parquet: expected {size:,} bytes, found 3)",
-        "split b.jsonl": f"damaged ({split}/manifest.json: expected JSON, found Expecting property "
-        "name enclosed in double quotes: line 1 column 2 (char 1))",
+        "split b.jsonl": f"damaged ({split}/_tokflow/manifest.json: expected JSON, found Expecting "
+        "property name enclosed in double quotes: line 1 column 2 (char 1))",
     }
     assert build_dataset(declare_small(tmp_path, exports=["bin"])).num_new == 2
     assert make_plan(declare_small(tmp_path, exports=["bin"])).is_up_to_date
@@ -338,7 +338,7 @@ def test_a_damaged_output_is_made_again_and_the_plan_says_so(tmp_path: Path):
 def test_what_a_newer_tokflow_made_is_named_and_never_built_over(tmp_path: Path):
     built(tmp_path, exports=["bin"])
     (tokens,) = (tmp_path / "store/small/tokens/a.jsonl").iterdir()
-    edit_manifest(tokens, lambda fields: fields.update(format_version=2))
+    edit_manifest(tokens, lambda fields: fields.update(format_version=3))
     before = content(tokens)
     made = declare_small(tmp_path, exports=["bin"])
 

@@ -28,7 +28,7 @@ def test_a_built_file_has_the_counts_and_the_time_of_its_tokens(tmp_path: Path):
 
     counts = found.num_documents, found.num_tokens, found.bytes_per_token
     assert (found.state, found.reason, counts) == ("built", "", (4, 29, round(25 / 29, 4)))
-    (manifest,) = (tmp_path / "store/small/tokens/a.jsonl").glob("*/manifest.json")
+    (manifest,) = (tmp_path / "store/small/tokens/a.jsonl").glob("*/_tokflow/manifest.json")
     assert found.built_at is not None
     assert found.built_at.timestamp() == pytest.approx(manifest.stat().st_mtime)
 

@@ -99,7 +99,7 @@ def test_a_dataset_without_a_transform_has_no_trace_of_it(tmp_path: Path):
     shard = built(declare(tmp_path)).open_tokens("a.jsonl")
 
     assert "record" not in shard.documents().column_names
-    assert "transform" not in (shard.folder / "manifest.json").read_text()
+    assert "transform" not in (shard.folder / "_tokflow/manifest.json").read_text()
     assert not {"num_records", "num_left_out"} & set(shard.manifest.counts)
 
 
@@ -124,7 +124,7 @@ def test_segments_and_groups_give_what_whole_files_give(
     rejects = [(shard.folder / "rejects.jsonl").read_bytes() for shard in (whole, cut)]
     assert rejects[0] == rejects[1]
     [one, other] = folders
-    for name in ("train.bin", "rest.bin", "index.parquet"):
+    for name in ("train.bin", "rest.bin", "_tokflow/index.parquet"):
         assert (one / name).read_bytes() == (other / name).read_bytes()
 
 

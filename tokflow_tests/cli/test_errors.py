@@ -99,7 +99,7 @@ def test_garbage_in_a_manifest_is_told_with_its_field(
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "9" * 5_000])
 def test_a_manifest_nested_too_deeply_is_damaged(text: str, folder: Path):
     output = export_of(folder, "bin")
-    (output / "manifest.json").write_text(text)
+    (output / "_tokflow/manifest.json").write_text(text)
 
     result = run("inspect", output)
 

@@ -89,7 +89,7 @@ def test_of_one_export_no_manifests_come_but_those_that_are_needed(
     result = run(verb, f"{url}/small/exports/bin/latest", *options)
 
     assert result.exit_code == 0, result.output
-    places = [path.parents[1] for path in (machine / "cache").rglob("manifest.json")]
+    places = [path.parents[2] for path in (machine / "cache").rglob("_tokflow/manifest.json")]
     here = sorted(place.relative_to(place.parents[1]).as_posix() for place in places)
     assert here == sorted(["exports/bin", "small/tokenizer", *parents])
 
@@ -102,7 +102,9 @@ def test_an_export_is_converted_to_a_folder_at_a_url_which_is_written_once(url: 
 
     assert result.exit_code == 0, result.output
     assert result.stdout.endswith(f": {output}\n")
-    assert "train: sequence 0: 8 tokens" in run("inspect", f"{output}/index.parquet").stdout
+    assert (
+        "train: sequence 0: 8 tokens" in run("inspect", f"{output}/_tokflow/index.parquet").stdout
+    )
     shutil.rmtree(machine / "cache")
     again = run(*command)
     assert again.exit_code == 2
@@ -146,9 +148,9 @@ def test_an_export_at_a_url_is_pushed_to_the_hub(
 
     assert result.exit_code == 0, result.output
     tree = hub.commits["team/texts"][hub.branches["team/texts"]["main"]]
-    manifest = json.loads(tree["manifest.json"])
+    manifest = json.loads(tree["_tokflow/manifest.json"])
     assert manifest["files"].keys() == tree.keys() - {
-        "manifest.json",
+        "_tokflow/manifest.json",
         "README.md",
         ".gitattributes",
     }

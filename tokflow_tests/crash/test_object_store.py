@@ -77,7 +77,9 @@ def _read(dataset: Dataset, folder: Path, store: ObjectStore) -> dict[str, bytes
     assert make_plan(dataset).is_up_to_date
     export = find_export(dataset.folder / "exports/bin/latest")
     fetch_all(export.folder / name for name in export.manifest.files)
-    return {key: data for key, data in store.contents().items() if not key.endswith("run.json")}
+    return {
+        key: data for key, data in store.contents().items() if not key.endswith("_tokflow/run.json")
+    }
 
 
 @pytest.mark.parametrize("trial", range(max(len(CASES), KILLS // 4)))
@@ -168,7 +170,9 @@ def test_so_is_one_of_segments_and_gc_finds_what_is_left_of_them(
         [dataset] = folder_of(url).glob("tiny")
         for path in find_unfinished(dataset, seconds=-1):
             remove_unfinished(path, seconds=-1)  # of this second, too
-        return {k: data for k, data in store.contents().items() if not k.endswith("run.json")}
+        return {
+            k: data for k, data in store.contents().items() if not k.endswith("_tokflow/run.json")
+        }
 
     counts: list[int] = []
     expected = built(object_store)

@@ -84,7 +84,7 @@ def build(deployed: Deployment, job: str = "tales_build") -> str:
 def test_a_build_is_launched_by_graphql_and_recorded_in_postgres(deployed: Deployment):
     run_id = build(deployed)
 
-    manifest = deployed.project / "store/tales/exports/bin/latest/manifest.json"
+    manifest = deployed.project / "store/tales/exports/bin/latest/_tokflow/manifest.json"
     assert json.loads(manifest.read_text())["dataset"] == "tales"
     [[status]] = deployed.postgres.ask(f"SELECT status FROM runs WHERE run_id = '{run_id}'")
     assert status == "SUCCESS"
@@ -141,7 +141,7 @@ def test_a_run_that_a_crash_of_the_machine_ends_is_done_again(deployed: Deployme
     second = wait_for(again, "the second run")
     assert second != first
     assert runs(deployed)[first]["status"] == "FAILURE"
-    assert (deployed.project / "store/slow/exports/bin/latest/manifest.json").is_file()
+    assert (deployed.project / "store/slow/exports/bin/latest/_tokflow/manifest.json").is_file()
 
 
 def test_retention_removes_old_runs_but_for_those_that_say_what_is_built(deployed: Deployment):

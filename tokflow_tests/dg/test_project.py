@@ -123,7 +123,7 @@ def test_every_asset_leads_to_the_yaml_that_declares_it(project: Place):
 def test_the_build_job_builds_everything_in_one_run_and_own_assets_follow(built: Place):
     built.run("dg", "launch", "--assets", "model")
 
-    manifest = built.folder / "data/store/tales/exports/bin/latest/manifest.json"
+    manifest = built.folder / "data/store/tales/exports/bin/latest/_tokflow/manifest.json"
     assert json.loads(manifest.read_text())["dataset"] == "tales"
 
 

@@ -22,9 +22,9 @@ def test_a_cache_is_npy_files_and_a_config(tmp_path: Path):
     folder, _ = export(dataset)
 
     assert sorted(content(folder)) == [
+        "_tokflow/index.parquet",
+        "_tokflow/manifest.json",
         "config.json",
-        "index.parquet",
-        "manifest.json",
         "train.npy",
         "validation.npy",
     ]
@@ -180,4 +180,4 @@ def test_parts_that_archai_has_no_file_for_are_refused_when_the_dataset_is_decla
 def test_nothing_is_written_of_no_tokens(tmp_path: Path):
     folder, _ = export(declare(tmp_path, {"a.jsonl": []}, exports=["archai"]))
 
-    assert sorted(content(folder)) == ["index.parquet", "manifest.json"]
+    assert sorted(content(folder)) == ["_tokflow/index.parquet", "_tokflow/manifest.json"]

@@ -16,7 +16,11 @@ def test_bin_is_the_tokens_and_nothing_else(tmp_path: Path):
     data = (folder / "train.bin").read_bytes()
 
     assert data == b"a\0b\0\0\1c\0\0\1"
-    assert sorted(content(folder)) == ["index.parquet", "manifest.json", "train.bin"]
+    assert sorted(content(folder)) == [
+        "_tokflow/index.parquet",
+        "_tokflow/manifest.json",
+        "train.bin",
+    ]
 
 
 def test_bin_of_many_ids_has_four_bytes_per_token(tmp_path: Path):

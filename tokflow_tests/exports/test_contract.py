@@ -18,7 +18,7 @@ from tokflow.audit.verify.export import verify_export
 from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError, MissingOutputError
-from tokflow.exports import FORMATS, INDEX_NAME, Export, Layout, Part
+from tokflow.exports import FORMATS, Export, Layout, Part
 from tokflow.exports.format import Arrays, Portion
 from tokflow.exports.formats import bin as bin_
 from tokflow.exports.reading import open_export
@@ -366,7 +366,7 @@ def test_a_damaged_byte_is_read_or_is_an_error_that_names_the_export(
     for number in range(8):
         folder = shutil.copytree(whole, tmp_path / str(number))
         files = sorted(path for path in folder.rglob("*") if path.is_file())
-        path = draw.choice([of for of in files if of.name not in ("manifest.json", INDEX_NAME)])
+        path = draw.choice([of for of in files if of.parent.name != "_tokflow"])
         data = bytearray(path.read_bytes())
         data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
         path.write_bytes(data)
@@ -531,10 +531,10 @@ def check_index(folder: Path, manifest: Manifest, name: str, read: list, case: C
 
 def check_files(folder: Path, manifest: Manifest) -> None:
     assert broken_files(folder, manifest) == []
-    assert sorted(manifest.files) == sorted(set(content(folder)) - {"manifest.json"})
+    assert sorted(manifest.files) == sorted(set(content(folder)) - {"_tokflow/manifest.json"})
     for name, entry in manifest.files.items():
         assert entry.num_bytes > 0
-        if name.endswith(".parquet") and name != "index.parquet":
+        if name.endswith(".parquet") and name != "_tokflow/index.parquet":
             assert pq.read_metadata(folder / name).num_rows > 0
 
 

@@ -83,5 +83,5 @@ def test_a_row_group_holds_fewer_rows_where_they_are_long(
 def test_a_part_without_a_row_has_no_folder(tmp_path: Path):
     folder, _ = export(easydel_dataset(tmp_path, []))
 
-    assert sorted(content(folder)) == ["index.parquet", "manifest.json"]
+    assert sorted(content(folder)) == ["_tokflow/index.parquet", "_tokflow/manifest.json"]
     assert not (folder / "train").exists()

@@ -37,7 +37,10 @@ def _content(export: Export) -> list[dict[str, list[Any]]]:
 
 def _files_here(folder: Path) -> set[str]:
     found = (path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix() for path in found} - {"manifest.json", "run.json"}
+    return {path.relative_to(folder).as_posix() for path in found} - {
+        "_tokflow/manifest.json",
+        "_tokflow/run.json",
+    }
 
 
 HEADED = {"lance", "levanter", "modalities"}

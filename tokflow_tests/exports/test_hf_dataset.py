@@ -31,7 +31,10 @@ def test_a_folder_has_a_dictionary_and_a_dataset_for_each_part(tmp_path: Path):
     assert json.loads((folder / "dataset_dict.json").read_text()) == {
         "splits": ["train", "validation"]
     }
-    assert sorted(set(content(folder)) - {"index.parquet", "manifest.json", "run.json"}) == [
+    assert sorted(
+        set(content(folder))
+        - {"_tokflow/index.parquet", "_tokflow/manifest.json", "_tokflow/run.json"}
+    ) == [
         "dataset_dict.json",
         *(
             f"{part}/{name}"
@@ -58,7 +61,7 @@ def test_a_part_without_rows_is_not_in_the_dictionary(tmp_path: Path):
 def test_of_no_rows_at_all_there_is_no_dictionary(tmp_path: Path):
     folder = exported(tmp_path, [])
 
-    assert {*content(folder)} == {"index.parquet", "manifest.json"}
+    assert {*content(folder)} == {"_tokflow/index.parquet", "_tokflow/manifest.json"}
 
 
 @pytest.mark.parametrize(("part", "split"), [("train_b", "train_b"), ("train-b", None)])

@@ -9,7 +9,7 @@ import pytest
 from tokflow.audit import regather
 from tokflow.audit.convert import convert_export
 from tokflow.exports import ExportConfig, index
-from tokflow.exports.index import INDEX_SCHEMA, read_index, write_index
+from tokflow.exports.index import INDEX_NAME, INDEX_SCHEMA, read_index, write_index
 from tokflow.store.arrow import make_table, repeated
 from tokflow_tests.outputs import content, index_of
 from tokflow_tests.tiny import build, declare
@@ -32,7 +32,7 @@ def runs_of(part: str) -> Iterator[pa.Table]:
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The index of two parts, in row groups of 4, 4 and 3 runs each."""
     monkeypatch.setattr(index, "INDEX_ROWS_PER_GROUP", 4)
-    path = tmp_path / "index.parquet"
+    path = tmp_path / INDEX_NAME
     write_index(path, [runs_of("train"), runs_of("validation")])
     return path
 
@@ -48,7 +48,7 @@ def test_many_files_share_a_row_group_and_parts_do_not(path: Path):
 @pytest.mark.parametrize("part", ["train", "validation"])
 @pytest.mark.parametrize("size", [1, 2, 12, 100])
 def test_a_lookup_finds_the_runs_that_touch_its_positions(part: str, size: int, path: Path):
-    rows = index_of(path.parent, part)
+    rows = index_of(path.parents[1], part)
 
     for start in range(sum(LENGTHS) + 5):
         touched = [
@@ -88,7 +88,7 @@ def test_an_index_of_many_row_groups_is_converted_as_one_of_few(
     build(few)
     monkeypatch.setattr(index, "INDEX_ROWS_PER_GROUP", 2)
     folder = build(many).export("parquet").output.folder
-    assert pq.read_metadata(folder / "index.parquet").num_row_groups > 5
+    assert pq.read_metadata(folder / "_tokflow/index.parquet").num_row_groups > 5
 
     converted = convert_export(folder, ExportConfig.read("bin", where="test"))
 

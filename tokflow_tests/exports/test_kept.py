@@ -23,7 +23,7 @@ from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, export_segments
 from tokflow.exports.columns import TYPES
 from tokflow.exports.config import ExportConfig
-from tokflow.exports.index import INDEX_SCHEMA
+from tokflow.exports.index import INDEX_NAME, INDEX_SCHEMA
 from tokflow.sequences.config import PackingConfig
 from tokflow.tokens import shard_segments
 from tokflow.tokens.shard import TokenShard
@@ -361,7 +361,7 @@ def test_a_converted_export_has_the_columns_that_a_run_gives_it(
         packing=PackingConfig.read(packing, where="here"),
     )
 
-    names = [path.name for path in expected.glob("*.parquet")]
+    names = [INDEX_NAME, *(path.name for path in expected.glob("*.parquet"))]
     assert len(names) == 3
     for name in names:
         assert (folder / name).read_bytes() == (expected / name).read_bytes()

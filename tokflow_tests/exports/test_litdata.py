@@ -42,8 +42,8 @@ def test_a_part_is_a_folder_of_chunks_and_an_index(tmp_path: Path):
     folder, _ = export(tmp_path, {"a.jsonl": ["ab", "", "c"]})
 
     assert sorted(content(folder)) == [
-        "index.parquet",
-        "manifest.json",
+        "_tokflow/index.parquet",
+        "_tokflow/manifest.json",
         "train/chunk-0-0.bin",
         "train/index.json",
     ]

@@ -61,8 +61,8 @@ def test_a_part_is_a_folder_of_shards_and_an_index(tmp_path: Path):
     folder, _ = export(tmp_path, {"a.jsonl": ["ab"]}, attributes={"split": split})
 
     assert sorted(content(folder)) == [
-        "index.parquet",
-        "manifest.json",
+        "_tokflow/index.parquet",
+        "_tokflow/manifest.json",
         "train/index.json",
         "train/shard.00000.mds",
     ]

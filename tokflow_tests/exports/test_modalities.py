@@ -27,7 +27,11 @@ def test_a_file_is_header_tokens_and_index(tmp_path: Path):
     assert data[:12] == struct.pack("<QI", 12, 2)
     assert data[12:24] == b"a\0b\0\0\1c\0\0\1\0\1"
     assert pickle.loads(data[24:]) == [(0, 6), (6, 4), (10, 2)]
-    assert sorted(content(folder)) == ["index.parquet", "manifest.json", "train.pbin"]
+    assert sorted(content(folder)) == [
+        "_tokflow/index.parquet",
+        "_tokflow/manifest.json",
+        "train.pbin",
+    ]
     assert manifest.counts["train.num_documents"] == 3
 
 

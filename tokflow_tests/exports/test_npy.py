@@ -15,7 +15,7 @@ from tokflow_tests.tiny import EOS, build, declare, tokenize
 
 TWO_PARTS = {"split": {"parts": {"train": {"documents": 2}, "validation": {"start": 2}}}}
 ENDS_WITH_EOS = MARKED.replace("{{ '\n' }}{% endfor %}", "{% endfor %}")
-OF_TOKFLOW = {"index.parquet", "manifest.json"}
+OF_TOKFLOW = {"_tokflow/index.parquet", "_tokflow/manifest.json"}
 
 export = partial(export_as, "npy")
 

@@ -26,8 +26,8 @@ def test_a_part_is_raw_tokens_and_a_line_for_each_document(tmp_path: Path):
     folder, manifest = export(tmp_path, FILES)
 
     assert sorted(content(folder)) == [
-        "index.parquet",
-        "manifest.json",
+        "_tokflow/index.parquet",
+        "_tokflow/manifest.json",
         "train/part-0-00000.csv.gz",
         "train/part-0-00000.npy",
     ]

@@ -22,7 +22,9 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return dataset.folder / "exports"
 
 
-@pytest.mark.parametrize("inside", ["", "latest", "latest/train.bin", "latest/manifest.json"])
+@pytest.mark.parametrize(
+    "inside", ["", "latest", "latest/train.bin", "latest/_tokflow/manifest.json"]
+)
 def test_an_export_is_opened_by_its_folder_its_link_or_a_file_in_it(inside: str, exports: Path):
     export = tokflow.open_export(exports / "bin" / inside)
 
@@ -104,7 +106,7 @@ def test_what_is_no_export_is_named_and_what_to_open_instead(exports: Path, tmp_
         f"which has bin, mds, npy, parquet, pickle; name one of {others}"
     )
     assert said(tmp_path) == (
-        f"{tmp_path}: expected the folder of an export, found no manifest.json; "
+        f"{tmp_path}: expected the folder of an export, found no _tokflow/manifest.json; "
         "name the folder of one, <store>/<dataset>/exports/<name>, which `tokflow run` makes"
     )
 

@@ -112,6 +112,9 @@ def test_a_conversion_has_the_packing_of_each_part(built: dict[str, Dataset]):
     )
 
     pickled = content(folder_of(both, "pickle"))
-    assert {**content(folder), "manifest.json": b""} == {**pickled, "manifest.json": b""}
+    assert {**content(folder), "_tokflow/manifest.json": b""} == {
+        **pickled,
+        "_tokflow/manifest.json": b"",
+    }
     assert [len(rows(open_export(other), part)[0]) for part in OWN] == [4, 2]
     assert [of.problems for path in (folder, other) for of in verify_path(path)] == [(), ()]

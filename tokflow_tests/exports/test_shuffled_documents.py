@@ -187,7 +187,10 @@ def test_convert_keeps_the_order(tmp_path: Path):
         folder = convert_export(built.export(source).folder, config)
 
         expected, found = content(built.export(target).folder), content(folder)
-        assert {**found, "manifest.json": b""} == {**expected, "manifest.json": b""}
+        assert {**found, "_tokflow/manifest.json": b""} == {
+            **expected,
+            "_tokflow/manifest.json": b"",
+        }
     packed = ExportConfig.read("jsonl", where="test")
     folder = convert_export(built.export("bin").folder, packed, packing=dataset.packing)
     assert (

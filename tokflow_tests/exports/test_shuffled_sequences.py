@@ -54,7 +54,9 @@ def assert_equal(found: Sequences, expected: Sequences) -> None:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    return {name: data for name, data in content(folder).items() if name != "manifest.json"}
+    return {
+        name: data for name, data in content(folder).items() if name != "_tokflow/manifest.json"
+    }
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

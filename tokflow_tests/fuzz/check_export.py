@@ -54,7 +54,7 @@ class ExportToCheck:
         """Return the counts of the manifest."""
         if self.manifest is not None:
             return self.manifest.counts
-        return json.loads((self.folder / "manifest.json").read_text())["counts"]
+        return json.loads((self.folder / "_tokflow/manifest.json").read_text())["counts"]
 
     def pieces(self, part: str) -> list[Piece]:
         """Return the pieces of a part in order, over all files."""
@@ -167,9 +167,9 @@ def check_export(made: ExportToCheck) -> CheckedExport:
 
 
 def read_index(made: ExportToCheck) -> dict[str, list[IndexRun]]:
-    """Return the rows of index.parquet by part, which are in the order of their tokens."""
+    """Return the rows of _tokflow/index.parquet by part, which are in the order of their tokens."""
     runs: dict[str, list[IndexRun]] = {part: [] for part in made.parts}
-    for row in pq.read_table(made.folder / "index.parquet").to_pylist():
+    for row in pq.read_table(made.folder / "_tokflow/index.parquet").to_pylist():
         runs[row["part"]].append(
             IndexRun(
                 position=row["position"],

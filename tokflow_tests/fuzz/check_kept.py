@@ -23,7 +23,7 @@ def check_kept(
     text = config.get("text", "text")
     is_one = isinstance(text, str) or "join" in config
     num_each = 1 if is_one else len(text)
-    for found in pq.read_table(folder / "index.parquet").to_pylist() if names else ():
+    for found in pq.read_table(folder / "_tokflow/index.parquet").to_pylist() if names else ():
         key, row = found["raw_file"], found["row"]
         record = row // num_each
         if "transform" in config:

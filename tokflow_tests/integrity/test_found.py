@@ -8,7 +8,7 @@ import pytest
 from tokflow.audit.verify.verification import Verification, verify_dataset, verify_path
 from tokflow.errors import CorruptOutputError, ForeignOutputError
 from tokflow.exports import FORMATS
-from tokflow.store.manifest import MANIFEST_NAME, read_manifest
+from tokflow.store.manifest import MANIFEST_NAME, keep_manifest, read_manifest
 from tokflow_tests.integrity.store import FAULTS, declared, files_of, outputs
 from tokflow_tests.tiny import copy_of
 
@@ -88,8 +88,8 @@ def test_an_additional_file_is_found(built: Path, url: str, tmp_path: Path):
     found = outputs(folder / "store")
     damaged = {*targets(folder / "store"), *found["tokenizer"], *found["raw"]}
     for number, output in enumerate(sorted(damaged)):
-        name = ("more.bin", "inner/more.bin", ".more", "inner/manifest.json")[number % 4]
-        (output / name).parent.mkdir(exist_ok=True)
+        name = ("more.bin", "inner/more.bin", ".more", "inner/_tokflow/manifest.json")[number % 4]
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
         (output / name).write_bytes(b"")
 
     assert_found(folder, url, damaged)
@@ -102,6 +102,6 @@ def test_every_byte_of_every_kind_of_manifest_is_covered(built: Path, tmp_path: 
         for position in range(len(data)):
             flipped = bytearray(data)
             flipped[position] ^= 1 << (3 * position % 8)
-            (tmp_path / MANIFEST_NAME).write_bytes(flipped)
+            keep_manifest(tmp_path, bytes(flipped))
             with pytest.raises((CorruptOutputError, ForeignOutputError)):
                 read_manifest(tmp_path)

@@ -25,7 +25,7 @@ def add_a_file(path: Path) -> None:
     path.with_name("more").write_bytes(b"")
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "tokens.bin"])
+@pytest.mark.parametrize("name", ["_tokflow/manifest.json", "tokens.bin"])
 @pytest.mark.parametrize("fault", [*FAULTS.values(), add_a_file], ids=[*FAULTS, "one file more"])
 def test_a_fault_is_found_by_the_output_the_store_and_the_dataset(
     fault: Callable[[Path], None], name: str, small: Path, tmp_path: Path

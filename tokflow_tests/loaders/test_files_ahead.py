@@ -194,7 +194,7 @@ def test_rows_are_opened_by_one_manifest_and_of_a_wrong_name_all_tell_what_there
     url: str, tmp_path: Path
 ):
     _rows(url, "npy")
-    known = [path.parent.parent.name for path in tmp_path.glob("cache/**/manifest.json")]
+    known = [path.parents[2].name for path in tmp_path.glob("cache/**/_tokflow/manifest.json")]
 
     with pytest.raises(MissingOutputError, match=r"no 'bn' in s3://.*, which has arrow, npy"):
         _rows(url, "bn")

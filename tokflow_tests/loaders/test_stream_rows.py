@@ -336,7 +336,9 @@ def test_a_part_without_tokens_has_no_rows(name: str, in_memory: bool, tmp_path:
 def test_an_export_that_is_not_finished_is_refused(tmp_path: Path):
     dataset = declare(tmp_path, FILES, exports=["bin"])
     folder = build(dataset).export("bin").output.folder
-    (folder / "manifest.json").unlink()
+    (folder / "_tokflow/manifest.json").unlink()
 
-    with pytest.raises(CorruptOutputError, match=r"expected a manifest.json .*; run `tokflow run`"):
+    with pytest.raises(
+        CorruptOutputError, match=r"expected a _tokflow/manifest.json .*; run `tokflow run`"
+    ):
         open_rows(folder, sequence_length=4)

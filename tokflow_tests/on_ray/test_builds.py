@@ -13,7 +13,7 @@ from tokflow.build import tasks
 from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.results import Reporter, StageResult
-from tokflow.store.manifest import FileEntry, checksum, read_manifest
+from tokflow.store.manifest import FileEntry, checksum, folder_of_manifest, read_manifest
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.on_ray.conftest import Nodes
 from tokflow_tests.tiny import declare
@@ -67,12 +67,12 @@ def expected_objects(dataset: Dataset) -> dict[str, FileEntry | None]:
     time is in."""
     objects: dict[str, FileEntry | None] = {}
     store = dataset.folder.parent
-    for path in store.rglob("manifest.json"):
-        folder = path.parent.relative_to(store).as_posix()
+    for path in store.rglob("_tokflow/manifest.json"):
+        folder = folder_of_manifest(path).relative_to(store).as_posix()
         digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
         objects[f"store/{folder.replace('/', '/manifests/', 1)}.json"] = checksum(path)
-        objects[f"store/{folder}/{digest}/run.json"] = None
-        for name, entry in read_manifest(path.parent).files.items():
+        objects[f"store/{folder}/{digest}/_tokflow/run.json"] = None
+        for name, entry in read_manifest(folder_of_manifest(path)).files.items():
             objects[f"store/{folder}/{digest}/{name}"] = entry
     for path in store.rglob("latest"):
         objects[f"store/{dataset.name}/manifests/exports/{path.parent.name}/latest"] = None

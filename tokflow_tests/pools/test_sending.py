@@ -14,12 +14,12 @@ def test_a_path_of_a_url_is_one_in_the_cache_of_who_opens_it(
 ):
     monkeypatch.setenv("TOKFLOW_CACHE", str(tmp_path / "here"))
     root = folder_of("s3://bucket/store")
-    packed = packed_for_machines([root, root / "a" / "manifest.json", tmp_path / "local"])
+    packed = packed_for_machines([root, root / "a" / "_tokflow/manifest.json", tmp_path / "local"])
     monkeypatch.setenv("TOKFLOW_CACHE", str(tmp_path / "there"))
 
     opened = pickle.loads(packed)
 
     there = tmp_path / "there" / root.name
-    assert opened == [there, there / "a" / "manifest.json", tmp_path / "local"]
+    assert opened == [there, there / "a" / "_tokflow/manifest.json", tmp_path / "local"]
     assert (there / ".place.json").is_file()
     assert str(tmp_path / "here").encode() not in packed

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tokflow_tests.hub import Hub
+from tokflow_tests.outputs import content
 from tokflow_tests.tiny import build, declare
 
 NAME = "team/texts"
@@ -53,7 +54,7 @@ def push(export: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
 
 def assert_is_there(export: Path, hub: Hub) -> None:
     tree = hub.commits[NAME][hub.branches[NAME]["main"]]
-    expected = {path.name for path in export.iterdir()} - {"run.json"}
+    expected = {*content(export)}
     assert tree.keys() == expected | {"README.md", ".gitattributes"}
     for name in expected:
         assert tree[name] == (export / name).read_bytes()

@@ -32,7 +32,7 @@ def tree(hub: Hub, branch: str = "main") -> dict[str, bytes]:
 
 def files_of(export: Path, folder: str = "") -> dict[str, bytes]:
     """Return the files that are to be on the hub of an export, without the card."""
-    names = [*open_export(export).manifest.files, "manifest.json"]
+    names = [*open_export(export).manifest.files, "_tokflow/manifest.json"]
     return {folder + name: (export / name).read_bytes() for name in names}
 
 
@@ -71,7 +71,7 @@ def test_what_is_there_is_not_sent_again(writable: Hub, exports: dict[str, Path]
 def test_other_content_of_equal_size_is_replaced(writable: Hub, exports: dict[str, Path]):
     push_export(exports["jsonl"], URL)
     before = tree(writable)
-    changed = ["index.parquet", "train-00000-of-00001.jsonl"]
+    changed = ["_tokflow/index.parquet", "train-00000-of-00001.jsonl"]
     writable.push(NAME, {name: before[name][:-2] + b"?\n" for name in changed})
 
     pushed = push_export(exports["jsonl"], URL)
@@ -84,9 +84,13 @@ def test_a_manifest_that_is_damaged_there_is_no_earlier_push(
     writable: Hub, exports: dict[str, Path]
 ):
     push_export(exports["whole"], URL)
-    writable.push(NAME, {"manifest.json": tree(writable)["manifest.json"][:-2] + b"?\n"})
+    writable.push(
+        NAME, {"_tokflow/manifest.json": tree(writable)["_tokflow/manifest.json"][:-2] + b"?\n"}
+    )
 
-    with pytest.raises(ConfigError, match=r"found a manifest\.json that is not of tokflow"):
+    with pytest.raises(
+        ConfigError, match=r"found a _tokflow/manifest\.json that is not of tokflow"
+    ):
         push_export(exports["whole"], URL)
 
 
@@ -111,7 +115,7 @@ def test_exports_in_folders_are_configs_of_one_card(writable: Hub, exports: dict
     expected = files_of(exports["whole"]) | files_of(exports["bin"], "as/bin/")
     assert without_card(tree(writable)) == expected
     first, second = card_of(tree(writable)["README.md"].decode(), where="card")["configs"]
-    index = [{"split": "index", "path": ["as/bin/index.parquet"]}]
+    index = [{"split": "index", "path": ["as/bin/_tokflow/index.parquet"]}]
     assert first["config_name"] == "default"
     assert second == {"config_name": "as-bin", "data_files": index}
 
@@ -200,7 +204,7 @@ def test_commits_are_of_bounded_size(
     ]
     assert len(writable.summaries) == 3
     commits = [*writable.commits[NAME].values()]
-    assert [("manifest.json" in files, "README.md" in files) for files in commits] == [
+    assert [("_tokflow/manifest.json" in files, "README.md" in files) for files in commits] == [
         *[(False, False)] * 3,
         (True, True),
     ]
@@ -288,7 +292,7 @@ def test_an_export_that_is_not_finished_is_refused(
     writable: Hub, exports: dict[str, Path], tmp_path: Path
 ):
     copy = Path(shutil.copytree(exports["whole"], tmp_path / "copy"))
-    (copy / "manifest.json").unlink()
+    (copy / "_tokflow/manifest.json").unlink()
 
     with pytest.raises(MissingOutputError):
         push_export(copy, URL)

@@ -213,7 +213,7 @@ def test_a_memory_of_the_newest_copy_that_is_damaged_costs_a_download(
 
 
 def test_a_raw_file_may_be_called_as_the_manifest_is(server: Server, tmp_path: Path):
-    copy = fetch(source_of(server.url, key="manifest.json"), store=tmp_path)
+    copy = fetch(source_of(server.url, key="_tokflow"), store=tmp_path)
 
-    assert copy.path.name == "_manifest.json"
+    assert copy.path.name == "__tokflow"
     assert broken_files(copy.path.parent, read_manifest(copy.path.parent)) == []

@@ -105,7 +105,10 @@ def test_a_converted_export_keeps_the_order_of_documents(
         folder = convert_export(built.export(source).folder, config, packing=packed)
 
         expected, found = content(built.export(format_).folder), content(folder)
-        assert {**found, "manifest.json": b""} == {**expected, "manifest.json": b""}
+        assert {**found, "_tokflow/manifest.json": b""} == {
+            **expected,
+            "_tokflow/manifest.json": b"",
+        }
         assert [problem for each in verify_path(folder) for problem in each.problems] == []
 
 

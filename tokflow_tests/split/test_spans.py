@@ -60,8 +60,7 @@ def test_no_token_is_copied_where_no_document_is_cut(tmp_path: Path):
     split = make_split(tmp_path, split={"parts": {"train": {"fraction": 0.5}}})
 
     assert sorted(path.name for path in split.folder.iterdir()) == [
-        "manifest.json",
-        "run.json",
+        "_tokflow",
         "spans.parquet",
     ]
 

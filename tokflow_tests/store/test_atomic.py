@@ -12,7 +12,6 @@ from tokflow.store import atomic
 from tokflow.store.atomic import NewFolders, is_leftover, new_file, new_folder, point_latest_to
 from tokflow.store.manifest import (
     MANIFEST_NAME,
-    RUN_NAME,
     checksums,
     is_complete,
     write_manifest,
@@ -95,7 +94,8 @@ def test_a_folder_takes_its_name_when_the_block_ends(tmp_path: Path):
 
     assert not is_there_too_early
     assert names_in(tmp_path) == ["out"]
-    assert names_in(tmp_path / "out") == ["data", MANIFEST_NAME, RUN_NAME]
+    assert names_in(tmp_path / "out") == ["_tokflow", "data"]
+    assert names_in(tmp_path / "out/_tokflow") == ["manifest.json", "run.json"]
 
 
 def write_and_fail(folder: Path) -> None:
@@ -113,7 +113,9 @@ def test_an_exception_leaves_nothing(tmp_path: Path):
 
 def test_a_folder_in_which_no_manifest_was_written_is_refused(tmp_path: Path):
     with (
-        pytest.raises(TokflowError, match=r"expected a manifest\.json written last, found none"),
+        pytest.raises(
+            TokflowError, match=r"expected a _tokflow/manifest\.json written last, found none"
+        ),
         new_folder(tmp_path / "out"),
     ):
         pass
@@ -236,9 +238,9 @@ def test_a_damaged_folder_stays_until_the_new_one_is_whole(
 
 def test_what_a_newer_tokflow_made_is_never_replaced(tmp_path: Path):
     write(tmp_path / "out", "theirs")
-    edit_manifest(tmp_path / "out", lambda fields: fields.update(format_version=2))
+    edit_manifest(tmp_path / "out", lambda fields: fields.update(format_version=3))
 
-    with pytest.raises(ForeignOutputError, match="found 2; use the tokflow that wrote it"):
+    with pytest.raises(ForeignOutputError, match="found 3; use the tokflow that wrote it"):
         write(tmp_path / "out", "mine")
 
     assert names_in(tmp_path) == ["out"]
@@ -279,7 +281,8 @@ def test_every_file_is_on_disk_before_its_folder_takes_its_name(
     ]
     temporary = renamed[1]
     assert sorted(synced) == [
-        ("sync", f"{temporary}{name}") for name in ("", "/data", "/manifest.json")
+        ("sync", f"{temporary}{name}")
+        for name in ("", "/_tokflow", "/_tokflow/manifest.json", "/data")
     ]
     assert synced[-1] == ("sync", temporary)
     assert renamed[0] == "rename"
@@ -312,7 +315,7 @@ def test_folders_written_together_wait_for_the_disk_at_the_same_time(
 
 def test_a_folder_that_cannot_take_its_name_keeps_no_other_from_it(tmp_path: Path):
     write(tmp_path / "b")
-    edit_manifest(tmp_path / "b", lambda fields: fields.update(format_version=2))
+    edit_manifest(tmp_path / "b", lambda fields: fields.update(format_version=3))
 
     with NewFolders() as new:
         for name in "abc":

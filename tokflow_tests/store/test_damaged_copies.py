@@ -126,7 +126,9 @@ def test_segments_of_an_export_are_not_made_from_flipped_tables(
 ):
     monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 300_000)
     dataset = declared(exports=["parquet"])
-    [folder] = (path.parent for path in (dataset.folder / stage / "a.jsonl").rglob(MANIFEST_NAME))
+    [folder] = (
+        path.parents[1] for path in (dataset.folder / stage / "a.jsonl").rglob(MANIFEST_NAME)
+    )
     check_files(read_output(folder))  # which fetches them
     [table] = folder.glob("*.parquet")
     flip(table)

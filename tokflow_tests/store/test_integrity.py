@@ -52,7 +52,7 @@ def file_of(dataset: Dataset, name: str) -> Path:
 
 
 def manifests(dataset: Dataset) -> set[Path]:
-    return set(dataset.folder.rglob("manifest.json"))
+    return set(dataset.folder.rglob("_tokflow/manifest.json"))
 
 
 def damage(path: Path) -> str:
@@ -192,7 +192,7 @@ def test_nothing_is_converted_from_a_flipped_bit(next_run: Callable[[], None], t
     assert manifests(dataset) == before
 
 
-@pytest.mark.parametrize("name", ["index.parquet", "documents.parquet", "spans.parquet"])
+@pytest.mark.parametrize("name", ["_tokflow/index.parquet", "documents.parquet", "spans.parquet"])
 def test_nothing_is_traced_through_a_flipped_table(
     name: str, next_run: Callable[[], None], tmp_path: Path
 ):

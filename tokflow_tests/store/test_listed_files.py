@@ -10,7 +10,7 @@ import pytest
 from tokflow.audit.verify.verification import verify_path
 from tokflow.errors import CorruptOutputError
 from tokflow.store.listed_files import broken_files, check_sizes, is_intact
-from tokflow.store.manifest import Manifest, read_manifest
+from tokflow.store.manifest import Manifest, folder_of_manifest, read_manifest
 from tokflow_tests.tiny import build, copy_of, declare
 
 
@@ -18,8 +18,8 @@ from tokflow_tests.tiny import build, copy_of, declare
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     dataset = declare(tmp_path_factory.mktemp("built"), {"a.jsonl": ["one", "two"]})
     build(dataset)
-    [manifest] = dataset.folder.glob("tokens/a.jsonl/*/manifest.json")
-    return manifest.parent
+    [manifest] = dataset.folder.glob("tokens/a.jsonl/*/_tokflow/manifest.json")
+    return folder_of_manifest(manifest)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_an_output_is_intact_until_a_file_is_cut_short_or_gone(output: Output):
 
 def test_a_folder_without_a_manifest_is_no_output_that_is_intact(output: Output):
     folder, _ = output
-    (folder / "manifest.json").unlink()
+    (folder / "_tokflow/manifest.json").unlink()
 
     assert not is_intact(folder)
 

@@ -16,6 +16,7 @@ from tokflow.store.manifest import (
     FileEntry,
     Manifest,
     checksums,
+    keep_manifest,
     read_expected,
     read_manifest,
     read_run,
@@ -101,7 +102,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path):
 def test_the_run_is_kept_beside_the_manifest_and_not_in_it(tmp_path: Path):
     make_output(tmp_path / "out")
 
-    text = (tmp_path / "out" / "manifest.json").read_text()
+    text = (tmp_path / "out" / "_tokflow/manifest.json").read_text()
 
     assert read_run(tmp_path / "out")["seconds"] == 1.5
     assert "seconds" not in text
@@ -110,9 +111,9 @@ def test_the_run_is_kept_beside_the_manifest_and_not_in_it(tmp_path: Path):
 @pytest.mark.parametrize("damage", [None, "{half", "5", "[1]", "null"])
 def test_a_run_that_was_not_kept_is_no_error(damage: str | None, tmp_path: Path):
     make_output(tmp_path / "out")
-    (tmp_path / "out" / "run.json").unlink()
+    (tmp_path / "out" / "_tokflow/run.json").unlink()
     if damage:
-        (tmp_path / "out" / "run.json").write_text(damage)
+        (tmp_path / "out" / "_tokflow/run.json").write_text(damage)
 
     assert read_run(tmp_path / "out") == {}
 
@@ -158,14 +159,16 @@ def test_a_missing_file_is_found(tmp_path: Path):
 
 
 def test_a_folder_without_a_manifest_is_missing(tmp_path: Path):
-    with pytest.raises(MissingOutputError, match=r"a finished output with a manifest\.json"):
+    with pytest.raises(
+        MissingOutputError, match=r"a finished output with a _tokflow/manifest\.json"
+    ):
         read_manifest(tmp_path)
 
 
 def test_the_recipe_that_is_expected_does_not_excuse_another_fingerprint(tmp_path: Path):
     manifest = make_output(tmp_path)
     fields = {**manifest.fields(), "fingerprint": "0" * 64}
-    (tmp_path / "manifest.json").write_bytes(sealed(fields))
+    (tmp_path / "_tokflow/manifest.json").write_bytes(sealed(fields))
 
     with pytest.raises(CorruptOutputError, match="the fingerprint of its recipe"):
         read_expected(tmp_path, manifest.stage, manifest.fingerprint, manifest.recipe)
@@ -178,8 +181,9 @@ def test_a_newer_format_is_foreign_and_not_damaged(tmp_path: Path):
         is_intact(tmp_path)
 
     assert str(raised.value) == (
-        f"{tmp_path}/manifest.json: expected format_version 1, which this tokflow reads and "
-        "writes, found 2; use the tokflow that wrote it, or name another store; it is left as it is"
+        f"{tmp_path}/_tokflow/manifest.json: expected format_version 2, which this tokflow reads "
+        "and writes, found 3; use the tokflow that wrote it, or name another store; it is left as "
+        "it is"
     )
 
 
@@ -187,14 +191,14 @@ def test_a_newer_format_is_foreign_and_not_damaged(tmp_path: Path):
     ("text", "found"),
     [
         (b"", "Expecting value"),
-        (b'{"format_version": 1', "Expecting ',' delimiter"),
+        (b'{"format_version": 2', "Expecting ',' delimiter"),
         (b"\xff\xfe", "can't decode byte"),
         (b"[" * 100_000, "maximum recursion depth"),
         (b"[1]", "found list"),
         (b"{}", "found None"),
         (b'{"format_version": 0}', "found 0"),
-        (b'{"format_version": 1}', "the sha256 of the others"),
-        (sealed({"format_version": 1, "details": {}}), "missing required field `stage`"),
+        (b'{"format_version": 2}', "the sha256 of the others"),
+        (sealed({"format_version": 2, "details": {}}), "missing required field `stage`"),
         (
             sealed({**make_manifest().fields(), "files": []}),
             "Expected `object`, got `array` - at `$.files",
@@ -204,19 +208,19 @@ def test_a_newer_format_is_foreign_and_not_damaged(tmp_path: Path):
     ids=lambda value: value[:24],
 )
 def test_a_damaged_manifest_is_corrupt(text: bytes, found: str, tmp_path: Path):
-    (tmp_path / "manifest.json").write_bytes(text)
+    keep_manifest(tmp_path, text)
 
     with pytest.raises(CorruptOutputError) as raised:
         read_manifest(tmp_path)
 
     assert found in str(raised.value)
-    assert str(raised.value).startswith(f"{tmp_path}/manifest.json: expected ")
+    assert str(raised.value).startswith(f"{tmp_path}/_tokflow/manifest.json: expected ")
 
 
 def test_a_flipped_bit_is_found_in_every_byte(tmp_path: Path):
     recipe = make_recipe(config={"fraction": 0.30000000000000004, "seed": 1e-05, "mark": "\x1f"})
     write_manifest(tmp_path, make_manifest(recipe=recipe, files={}), run={})
-    path = tmp_path / "manifest.json"
+    path = tmp_path / "_tokflow/manifest.json"
     data = path.read_bytes()
 
     for position in range(len(data)):
@@ -263,7 +267,7 @@ def test_a_parent_that_is_no_fingerprint_is_refused(tmp_path: Path):
 def test_a_fingerprint_that_its_recipe_does_not_give_is_refused(tmp_path: Path):
     make_output(tmp_path / "out")
     fields = {**make_manifest().fields(), "version": 2}
-    (tmp_path / "out/manifest.json").write_bytes(sealed(fields))
+    (tmp_path / "out/_tokflow/manifest.json").write_bytes(sealed(fields))
 
     with pytest.raises(CorruptOutputError, match="expected the fingerprint of its recipe"):
         read_manifest(tmp_path / "out")
@@ -277,7 +281,7 @@ def test_a_config_that_no_recipe_can_have_is_refused(text: str, tmp_path: Path):
     first, _, rest = data.split(b"\n", 2)
     digest = hashlib.sha256(first + b"\n" + rest).hexdigest()
     lines = [first, b' "digest": "%b",' % digest.encode(), rest]
-    (tmp_path / "out/manifest.json").write_bytes(b"\n".join(lines))
+    (tmp_path / "out/_tokflow/manifest.json").write_bytes(b"\n".join(lines))
 
     with pytest.raises(CorruptOutputError, match="expected the fields of a manifest, found "):
         read_manifest(tmp_path / "out")
@@ -318,7 +322,7 @@ def test_a_manifest_is_the_json_of_python_with_a_digest(fields: dict[str, Any]):
 def test_the_digest_can_be_checked_without_tokflow(tmp_path: Path):
     make_output(tmp_path / "out")
 
-    first, line, *rest = (tmp_path / "out/manifest.json").read_bytes().split(b"\n")
+    first, line, *rest = (tmp_path / "out/_tokflow/manifest.json").read_bytes().split(b"\n")
 
     digest = hashlib.sha256(b"\n".join([first, *rest])).hexdigest()
     assert line.decode() == f' "digest": "{digest}",'
@@ -327,7 +331,7 @@ def test_the_digest_can_be_checked_without_tokflow(tmp_path: Path):
 def test_a_manifest_can_be_read_without_tokflow(tmp_path: Path):
     make_output(tmp_path / "größe")
 
-    fields = json.loads((tmp_path / "größe" / "manifest.json").read_text(encoding="utf-8"))
+    fields = json.loads((tmp_path / "größe" / "_tokflow/manifest.json").read_text(encoding="utf-8"))
 
-    assert fields["format_version"] == 1
+    assert fields["format_version"] == 2
     assert fields["files"]["data"] == {"num_bytes": 3, "sha256": SHA256_OF_ABC}

@@ -1,4 +1,3 @@
-import json
 import shutil
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_path
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
-from tokflow.store.manifest import write_manifest
+from tokflow.store.manifest import keep_manifest, write_manifest
 from tokflow.store.stored_outputs import (
     PassedBy,
     StoredOutput,
@@ -65,11 +64,11 @@ def test_a_store_that_was_built_is_outputs_and_nothing_else(store: Path):
 
 def test_what_cannot_be_read_is_a_problem_of_the_store(store: Path, tmp_path: Path):
     shard = only_in(store / "small/tokens/a.jsonl")
-    (shard / "manifest.json").unlink()
+    (shard / "_tokflow/manifest.json").unlink()
     split = only_in(store / "small/split/a.jsonl")
-    (split / "manifest.json").write_text("{")
+    (split / "_tokflow/manifest.json").write_text("{")
     tokenizer = only_in(store / "small/tokenizer")
-    edit_manifest(tokenizer, lambda fields: fields.update(format_version=2))
+    edit_manifest(tokenizer, lambda fields: fields.update(format_version=3))
     rows = only_in(store / "small/sequences/sub/c.jsonl")
     rows.rename(tmp_path / "elsewhere")
     rows.symlink_to(tmp_path / "elsewhere")
@@ -133,7 +132,7 @@ def test_a_partition_may_be_called_as_the_cache_of_checksums(tmp_path: Path):
 @pytest.mark.parametrize("text", ["[1]", '{"text": "a"}\n', "", '{"files": ["a"]}', "\xff"])
 def test_a_raw_file_called_manifest_is_no_manifest(text: str, store: Path):
     for folder in (store / "small/raw", store / "small/tokens/x"):
-        folder.mkdir()
+        keep_manifest(folder, text.encode("latin-1"))
         (folder / "manifest.json").write_text(text, encoding="latin-1")
 
     assert problems(store) == []
@@ -141,9 +140,11 @@ def test_a_raw_file_called_manifest_is_no_manifest(text: str, store: Path):
 
 
 def test_a_partition_may_be_called_manifest(store: Path):
-    folder = store / "small/tokens/x/manifest.json"
+    folder = store / "small/tokens/x/_tokflow/manifest.json"
     shutil.copytree(store / "small/tokens/a.jsonl", folder)
-    edit_manifest(only_in(folder), lambda fields: fields.update(partition="x/manifest.json"))
+    edit_manifest(
+        only_in(folder), lambda fields: fields.update(partition="x/_tokflow/manifest.json")
+    )
 
     assert problems(store) == []
     assert len(list(walk(store))) == NUM_OUTPUTS + 1
@@ -161,7 +162,7 @@ def test_outputs_that_were_copied_out_of_a_store_are_found_under_any_name(
 ):
     shutil.copytree(store / "small/exports/bin/latest", tmp_path / "copies/one/mine")
     shutil.copytree(store / "small/exports/bin/latest", tmp_path / "copies/two")
-    (tmp_path / "copies/two/manifest.json").write_text('{"fingerprint": ')
+    (tmp_path / "copies/two/_tokflow/manifest.json").write_text('{"fingerprint": ')
 
     assert [type(each) for each in walk(tmp_path / "copies")] == [StoredOutput, Unreadable]
 
@@ -193,13 +194,13 @@ def test_an_unfinished_tokenizer_is_read_by_nobody(store: Path):
 
 def test_a_damaged_output_is_named_where_it_is_the_only_one(store: Path):
     shard = only_in(store / "small/tokens/a.jsonl")
-    (shard / "manifest.json").write_text("{")
+    (shard / "_tokflow/manifest.json").write_text("{")
 
     assert newest_output(shard.parent) is None
     for path in (shard.parent, shard, shard / "tokens.bin"):
         with pytest.raises(CorruptOutputError, match=r"manifest\.json: expected JSON"):
             find_output(path)
-    assert [p.partition(":")[0] for p in problems(shard)] == [f"{shard}/manifest.json"]
+    assert [p.partition(":")[0] for p in problems(shard)] == [f"{shard}/_tokflow/manifest.json"]
 
 
 def test_a_parent_that_is_another_output_is_not_taken_for_it(store: Path):
@@ -213,21 +214,47 @@ def test_a_parent_that_is_another_output_is_not_taken_for_it(store: Path):
         Ancestry().shard(split)
 
 
+def test_an_output_of_an_earlier_tokflow_is_named_as_one(store: Path, tmp_path: Path):
+    shard = only_in(store / "small/tokens/a.jsonl")
+    copy = shutil.copytree(only_in(store / "small/exports/bin"), tmp_path / "moved")
+    for folder in (shard, copy):
+        for path in [*(folder / "_tokflow").iterdir()]:
+            path.rename(folder / path.name)
+        (folder / "_tokflow").rmdir()
+
+    for path in (shard, copy, copy / "train.bin", copy / "manifest.json"):
+        with pytest.raises(CorruptOutputError, match="of an earlier tokflow; run `tokflow run`"):
+            find_output(path)
+    assert len(problems(store)) == 1
+
+
+def test_an_empty_folder_with_an_output_s_name_is_no_output(tmp_path: Path):
+    empty = tmp_path / "tokens/a.jsonl/0123456789abcdef"
+    empty.mkdir(parents=True)
+
+    assert list(walk(tmp_path)) == [PassedBy(tmp_path / "tokens", "an empty folder")]
+    with pytest.raises(MissingOutputError):
+        find_output(empty)
+    (empty / "tokens.bin").touch()
+    with pytest.raises(CorruptOutputError):
+        find_output(empty)
+
+
 def test_a_folder_without_outputs_is_said_to_be_so(tmp_path: Path):
     (tmp_path / "a/b").mkdir(parents=True)
-    (tmp_path / "a/manifest.json").write_text(json.dumps({"text": "mine"}))
+    keep_manifest(tmp_path / "a", b'{"text": "mine"}')
 
     assert list(walk(tmp_path)) == [PassedBy(tmp_path / "a", "holds no output")]
-    with pytest.raises(MissingOutputError, match=r"found no manifest\.json"):
+    with pytest.raises(MissingOutputError, match=r"found no _tokflow/manifest\.json"):
         list(verify_path(tmp_path))
 
 
 @pytest.mark.parametrize("content", ["", '{"format_ver', '{"text": "mine"}'])
 def test_a_manifest_that_is_none_of_tokflow_is_said_to_be_there(content: str, tmp_path: Path):
-    (tmp_path / "manifest.json").write_text(content)
+    keep_manifest(tmp_path, content.encode())
 
     with pytest.raises(
-        MissingOutputError, match=r"found a manifest\.json that is empty, cut short"
+        MissingOutputError, match=r"found a _tokflow/manifest\.json that is empty, cut short"
     ):
         find_output(tmp_path)
 

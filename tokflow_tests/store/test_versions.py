@@ -16,9 +16,9 @@ FILES = {"a.jsonl": ["one"], "b.jsonl": ["two"]}
 
 
 def edit_run(folder: Path, **changed: str) -> None:
-    run = json.loads((folder / "run.json").read_text())
+    run = json.loads((folder / "_tokflow/run.json").read_text())
     run["versions"] |= changed
-    (folder / "run.json").write_text(json.dumps(run))
+    (folder / "_tokflow/run.json").write_text(json.dumps(run))
 
 
 def test_the_versions_that_made_an_output_stand_beside_it_and_not_in_its_manifest(tmp_path: Path):
@@ -26,7 +26,7 @@ def test_the_versions_that_made_an_output_stand_beside_it_and_not_in_its_manifes
 
     assert made[-1].output.stage == "sequences"
     assert made[-1].run["versions"] == {"pyarrow": version("pyarrow")}
-    assert version("pyarrow") not in (made[-1].folder / "manifest.json").read_text()
+    assert version("pyarrow") not in (made[-1].folder / "_tokflow/manifest.json").read_text()
 
 
 def test_another_version_makes_nothing_stale_and_plan_and_verify_name_it(tmp_path: Path):

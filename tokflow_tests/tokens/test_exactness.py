@@ -165,7 +165,7 @@ def make_dataset_of_kind(
 
 
 def write_shard(dataset: Dataset, folder: Path, **options: int) -> tuple[bytes, bytes, bytes]:
-    """Return tokens.bin, documents.parquet and manifest.json of the one raw file."""
+    """Return tokens.bin, documents.parquet and _tokflow/manifest.json of the one raw file."""
     graph = BuildGraph(dataset)
     make_tokenizer(graph)
     folder.mkdir()
@@ -177,7 +177,7 @@ def write_shard(dataset: Dataset, folder: Path, **options: int) -> tuple[bytes, 
         dataset="texts",
         **options,
     )
-    names = ("tokens.bin", "documents.parquet", "manifest.json")
+    names = ("tokens.bin", "documents.parquet", "_tokflow/manifest.json")
     return tuple((folder / name).read_bytes() for name in names)
 
 

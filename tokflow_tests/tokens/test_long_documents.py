@@ -23,7 +23,7 @@ import tokflow
 
 file, tokenizer, store = sys.argv[1:]
 folder = tokflow.tokenize_and_save(file, tokenizer=json.loads(tokenizer), output=store)
-manifest = json.loads((folder / "manifest.json").read_text())
+manifest = json.loads((folder / "_tokflow/manifest.json").read_text())
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(json.dumps([manifest["counts"]["train.num_tokens"], peak * 1024]))
 """

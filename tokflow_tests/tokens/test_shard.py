@@ -110,7 +110,7 @@ def test_without_rejects_there_is_no_file_of_them(tmp_path: Path):
     shard = tokenize(declare_texts(tmp_path, documents=REJECT))
 
     names = sorted(path.name for path in shard.folder.iterdir())
-    assert names == ["documents.parquet", "manifest.json", "run.json", "tokens.bin"]
+    assert names == ["_tokflow", "documents.parquet", "tokens.bin"]
 
 
 def test_what_goes_in_comes_out_or_is_a_reject(tmp_path: Path):
@@ -248,7 +248,7 @@ def test_the_manifest_says_the_same_wherever_and_whenever_it_is_made(tmp_path: P
     first, second = (tokenize(declare_texts(tmp_path / name)) for name in "ab")
 
     assert first.folder.name == second.folder.name
-    for name in ("manifest.json", "tokens.bin", "documents.parquet"):
+    for name in ("_tokflow/manifest.json", "tokens.bin", "documents.parquet"):
         assert (first.folder / name).read_bytes() == (second.folder / name).read_bytes()
 
 

@@ -307,7 +307,7 @@ def test_a_page_does_not_depend_on_the_locale(built: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("exports/parquet/latest/index.parquet", "expected what its format says"),
+        ("exports/parquet/latest/_tokflow/index.parquet", "expected what its format says"),
         ("exports/bin/latest/train.bin", "expected token ids up to 257 in train"),
         ("tokens/a.jsonl/*/tokens.bin", "expected sha256"),
     ],

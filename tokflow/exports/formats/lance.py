@@ -17,7 +17,7 @@
 A folder holds data/00000.lance and so on, `max_rows_per_file` rows each, and one commit. Lance
 gives data files random names, and here they are counted: their bytes depend on the input and on
 the version of pylance. The commit, `_versions/*.manifest`, has the time at which Lance made it, so
-that this file, and its checksum in manifest.json, differ from run to run.
+that this file, and its checksum in the manifest, differ from run to run.
 
 Source: pylance 14.0.2, lance/fragment.py `write_fragments`, lance/dataset.py `commit`.
 """

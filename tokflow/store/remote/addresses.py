@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.store.latest import LATEST
-from tokflow.store.manifest import MANIFEST_NAME, is_output_name
+from tokflow.store.manifest import EARLIER_NAME, MANIFEST_NAME, is_output_name
 from tokflow.store.remote.cache_limit import limit_of
 from tokflow.store.remote.keys import MANIFESTS, STAGES, is_dataset_name
 from tokflow.store.remote.mirror import refresh
@@ -50,17 +50,25 @@ def local_path(path: str | Path, *, is_alone: bool = False) -> Path:
     url = checked_url(path)
     at = _nearest(url)
     if at is None:
-        raise MissingOutputError(
-            where=url,
-            expected="a store, a dataset, an output or a file of one, made by tokflow",
-            found=f"neither {MANIFESTS}/ nor a {MANIFEST_NAME} of tokflow, there or above it",
-            remedy="correct the URL, or run `tokflow run` first",
-        )
+        raise _nothing_at(url)
     root, dataset = at
     folder = _folder_of(root, is_store=dataset is not None)
     named = folder / url[len(root) :].lstrip("/")
     refresh(_alone(named, folder) if is_alone and dataset else folder / (dataset or ""))
     return named
+
+
+def _nothing_at(url: str) -> MissingOutputError:
+    found = f"neither {MANIFESTS}/ nor a {MANIFEST_NAME} of tokflow, there or above it"
+    remedy = "correct the URL, or run `tokflow run` first"
+    if b'"format_version"' in (Objects(url).read(EARLIER_NAME) or b""):
+        found, remedy = f"a {EARLIER_NAME} of an earlier tokflow", "remove it, and make it again"
+    return MissingOutputError(
+        where=url,
+        expected="a store, a dataset, an output or a file of one, made by tokflow",
+        found=found,
+        remedy=remedy,
+    )
 
 
 def _folder_of(url: str, *, is_store: bool = True) -> Path:

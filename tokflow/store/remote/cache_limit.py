@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokflow.errors import ConfigError
-from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, is_output_name
+from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, RUN_NAME, is_output_name
 from tokflow.store.remote.damage import DAMAGE_NAME
 from tokflow.store.remote.places import PLACE_NAME, cache_folder
 from tokflow.store.segments import is_segments_folder
@@ -34,7 +34,7 @@ NOTED_SECONDS = 60
 LOOK_SECONDS = 3_600
 """A process that brings little looks whether there is too much if nobody has for so long."""
 
-_STAYS = {MANIFEST_NAME, RUN_NAME, DAMAGE_NAME}
+_STAY = (MANIFEST_NAME, RUN_NAME, DAMAGE_NAME)
 _LOOKED_NAME = ".looked"
 
 _used: dict[Path, float] = {}
@@ -125,7 +125,7 @@ def _of_export(output: _Cached) -> list[Path]:
     folder = Path(output.folder)
     is_export = folder.parent.parent.name == "exports" or (folder.parent / PLACE_NAME).exists()
     found = _files(output.folder) if is_export else []
-    return [path for path in found if path.name != "index.parquet" and path.suffix != ".part"]
+    return [path for path in found if path.parent.name != OWN_FOLDER and path.suffix != ".part"]
 
 
 def _is_due(base: Path) -> bool:
@@ -183,7 +183,8 @@ def _taken(of: os.stat_result) -> int:
 def _files(folder: str) -> list[Path]:
     """Return the files of an output that may go."""
     found = (Path(inner, name) for inner, _, names in os.walk(folder) for name in names)
-    return [path for path in found if path.parent != Path(folder) or path.name not in _STAYS]
+    stay = {Path(folder, name) for name in _STAY}
+    return [path for path in found if path not in stay]
 
 
 def _folders(folder: str) -> list[str]:

@@ -6,10 +6,11 @@ Outputs of which something at their URL is not are made again by a run.
 from contextlib import suppress
 from pathlib import Path
 
+from tokflow.store.manifest import OWN_FOLDER
 from tokflow.store.remote.part_files import alone, part_path
 from tokflow.store.remote.places import place_of
 
-DAMAGE_NAME = ".damaged"
+DAMAGE_NAME = f"{OWN_FOLDER}/.damaged"
 
 
 def drop_cached(path: Path) -> bool:

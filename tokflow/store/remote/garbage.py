@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tokflow.store.atomic import remove
-from tokflow.store.manifest import MANIFEST_NAME, is_output_name
+from tokflow.store.manifest import MANIFEST_NAME, folder_of_manifest, is_output_name
 from tokflow.store.remote.entry import Entry
 from tokflow.store.remote.keys import PACKS, data_prefix, mirror_key, mirror_path
 from tokflow.store.remote.packs import packs_of, unread
@@ -77,7 +77,7 @@ def _below(place: Place, path: Path) -> Iterator[Entry]:
 
 def _files_of(place: Place, manifest: Path) -> Path:
     """Return the folder that stands for the files of an output that has a manifest."""
-    return place.root / data_prefix(place, manifest.parent, manifest.read_bytes())
+    return place.root / data_prefix(place, folder_of_manifest(manifest), manifest.read_bytes())
 
 
 def _group_of(path: Path, committed: set[Path]) -> Path | None:

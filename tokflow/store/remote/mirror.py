@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from tokflow.store.atomic import remove, remove_empty
 from tokflow.store.latest import LATEST, make_latest
-from tokflow.store.manifest import MANIFEST_NAME, is_complete, is_output_name
+from tokflow.store.manifest import MANIFEST_NAME, folder_of_manifest, is_complete, is_output_name
 from tokflow.store.remote.damage import forget_damage
 from tokflow.store.remote.entry import Entry
 from tokflow.store.remote.keys import is_dataset_name, manifest_key, mirror_key, mirror_path
@@ -160,7 +160,11 @@ def pack_manifests(folder: Path) -> None:
     if sum(time_ns > last_ns for _, (_, time_ns) in _manifests(folder)) >= MANY:
         refresh(folder)  # for the times of what was made here
         new = [Path(path) for path, (_, ns) in _manifests(folder) if ns > last_ns]
-        write_packs(place, place.key(folder), {manifest_key(place, of.parent): of for of in new})
+        write_packs(
+            place,
+            place.key(folder),
+            {manifest_key(place, folder_of_manifest(of)): of for of in new},
+        )
 
 
 def _manifests(folder: Path) -> Iterator[tuple[str, _Seen]]:
@@ -230,7 +234,7 @@ def _set_time(path: str, modified_ns: int) -> None:
 def _take_time(path: str, modified_ns: int) -> None:
     """Let what has the content of its object have its time; it was put there then, maybe again."""
     _set_time(path, modified_ns)
-    forget_damage(Path(path).parent, modified_ns)
+    forget_damage(folder_of_manifest(Path(path)), modified_ns)
 
 
 def _keep(path: str, data: bytes, modified_ns: int | None = None) -> None:
@@ -248,7 +252,7 @@ def _keep(path: str, data: bytes, modified_ns: int | None = None) -> None:
             if modified_ns is not None:
                 _take_time(path, modified_ns)
             return
-        if name == MANIFEST_NAME:
+        if path.endswith(f"/{MANIFEST_NAME}"):
             _drop_files(Path(path))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         pass
@@ -268,10 +272,10 @@ def _keep(path: str, data: bytes, modified_ns: int | None = None) -> None:
 
 def _forget(path: Path, place: Place) -> None:
     """Remove what has no object any more, and the files of an output with it."""
-    if path.name == MANIFEST_NAME:
+    if path.match(MANIFEST_NAME):
         _drop_files(path)
         if place.is_store:
-            remove_empty(path.parents)
+            remove_empty(path.parents[1:])
     else:
         path.unlink(missing_ok=True)
 
@@ -280,5 +284,5 @@ def _drop_files(manifest: Path) -> None:
     """Remove an output from this disk, its manifest first."""
     manifest.unlink(missing_ok=True)
     with suppress(FileNotFoundError):  # another process has just removed it
-        for path in [*manifest.parent.iterdir()]:
+        for path in [*folder_of_manifest(manifest).iterdir()]:
             remove(path)

@@ -6,7 +6,13 @@ from pathlib import Path
 
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.store.latest import LATEST, named_by
-from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, read_manifest
+from tokflow.store.manifest import (
+    MANIFEST_NAME,
+    RUN_NAME,
+    folder_of_manifest,
+    keep_manifest,
+    read_manifest,
+)
 from tokflow.store.remote.cache_limit import note_bytes
 from tokflow.store.remote.copies import take_copies
 from tokflow.store.remote.damage import is_known_damaged
@@ -48,7 +54,7 @@ def publish(temporary: Path, folder: Path) -> None:
     if there != data:
         for path in list(temporary.iterdir()):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        (temporary / MANIFEST_NAME).write_bytes(there)
+        keep_manifest(temporary, there)
     note_bytes(manifest.num_bytes)
 
 
@@ -79,8 +85,8 @@ def _in_segments(place: Place, folder: Path) -> dict[str, str]:
     server copies them, and they need not be on this disk."""
     keys: dict[str, str] = {}
     for manifest in segments_folder(folder).glob(f"[!.]*/{MANIFEST_NAME}"):  # those finished
-        prefix = data_prefix(place, manifest.parent, manifest.read_bytes())
-        files = read_manifest(manifest.parent).files
+        prefix = data_prefix(place, folder_of_manifest(manifest), manifest.read_bytes())
+        files = read_manifest(folder_of_manifest(manifest)).files
         keys |= {entry.sha256: prefix + name for name, entry in files.items()}
     return keys
 
@@ -107,8 +113,7 @@ def _commit(place: Place, folder: Path, data: bytes, temporary: Path) -> bytes:
 def _is_same(there: bytes, temporary: Path) -> bool:
     """Return whether these are the bytes of a manifest of the output in `temporary`."""
     aside = temporary / ".there"
-    aside.mkdir()
-    (aside / MANIFEST_NAME).write_bytes(there)
+    keep_manifest(aside, there)
     try:
         return read_manifest(aside).fingerprint == read_manifest(temporary).fingerprint
     except CorruptOutputError:

@@ -390,15 +390,17 @@ def test_an_index_that_leads_elsewhere_is_found(
     made, graph = small
     config = next(export for export in made.exports if export.name == name)
     output = graph.export(config)
-    edit_table(output.folder / "index.parquet", column, lambda rows: rows.__setitem__(1, 5))
+    edit_table(
+        output.folder / "_tokflow/index.parquet", column, lambda rows: rows.__setitem__(1, 5)
+    )
     believe_files(output.folder)
 
     problems = verify_export(output.folder, output.manifest(), graph.parts(config))
 
-    position = pq.read_table(output.folder / "index.parquet")["position"][1].as_py()
+    position = pq.read_table(output.folder / "_tokflow/index.parquet")["position"][1].as_py()
     assert problems == [
-        f"{output.folder / 'index.parquet'}: train: the entry at {position:,} does not lead to its "
-        "document"
+        f"{output.folder / '_tokflow/index.parquet'}: train: the entry at {position:,} does not "
+        "lead to its document"
     ]
 
 
@@ -523,7 +525,7 @@ def test_reading_the_raw_file_stops_where_it_is_asked_to(small: tuple[Dataset, B
 
 def test_an_error_that_has_four_parts_is_a_problem_as_it_is(small: tuple[Dataset, BuildGraph]):
     made, graph = small
-    manifest = graph.open_tokens("a.jsonl").folder / "manifest.json"
+    manifest = graph.open_tokens("a.jsonl").folder / "_tokflow/manifest.json"
     manifest.write_text("{")
 
     export, verified = verify_path(graph.export(made.exports[0]).folder)

@@ -23,9 +23,9 @@ OBJECTS = {
     f"a/store/other/manifests/tokenizer/{FINGERPRINT}.json": b"{}",
     f"a/store/manifests/manifests/tokens/b.jsonl/{FINGERPRINT}.json": b"{}",  # a dataset's name
     f"a/store/manifests/tokens/b.jsonl/{FINGERPRINT}/digest/tokens.bin": b"",
-    "a/one/manifest.json": b'{"fingerprint": "0"}',
+    "a/one/_tokflow/manifest.json": b'{"fingerprint": "0"}',
     "a/one/train/train.bin": b"",
-    "a/raw/manifest.json": b"{}",
+    "a/raw/_tokflow/manifest.json": b"{}",
 }
 
 
@@ -49,14 +49,16 @@ def test_a_url_in_a_store_is_found_with_the_manifests_there(path: str, object_st
     store = store_folder(f"{object_store.url}/a/store")
     assert found == store / path
     assert shown(found) == f"{object_store.url}/a/store/{path}".rstrip("/")
-    assert (store / "small/exports/bin" / FINGERPRINT / "manifest.json").read_bytes() == b"{}"
+    assert (
+        store / "small/exports/bin" / FINGERPRINT / "_tokflow/manifest.json"
+    ).read_bytes() == b"{}"
     assert (store / "other/tokenizer").exists() == (path == "")
 
 
 def test_a_store_is_found_by_who_may_not_look_above_it(object_store: ObjectStore):
     for key, data in OBJECTS.items():
         Objects(object_store.url).put(key, data)
-    for above in ("manifest*", "a/manifest*"):
+    for above in ("manifest*", "_tokflow/*", "a/manifest*", "a/_tokflow/*"):
         object_store.fail("403", "*", above, times=None)
 
     assert local_path(f"{object_store.url}/a/store").name.startswith("s3-bucket-")
@@ -72,7 +74,7 @@ def test_an_output_elsewhere_is_a_folder_of_its_name(object_store: ObjectStore):
 
     folder = output_folder(f"{object_store.url}/a/one")
     assert found == folder / "train/train.bin"
-    assert [path.name for path in (folder, *folder.iterdir())] == ["one", "manifest.json"]
+    assert [path.name for path in (folder, *folder.iterdir())] == ["one", "_tokflow"]
 
 
 @pytest.mark.parametrize("path", ["a/raw", "a/none", "a/store2", ""])

@@ -33,7 +33,10 @@ def _files(dataset: Dataset) -> set[Path]:
 def test_files_go_that_were_used_longest_ago_and_come_when_they_are_opened(
     built: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tokens = [path.parent / "tokens.bin" for path in built.folder.glob("tokens/**/manifest.json")]
+    tokens = [
+        path.parents[1] / "tokens.bin"
+        for path in built.folder.glob("tokens/**/_tokflow/manifest.json")
+    ]
     opened, *others = sorted(tokens)
     before = _files(built)
     with opened.open("rb") as file:
@@ -55,7 +58,9 @@ def test_an_output_that_is_removed_while_it_is_looked_at_is_passed_by(
 ) -> None:
     """As by another process that finds it gone from the URL."""
     files = cache_limit._files
-    [removed] = [path.parent for path in built.folder.glob("tokens/a.jsonl/*/manifest.json")]
+    [removed] = [
+        path.parents[1] for path in built.folder.glob("tokens/a.jsonl/*/_tokflow/manifest.json")
+    ]
 
     def files_of_removed(folder: str) -> list[Path]:
         if folder == str(removed):

@@ -46,8 +46,8 @@ def built(tmp_path: Path, object_store: ObjectStore, objects: dict[str, bytes]) 
 
 
 def _tokens(dataset: Dataset) -> Path:
-    found, *_ = sorted(dataset.folder.glob("tokens/**/manifest.json"))
-    return found.parent / "tokens.bin"
+    found, *_ = sorted(dataset.folder.glob("tokens/**/_tokflow/manifest.json"))
+    return found.parents[1] / "tokens.bin"
 
 
 def test_those_that_want_one_file_at_once_fetch_it_once(
@@ -117,7 +117,7 @@ def test_a_tokenizer_comes_with_its_files_to_a_machine_that_has_none(
     shutil.rmtree(dataset.folder)
     assert pickle.loads(sent) == tokenizer
     assert {path.name for path in tokenizer.folder.iterdir()} == {
-        "manifest.json",
+        "_tokflow",
         *tokenizer.manifest.files,
     }
 

@@ -26,7 +26,9 @@ def _built(folder: Path, store: ObjectStore) -> dict[str, bytes]:
     build(dataset)
     shutil.rmtree(folder / "cache")
     assert make_plan(dataset).is_up_to_date
-    return {key: data for key, data in store.contents().items() if not key.endswith("run.json")}
+    return {
+        key: data for key, data in store.contents().items() if not key.endswith("_tokflow/run.json")
+    }
 
 
 _FAILURES: list[tuple[Failure, str]] = [

@@ -56,7 +56,7 @@ def leftovers(
     bytes_of = {
         f"tokens/a.jsonl/{made.name}/{OTHER}/sub/tokens.bin": 4,  # of other bytes
         f"split/a.jsonl/{OTHER}/{OTHER}/spans.parquet": 5,
-        f"split/a.jsonl/{OTHER}/{OTHER}/run.json": 1,
+        f"split/a.jsonl/{OTHER}/{OTHER}/_tokflow/run.json": 1,
         f"{segments}/00000/{OTHER}/tokens.bin": 6,
         f"manifests/{segments}/00000.json": 2,
         "packs/1-2-01234567.zst": 7,  # of the year 1970

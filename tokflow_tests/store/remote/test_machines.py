@@ -50,4 +50,6 @@ def test_four_machines_at_once_whose_requests_fail(
 
 def _contents(store: ObjectStore) -> dict[str, bytes]:
     """Return the objects but for the runs' logs."""
-    return {key: data for key, data in store.contents().items() if not key.endswith("run.json")}
+    return {
+        key: data for key, data in store.contents().items() if not key.endswith("_tokflow/run.json")
+    }

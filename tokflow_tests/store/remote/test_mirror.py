@@ -64,7 +64,7 @@ def test_manifests_are_those_of_a_store_on_this_disk(tmp_path: Path, machines: M
     there, here = machines.on("a"), declare_small(tmp_path, store="here")
     build(there)
     build(here)
-    for path in here.folder.rglob("manifest.json"):
+    for path in here.folder.rglob("_tokflow/manifest.json"):
         assert path.read_bytes() == (there.folder / path.relative_to(here.folder)).read_bytes()
 
 
@@ -96,17 +96,17 @@ def test_a_large_stage_or_export_is_listed_at_once_and_nothing_of_it_goes(
 def test_what_another_machine_removed_goes_and_what_it_wrote_comes(machines: Machines) -> None:
     here = machines.on("a")
     build(here)
-    tokens, *_ = here.folder.glob("tokens/**/manifest.json")
+    tokens, *_ = here.folder.glob("tokens/**/_tokflow/manifest.json")
     export = _latest(here).resolve()
     there = machines.on("b")
     refresh(there.folder)
-    other = there.folder / tokens.parent.relative_to(here.folder)
+    other = there.folder / tokens.parents[1].relative_to(here.folder)
     write_verdict(there.folder / "tokenizer" / "x", "f" * 64, "wrong")
     remove_published(other)
     point_latest_to(there.folder / "exports" / "bin" / "0123456789abcdef")
     here = machines.on("a")
     refresh(here.folder)
-    assert not tokens.parent.parent.exists()
+    assert not tokens.parents[2].exists()
     assert is_complete(export)
     assert _latest(here).readlink().name == "0123456789abcdef"
     assert read_verdict(here.folder / "tokenizer" / "x", "f" * 64) == "wrong"
@@ -117,24 +117,25 @@ def test_what_two_processes_find_removed_at_once_goes(
 ) -> None:
     dataset = machines.on("a")
     build(dataset)
-    tokens, *_ = dataset.folder.glob("tokens/**/manifest.json")
-    remove_published(tokens.parent)
+    tokens, *_ = dataset.folder.glob("tokens/**/_tokflow/manifest.json")
+    remove_published(tokens.parents[1])
     names = Path.iterdir
 
     def names_of_removed(folder: Path) -> Iterator[Path]:
-        if folder == tokens.parent:
+        if folder == tokens.parents[1]:
             shutil.rmtree(folder)
         return names(folder)
 
     monkeypatch.setattr(Path, "iterdir", names_of_removed)
     refresh(dataset.folder)
-    assert not tokens.parent.exists()
+    assert not tokens.parents[1].exists()
 
 
 def test_outputs_are_as_new_as_their_objects(machines: Machines, object_store: ObjectStore) -> None:
     dataset = machines.on("a")
     build(dataset)
-    [newest] = newest_first(_latest(dataset).parent, "manifest.json")
+    [made] = newest_first(_latest(dataset).parent, "_tokflow/manifest.json")
+    newest = made / "_tokflow/manifest.json"
     made_ns = newest.stat().st_mtime_ns
     shutil.rmtree(dataset.folder)
     refresh(dataset.folder)
@@ -165,7 +166,7 @@ def test_keys_of_anybody_else_write_nothing_on_this_disk_and_remove_nothing(
         "./tokens/0123456789abcdef.json", "notes.txt", "notes/0123456789abcdef.json",
         "tokens//0123456789abcdef.json", f"tokens/{'x' * 256}/0123456789abcdef.json",
         "tokens/a\\b/0123456789abcdef.json", ".verdicts/../../x.json",
-        "tokens/0123456789abcdef/manifest.json/0123456789abcdef.json",
+        "tokens/0123456789abcdef/_tokflow/manifest.json/0123456789abcdef.json",
     ):  # fmt: skip
         object_store.put(f"store/small/manifests/{name}", b"other")
     for key in (
@@ -220,9 +221,9 @@ def test_damage_that_another_machine_has_mended_is_forgotten(
     for machine in ("b", "c"):
         there = machines.on(machine)
         refresh(there.folder)
-        tokens, *_ = there.folder.glob("tokens/**/manifest.json")
+        tokens, *_ = there.folder.glob("tokens/**/_tokflow/manifest.json")
         with pytest.raises(CorruptOutputError):
-            fetched(tokens.with_name("tokens.bin"))
+            fetched(tokens.parents[1] / "tokens.bin")
         assert not make_plan(there).is_up_to_date
     os.utime(tokens.with_name(".damaged"), (1, 1))
     object_store.faults.remove(fault)
@@ -238,7 +239,7 @@ def test_a_damaged_copy_of_a_manifest_tells_nothing_of_the_url_and_comes_again(
     build(dataset)
     refresh(dataset.folder)
     expected = object_store.contents()
-    for path in dataset.folder.rglob("manifest.json"):
+    for path in dataset.folder.rglob("_tokflow/manifest.json"):
         status, data = path.stat(), bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
@@ -253,9 +254,9 @@ def test_a_full_disk_is_told_of_and_leaves_no_half_of_a_file(machines: Machines)
     there = machines.on("b")
     with _full_disk():
         refresh(there.folder)
-    assert not [*there.folder.rglob("manifest.json")]
+    assert not [*there.folder.rglob("_tokflow/manifest.json")]
     refresh(there.folder)
-    tokens = next(there.folder.glob("tokens/**/manifest.json")).with_name("tokens.bin")
+    tokens = next(there.folder.glob("tokens/**/_tokflow/manifest.json")).parents[1] / "tokens.bin"
     with _full_disk():
         fetched(tokens)
     assert not tokens.exists()

@@ -44,12 +44,12 @@ def test_what_is_in_no_pack_or_another_now_is_asked_for_by_itself(
     packed: Dataset, object_store: ObjectStore
 ) -> None:
     refresh(packed.folder)
-    some, other, *_ = sorted(packed.folder.glob("tokens/**/manifest.json"))
+    some, other, *_ = sorted(packed.folder.glob("tokens/**/_tokflow/manifest.json"))
     place = place_of(some)
     assert place is not None
     changed = some.read_bytes().replace(b"tiny", b"tinY")
-    place.objects.put(manifest_key(place, some.parent), changed)
-    place.objects.remove([manifest_key(place, other.parent)])
+    place.objects.put(manifest_key(place, some.parents[1]), changed)
+    place.objects.remove([manifest_key(place, other.parents[1])])
     shutil.rmtree(packed.folder)
     refresh(packed.folder)
     assert some.read_bytes() == changed

@@ -165,7 +165,7 @@ def test_an_output_of_its_own_is_written_by_one_and_by_who_makes_the_same_after_
         export = here.folder / "exports/bin/latest"
         convert_export(export, ExportConfig(format=format_), output=output)
 
-    object_store.fail("403", "PUT", "one/manifest.json", times=None)
+    object_store.fail("403", "PUT", "one/_tokflow/manifest.json", times=None)
     with pytest.raises(RemoteStoreError):
         convert("npy")
     object_store.recover()
@@ -174,11 +174,15 @@ def test_an_output_of_its_own_is_written_by_one_and_by_who_makes_the_same_after_
         convert("jsonl")
     assert object_store.contents() == half
     convert("npy")
-    assert {*object_store.keys()} == half.keys() - {"one/.writer"} | {"one/manifest.json"}
+    assert {*object_store.keys()} == half.keys() - {"one/_tokflow/.writer"} | {
+        "one/_tokflow/manifest.json"
+    }
 
-    object_store.fail("slow", "LIST", then=lambda: object_store.put("one/manifest.json", whole))
-    whole = object_store.contents()["one/manifest.json"]
+    object_store.fail(
+        "slow", "LIST", then=lambda: object_store.put("one/_tokflow/manifest.json", whole)
+    )
+    whole = object_store.contents()["one/_tokflow/manifest.json"]
     Objects(object_store.url).remove(object_store.keys())
     with pytest.raises(ConfigError, match="another output"):  # which came since convert looked
         convert("jsonl")
-    assert object_store.keys() == ["one/manifest.json"]
+    assert object_store.keys() == ["one/_tokflow/manifest.json"]

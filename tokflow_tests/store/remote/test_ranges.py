@@ -291,13 +291,13 @@ def test_of_a_large_index_the_footer_and_a_row_group_come(
     store = f"{object_store.url}/store"
     build(declare(tmp_path, documents=documents, exports=["bin"], store=store))
     shutil.rmtree(tmp_path / "cache")
-    path = _output(f"{store}/tiny") / "index.parquet"
+    path = _output(f"{store}/tiny") / "_tokflow/index.parquet"
 
     [entry] = index.read_index(path, "train", 5_000, 5_001)
 
     assert (entry["row"], entry["id"]) == (2_500, rows[2_500]["id"])
-    whole = _bytes_there(object_store, "index.parquet")
-    assert 0 < _received(object_store, 0, "index.parquet") < len(whole) / 3
+    whole = _bytes_there(object_store, "_tokflow/index.parquet")
+    assert 0 < _received(object_store, 0, "_tokflow/index.parquet") < len(whole) / 3
 
 
 def test_numbers_on_this_disk_are_mapped(tmp_path: Path):

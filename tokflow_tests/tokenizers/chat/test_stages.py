@@ -205,7 +205,7 @@ def test_what_was_made_does_not_depend_on_the_batches(tmp_path: Path):
         folder, dataset="chats", batch_bytes=200,
     )  # fmt: skip
 
-    for name in ("tokens.bin", "loss_mask.bin", "documents.parquet", "manifest.json"):
+    for name in ("tokens.bin", "loss_mask.bin", "documents.parquet", "_tokflow/manifest.json"):
         assert (folder / name).read_bytes() == (whole.folder / name).read_bytes(), name
 
 

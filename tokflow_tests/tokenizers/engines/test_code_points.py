@@ -193,7 +193,7 @@ def test_gpt2_gives_the_tokens_of_tiktoken_for_an_ideograph_of_unicode_17(
 
     assert token_lists(shard)[999] == [172, 111, 239, 114, 45250, 222]
     assert tiktoken.get_encoding("gpt2").encode(texts[999]) == [172, 111, 239, 114, 45250, 222]
-    assert json.loads((shard.folder / "run.json").read_text())["engine"] == "gigatoken"
+    assert json.loads((shard.folder / "_tokflow/run.json").read_text())["engine"] == "gigatoken"
 
 
 def test_of_a_long_document_only_the_chunk_goes_to_the_reference(

@@ -117,7 +117,7 @@ def reference_tokens(
 
 
 def run_of(shard: tokens.TokenShard) -> dict[str, Any]:
-    return json.loads((shard.folder / "run.json").read_text())
+    return json.loads((shard.folder / "_tokflow/run.json").read_text())
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)

@@ -50,7 +50,7 @@ each_case_with_words = pytest.mark.parametrize("case", WITH_WORDS.values(), ids=
 def shard_of(case: Case, folder: Path, texts: list[str], policy: str) -> TokenShard:
     config = {**case.make(folder), "engine": case.choice, "special_tokens_in_text": policy}
     shard = tokenize(declare_texts(folder, texts, **config))
-    assert json.loads((shard.folder / "run.json").read_text())["engine"] == case.engine
+    assert json.loads((shard.folder / "_tokflow/run.json").read_text())["engine"] == case.engine
     return shard
 
 

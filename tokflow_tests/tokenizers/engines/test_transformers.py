@@ -43,7 +43,7 @@ def test_code_that_came_with_a_tokenizer_runs_where_the_config_asks_for_it(tmp_p
     shard = tokenize(declare_texts(tmp_path, TEXTS, **LETTERS))
 
     assert token_lists(shard) == IDS
-    ran = json.loads((shard.folder / "run.json").read_text())
+    ran = json.loads((shard.folder / "_tokflow/run.json").read_text())
     assert ran["engine"] == "transformers"
     assert ran["engine_reason"] == (
         "gigatoken does not take this tokenizer: only transformers can load it"
@@ -58,7 +58,7 @@ def test_later_runs_use_the_code_in_the_store(tmp_path: Path):
     engine = open_reference(saved)
 
     assert engine.decode([3, 200, *letter_ids("x y"), 2]) == " <word>x y</s>"
-    files = {path.name for path in saved.folder.iterdir()} - {"manifest.json", "run.json"}
+    files = {path.name for path in saved.folder.iterdir()} - {"_tokflow"}
     assert files == {"tokenization_letters.py", "tokenizer_config.json", "vocab.json"}
     assert read_manifest(saved.folder).details["origin"] == {
         "class": "LettersTokenizer",
@@ -215,7 +215,7 @@ def test_what_a_tokenizers_config_says_besides_is_kept_where_it_is_converted(tmp
     kept = json.loads((saved.folder / "tokenizer_config.json").read_text())
     assert kept["chat_template"] == "{{ messages }}"
     assert kept["eos_token"] == "</s>"
-    files = {path.name for path in saved.folder.iterdir()} - {"manifest.json", "run.json"}
+    files = {path.name for path in saved.folder.iterdir()} - {"_tokflow"}
     assert files == {"tokenizer.json", "tokenizer_config.json"}
 
 
