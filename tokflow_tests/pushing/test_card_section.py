@@ -50,7 +50,7 @@ def test_the_recipe_goes_down_to_the_tokenizer(made: Path):
 
     found = recipes(section)
     assert [*found] == ["export", "sequences", "split", "tokens", "tokenizer"]
-    assert found["tokenizer"] == {"version": 1, "kind": "bytes"}
+    assert found["tokenizer"] == {"version": 2, "kind": "bytes"}
     assert "| train | 52 | 13 |" in section
 
 
