@@ -42,9 +42,9 @@ EXPORTS = (
 
 ID_EXPORTS = (
     "bin",
-    {"format": "parquet", "sequences_per_file": 800},
-    {"format": "mds", "columns": {"tokens": "token_ids"}, "size_limit": 40_000},
-    {"format": "litdata", "block_size": loader_resume.ROW_TOKENS, "tokens_per_file": 6_400},
+    {"format": "parquet", "shard_size": 800 * (13 * loader_resume.ROW_TOKENS + 16)},
+    {"format": "mds", "columns": {"tokens": "token_ids"}, "shard_size": 40_000},
+    {"format": "litdata", "block_size": loader_resume.ROW_TOKENS, "shard_size": 12_800},
 )
 
 

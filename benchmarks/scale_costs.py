@@ -72,7 +72,7 @@ class Units:
     index_seconds_per_document: float = 0.14e-6
     """One core: the bin export of those 16 million documents, nearly all of which is its index."""
     tokens_per_export_file: float = 125e6
-    """500 MB at 4 bytes, the default of `megabytes_per_file`; one task each."""
+    """Of formats of columns, unless `shards` or `shard_size` says otherwise; one task each."""
     export_bytes_per_token: float = 1.6
     """parquet in rows of 2,048, GPT-2's tokens of wikitext-2, 2026-11-23."""
     document_bytes: float = 14.0

@@ -59,7 +59,7 @@ def test_so_it_does_of_large_files_that_are_read_and_exported_in_segments(
     monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 500)
     texts = [f"{number} text" * 5 for number in range(100)]
     files = dict.fromkeys(("a.jsonl", "b.jsonl"), texts)
-    parquet = {"format": "parquet", "sequences_per_file": 100}
+    parquet = {"format": "parquet", "shard_size": 100 * 68}
     store = f"{object_store.url}/store"
     dataset = declare(tmp_path, files, store=store, exports=[parquet])
     with object_store.counted() as counted:

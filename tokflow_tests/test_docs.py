@@ -43,7 +43,7 @@ def test_the_yaml_of_your_data_declares_a_dataset(tmp_path: Path):
     assert dataset.split.parts["train"].characters == 100_000_000
     assert dataset.packing.sequence_length == 1536
     assert [export.name for export in dataset.exports] == ["bin", "pickle", "parquet"]
-    assert dataset.exports[1].options.sequences_per_file == 10_000
+    assert dataset.exports[1].options.shard_size == 500_000_000
 
 
 def test_the_yaml_of_packing_declares_a_dataset(tmp_path: Path):

@@ -16,12 +16,13 @@ from tokflow.exports.format import Declared, SourceNames
 from tokflow.raw import RawConfig
 from tokflow.sequences.config import PackingConfig
 from tokflow.split.mixture import MixtureConfig
-from tokflow.split.rule import SplitConfig
+from tokflow.split.rule import SplitConfig, with_parts
+from tokflow.split.shares import Share
 from tokflow.split.shuffle import ShuffleConfig
 from tokflow.store.config import Config, Listed, expanded
 from tokflow.store.config_errors import relocated, within
 from tokflow.store.remote.addresses import store_folder
-from tokflow.tokenizers.tokenizer import TokenizerConfig
+from tokflow.tokenizers.tokenizer import TokenizerConfig, with_kind
 
 DEFAULT_STORE = Path("data/store")
 """Folder of all outputs where none is set."""
@@ -51,14 +52,26 @@ class Dataset(Config):
 
     name: Name
     """Names its assets, its folder in the store and its partition set."""
-    raw: RawConfig
+    raw: Annotated[RawConfig, pydantic.Field(examples=["{files: data/raw/*.jsonl}"])]
     """The raw files: their source and their names."""
     documents: DocumentsConfig = DocumentsConfig()
     """The reading of documents from a raw file."""
-    tokenizer: TokenizerConfig
-    """The tokenizer that makes the tokens."""
-    split: SplitConfig = SplitConfig()
-    """The parts (train, validation and so on) and the text of each; default: all to train."""
+    tokenizer: Annotated[
+        TokenizerConfig,
+        pydantic.BeforeValidator(with_kind, json_schema_input_type=TokenizerConfig | str),
+        pydantic.Field(examples=["gpt2"]),
+    ]
+    """The tokenizer that makes the tokens: its fields, or a name alone: `gpt2` or another encoding
+    of tiktoken, `org/name` of the hub, a folder, a path that ends in .json or .model, `bytes`,
+    `trained`."""
+    split: Annotated[
+        SplitConfig,
+        pydantic.BeforeValidator(
+            with_parts, json_schema_input_type=SplitConfig | dict[str, Share | int]
+        ),
+    ] = SplitConfig()
+    """The parts (train, validation and so on) and the text of each; default: all to train. Shares
+    of documents may stand here by themselves: `{train: 0.9, validation: 0.1}`."""
     mixture: MixtureConfig | None = None
     """Other datasets of the same tokenizer that this one is made of, in place of `raw`,
     `documents`, `tokenizer` and `split`."""

@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.files_of_parts import part_of, taken_by_parts
 from tokflow.documents import format_of, format_of_name
+from tokflow.documents.text_columns import check_columns as check_columns_of
 from tokflow.errors import ConfigError
 from tokflow.raw import Listing, RawSource, list_raw, partitions_of
 from tokflow.split.rule import FilePosition
@@ -57,6 +59,29 @@ def _naming(dataset: Dataset) -> Iterator[None]:
         yield
     except ConfigError as error:
         raise relocated(error, f"dataset {dataset.name!r}: {error.where}") from error.__cause__
+
+
+FILES_LOOKED_AT = 3
+"""For columns: one that is other than the rest stops no other."""
+
+
+def check_columns(graph: "BuildGraph") -> None:
+    """Make sure, before anything is fetched or hashed, that one of the first local raw files has
+    the columns that are read.
+
+    Raises: ConfigError of the first, where none has them.
+    """
+    sources = ((key, of) for key, files in graph.partitions.items() for of in files if of.is_local)
+    errors: list[ConfigError] = []
+    for key, source in islice(sources, FILES_LOOKED_AT):
+        try:
+            check_columns_of(Path(source.url), graph.documents(key))
+        except ConfigError as error:
+            errors.append(error)
+        else:
+            return
+    if errors:
+        raise errors[0]
 
 
 def positions_of(graph: "BuildGraph") -> dict[str, FilePosition]:

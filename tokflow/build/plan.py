@@ -16,6 +16,7 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.mixtures.mixture import Mixture
 from tokflow.build.notices import Totals
 from tokflow.build.output import FILE_STAGES, STAGES, Output, Stage
+from tokflow.build.partitions import check_columns
 from tokflow.build.results import StageFailure
 from tokflow.build.staleness import Cause, why
 from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError, TokflowError
@@ -183,11 +184,13 @@ def make_plan(
 
     Local raw files that are not known yet are hashed, `progress` counts their bytes; no server is
     asked about others. A raw file that cannot be read is reported in `bad`. `graph`: an offline one
-    whose files were listed just now.
+    whose files were listed just now; without it `check_columns` comes first.
 
     Raises: ConfigError.
     """
-    graph = graph or BuildGraph(dataset, offline=True)
+    if graph is None:
+        graph = BuildGraph(dataset, offline=True)
+        check_columns(graph)
     keys = graph.selected_keys(partitions)
     graph.read_raw_files(list(graph.partitions), progress=progress)
     planner = _Planner(graph)

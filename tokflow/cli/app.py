@@ -287,7 +287,7 @@ def convert(
             "--option",
             metavar="KEY=VALUE",
             help="An option of the format, as under `exports` in a YAML, such as "
-            "tokens_per_file=1000000 or 'columns=\\[labels]'; may be repeated.",
+            "shard_size=500MB or 'columns=\\[labels]'; may be repeated.",
         ),
     ] = None,
     packing: Annotated[

@@ -94,7 +94,7 @@ NO_OPTIONS = {
     "format": "name the format with --to",
     "packing": "give its fields by --packing KEY=VALUE",
 }
-EXAMPLES = {"--option": "tokens_per_file=1000000", "--packing": "strategy=best_fit"}
+EXAMPLES = {"--option": "shard_size=500MB", "--packing": "strategy=best_fit"}
 
 
 def _fields(given: Sequence[str] | None, where: str) -> dict[str, Any]:

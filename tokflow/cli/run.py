@@ -16,6 +16,7 @@ from typing import Any
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Output
+from tokflow.build.partitions import check_columns
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import Plan, PlannedOutput, make_plan
 from tokflow.build.results import BuildResult, Reporter
@@ -129,6 +130,7 @@ def _run_share(
 ) -> tuple[dict[str, Any], list[Exception]]:
     """Build a share of a dataset, without a plan, which would look at all of it."""
     graph = BuildGraph(dataset)
+    check_columns(graph)
     errors = Errors()
     reporter = errors if json else printed_lines(dataset.name, errors)
     try:

@@ -10,7 +10,7 @@ from pydantic import Field, PrivateAttr
 from tokflow.documents.encodings import Encoding
 from tokflow.documents.user_function import UserFunction, find_function
 from tokflow.errors import ConfigError
-from tokflow.store.config import Config, Listed
+from tokflow.store.config import Config, Listed, Size
 
 FileFormat: TypeAlias = Literal["parquet", "jsonl", "csv", "tsv", "txt", "arrow"]
 DocumentPer: TypeAlias = Literal["file", "line", "separator"]
@@ -45,10 +45,10 @@ class Limit(Config):
     count_empty: bool = True
     """False: `documents` counts those that have text. Empty ones are read, and stored, all the
     same, and their BOS and EOS are among the `tokens`."""
-    document_bytes: Annotated[int, Field(ge=1)] = 1_000_000_000
-    """A document of more bytes is bad, and so is a line (csv: a record) that holds one; counted
-    after decompression. It is never in memory whole, unless in a parquet page that other rows
-    share a row group with, or in an Arrow batch."""
+    document_bytes: Size = 1_000_000_000
+    """A document of more bytes, such as 200MB, is bad, and so is a line (csv: a record) that holds
+    one; counted after decompression. It is never in memory whole, unless in a parquet page that
+    other rows share a row group with, or in an Arrow batch."""
 
     @property
     def ends_early(self) -> bool:
@@ -354,6 +354,11 @@ def correct_column(config: DocumentsConfig, *, unit: Literal["column", "field"] 
     if config.is_chat:
         return "set documents.prompt and documents.completion to the fields that hold them"
     return f"set documents.text to the {unit} that holds the text"
+
+
+def name_messages(text: str) -> str:
+    """Return what to do where a column that is named as text holds chats."""
+    return f"write `documents: {{messages: {text}}}` in place of `text: {text}`, for it holds chats"
 
 
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")

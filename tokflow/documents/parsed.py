@@ -27,6 +27,14 @@ class Problem(NamedTuple):
     """Another thing to do than to mend the record."""
 
 
+def are_messages(value: object) -> bool:
+    """Return whether a value is a chat: a list of messages, each with a role and content."""
+    messages = value if isinstance(value, list) else []
+    return bool(messages) and all(
+        isinstance(of, dict) and {"role", "content"} <= of.keys() for of in messages
+    )
+
+
 class BadDocument(NamedTuple):
     """A record that is no document: where it is, and what is wrong with it."""
 

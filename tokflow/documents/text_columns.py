@@ -3,18 +3,24 @@
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokflow.documents.compression import read_blocks
-from tokflow.documents.config import DocumentsConfig
+from tokflow.documents.config import DocumentsConfig, correct_column, name_messages
 from tokflow.documents.encodings import marked_encoding
 from tokflow.documents.file_formats import format_of
 from tokflow.documents.lines import read_text
+from tokflow.documents.parsed import are_messages
+from tokflow.errors import ConfigError, RawFileError
 
 RECORDS = 100
 """Records of JSON lines that are looked at: others may have other fields."""
+
+LOOKED_AT_BYTES = 1_000_000
+"""Of a record of which the fields are checked; larger ones are passed over."""
 
 _BLOCK_BYTES = 64 * 1024
 
@@ -50,6 +56,55 @@ def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
     from tokflow.documents.formats.columns import list_text_columns
 
     return TextColumns(*list_text_columns(path, is_parquet=format_ == "parquet"))
+
+
+def check_columns(path: Path, config: DocumentsConfig) -> None:
+    """Make sure that a file has the columns that are read, by its schema, its header or its first
+    records: what is damaged, and records that are bad, are left to the reader.
+
+    Raises: ConfigError.
+    """
+    format_ = format_of(path, config)
+    with suppress(RawFileError, OSError):
+        if format_ == "jsonl" and config.on_bad_document == "error" and not config.has_records:
+            most = min(LOOKED_AT_BYTES, config.limit.document_bytes)
+            limit = config.limit.model_copy(update={"document_bytes": most})
+            records = _records(path, config.model_copy(update={"limit": limit}))
+            _check_fields([*islice(records, RECORDS)], path, config)
+        elif format_ in ("csv", "tsv"):
+            from tokflow.documents.formats.delimited import check_header
+
+            check_header(path, config)
+        elif format_ in ("parquet", "arrow"):
+            from tokflow.documents.formats.columns import check_schema
+
+            check_schema(path, config, is_parquet=format_ == "parquet")
+
+
+def _check_fields(records: list[Any], path: Path, config: DocumentsConfig) -> None:
+    """Raise ConfigError if there are records, and none has a field, or all have chats as text."""
+    objects = [record for record in records if isinstance(record, dict)]
+    for text in config.columns if objects else ():
+        values = [value for record in objects for value in _values_at(record, text.split("."))]
+        is_text = not config.is_chat
+        if values and not (is_text and all(map(are_messages, values))):
+            continue
+        fields = ", ".join(map(repr, dict.fromkeys(key for record in objects for key in record)))
+        raise ConfigError(
+            where=path,
+            expected=f"records with {'text' if is_text else 'a field'} in {text!r}",
+            found="chats" if values else f"the fields {fields}",
+            remedy=name_messages(text) if values else correct_column(config, unit="field"),
+        )
+
+
+def _values_at(value: Any, keys: list[str]) -> list[Any]:
+    """Return the value at a path of keys in a record; none where it is not there."""
+    for key in keys:
+        if not isinstance(value, dict) or key not in value:
+            return []
+        value = value[key]
+    return [value]
 
 
 def likely_fields(path: Path, config: DocumentsConfig) -> dict[str, Any]:
@@ -120,9 +175,5 @@ def _add_fields(value: Any, name: str, found: TextColumns) -> None:
                 _add_fields(inner, f"{name}.{key}" if name else key, found)
     elif isinstance(value, str) and name:
         found.texts.append(name)
-    elif isinstance(value, list) and name and value and all(map(_is_message, value)):
+    elif name and are_messages(value):
         found.chats.append(name)
-
-
-def _is_message(value: Any) -> bool:
-    return isinstance(value, dict) and {"role", "content"} <= value.keys()

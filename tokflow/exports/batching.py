@@ -58,6 +58,16 @@ def equal_sizes(total: int, per_file: int) -> list[int]:
     return [per_file] * full + ([rest] if rest else [])
 
 
+def even_sizes(total: int, num: int) -> list[int]:
+    """Return the sizes of `num` files that `total` values fill, none of which has two more than
+    another; fewer files where there are fewer values.
+
+    Of 10 values in 4 files: 3, 3, 2, 2.
+    """
+    size, more = divmod(total, max(1, min(num, total)))
+    return [size + 1] * more + [size] * (min(num, total) - more)
+
+
 def offsets_of(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return where each document begins, and the last ends; (num_documents + 1,)."""
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])

@@ -22,12 +22,14 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 from tokflow.errors import ConfigError
 from tokflow.exports.format import Arrays, Layout
 from tokflow.exports.kept import KeptOfSequences
+from tokflow.exports.options import Rows, ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.sequence_files import FileSizeOptions
+from tokflow.exports.sequence_files import sequences_within
 from tokflow.sequences.config import Side
 from tokflow.sequences.segments import Sequences, fill_sequences
 from tokflow.store.arrow import to_arrow, to_numpy
+from tokflow.store.config import Size
 
 TYPES = {
     "input_ids": pa.int32(),
@@ -38,6 +40,9 @@ TYPES = {
     "labels": pa.int32(),
     "seq_lengths": pa.int32(),
 }
+
+OF_IDS = ("input_ids", "labels")
+"""Columns of token ids."""
 
 Column = Literal[
     "attention_mask", "segment_ids", "position_ids", "loss_mask", "labels", "seq_lengths"
@@ -54,8 +59,16 @@ Padding: TypeAlias = Annotated[
 and none."""
 
 
-class RowOptions(FileSizeOptions):
+TOKENS_PER_FILE = 125_000_000
+"""Of sequences, padding included, where options do not say: 13 or 14 bytes each in memory."""
+
+
+class RowOptions(ShardOptions):
     """Options of the formats that have these columns but for those that an option leaves out."""
+
+    shard_size: Size | None = None
+    """Most bytes of a file, such as 500MB, counted as in memory: before compression, as `datasets`
+    counts max_shard_size. Default: 125 million tokens, padding included."""
 
     padding: Annotated[Padding, Field(exclude_if=lambda padding: padding == "max")] = "max"
     """max: sequences are filled up to sequence_length; longest: up to the longest of the part;
@@ -120,6 +133,23 @@ def with_loss_mask(columns: Sequence[str], *, is_chats: bool) -> tuple[str, ...]
     names = ("input_ids", *columns)
     told = "loss_mask" not in layout_of_columns(columns).keeps or {"labels", "loss_mask"} & {*names}
     return names if told or not is_chats else (*names, "loss_mask")
+
+
+def sequence_bytes(columns: Iterable[str], length: int) -> int:
+    """Return the bytes that these columns of a sequence have in memory."""
+    return sum(TYPES[name].bit_width // 8 * length + 4 for name in columns)
+
+
+def sizes_in_memory(rows: Rows, options: Any) -> list[int]:
+    """Return the number of sequences in each file of a part, given its options as RowOptions."""
+    names = with_loss_mask(options.columns, is_chats=rows.has_loss_mask)
+    return sizes_of_rows(rows, options, sequence_bytes(names, rows.sequence_length))
+
+
+def sizes_of_rows(rows: Rows, options: ShardOptions, row_bytes: int) -> list[int]:
+    """Return the number of sequences in each file of a part, of so many bytes each."""
+    usual = sequences_within(TOKENS_PER_FILE, rows.sequence_length)
+    return options.sizes(rows.num_sequences, item_bytes=row_bytes, usual=usual)
 
 
 def schema_of(names: Iterable[str], kept: Iterable[str] = ()) -> pa.Schema:

@@ -3,13 +3,14 @@
     exports/<name>/.<fingerprint[:16]>.segments/00003/   one segment, until all are there
     exports/<name>/<fingerprint[:16]>/                   the export, with the files of all segments
 
-Only of formats whose files do not depend on each other: `Format.sequences_per_file`.
+Only of formats whose files do not depend on each other: `Format.sizes`.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 from tokflow.exports.config import ExportConfig, export_named
@@ -85,17 +86,17 @@ def segments_of_export(
 
 
 def _cut(parts: Sequence[Part], config: ExportConfig, recipe: Recipe) -> list[ExportSegment]:
-    per_file_of = FORMATS[config.format].sequences_per_file
+    sizes_of = FORMATS[config.format].sizes
     shares: list[tuple[str, range]] = []
     for part in parts:
         with export_named(config):
-            per_file = per_file_of(part.sequence_length, config.options)
-        if per_file is None:
+            sizes = sizes_of(part.rows, config.options)
+        if sizes is None:
             return []
-        num_files = max(1, SEGMENT_TOKENS // (per_file * part.sequence_length))
-        total, step = part.num_sequences, num_files * per_file
-        starts = range(0, total, step)
-        shares += [(part.name, range(start, min(start + step, total))) for start in starts]
+        largest = max(sizes, default=1) * part.sequence_length
+        edges = [0, *accumulate(sizes)]
+        edges = [*edges[: -1 : max(1, SEGMENT_TOKENS // largest)], edges[-1]]
+        shares += [(part.name, range(*share)) for share in pairwise(edges)]
     if len(shares) < 2:
         return []
     found = [ExportSegment(number, recipe, *share) for number, share in enumerate(shares)]

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tokflow.errors import ConfigError
 from tokflow.exports.damage import damage_named, damaged_file
+from tokflow.exports.options import Rows
 from tokflow.exports.part import Part
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.config import Config
@@ -272,9 +273,9 @@ class Format:
     }
     """The name of each part in file names: `Part.file_name`. Refuses, by a ConfigError, options
     that do not go with the parts."""
-    sequences_per_file: Callable[[int, Any], int | None] = lambda sequence_length, options: None
-    """How many sequences of this length stand in each file of a part but the last, where no file
-    depends on another, so that several processes can write them. None: one process writes all."""
+    sizes: Callable[[Rows, Any], list[int] | None] = lambda rows, options: None
+    """Number of sequences in each file of a part, where no file depends on another, so that several
+    processes can write them. None: one process writes all."""
     merge: Callable[[Sequence[bytes]], bytes] = b"".join
     """Of such files: what stands in one about several, such as an index, given it of the first
     files, of the next and so on."""

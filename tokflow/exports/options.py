@@ -1,13 +1,17 @@
 """Options that many formats have: names of files, and limits that are kept."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, TypeAlias
 
+import numpy as np
 from pydantic import AfterValidator
 
 from tokflow.errors import ConfigError, nearest
+from tokflow.exports.batching import equal_sizes, even_sizes
 from tokflow.store.atomic import check_name
+from tokflow.store.config import Config, Count, Size
 
 
 def val_names(parts: Sequence[str]) -> dict[str, str]:
@@ -68,20 +72,95 @@ def numbered_name(prefix: str | None, part: str, number: int, suffix: str) -> st
     return "_".join(filter(None, [prefix, part, f"{number:0{SHARD_DIGITS}d}{suffix}"]))
 
 
-def check_num_files(num_files: int, *, digits: int, option: str) -> None:
-    """Refuse more files than numbers of so many digits name in the order of the files: trainers
-    sort names.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rows:
+    """What decides, beside options, how the sequences of a part are divided into files."""
 
-    Raises: ConfigError that names the option which decides how much goes into a file.
-    """
-    if num_files > 10**digits:
-        raise ConfigError(
-            where=option,
-            expected=f"at most {10**digits:,} files of a part, whose names sort as they follow "
-            "each other",
-            found=f"{num_files:,}",
-            remedy=f"raise `{option}`",
-        )
+    num_sequences: int
+    sequence_length: int
+    has_loss_mask: bool
+    """Only some tokens are loss tokens: documents are chats."""
+    dtype: np.dtype[np.unsignedinteger]
+    """Of token ids."""
+
+
+class ShardOptions(Config):
+    """How a part is divided into files."""
+
+    shards: Count | None = None
+    """Files of each part, of equal size as far as it can be divided (num_shards); fewer where a
+    part has less. Give it or `shard_size`."""
+    shard_size: Size | None = None
+    """Most bytes of a file, such as 500MB."""
+
+    def check(self) -> None:
+        """Refuse a number of files beside their size."""
+        if self.shards is not None and self.shard_size is not None:
+            raise ConfigError(
+                where="shards",
+                expected="none beside shard_size",
+                found=f"{self.shards:,}",
+                remedy="keep one of them",
+            )
+
+    @property
+    def is_divided(self) -> bool:
+        """True where the YAML says how many files there are, or of which size."""
+        return self.shards is not None or self.shard_size is not None
+
+    def sizes(
+        self,
+        total: int,
+        *,
+        item_bytes: int,
+        usual: int | None,
+        most: int | None = None,
+        unit: str = "sequences",
+    ) -> list[int]:
+        """Return how many of `total` items, each of so many bytes, go into each file of a part.
+
+        `usual`: into each where the YAML does not say; None: one file has all. `most`: what a file
+        can hold; `unit`: what messages call the items.
+
+        Raises: ConfigError where files of such a number have more than `most`.
+        """
+        if self.shards is None:
+            per_file = usual or total
+            if self.shard_size is not None:
+                per_file = self.shard_size // item_bytes
+            return equal_sizes(total, max(1, min(per_file, most or per_file)))
+        sizes = even_sizes(total, self.shards)
+        self.check_largest(max(sizes, default=0), most=most, unit=unit)
+        return sizes
+
+    def check_largest(self, largest: int, *, most: int | None, unit: str) -> None:
+        """Refuse a number of files that makes the largest of them larger than a file can be.
+
+        Raises: ConfigError.
+        """
+        if most is not None and largest > most:
+            raise ConfigError(
+                where="shards",
+                expected=f"files of at most {most:,} {unit}",
+                found=f"{self.shards:,}, and {largest:,} in one of them",
+                remedy="raise `shards`, or leave it out",
+            )
+
+    def check_num_files(self, num_files: int, *, digits: int = FILE_DIGITS) -> None:
+        """Refuse more files than numbers of so many digits name in the order of the files: trainers
+        sort names.
+
+        Raises: ConfigError.
+        """
+        if num_files > 10**digits:
+            option, change = ("shards", "lower") if self.shards else ("shard_size", "raise")
+            raise ConfigError(
+                where=option,
+                expected=f"at most {10**digits:,} files of a part, whose names sort as they follow "
+                "each other",
+                found=f"{num_files:,}",
+                remedy=f"{change} `{option}`",
+            )
 
 
 def check_document_size(num_tokens: int, *, limit: int) -> None:

@@ -15,6 +15,7 @@ from tokflow.errors import ConfigError
 from tokflow.exports.batching import offsets_of
 from tokflow.exports.document_groups import groups_of
 from tokflow.exports.index import index_tables
+from tokflow.exports.options import Rows
 from tokflow.exports.part_sequences import TOKENS_AT_ONCE, PartSequences
 from tokflow.exports.partition_documents import PartitionDocuments
 from tokflow.exports.shuffled_documents import ShuffledDocuments, make_shuffled
@@ -95,6 +96,16 @@ class Part:
     def pad_id(self) -> int:
         """The id that fills a sequence."""
         return self.packed.pad_id
+
+    @property
+    def rows(self) -> Rows:
+        """What decides how its sequences are divided into files."""
+        return Rows(
+            num_sequences=self.num_sequences,
+            sequence_length=self.sequence_length,
+            has_loss_mask=self.has_loss_mask,
+            dtype=self.dtype,
+        )
 
     @property
     def order(self) -> ExportOrder:

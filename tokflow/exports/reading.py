@@ -12,6 +12,7 @@ from tokflow.errors import ConfigError
 from tokflow.exports.damage import damage_named
 from tokflow.exports.format import Arrays, Format, Layout, Portion, fetched_ahead
 from tokflow.exports.formats import FORMATS
+from tokflow.exports.options import Rows
 from tokflow.exports.pieces import pieces
 from tokflow.sequences.segments import Sequences
 from tokflow.store.listed_files import check_sizes
@@ -66,6 +67,15 @@ class Export:
         """Return whether the files of a part have a loss mask: that of chats, if the format keeps
         it."""
         return f"{part}.num_loss_tokens" in self.counts
+
+    def rows(self, part: str) -> Rows:
+        """Return what decides how the sequences of a part are divided into files."""
+        return Rows(
+            num_sequences=self.counts[f"{part}.num_sequences"],
+            sequence_length=self.manifest.details["sequence_length"],
+            has_loss_mask=self.has_loss_mask(part),
+            dtype=self.dtype,
+        )
 
     def num_positions(self, part: str) -> int:
         """Return how many positions of a part `read` yields, and index and `trace` count: those of

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tokflow.exports.batching import cut, offsets_of
 from tokflow.exports.damage import damaged_file
 from tokflow.exports.new_files import open_hashed
-from tokflow.exports.options import FILE_DIGITS, check_num_files
+from tokflow.exports.options import FILE_DIGITS, ShardOptions
 from tokflow.exports.part import Part
 from tokflow.store.arrow import map_numbers
 from tokflow.store.zstd import zstd
@@ -47,21 +47,31 @@ class Shard:
 
 def cut_by_documents(
     part: Part,
+    options: ShardOptions,
     *,
-    tokens_per_file: int | None,
+    usual: int | None = None,
+    most: int | None = None,
     digits: int = FILE_DIGITS,
     eos_first: bool = False,
     has_loss_mask: bool = False,
 ) -> Iterator[Shard]:
     """Yield the shards of a part, whole documents in each; nothing of a part without tokens.
 
-    Each has at most `tokens_per_file` tokens, unless it is one document.
+    `usual`: the tokens of each where the YAML does not say; None: one shard has all. `most`: what a
+    file can hold. A shard has more than is asked for only if it is one document.
 
-    Raises: ConfigError before the first of more shards than `digits` digits number.
+    Raises: ConfigError before the first of more shards than `digits` digits number, and where
+    shards of such a number have more than `most` tokens.
     """
     lengths = part.document_lengths()
-    sizes, counts = sizes_by_documents(lengths, tokens_per_file or max(1, part.num_tokens))
-    check_num_files(len(sizes), digits=digits, option="tokens_per_file")
+    if options.shards is None:
+        size = options.shard_size
+        per_file = usual or part.num_tokens if size is None else size // part.dtype.itemsize
+        sizes, counts = sizes_by_documents(lengths, max(1, min(per_file, most or per_file)))
+    else:
+        sizes, counts = even_sizes_by_documents(lengths, options.shards)
+        options.check_largest(int(sizes.max(initial=0)), most=most, unit="tokens")
+    options.check_num_files(len(sizes), digits=digits)
     tokens = cut(part.stream(eos_first=eos_first), sizes.tolist())
     masked = has_loss_mask and part.has_loss_mask
     masks = cut(part.stream_loss_mask(), sizes.tolist()) if masked else None
@@ -111,6 +121,33 @@ def sizes_by_documents(
             break
         firsts.append(stop)
     edges = np.array([*firsts, len(ends)] if firsts else [], dtype=np.int64)
+    return np.diff(offsets_of(num_tokens)[edges]), np.diff(edges)
+
+
+def even_sizes_by_documents(
+    num_tokens: npt.NDArray[np.int64], num_files: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the tokens and the documents of each of `num_files` files, if documents stay whole.
+
+    Each file ends with the document whose end is nearest to where it would if documents were cut;
+    every file has a document with tokens, so that of fewer documents there are fewer files.
+    Documents of no tokens go with the one before them. Both arrays have the shape (num_files,).
+
+    Of documents of 5, 1, 1 and 1 tokens in 3 files: 5, 1 and 2 tokens.
+    """
+    ends = np.cumsum(num_tokens)
+    some = np.flatnonzero(num_tokens)
+    num = min(num_files, len(some))
+    if num == 0:
+        return sizes_by_documents(num_tokens, 1)
+    ordinal = np.arange(1, num)
+    wanted = ordinal * (ends[-1] / num)
+    last = np.searchsorted(ends[some], wanted)
+    before = np.where(last > 0, ends[some][last - 1], 0)
+    last -= wanted - before < ends[some][last] - wanted
+    last = np.maximum.accumulate(np.maximum(last, ordinal - 1) - ordinal) + ordinal
+    last = np.minimum(last, len(some) - 1 - num + ordinal)
+    edges = np.concatenate([[0], some[last + 1], [len(num_tokens)]])
     return np.diff(offsets_of(num_tokens)[edges]), np.diff(edges)
 
 

@@ -4,12 +4,12 @@ import os
 import sys
 from typing import Annotated, ClassVar, NamedTuple
 
-from pydantic import BeforeValidator, ByteSize, TypeAdapter
+from pydantic import BeforeValidator
 
 from tokflow.errors import ConfigError, first_five
 from tokflow.raw.globs import escaped
 from tokflow.shown import redact
-from tokflow.store.config import Config
+from tokflow.store.config import Config, bytes_of
 from tokflow.store.urls import hub_url
 
 
@@ -52,7 +52,7 @@ def _as_size(size: object) -> GroupSize | None:
     try:
         if not isinstance(size, str) or size.strip().isdigit():
             raise ValueError
-        num_bytes = int(TypeAdapter(ByteSize).validate_python(size))
+        num_bytes = bytes_of(size)
     except ValueError:
         raise ConfigError(
             where="",

@@ -1,19 +1,19 @@
 """The rule of a split: the part that each document, or each span of one, belongs to."""
 
 import fnmatch
-import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from tokflow.errors import ConfigError
+from tokflow.errors import ConfigError, nearest
+from tokflow.split.draws import mixed, ranks_of_draw
+from tokflow.split.shares import Share, as_part
 from tokflow.store.arrow import to_numpy
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
@@ -75,13 +75,35 @@ class PartConfig(Config):
             )
 
 
+def with_parts(split: object) -> object:
+    """Return the fields of a split whose parts stand beside them as shares: `{train: 0.9, seed: 1}`
+    is `{parts: {train: 0.9}, seed: 1}`; anything else as it is."""
+    if not isinstance(split, Mapping) or "parts" in split:
+        return split
+    shares = {name: of for name, of in split.items() if isinstance(of, float)}
+    rest = {name: of for name, of in split.items() if name not in shares}
+    for name, of in rest.items():
+        if isinstance(of, Mapping | int) and nearest(name, list(SplitConfig.model_fields)) is None:
+            raise ConfigError(
+                where="",
+                expected="parts as shares with a point, or under `parts`",
+                found=f"{name}: {of}",
+                remedy=f"write `parts: {{{name}: ...}}`",
+            )
+    return {**rest, "parts": shares} if shares else split
+
+
 class SplitConfig(Config):
     """Division of the accepted text of the dataset into named parts."""
 
     section: ClassVar[str] = "split"
 
-    parts: dict[str, PartConfig] = Field(default_factory=lambda: {"train": PartConfig(start=0)})
-    """Name to part, in the order of the YAML; without a split everything is `train`."""
+    parts: dict[
+        str,
+        Annotated[PartConfig, BeforeValidator(as_part, json_schema_input_type=PartConfig | Share)],
+    ] = Field(default_factory=lambda: {"train": PartConfig(start=0)})
+    """Name to part, in the order of the YAML; without a split everything is `train`. A number with
+    a point stands for a fraction: `{train: 0.9, validation: 0.1}`."""
     scope: Scope = "file"
     """file: every raw file, or group of them, is divided by itself; dataset: offsets run over all
     files in the order of their keys."""
@@ -280,49 +302,21 @@ def _drawn_part(
     total, first = num, 0
     if config.scope == "dataset":
         key, total, first = "", position.total_documents, position.first_document
-    ranks = _ranks_of_draw(total, config.seed, key)[first : first + num]
+    ranks = ranks_of_draw(total, config.seed, key)[first : first + num]
     shares = np.cumsum([part.fraction or 0.0 for part in config.parts.values()])
     edges = np.floor(shares * total + 0.5 + 1e-9).astype(np.int64)
     part = np.searchsorted(edges, ranks, side="right")
     return np.where(part < len(edges), part, NO_PART)
 
 
-@lru_cache(maxsize=1)
-def _ranks_of_draw(total: int, seed: int, key: str) -> npt.NDArray[np.int64]:
-    """Return the rank of each of `total` documents in a draw without replacement.
-
-    The draw sorts documents by a hash of (seed, key, ordinal), so it is the same with every
-    version of every library.
-    """
-    salt = int.from_bytes(hashlib.blake2b(f"{seed}:{key}".encode(), digest_size=8).digest(), "big")
-    keys = _mixed(np.arange(total, dtype=np.uint64), salt)
-    ranks = np.empty(total, dtype=np.int64)
-    ranks[np.argsort(keys, kind="stable")] = np.arange(total)
-    return ranks
-
-
 def _part_of_hash(text_hash: pa.ChunkedArray, config: SplitConfig) -> npt.NDArray[np.int64]:
     """Return the part of each document by the first 8 bytes of its text's hash."""
     fractions = [part.hash_fraction or 0.0 for part in config.parts.values()]
     hashes = hashes_as_array(text_hash.combine_chunks()).view(">u8")[0::2].astype(np.uint64)
-    uniform = _mixed(hashes, config.seed) / 2.0**64
+    uniform = mixed(hashes, config.seed) / 2.0**64
     part = np.searchsorted(np.cumsum(fractions), uniform, side="right")
     part[(part == len(fractions)) & (sum(fractions) > 1 - 1e-9)] = len(fractions) - 1
     return np.where(part < len(fractions), part, NO_PART)
-
-
-def _mixed(values: npt.NDArray[np.uint64], salt: int) -> npt.NDArray[np.uint64]:
-    """Return well-mixed 64-bit hashes of `values`, different for each salt.
-
-    Source: splitmix64's finalizer (Steele, Lea, Flood 2014), applied twice.
-    """
-    hashes = values + np.uint64(salt % 2**64)
-    for _ in range(2):
-        hashes = hashes + np.uint64(0x9E3779B97F4A7C15)
-        hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        hashes = hashes ^ (hashes >> np.uint64(31))
-    return hashes
 
 
 def part_of_file(key: str, source_split: str | None, config: SplitConfig) -> int:

@@ -1,11 +1,13 @@
 """Configs: frozen models of what a user declares, in YAML or by keyword."""
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeAlias, TypeVar
 
 import pydantic
 
+from tokflow.errors import ConfigError
 from tokflow.store.config_errors import cause_of, explained, relocated, within
 
 T = TypeVar("T")
@@ -18,6 +20,39 @@ Listed: TypeAlias = Annotated[
 
 Count: TypeAlias = Annotated[int, pydantic.Field(ge=1)]
 """1 or more."""
+
+
+def bytes_of(size: str) -> int:
+    """Return the bytes that text stands for: `500MB`, `1.5 GiB`, `1_000_000`.
+
+    Raises: ValueError.
+    """
+    plain = re.sub(r"(?<=\d)_(?=\d)", "", size)
+    return int(pydantic.TypeAdapter(pydantic.ByteSize).validate_python(plain))
+
+
+def _as_size(size: object) -> object:
+    if isinstance(size, int) and not isinstance(size, bool):
+        return size
+    try:
+        if isinstance(size, str):
+            return bytes_of(size)
+    except ValueError:
+        pass
+    raise ConfigError(
+        where="",
+        expected="bytes, as a whole number or with a unit",
+        found=repr(size),
+        remedy="write it as 500MB, 2GiB or 1_000_000",
+    )
+
+
+Size: TypeAlias = Annotated[
+    int,
+    pydantic.Field(ge=1),
+    pydantic.BeforeValidator(_as_size, json_schema_input_type=int | str),
+]
+"""Bytes, 1 or more: a number, or text with a unit such as 500MB (of 1,000) or 2GiB (of 1,024)."""
 
 
 def expanded(path: str | Path) -> Path:

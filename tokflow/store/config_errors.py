@@ -68,7 +68,9 @@ def explained(
     if isinstance(cause := first.get("ctx", {}).get("error"), TokflowError):
         return within(_path(loc, values), cause)
     if first["type"] == "missing":
-        return ConfigError(where="", expected=f"`{loc[0]}:`", found="none", remedy="add it")
+        examples = fields[str(loc[0])].examples or []
+        remedy = ", ".join(["add it", *(f"as in `{loc[0]}: {each}`" for each in examples)])
+        return ConfigError(where="", expected=f"`{loc[0]}:`", found="none", remedy=remedy)
     # Of a union, every member has a problem with the value: the one that came deepest was meant.
     alike = [problem for problem in problems if problem["loc"][:1] == loc[:1]]
     path = max((_path(problem["loc"], values) for problem in alike), key=len)

@@ -4,14 +4,15 @@ from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from typing import Any, ClassVar, Literal
+from pathlib import Path, PurePath
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
+from pydantic import Field
 
 from tokflow.errors import ConfigError, CorruptOutputError
-from tokflow.store.config import Config, Listed, expanded
+from tokflow.store.config import Config, Listed
 from tokflow.store.manifest import FileEntry, Manifest, Recipe
 from tokflow.store.remote.cached_files import fetch_all
 from tokflow.store.urls import is_url
@@ -35,7 +36,7 @@ class TokenizerConfig(Config):
 
     section: ClassVar[str] = "tokenizer"
 
-    kind: Kind
+    kind: Annotated[Kind, Field(examples=["tiktoken"])]
     """trained: byte-level BPE trained on the raw files; bytes: a token is a byte; tiktoken: an
     encoding of OpenAI's; huggingface: a hub id or a local folder; file: a tokenizer.json;
     sentencepiece: a .model file, BPE or unigram."""
@@ -151,23 +152,22 @@ _OF_KINDS: Mapping[str, tuple[str, ...]] = {
 def fields_of_name(name: str) -> dict[str, str]:
     """Return the config fields that a tokenizer's bare name stands for.
 
-    `bytes`; a path that ends in .json or is a file: kind file; one that ends in .model:
-    sentencepiece; a folder: huggingface; an encoding of tiktoken; anything else is a hub id.
-    Relative paths start at the current folder.
+    `bytes` and `trained`: those kinds; what ends in .json: a file; in .model: sentencepiece; an
+    encoding of tiktoken, as gpt2; anything else is a folder or a hub id, as org/name or ./gpt2.
     """
-    if name == "bytes":
-        return {"kind": "bytes"}
-    path = expanded(name)
-    if path.suffix == ".model":
-        return {"kind": "sentencepiece", "name": name}
-    if path.suffix == ".json" or path.is_file():
-        return {"kind": "file", "name": name}
-    if path.is_dir():
-        return {"kind": "huggingface", "name": name}
+    if name in ("bytes", "trained"):
+        return {"kind": name}
+    if (suffix := PurePath(name).suffix) in (".json", ".model"):
+        return {"kind": "file" if suffix == ".json" else "sentencepiece", "name": name}
     import tiktoken
 
     kind = "tiktoken" if name in tiktoken.list_encoding_names() else "huggingface"
     return {"kind": kind, "name": name}
+
+
+def with_kind(tokenizer: object) -> object:
+    """Return the fields that a bare name stands for; anything else as it is."""
+    return fields_of_name(tokenizer) if isinstance(tokenizer, str) and tokenizer else tokenizer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -229,7 +229,7 @@ def test_chats_keep_their_loss_mask_or_are_refused(tmp_path: Path):
     build(dataset)
 
     kept = convert_export(
-        latest(dataset, "parquet"), to("parquet", sequences_per_file=1), output=tmp_path / "kept"
+        latest(dataset, "parquet"), to("parquet", shard_size=1), output=tmp_path / "kept"
     )
 
     counts = read_manifest(latest(dataset, "parquet")).counts
@@ -337,7 +337,7 @@ def run(*arguments: object) -> Result:
 def test_the_command_takes_options_and_packing(built: Dataset, tmp_path: Path):
     result = run(
         "convert", latest(built, "bin"), "--to", "parquet", "--output", tmp_path / "out",
-        "--option", "sequences_per_file=2", "--packing", "sequence_length=4", "--json",
+        "--option", "shards=3", "--packing", "sequence_length=4", "--json",
     )  # fmt: skip
 
     assert result.exit_code == 0, result.output
@@ -371,7 +371,7 @@ def test_the_command_says_what_packing_left_out(tmp_path: Path):
         (["--to", "banana"], "--to: expected one of"),
         (["--to", "parquet", "--option", "sequence_per_file=2"], "did you mean"),
         (["--to", "parquet", "--option", "format=npy"], "name the format with --to"),
-        (["--to", "parquet", "--option", "compression"], "write it as --option tokens"),
+        (["--to", "parquet", "--option", "compression"], "write it as --option shard_size"),
         (["--to", "parquet", "--packing", "overlap"], "write it as --packing strategy"),
         (["--to", "parquet", "--option", "dtype=int8"], "--option: expected one of the keys"),
         (["--to", "parquet", "--packing", "sequence_length=no"], "--packing: sequence_length"),

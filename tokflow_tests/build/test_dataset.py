@@ -8,7 +8,8 @@ from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
 from tokflow.exports.formats.bin import BinOptions
 from tokflow.exports.formats.parquet import ParquetOptions
-from tokflow.split.rule import PartConfig
+from tokflow.split.rule import PartConfig, SplitConfig
+from tokflow.tokenizers.tokenizer import fields_of_name
 from tokflow_tests.outputs import touched
 from tokflow_tests.tiny import build, declare, write_texts
 
@@ -89,7 +90,7 @@ def test_exports_are_named_alone_or_with_options(tmp_path: Path):
     exports = """\
   exports:
     - bin
-    - {format: parquet, sequences_per_file: 10_000}
+    - {format: parquet, shard_size: 500MB}
     - {format: bin, name: bin-2}
 """
 
@@ -101,7 +102,7 @@ def test_exports_are_named_alone_or_with_options(tmp_path: Path):
         ("bin-2", "bin"),
     ]
     assert dataset.exports[0].options == BinOptions()
-    assert dataset.exports[1].options == ParquetOptions(sequences_per_file=10_000)
+    assert dataset.exports[1].options == ParquetOptions(shard_size=500_000_000)
 
 
 @pytest.mark.parametrize(
@@ -116,9 +117,14 @@ def test_exports_are_named_alone_or_with_options(tmp_path: Path):
         ),
         ({"documents": {"limit": {"chars": 3}}}, "defs.yaml: documents.limit", "characters"),
         (
-            {"exports": ["bin", {"format": "parquet", "sequences_per_fiel": 3}]},
+            {"exports": ["bin", {"format": "parquet", "max_shard_size": "500MB"}]},
             "defs.yaml: exports[1]",
-            "sequences_per_file",
+            "shard_size",
+        ),
+        (
+            {"exports": ["bin", {"format": "parquet", "num_shards": 3}]},
+            "defs.yaml: exports[1]",
+            "shards",
         ),
     ],
 )
@@ -163,9 +169,23 @@ def test_an_unknown_key_that_is_like_none_is_to_be_removed():
             "split.parts: expected a mapping, found []; write keys and their values below it",
         ),
         (
-            {"split": {"parts": {"train": 0.9}}},
-            "split.parts.train: expected a mapping, found 0.9; "
-            "write keys and their values below it",
+            {"split": {"parts": {"train": 90}}},
+            "split.parts.train: expected a share with a point, or a mapping, found 90; "
+            "write it as 0.9, as {documents: 1000} or as {characters: 1_000_000}",
+        ),
+        (
+            {"split": {"train": {"fraction": 0.9}}},
+            "split: expected parts as shares with a point, or under `parts`, "
+            "found train: {'fraction': 0.9}; write `parts: {train: ...}`",
+        ),
+        (
+            {"split": {"train": 1.5}},
+            "split.parts.train.fraction: expected 0 to 1, a share, found 1.5; "
+            "lower it, or leave it out",
+        ),
+        (
+            {"tokenizer": {"eos": "last"}},
+            "tokenizer: expected `kind:`, found none; add it, as in `kind: tiktoken`",
         ),
         (
             {"documents": {"text": ["a", 3]}},
@@ -191,8 +211,8 @@ def test_an_unknown_key_that_is_like_none_is_to_be_removed():
             "name one of them",
         ),
         (
-            {"exports": [{"format": "pickle", "sequences_per_file": "many"}]},
-            "exports[0].sequences_per_file: expected a whole number, found 'many'; correct it",
+            {"exports": [{"format": "pickle", "shards": "many"}]},
+            "exports[0].shards: expected a whole number, found 'many'; correct it",
         ),
         (
             {"store": "s3://me:secret@bucket/store"},
@@ -230,8 +250,8 @@ def test_a_value_of_another_type_is_refused(attributes: dict, message: str):
 
 
 def test_a_value_out_of_range_is_refused():
-    assert error_of(exports=[{"format": "pickle", "sequences_per_file": 0}]) == (
-        "defs.yaml: exports[0].sequences_per_file: expected 1 or more, found 0; raise it"
+    assert error_of(exports=[{"format": "pickle", "shards": 0}]) == (
+        "defs.yaml: exports[0].shards: expected 1 or more, found 0; raise it, or leave it out"
     )
 
 
@@ -279,15 +299,50 @@ def test_what_keys_begin_with_is_a_path_or_a_list():
         assert dataset.key_prefix == ("a", "b-c")
 
 
-@pytest.mark.parametrize("missing", ["name", "raw", "tokenizer"])
-def test_what_must_be_declared_is_asked_for(missing: str):
+@pytest.mark.parametrize(
+    "split",
+    [
+        {"train": 0.9, "validation": 0.1, "seed": 3},
+        {"parts": {"train": 0.9, "validation": {"fraction": 0.1}}, "seed": 3},
+    ],
+)
+def test_shares_alone_are_parts_by_fraction(split: dict[str, Any]):
+    attributes = {"name": "tiny", "raw": {"files": "*"}, "tokenizer": "bytes", "split": split}
+    parts = {"train": PartConfig(fraction=0.9), "validation": PartConfig(fraction=0.1)}
+
+    dataset = make_dataset(attributes, base=Path("/base"), where="test")
+
+    assert dataset.split == SplitConfig(parts=parts, seed=3)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "org/name", "local/tokenizer.json"])
+def test_a_name_alone_is_a_tokenizer(name: str):
+    attributes = {"name": "tiny", "raw": {"files": "*"}}
+
+    short, whole = (
+        make_dataset({**attributes, "tokenizer": of}, base=Path("/base"), where="test")
+        for of in (name, fields_of_name(name))
+    )
+
+    assert short.tokenizer == whole.tokenizer
+
+
+@pytest.mark.parametrize(
+    ("missing", "example"),
+    [
+        ("name", ""),
+        ("raw", ", as in `raw: {files: data/raw/*.jsonl}`"),
+        ("tokenizer", ", as in `tokenizer: gpt2`"),
+    ],
+)
+def test_what_must_be_declared_is_asked_for(missing: str, example: str):
     attributes = {"name": "tiny", "raw": {"files": "*"}, "tokenizer": {"kind": "bytes"}}
     del attributes[missing]
 
     with pytest.raises(ConfigError) as raised:
         make_dataset(attributes, base=Path("/base"), where="defs.yaml")
 
-    assert str(raised.value) == f"defs.yaml: expected `{missing}:`, found none; add it"
+    assert str(raised.value) == f"defs.yaml: expected `{missing}:`, found none; add it{example}"
 
 
 def test_a_key_that_stands_twice_is_refused(tmp_path: Path):

@@ -196,7 +196,7 @@ def test_another_sequence_length_remakes_no_token(tmp_path: Path):
             "config changed (documents.limit.documents: null to 9)",
         ),
         (
-            {"documents": {"text": ["text", "b"], "join": "-"}},
+            {"documents": {"text": ["text", "b"], "join": "-", "on_bad_document": "reject"}},
             "tokens a.jsonl",
             'config changed (documents.join: null to "-", documents.text: "text" to ["text", "b"])',
         ),
@@ -221,9 +221,9 @@ def test_another_sequence_length_remakes_no_token(tmp_path: Path):
             "config changed (parts.validation is gone)",
         ),
         (
-            {"exports": [{"format": "pickle", "sequences_per_file": 3}]},
+            {"exports": [{"format": "pickle", "shards": 3}]},
             "export pickle",
-            "config changed (options.sequences_per_file: 10000 to 3)",
+            "config changed (options.shards: null to 3)",
         ),
     ],
 )

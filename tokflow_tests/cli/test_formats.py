@@ -37,7 +37,7 @@ def test_formats_as_json():
 
     [mds] = document["formats"]
     assert (mds["name"], mds["made_of"], mds["is_read"]) == ("mds", "sequences", True)
-    assert {option["name"]: option["default"] for option in mds["options"]}["size_limit"] == 2**26
+    assert {option["name"]: option["default"] for option in mds["options"]}["shard_size"] is None
 
 
 def test_an_unknown_format_is_wrong_usage():

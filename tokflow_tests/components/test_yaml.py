@@ -22,7 +22,7 @@ ATTRIBUTES: dict[str, Any] = {
     "name": "small",
     "raw": {"files": "data/*.txt"},
     "tokenizer": {"kind": "bytes"},
-    "exports": ["bin", {"format": "parquet", "sequences_per_file": 10}],
+    "exports": ["bin", {"format": "parquet", "shard_size": "1MB"}],
 }
 
 

@@ -153,7 +153,7 @@ def _build_segments(
         patch.setattr(export_segments, "SEGMENT_TOKENS", 300)
         patch.setattr(output_tasks, "KEPT_HERE_BYTES", kept_here_bytes)
         texts = [f"text {number} {'ä' * (number % 7)}" for number in range(50)]
-        parquet = {"format": "parquet", "sequences_per_file": 20, "sequences_per_group": 30}
+        parquet = {"format": "parquet", "shards": 9, "sequences_per_group": 30}
         build(declare(folder, {"a.jsonl": texts}, store=store, exports=[parquet]))
 
 

@@ -44,7 +44,7 @@ def test_arrow_begins_and_ends_as_a_file_and_not_as_a_stream(tmp_path: Path):
 
 
 def test_arrow_shards_and_batches_are_as_long_as_asked_for(tmp_path: Path):
-    folder = exported(tmp_path, ["x" * 27], sequences_per_file=4, sequences_per_batch=2)
+    folder = exported(tmp_path, ["x" * 27], shards=2, sequences_per_batch=2)
 
     found = {}
     for path in sorted(folder.glob("train-*")):

@@ -282,7 +282,7 @@ def test_the_longest_row_may_be_one_of_tails(tmp_path: Path):
 
 def test_what_options_had_always_stands_in_recipes_as_it_did(tmp_path: Path):
     """So that no export is made again for options that came later."""
-    fields = {"megabytes_per_file", "sequences_per_file", "compression"}
+    fields = {"shards", "shard_size", "compression"}
 
     dumped = {name: FORMATS[name].options().model_dump() for name in ("parquet", "arrow", "jsonl")}
 

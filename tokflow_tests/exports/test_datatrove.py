@@ -83,7 +83,7 @@ def test_documents_without_tokens_are_left_out_of_the_ends(tmp_path: Path):
 
 
 def test_files_have_whole_documents_and_ends_of_their_own(tmp_path: Path):
-    folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "", "c", "defgh"]}, tokens_per_file=4)
+    folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "", "c", "defgh"]}, shard_size=8)
 
     found = [(of["token_ids"].tolist(), of["offsets"].tolist()) for of in read(folder, manifest)]
 
@@ -97,9 +97,7 @@ def test_files_have_whole_documents_and_ends_of_their_own(tmp_path: Path):
 
 
 def test_a_chats_loss_mask_stands_beside_its_tokens(tmp_path: Path):
-    dataset = chat_dataset(
-        tmp_path, CHATS, exports=[{"format": "datatrove", "tokens_per_file": 30}]
-    )
+    dataset = chat_dataset(tmp_path, CHATS, exports=[{"format": "datatrove", "shard_size": 60}])
     made = build(dataset).export("datatrove")
     mask = [bit for _, bits in documents_of(tokenize(dataset)) for bit in bits]
 

@@ -19,7 +19,7 @@ def easydel_dataset(folder: Path, texts: list[str], **options: Any) -> Dataset:
 
 
 def test_a_part_is_a_folder_of_shards(tmp_path: Path):
-    dataset = easydel_dataset(tmp_path, ["x" * 27], sequences_per_file=5, sequences_per_group=2)
+    dataset = easydel_dataset(tmp_path, ["x" * 27], shard_size=5 * 68, sequences_per_group=2)
     folder, _ = export(dataset)
 
     shards = {path.name: pq.read_metadata(path) for path in sorted((folder / "train").iterdir())}

@@ -10,14 +10,14 @@ from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import TEXTS, build, declare
 
 SPLIT = {
-    "lance": {"max_rows_per_file": 20},
-    "npy": {"tokens_per_file": 20},
+    "lance": {"shard_size": 160},
+    "npy": {"shard_size": 40},
     "levanter": {},
-    "mds": {"size_limit": 400},
-    "litdata": {"block_size": 4, "chunk_bytes": 80},
-    **{name: {"tokens_per_file": 20} for name in ("datatrove", "llmc", "modalities", "olmo")},
+    "mds": {"shard_size": 400},
+    "litdata": {"block_size": 4, "shard_size": 80},
+    **{name: {"shard_size": 40} for name in ("datatrove", "llmc", "modalities", "olmo")},
     **{
-        name: {"sequences_per_file": 4}
+        name: {"shards": 5}
         for name in ("arrow", "easydel", "hf_dataset", "jsonl", "parquet", "webdataset")
     },
 }
@@ -73,7 +73,7 @@ def test_files_of_a_part_that_is_read_in_order_come_several_at_a_time(
     tmp_path: Path, object_store: ObjectStore
 ):
     url = f"{object_store.url}/store"
-    build(declare(tmp_path, TEXTS, exports=[{"format": "llmc", "tokens_per_file": 20}], store=url))
+    build(declare(tmp_path, TEXTS, exports=[{"format": "llmc", "shard_size": 40}], store=url))
     shutil.rmtree(tmp_path / "cache")
     export = open_export(f"{url}/tiny/exports/llmc")
 

@@ -20,14 +20,14 @@ from tokflow_tests.outputs import content
 from tokflow_tests.tiny import declare
 
 ROWS: list[dict[str, Any]] = [
-    {"format": "parquet", "sequences_per_file": 2, "sequences_per_group": 3},
-    {"format": "easydel", "sequences_per_file": 5, "sequences_per_group": 2},
-    {"format": "arrow", "sequences_per_file": 3, "sequences_per_batch": 2},
-    {"format": "jsonl", "sequences_per_file": 4, "compression": "gz"},
-    {"format": "webdataset", "sequences_per_file": 3},
-    {"format": "pickle", "sequences_per_file": 3},
-    {"format": "npy", "layout": "sequences", "sequences_per_file": 3},
-    {"format": "mds", "size_limit": 900, "hashes": ["sha1"]},
+    {"format": "parquet", "shard_size": 240, "sequences_per_group": 3},
+    {"format": "easydel", "shard_size": 600, "sequences_per_group": 2},
+    {"format": "arrow", "shards": 13, "sequences_per_batch": 2},
+    {"format": "jsonl", "shards": 9, "compression": "gz"},
+    {"format": "webdataset", "shard_size": 3_216},
+    {"format": "pickle", "shards": 14},
+    {"format": "npy", "layout": "sequences", "shards": 14},
+    {"format": "mds", "shard_size": 900, "hashes": ["sha1"]},
 ]
 
 SPLIT = {"parts": {"train": {"start": 0, "characters": 70}, "rest": {"start": 70}}}
@@ -119,7 +119,7 @@ def test_formats_whose_files_depend_on_each_other_are_written_by_one_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 30)
-    exports = ["bin", "npy", "litdata", {"format": "hf_dataset", "sequences_per_file": 2}]
+    exports = ["bin", "npy", "litdata", {"format": "hf_dataset", "shards": 4}]
     dataset = dataset_in(tmp_path, exports)
     build_dataset(dataset, jobs=1)
 

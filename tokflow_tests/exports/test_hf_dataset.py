@@ -125,20 +125,20 @@ def test_the_loss_mask_of_chats_is_added_or_said_to_be_lost(tmp_path: Path):
     assert lost.manifest.details["lost"] == ["loss_mask"]
 
 
-def test_shards_hold_so_many_rows_or_megabytes_of_arrow_data(tmp_path: Path):
-    by_rows = exported(tmp_path / "rows", ["x" * 27], sequences_per_file=3)
+def test_shards_are_so_many_or_hold_so_much_arrow_data(tmp_path: Path):
+    by_number = exported(tmp_path / "number", ["x" * 27], shards=3)
     # A row of 4 tokens and no column beside input_ids has 16 bytes, and 4 of its offset.
-    by_size = exported(tmp_path / "size", ["x" * 219_999], columns=[], megabytes_per_file=1)
+    by_size = exported(tmp_path / "size", ["x" * 219_999], columns=[], shard_size="1MB")
 
     found = [
         [
             pa.ipc.open_stream(path.read_bytes()).read_all().num_rows
             for path in sorted(folder.glob("train/data-*-of-*.arrow"))
         ]
-        for folder in (by_rows, by_size)
+        for folder in (by_number, by_size)
     ]
 
-    assert found == [[3, 3, 1], [50_000, 5_000]]
+    assert found == [[3, 2, 2], [50_000, 5_000]]
 
 
 def test_the_fingerprint_changes_with_the_content_and_with_nothing_else(tmp_path: Path):

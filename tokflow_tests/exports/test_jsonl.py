@@ -119,7 +119,7 @@ def test_a_higher_level_makes_a_smaller_file(tmp_path: Path):
 
 
 def test_shards_are_as_long_as_asked_for(tmp_path: Path):
-    folder = exported(tmp_path, ["x" * 27], sequences_per_file=3)
+    folder = exported(tmp_path, ["x" * 27], shard_size=3 * 8 * 4)
 
     found = {path.name: len(path.read_text().splitlines()) for path in folder.glob("train-*")}
 

@@ -318,7 +318,7 @@ def test_rows_of_one_document_have_its_columns_in_every_format_of_columns(
 ):
     write(tmp_path)
     formats = [name for name in FORMATS if "padding" in FORMATS[name].options.model_fields]
-    options = {"sequences_per_file": 5, "padding": "none"}
+    options = {"shards": 4, "padding": "none"}
     packing = {"sequence_length": 4, "strategy": "one_document", "padding_side": "left"}
     if within:
         monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 20)

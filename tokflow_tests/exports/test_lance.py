@@ -49,7 +49,7 @@ def test_sequences_have_a_row_each(tmp_path: Path):
 
 
 def test_files_are_counted_and_as_long_as_asked_for(tmp_path: Path):
-    folder, _ = export(lance_dataset(tmp_path, max_rows_per_file=5))
+    folder, _ = export(lance_dataset(tmp_path, shard_size=40))
 
     found = {name for name in content(folder) if name.startswith("train.lance/")}
     fragments = lance.dataset(str(folder / "train.lance")).get_fragments()
@@ -68,7 +68,7 @@ def test_files_are_counted_and_as_long_as_asked_for(tmp_path: Path):
 @pytest.mark.parametrize("layout", ["stream", "sequences"])
 def test_two_runs_differ_in_the_time_of_the_commit_and_in_nothing_else(layout: str, tmp_path: Path):
     (first_folder, first), (second_folder, second) = (
-        export(lance_dataset(tmp_path / run, layout=layout, max_rows_per_file=2))
+        export(lance_dataset(tmp_path / run, layout=layout, shards=3))
         for run in ("first", "second")
     )
 
@@ -105,7 +105,7 @@ def test_of_chats_there_is_a_loss_mask(layout: str, tmp_path: Path):
 def test_what_is_read_does_not_depend_on_how_much_is_at_once(
     layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    dataset = lance_dataset(tmp_path, [*TEXTS, "x" * 30, "y"], layout=layout, max_rows_per_file=7)
+    dataset = lance_dataset(tmp_path, [*TEXTS, "x" * 30, "y"], layout=layout, shards=7)
     folder, manifest = export(dataset)
     monkeypatch.setattr("tokflow.exports.formats.lance.TOKENS_AT_ONCE", 8)
 

@@ -71,7 +71,7 @@ def test_a_part_is_a_folder_of_chunks_and_an_index(tmp_path: Path):
 
 def test_chunks_hold_whole_blocks_and_the_last_one_the_rest(tmp_path: Path):
     files = {"a.jsonl": ["abc", "d"], "b.jsonl": ["efghijk", "l"]}
-    folder, _ = export(tmp_path, files, block_size=3, tokens_per_file=7)
+    folder, _ = export(tmp_path, files, block_size=3, shard_size=14)
 
     assert chunks_of(folder) == [
         as_items("abc$", "d$"),
@@ -83,7 +83,7 @@ def test_chunks_hold_whole_blocks_and_the_last_one_the_rest(tmp_path: Path):
 
 
 def test_a_document_that_fills_a_chunk_is_one_item(tmp_path: Path):
-    folder, _ = export(tmp_path, {"a.jsonl": ["abc", "def"]}, block_size=4, tokens_per_file=4)
+    folder, _ = export(tmp_path, {"a.jsonl": ["abc", "def"]}, block_size=4, shard_size=8)
 
     assert chunks_of(folder) == [as_items("abc$"), as_items("def$")]
 
@@ -98,21 +98,28 @@ def test_a_document_that_fills_a_chunk_is_one_item(tmp_path: Path):
 )
 def test_documents_without_tokens_are_no_items(size: int, expected: list, tmp_path: Path):
     files = {"a.jsonl": ["", "ab", "", "", "cd", ""], "b.jsonl": ["", "e"]}
-    folder, _ = export(tmp_path, files, attributes=NO_EOS, block_size=1, tokens_per_file=size)
+    folder, _ = export(tmp_path, files, attributes=NO_EOS, block_size=1, shard_size=2 * size)
 
     assert chunks_of(folder) == expected
 
 
 def test_a_chunk_is_never_less_than_a_block(tmp_path: Path):
-    folder, _ = export(tmp_path, {"a.jsonl": ["abcdefgh"]}, block_size=5, chunk_bytes=1)
+    folder, _ = export(tmp_path, {"a.jsonl": ["abcdefgh"]}, block_size=5, shard_size=1)
 
     assert chunks_of(folder) == [as_items("abcde"), as_items("fgh$")]
 
 
-def test_chunk_bytes_are_those_of_the_tokens(tmp_path: Path):
-    assert LitdataOptions(block_size=10, chunk_bytes=79).chunk_size(2) == 30
-    assert LitdataOptions(block_size=10, chunk_bytes=80).chunk_size(2) == 40
-    assert LitdataOptions(block_size=10, chunk_bytes=80).chunk_size(4) == 20
+def test_the_size_of_a_chunk_is_that_of_its_tokens(tmp_path: Path):
+    assert LitdataOptions(block_size=10, shard_size=79).chunk_sizes(100, 2)[0] == 30
+    assert LitdataOptions(block_size=10, shard_size=80).chunk_sizes(100, 2)[0] == 40
+    assert LitdataOptions(block_size=10, shard_size=80).chunk_sizes(100, 4)[0] == 20
+
+
+def test_of_a_number_of_chunks_each_has_whole_blocks(tmp_path: Path):
+    folder, _ = export(tmp_path, {"a.jsonl": ["abcdefghijklmnop"]}, block_size=4, shards=3)
+
+    assert chunks_of(folder) == [as_items("abcdefgh"), as_items("ijklmnop"), as_items("$")]
+    assert json.loads((folder / "train/index.json").read_text())["config"]["chunk_size"] == 8
 
 
 def test_many_ids_are_int32_as_litdata_numbers_it(tmp_path: Path):
@@ -145,10 +152,10 @@ def test_compressed_chunks_are_called_so_and_measured_unpacked(
     level: int | None, codec: str, tmp_path: Path
 ):
     given = {} if level is None else {"compression_level": level}
-    options = {"compression": "zstd", "block_size": 500, "tokens_per_file": 500, **given}
+    options = {"compression": "zstd", "block_size": 500, "shard_size": 1000, **given}
     files = {"a.jsonl": ["ab" * 400]}
     packed, _ = export(tmp_path / "packed", files, **options)
-    plain, _ = export(tmp_path / "plain", files, block_size=500, tokens_per_file=500)
+    plain, _ = export(tmp_path / "plain", files, block_size=500, shard_size=1000)
 
     index = json.loads((packed / "train/index.json").read_text())
 
@@ -165,7 +172,7 @@ def test_a_chunk_past_4_gib_is_refused_with_the_option_to_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("tokflow.exports.formats.litdata.MAX_CHUNK_BYTES", 100)
-    exports = [{"format": "litdata", "block_size": 1, "tokens_per_file": 46}]
+    exports = [{"format": "litdata", "block_size": 1, "shard_size": 92}]
     fits = declare(tmp_path / "fits", {"a.jsonl": ["x" * 43]}, exports=exports)
     too_large = declare(tmp_path / "large", {"a.jsonl": ["x" * 44]}, exports=exports)
 
@@ -174,7 +181,7 @@ def test_a_chunk_past_4_gib_is_refused_with_the_option_to_change(
     assert not build_dataset(fits).failed
     assert str(failed.explained) == (
         "exports: litdata: expected chunks of at most 100 bytes, which uint32 counts, found one "
-        "of 102 bytes; lower `tokens_per_file`, or `block_size` if a block is longer than that"
+        "of 102 bytes; lower `shard_size`, or lower `block_size` if a block is longer than that"
     )
 
 

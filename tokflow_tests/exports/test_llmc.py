@@ -78,7 +78,7 @@ def test_files_hold_whole_documents_and_are_called_as_trainers_glob_them(tmp_pat
         {"a.jsonl": ["ab", "c", "defghij", "", "k"]},
         attributes={"split": split},
         prefix="fineweb",
-        tokens_per_file=5,
+        shard_size=10,
     )
 
     assert names_of(folder) == [
@@ -115,7 +115,7 @@ def test_no_file_is_larger_than_llmc_can_seek_in(tmp_path: Path, monkeypatch: py
 
 def test_a_document_that_fits_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tokflow.exports.formats.llmc.MAX_FILE_BYTES", 1024 + 2 * 6)
-    exports = [{"format": "llmc", "tokens_per_file": 3}]
+    exports = [{"format": "llmc", "shard_size": 6}]
     dataset = declare(tmp_path, {"a.jsonl": ["a", "bcdefgh"]}, exports=exports)
 
     [failed] = build_dataset(dataset).failed
@@ -144,9 +144,9 @@ def test_bytes_do_not_depend_on_how_much_is_read_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     files = {"a.jsonl": ["ab", "c", "defghij"], "b.jsonl": ["k", "lm"]}
-    usual, _ = export(tmp_path / "usual", files, tokens_per_file=7)
+    usual, _ = export(tmp_path / "usual", files, shard_size=14)
     monkeypatch.setattr("tokflow.exports.part.TOKENS_AT_ONCE", 2)
 
-    small, _ = export(tmp_path / "small", files, tokens_per_file=7)
+    small, _ = export(tmp_path / "small", files, shard_size=14)
 
     assert content(small) == content(usual)

@@ -100,13 +100,13 @@ def test_rows_with_a_token_more_for_labels_are_one_longer(tmp_path: Path):
 
 def test_a_shard_holds_as_many_rows_as_its_limit_has_room_for(tmp_path: Path):
     files = {"a.jsonl": ["x" * 35]}
-    folder, _ = export(tmp_path / "first", files, size_limit=250)
+    folder, _ = export(tmp_path / "first", files, shard_size=250)
     [first, *_] = shards_of(folder)
     exact = first["raw_data"]["bytes"]
 
     sizes = {}
     for limit in (exact, exact - 1, exact + 19, exact + 20):
-        folder, _ = export(tmp_path / str(limit), files, size_limit=limit)
+        folder, _ = export(tmp_path / str(limit), files, shard_size=limit)
         sizes[limit - exact] = [shard["samples"] for shard in shards_of(folder)]
 
     assert first["samples"] == 3
@@ -163,7 +163,7 @@ def test_rows_are_read_some_at_a_time(
     compression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("tokflow.exports.pieces.TOKENS_AT_ONCE", 8)
-    options = {"size_limit": 250, "compression": compression}
+    options = {"shard_size": 250, "compression": compression}
     folder, manifest = export(tmp_path, {"a.jsonl": ["abcdefghijklmnopqrs"]}, **options)
 
     rows = [fields["token_ids"] for fields in Export(folder, manifest).read("train")]
@@ -188,22 +188,22 @@ def test_chats_keep_their_loss_mask_where_it_has_a_column(tmp_path: Path):
 
 
 def test_a_row_that_no_shard_has_room_for_is_refused(tmp_path: Path):
-    exports = [{"format": "mds", "columns": TOKENS, "size_limit": 200}]
+    exports = [{"format": "mds", "columns": TOKENS, "shard_size": 200}]
 
     with pytest.raises(ConfigError) as raised:
         declare(tmp_path, {"a.jsonl": ["ab"]}, exports=exports)
 
     assert str(raised.value) == (
-        "test: exports: mds: size_limit: expected at least 204, a shard of one row, found 200; "
+        "test: exports: mds: shard_size: expected at least 204, a shard of one row, found 200; "
         "raise it, or lower `packing.sequence_length`"
     )
-    exports[0]["size_limit"] = 204
+    exports[0]["shard_size"] = 204
     assert not build_dataset(declare(tmp_path, {}, exports=exports)).failed
 
 
 def test_a_row_that_no_shard_has_room_for_is_refused_where_an_export_is_converted(tmp_path: Path):
     built = build(declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["parquet"]))
-    config = ExportConfig.read({"format": "mds", "size_limit": 200}, where="test")
+    config = ExportConfig.read({"format": "mds", "shard_size": 200}, where="test")
 
     with pytest.raises(ConfigError, match="a shard of one row, found 200"):
         convert_export(built.export("parquet").output.folder, config)

@@ -65,7 +65,7 @@ def test_documents_without_tokens_are_in_the_index(tmp_path: Path):
 
 def test_files_hold_whole_documents_up_to_the_size_asked_for(tmp_path: Path):
     files = {"a.jsonl": ["ab", "c", "defghij", "k"]}
-    folder, manifest = export(tmp_path, files, tokens_per_file=5)
+    folder, manifest = export(tmp_path, files, shard_size=10)
 
     own = list(Export(folder, manifest).read("train"))
 

@@ -8,8 +8,8 @@ import pytest
 from tokflow.audit.verify.export import verify_export
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Export, Part
-from tokflow.exports.options import check_num_files
-from tokflow.exports.sequence_files import files_by_size, paths_by_size
+from tokflow.exports.options import ShardOptions
+from tokflow.exports.sequence_files import numbered_paths
 from tokflow.store.manifest import FileEntry, Manifest, read_manifest
 from tokflow_tests.outputs import parts
 from tokflow_tests.tiny import build, declare
@@ -84,12 +84,12 @@ def test_files_of_more_than_five_digits_are_read_in_the_order_of_their_numbers(t
     others = ["train-b-00001-of-100001.arrow", "train-00003-of-100001.arrow.gz"]
     manifest = manifest_of([*reversed(sorted_names), *others], tmp_path)
 
-    paths = paths_by_size(Export(tmp_path, manifest), "train", ".arrow")
+    paths = numbered_paths(Export(tmp_path, manifest), "train", ".arrow")
     assert [path.name for path in paths] == sorted_names
 
 
 def test_shards_of_datasets_are_read_in_the_order_of_their_numbers(tmp_path: Path):
-    exports = [{"format": "hf_dataset", "sequences_per_file": 1}]
+    exports = [{"format": "hf_dataset", "shards": 2}]
     made = build(declare(tmp_path, {"a.jsonl": ["abcdefg"]}, exports=exports)).export("hf_dataset")
     train = made.output.folder / "train"
     (train / "data-00000-of-00002.arrow").rename(train / "data-99999-of-100001.arrow")
@@ -115,24 +115,22 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Part:
     return parts(dataset)["train"]
 
 
+@pytest.mark.parametrize("name", [*OF_ROWS, *OF_DOCUMENTS])
 @pytest.mark.parametrize(
-    ("name", "option"),
-    [
-        *((name, "sequences_per_file") for name in OF_ROWS),
-        *((name, "tokens_per_file") for name in OF_DOCUMENTS),
-    ],
+    ("options", "change"), [({"shard_size": 1}, "raise"), ({"shards": 200_000}, "lower")]
 )
 def test_more_files_than_five_digits_number_are_refused_before_one_is_written(
-    name: str, option: str, many: Part, tmp_path: Path
+    name: str, options: dict[str, int], change: str, many: Part, tmp_path: Path
 ):
     format_ = FORMATS[name]
 
     with pytest.raises(ConfigError) as raised:
-        format_.write(many, format_.options(**{option: 1}), tmp_path)
+        format_.write(many, format_.options(**options), tmp_path)
 
+    [option] = options
     assert str(raised.value) == (
         f"{option}: expected at most 100,000 files of a part, whose names sort as "
-        f"they follow each other, found 100,001; raise `{option}`"
+        f"they follow each other, found 100,001; {change} `{option}`"
     )
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
@@ -140,9 +138,9 @@ def test_more_files_than_five_digits_number_are_refused_before_one_is_written(
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("llmc", {"tokens_per_file": 2}),
-        ("npy", {"tokens_per_file": 2}),
-        ("npy", {"layout": "sequences", "sequences_per_file": 1}),
+        ("llmc", {"shard_size": 4}),
+        ("npy", {"shard_size": 4}),
+        ("npy", {"layout": "sequences", "shard_size": 8}),
     ],
 )
 def test_more_files_than_six_digits_number_are_refused(
@@ -157,16 +155,5 @@ def test_more_files_than_six_digits_number_are_refused(
         format_.write(parts(dataset)["train"], format_.options(**options), tmp_path)
 
 
-def test_a_size_in_megabytes_is_named_where_it_makes_too_many_files(
-    many: Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("tokflow.exports.sequence_files.FILE_DIGITS", 0)
-    options = FORMATS["parquet"].options(megabytes_per_file=1)
-
-    files = files_by_size(many, options, tmp_path / "x", ".x", at_once=1, sequence_bytes=100)
-    with pytest.raises(ConfigError, match=r"megabytes_per_file: .* found 11; raise `megabytes"):
-        next(files)
-
-
 def test_all_files_that_the_digits_number_may_be_written():
-    check_num_files(100_000, digits=5, option="y")
+    ShardOptions().check_num_files(100_000)

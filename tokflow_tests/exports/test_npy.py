@@ -59,7 +59,7 @@ def test_rows_are_two_dimensional_with_ids_of_the_same_shape(tmp_path: Path):
 
 def test_files_of_a_size_are_numbered_and_hold_whole_documents(tmp_path: Path):
     files = {"a.jsonl": ["ab", "cdefg", "h"]}
-    folder, manifest = export(tmp_path, files, attributes=TWO_PARTS, tokens_per_file=4)
+    folder, manifest = export(tmp_path, files, attributes=TWO_PARTS, shard_size=8)
 
     found = [(of["token_ids"].tolist(), of["offsets"].tolist()) for of in read(folder, manifest)]
 
@@ -72,7 +72,7 @@ def test_files_of_a_size_are_numbered_and_hold_whole_documents(tmp_path: Path):
 
 
 def test_rows_of_a_file_are_as_many_as_asked_for(tmp_path: Path):
-    options = {"layout": "sequences", "sequences_per_file": 2, "prefix": "x"}
+    options = {"layout": "sequences", "shard_size": 16, "prefix": "x"}
     folder, manifest = export(tmp_path, {"a.jsonl": ["x" * 18]}, **options)
 
     assert [of["token_ids"].shape for of in read(folder, manifest)] == [(2, 4), (2, 4), (1, 4)]
@@ -80,7 +80,7 @@ def test_rows_of_a_file_are_as_many_as_asked_for(tmp_path: Path):
 
 
 def test_build_nanogpt_gets_eos_before_each_document(tmp_path: Path):
-    options = {"prefix": "edufineweb", "eos": "first", "tokens_per_file": 4}
+    options = {"prefix": "edufineweb", "eos": "first", "shard_size": 8}
     folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "c", "d"]}, **options)
 
     # As its train_gpt2.py lists them: every name with the split in it.

@@ -100,7 +100,7 @@ def test_documents_without_tokens_have_no_line(tmp_path: Path):
 
 def test_files_hold_whole_documents_and_a_large_one_has_its_own(tmp_path: Path):
     files = {"a.jsonl": ["ab", "c"], "b.jsonl": ["defghij", "k"]}
-    folder, manifest = export(tmp_path, files, tokens_per_file=5)
+    folder, manifest = export(tmp_path, files, shard_size=10)
 
     own = list(Export(folder, manifest).read("train"))
 
@@ -110,7 +110,7 @@ def test_files_hold_whole_documents_and_a_large_one_has_its_own(tmp_path: Path):
 
 
 def test_the_loss_mask_of_chats_is_a_byte_per_token_in_a_file_of_its_own(tmp_path: Path):
-    dataset = chat_dataset(tmp_path, CHATS, exports=[{"format": "olmo", "tokens_per_file": 100}])
+    dataset = chat_dataset(tmp_path, CHATS, exports=[{"format": "olmo", "shard_size": 200}])
     made = build(dataset).export("olmo")
     folder = made.output.folder / "train"
     documents = documents_of(tokenize(dataset))

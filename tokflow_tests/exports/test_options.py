@@ -7,6 +7,7 @@ import pytest
 
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
+from tokflow.exports.options import ShardOptions
 from tokflow_tests.tiny import declare
 
 SPLIT = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
@@ -22,7 +23,19 @@ NAMES: list[tuple[dict[str, Any], str]] = [
     ({"train": 5}, "names.train: expected text, found 5"),
 ]
 
+DIVIDED = [name for name, of in FORMATS.items() if issubclass(of.options, ShardOptions)]
+
+BAD_SHARDS: list[tuple[dict[str, Any], str]] = [
+    ({"shards": 0}, f"shards: {ONE_OR_MORE}"),
+    ({"shards": "4"}, "shards: expected a whole number, found '4'; write 4"),
+    ({"shard_size": 0}, "shard_size: expected 1 .*found 0"),
+    ({"shard_size": "much"}, "shard_size: expected bytes, .*found 'much'; write it as 500MB, 2GiB"),
+    ({"shard_size": 1.5}, "shard_size: expected bytes, .*found 1.5"),
+    ({"shards": 2, "shard_size": 9}, "shards: expected none beside shard_size, found 2; keep one"),
+]
+
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    *((name, options, said) for name in DIVIDED for options, said in BAD_SHARDS),
     ("archai", {"dataset_file_path": 1}, "dataset_file_path: expected text, found 1"),
     ("archai", {"dataset_config_name": 1}, "dataset_config_name: expected text, found 1"),
     ("archai", {"tokenizer_name": 1}, "tokenizer_name: expected text, found 1"),
@@ -31,18 +44,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("archai", {"shuffle": "yes"}, "shuffle: expected true or false, found 'yes'"),
     ("archai", {"seed": 1.5}, "seed: expected a whole number, found 1.5"),
     ("arrow", {"compression": "snappy"}, "compression: expected one of none, lz4, zstd, found"),
-    ("arrow", {"megabytes_per_file": 0}, f"megabytes_per_file: {ONE_OR_MORE}"),
     ("arrow", {"attention_mask": 0}, "attention_mask: expected true or false, found 0"),
     ("arrow", {"padding": "no"}, "padding: expected one of none, longest, max, found 'no'"),
     ("arrow", {"sequences_per_batch": 0}, f"sequences_per_batch: {ONE_OR_MORE}"),
-    ("arrow", {"sequences_per_file": 0}, f"sequences_per_file: {ONE_OR_MORE}"),
     *(("bin", {"names": names}, said) for names, said in NAMES),
-    ("datatrove", {"tokens_per_file": 0}, f"tokens_per_file: {ONE_OR_MORE}"),
     ("datatrove", {"tokenizer_name_or_path": "a|b"}, r"without \|.*found 'a\|b'"),
     ("datatrove", {"tokenizer_name_or_path": "a\nb"}, r"in one line.*found 'a\\nb'"),
     ("easydel", {"sequences_per_group": 0}, f"sequences_per_group: {ONE_OR_MORE}"),
-    ("easydel", {"megabytes_per_file": 0}, f"megabytes_per_file: {ONE_OR_MORE}"),
-    ("easydel", {"sequences_per_file": 0}, f"sequences_per_file: {ONE_OR_MORE}"),
     ("easydel", {"compression": "gz"}, "compression: expected one of zstd, snappy, none, found"),
     ("easydel", {"attention_mask": "no"}, "attention_mask: expected true or false, found 'no'"),
     ("easydel", {"padding": 1}, "padding: expected one of none, longest, max, found 1"),
@@ -53,23 +61,16 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         r"columns\[0\]: expected one of attention_mask, segment_ids, .* found 'tokens'",
     ),
     ("hf_dataset", {"columns": ["seq_lengths"]}, "add `padding: none`"),
-    ("hf_dataset", {"megabytes_per_file": 0}, f"megabytes_per_file: {ONE_OR_MORE}"),
-    ("hf_dataset", {"sequences_per_file": 0}, f"sequences_per_file: {ONE_OR_MORE}"),
     ("hf_dataset", {"padding": "no"}, "padding: expected one of none, longest, max, found 'no'"),
     ("hf_dataset", {"feature_type": "list"}, "expected one of List, Sequence.*'List'"),
     ("jsonl", {"compression_level": 3}, "expected none, for nothing is compressed, found 3"),
     ("jsonl", {"compression": "gz", "compression_level": 10}, "expected 1 to 9, found 10"),
     ("jsonl", {"compression": "zst", "compression_level": 0}, "expected 1 to 22, found 0"),
     ("jsonl", {"columns": ["labels", "labels"]}, "columns: expected each column once"),
-    ("jsonl", {"megabytes_per_file": 0}, f"megabytes_per_file: {ONE_OR_MORE}"),
-    ("jsonl", {"sequences_per_file": 0}, f"sequences_per_file: {ONE_OR_MORE}"),
     ("jsonl", {"compression": "bz2"}, "expected one of none, gz, zst, found 'bz2'"),
     ("jsonl", {"padding": 0}, "padding: expected one of none, longest, max, found 0"),
     ("lance", {"layout": "rows"}, "layout: expected one of stream, sequences, found 'rows'"),
-    ("lance", {"max_rows_per_file": 2**32}, "1 to 4,294,967,295, for Lance counts them in 32 bits"),
     ("litdata", {"block_size": 0}, f"block_size: {ONE_OR_MORE}"),
-    ("litdata", {"chunk_bytes": 0}, f"chunk_bytes: {ONE_OR_MORE}"),
-    ("litdata", {"tokens_per_file": 0}, f"tokens_per_file: {ONE_OR_MORE}"),
     (
         "litdata",
         {"compression_level": 3},
@@ -81,11 +82,14 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "compression_level: expected 1 to 22",
     ),
     ("litdata", {"compression": "lz4"}, "compression: expected one of none, zstd, found 'lz4'"),
-    ("llmc", {"tokens_per_file": 0}, f"tokens_per_file: {ONE_OR_MORE}"),
     ("llmc", {"prefix": "../x"}, r"prefix: expected letters.*found '../x'"),
     ("llmc", {"prefix": ""}, r"prefix: expected letters.*found ''"),
     ("llmc", {"names": {"train": "a/b.bin"}}, r"names.train: expected letters.*'a/b.bin'"),
-    ("mds", {"size_limit": 2**32}, "size_limit: expected 1 to 4,294,967,295, which uint32 counts"),
+    (
+        "mds",
+        {"shard_size": "4GiB"},
+        "shard_size: expected 4,294,967,295 or less, which uint32 counts",
+    ),
     ("mds", {"columns": {"s": "segment_ids"}}, "columns: expected named columns: one of token_ids"),
     ("mds", {"columns": {"a": "token_ids", "b": "token_ids"}}, "of other fields one at most"),
     ("mds", {"columns": {"": "token_ids"}}, "columns: expected named columns"),
@@ -101,38 +105,24 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("megatron", {"key": ".."}, "becomes a file"),
     ("megatron", {"key": ""}, "becomes a file"),
     ("megatron", {"dtype": "int64"}, "expected one of auto, uint16, int32, found 'int64'"),
-    ("modalities", {"tokens_per_file": 0}, f"tokens_per_file: {ONE_OR_MORE}"),
-    ("npy", {"sequences_per_file": 2}, "sequences_per_file: expected nothing.*`layout: stream`"),
-    ("npy", {"layout": "sequences", "tokens_per_file": 2}, "tokens_per_file: expected nothing"),
     ("npy", {"layout": "sequences", "eos": "first"}, "eos: expected nothing.*found 'first'"),
-    ("npy", {"tokens_per_file": 0}, "tokens_per_file: expected 1 or more"),
     ("npy", {"prefix": "a/b"}, "prefix: expected letters"),
     ("npy", {"layout": "rows"}, "layout: expected one of stream, sequences, found 'rows'"),
     ("npy", {"names": {"train": "../x.npy"}}, r"names.train: expected letters.*'../x.npy'"),
-    ("olmo", {"tokens_per_file": 0}, f"tokens_per_file: {ONE_OR_MORE}"),
     ("parquet", {"attention_mask": None}, "attention_mask: expected true or false, found None"),
     (
         "parquet",
         {"padding": "max_length"},
         "expected one of none, longest, max, found",
     ),
-    ("parquet", {"megabytes_per_file": 0}, f"megabytes_per_file: {ONE_OR_MORE}"),
-    ("parquet", {"sequences_per_file": 0}, f"sequences_per_file: {ONE_OR_MORE}"),
     ("parquet", {"sequences_per_group": 0}, f"sequences_per_group: {ONE_OR_MORE}"),
     ("parquet", {"compression": "gz"}, "compression: expected one of zstd, snappy, none, found"),
-    ("pickle", {"sequences_per_file": 0}, f"sequences_per_file: {ONE_OR_MORE}"),
     (
         "pickle",
         {"pad_id": 2**31},
         "an id that the model knows.*as int32, found 2147483648",
     ),
     ("pickle", {"pad_id": -(2**31) - 1}, "pad_id: expected -2,147,483,648 to 2,147,483,647"),
-    ("webdataset", {"sequences_per_file": 0}, "expected 1 to 100,000,000.*found 0"),
-    (
-        "webdataset",
-        {"sequences_per_file": 100_000_001},
-        "expected 1 to 100,000,000, for a member's name has eight digits",
-    ),
     ("webdataset", {"compression_level": 10}, "expected 1 to 9, found 10"),
     (
         "webdataset",

@@ -27,7 +27,7 @@ def test_pickle_is_lists_of_lists_of_python_numbers(tmp_path: Path):
 
 
 def test_pickle_says_how_much_is_in_each_dump_and_nothing_else(tmp_path: Path):
-    exports = [{"format": "pickle", "sequences_per_file": 2}]
+    exports = [{"format": "pickle", "shard_size": 2 * 15}]
     folder, _ = export(declare(tmp_path, {"a.jsonl": ["abcdefghijkl"]}, exports=exports))
 
     text = (folder / "train" / "dump-meta_data.json").read_text()
@@ -75,7 +75,7 @@ def test_a_dump_is_as_long_as_asked_for_whatever_is_written_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("tokflow.exports.formats.pickle.TOKENS_AT_ONCE", 8)
-    pickled = {"format": "pickle", "sequences_per_file": 3}
+    pickled = {"format": "pickle", "shard_size": 3 * 15}
     dataset = declare(tmp_path, {"a.jsonl": ["abcdefghijklmnopqrs"]}, exports=[pickled])
 
     folder = build(dataset).export("pickle").output.folder
@@ -119,7 +119,7 @@ def test_one_yaml_makes_the_dumps_of_training_and_of_validation(tmp_path: Path):
                 "validation": {"sequence_length": 512},
             },
         },
-        exports=[{"format": "pickle", "sequences_per_file": 4}],
+        exports=[{"format": "pickle", "shards": 2}],
     )
 
     folder, manifest = export(dataset)

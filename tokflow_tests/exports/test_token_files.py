@@ -1,10 +1,12 @@
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tokflow.exports import batching
-from tokflow.exports.batching import equal_sizes
-from tokflow.exports.token_files import sizes_by_documents
+from tokflow.exports.batching import equal_sizes, even_sizes
+from tokflow.exports.token_files import even_sizes_by_documents, sizes_by_documents
 from tokflow_tests.outputs import int64
 
 
@@ -23,6 +25,33 @@ def test_equal_files_are_full_but_for_the_last():
     assert equal_sizes(10, 4) == [4, 4, 2]
     assert equal_sizes(8, 4) == [4, 4]
     assert equal_sizes(0, 4) == []
+
+
+def test_a_number_of_files_are_as_equal_as_they_can_be():
+    assert even_sizes(10, 4) == [3, 3, 2, 2]
+    assert even_sizes(8, 4) == [2, 2, 2, 2]
+    assert even_sizes(3, 4) == [1, 1, 1]
+    assert even_sizes(0, 4) == []
+
+
+def test_a_number_of_files_end_with_the_documents_nearest_to_equal_shares():
+    tokens, documents = even_sizes_by_documents(int64(0, 3, 1, 0, 4, 4, 0), 3)
+
+    assert tokens.tolist() == [4, 4, 4]
+    assert documents.tolist() == [4, 1, 2]
+
+
+@given(st.lists(st.integers(0, 9), max_size=30), st.integers(1, 12))
+def test_a_number_of_files_hold_every_document_once_and_none_is_empty(
+    lengths: list[int], num_files: int
+):
+    tokens, documents = even_sizes_by_documents(int64(*lengths), num_files)
+
+    assert len(tokens) == min(num_files, sum(length > 0 for length in lengths))
+    ends = np.cumsum(documents).tolist()
+    assert [sum(lengths[start:end]) for start, end in pairwise([0, *ends])] == tokens.tolist()
+    assert (tokens > 0).all()
+    assert ends[-1:] == ([len(lengths)] if sum(lengths) else [])
 
 
 def test_files_of_whole_documents():

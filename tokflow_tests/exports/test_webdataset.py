@@ -23,7 +23,7 @@ def members(path: Path) -> dict[str, bytes]:
 
 
 def test_a_member_is_a_row_of_json_called_by_its_shard_and_row(tmp_path: Path):
-    folder = exported(tmp_path, ["abcde", "fg"], sequences_per_file=2)
+    folder = exported(tmp_path, ["abcde", "fg"], shards=2)
 
     found = [members(folder / "train" / f"shard_{number:08d}.tar") for number in range(2)]
 
@@ -38,7 +38,7 @@ def test_a_member_is_a_row_of_json_called_by_its_shard_and_row(tmp_path: Path):
 
 
 def test_the_manifest_names_each_shard_and_ends_with_a_newline(tmp_path: Path):
-    folder = exported(tmp_path, ["abcde", "fg"], sequences_per_file=2)
+    folder = exported(tmp_path, ["abcde", "fg"], shards=2)
 
     assert (folder / "train/manifest.jsonl").read_text() == (
         '{"num_sequences":2,"shard":"shard_00000000"}\n'

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 
 from tokflow_tests.fuzz.check_loaders import (
@@ -236,16 +237,27 @@ def _check_stream(
         counts["num_documents"] = len(lengths)
     of_part = {name: made.counts[f"{part}.{name}"] for name in counts}
     same(f"{where}: counts", expected=counts, found=of_part)
-    _check_file_sizes(where, made.options, found, lengths)
+    _check_file_sizes(
+        where, made.options, found, lengths, np.dtype(dtype_of(made.reference)).itemsize
+    )
 
 
-def _check_file_sizes(where: str, options: Options, found: Stream, lengths: Sequence[int]) -> None:
-    """A file has no more tokens than the options say, unless it is one document."""
-    limit = options.get("tokens_per_file")
-    if limit is None:
+def _check_file_sizes(
+    where: str, options: Options, found: Stream, lengths: Sequence[int], itemsize: int
+) -> None:
+    """A file has no more tokens than the options say, unless it is one document; of a number of
+    files there are so many, each with one document or block at least."""
+    is_litdata, block = options["format"] == "litdata", options.get("block_size", 2049)
+    if (num_files := options.get("shards")) is not None and options["format"] != "lance":
+        num_units = -(-len(found.tokens) // block) if is_litdata else sum(map(bool, lengths))
+        if len(found.files) != min(num_files, num_units):
+            raise DifferenceError(f"{where}: {len(found.files)} files, not {num_files}")
+    size = options.get("shard_size")
+    if size is None or options["format"] == "lance":
         return
-    if options["format"] == "litdata":
-        limit = max(limit, options.get("block_size", 2049))
+    limit = max(1, int(str(size).replace("kB", "000")) // itemsize)
+    if is_litdata:
+        limit = max(limit, block)
     ends = {sum(lengths[:number]) for number in range(len(lengths) + 1)}
     position = 0
     for num_tokens, _ in found.files:
@@ -290,9 +302,11 @@ def _check_rows(
         check_rows(where, made, part, pieces, rows, replace(found, fields=fields))
     else:
         check_rows(where, made, part, pieces, rows, found)
-    per_file = made.options.get("sequences_per_file")
-    if per_file is not None and any(size != per_file for size in found.sizes[:-1]):
-        raise DifferenceError(f"{where}: files of {Counter(found.sizes)} rows, not {per_file}")
+    num_files, sizes = made.options.get("shards"), found.sizes
+    if num_files and (
+        len(sizes) != min(num_files, num_rows) or max(sizes, default=0) - min(sizes, default=0) > 1
+    ):
+        raise DifferenceError(f"{where}: files of {Counter(sizes)} rows, not {num_files} files")
     return sum(run.num_tokens for run in runs)
 
 

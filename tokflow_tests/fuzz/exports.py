@@ -50,7 +50,6 @@ def _some(random: Random, **choices: Sequence[Any]) -> Options:
 
 
 SIZES = (1, 2, 3, 10, 100)
-FEW_TOKENS = (1, 5, 20, 100, 1000)
 
 
 PADDINGS = (True, False, "none", "longest", "max")
@@ -61,9 +60,20 @@ def is_unpadded(options: Options) -> bool:
     return options.get("padding") in (False, "none")
 
 
+def _divided(random: Random) -> Options:
+    """Return how many files there are, or of which size, or neither."""
+    return random.choice(
+        (
+            {},
+            {"shards": random.choice((1, 2, 3, 7, 100))},
+            {"shard_size": random.choice((1, 40, "1kB", 10_000))},
+        )
+    )
+
+
 def _columns(random: Random) -> Options:
     names = ["attention_mask", "segment_ids", "position_ids", "loss_mask", "labels", "seq_lengths"]
-    options = _some(random, sequences_per_file=SIZES, padding=PADDINGS)
+    options = {**_divided(random), **_some(random, padding=PADDINGS)}
     if random.random() < 0.7:
         chosen = random.sample(names, random.randrange(len(names) + 1))
         if not is_unpadded(options):
@@ -76,25 +86,25 @@ def _npy(random: Random) -> Options:
     if random.random() < 0.5:
         return {
             "layout": "sequences",
-            **_some(random, sequences_per_file=SIZES, prefix=("p", "a_b-c.d")),
+            **_divided(random),
+            **_some(random, prefix=("p", "a_b-c.d")),
         }
-    return _some(random, eos=("first", "last"), prefix=("p",), tokens_per_file=FEW_TOKENS)
+    return {**_divided(random), **_some(random, eos=("first", "last"), prefix=("p",))}
 
 
 def _lance(random: Random) -> Options:
-    return _some(random, layout=("stream", "sequences"), max_rows_per_file=(2, 10, 100))
+    return {**_divided(random), **_some(random, layout=("stream", "sequences"))}
 
 
 def _litdata(random: Random) -> Options:
     options = _some(random, block_size=(1, 3, 16), compression=("none", "zstd"))
-    name, sizes = random.choice((("chunk_bytes", (8, 64, 1000)), ("tokens_per_file", FEW_TOKENS)))
-    return {**options, **_some(random, **{name: sizes})}
+    return {**options, **_divided(random)}
 
 
 def _mds(random: Random) -> Options:
     options = _some(
         random,
-        size_limit=(20_000, 2**20),
+        shard_size=(20_000, 2**20),
         compression=("none", "zstd"),
         hashes=([], ["sha1", "xxh64"]),
     )
@@ -113,14 +123,14 @@ def _hf_dataset(random: Random) -> Options:
 
 
 def _parquet(random: Random) -> Options:
-    return _some(
+    options = _some(
         random,
-        sequences_per_file=SIZES,
         sequences_per_group=SIZES,
         compression=("zstd", "snappy", "none"),
         padding=PADDINGS,
         attention_mask=(True, False),
     )
+    return {**_divided(random), **options}
 
 
 def _easydel(random: Random) -> Options:
@@ -128,38 +138,39 @@ def _easydel(random: Random) -> Options:
 
 
 def _arrow(random: Random) -> Options:
-    return _some(
+    options = _some(
         random,
-        sequences_per_file=SIZES,
         sequences_per_batch=SIZES,
         compression=("none", "lz4", "zstd"),
         padding=PADDINGS,
         attention_mask=(True, False),
     )
+    return {**_divided(random), **options}
 
 
 FORMATS: dict[str, Callable[[Random], Options]] = {
     "archai": lambda random: {},
     "arrow": _arrow,
     "bin": lambda random: _some(random, names=({"train": "x.bin"}, {"train": "y-1.bin"})),
-    "datatrove": lambda random: _some(random, tokens_per_file=FEW_TOKENS),
+    "datatrove": _divided,
     "easydel": _easydel,
     "hf_dataset": _hf_dataset,
     "jsonl": _jsonl,
     "lance": _lance,
     "levanter": lambda random: {},
     "litdata": _litdata,
-    "llmc": lambda random: _some(random, prefix=("p", "x-1"), tokens_per_file=FEW_TOKENS),
+    "llmc": lambda random: {**_divided(random), **_some(random, prefix=("p", "x-1"))},
     "mds": _mds,
     "megatron": lambda random: _some(
         random, prefix=("p",), key=("text", "a-b"), dtype=("auto", "int32")
     ),
-    "modalities": lambda random: _some(random, tokens_per_file=FEW_TOKENS),
+    "modalities": _divided,
     "npy": _npy,
-    "olmo": lambda random: _some(random, tokens_per_file=FEW_TOKENS),
+    "olmo": _divided,
     "parquet": _parquet,
-    "pickle": lambda random: _some(random, sequences_per_file=SIZES, pad_id=(-100, 0, 7)),
-    "webdataset": lambda random: _some(
-        random, sequences_per_file=SIZES, compression=("gz", "none")
-    ),
+    "pickle": lambda random: {**_divided(random), **_some(random, pad_id=(-100, 0, 7))},
+    "webdataset": lambda random: {
+        **_divided(random),
+        **_some(random, compression=("gz", "none")),
+    },
 }

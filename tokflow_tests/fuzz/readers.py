@@ -101,7 +101,7 @@ def _llmc(export: Export) -> Stream:
 
 def _npy(export: Export) -> Stream | Rows:
     options = export.options
-    is_numbered = {"prefix", "tokens_per_file", "sequences_per_file"} & {*options}
+    is_numbered = {"prefix", "shards", "shard_size"} & {*options}
     prefix = f"{options['prefix']}_" if "prefix" in options else ""
 
     def name_of(number: int) -> str:
@@ -176,7 +176,7 @@ def _olmo(export: Export) -> Stream:
 
 
 def _modalities(export: Export) -> Stream:
-    is_one = "tokens_per_file" not in export.options
+    is_one = not {"shards", "shard_size"} & {*export.options}
     files = []
     for path in export.numbered(
         lambda n: f"{export.part}.pbin" if is_one else f"{export.part}-{n:05d}.pbin"

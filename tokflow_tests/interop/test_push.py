@@ -27,7 +27,7 @@ print(json.dumps(rows))
 """
 
 OPTIONS = {
-    "parquet": {"sequences_per_file": 2},
+    "parquet": {"shards": 6},
     "jsonl": {"compression": "zst", "padding": True},
     "arrow": {},
     "hf_dataset": {},

@@ -246,9 +246,9 @@ EVERY = f"{ROW} loss_mask labels"
 UNPADDED = {"columns": ["labels", "seq_lengths"], "padding": False}
 LENGTHS = {"columns": ["seq_lengths"], "padding": False}
 FILES = {"files": {part: f"{part}-*" for part in PARTS}}
-CHUNKS = {"block_size": 9, "tokens_per_file": 30}
+CHUNKS = {"block_size": 9, "shard_size": 60}
 MDS_FIELDS = {"tokens": "token_ids", "a": "position_ids", "z": "segment_ids", "mask": "loss_mask"}
-SMALL_MDS = {"columns": MDS_FIELDS, "size_limit": 800}
+SMALL_MDS = {"columns": MDS_FIELDS, "shard_size": 800}
 NAMED = {"prefix": "mine.v1", "key": "content"}
 TOKEN_SIZE = {"token_size": lambda known: np.dtype(known.dtype).itemsize}
 OLMO = {
@@ -261,7 +261,7 @@ OLMO_WHOLE = {**OLMO, "sequence_length": 128}
 FILLED = {
     "files": {"train-0.jsonl": ["x" * 8, "", "y" * 88], "validation-0.jsonl": ["z"]},
     "block_size": 11,
-    "tokens_per_file": 34,
+    "shard_size": 68,
 }
 
 OF_FIELDS = mds_columns("a", "mask", "tokens", "z")
@@ -274,7 +274,7 @@ READINGS = [
              "token_ids offsets_of_tokens blocks positions", kinds=ALL, reader=TOKEN_SIZE,
              also=datatrove_names),
     Reading("files of a given size", "datatrove", "token_ids offsets_of_tokens",
-             export={"tokens_per_file": 50}, also=datatrove_sizes),
+             export={"shard_size": 100}, also=datatrove_sizes),
     Reading("documents and full rows", "levanter", "token_ids again offsets num_tokens blocks",
              kinds=("without EOS", "many")),
     Reading("every whole block", "litdata", "", kinds=ALL, export=CHUNKS, reader={"block_size": 9},
@@ -286,11 +286,11 @@ READINGS = [
     Reading("another block size loses a rest of each chunk", "litdata", "", export=CHUNKS,
              reader={"block_size": 8}, also=litdata_rests, parts=TRAIN),
     Reading("blocks taken, and all scanned", "lance", "token_ids again", kinds=ALL,
-             export={"max_rows_per_file": 30}, also=lance_files),
+             export={"shard_size": 240}, also=lance_files),
     Reading("every document", "lance", "token_ids", kinds=("without EOS",),
              reader={"layout": "documents"}, also=lance_documents),
     Reading("sequences", "lance", "rows segment_ids position_ids", kinds=TWO,
-             export={"layout": "sequences", "max_rows_per_file": 4}, reader={"layout": "sequences"},
+             export={"layout": "sequences", "shards": 5}, reader={"layout": "sequences"},
              also=lance_types),
     Reading("documents", "megatron", "token_ids offsets signed", kinds=ALL,
              also=megatron_sequences),
@@ -303,14 +303,14 @@ READINGS = [
              parts=TRAIN),
     Reading("rows of the stream", "olmo", "blocks", kinds=TWO, reader=OLMO, parts=TRAIN),
     Reading("what fills no row of each file is left out", "olmo", "",
-             export={"tokens_per_file": 50}, reader=OLMO, also=olmo_files, parts=TRAIN),
+             export={"shard_size": 100}, reader=OLMO, also=olmo_files, parts=TRAIN),
     Reading("documents packed whole", "olmo", "", kinds=TWO, reader=OLMO_WHOLE,
              also=olmo_documents),
     Reading("documents told apart by the lines", "olmo", "", kinds=ALL,
-             export={"tokens_per_file": 50}, reader={**OLMO_WHOLE, "from_lines": True},
+             export={"shard_size": 100}, reader={**OLMO_WHOLE, "from_lines": True},
              also=olmo_documents),
     Reading("every row of every shard", "easydel", "rows segment_ids position_ids is_token",
-             kinds=TWO, export={"sequences_per_file": 7, "sequences_per_group": 3},
+             kinds=TWO, export={"shard_size": 7 * 120, "sequences_per_group": 3},
              also=easydel_shards),
     Reading("rows of their own length, without a mask", "easydel", "", kinds=TWO,
              export={"padding": "none", "attention_mask": False}, reader={"is_ragged": True},
@@ -330,12 +330,12 @@ READINGS = [
              parts=TRAIN),
     Reading("every row in order", "webdataset", "rows", kinds=TWO, also=webdataset_shards(8_192)),
     Reading("plain rows in many shards", "webdataset", "rows", kinds=TWO,
-             export={"compression": "none", "sequences_per_file": 3}, reader={"data_key": "json"},
+             export={"compression": "none", "shard_size": 3 * 1_072}, reader={"data_key": "json"},
              also=webdataset_shards(3)),
     Reading("no pair has as many tokens as a row", "webdataset", "", reader={"seq_len": 8},
              also=no_rows),
     Reading("load_from_disk", "datasets", ROW, "hf_dataset", kinds=ALL,
-             export={"sequences_per_file": 5}, also=saved_part),
+             export={"shards": 4}, also=saved_part),
     Reading("the older name of a list", "datasets", ROW, "hf_dataset",
              export={"feature_type": "Sequence"}, also=saved_part),
     Reading("lengths and no padding", "datasets", "input_ids labels seq_lengths", "hf_dataset",
@@ -353,15 +353,15 @@ READINGS = [
                also=both_parts)
       for format_ in ("parquet", "arrow")),
     *(Reading(f"a builder, {codec}", "datasets", ROW, "arrow", kinds=(kind,),
-               export={"compression": codec, "sequences_per_file": 5},
+               export={"compression": codec, "shards": 4},
                reader={"how": "arrow", **FILES})
       for codec, kind in (("none", "many"), ("lz4", "bytes"), ("zstd", "bytes"))),
     *(Reading(f"a builder, {codec}", "datasets", EVERY, "jsonl", kinds=(kind,),
-               export={"compression": codec, "columns": EVERY.split()[1:], "sequences_per_file": 5},
+               export={"compression": codec, "columns": EVERY.split()[1:], "shards": 4},
                reader={"how": "json", **FILES})
       for codec, kind in (("none", "many"), ("gz", "bytes"), ("zst", "bytes"))),
     *(Reading(f"a folder, {codec}", "datasets", ROW, "parquet", kinds=(kind,),
-               export={"compression": codec, "sequences_per_file": 5}, reader={"how": "folder"},
+               export={"compression": codec, "shards": 4}, reader={"how": "folder"},
                also=both_parts)
       for codec, kind in (("zstd", "many"), ("snappy", "bytes"), ("none", "bytes"))),
     Reading("documents in padding-free batches", "trl", "", "hf_dataset", export=LENGTHS,

@@ -89,7 +89,7 @@ def test_the_file_is_the_one_that_llmc_writes(ids: str, part: str, tmp_path: Pat
 @each_part
 @each_ids
 def test_llmcs_glob_finds_whole_documents_in_each_file(ids: str, part: str, tmp_path: Path):
-    known = known_dataset(tmp_path, "llmc", ids=ids, prefix="fineweb", tokens_per_file=9)
+    known = known_dataset(tmp_path, "llmc", ids=ids, prefix="fineweb", shard_size=18)
 
     paths = sorted(known.folder.glob(f"fineweb_{VAL[part]}_*.bin"))
     files = [np.array(read_as_llmc(path, known.dtype)) for path in paths]
@@ -135,7 +135,7 @@ def test_the_files_are_those_that_numpy_saves(ids: str, part: str, tmp_path: Pat
 
 @each_part
 def test_build_nanogpt_finds_the_shards_of_a_part_by_its_name(part: str, tmp_path: Path):
-    options = {"prefix": "edufineweb", "eos": "first", "tokens_per_file": 20}
+    options = {"prefix": "edufineweb", "eos": "first", "shard_size": 40}
     known = known_dataset(tmp_path, "npy", **options)
 
     # As train_gpt2.py does.
@@ -164,10 +164,10 @@ def rows_of_dumps(folder: Path) -> list[list[int]]:
 
 
 @each_part
-@pytest.mark.parametrize("per_file", [1, 4, 10_000])
+@pytest.mark.parametrize("shards", [1, 4, 10_000])
 @each_ids
-def test_a_trainer_reads_every_row_of_dumps(ids: str, per_file: int, part: str, tmp_path: Path):
-    known = known_dataset(tmp_path, "pickle", ids=ids, sequences_per_file=per_file)
+def test_a_trainer_reads_every_row_of_dumps(ids: str, shards: int, part: str, tmp_path: Path):
+    known = known_dataset(tmp_path, "pickle", ids=ids, shards=shards)
 
     assert rows_of_dumps(known.folder / part) == known.rows(part)["token_ids"].tolist()
 

@@ -89,10 +89,11 @@ def litdata(codec: str | None) -> Callable[[Known, Path], Pairs]:
 
     def write(known: Known, peer: Path) -> Pairs:
         offsets = known.offsets("train")
-        edges = np.unique([*offsets, *range(0, offsets[-1], 27)])
+        size = 60 // np.dtype(known.dtype).itemsize // 9 * 9
+        edges = np.unique([*offsets, *range(0, offsets[-1], size)])
         items = [ids.tolist() for ids in np.split(known.token_ids("train"), edges[1:-1])]
         dtype = "int32" if known.dtype == "uint32" else "uint16"
-        write_with("litdata", items, peer, dtype=dtype, chunk_size=27, compression=codec)
+        write_with("litdata", items, peer, dtype=dtype, chunk_size=size, compression=codec)
         return _pairs(known.folder / "train", peer)
 
     return write
@@ -108,7 +109,8 @@ def mds(**options: Any) -> Callable[[Known, Path], Pairs]:
             "mask": (rows["segment_ids"] != 0).astype(np.uint8),
         }
         columns = {name: f"ndarray:{array.dtype}:8" for name, array in arrays.items()}
-        write_with("mds", [], peer, arrays=arrays, columns=columns, **options)
+        given = {"size_limit" if name == "shard_size" else name: of for name, of in options.items()}
+        write_with("mds", [], peer, arrays=arrays, columns=columns, **given)
         return _pairs(known.folder / "train", peer)
 
     return write
@@ -214,10 +216,10 @@ def content_of(path: Path) -> Any:
     return data
 
 
-CHUNKS = {"block_size": 9, "tokens_per_file": 30}
-SHA1 = {"size_limit": 800, "hashes": ["sha1", "xxh64"]}
-MD5 = {"size_limit": 800, "hashes": ["md5", "xxh3_128"], "compression": "zstd"}
-LEVEL = {"size_limit": 2_000, "compression": "zstd"}
+CHUNKS = {"block_size": 9, "shard_size": 60}
+SHA1 = {"shard_size": 800, "hashes": ["sha1", "xxh64"]}
+MD5 = {"shard_size": 800, "hashes": ["md5", "xxh3_128"], "compression": "zstd"}
+LEVEL = {"shard_size": 2_000, "compression": "zstd"}
 ALL, TWO = tuple(KINDS), ("bytes", "many")
 
 # fmt: off
@@ -238,7 +240,7 @@ WRITINGS = [
     Writing("modalities", modalities, export={"files": NOT_EMPTY["bytes"]}),
     Writing("modalities", modalities, ("many",), {"files": NOT_EMPTY["many"]}),
     Writing("dolma", dolma, ALL, format="olmo"),
-    Writing("webdataset", webdataset, export={"compression": "none", "sequences_per_file": 4}),
+    Writing("webdataset", webdataset, export={"compression": "none", "shard_size": 4 * 1_072}),
     Writing("datasets", hf_dataset, TWO, format="hf_dataset"),
 ]
 # fmt: on
@@ -296,7 +298,7 @@ def test_the_files_are_those_of_datatroves_own_tokenizer_step(tmp_path: Path):
 
 
 def test_what_lance_writes_as_its_example_does_has_the_same_rows_and_columns(tmp_path: Path):
-    known = known_dataset(tmp_path / "ours", "lance", max_rows_per_file=1_048_576)
+    known = known_dataset(tmp_path / "ours", "lance")
 
     write_with("lance", known.documents("train"), tmp_path / "peer")
 
@@ -307,7 +309,7 @@ def test_what_lance_writes_as_its_example_does_has_the_same_rows_and_columns(tmp
 
 
 def test_shards_that_datasets_saves_hold_the_same_table(tmp_path: Path):
-    known = known_dataset(tmp_path / "ours", "hf_dataset", sequences_per_file=4)
+    known = known_dataset(tmp_path / "ours", "hf_dataset", shards=5)
     arrays = {f"train.{name}": values for name, values in known.columns("train").items()}
 
     given = {"columns": {"train": SAVED}, "num_shards": {"train": 3}}

@@ -22,9 +22,9 @@ from tokflow_tests.object_store import ObjectStore, lead_to
 from tokflow_tests.tiny import build, declare
 
 FORMATS = {
-    "npy": {"tokens_per_file": 20},
-    "parquet": {"sequences_per_file": 4},
-    "arrow": {"sequences_per_file": 4},
+    "npy": {"shard_size": 40},
+    "parquet": {"shards": 14},
+    "arrow": {"shards": 14},
 }
 
 

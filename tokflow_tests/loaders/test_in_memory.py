@@ -14,12 +14,12 @@ from tokflow.loaders.token_arrays import open_tokens
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.tiny import build, declare, tokenize
 
-SHARDED = {"tokens_per_file": 20}
+SHARDED = {"shard_size": 40}
 EXPORTS = [
     {"format": "npy", **SHARDED},
     {"format": "bin"},
     {"format": "levanter"},
-    {"format": "parquet", "sequences_per_file": 2},
+    {"format": "parquet", "shards": 8},
     {"format": "webdataset"},
 ]
 

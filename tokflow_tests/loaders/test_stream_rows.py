@@ -23,11 +23,11 @@ FILES = {"a.jsonl": ["abc", "de"], "b.jsonl": ["f", "", "ghkl"]}
 TOKENS = [A, B, C, EOS, D, E, EOS, F, EOS, EOS, G, H, K, L, EOS]
 
 OPTIONS = {
-    "npy": {"tokens_per_file": 5},
-    "modalities": {"tokens_per_file": 5},
-    "datatrove": {"tokens_per_file": 5},
-    "olmo": {"tokens_per_file": 5},
-    "litdata": {"block_size": 2, "tokens_per_file": 4},
+    "npy": {"shard_size": 10},
+    "modalities": {"shard_size": 10},
+    "datatrove": {"shard_size": 10},
+    "olmo": {"shard_size": 10},
+    "litdata": {"block_size": 2, "shard_size": 8},
 }
 """So that a row goes on in the next file."""
 

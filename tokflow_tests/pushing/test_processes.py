@@ -30,7 +30,7 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tmp_path_factory.mktemp("large"),
         {"a.jsonl": texts},
         packing={"sequence_length": 1_000},
-        exports=[{"format": "parquet", "sequences_per_file": 500}],
+        exports=[{"format": "parquet", "shards": 5}],
     )
     return build(dataset).export("parquet").output.folder
 

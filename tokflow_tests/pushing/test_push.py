@@ -246,7 +246,7 @@ def test_what_a_push_that_broke_off_has_left_is_deleted_by_that_of_another_build
 def test_an_export_at_a_url_that_is_larger_than_the_cache_may_be_is_pushed(
     writable: Hub, object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    export = {"format": "jsonl", "sequences_per_file": 3}
+    export = {"format": "jsonl", "shards": 6}
     fields = {"store": f"{object_store.url}/store", "exports": [export]}
     folder = build(declare(tmp_path, TEXTS, **fields)).export("jsonl").output.folder
     expected = files_of(folder)

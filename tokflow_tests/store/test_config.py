@@ -7,7 +7,7 @@ import pytest
 from pydantic import Field
 
 from tokflow.errors import ConfigError
-from tokflow.store.config import Config, Count, Listed
+from tokflow.store.config import Config, Count, Listed, Size
 
 
 class Inner(Config):
@@ -79,6 +79,34 @@ def test_what_is_wrong_is_named_with_its_place(fields: Any, message: str):
         Outer.read(fields, where="here")
 
     assert str(raised.value) == message
+
+
+class Sized(Config):
+    """A config with a size."""
+
+    most: Size = 1
+    """Bytes."""
+
+
+@pytest.mark.parametrize(
+    ("given", "num_bytes"),
+    [
+        (7, 7),
+        ("7", 7),
+        ("1_000_000", 1_000_000),
+        ("500MB", 500_000_000),
+        ("1.5 GB", 1_500_000_000),
+        ("2GiB", 2**31),
+    ],
+)
+def test_a_size_is_a_number_of_bytes_or_text_with_a_unit(given: int | str, num_bytes: int):
+    assert Sized.read({"most": given}, where="here").most == num_bytes
+
+
+@pytest.mark.parametrize("given", ["much", "5 apples", "", 1.5, True, 0, "0MB"])
+def test_what_is_no_size_is_refused(given: object):
+    with pytest.raises(ConfigError, match="here: most: expected"):
+        Sized.read({"most": given}, where="here")
 
 
 def test_what_is_wrong_with_keywords_is_named_with_its_section():

@@ -151,19 +151,14 @@ def test_a_token_may_be_found_in_the_vocabulary_where_no_role_is_named_for_it():
         ("missing/tokenizer.model", "sentencepiece"),
         ("openai-community/gpt2", "huggingface"),
         ("folder", "huggingface"),
-        ("vocabulary", "file"),
+        ("trained", "trained"),
+        ("./gpt2", "huggingface"),
     ],
 )
-def test_a_bare_name_stands_for_a_kind(
-    name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "vocabulary").touch()
-
+def test_a_bare_name_stands_for_a_kind(name: str, kind: str):
     fields = fields_of_name(name)
 
-    assert fields == {"kind": kind, **({} if kind == "bytes" else {"name": name})}
+    assert fields == {"kind": kind, **({} if name == kind else {"name": name})}
 
 
 def test_of_many_choices_the_first_twelve_are_shown():

@@ -14,7 +14,7 @@ FORMATS = ["bin", "parquet", "pickle", "mds"]
 @pytest.fixture(scope="module")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("built")
-    options = [{"format": "parquet", "sequences_per_file": 4}, "bin", "pickle", "mds"]
+    options = [{"format": "parquet", "shards": 3}, "bin", "pickle", "mds"]
     assert build_dataset(declare_small(folder, exports=options)).failed == ()
     return folder / "store/small/exports"
 

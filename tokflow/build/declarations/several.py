@@ -60,6 +60,7 @@ def each_dataset(
 
 
 def _merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    defaults, own = _spelt_out(defaults), _spelt_out(own)
     result = {**defaults, **own}
     for section in own.keys() & defaults.keys():
         both = defaults[section], own[section]
@@ -71,6 +72,19 @@ def _merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, An
     if result.get("mixture") is not None:
         result |= {name: own.get(name) for name in OF_SOURCES}
     return {name: of for name, of in result.items() if of is not None}
+
+
+def _spelt_out(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with a split's shares and a tokenizer's name as what they stand for."""
+    from tokflow.split.rule import with_parts
+    from tokflow.tokenizers.tokenizer import with_kind
+
+    found = dict(fields)
+    if "split" in fields:
+        found["split"] = with_parts(fields["split"])
+    if "{" not in str(name := fields.get("tokenizer")) and isinstance(name, str):
+        found["tokenizer"] = with_kind(name)
+    return found
 
 
 def _mapping(fields: object, where: str) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tokflow.documents.config import KEPT, DocumentsConfig, correct_column
+from tokflow.documents.config import KEPT, DocumentsConfig, correct_column, name_messages
 from tokflow.documents.file_kinds import START_BYTES, kind_of
 from tokflow.documents.file_range import OpenRange
 from tokflow.documents.parsed import ParsedBatch, holds_no_number, parse, value_json
@@ -65,17 +65,27 @@ def list_text_columns(path: Path, *, is_parquet: bool) -> tuple[list[str], list[
 
     Raises: RawFileError.
     """
+    leaves = _leaves(_read_schema(path, is_parquet=is_parquet))
+    texts = [name for name, type_ in leaves if _is_text(type_)]
+    return texts, [name for name, type_ in leaves if _is_messages(type_)]
+
+
+def check_schema(path: Path, config: DocumentsConfig, *, is_parquet: bool) -> None:
+    """Make sure that a file has the columns of `config`.
+
+    Raises: as `find_columns`; RawFileError.
+    """
+    find_columns(_read_schema(path, is_parquet=is_parquet), config, path)
+
+
+def _read_schema(path: Path, *, is_parquet: bool) -> pa.Schema:
     import pyarrow.parquet as pq
 
     with undamaged(path), open_source(path) as source:
         if is_parquet:
-            schema = pq.read_schema(source)
-        else:
-            open_ = pa.ipc.open_stream if is_arrow_stream(path) else pa.ipc.open_file
-            schema = open_(source).schema
-    leaves = _leaves(schema)
-    texts = [name for name, type_ in leaves if _is_text(type_)]
-    return texts, [name for name, type_ in leaves if _is_messages(type_)]
+            return pq.read_schema(source)
+        open_ = pa.ipc.open_stream if is_arrow_stream(path) else pa.ipc.open_file
+        return open_(source).schema
 
 
 def open_source(path: Path) -> pa.NativeFile:
@@ -159,7 +169,8 @@ def _find_column(schema: pa.Schema, text: str, config: DocumentsConfig, path: Pa
     if not _is_text(type_) and not is_messages and not config.has_records:
         lists = "lists of structs, " if config.messages is not None else ""
         expected = f"a column {text!r} of {lists}strings or UTF-8 bytes"
-        raise _column_error(path, expected, f"{type_}", config)
+        remedy = name_messages(text) if _is_messages(type_) else correct_column(config)
+        raise ConfigError(where=path, expected=expected, found=f"{type_}", remedy=remedy)
     return TextColumn(name, tuple(fields))
 
 
@@ -182,12 +193,8 @@ def missing_column_error(
     found = f"the columns {', '.join(map(repr, names[:50]))}"
     found += f" and {len(names) - 50} more" if len(names) > 50 else ""
     found += f" (nearest: {nearest[0]!r})" if nearest else ""
-    return _column_error(path, f"a column {text!r}", found, config)
-
-
-def _column_error(path: Path, expected: str, found: str, config: DocumentsConfig) -> ConfigError:
     remedy = correct_column(config)
-    return ConfigError(where=path, expected=expected, found=found, remedy=remedy)
+    return ConfigError(where=path, expected=f"a column {text!r}", found=found, remedy=remedy)
 
 
 def _leaves(fields: Iterable[pa.Field], prefix: str = "") -> list[tuple[str, pa.DataType]]:

@@ -52,6 +52,13 @@ def read_header(path: Path, config: DocumentsConfig) -> list[str]:
     return _header(iter(cutter), dialect, path, config).names
 
 
+def check_header(path: Path, config: DocumentsConfig) -> None:
+    """Make sure that a file has the columns of `config`. Raises: ConfigError, RawFileError."""
+    header = read_header(path, config)
+    for text in config.columns:
+        _index(header, text, config, path)
+
+
 def find_delimiter(path: Path, config: DocumentsConfig) -> str | None:
     """Return the delimiter that the header of a file has most often, or Excel's line before it
     names; None where it is the one that the config says."""

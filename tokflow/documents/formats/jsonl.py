@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tokflow.documents.config import DocumentsConfig, correct_column
+from tokflow.documents.config import DocumentsConfig, correct_column, name_messages
 from tokflow.documents.file_range import Before, OpenRange, Place, Range
 from tokflow.documents.formats.json_array import ElementBatch, cut_records
 from tokflow.documents.lines import LineBatch, count_before, read_text
@@ -27,6 +27,7 @@ from tokflow.documents.parsed import (
     ParsedBatch,
     Problem,
     all_bad,
+    are_messages,
     excerpt,
     invalid_text,
     parse,
@@ -257,7 +258,9 @@ def _text(line: bytes, field: _Field) -> Any | Problem:
     if field.is_json:
         return json.dumps(value).encode()
     if not isinstance(value, str):
-        return Problem(f"a string in {'.'.join(field.keys)!r}", _described(value))
+        name = ".".join(field.keys)
+        remedy = name_messages(name) if are_messages(value) else None
+        return Problem(f"a string in {name!r}", _described(value), remedy)
     try:
         value.encode()
     except UnicodeEncodeError as surrogate:

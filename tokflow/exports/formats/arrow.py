@@ -29,6 +29,7 @@ from tokflow.exports.columns import (
     make_columns,
     read_columns,
     schema_of,
+    sizes_in_memory,
     with_loss_mask,
     written_positions,
 )
@@ -40,9 +41,8 @@ from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
     TOKENS_PER_BATCH,
     batches_in_files,
-    files_by_size,
-    paths_by_size,
-    sequences_per_file,
+    numbered_files,
+    numbered_paths,
     sequences_within,
 )
 from tokflow.store.config import Count
@@ -65,8 +65,9 @@ def write(part: Part, options: ArrowOptions, folder: Path) -> None:
     codec = None if options.compression == "none" else options.compression
     ipc = pa.ipc.IpcWriteOptions(compression=codec)
     at_once = _at_once(part.sequence_length, options)
-    for path, batches in files_by_size(
-        part, options, folder / part.name, ".arrow", at_once=at_once
+    sizes = sizes_in_memory(part.rows, options)
+    for path, batches in numbered_files(
+        part, sizes, options, folder / part.name, ".arrow", at_once=at_once
     ):
         with open_hashed(path) as file, pa.ipc.new_file(file, schema, options=ipc) as writer:
             for batch in batches:
@@ -79,9 +80,8 @@ def portions(export: Export, part: str) -> list[Portion]:
     options, length = export.options, export.manifest.details["sequence_length"]
     is_mapped = options.compression == "none" and are_mapped(export)
     batches = batches_in_files(
-        paths_by_size(export, part, ".arrow"),
-        export.counts[f"{part}.num_sequences"],
-        per_file=sequences_per_file(length, options),
+        numbered_paths(export, part, ".arrow"),
+        sizes_in_memory(export.rows(part), options),
         at_once=_at_once(length, options),
     )
     return [
@@ -110,5 +110,5 @@ FORMAT = Format(
     lambda options: layout_of_columns(options.columns),
     write,
     portions,
-    sequences_per_file=sequences_per_file,
+    sizes=sizes_in_memory,
 )

@@ -23,10 +23,11 @@ import numpy as np
 from tokflow.errors import ConfigError
 from tokflow.exports.batching import offsets_of
 from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
+from tokflow.exports.options import ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
-from tokflow.store.config import Config, Count
+from tokflow.store.config import Size
 from tokflow.store.few_numbers import few_numbers
 from tokflow.store.remote.cached_files import fetched
 
@@ -34,18 +35,19 @@ UNKNOWN = "Unknown Tokenizer"
 """The name that datatrove gives a tokenizer without one."""
 
 
-class DatatroveOptions(Config):
+class DatatroveOptions(ShardOptions):
     """datatrove, nanotron: <part>/<i>_<part>.ds with .index and .metadata."""
 
-    tokens_per_file: Count | None = None
-    """Tokens of a file at most (max_tokens_per_file); only a longer document makes a larger one.
-    Without it a part is one file."""
+    shard_size: Size | None = None
+    """Most bytes of tokens in a file, such as 500MB (max_tokens_per_file counts tokens); only a
+    longer document makes a larger one. Default: one file per part."""
     tokenizer_name_or_path: str | None = None
     """The tokenizer's name in .ds.metadata; default: `tokenizer.name`, of a path its last name;
     else `bytes` or `trained (<dataset>)`."""
 
     def check(self) -> None:
         """Refuse options that do not go together."""
+        super().check()
         name = self.tokenizer_name_or_path or UNKNOWN
         if not name.isprintable() or "|" in name:
             raise ConfigError(
@@ -59,8 +61,7 @@ class DatatroveOptions(Config):
 def write(part: Part, options: DatatroveOptions, folder: Path) -> None:
     """Write a part into a folder of its own."""
     name = options.tokenizer_name_or_path or UNKNOWN
-    per_file = options.tokens_per_file
-    for shard in cut_by_documents(part, tokens_per_file=per_file, has_loss_mask=True):
+    for shard in cut_by_documents(part, options, has_loss_mask=True):
         path = folder / _name(part.name, shard.number)
         write_numbers(path, shard.tokens)
         ends = np.cumsum(shard.lengths[shard.lengths > 0])

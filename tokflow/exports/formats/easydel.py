@@ -23,16 +23,13 @@ trainers/supervised_fine_tuning_trainer/sft_trainer.py lines 227-272, infra/loss
 
 from pathlib import Path
 
-from tokflow.exports.columns import layout_of_columns
+from tokflow.exports.columns import layout_of_columns, sequence_bytes, sizes_of_rows
 from tokflow.exports.format import Format, Portion
 from tokflow.exports.formats.parquet import ParquetOptions, at_once, row_groups, write_groups
+from tokflow.exports.options import Rows
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.sequence_files import (
-    files_by_size,
-    paths_by_size,
-    sequences_per_file,
-)
+from tokflow.exports.sequence_files import numbered_files, numbered_paths
 from tokflow.store.config import Count
 
 TOKENS_PER_GROUP = 1_000_000
@@ -57,17 +54,26 @@ class EasydelOptions(ParquetOptions):
 
 def write(part: Part, options: EasydelOptions, folder: Path) -> None:
     """Write the shards of a part into its folder."""
-    columns = ["input_ids", *options.columns, *(["labels"] if part.has_loss_mask else [])]
     num = at_once(part.sequence_length, options, most=TOKENS_PER_GROUP)
-    stem = folder / part.name / "shard"
-    files = files_by_size(part, options, stem, ".parquet", at_once=num, has_total=False)
-    write_groups(files, columns, part, options)
+    sizes, stem = _sizes(part.rows, options), folder / part.name / "shard"
+    files = numbered_files(part, sizes, options, stem, ".parquet", at_once=num, has_total=False)
+    write_groups(files, _columns(options, is_chats=part.has_loss_mask), part, options)
+
+
+def _columns(options: EasydelOptions, *, is_chats: bool) -> tuple[str, ...]:
+    return ("input_ids", *options.columns, *(["labels"] if is_chats else []))
+
+
+def _sizes(rows: Rows, options: EasydelOptions) -> list[int]:
+    columns = _columns(options, is_chats=rows.has_loss_mask)
+    return sizes_of_rows(rows, options, sequence_bytes(columns, rows.sequence_length))
 
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the row groups of a part."""
-    paths = paths_by_size(export, f"{part}/shard", ".parquet")
-    return row_groups(paths, export, part, most=TOKENS_PER_GROUP)
+    paths = numbered_paths(export, f"{part}/shard", ".parquet")
+    sizes = _sizes(export.rows(part), export.options)
+    return row_groups(paths, sizes, export, most=TOKENS_PER_GROUP)
 
 
 FORMAT = Format(
@@ -75,5 +81,5 @@ FORMAT = Format(
     lambda options: layout_of_columns(options.columns),
     write,
     portions,
-    sequences_per_file=sequences_per_file,
+    sizes=_sizes,
 )

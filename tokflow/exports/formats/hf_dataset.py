@@ -41,30 +41,33 @@ from tokflow.exports.columns import (
     make_columns,
     read_columns,
     schema_of,
+    sequence_bytes,
     with_loss_mask,
     written_positions,
 )
 from tokflow.exports.format import Arrays, Format, Portion
 from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.new_files import open_hashed
+from tokflow.exports.options import Rows, ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
-    FileSizeOptions,
     batches_in_files,
-    files_by_size,
-    paths_by_size,
-    sequences_per_file,
+    numbered_files,
+    numbered_paths,
     sequences_within,
 )
 from tokflow.store.arrow import to_numpy
-from tokflow.store.config import Count, Listed
+from tokflow.store.config import Listed, Size
 
 MAX_BATCH_ROWS, MAX_BATCH_BYTES = 1_000, 100_000_000
 """A record batch of `save_to_disk`: config.py lines 190 and 201."""
 
+FILE_BYTES = 500_000_000
+"""Of Arrow data, where options do not say: config.py's MAX_SHARD_SIZE."""
 
-class HfDatasetOptions(FileSizeOptions):
+
+class HfDatasetOptions(ShardOptions):
     """datasets: a folder for `load_from_disk`, with dataset_dict.json and
     <part>/data-<i>-of-<n>.arrow."""
 
@@ -75,14 +78,15 @@ class HfDatasetOptions(FileSizeOptions):
     """max: sequences are filled up to sequence_length; longest: up to the longest of the part;
     none: a list has its tokens alone. Positions of the index and of trace count sequences as
     filled."""
-    megabytes_per_file: Count = 500
-    """Arrow data per shard (max_shard_size)."""
+    shard_size: Size | None = None
+    """Most bytes of Arrow data in a file (max_shard_size); default: 500MB."""
     feature_type: Literal["List", "Sequence"] = "List"
     """Name of a list in dataset_info.json: List as `datasets` writes it since version 4;
     Sequence for readers with version 3 or older, which newer ones take too."""
 
     def check(self) -> None:
         """Refuse options that do not go together."""
+        super().check()
         check_columns(self.columns, self.padding)
 
 
@@ -94,12 +98,13 @@ def write(part: Part, options: HfDatasetOptions, folder: Path) -> None:
     features |= {name: {"dtype": "string", "_type": "Value"} for name in kept.names}
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
     schema = schema_of(names, kept.names).with_metadata(metadata)
-    size = _sequence_bytes(names, part.sequence_length)
+    size = sequence_bytes(names, part.sequence_length)
+    sizes = _sizes(part.rows, options, size)
     at_once = _at_once(size)
     hasher = xxhash.xxh3_64(json.dumps([part.name, metadata]).encode())
     names_of_files, written = [], written_positions(part, options.padding)
-    for path, batches in files_by_size(
-        part, options, folder / part.name / "data", ".arrow", at_once=at_once, sequence_bytes=size
+    for path, batches in numbered_files(
+        part, sizes, options, folder / part.name / "data", ".arrow", at_once=at_once
     ):
         names_of_files.append(path.name)
         with open_hashed(path) as file, pa.ipc.new_stream(file, schema) as writer:
@@ -122,8 +127,9 @@ def write(part: Part, options: HfDatasetOptions, folder: Path) -> None:
     _write_json(folder / part.name / "state.json", state)
 
 
-def _sequence_bytes(columns: Sequence[str], length: int) -> int:
-    return sum(TYPES[name].bit_width // 8 * length + 4 for name in columns)
+def _sizes(rows: Rows, options: HfDatasetOptions, row_bytes: int) -> list[int]:
+    usual = sequences_within(FILE_BYTES, row_bytes)
+    return options.sizes(rows.num_sequences, item_bytes=row_bytes, usual=usual)
 
 
 def _at_once(sequence_bytes: int) -> int:
@@ -159,11 +165,10 @@ def portions(export: Export, part: str) -> list[Portion]:
     """Return the record batches of a part, memory-mapped where they are of one length."""
     options, length = export.options, export.manifest.details["sequence_length"]
     is_chats = export.has_loss_mask(part)
-    size = _sequence_bytes(with_loss_mask(options.columns, is_chats=is_chats), length)
+    size = sequence_bytes(with_loss_mask(options.columns, is_chats=is_chats), length)
     batches = batches_in_files(
-        paths_by_size(export, f"{part}/data", ".arrow"),
-        export.counts[f"{part}.num_sequences"],
-        per_file=sequences_per_file(length, options, size),
+        numbered_paths(export, f"{part}/data", ".arrow"),
+        _sizes(export.rows(part), options, size),
         at_once=_at_once(size),
     )
     is_mapped = are_mapped(export)

@@ -33,8 +33,9 @@ import numpy.typing as npt
 
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.lines import cut
-from tokflow.exports.batching import equal_sizes, offsets_of
+from tokflow.exports.batching import offsets_of
 from tokflow.exports.columns import (
+    OF_IDS,
     TYPES,
     Column,
     Lists,
@@ -44,25 +45,24 @@ from tokflow.exports.columns import (
     fields_of,
     layout_of_columns,
     lists_of,
+    sizes_of_rows,
     with_loss_mask,
     written_positions,
 )
 from tokflow.exports.format import Arrays, Format, Portion
 from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.new_files import open_hashed
-from tokflow.exports.options import check_level
+from tokflow.exports.options import Rows, ShardOptions, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.records import Located, ReadOn, Taken, portions_of_records
 from tokflow.exports.sequence_files import (
-    FileSizeOptions,
-    files_by_size,
-    paths_by_size,
-    sequences_per_file,
+    numbered_files,
+    numbered_paths,
     sequences_within,
 )
 from tokflow.sequences.segments import Sequences
-from tokflow.store.config import Listed
+from tokflow.store.config import Listed, Size
 from tokflow.store.zstd import zstd
 
 TOKENS_AT_ONCE = 500_000
@@ -71,10 +71,13 @@ TOKENS_AT_ONCE = 500_000
 READ_BYTES = 4_000_000
 
 
-class JsonlOptions(FileSizeOptions):
+class JsonlOptions(ShardOptions):
     """JSON lines: <part>-<i>-of-<n>.jsonl (.gz, .zst), an object per sequence with input_ids and
     the columns asked for."""
 
+    shard_size: Size | None = None
+    """Most bytes of a file before compression, such as 500MB, counted as 6 for each id and 2 for
+    each other number. Default: 125 million tokens, padding included."""
     columns: Listed[Column] = ("segment_ids",)
     """Beside input_ids: attention_mask, segment_ids, position_ids, loss_mask (of chats it is
     added), labels (-100 at other than loss tokens), seq_lengths (tokens of each segment)."""
@@ -89,6 +92,7 @@ class JsonlOptions(FileSizeOptions):
 
     def check(self) -> None:
         """Refuse options that do not go together."""
+        super().check()
         check_columns(self.columns, self.padding)
         check_level(self.compression, self.compression_level)
 
@@ -100,10 +104,17 @@ def write(part: Part, options: JsonlOptions, folder: Path) -> None:
     kept = KeptOfSequences(part)
     written = written_positions(part, options.padding)
     at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
-    for path, batches in files_by_size(part, options, folder / part.name, suffix, at_once=at_once):
+    sizes, stem = _sizes(part.rows, options), folder / part.name
+    for path, batches in numbered_files(part, sizes, options, stem, suffix, at_once=at_once):
         with _opened(path, options) as file:
             for batch in batches:
                 file.write(_lines(batch, columns, written, kept))
+
+
+def _sizes(rows: Rows, options: JsonlOptions) -> list[int]:
+    columns = with_loss_mask(options.columns, is_chats=rows.has_loss_mask)
+    num_bytes = sum(6 if name in OF_IDS else 2 for name in columns)
+    return sizes_of_rows(rows, options, num_bytes * rows.sequence_length)
 
 
 def _suffix(compression: str) -> str:
@@ -148,10 +159,9 @@ def _of_sequences(
 def portions(export: Export, part: str) -> list[Portion]:
     """Return some lines of a file each."""
     suffix = _suffix(export.options.compression)
-    paths = paths_by_size(export, part, suffix)
+    paths = numbered_paths(export, part, suffix)
     length = export.manifest.details["sequence_length"]
-    per_file = sequences_per_file(length, export.options)
-    sizes = equal_sizes(export.counts[f"{part}.num_sequences"], per_file)
+    sizes = _sizes(export.rows(part), export.options)
     at_once = sequences_within(TOKENS_AT_ONCE, length)
     taken_of = _taken_where_they_begin if suffix == ".jsonl" else ReadOn(_lines_of).taker
     return [
@@ -202,5 +212,5 @@ FORMAT = Format(
     write,
     portions,
     version=2,
-    sequences_per_file=sequences_per_file,
+    sizes=_sizes,
 )

@@ -14,7 +14,7 @@
                               loss_mask     int8    of chats alone; of others all are loss tokens
     lost    nothing
 
-A folder holds data/00000.lance and so on, `max_rows_per_file` rows each, and one commit. Lance
+A folder holds data/00000.lance and so on, and one commit. Lance
 gives data files random names, and here they are counted: their bytes depend on the input and on
 the version of pylance. The commit, `_versions/*.manifest`, has the time at which Lance made it, so
 that this file, and its checksum in the manifest, differ from run to run.
@@ -23,26 +23,28 @@ Source: pylance 14.0.2, lance/fragment.py `write_fragments`, lance/dataset.py `c
 """
 
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pydantic import Field
 
-from tokflow.exports.batching import batches_of, offsets_of
+from tokflow.exports.batching import batches_of, cut, equal_sizes, offsets_of
 from tokflow.exports.columns import TYPES, fields_of, lists_of
 from tokflow.exports.format import Arrays, Extra, Format, Layout, Portion
+from tokflow.exports.options import Rows, ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import sequences_within
 from tokflow.exports.token_files import batches_of_documents
 from tokflow.sequences.segments import Sequences
 from tokflow.store.arrow import make_table, to_arrow, to_numpy
-from tokflow.store.config import Config
+from tokflow.store.config import Size
 from tokflow.store.remote.cached_files import fetch_all
 
 EXTRA = Extra(name="lance", module="lance")
@@ -64,15 +66,14 @@ SEQUENCES = ("input_ids", "segment_ids", "position_ids", "loss_mask")
 """The columns of each dataset; loss_mask of chats alone."""
 
 
-class LanceOptions(Config):
+class LanceOptions(ShardOptions):
     """Lance: <part>.lance, one token per row, or one sequence per row."""
 
     layout: Literal["stream", "sequences"] = "stream"
     """stream: one token per row; sequences: one sequence per row."""
-    max_rows_per_file: Annotated[
-        int | None, Field(ge=1, le=MAX_ROWS_PER_FILE), "for Lance counts them in 32 bits"
-    ] = None
-    """Rows of a data file; default: as many as hold 100 million tokens."""
+    shard_size: Size | None = None
+    """Most bytes of a data file, such as 500MB, before Lance compresses it (max_bytes_per_file).
+    Default: 100 million tokens."""
 
 
 def layout(options: LanceOptions) -> Layout:
@@ -86,18 +87,32 @@ def layout(options: LanceOptions) -> Layout:
 def write(part: Part, options: LanceOptions, folder: Path) -> None:
     """Write the datasets of a part."""
     write_part = _write_stream if options.layout == "stream" else _write_sequences
-    write_part(part, options.max_rows_per_file, folder)
+    write_part(part, options, folder)
 
 
-def _write_stream(part: Part, rows_per_file: int | None, folder: Path) -> None:
-    per_file = rows_per_file or TOKENS_PER_FILE
+def _sizes_of_stream(num_tokens: int, options: LanceOptions) -> list[int]:
+    """Return the rows of each data file."""
+    most = MAX_ROWS_PER_FILE
+    return options.sizes(num_tokens, item_bytes=8, usual=TOKENS_PER_FILE, most=most, unit="rows")
+
+
+def _sizes_of_rows(rows: Rows, options: LanceOptions) -> list[int]:
+    row_bytes = (12 + rows.has_loss_mask) * rows.sequence_length
+    usual = sequences_within(TOKENS_PER_FILE, rows.sequence_length)
+    most = MAX_ROWS_PER_FILE
+    return options.sizes(rows.num_sequences, item_bytes=row_bytes, usual=usual, most=most)
+
+
+def _write_stream(part: Part, options: LanceOptions, folder: Path) -> None:
     schema = pa.schema([f for f in STREAM.items() if f[0] != "loss_mask" or part.has_loss_mask])
     batches = _token_batches(part, schema)
-    _write_dataset(folder / f"{part.name}.lance", schema, batches, per_file)
+    sizes = _sizes_of_stream(part.num_tokens, options)
+    _write_dataset(folder / f"{part.name}.lance", schema, batches, sizes)
     lengths = part.document_lengths()
     columns = {"token_offset": offsets_of(lengths)[:-1], "num_tokens": lengths}
     batches = iter(make_table(columns, DOCUMENTS).to_batches(max_chunksize=TOKENS_AT_ONCE))
-    _write_dataset(folder / f"{part.name}.documents.lance", DOCUMENTS, batches, per_file)
+    sizes = equal_sizes(len(lengths), TOKENS_PER_FILE)
+    _write_dataset(folder / f"{part.name}.documents.lance", DOCUMENTS, batches, sizes)
 
 
 def _token_batches(part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -110,7 +125,7 @@ def _token_batches(part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([to_arrow(array) for array in arrays], schema=schema)
 
 
-def _write_sequences(part: Part, rows_per_file: int | None, folder: Path) -> None:
+def _write_sequences(part: Part, options: LanceOptions, folder: Path) -> None:
     length = part.sequence_length
     schema = pa.schema(
         pa.field(name, pa.list_(TYPES[name], length))
@@ -122,7 +137,7 @@ def _write_sequences(part: Part, rows_per_file: int | None, folder: Path) -> Non
         folder / f"{part.name}.lance",
         schema,
         (_sequence_batch(some, schema) for some in sequences),
-        rows_per_file or sequences_within(TOKENS_PER_FILE, length),
+        _sizes_of_rows(part.rows, options),
     )
 
 
@@ -137,25 +152,27 @@ def _sequence_batch(sequences: Sequences, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _write_dataset(
-    path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch], rows_per_file: int
+    path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch], sizes: Sequence[int]
 ) -> None:
-    """Write a dataset of one commit."""
+    """Write a dataset of one commit, with so many rows in each data file."""
     lance = EXTRA.load()
     failure: Exception | None = None
 
-    def rows() -> Iterator[pa.RecordBatch]:
+    def rows(of_file: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         nonlocal failure
         try:
-            yield from batches
+            yield from of_file
         except Exception as error:
             failure = error
             raise
 
-    reader = pa.RecordBatchReader.from_batches(schema, rows())
+    fragments: list[Any] = []
     try:
-        fragments = lance.fragment.write_fragments(
-            reader, str(path), schema, mode="create", max_rows_per_file=rows_per_file
-        )
+        for of_file, size in zip(cut(batches, sizes), sizes, strict=True):
+            reader = pa.RecordBatchReader.from_batches(schema, rows(of_file))
+            fragments += lance.fragment.write_fragments(
+                reader, str(path), schema, mode="create", max_rows_per_file=size
+            )
     except OSError as error:  # so Lance calls whatever happens while rows are made, too
         raise failure or error from None
     fragments = [_counted(fragment, number, path) for number, fragment in enumerate(fragments)]
@@ -179,7 +196,6 @@ def portions(export: Export, part: str) -> list[Portion]:
     path = export.folder / f"{part}.lance"
     if not (files := export.files_in(path)):
         return []
-    rows_per_file = export.options.max_rows_per_file
     data = sorted(of for of in files if of.parent == path / "data")
     documents = export.folder / f"{part}.documents.lance"
     fetch_all([*(of for of in files if of not in data), *export.files_in(documents)])
@@ -187,27 +203,28 @@ def portions(export: Export, part: str) -> list[Portion]:
     if export.layout.is_packed:
         length = export.manifest.details["sequence_length"]
         at_once = sequences_within(TOKENS_AT_ONCE, length)
-        per_file = rows_per_file or sequences_within(TOKENS_PER_FILE, length)
+        sizes = _sizes_of_rows(export.rows(part), export.options)
         total = export.counts[f"{part}.num_sequences"]
         return [
-            Portion(path, len(own), load, files=_holding(data, own, per_file))
+            Portion(path, len(own), load, files=_holding(data, own, sizes))
             for first in range(0, total, at_once)
             for own in [range(first, min(first + at_once, total))]
             for load in [partial(_load_sequences, dataset, export, own)]
         ]
     lengths = to_numpy(EXTRA.load().dataset(str(documents)).to_table(["num_tokens"])["num_tokens"])
-    per_file = rows_per_file or TOKENS_PER_FILE
+    sizes = _sizes_of_stream(export.counts[f"{part}.num_tokens"], export.options)
     return [
-        Portion(path, len(own), load, offsets=offsets, files=_holding(data, own, per_file))
+        Portion(path, len(own), load, offsets=offsets, files=_holding(data, own, sizes))
         for here, offsets in batches_of_documents(lengths, TOKENS_AT_ONCE)
         for own in [range(here.start, here.stop)]
         for load in [partial(_load_stream, dataset, here.start, len(own), offsets)]
     ]
 
 
-def _holding(data: Sequence[Path], rows: range, per_file: int) -> tuple[Path, ...]:
-    """Return the data files of which some rows are."""
-    return tuple(data[rows.start // per_file : -(-rows.stop // per_file)])
+def _holding(data: Sequence[Path], rows: range, sizes: Sequence[int]) -> tuple[Path, ...]:
+    """Return the data files, of so many rows each, of which some rows are."""
+    edges = [0, *accumulate(sizes)]
+    return tuple(data[bisect_right(edges, rows.start) - 1 : bisect_left(edges, rows.stop)])
 
 
 def _load_sequences(dataset: Any, export: Export, rows: range) -> Arrays:

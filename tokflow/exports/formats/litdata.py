@@ -27,14 +27,14 @@ import numpy.typing as npt
 import xxhash
 
 from tokflow.errors import ConfigError
-from tokflow.exports.batching import cut, equal_sizes
+from tokflow.exports.batching import cut, equal_sizes, even_sizes
 from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.new_files import open_hashed
-from tokflow.exports.options import check_level
+from tokflow.exports.options import ShardOptions, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import Compression, item_header, open_items, peer_name
-from tokflow.store.config import Config, Count
+from tokflow.store.config import Count, Size
 from tokflow.store.zstd import zstd
 
 DTYPES = {2: ("<u2", 20), 4: ("<i4", 16)}
@@ -46,15 +46,18 @@ MAX_CHUNK_BYTES = 2**32 - 1
 """Items begin at bytes that are counted in uint32."""
 
 
-class LitdataOptions(Config):
+CHUNK_BYTES = 64_000_000
+"""Of tokens, where options do not say."""
+
+
+class LitdataOptions(ShardOptions):
     """litdata: <part>/chunk-0-<i>.bin and index.json, for a TokensLoader."""
 
     block_size: Count = 2049
     """Tokens that a TokensLoader gives at a time: the context length and one more."""
-    chunk_bytes: Count = 64_000_000
-    """Most bytes of tokens in a chunk, or one block; a chunk is made in memory."""
-    tokens_per_file: Count | None = None
-    """Most tokens in a chunk (chunk_size), or one block; given instead of `chunk_bytes`."""
+    shard_size: Size | None = None
+    """Most bytes of tokens in a chunk (chunk_bytes), of whole blocks and one at least; a chunk is
+    made in memory. Default: 64MB."""
     compression: Compression = "none"
     """zstd: each chunk is one frame."""
     compression_level: int | None = None
@@ -62,12 +65,19 @@ class LitdataOptions(Config):
 
     def check(self) -> None:
         """Refuse options that do not go together."""
+        super().check()
         check_level(self.compression, self.compression_level)
 
-    def chunk_size(self, itemsize: int) -> int:
-        """Return the tokens of a full chunk, a multiple of block_size."""
-        tokens = self.tokens_per_file or self.chunk_bytes // itemsize
-        return max(tokens // self.block_size, 1) * self.block_size
+    def chunk_sizes(self, num_tokens: int, itemsize: int) -> tuple[int, list[int]]:
+        """Return the tokens of a full chunk, a multiple of block_size, and of each chunk of a
+        part."""
+        if self.shards is None:
+            tokens = (self.shard_size or CHUNK_BYTES) // itemsize
+            full = max(tokens // self.block_size, 1) * self.block_size
+            return full, equal_sizes(num_tokens, full)
+        num_blocks = -(-num_tokens // self.block_size)
+        sizes = [num * self.block_size for num in even_sizes(num_blocks, self.shards)]
+        return max(sizes), [*sizes[:-1], num_tokens - sum(sizes[:-1])]
 
     @property
     def codec(self) -> str | None:
@@ -80,12 +90,12 @@ def write(part: Part, options: LitdataOptions, folder: Path) -> None:
     (folder / part.name).mkdir()
     itemsize = part.dtype.itemsize
     dtype, dtype_number = DTYPES[itemsize]
-    per_chunk = options.chunk_size(itemsize)
+    per_chunk, sizes = options.chunk_sizes(part.num_tokens, itemsize)
     ends = np.cumsum(part.document_lengths())
     content = xxhash.xxh3_128()
     chunks: list[dict[str, Any]] = []
     first = 0
-    for arrays in cut(part.stream(), equal_sizes(part.num_tokens, per_chunk)):
+    for arrays in cut(part.stream(), sizes):
         tokens = np.concatenate([array.astype(dtype, copy=False) for array in arrays])
         starts = _starts(ends, first, first + len(tokens))
         first += len(tokens)
@@ -93,8 +103,8 @@ def write(part: Part, options: LitdataOptions, folder: Path) -> None:
         _check_size(int(offsets[-1]), options)
         data = b"".join((item_header(offsets), tokens.data))
         name = _name(len(chunks), options.codec)
-        sizes = {"chunk_bytes": len(data), "chunk_size": len(starts) - 1, "dim": len(tokens)}
-        chunks.append({**sizes, "filename": name})
+        own = {"chunk_bytes": len(data), "chunk_size": len(starts) - 1, "dim": len(tokens)}
+        chunks.append({**own, "filename": name})
         content.update(data)
         if options.codec:
             data = zstd.compress(data, level=options.compression_level or DEFAULT_LEVEL)
@@ -141,12 +151,12 @@ def _starts(ends: npt.NDArray[np.int64], first: int, stop: int) -> npt.NDArray[n
 
 def _check_size(num_bytes: int, options: LitdataOptions) -> None:
     if num_bytes > MAX_CHUNK_BYTES:
-        option = "chunk_bytes" if options.tokens_per_file is None else "tokens_per_file"
+        change = "lower `shard_size`" if options.shards is None else "raise `shards`"
         raise ConfigError(
             where="",
             expected=f"chunks of at most {MAX_CHUNK_BYTES:,} bytes, which uint32 counts",
             found=f"one of {num_bytes:,} bytes",
-            remedy=f"lower `{option}`, or `block_size` if a block is longer than that",
+            remedy=f"{change}, or lower `block_size` if a block is longer than that",
         )
 
 
@@ -154,9 +164,8 @@ def portions(export: Export, part: str) -> list[Portion]:
     """Return the chunks of a part, memory-mapped unless they are compressed."""
     codec, dtype = export.options.codec, export.dtype
     paths = export.numbered(lambda number: f"{part}/{_name(number, codec)}")
-    sizes = equal_sizes(
-        export.counts[f"{part}.num_tokens"], export.options.chunk_size(dtype.itemsize)
-    )
+    num_tokens = export.counts[f"{part}.num_tokens"]
+    sizes = export.options.chunk_sizes(num_tokens, dtype.itemsize)[1] if num_tokens else []
     return [
         Portion(path, num, partial(_load, path, dtype, bool(codec)), codec is None)
         for path, num in zip(paths, sizes, strict=True)

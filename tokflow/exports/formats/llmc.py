@@ -27,6 +27,7 @@ from tokflow.exports.options import (
     SHARD_DIGITS,
     FileName,
     FilePrefix,
+    ShardOptions,
     check_document_size,
     numbered_name,
     renamed,
@@ -35,7 +36,7 @@ from tokflow.exports.options import (
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
-from tokflow.store.config import Config, Count
+from tokflow.store.config import Size
 from tokflow.store.few_numbers import few_numbers
 from tokflow.store.remote.ranges import open_few
 
@@ -49,14 +50,18 @@ MAX_FILE_BYTES = 2**31 - 1
 """llm.c asks for a file's size as a long, which has 32 bits on some systems."""
 
 
-class LlmcOptions(Config):
+TOKENS_PER_FILE = 100_000_000
+"""Where options do not say: shard_size of llm.c's own tool."""
+
+
+class LlmcOptions(ShardOptions):
     """llm.c, modded-nanogpt: <prefix>_train_<i>.bin, with a header and EOS first."""
 
     prefix: FilePrefix | None = None
     """Beginning of the files' names; default: the dataset's name."""
-    tokens_per_file: Count = 100_000_000
-    """Tokens of a shard at most (shard_size), and no more than 2 GB; only a longer document makes a
-    larger one."""
+    shard_size: Size | None = None
+    """Most bytes of tokens in a shard, such as 500MB, and no more than 2 GB; only a longer document
+    makes a larger one. Default: 100 million tokens (shard_size of llm.c's tool)."""
     names: dict[str, FileName] = Field(default_factory=dict)
     """Name of a part in file names: `{validation: validation}`. Others have their own name, or val
     of validation."""
@@ -66,9 +71,8 @@ def write(part: Part, options: LlmcOptions, folder: Path) -> None:
     """Write the shards of a part."""
     prefix = options.prefix or part.splits[0].manifest.dataset
     limit = (MAX_FILE_BYTES - HEADER_BYTES) // part.dtype.itemsize
-    per_file = min(options.tokens_per_file, limit)
     for shard in cut_by_documents(
-        part, tokens_per_file=per_file, digits=SHARD_DIGITS, eos_first=True
+        part, options, usual=TOKENS_PER_FILE, most=limit, digits=SHARD_DIGITS, eos_first=True
     ):
         check_document_size(shard.num_tokens, limit=limit)
         header = np.zeros(HEADER_NUMBERS, dtype="<i4")

@@ -30,17 +30,17 @@ import pydantic
 import xxhash
 
 from tokflow.errors import ConfigError
-from tokflow.exports.batching import equal_sizes
+from tokflow.exports.batching import equal_sizes, even_sizes
 from tokflow.exports.damage import damaged_file
 from tokflow.exports.format import Arrays, Declared, Format, Layout, Portion
 from tokflow.exports.new_files import open_hashed
-from tokflow.exports.options import check_level
+from tokflow.exports.options import Rows, ShardOptions, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import files_of
 from tokflow.exports.token_files import Compression, item_header, open_items, peer_name
 from tokflow.sequences.segments import Sequences
-from tokflow.store.config import Config, Listed
+from tokflow.store.config import Listed, Size
 from tokflow.store.zstd import zstd
 
 Field = Literal["token_ids", "segment_ids", "position_ids", "loss_mask"]
@@ -67,16 +67,20 @@ MAX_SHARD_BYTES = 2**32 - 1
 """Rows begin at bytes that are counted in uint32."""
 
 
-class MdsOptions(Config):
+SHARD_BYTES = 2**26
+"""Where options do not say."""
+
+
+class MdsOptions(ShardOptions):
     """MDS: <part>/shard.<i>.mds and index.json, for mosaicml-streaming."""
 
     columns: dict[str, Field] = pydantic.Field(default_factory=lambda: dict(DEFAULT_COLUMNS))
     """Name of each column -> its field: token_ids, segment_ids, position_ids or loss_mask.
     `{tokens: token_ids}` is what llm-foundry writes: less than half the bytes."""
-    size_limit: Annotated[int, pydantic.Field(ge=1, le=MAX_SHARD_BYTES), "which uint32 counts"] = (
-        2**26
-    )
-    """Most bytes of a shard before it is compressed."""
+    shard_size: Annotated[
+        Size | None, pydantic.Field(le=MAX_SHARD_BYTES), "which uint32 counts"
+    ] = None
+    """Most bytes of a shard (size_limit), before compression; default: 64MiB."""
     compression: Compression = "none"
     """zstd: each shard is one frame, made in memory."""
     compression_level: int | None = None
@@ -86,6 +90,7 @@ class MdsOptions(Config):
 
     def check(self) -> None:
         """Refuse options that do not go together."""
+        super().check()
         check_level(self.compression, self.compression_level)
         fields = list(self.columns.values())
         if "token_ids" not in fields or len(set(fields)) < len(fields) or "" in self.columns:
@@ -109,10 +114,8 @@ def write(part: Part, options: MdsOptions, folder: Path) -> None:
     dtype = _dtype(options.columns, part.sequence_length)
     settings = _settings(options, dtype)
     text = json.dumps(settings, sort_keys=True).encode()
-    per_shard = _sequences_per_shard(options, dtype)
-    sizes = equal_sizes(part.num_sequences, per_shard)
-    shards = []
-    for number, batches in files_of(part, per_shard):
+    sizes, shards = _sizes(part.rows, options), []
+    for number, batches in files_of(part, sizes):
         records = (_records(batch, options.columns, dtype) for batch in batches)
         first = 4 * (sizes[number] + 2) + len(text)
         header = item_header(first + np.arange(sizes[number] + 1) * dtype.itemsize)
@@ -143,28 +146,39 @@ def _settings(options: MdsOptions, dtype: np.dtype[np.void]) -> dict[str, Any]:
         "format": "mds",
         "compression": peer_name(options.compression, options.compression_level),
         "hashes": sorted(set(options.hashes)),
-        "size_limit": options.size_limit,
+        "size_limit": None if options.shards else options.shard_size or SHARD_BYTES,
         "column_names": sorted(options.columns),
         "column_encodings": [f"ndarray:{column.base}:{column.shape[0]}" for column in columns],
         "column_sizes": [column.itemsize for column in columns],
     }
 
 
-def _sequences_per_shard(options: MdsOptions, dtype: np.dtype[np.void]) -> int:
-    """Return how many sequences a shard has room for.
+def _sequences_within(num_bytes: int, options: MdsOptions, dtype: np.dtype[np.void]) -> int:
+    """Return how many sequences a shard of so many bytes has room for.
 
     Raises: ConfigError where it has none.
     """
     fixed_bytes = 8 + len(json.dumps(_settings(options, dtype), sort_keys=True))
-    num_bytes = dtype.itemsize + 4
-    if (num := (options.size_limit - fixed_bytes) // num_bytes) < 1:
+    row_bytes = dtype.itemsize + 4
+    if (num := (num_bytes - fixed_bytes) // row_bytes) < 1:
         raise ConfigError(
-            where="size_limit",
-            expected=f"at least {fixed_bytes + num_bytes:,}, a shard of one row",
-            found=f"{options.size_limit:,}",
+            where="shard_size",
+            expected=f"at least {fixed_bytes + row_bytes:,}, a shard of one row",
+            found=f"{num_bytes:,}",
             remedy="raise it, or lower `packing.sequence_length`",
         )
     return num
+
+
+def _sizes(rows: Rows, options: MdsOptions) -> list[int]:
+    dtype = _dtype(options.columns, rows.sequence_length)
+    if options.shards is None:
+        per_shard = _sequences_within(options.shard_size or SHARD_BYTES, options, dtype)
+        return equal_sizes(rows.num_sequences, per_shard)
+    sizes = even_sizes(rows.num_sequences, options.shards)
+    most = _sequences_within(MAX_SHARD_BYTES, options, dtype)
+    options.check_largest(max(sizes, default=0), most=most, unit="sequences")
+    return sizes
 
 
 def _records(
@@ -191,9 +205,7 @@ def portions(export: Export, part: str) -> list[Portion]:
     suffix = ".zstd" if is_compressed else ""
     paths = export.numbered(lambda number: f"{part}/shard.{number:05d}.mds{suffix}")
     dtype = _dtype(export.options.columns, export.manifest.details["sequence_length"])
-    sizes = equal_sizes(
-        export.counts[f"{part}.num_sequences"], _sequences_per_shard(export.options, dtype)
-    )
+    sizes = _sizes(export.rows(part), export.options)
     return [
         Portion(path, num, partial(_load, path, export, dtype), not is_compressed)
         for path, num in zip(paths, sizes, strict=True)
@@ -219,15 +231,11 @@ def _load(path: Path, export: Export, dtype: np.dtype[np.void]) -> Arrays:
 
 
 def check(options: MdsOptions, declared: Declared) -> None:
-    """Refuse a size_limit that no sequence fits into."""
+    """Refuse a shard_size that no sequence fits into."""
     for part in declared.parts:
         length = declared.packing.of_part(part).stored_length
-        _sequences_per_shard(options, _dtype(options.columns, length))
-
-
-def sequences_per_file(sequence_length: int, options: MdsOptions) -> int:
-    """Return how many sequences each shard of a part has but the last."""
-    return _sequences_per_shard(options, _dtype(options.columns, sequence_length))
+        num_bytes = options.shard_size or SHARD_BYTES
+        _sequences_within(num_bytes, options, _dtype(options.columns, length))
 
 
 def merge(indexes: Sequence[bytes]) -> bytes:
@@ -242,6 +250,6 @@ FORMAT = Format(
     write,
     portions,
     check=check,
-    sequences_per_file=sequences_per_file,
+    sizes=_sizes,
     merge=merge,
 )

@@ -1,6 +1,6 @@
 """modalities' .pbin: the token ids of a part between a header and a pickled index of documents.
 
-    <part>.pbin    with `tokens_per_file` <part>-00000.pbin, ...; a part without tokens has none
+    <part>.pbin    with `shards` or `shard_size` <part>-00000.pbin, ...; none without tokens
     header         uint64 bytes of the data | uint32 bytes per token: 2 up to id 65,535, else 4
     data           token ids, little-endian, documents end to end, EOS included
     index          pickle of [(first byte in the data, bytes), ...], one tuple per document;
@@ -29,10 +29,11 @@ from tokflow.errors import CorruptOutputError
 from tokflow.exports.batching import offsets_of
 from tokflow.exports.damage import damaged_file
 from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
+from tokflow.exports.options import ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
-from tokflow.store.config import Config, Count
+from tokflow.store.config import Size
 from tokflow.store.few_numbers import few_numbers
 from tokflow.store.remote.cached_files import fetch_all
 from tokflow.store.remote.ranges import is_far, open_few
@@ -53,25 +54,26 @@ ENTRY = np.dtype(
 ENTRIES_AT_ONCE = 2**20
 
 
-class ModalitiesOptions(Config):
+class ModalitiesOptions(ShardOptions):
     """modalities: <part>.pbin, header, tokens and a pickled index of documents."""
 
-    tokens_per_file: Count | None = None
-    """Most tokens of a file, whole documents in each; default: one file per part."""
+    shard_size: Size | None = None
+    """Most bytes of tokens in a file, such as 500MB, whole documents in each; default: one file per
+    part."""
 
 
 def write(part: Part, options: ModalitiesOptions, folder: Path) -> None:
     """Write the tokens and documents of a part."""
-    per_file, itemsize = options.tokens_per_file, part.dtype.itemsize
-    for shard in cut_by_documents(part, tokens_per_file=per_file):
-        path = folder / _name(part.name, shard.number, per_file)
+    itemsize = part.dtype.itemsize
+    for shard in cut_by_documents(part, options):
+        path = folder / _name(part.name, shard.number, options)
         header = HEADER.pack(shard.num_tokens * itemsize, itemsize)
         index = _index(shard.lengths * itemsize)
         write_numbers(path, chain(shard.tokens, index), header=header)
 
 
-def _name(part: str, number: int, tokens_per_file: int | None) -> str:
-    return f"{part}.pbin" if tokens_per_file is None else f"{part}-{number:05d}.pbin"
+def _name(part: str, number: int, options: ModalitiesOptions) -> str:
+    return f"{part}-{number:05d}.pbin" if options.is_divided else f"{part}.pbin"
 
 
 def _index(lengths: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.uint8]]:
@@ -98,8 +100,7 @@ def _entries(
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the files of a part, memory-mapped but for their offsets."""
-    per_file = export.options.tokens_per_file
-    paths = export.numbered(lambda number: _name(part, number, per_file))
+    paths = export.numbered(lambda number: _name(part, number, export.options))
     # For their headers alone say how many tokens they have.
     fetch_all(path for path in paths if not is_far(path))
     found = []

@@ -12,7 +12,7 @@ layout: sequences
     segment_ids/, position_ids/     int32, in files of the same name and shape; 0 is padding
     loss_mask/<part>.npy            of chats alone: bool; of others every token is a loss token
 
-With `tokens_per_file`, `sequences_per_file` or `prefix` files are numbered and `validation` is
+With `shards`, `shard_size` or `prefix` files are numbered and `validation` is
 called val, unless another part is: [<prefix>_]train_000000.npy, [<prefix>_]val_000000.npy. Each
 then has whole documents, and offsets of its own. build-nanogpt, which takes every file with
 `train` in its name, reads {prefix: edufineweb, eos: first}.
@@ -33,7 +33,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tokflow.errors import ConfigError, TokflowError
-from tokflow.exports.batching import equal_sizes, offsets_of
+from tokflow.exports.batching import offsets_of
 from tokflow.exports.damage import damaged_file
 from tokflow.exports.format import Arrays, Format, Layout, Portion
 from tokflow.exports.new_files import open_hashed
@@ -41,7 +41,8 @@ from tokflow.exports.options import (
     SHARD_DIGITS,
     FileName,
     FilePrefix,
-    check_num_files,
+    Rows,
+    ShardOptions,
     numbered_name,
     renamed,
     val_names,
@@ -50,7 +51,7 @@ from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import files_of, sequences_within
 from tokflow.exports.token_files import cut_by_documents, write_numbers
-from tokflow.store.config import Config, Count
+from tokflow.store.config import Size
 from tokflow.store.few_numbers import few_numbers
 from tokflow.store.remote.cached_files import fetched
 from tokflow.store.remote.ranges import open_few
@@ -70,7 +71,7 @@ TOKENS_AT_ONCE = 2**22
 """Of rows: written and read at one go."""
 
 
-class NpyOptions(Config):
+class NpyOptions(ShardOptions):
     """NumPy: <part>.npy, 1-D or rows, memory-mapped by np.load."""
 
     layout: Literal["stream", "sequences"] = "stream"
@@ -79,34 +80,28 @@ class NpyOptions(Config):
     """stream: where the EOS of a document stands; first: before it, as build-nanogpt has it."""
     prefix: FilePrefix | None = None
     """Beginning of the names of numbered files; without it names begin with the part."""
-    tokens_per_file: Count | None = None
-    """stream: tokens of a file at most (shard_size); only a longer document makes a larger one.
-    Without it a part is one file."""
-    sequences_per_file: Count | None = None
-    """sequences: rows of a file. Without it a part is one file."""
+    shard_size: Size | None = None
+    """Most bytes of token ids in a file, such as 500MB; of a stream, only a longer document makes a
+    larger one. Default: one file per part."""
     names: dict[str, FileName] = Field(default_factory=dict)
     """Name of a part in file names: `{validation: validation}`. Others have their own name, or val
     of validation where files are numbered."""
 
     def check(self) -> None:
         """Refuse options that do not go together."""
-        of_other: dict[str, dict[str, str | None]] = {
-            "stream": {"sequences_per_file": None},
-            "sequences": {"tokens_per_file": None, "eos": "last"},
-        }
-        for name, default in of_other[self.layout].items():
-            if getattr(self, name) != default:
-                raise ConfigError(
-                    where=name,
-                    expected=f"nothing, for it means nothing in `layout: {self.layout}`",
-                    found=repr(getattr(self, name)),
-                    remedy="leave it out, or name the other layout",
-                )
+        super().check()
+        if self.layout == "sequences" and self.eos == "first":
+            raise ConfigError(
+                where="eos",
+                expected="nothing, for it means nothing in `layout: sequences`",
+                found=repr(self.eos),
+                remedy="leave it out, or name the other layout",
+            )
 
     @property
     def is_numbered(self) -> bool:
         """True where the names of files have a number."""
-        return any((self.prefix, self.tokens_per_file, self.sequences_per_file))
+        return self.prefix is not None or self.is_divided
 
 
 def file_names(options: NpyOptions, parts: Sequence[str]) -> dict[str, str]:
@@ -136,7 +131,7 @@ def write(part: Part, options: NpyOptions, folder: Path) -> None:
 def _write_stream(part: Part, options: NpyOptions, folder: Path) -> None:
     for shard in cut_by_documents(
         part,
-        tokens_per_file=options.tokens_per_file,
+        options,
         digits=SHARD_DIGITS,
         eos_first=options.eos == "first",
         has_loss_mask=options.eos == "last",
@@ -180,11 +175,10 @@ def _write_sequences(part: Part, options: NpyOptions, folder: Path) -> None:
     dtypes = {"token_ids": part.dtype, **ROW_DTYPES}
     if not part.has_loss_mask:
         del dtypes["loss_mask"]
-    per_file = options.sequences_per_file or part.num_sequences
-    sizes = equal_sizes(part.num_sequences, per_file)
-    check_num_files(len(sizes), digits=SHARD_DIGITS, option="sequences_per_file")
+    sizes = _sizes_of_rows(part.rows, options)
+    options.check_num_files(len(sizes), digits=SHARD_DIGITS)
     at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
-    for number, batches in files_of(part, per_file, at_once=at_once):
+    for number, batches in files_of(part, sizes, at_once=at_once):
         name = _name(options, part.file_name, number)
         shape = (sizes[number], part.sequence_length)
         with ExitStack() as stack:
@@ -198,14 +192,18 @@ def _write_sequences(part: Part, options: NpyOptions, folder: Path) -> None:
                     file.write(np.ascontiguousarray(getattr(batch, field)))
 
 
+def _sizes_of_rows(rows: Rows, options: NpyOptions) -> list[int]:
+    row_bytes = rows.dtype.itemsize * rows.sequence_length
+    return options.sizes(rows.num_sequences, item_bytes=row_bytes, usual=None)
+
+
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the files of a part, memory-mapped."""
     options, name_of_part = export.options, export.file_name(part)
     paths = export.numbered(lambda number: _name(options, name_of_part, number))
     sizes = [export.num_in(path) - HEADER_BYTES // export.dtype.itemsize for path in paths]
     if options.layout == "sequences":
-        total = export.counts[f"{part}.num_sequences"]
-        sizes = equal_sizes(total, options.sequences_per_file or max(1, total))
+        sizes = _sizes_of_rows(export.rows(part), options)
     found = []
     for path, num in zip(paths, sizes, strict=True):
         beside = {name: export.folder / name / path.name for name in ("offsets", *ROW_DTYPES)}
@@ -265,5 +263,5 @@ FORMAT = Format(
     write,
     portions,
     file_names=file_names,
-    sequences_per_file=lambda length, options: options.sequences_per_file,
+    sizes=lambda rows, options: _sizes_of_rows(rows, options) if options.is_divided else None,
 )

@@ -32,11 +32,12 @@ from pyarrow import csv
 from tokflow.exports.damage import damaged_file
 from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.new_files import open_hashed
+from tokflow.exports.options import ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.arrow import to_numpy
-from tokflow.store.config import Config, Count
+from tokflow.store.config import Size
 from tokflow.store.few_numbers import few_numbers
 from tokflow.store.remote.cached_files import fetched
 
@@ -49,19 +50,23 @@ GZIP_LEVEL = 3
 LINES_AT_ONCE = 2**16
 
 
-class OlmoOptions(Config):
+TOKENS_PER_FILE = 500_000_000
+"""Where options do not say: max_size of dolma's tokenizer."""
+
+
+class OlmoOptions(ShardOptions):
     """OLMo: <part>/part-0-<i>.npy of raw tokens, a .csv.gz of documents and, of chats,
     labels_mask-0-<i>.npy."""
 
-    tokens_per_file: Count = 500_000_000
-    """Most tokens of a file (max_size), whole documents in each."""
+    shard_size: Size | None = None
+    """Most bytes of tokens in a file, such as 500MB, whole documents in each; default: 500 million
+    tokens (max_size)."""
 
 
 def write(part: Part, options: OlmoOptions, folder: Path) -> None:
     """Write a part into a folder of its own."""
     documents = _documents(part)
-    per_file = options.tokens_per_file
-    for shard in cut_by_documents(part, tokens_per_file=per_file, has_loss_mask=True):
+    for shard in cut_by_documents(part, options, usual=TOKENS_PER_FILE, has_loss_mask=True):
         path = folder / _name(part.name, shard.number)
         write_numbers(path, shard.tokens)
         _write_lines(_lines_of(path), islice(documents, len(shard.lengths)))

@@ -24,12 +24,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tokflow.exports.columns import (
+    OF_IDS,
     RowOptions,
     columns_read,
     layout_of_columns,
     make_columns,
     read_columns,
     schema_of,
+    sizes_in_memory,
     with_loss_mask,
     written_positions,
 )
@@ -40,16 +42,12 @@ from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
     TOKENS_PER_BATCH,
     batches_in_files,
-    files_by_size,
-    paths_by_size,
-    sequences_per_file,
+    numbered_files,
+    numbered_paths,
     sequences_within,
 )
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Count
-
-OF_IDS = ("input_ids", "labels")
-"""Columns of token ids."""
 
 
 class ParquetOptions(RowOptions):
@@ -65,7 +63,8 @@ class ParquetOptions(RowOptions):
 def write(part: Part, options: ParquetOptions, folder: Path) -> None:
     """Write the shards of a part."""
     num = at_once(part.sequence_length, options, most=TOKENS_PER_BATCH)
-    files = files_by_size(part, options, folder / part.name, ".parquet", at_once=num)
+    sizes, stem = sizes_in_memory(part.rows, options), folder / part.name
+    files = numbered_files(part, sizes, options, stem, ".parquet", at_once=num)
     write_groups(files, with_loss_mask(options.columns, is_chats=part.has_loss_mask), part, options)
 
 
@@ -95,22 +94,20 @@ def write_groups(
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the row groups of a part."""
-    paths = paths_by_size(export, part, ".parquet")
-    return row_groups(paths, export, part, most=TOKENS_PER_BATCH)
+    paths = numbered_paths(export, part, ".parquet")
+    sizes = sizes_in_memory(export.rows(part), export.options)
+    return row_groups(paths, sizes, export, most=TOKENS_PER_BATCH)
 
 
-def row_groups(paths: Sequence[Path], export: Export, part: str, *, most: int) -> list[Portion]:
-    """Return the row groups of the files of a part, of `most` tokens at most. Footers are read
-    with the first group of a file, and kept."""
+def row_groups(
+    paths: Sequence[Path], sizes: Sequence[int], export: Export, *, most: int
+) -> list[Portion]:
+    """Return the row groups of the files of a part, of `most` tokens at most; `sizes`: sequences in
+    each file. Footers are read with the first group of a file, and kept."""
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
     options, length = export.options, export.manifest.details["sequence_length"]
-    groups = batches_in_files(
-        paths,
-        export.counts[f"{part}.num_sequences"],
-        per_file=sequences_per_file(length, options),
-        at_once=at_once(length, options, most=most),
-    )
+    groups = batches_in_files(paths, sizes, at_once=at_once(length, options, most=most))
     footer_of = cache(pq.read_metadata)
     return [
         Portion(path, num, partial(_load, path, footer_of, group, export))
@@ -136,5 +133,5 @@ FORMAT = Format(
     lambda options: layout_of_columns(options.columns),
     write,
     portions,
-    sequences_per_file=sequences_per_file,
+    sizes=sizes_in_memory,
 )

@@ -25,10 +25,11 @@ from pydantic import Field
 
 from tokflow.exports.format import Format, fixed_layout
 from tokflow.exports.new_files import open_hashed
+from tokflow.exports.options import Rows, ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import files_of, sequences_within
 from tokflow.sequences.segments import Sequences
-from tokflow.store.config import Config, Count
+from tokflow.store.config import Size
 
 PROTOCOL, EMPTY_LIST, MARK = b"\x80\x04", b"]", b"("
 BININT2, BININT, APPENDS, STOP = b"M", b"J", b"e", b"."
@@ -41,11 +42,15 @@ TOKENS_AT_ONCE = 4_000_000
 _WHY_BOUNDED = "an id that the model knows or ignores, such as -100, written as int32"
 
 
-class PickleOptions(Config):
+SEQUENCES_PER_FILE = 10_000
+"""Where options do not say: max_dump_size."""
+
+
+class PickleOptions(ShardOptions):
     """PickledTrainerDataset: <part>/dump-<i>.pkl and dump-meta_data.json."""
 
-    sequences_per_file: Count = 10_000
-    """Sequences per dump-<i>.pkl (max_dump_size)."""
+    shard_size: Size | None = None
+    """Most bytes of a dump-<i>.pkl, such as 500MB; default: 10,000 sequences (max_dump_size)."""
     pad_id: Annotated[
         int | None,
         Field(ge=-(2**31), le=2**31 - 1),
@@ -58,7 +63,8 @@ def write(part: Part, options: PickleOptions, folder: Path) -> None:
     """Write a part into a folder of its own."""
     at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
     dumps: dict[str, dict[str, int]] = {}
-    for number, batches in files_of(part, options.sequences_per_file, at_once=at_once):
+    sizes = _sizes(part.rows, options)
+    for number, batches in files_of(part, sizes, at_once=at_once):
         name = f"dump-{number}.pkl"
         num_samples = 0
         with open_hashed(folder / part.name / name) as file:
@@ -70,6 +76,12 @@ def write(part: Part, options: PickleOptions, folder: Path) -> None:
         num_tokens = num_samples * part.sequence_length
         dumps[name] = {"num_samples": num_samples, "num_tokens": num_tokens}
     (folder / part.name / "dump-meta_data.json").write_text(json.dumps(dumps, indent=4))
+
+
+def _sizes(rows: Rows, options: PickleOptions) -> list[int]:
+    is_short = rows.dtype.itemsize == 2 and 0 <= (options.pad_id or 0) < 2**16
+    row_bytes = (3 if is_short else 5) * rows.sequence_length + 3
+    return options.sizes(rows.num_sequences, item_bytes=row_bytes, usual=SEQUENCES_PER_FILE)
 
 
 def _pickled(sequences: Sequences, options: PickleOptions) -> npt.NDArray[np.uint8]:
@@ -107,6 +119,6 @@ FORMAT = Format(
     fixed_layout("sequences", "token_ids"),
     write,
     None,
-    sequences_per_file=lambda length, options: options.sequences_per_file,
+    sizes=_sizes,
     merge=merge,
 )

@@ -9,7 +9,7 @@
 open_lm makes inputs and labels of one row, so that a row has one token more than `--seq-len`, and
 a shorter one is left out with a warning: `packing: {sequence_length: 2048, label_token: true}`
 is for `--seq-len 2048`. Its other flags: `--dataset-manifest <part>/manifest.jsonl --data-key
-json.gz`. It needs as many shards as it has workers in all: lower `sequences_per_file` for more.
+json.gz`. It needs as many shards as it has workers in all: raise `shards` for more.
 Rows come in the order of the part, where tokshuf shuffles them.
 
 Source: mlfoundations/dclm at a6c55c3, rust_processing/tokshuf-rs/src/main.rs (write_contexts,
@@ -26,22 +26,20 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
-from pydantic import Field
 
-from tokflow.exports.batching import equal_sizes
 from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.new_files import open_hashed
-from tokflow.exports.options import check_level
+from tokflow.exports.options import Rows, ShardOptions, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.records import Located, portions_of_records
 from tokflow.exports.sequence_files import files_of, sequences_within
 from tokflow.sequences.segments import Sequences
-from tokflow.store.config import Config
+from tokflow.store.config import Size
 from tokflow.tokens.prefetch import in_order
 
 TOKENS_AT_ONCE = 500_000
@@ -50,17 +48,21 @@ TOKENS_AT_ONCE = 500_000
 END = bytes(2 * tarfile.BLOCKSIZE)
 
 MAX_ROWS = 10**8
+"""Of a shard, for a member's name has eight digits."""
 
 GZIP_MAGIC = b"\x1f\x8b"
 
 
-class WebdatasetOptions(Config):
+SEQUENCES_PER_FILE = 8_192
+"""Where options do not say: wds_chunk_size."""
+
+
+class WebdatasetOptions(ShardOptions):
     """WebDataset of DCLM and open_lm: <part>/shard_<i>.tar of .json.gz rows, and manifest.jsonl."""
 
-    sequences_per_file: Annotated[
-        int, Field(ge=1, le=MAX_ROWS), "for a member's name has eight digits"
-    ] = 8_192
-    """Sequences per shard (wds_chunk_size)."""
+    shard_size: Size | None = None
+    """Most bytes of a shard before compression, such as 500MB, counted as 6 for each id and 1,024
+    for each sequence. Default: 8,192 sequences (wds_chunk_size)."""
     compression: Literal["gz", "none"] = "gz"
     """gz: members are .json.gz, none: .json; open_lm's `--data-key` says which."""
     compression_level: int | None = None
@@ -70,6 +72,7 @@ class WebdatasetOptions(Config):
 
     def check(self) -> None:
         """Refuse options that do not go together."""
+        super().check()
         check_level(self.compression, self.compression_level)
 
 
@@ -85,7 +88,7 @@ def write(part: Part, options: WebdatasetOptions, folder: Path) -> None:
             return texts
         return [zlib.compress(text, options.compression_level or 3, wbits=31) for text in texts]
 
-    for number, batches in files_of(part, options.sequences_per_file, at_once=at_once):
+    for number, batches in files_of(part, _sizes(part.rows, options), at_once=at_once):
         num_sequences = 0
         with open_hashed(folder / part.name / f"shard_{number:08d}.tar") as file:
             for batch in in_order(contents, batches):
@@ -101,11 +104,18 @@ def write(part: Part, options: WebdatasetOptions, folder: Path) -> None:
     (folder / part.name / "manifest.jsonl").write_text("".join(lines))
 
 
+def _sizes(rows: Rows, options: WebdatasetOptions) -> list[int]:
+    row_bytes = 6 * rows.sequence_length + 2 * tarfile.BLOCKSIZE
+    return options.sizes(
+        rows.num_sequences, item_bytes=row_bytes, usual=SEQUENCES_PER_FILE, most=MAX_ROWS
+    )
+
+
 def portions(export: Export, part: str) -> list[Portion]:
     """Return some rows of a shard each."""
     paths = export.numbered(lambda number: f"{part}/shard_{number:08d}.tar")
     at_once = sequences_within(TOKENS_AT_ONCE, export.manifest.details["sequence_length"])
-    sizes = equal_sizes(export.counts[f"{part}.num_sequences"], export.options.sequences_per_file)
+    sizes = _sizes(export.rows(part), export.options)
     return [
         portion
         for path, num in zip(paths, sizes, strict=True)
@@ -150,5 +160,5 @@ FORMAT = Format(
     fixed_layout("sequences", "token_ids"),
     write,
     portions,
-    sequences_per_file=lambda length, options: options.sequences_per_file,
+    sizes=_sizes,
 )

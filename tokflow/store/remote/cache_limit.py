@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokflow.errors import ConfigError
+from tokflow.store.config import bytes_of
 from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, RUN_NAME, is_output_name
 from tokflow.store.remote.damage import DAMAGE_NAME
 from tokflow.store.remote.places import PLACE_NAME, cache_folder
@@ -71,11 +72,9 @@ def limit_of(base: Path, *, taken: int = 0) -> int:
     named = os.environ.get(LIMIT_VARIABLE)
     if named is None:
         return int((shutil.disk_usage(base).free + taken) * SHARE_OF_DISK)
-    from pydantic import ByteSize, TypeAdapter, ValidationError
-
     try:
-        return TypeAdapter(ByteSize).validate_python(named)
-    except ValidationError:
+        return bytes_of(named)
+    except ValueError:
         raise ConfigError(
             where=LIMIT_VARIABLE,
             expected="a number of bytes such as 500GB",

@@ -71,6 +71,20 @@ def test_a_tokenizer_of_another_kind_has_nothing_of_the_default_one(tmp_path: Pa
     assert (b.tokenizer.name, b.tokenizer.eos) == ("gpt2", "none")
 
 
+def test_short_forms_are_defaults_as_what_they_stand_for(tmp_path: Path):
+    defaults = {"tokenizer": "gpt2", "split": {"train": 0.9, "validation": 0.1}}
+    datasets = {
+        "a": {"raw": {"files": "*.txt"}, "tokenizer": {"eos": "none"}, "split": {"seed": 3}},
+        "b": {"raw": {"files": "*.txt"}, "tokenizer": "bytes", "split": {"train": 0.5}},
+    }
+
+    a, b = load_datasets(write(tmp_path, datasets, defaults=defaults))
+
+    assert (a.tokenizer.name, a.tokenizer.eos, b.tokenizer.kind) == ("gpt2", "none", "bytes")
+    assert ([*a.split.parts], a.split.seed) == (["train", "validation"], 3)
+    assert {name: part.fraction for name, part in b.split.parts.items()} == {"train": 0.5}
+
+
 @pytest.mark.parametrize(
     ("datasets", "more", "message"),
     [

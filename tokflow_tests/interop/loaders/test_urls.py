@@ -20,7 +20,7 @@ def test_workers_read_an_export_at_a_url(
     start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("TOKFLOW_CACHE", str(tmp_path / "cache"))
-    exports = [{"format": "npy", "tokens_per_file": 40}]
+    exports = [{"format": "npy", "shard_size": 80}]
     url, texts = f"file://{tmp_path}/there", [f"text {number}" for number in range(50)]
     build(declare(tmp_path, {"a.jsonl": texts}, exports=exports, store=url))
     shutil.rmtree(tmp_path / "cache")

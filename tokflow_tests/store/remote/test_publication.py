@@ -29,7 +29,7 @@ from tokflow_tests.tiny import build, declare
 
 TEXTS = [f"text {number} {'ä' * (number % 7)}" for number in range(50)]
 
-PARQUET = {"format": "parquet", "sequences_per_file": 20, "sequences_per_group": 30}
+PARQUET = {"format": "parquet", "shards": 9, "sequences_per_group": 30}
 
 
 @pytest.fixture(autouse=True)
