@@ -169,11 +169,14 @@ def report_fixed(arguments, folder, say):
     ticks = many_files.measure_ticks(many_files.NUM_TICKED)
     plan = many_files.measure_plan(many_files.NUM_PLANNED) if arguments.large else None
     say("\n".join(many_files.table(ticks, plan)))
+    unbuilt = many_files.measure_unbuilt() if arguments.large else {}
+    say("\n".join(many_files.unbuilt_table(unbuilt)))
     told = {
         num_files: {name: dataclasses.asdict(cost) for name, cost in costs.items()}
         for num_files, costs in found.items()
     }
-    return told | {"ticks": ticks} | ({"plan": as_json(plan)} if plan else {})
+    told |= {"ticks": ticks, "unbuilt": as_json(unbuilt)}
+    return told | ({"plan": as_json(plan)} if plan else {})
 
 
 def report_formats(arguments, folder, say):

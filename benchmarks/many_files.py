@@ -1,7 +1,7 @@
 """What many files cost: a first scan, ticks of the sensor, and a plan of which nothing is built.
 
     python -m benchmarks fixed [--large]
-    python -m benchmarks.many_files CONFIG --history FOLDER --output FILE
+    python -m benchmarks.many_files CONFIG --history FOLDER --output FILE [--scan]
 
 The second registers all files in a fresh history of Dagster and times ticks of the files sensor,
 without the imports, which `dagster dev` pays once.
@@ -19,6 +19,11 @@ from benchmarks.process import measure
 from benchmarks.programs import ROOT, TOKFLOW, dataset_yaml
 
 NUM_PLANNED = 100_000
+NUM_UNBUILT = (20_000, 100_000)
+UNBUILT_SECONDS = 80
+"""Aim for the CPU of a plan, and of a scan, of the more files of which nothing is built."""
+UNBUILT_TIMES = 5.5
+"""Aim for how many times that of the fewer files this is."""
 NUM_TICKED = 10_000
 PLAN_SECONDS = 20
 PLAN_MB = 1_000
@@ -36,14 +41,28 @@ def measure_plan(num_files):
         return measure([*TOKFLOW, "plan", "--config", config], **ours)
 
 
+def measure_unbuilt():
+    """Return by what is done and number of files what a first plan, and a first scan, take while
+    not even the tokenizer is there."""
+    found = {"plan": {}, "scan": {}}
+    for num_files in NUM_UNBUILT:
+        with tempfile.TemporaryDirectory() as folder:
+            config, ours = declare(Path(folder), num_files), {"folder": ROOT, "environment": {}}
+            found["plan"][num_files] = measure([*TOKFLOW, "plan", "--config", config], **ours)
+            found["scan"][num_files] = measure([*ticks_command(config), "--scan"], **ours)
+    return found
+
+
+def ticks_command(config):
+    options = ["--history", config.parent / "history", "--output", config.parent / "ticks.json"]
+    return [sys.executable, "-m", "benchmarks.many_files", config, *options]
+
+
 def measure_ticks(num_files):
     """Return the seconds of ticks, by what they find."""
     with tempfile.TemporaryDirectory() as folder:
-        config, output = declare(Path(folder), num_files), Path(folder) / "ticks.json"
-        options = ["--history", Path(folder) / "history", "--output", output]
-        command = [sys.executable, "-m", "benchmarks.many_files", config, *options]
-        measure(command, folder=ROOT, environment={})
-        return json.loads(output.read_text())
+        measure(ticks_command(declare(Path(folder), num_files)), folder=ROOT, environment={})
+        return json.loads((Path(folder) / "ticks.json").read_text())
 
 
 def declare(folder, num_files):
@@ -69,6 +88,21 @@ def table(ticks, plan=None):
         yield f"  {word:8}its memory: {plan.peak_bytes / 1e6:,.0f} MB, aim under {PLAN_MB:,} MB"
 
 
+def unbuilt_table(found):
+    """Yield a line for each of `measure_unbuilt`, then the aims."""
+    few, many = NUM_UNBUILT
+    for name, of in found.items():
+        for num_files, one in of.items():
+            yield row(f"{name} of {num_files:,} files, nothing built", one)
+    for name, of in found.items():
+        cpu, times = of[many].cpu_seconds, of[many].cpu_seconds / of[few].cpu_seconds
+        word = "met" if cpu < UNBUILT_SECONDS and times < UNBUILT_TIMES else "MISSED"
+        yield (
+            f"  {word:8}{name} of {many:,} files, nothing built: {cpu:.1f} s of CPU, aim under "
+            f"{UNBUILT_SECONDS} s; {times:.1f} times those of {few:,}, aim under {UNBUILT_TIMES}"
+        )
+
+
 def main():
     import dagster as dg  # noqa: TID251 (its process runs no core that has to do without)
 
@@ -81,12 +115,16 @@ def main():
     parser.add_argument("config", type=Path)
     parser.add_argument("--history", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--scan", action="store_true", help="only the scan job's work")
     arguments = parser.parse_args()
     dataset = load_dataset(arguments.config)
     state.CALM_SECONDS = 0.0  # else a tick would wait for the file that has just been written
     sensor = files_sensor([dataset], [scan_job(dataset)])
     arguments.history.mkdir()
     with dg.DagsterInstance.local_temp(str(arguments.history)) as instance:
+        if arguments.scan:
+            sync_files(instance, dataset, with_status=True)
+            return
         cursor = None
 
         def tick():

@@ -1,7 +1,7 @@
 """One output that a dataset must have: its recipe, its folder, and whether it is there."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -190,3 +190,22 @@ class Output:
     def open(self) -> StoredOutput:
         """Return it as it is in the store. Raises: as `manifest`."""
         return StoredOutput(self.folder, self.manifest())
+
+
+class NeededOutputs:
+    """Outputs that are needed together, such as the tokens of all files for the position of one.
+
+    While one is missing it is looked at first, so that asking again for each of 100,000 files does
+    not look at all 100,000 each time.
+    """
+
+    def __init__(self) -> None:
+        self._missing: Output | None = None
+
+    def check(self, outputs: Iterable[Output]) -> None:
+        """Raise the error of the first output that is not there; see `Output.manifest`."""
+        if self._missing is not None:
+            self._missing.manifest()
+        for self._missing in outputs:
+            self._missing.manifest()
+        self._missing = None

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
 
 from tokflow.build.limited import LimitedFiles
+from tokflow.build.output import NeededOutputs, Output
 from tokflow.build.partitions import group_files, list_files, positions_of
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import RawFileError, TokflowError
@@ -19,7 +20,6 @@ from tokflow.tokens.shard import TokenShard, open_token_shard
 
 if TYPE_CHECKING:
     from tokflow.build.graph import BuildGraph
-    from tokflow.build.output import Output
 
 
 class OwnFiles:
@@ -33,6 +33,7 @@ class OwnFiles:
         self._graph = graph
         self._dataset = graph.dataset
         self._raw_files: dict[str, RawFile] = {}
+        self._tokens = NeededOutputs()
 
     def online(self, graph: "BuildGraph") -> "OwnFiles":
         """Return those of a graph that asks servers; what is known of this disk stays known."""
@@ -133,7 +134,7 @@ class OwnFiles:
             as_read=self._dataset.documents.limit.ends_early,
         )
 
-    def output(self, *_: str) -> "Output | None":
+    def output(self, *_: str) -> Output | None:
         """Return None: the tokenizer and the tokens are the dataset's own."""
         return None
 
@@ -173,6 +174,7 @@ class OwnFiles:
 
     @cached_property
     def _positions(self) -> dict[str, FilePosition]:
+        self._tokens.check(map(self._graph.tokens, self.partitions))
         return positions_of(self._graph)
 
     def open_tokens(self, key: str) -> TokenShard:

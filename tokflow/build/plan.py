@@ -221,6 +221,8 @@ class _Planner:
         self.sizes: dict[str, int] = {}
         """Bytes of each partition's raw files, those on this disk."""
         self.unfetched: set[str] = set()
+        self.tokenizer_causes: set[Cause] = set()
+        """Why tokenizers must be made; while there are any, all other outputs wait for them."""
         self.failures = read_failures(graph.folder)
         is_counted = graph.dataset.split.scope == "dataset"
         self.asked_again: set[Stage] = {"tokenizer", *(("tokens",) if is_counted else ())}
@@ -257,6 +259,7 @@ class _Planner:
             of_source.asked_again |= {"tokens", "split"}
             of_source.look_at_all(list(graph.partitions), is_partial=False, until="split")
             self.planned += of_source.planned
+            self.tokenizer_causes |= of_source.tokenizer_causes
             self.bad += of_source.bad
             self.sizes |= {f"{name}/{key}": num for key, num in of_source.sizes.items()}
         if not any(planned.cause for planned in self.planned):
@@ -279,6 +282,9 @@ class _Planner:
         """Plan an output; return whether anything can be planned after it."""
         if output.stage in FILE_STAGES and output.name in self.unfetched:
             self._plan(output, None, "missing", ("waits for the raw file to be fetched",))
+            return True
+        if self.tokenizer_causes and output.stage != "tokenizer":
+            self._plan(output, None, *self._cause_of_waiting(output))
             return True
         try:
             recipe = output.recipe
@@ -303,7 +309,7 @@ class _Planner:
     def _cause_of_waiting(self, output: Output) -> tuple[Cause, tuple[str, ...]]:
         """Return why an output must be made whose fingerprint cannot be known yet: one that was
         made with a tokenizer which is another now is not missing but stale."""
-        is_other = any(of.stage == "tokenizer" and of.cause in _OTHER for of in self.planned)
+        is_other = not self.tokenizer_causes.isdisjoint(_OTHER)
         if is_other and not output.is_first_of_kind and newest_output(output.place):
             return "input changed", ("the tokenizer changes, and with it all token ids",)
         return "missing", (f"waits for {self._awaited()}",)
@@ -312,7 +318,7 @@ class _Planner:
         """Return what must be made before a fingerprint can be known."""
         if self.graph.mixture is not None:
             return "the splits of its sources"
-        if any(planned.stage == "tokenizer" and planned.cause for planned in self.planned):
+        if self.tokenizer_causes:
             return "the tokenizer"
         if self.unfetched:
             return "raw files to be fetched"
@@ -332,6 +338,8 @@ class _Planner:
             num_bytes = sum(raw.num_bytes for raw in trained_on.values())
         seconds = 0.0
         if cause is not None:
+            if output.stage == "tokenizer":
+                self.tokenizer_causes.add(cause)
             is_first = cause == "missing" and not details
             seconds = _seconds(output.stage, num_bytes, None if is_first else output.place)
         self.planned.append(

@@ -5,10 +5,12 @@ import pytest
 
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import Plan, make_plan
+from tokflow.build.status import file_statuses
 from tokflow.errors import ConfigError, ForeignOutputError
 from tokflow.store.manifest import read_manifest
+from tokflow_tests.calls import num_calls
 from tokflow_tests.outputs import content, edit_manifest
-from tokflow_tests.tiny import TEXTS, declare_small, write_raw
+from tokflow_tests.tiny import TEXTS, declare, declare_small, write_raw
 
 NAMED = {"parts": {"train": {"characters": 10}, "validation": {"start": 12}}}
 
@@ -362,3 +364,26 @@ def test_a_plan_keeps_no_manifest_that_nothing_is_decided_by(scope: str, tmp_pat
     kept = {of.stage for of in plan.graph.outputs() if "stored" in vars(of)}
     assert plan.is_up_to_date
     assert kept == {"tokenizer", *(["tokens"] if scope == "dataset" else [])}
+
+
+def test_a_plan_of_20_000_unbuilt_files_takes_no_more_calls_for_each_than_one_of_200(
+    tmp_path: Path,
+):
+    calls = {}
+    for num in (200, 20_000):
+        dataset = declare(tmp_path / f"{num}", {f"{at:05}.jsonl": "a" for at in range(num)})
+        calls[num] = num_calls(lambda: file_statuses(make_plan(dataset))) / num  # noqa: B023
+
+    assert calls[20_000] < 1.1 * calls[200]
+
+
+def test_files_that_wait_for_the_tokens_of_one_do_not_look_at_all_others_each(tmp_path: Path):
+    calls = {}
+    for num in (10, 60):
+        folder, texts = tmp_path / f"{num}", {f"{at:02}.jsonl": "a" for at in range(num)}
+        dataset = declare(folder, texts, split={"scope": "dataset"})
+        build_dataset(dataset, jobs=1)
+        write_raw(folder, {"last.jsonl": "a"})
+        calls[num] = num_calls(lambda: make_plan(dataset)) / num  # noqa: B023
+
+    assert calls[60] < calls[10]

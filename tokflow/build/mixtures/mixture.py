@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tokflow.build.output import Output, Stage
+from tokflow.build.output import NeededOutputs, Output, Stage
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, RawFileError
 from tokflow.raw import Listing, Progress, RawFile, RawPartition, RawSource
@@ -50,6 +50,7 @@ class Mixture:
         self.dataset = graph.dataset
         self.config = config
         self.graphs = {graph.dataset.name: graph for graph in graphs}
+        self._splits = NeededOutputs()
 
     @property
     def first(self) -> "BuildGraph":
@@ -251,6 +252,8 @@ class Mixture:
     @cached_property
     def _sizes(self) -> dict[str, dict[str, dict[str, PartSize]]]:
         """What each partition of each source has of each part."""
+        graphs = self.graphs.values()
+        self._splits.check(graph.split(key) for graph in graphs for key in graph.partitions)
         return {
             name: {key: self._size(graph, key) for key in graph.partitions}
             for name, graph in self.graphs.items()
