@@ -15,6 +15,7 @@ from dagster._core.loader import LoadingContextForTest
 
 from tokflow.build.dataset import Dataset, make_dataset
 from tokflow.components import make_definitions
+from tokflow.components.checks import FILES_CHECK
 from tokflow.components.dagster_names import partition_set
 
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
@@ -176,6 +177,12 @@ def shown(value: dg.MetadataValue[Any]) -> dict[str, str]:
     rows = [line.split(" | ") for line in str(value.value).split("\n")[2:]]
     plain = [[re.sub(r"\\(.)", r"\1", of).replace("\xa0", " ") for of in row] for row in rows]
     return {row[0].strip("| "): row[1].strip("| ") for row in plain}
+
+
+def checks(result: dg.ExecuteInProcessResult) -> list[dg.AssetCheckEvaluation]:
+    """Return the checks of outputs that a run evaluated, without that of the list of files."""
+    evaluations = result.get_asset_check_evaluations()
+    return [of for of in evaluations if of.check_name != FILES_CHECK]
 
 
 def selection(*path: str) -> dg.AssetSelection:

@@ -27,8 +27,9 @@ class FileStatus:
     key: str
     """The partition key; of a mixture `<source>/<key>`."""
     state: State
-    """failed: its raw file cannot be read, or its last build failed; stale: what was built of it is
-    not what a build would make now; new: it was never built; built: a build would leave it."""
+    """failed: its raw file cannot be read, or its last build failed, or that of the tokenizer that
+    it waits for; stale: what was built of it is not what a build would make now; new: it was never
+    built; built: a build would leave it."""
     reason: str = ""
     """The message of the failure, or why it is stale; empty for others."""
     num_documents: int | None = None
@@ -48,12 +49,19 @@ def file_statuses(plan: Plan) -> list[FileStatus]:
     """
     planned = _planned_by_key(plan)
     bad = _bad_by_key(plan, planned)
-    waits_for = next((of.name for of in plan.bad if of.stage != "raw"), None)
+    of_all = _failure_of_all(plan)
     return [
-        _status(plan, key, planned[key], bad.get(key), waits_for)
+        _status(plan, key, planned[key], bad.get(key) or of_all)
         for key in plan.graph.partitions
-        if planned[key] or key in bad or waits_for
+        if planned[key] or key in bad or of_all
     ]
+
+
+def _failure_of_all(plan: Plan) -> str | None:
+    """Return the message of a failure that every file waits for: mostly of the tokenizer."""
+    bad = [str(of.explained) for of in plan.bad if of.stage != "raw"]
+    past = [of.failure.message for of in plan.planned if of.failure and of.stage == "tokenizer"]
+    return next(iter(bad + past), None)
 
 
 def _planned_by_key(plan: Plan) -> Mapping[str, list[PlannedOutput]]:
@@ -84,7 +92,6 @@ def _status(
     key: str,
     planned: Sequence[PlannedOutput],
     failure: str | None,
-    waits_for: str | None,
 ) -> FileStatus:
     missing = [of for of in planned if not of.is_made]
     failure = failure or next((of.failure.message for of in missing if of.failure), None)
@@ -95,8 +102,7 @@ def _status(
         return _with_counts(key, "built", "", made)
     if made is None:
         return _with_counts(key, "new", "", None)
-    reason = f"waits for {waits_for}, which cannot be made"
-    reason = f"{missing[0].stage}: {missing[0].reason}" if missing else reason
+    reason = f"{missing[0].stage}: {missing[0].reason}" if missing else ""
     return _with_counts(key, "stale", reason, made)
 
 

@@ -23,9 +23,10 @@ from tokflow.build.lines import Lines
 from tokflow.build.output import Output, Stage
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResult
-from tokflow.components.checks import check_result
+from tokflow.components.checks import check_result, log_check
 from tokflow.components.console import CONSOLE_CONFIG, console_logger
 from tokflow.components.dagster_names import asset_key, build_job_name
+from tokflow.components.failed_outputs import exports_and_files, failed_outputs, mark_failed
 from tokflow.components.file_partitions import FileChanges, look_at_sources, sync_files
 from tokflow.components.history import AssetHistory
 from tokflow.components.instance import end_killed_runs, process_tags
@@ -169,27 +170,45 @@ def build_in_run(
     """Bring the partitions up to date, build, report each output and check all of them, by default
     those that are not known to pass; of a mixture first its sources, up to their splits.
 
-    What people look at comes last, once the result is known and logged: see `record_pages`.
-    `graph`: an offline one. `reporter` hears of the build; by default the run's log does.
+    What failed is marked so; pages for people come last. `graph`: an offline one. `reporter` hears
+    of the build; by default the run's log does.
     """
+    context.instance.add_run_tags(context.run_id, process_tags(context.run_id))
+    how: dict[str, Any] = {"workers": workers, "reporter": reporter, "recheck": recheck}
+    try:
+        recorded = _build_all(context, graph, partitions=partitions, **how)
+    except Exception:
+        mark_failed(context, graph.dataset, exports_and_files(graph.dataset))
+        raise
+    record_pages(context, graph.dataset, is_news=recorded.is_news, with_report=with_report)
+    return recorded
+
+
+def _build_all(
+    context: dg.OpExecutionContext,
+    graph: BuildGraph,
+    *,
+    partitions: Sequence[str] | None,
+    **how: Any,
+) -> RecordedBuild:
     instance = context.instance
-    instance.add_run_tags(context.run_id, process_tags(context.run_id))
     changes = look_at_sources(instance, graph.dataset, graph)
     if partitions is None:  # what it leaves need not be tried again
-        instance.add_run_tags(context.run_id, {INPUTS_TAG: inputs_digest(changes)})
-    how: dict[str, Any] = {"workers": workers, "reporter": reporter, "recheck": recheck}
+        with suppress(TokflowError):  # of the tokenizer, which the build names
+            instance.add_run_tags(context.run_id, {INPUTS_TAG: inputs_digest(changes)})
     for source in graph.mixture.graphs.values() if graph.mixture is not None else ():
         of_source = look_at_sources(instance, source.dataset, source)
         said_before = f"{source.dataset.name}: "
         recorded = _build_one(context, of_source, until="split", said_before=said_before, **how)
         if recorded.failure is not None:
+            record_pages(context, source.dataset, is_news=True, with_report=False)
+            failed = [StageFailure("split", source.dataset.name, recorded.failure)]
+            mark_failed(context, graph.dataset, failed_outputs(graph, failed))
             return recorded
     if graph.mixture is not None:  # limits of its sources may take more files now
         graph = BuildGraph(graph.dataset, offline=True)
         changes = look_at_sources(instance, graph.dataset, graph)
-    recorded = _build_one(context, changes, partitions=partitions, **how)
-    record_pages(context, graph.dataset, is_news=recorded.is_news, with_report=with_report)
-    return recorded
+    return _build_one(context, changes, partitions=partitions, **how)
 
 
 def _build_one(
@@ -203,8 +222,7 @@ def _build_one(
     until: Stage = "export",
     said_before: str = "",
 ) -> RecordedBuild:
-    """Build one dataset, whose files were looked at just now, up to a stage; its lines in the log
-    begin with `said_before`."""
+    """Build a dataset, looked at just now, up to a stage; `said_before` begins its log lines."""
     started, graph = time.perf_counter(), changes.graph
     dataset = graph.dataset
     sync = partial(
@@ -219,8 +237,7 @@ def _build_one(
         context.log.info("%s%s", said_before, line)
 
     say(str(sync(changes)))
-    shown = reporter or Lines(say)
-    recorder = _Recorder(context, dataset, shown, sync, recheck=recheck)
+    recorder = _Recorder(context, dataset, reporter or Lines(say), sync, recheck=recheck)
     what: dict[str, Any] = {"graph": graph, "partitions": partitions, "until": until}
     built = build_dataset(dataset, reporter=recorder, **what, **(workers or {}))
     failed = recorder.check()
@@ -231,7 +248,10 @@ def _build_one(
     say(f"{said}, {built.seconds:.1f} s")
     problems = _said(failed, dg.AssetCheckSeverity.ERROR)
     warnings = _said(failed, dg.AssetCheckSeverity.WARN)
-    return RecordedBuild(built, problems, warnings, _failure(graph, built, problems), num_recorded)
+    if (failure := _failure(graph, built, problems)) is not None:
+        outputs = failed_outputs(graph, built.failed, made=built.made, until=until)
+        mark_failed(context, dataset, outputs)
+    return RecordedBuild(built, problems, warnings, failure, num_recorded)
 
 
 def _failure(graph: BuildGraph, built: BuildResult, problems: tuple[str, ...]) -> dg.Failure | None:
@@ -372,22 +392,9 @@ class _Recorder(Reporter):
             for outcome in checker.outcomes(asset[0], self._made[asset]):
                 result = check_result(key, outcome)
                 if outcome.is_news or asset in self._recorded:
-                    evaluation = _evaluation(key, result)
-                    self._context.log_event(evaluation)  # type: ignore[arg-type]  # it takes them
+                    log_check(self._context.log_event, result)
                 self._failed[asset] += [] if result.passed else [result]
         return [of for failed in self._failed.values() for of in failed]
 
     def _history(self, asset: tuple[Stage, str]) -> AssetHistory:
         return AssetHistory(self._context.instance, self._dataset, *asset)
-
-
-def _evaluation(key: dg.AssetKey, result: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
-    return dg.AssetCheckEvaluation(
-        asset_key=key,
-        check_name=str(result.check_name),
-        passed=result.passed,
-        metadata=result.metadata,
-        severity=result.severity,
-        description=result.description,
-        blocking=result.severity is dg.AssetCheckSeverity.ERROR,
-    )

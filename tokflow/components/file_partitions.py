@@ -11,6 +11,7 @@ from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.plan import make_plan
 from tokflow.build.status import file_statuses
+from tokflow.components.checks import check_files, log_check
 from tokflow.components.dagster_names import partition_set
 from tokflow.components.history import AssetHistory, Log
 from tokflow.components.reports import Report, files_version, report_files, report_raw
@@ -217,16 +218,19 @@ def record_listing(
     with_status: bool = False,
 ) -> bool:
     """Record the list of raw files with the status of each, unless Dagster has that list and, if
-    asked for, shows that status. The status is no part of the data version, so that by it nothing
-    becomes stale."""
+    asked for, shows that status, which the check of the files goes with. The status is no part of
+    the data version, so that by it nothing becomes stale."""
     history = AssetHistory(instance, graph.dataset, "files")
     is_new = bool(history.unrecorded({"": files_version(raw_files)}))
     if is_new or with_status:
-        report = report_listing(graph, raw_files)
+        statuses = file_statuses(make_plan(graph.dataset, graph=graph))
+        report = report_files(raw_files, graph.listing.left_out, statuses)
         shown = history.metadata
         is_new = is_new or any(shown.get(of) != report.metadata.get(of) for of in SHOWN)
         if is_new:
             history.record({"": report}, log)
+            check = check_files(history.key, statuses)
+            log_check(log or instance.report_runless_asset_event, check)
     return is_new
 
 

@@ -125,12 +125,14 @@ class AssetHistory:
         return {partition: found[DATA_VERSION] for partition, found in tags.items()}
 
     def lacks(self, versions: Mapping[str, str]) -> bool:
-        """Return whether Dagster has any of these outputs in another version, or not at all."""
+        """Return whether Dagster has any of these outputs in another version, as failed, or not at
+        all."""
         if self.stage in PARTITIONED:
             is_other = any(self.versions.get(key) != of for key, of in versions.items())
-            return is_other or self._is_of_other_code
+            is_failed = not self._failed.isdisjoint(versions)
+            return is_other or is_failed or self._is_of_other_code
         tags = _tags_of(self._records.get(self.key))
-        return (tags.get(CODE_VERSION), {"": tags.get(DATA_VERSION)}) != (
+        return self._is_failed or (tags.get(CODE_VERSION), {"": tags.get(DATA_VERSION)}) != (
             code_version(self.dataset, self.stage, self.name),
             versions,
         )
@@ -139,10 +141,11 @@ class AssetHistory:
         """Return which outputs Dagster does not have in these versions.
 
         Those that it would show as stale are to be recorded again, too: an asset without partitions
-        when a parent has been since, and partitions as `_behind` and `_is_of_other_code` say.
+        when a parent has been since, and partitions as `_behind` and `_is_of_other_code` say; and
+        those that it shows as failed.
         """
         if self.stage in PARTITIONED:
-            behind, is_other = self._behind, self._is_of_other_code
+            behind, is_other = self._behind | self._failed, self._is_of_other_code
             return [
                 key
                 for key, of in versions.items()
@@ -152,10 +155,11 @@ class AssetHistory:
 
     @property
     def is_behind(self) -> bool:
-        """Whether an asset without partitions would be shown as missing or stale, whatever its own
-        version: Dagster has none, or one of other code or of other versions of its parents."""
+        """Whether an asset without partitions would be shown as missing, failed or stale, whatever
+        its own version: Dagster has none, or one of other code or of other versions of its parents,
+        or a run was to make it since and did not."""
         own = self._records.get(self.key)
-        if own is None:
+        if own is None or self._is_failed:
             return True
         tags = _tags_of(own)
         of_parents = {key: of for key, of in self._records.items() if of and key != self.key}
@@ -193,6 +197,14 @@ class AssetHistory:
             found = self.instance.fetch_materializations(key, limit=1, ascending=not is_all)
             newest = max([newest, *(record.storage_id for record in found.records)])
         return {partition for partition, own in ids.items() if own < newest}
+
+    @cached_property
+    def _failed(self) -> set[str]:
+        """Partitions that a run was to make since they were recorded, and did not."""
+        planned = self.instance.event_log_storage.get_latest_storage_id_by_partition(
+            self.key, dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
+        )
+        return {key for key, of in planned.items() if of > self._ids.get(key, 0)}
 
     @cached_property
     def _is_of_other_code(self) -> bool:
@@ -235,12 +247,22 @@ class AssetHistory:
     def _parents(self) -> list[dg.AssetKey]:
         return list(parents(self.dataset, self.stage, self.name))
 
+    @property
+    def _is_failed(self) -> bool:
+        """Whether a run was to make the asset, which has no partitions, since it was recorded."""
+        record = self._records.get(self.key)
+        return record is not None and record.run_id != self._entries[self.key].last_run_id
+
     @cached_property
     def _records(self) -> Mapping[dg.AssetKey, dg.EventLogRecord | None]:
         """The latest materialization of the asset and of each parent, of those Dagster knows."""
+        return {key: entry.last_materialization_record for key, entry in self._entries.items()}
+
+    @cached_property
+    def _entries(self) -> Mapping[dg.AssetKey, Any]:
+        """What Dagster's table of assets has of the asset and of each parent, of those it knows."""
         found = self.instance.get_asset_records([self.key, *self._parents()])
-        entries = [record.asset_entry for record in found]
-        return {entry.asset_key: entry.last_materialization_record for entry in entries}
+        return {record.asset_entry.asset_key: record.asset_entry for record in found}
 
 
 def _tags_of(record: dg.EventLogRecord | None) -> Mapping[str, str]:

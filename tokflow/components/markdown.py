@@ -23,6 +23,9 @@ VALUE_WIDTH = 22
 MAX_CHARACTERS = 999
 """Of markdown: Dagster 1.13 shows a link in place of more, behind which it is."""
 
+MAX_REASON = 400
+"""Characters that are shown of why a file is not built."""
+
 MAX_LINES = 16
 """Lines of a text that is shown."""
 

@@ -7,12 +7,13 @@ from typing import Any
 import dagster as dg
 
 from tokflow.build.dataset import Dataset
+from tokflow.build.graph import BuildGraph
 from tokflow.components.dagster_names import asset_keys
 from tokflow.components.file_partitions import record_status
 from tokflow.components.history import AssetHistory
 from tokflow.components.links import report_link, report_pictures
 from tokflow.components.reports import Report
-from tokflow.errors import explained, size
+from tokflow.errors import MissingOutputError, explained, size
 from tokflow.store.atomic import new_file
 from tokflow.store.remote.places import shown
 
@@ -26,9 +27,17 @@ def report_page(dataset: Dataset) -> Report:
     """Write the report of a dataset, and beside it each picture, which `tokflow ui` shows at once
     and Dagster alone, having more than 999 characters, behind a link; return what Dagster is told.
 
-    Raises: as `make_report`.
+    Raises: as `make_report`, and MissingOutputError where nothing is built yet.
     """
     from tokflow.report.page import make_report, write_report
+
+    if not _is_begun(dataset):
+        raise MissingOutputError(
+            where=f"{dataset.name}/report",
+            expected="at least one file that is built",
+            found="none",
+            remedy="materialize what is before it, or run `tokflow run`",
+        )
 
     page = make_report(dataset)
     path = write_report(dataset, page)
@@ -57,7 +66,7 @@ def record_pages(
     try:
         if is_news and dataset.mixture is None:
             is_news = record_status(context.instance, dataset, context.log_event)
-        is_asked = with_report and _is_declared(dataset)
+        is_asked = with_report and _is_declared(dataset) and _is_begun(dataset)
         if is_asked and (is_news or is_report_behind(context.instance, dataset)):
             report = report_page(dataset)
             history = AssetHistory(context.instance, dataset, "report")
@@ -76,6 +85,12 @@ def is_report_behind(instance: dg.DagsterInstance, dataset: Dataset) -> bool:
         return False
     is_there = (dataset.folder / REPORT_PATH).is_file()
     return not is_there or AssetHistory(instance, dataset, "report").is_behind
+
+
+def _is_begun(dataset: Dataset) -> bool:
+    """Return whether anything of any file is built, so that a report has something to show."""
+    graph, stage = BuildGraph(dataset, offline=True), dataset.own_stages[0]
+    return any(graph.output(stage, key).is_made for key in graph.partitions)
 
 
 def _is_declared(dataset: Dataset) -> bool:

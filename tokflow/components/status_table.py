@@ -11,6 +11,7 @@ from tokflow.build.statistics import ratio
 from tokflow.build.status import STATES, FileStatus
 from tokflow.components.markdown import (
     MAX_CHARACTERS,
+    MAX_REASON,
     MAX_ROWS,
     WIDTH,
     escaped,
@@ -20,9 +21,6 @@ from tokflow.components.markdown import (
 
 MAX_BUILT = 100
 """Rows of files that are as they should be: each takes 200 bytes of every event."""
-
-MAX_REASON = 400
-"""Characters of a reason that are shown."""
 
 MAX_REST = 100
 """Characters for what is said of further files."""

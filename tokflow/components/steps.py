@@ -16,7 +16,13 @@ from tokflow.build.lines import Lines, now_and_then
 from tokflow.build.pipeline import make_export, make_stage, make_tokenizer
 from tokflow.build.results import StageFailure, StageResult
 from tokflow.components.checks import check_results
-from tokflow.components.dagster_names import PARTITIONED, build_job_name, packing_of_asset
+from tokflow.components.dagster_names import (
+    PARTITIONED,
+    asset_keys,
+    build_job_name,
+    packing_of_asset,
+)
+from tokflow.components.failed_outputs import failed_outputs, mark_failed
 from tokflow.components.file_partitions import (
     known_files,
     known_partitions,
@@ -87,6 +93,11 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
         if is_last_try and (is_again or errors or len(keys) > 1):
             for event in history.events(reports):
                 context.log_event(event)
+        if failure and is_last_try and stage not in ("files", "report"):
+            packing = packing_of_asset(stage, name)
+            failed = [StageFailure(stage, key, error, packing) for key, error in errors.items()]
+            mark_failed(context, dataset, failed_outputs(graph, failed))
+            record_status(context.instance, dataset, context.log_event)
         if failure:
             raise failure
 
@@ -134,7 +145,8 @@ def _recheck(
     if stage in PARTITIONED:
         names = list(graph.partitions)
     made = [each for each in names if graph.output(stage, each, packing).is_made]
-    yield from check_results(Checker(graph, recheck=True), stage, name, made or names, checks)
+    checker = Checker(graph, recheck=True)
+    yield from check_results(checker, stage, name, made or names, checks, is_alone=True)
 
 
 def _partitions(context: dg.AssetExecutionContext, dataset: Dataset) -> list[str]:
@@ -218,7 +230,8 @@ def _make_all(
         except (TokflowError, OSError) as error:
             errors[key] = error
         log(partial("{:,} of {:,} files, last {}".format, number, len(keys), key))
-    if stage == "report":  # the last step: all others are through
+    *_, last = asset_keys(graph.dataset)
+    if last in ((stage, ""), (stage, keys[0])):  # all other steps are through
         record_status(context.instance, graph.dataset, context.log_event)
     return reports, errors
 

@@ -72,16 +72,16 @@ def test_a_file_whose_build_failed_says_the_message(tmp_path: Path):
     assert found["sub/c.jsonl"].state == "built"
 
 
-def test_files_wait_for_a_tokenizer_that_cannot_be_made(tmp_path: Path):
+def test_files_whose_tokenizer_cannot_be_made_have_failed(tmp_path: Path):
     build(declare_small(tmp_path))
     write_texts(tmp_path / "raw" / "new.jsonl", ["more"])
     tokenizer = {"kind": "file", "name": "gone.json"}
 
     found = statuses(tmp_path, tokenizer=tokenizer)
 
-    assert found["new.jsonl"].state == "new"
-    assert found["a.jsonl"].state == "stale"
-    assert found["a.jsonl"].reason == "waits for tokenizer, which cannot be made"
+    assert found["new.jsonl"].state == "failed"
+    assert found["a.jsonl"].state == "failed"
+    assert "gone.json" in found["a.jsonl"].reason
 
 
 def test_a_mixture_has_the_files_of_its_sources(tmp_path: Path):

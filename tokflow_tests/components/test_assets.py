@@ -22,7 +22,7 @@ from tokflow.exports import FORMATS
 from tokflow.raw.hashes import hash_file
 from tokflow.store.manifest import read_run
 from tokflow_tests.build.mixtures.test_mixture import declare_mixture, declare_source
-from tokflow_tests.dagster_case import QUIET, Case, failure, is_built, selection, shown
+from tokflow_tests.dagster_case import QUIET, Case, checks, failure, is_built, selection, shown
 from tokflow_tests.raw.fetching import Handler, Server
 from tokflow_tests.raw.servers import running
 from tokflow_tests.tiny import build, declare
@@ -288,7 +288,7 @@ def test_no_credentials_reach_dagster(case: Case):
 def test_checks_of_a_good_build_pass(built_by: tuple[Case, Result]):
     _, result = built_by
 
-    evaluations = result.get_asset_check_evaluations()
+    evaluations = checks(result)
     assert {(e.asset_key.path[1], e.check_name) for e in evaluations} == {
         ("tokens", "accounting_closes"),
         ("tokens", "equal_to_reference"),
@@ -305,7 +305,7 @@ def test_checks_of_a_range_with_nothing_to_do_are_remembered(case: Case):
 
     result = case.run(keys=KEYS)
 
-    evaluations = result.get_asset_check_evaluations()
+    evaluations = checks(result)
     assert len(evaluations) == 7
     for of in evaluations:
         assert of.passed
@@ -319,7 +319,7 @@ def test_checks_alone_are_computed_for_all_files_that_are_built(case: Case):
     result = case.run(dg.AssetSelection.checks_for_assets(dg.AssetKey(["small", "tokens"])))
 
     assert result.success, failure(result)
-    evaluations = result.get_asset_check_evaluations()
+    evaluations = checks(result)
     assert {of.check_name for of in evaluations} == {"accounting_closes", "equal_to_reference"}
     assert {of.metadata["num_checked"].value for of in evaluations} == {2}
     assert {of.metadata["num_remembered"].value for of in evaluations} == {0}
@@ -330,7 +330,7 @@ def test_a_check_can_be_left_out_of_a_run(case: Case):
     result = case.run(dg.AssetSelection.all() - dg.AssetSelection.all_asset_checks(), keys=KEYS)
 
     assert result.success, failure(result)
-    assert result.get_asset_check_evaluations() == []
+    assert checks(result) == []
 
 
 @is_built
@@ -342,7 +342,7 @@ def test_a_check_that_fails_has_a_row_for_each_file_that_it_fails_in(case: Case)
 
     result = case.run(dg.AssetSelection.checks(check))
 
-    [evaluation] = result.get_asset_check_evaluations()
+    [evaluation] = checks(result)
     rows = [record.data for record in evaluation.metadata["failed"].value.records]
     assert [(row["name"], row["num_problems"]) for row in rows] == [("a.txt", 1), ("c.txt", 1)]
     assert "expected an id below vocab_size 258" in rows[0]["first"]
@@ -359,7 +359,7 @@ def test_damaged_tokens_stop_what_would_be_made_of_them(case: Case):
     result = case.run(selection("tokens") | selection("split"), keys=["a.txt"])
 
     assert not result.success
-    failed = [e for e in result.get_asset_check_evaluations() if not e.passed]
+    failed = [e for e in checks(result) if not e.passed]
     assert [e.check_name for e in failed] == ["equal_to_reference"]
     assert "a.txt:0: expected the tokens" in str(failed[0].description)
     assert "small__split" not in {event.step_key for event in result.get_step_success_events()}
@@ -374,7 +374,7 @@ def test_the_check_of_an_export_names_the_shard_that_is_damaged(case: Case):
 
     result = case.run(selection("exports", "bin"))
 
-    [check] = result.get_asset_check_evaluations()
+    [check] = checks(result)
     assert not check.passed
     assert str(check.description).startswith(f"{path}: expected sha256 ")
 
@@ -398,7 +398,7 @@ def test_a_text_in_two_parts_is_a_warning(case: Case):
 
     result = case.run(keys=["a.txt"])
 
-    shared = [e for e in result.get_asset_check_evaluations() if e.check_name == "no_shared_text"]
+    shared = [e for e in checks(result) if e.check_name == "no_shared_text"]
     assert [(e.passed, e.severity.value) for e in shared] == [(False, "WARN")]
     assert "a.txt:2" in str(shared[0].description)
 
@@ -436,10 +436,10 @@ def test_every_format_is_an_asset_that_dagster_builds_and_checks(case: Case):
     result = case.run(keys=KEYS)
 
     assert result.success, failure(result)
-    checks = result.get_asset_check_evaluations()
-    checked = {check.asset_key.path[2] for check in checks if "exports" in check.asset_key.path}
+    found = checks(result)
+    checked = {check.asset_key.path[2] for check in found if "exports" in check.asset_key.path}
     assert checked == set(FORMATS)
-    assert all(check.passed for check in checks)
+    assert all(check.passed for check in found)
     assert case.not_fresh() == {}
 
 

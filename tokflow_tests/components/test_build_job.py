@@ -12,7 +12,7 @@ from tokflow.audit.checks import CHECKS
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.components import run_build_job
-from tokflow_tests.dagster_case import QUIET, Case, failure, is_built, shown
+from tokflow_tests.dagster_case import QUIET, Case, checks, failure, is_built, shown
 from tokflow_tests.raw.servers import running
 from tokflow_tests.wrong_engine import use_wrong_engine
 
@@ -59,7 +59,7 @@ def test_one_run_builds_everything_of_a_dataset_that_dagster_has_never_seen(
         "exports/bin": 1,
         "exports/parquet": 1,
     }
-    evaluations = result.get_asset_check_evaluations()
+    evaluations = checks(result)
     assert len(evaluations) == 7
     assert all(evaluation.passed for evaluation in evaluations)
 
@@ -69,7 +69,7 @@ def test_a_second_run_reports_nothing(built: Case):
 
     assert second.success, failure(second)
     assert reported(second) == {}
-    assert second.get_asset_check_evaluations() == []
+    assert checks(second) == []
 
 
 def test_what_was_built_outside_of_dagster_is_adopted_as_it_is(case: Case):
@@ -254,8 +254,8 @@ def test_a_run_that_was_killed_before_its_checks_leaves_them_to_the_next(
         first = build(case)
 
     assert set(case.not_fresh()) == {"exports/bin", "exports/parquet"}
-    assert first.get_asset_check_evaluations() == []
-    evaluations = build(case).get_asset_check_evaluations()
+    assert checks(first) == []
+    evaluations = checks(build(case))
 
     assert len(evaluations) == 7
     assert all(of.metadata["num_remembered"].value == 0 for of in evaluations)
@@ -402,7 +402,7 @@ def test_what_a_transform_leaves_out_is_reported_and_its_source_is_a_code_versio
     case.attributes["documents"]["transform"] = "clean:ordinals"
     result = build(case)
     assert result.success, failure(result)
-    assert all(evaluation.passed for evaluation in result.get_asset_check_evaluations())
+    assert all(evaluation.passed for evaluation in checks(result))
     event = case.event("tokens", partition="a.txt")
 
     (case.folder / "clean.py").write_text(f"{source}# edited\n")

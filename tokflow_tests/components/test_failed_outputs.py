@@ -1,0 +1,174 @@
+"""What a failing run leaves on Dagster's pages: failed partitions, assets, and a check."""
+
+import dagster as dg
+import pytest
+
+from tokflow.build.graph import BuildGraph
+from tokflow.build.status import FileStatus
+from tokflow.components import run_build_job
+from tokflow.components.checks import FILES_CHECK, check_files
+from tokflow.components.dagster_names import PARTITIONED, asset_keys, partition_set
+from tokflow.components.failed_outputs import exports_and_files
+from tokflow_tests.dagster_case import QUIET, Case, failure, is_built, selection
+
+KEYS = ["a.txt", "b.txt", "c.txt"]
+EXPORTS = {"exports/bin", "exports/parquet"}
+OF_B = {"tokens:b.txt", "split:b.txt", "sequences:b.txt"}
+BAD = b"not \xff UTF-8\n"
+
+
+def build(case: Case) -> dg.ExecuteInProcessResult:
+    job = case.defs.resolve_job_def("small_build")
+    return job.execute_in_process(instance=case.instance, run_config=QUIET, raise_on_error=False)
+
+
+@pytest.fixture(scope="module")
+def built_by(tmp_path_factory: pytest.TempPathFactory):
+    with dg.DagsterInstance.ephemeral() as instance:
+        case = Case(tmp_path_factory.mktemp("built"), instance)
+        yield case, build(case)
+
+
+def break_b(case: Case) -> None:
+    (case.folder / "raw/b.txt").write_bytes(BAD)
+
+
+def failed(case: Case) -> set[str]:
+    """Return the assets, and the partitions, that Dagster shows as failed."""
+    found = set()
+    for (stage, _), key in asset_keys(case.dataset).items():
+        name = "/".join(key.path[1:])
+        if stage in PARTITIONED:
+            files = partition_set(case.dataset)
+            states = case.instance.get_status_by_partition(key, case.partitions(), files) or {}
+            found |= {f"{name}:{of}" for of, state in states.items() if str(state) == FAILED}
+        elif (record := next(iter(case.instance.get_asset_records([key])), None)) is not None:
+            entry = record.asset_entry
+            made = entry.last_materialization_record
+            run = case.instance.get_run_by_id(str(entry.last_run_id))
+            is_newer = made is None or made.run_id != entry.last_run_id
+            found |= {name} if run and is_newer and not run.is_success else set()
+    return found
+
+
+FAILED = "AssetPartitionStatus.FAILED"
+
+
+def check_of(case: Case) -> dg.AssetCheckEvaluation:
+    key = dg.AssetCheckKey(dg.AssetKey(["small", "files"]), FILES_CHECK)
+    record = case.instance.get_latest_asset_check_evaluation_record(key)
+    assert record is not None
+    return record.event.dagster_event.event_specific_data
+
+
+@is_built
+def test_a_bad_file_and_the_exports_have_failed_until_it_is_as_it_was(case: Case):
+    good = (case.folder / "raw/b.txt").read_text()
+    break_b(case)
+
+    assert not build(case).success
+
+    assert failed(case) == OF_B | EXPORTS
+    [row] = check_of(case).metadata["not_built"].records
+    assert (row.data["file"], row.data["state"]) == ("b.txt", "failed")
+    assert "UTF-8" in str(row.data["cause"])
+    assert row.data["remedy"]
+    assert check_of(case).severity is dg.AssetCheckSeverity.ERROR
+
+    case.write("b", good)  # whose outputs are in the store, and in Dagster, already
+    assert build(case).success
+
+    assert failed(case) == set()
+    assert check_of(case).passed
+    assert case.not_fresh() == {}
+
+
+def test_a_tokenizer_that_cannot_be_made_has_failed_and_all_that_waits_for_it(case: Case):
+    case.attributes |= {"tokenizer": {"kind": "file", "name": "gone.json"}, "report": True}
+
+    assert "gone.json" in failure(build(case))
+
+    of_files = {f"{stage}:{key}" for stage in ("tokens", "split", "sequences") for key in KEYS}
+    assert failed(case) == {"tokenizer", *of_files, *EXPORTS}
+    assert check_of(case).metadata["num_failed"].value == 3
+    assert not case.instance.fetch_materializations(
+        dg.AssetKey(["small", "report"]), limit=1
+    ).records
+
+    case.attributes |= {"tokenizer": {"kind": "bytes"}, "report": False}
+    assert build(case).success
+    assert failed(case) == set()
+
+
+@is_built
+def test_a_range_of_one_asset_that_fails_makes_failed_what_waits_for_it(case: Case):
+    break_b(case)
+
+    case.run(selection("tokens"), keys=KEYS)
+
+    assert failed(case) == OF_B | EXPORTS
+    assert not check_of(case).passed
+
+
+@is_built
+def test_tokflow_run_marks_what_failed_too(case: Case):
+    break_b(case)
+
+    run_build_job(case.instance, BuildGraph(case.dataset, offline=True))
+
+    assert failed(case) == OF_B | EXPORTS
+
+
+def test_with_offsets_over_the_dataset_all_splits_fail_with_one_file(case: Case):
+    case.attributes["split"] = {"scope": "dataset"}
+    break_b(case)
+
+    build(case)
+
+    of_all = {f"{stage}:{key}" for stage in ("split", "sequences") for key in KEYS}
+    assert failed(case) == {"tokens:b.txt", *of_all, *EXPORTS}
+
+
+@is_built
+def test_a_build_that_finds_no_files_has_failed_exports_and_files(case: Case):
+    case.attributes["raw"] = {"files": "nowhere/*.txt"}
+
+    build(case)
+
+    assert failed(case) == {"files", *EXPORTS}
+    assert len(exports_and_files(case.dataset)) == 3
+
+
+@is_built
+def test_only_so_many_outputs_are_marked_and_those_without_partitions_come_first(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.components.failed_outputs.MAX_MARKED", 3)
+    break_b(case)
+
+    result = build(case)
+
+    assert failed(case) == {"tokens:b.txt", *EXPORTS}
+    lines = [of.user_message for of in case.instance.all_logs(result.run_id)]
+    assert "2 more outputs failed, which the pages of assets do not show as failed" in lines
+
+
+def test_the_check_of_many_files_shows_twenty_and_cuts_their_causes():
+    failed = [FileStatus(key=f"f{n}", state="failed", reason="x" * 5_000) for n in range(999)]
+    new = [FileStatus(key="new", state="new")]
+
+    result = check_files(dg.AssetKey(["small", "files"]), [*new, *failed])
+
+    rows = [record.data for record in result.metadata["not_built"].records]
+    assert len(rows) == 20
+    assert max(len(str(row)) for row in rows) < 600
+    assert result.description == "999 files failed, 1 file not built yet"
+
+
+def test_files_that_nobody_has_built_are_a_warning():
+    new = [FileStatus(key="new", state="new")]
+
+    result = check_files(dg.AssetKey(["small", "files"]), new)
+
+    assert not result.passed
+    assert result.severity is dg.AssetCheckSeverity.WARN
