@@ -16,7 +16,7 @@ from dagster._core.loader import LoadingContextForTest
 from tokflow.build.dataset import Dataset, make_dataset
 from tokflow.components import make_definitions
 from tokflow.components.checks import FILES_CHECK
-from tokflow.components.dagster_names import partition_set
+from tokflow.components.dagster_names import PARTITIONED, asset_keys, partition_set
 
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -177,6 +177,26 @@ def shown(value: dg.MetadataValue[Any]) -> dict[str, str]:
     rows = [line.split(" | ") for line in str(value.value).split("\n")[2:]]
     plain = [[re.sub(r"\\(.)", r"\1", of).replace("\xa0", " ") for of in row] for row in rows]
     return {row[0].strip("| "): row[1].strip("| ") for row in plain}
+
+
+def shown_failed(instance: dg.DagsterInstance, dataset: Dataset) -> set[str]:
+    """Return the assets, and the partitions, that Dagster shows as failed."""
+    found: set[str] = set()
+    files = partition_set(dataset)
+    keys = instance.get_dynamic_partitions(str(files.name))
+    for (stage, _), key in asset_keys(dataset).items():
+        name = "/".join(key.path[1:])
+        if stage in PARTITIONED:
+            states = instance.get_status_by_partition(key, keys, files) or {}
+            failed = [of for of, state in states.items() if state and state.name == "FAILED"]
+            found |= {f"{name}:{of}" for of in failed}
+        for record in [] if stage in PARTITIONED else instance.get_asset_records([key]):
+            entry = record.asset_entry
+            made = entry.last_materialization_record
+            run = instance.get_run_by_id(str(entry.last_run_id))
+            is_newer = made is None or made.run_id != entry.last_run_id
+            found |= {name} if run and is_newer and not run.is_success else set()
+    return found
 
 
 def checks(result: dg.ExecuteInProcessResult) -> list[dg.AssetCheckEvaluation]:

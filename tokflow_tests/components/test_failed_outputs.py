@@ -7,9 +7,8 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.status import FileStatus
 from tokflow.components import run_build_job
 from tokflow.components.checks import FILES_CHECK, check_files
-from tokflow.components.dagster_names import PARTITIONED, asset_keys, partition_set
 from tokflow.components.failed_outputs import exports_and_files
-from tokflow_tests.dagster_case import QUIET, Case, failure, is_built, selection
+from tokflow_tests.dagster_case import QUIET, Case, failure, is_built, selection, shown_failed
 
 KEYS = ["a.txt", "b.txt", "c.txt"]
 EXPORTS = {"exports/bin", "exports/parquet"}
@@ -34,24 +33,7 @@ def break_b(case: Case) -> None:
 
 
 def failed(case: Case) -> set[str]:
-    """Return the assets, and the partitions, that Dagster shows as failed."""
-    found = set()
-    for (stage, _), key in asset_keys(case.dataset).items():
-        name = "/".join(key.path[1:])
-        if stage in PARTITIONED:
-            files = partition_set(case.dataset)
-            states = case.instance.get_status_by_partition(key, case.partitions(), files) or {}
-            found |= {f"{name}:{of}" for of, state in states.items() if str(state) == FAILED}
-        elif (record := next(iter(case.instance.get_asset_records([key])), None)) is not None:
-            entry = record.asset_entry
-            made = entry.last_materialization_record
-            run = case.instance.get_run_by_id(str(entry.last_run_id))
-            is_newer = made is None or made.run_id != entry.last_run_id
-            found |= {name} if run and is_newer and not run.is_success else set()
-    return found
-
-
-FAILED = "AssetPartitionStatus.FAILED"
+    return shown_failed(case.instance, case.dataset)
 
 
 def check_of(case: Case) -> dg.AssetCheckEvaluation:

@@ -15,7 +15,7 @@ from tokflow.build.declarations.declared import find_declarations
 from tokflow.build.declarations.project import Project, find_project
 from tokflow.components import make_definitions, state
 from tokflow.report import has_report
-from tokflow_tests.dagster_case import QUIET, RANGE
+from tokflow_tests.dagster_case import QUIET, RANGE, shown_failed
 from tokflow_tests.projects import attributes, declare_in, make_project
 
 SOURCES = {"code": {"epochs": 2}, "prose": {"epochs": 0.5}}
@@ -137,6 +137,26 @@ def test_the_job_of_a_mixture_builds_and_records_its_sources_up_to_their_splits(
             assert any(line.startswith(f"{name}: tokens a.txt: ") for line in said)
             assert any(line.startswith(f"{name}: 1 file: ") for line in said)
         assert any(line.startswith("export bin: ") for line in said)
+
+
+def test_a_bad_file_of_a_source_makes_failed_what_the_mixture_is_made_of(project: Path):
+    file = project / "code/a.txt"
+    good = file.read_text()
+    file.write_bytes(b"no \xff UTF-8\n")
+    job = definitions_of(project).resolve_job_def("mixed_build")
+    datasets = datasets_of(project)
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        job.execute_in_process(instance=instance, run_config=QUIET, raise_on_error=False)
+        found = {name: shown_failed(instance, of) for name, of in datasets.items()}
+        file.write_text(good)
+        assert job.execute_in_process(instance=instance, run_config=QUIET).success
+        later = {name: shown_failed(instance, of) for name, of in datasets.items()}
+
+    assert found["code"] == {"tokens:a.txt", "split:a.txt"}
+    assert found["prose"] == set()
+    assert {"exports/bin", "exports/parquet"} <= found["mixed"]
+    assert later == {name: set() for name in datasets}
 
 
 def test_the_assets_of_a_mixture_are_made_one_by_one_and_are_fresh(project: Path):

@@ -107,6 +107,12 @@ def green(visit: Visit) -> set[str]:
     }
 
 
+def red(visit: Visit) -> set[str]:
+    """Return the assets in the graph of which something failed, of its partitions or checks."""
+    nodes = visit.page.evaluate(NODES)
+    return {name for name, node in nodes.items() if "failed" in node["text"].lower()}
+
+
 def unsynced(visit: Visit) -> set[str]:
     """Return the assets in the graph of which Dagster says that what they come from is newer."""
     nodes = visit.page.evaluate(NODES)
@@ -209,6 +215,26 @@ def test_a_changed_file_leaves_exports_unsynced_until_the_next_build(built: Serv
     launch_job(visit, built, "demo_build")
     visit.page.goto(f"{built.url}{GRAPH}")
     wait_until(lambda: green(visit) == ASSETS and not unsynced(visit), visit)
+
+
+def test_a_bad_file_is_red_until_the_build_after_its_repair(built: Served, visit: Visit):
+    visit.page.set_viewport_size({"width": 2200, "height": 800})
+    file = built.folder / "data/raw/part-2.parquet"
+    good = file.read_bytes()
+    file.write_bytes(b"no parquet")
+
+    launch_job(visit, built, "demo_build", ends="Failure")
+
+    visit.page.goto(f"{built.url}{GRAPH}")
+    wait_until(lambda: red(visit) == ASSETS - {"raw", "report"}, visit)  # the tokenizer reads all
+    visit.photograph("failed")
+    visit.page.goto(f"{built.url}/assets/demo/files?view=checks")
+    assert is_shown("every_file_is_built", visit)
+    visit.photograph("failed_check")
+    file.write_bytes(good)
+    launch_job(visit, built, "demo_build")
+    visit.page.goto(f"{built.url}{GRAPH}")
+    wait_until(lambda: green(visit) == ASSETS and not red(visit), visit)
 
 
 def test_dagster_dev_connects_to_this_machine_alone(built: Served):
