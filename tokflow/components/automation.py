@@ -12,6 +12,7 @@ from tokflow.build.dataset import Dataset
 from tokflow.build.declarations.declared import as_declared_now
 from tokflow.components.dagster_names import scan_job_name, schedule_name
 from tokflow.components.decisions import Decision, Memory, decide
+from tokflow.components.failed_outputs import LISTING, mark_failed
 from tokflow.components.file_partitions import sync_files
 from tokflow.errors import TokflowError, message_of
 
@@ -73,6 +74,7 @@ def scan_job(dataset: Dataset) -> dg.JobDefinition:
         try:
             context.log.info(str(sync_files(context.instance, dataset, with_status=True)))
         except (TokflowError, OSError) as error:
+            mark_failed(context, dataset, [LISTING] if dataset.mixture is None else [])
             message = message_of(error, where=dataset.name)
             raise dg.Failure(f"{dataset.name}: {message}", allow_retries=False) from error
 

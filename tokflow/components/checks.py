@@ -6,6 +6,7 @@ from typing import Any
 import dagster as dg
 
 from tokflow.audit.checks import CHECKS, MAX_SHOWN, Checker, CheckOutcome
+from tokflow.audit.inspection import visible
 from tokflow.build.plan import make_plan
 from tokflow.build.status import FileStatus, file_statuses
 from tokflow.components.dagster_names import asset_key, packing_of_asset
@@ -86,9 +87,11 @@ def check_files(key: dg.AssetKey, statuses: Sequence[FileStatus]) -> dg.AssetChe
 
 def _row_of_file(status: FileStatus) -> dg.TableRecord:
     cause, _, remedy = status.reason.partition("; ")
-    texts = {"cause": cause, "remedy": remedy or "run the build job"}
-    short = {name: shortened_to(text, MAX_REASON) for name, text in texts.items()}
-    return dg.TableRecord({"file": status.key, "state": status.state, **short})
+    texts = {"file": status.key, "state": status.state, "cause": cause}
+    texts |= {"remedy": remedy or "run the build job"}
+    return dg.TableRecord(
+        {name: shortened_to(visible(text), MAX_REASON) for name, text in texts.items()}
+    )
 
 
 def check_result(key: dg.AssetKey, outcome: CheckOutcome) -> dg.AssetCheckResult:

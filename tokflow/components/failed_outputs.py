@@ -26,6 +26,9 @@ MAX_MARKED = 1_000
 FailedOutput: TypeAlias = tuple[str, str, str | None]
 """Stage and name of an asset, and the partition of one that has partitions."""
 
+LISTING: FailedOutput = ("files", "", None)
+"""The list of raw files, which a mixture does not have."""
+
 _event_of = dg.DagsterEvent.build_asset_materialization_planned_event
 # Dagster exports the class of this argument nowhere.
 _Planned = get_type_hints(_event_of, vars(sys.modules[dg.DagsterEvent.__module__]))[

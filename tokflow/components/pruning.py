@@ -21,7 +21,7 @@ class OldRuns:
     removable: tuple[str, ...]
     needed: tuple[str, ...]
     """Those with the latest event of an asset or a partition, by which Dagster knows that it is
-    built, and in which version."""
+    built, and in which version, or that it has failed."""
 
 
 def find_old_runs(instance: dg.DagsterInstance, *, before: datetime) -> OldRuns:
@@ -54,13 +54,20 @@ def _ended_runs(instance: dg.DagsterInstance, before: datetime) -> Iterator[str]
 
 def _runs_of_latest_events(instance: dg.DagsterInstance) -> Iterator[str]:
     """Yield the run of the latest materialization, and of the latest observation, of each asset and
-    of each of its partitions."""
+    of each of its partitions, and that of the last attempt where it came to nothing."""
     storage = instance.event_log_storage
     events = (
         (dg.DagsterEventType.ASSET_MATERIALIZATION, instance.fetch_materializations),
         (dg.DagsterEventType.ASSET_OBSERVATION, instance.fetch_observations),
     )
+    planned = dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
     for key in instance.all_asset_keys():
+        yield from (str(of.asset_entry.last_run_id) for of in instance.get_asset_records([key]))
+        made = storage.get_latest_storage_id_by_partition(key, events[0][0])
+        for partition, own in storage.get_latest_storage_id_by_partition(key, planned).items():
+            if own > made.get(partition, 0):
+                info = storage.get_latest_planned_materialization_info(key, partition)
+                yield from [info.run_id] if info else []
         for kind, fetch in events:
             yield from (record.run_id for record in fetch(key, limit=1).records)
             ids = list(storage.get_latest_storage_id_by_partition(key, kind).values())

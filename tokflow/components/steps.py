@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 
 from tokflow.audit.checks import Checker
+from tokflow.audit.inspection import visible
 from tokflow.build.dataset import Dataset
 from tokflow.build.failures import note_failures
 from tokflow.build.graph import BuildGraph
@@ -31,6 +32,7 @@ from tokflow.components.file_partitions import (
     report_listing,
 )
 from tokflow.components.history import AssetHistory
+from tokflow.components.markdown import shortened_to
 from tokflow.components.report_asset import report_page
 from tokflow.components.reports import Report, report, report_raw
 from tokflow.components.workers import RESOURCE
@@ -55,6 +57,9 @@ since with one Dagster begins a step again that a user has terminated."""
 
 MAX_SHOWN = 50
 """Files that a failure lists."""
+
+MAX_LINE = 1_000
+"""Characters of what it says of one."""
 
 
 def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
@@ -277,7 +282,8 @@ def failure_of(
     keys_of: dict[str, list[str]] = {}
     for key, error in errors.items():
         keys_of.setdefault(message_of(error, where=key), []).append(key)
-    lines = [f"{first_five(keys)}: {message}" for message, keys in keys_of.items()]
+    said = [visible(f"{first_five(keys)}: {message}") for message, keys in keys_of.items()]
+    lines = [shortened_to(line, MAX_LINE) for line in said]
     if errors and num_keys > 1:
         rest = "; the others were, and are recorded" if len(errors) < num_keys else ""
         head = f"{len(errors):,} of {num_keys:,} files could not be built{rest}"

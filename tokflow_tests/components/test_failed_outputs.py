@@ -1,5 +1,7 @@
 """What a failing run leaves on Dagster's pages: failed partitions, assets, and a check."""
 
+from datetime import UTC, datetime
+
 import dagster as dg
 import pytest
 
@@ -7,7 +9,7 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.status import FileStatus
 from tokflow.components import run_build_job
 from tokflow.components.checks import FILES_CHECK, check_files
-from tokflow.components.failed_outputs import exports_and_files
+from tokflow.components.pruning import find_old_runs
 from tokflow_tests.dagster_case import QUIET, Case, failure, is_built, selection, shown_failed
 
 KEYS = ["a.txt", "b.txt", "c.txt"]
@@ -16,9 +18,13 @@ OF_B = {"tokens:b.txt", "split:b.txt", "sequences:b.txt"}
 BAD = b"not \xff UTF-8\n"
 
 
-def build(case: Case) -> dg.ExecuteInProcessResult:
-    job = case.defs.resolve_job_def("small_build")
+def run(case: Case, name: str) -> dg.ExecuteInProcessResult:
+    job = case.defs.resolve_job_def(name)
     return job.execute_in_process(instance=case.instance, run_config=QUIET, raise_on_error=False)
+
+
+def build(case: Case) -> dg.ExecuteInProcessResult:
+    return run(case, "small_build")
 
 
 @pytest.fixture(scope="module")
@@ -112,13 +118,25 @@ def test_with_offsets_over_the_dataset_all_splits_fail_with_one_file(case: Case)
 
 
 @is_built
-def test_a_build_that_finds_no_files_has_failed_exports_and_files(case: Case):
+@pytest.mark.parametrize(("job", "and_exports"), [("small_build", EXPORTS), ("small_scan", set())])
+def test_a_list_of_files_that_cannot_be_made_has_failed(
+    job: str, and_exports: set[str], case: Case
+):
     case.attributes["raw"] = {"files": "nowhere/*.txt"}
 
+    run(case, job)
+
+    assert failed(case) == {"files", *and_exports}
+
+
+@is_built
+def test_a_run_by_which_a_file_has_failed_is_not_pruned(case: Case):
+    break_b(case)
     build(case)
 
-    assert failed(case) == {"files", *EXPORTS}
-    assert len(exports_and_files(case.dataset)) == 3
+    again = build(case)
+
+    assert again.run_id in find_old_runs(case.instance, before=datetime.now(UTC)).needed
 
 
 @is_built
@@ -135,14 +153,16 @@ def test_only_so_many_outputs_are_marked_and_those_without_partitions_come_first
     assert "2 more outputs failed, which the pages of assets do not show as failed" in lines
 
 
-def test_the_check_of_many_files_shows_twenty_and_cuts_their_causes():
-    failed = [FileStatus(key=f"f{n}", state="failed", reason="x" * 5_000) for n in range(999)]
+def test_the_check_of_many_files_shows_twenty_and_cuts_and_escapes_their_causes():
+    reason = "\u202e" + "x" * 5_000
+    failed = [FileStatus(key=f"f{n}", state="failed", reason=reason) for n in range(999)]
     new = [FileStatus(key="new", state="new")]
 
     result = check_files(dg.AssetKey(["small", "files"]), [*new, *failed])
 
     rows = [record.data for record in result.metadata["not_built"].records]
     assert len(rows) == 20
+    assert str(rows[0]["cause"]).startswith("\\u202exxx")
     assert max(len(str(row)) for row in rows) < 600
     assert result.description == "999 files failed, 1 file not built yet"
 
