@@ -149,7 +149,8 @@ def _recheck(
     names, packing = [name], packing_of_asset(stage, name)
     if stage in PARTITIONED:
         names = list(graph.partitions)
-    made = [each for each in names if graph.output(stage, each, packing).is_made]
+    is_output = stage != "files"
+    made = [of for of in names if is_output and graph.output(stage, of, packing).is_made]
     checker = Checker(graph, recheck=True)
     yield from check_results(checker, stage, name, made or names, checks, is_alone=True)
 

@@ -266,7 +266,7 @@ def test_what_passed_in_another_run_is_reported_of_what_is_new_to_dagster(
 ):
     with dg.DagsterInstance.ephemeral() as instance:
         monkeypatch.setattr(built, "instance", instance)
-        evaluations = build(built).get_asset_check_evaluations()
+        evaluations = checks(build(built))
 
     assert len(evaluations) == 7
     for of in evaluations:

@@ -167,6 +167,14 @@ def test_the_check_of_many_files_shows_twenty_and_cuts_and_escapes_their_causes(
     assert result.description == "999 files failed, 1 file not built yet"
 
 
+@is_built
+def test_the_check_of_the_files_can_be_executed_alone(case: Case):
+    result = case.run(dg.AssetSelection.checks_for_assets(dg.AssetKey(["small", "files"])))
+
+    assert result.success, failure(result)
+    assert [of.passed for of in result.get_asset_check_evaluations()] == [True]
+
+
 def test_files_that_nobody_has_built_are_a_warning():
     new = [FileStatus(key="new", state="new")]
 

@@ -5,7 +5,7 @@ import pytest
 
 from tokflow.build.dataset import make_dataset
 from tokflow.components import make_definitions
-from tokflow_tests.dagster_case import QUIET, Case, failure
+from tokflow_tests.dagster_case import QUIET, Case, checks, failure
 
 KEYS = ["a.txt", "b.txt", "c.txt"]
 PREFIX = ["warehouse", "raw-text", "my-data"]
@@ -37,7 +37,7 @@ def test_it_is_built_and_fresh_by_its_job(case: Case):
     assert (case.folder / "store/my-data/tokens/a.txt").is_dir()
     evaluations = result.get_asset_check_evaluations()
     assert {tuple(of.asset_key.path[:3]) for of in evaluations} == {tuple(PREFIX)}
-    assert all(evaluation.passed for evaluation in evaluations)
+    assert all(evaluation.passed for evaluation in checks(result))
     assert result.dagster_run.tags["domain"] == "code"
 
 
