@@ -32,8 +32,7 @@ DEFAULT_SECONDS: dict[Stage, tuple[float, float]] = {
     "sequences": (0.1, 1 / 500e6),
     "export": (0.1, 1 / 100e6),
 }
-"""Seconds per output and per raw byte where no earlier run tells: for 60 MB of parquet on two
-cores, about what `make demo` takes."""
+"""Seconds per output and per raw byte without an earlier run: `make demo`, on two cores."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -229,8 +228,7 @@ class _Planner:
         """Stages whose manifests are needed for what comes after them."""
 
     def look_at_all(self, keys: Sequence[str], *, is_partial: bool, until: Stage = "export") -> int:
-        """Plan the outputs of raw files and of the dataset; return how many other files are not
-        built."""
+        """Plan the outputs of `keys` and of the dataset; count other files that are not built."""
         partitions = self.graph.partitions
         if self.graph.mixture is not None:
             self._look_at_sources(self.graph.mixture)
@@ -252,8 +250,7 @@ class _Planner:
         return num_elsewhere
 
     def _look_at_sources(self, mixture: Mixture) -> None:
-        """Plan what is made of the sources of a mixture, up to their splits, and see whether they
-        can be mixed so."""
+        """Plan the sources of a mixture up to their splits, and check that they can be mixed."""
         for name, graph in mixture.graphs.items():
             of_source = _Planner(graph, self.totals)
             of_source.asked_again |= {"tokens", "split"}
@@ -307,8 +304,7 @@ class _Planner:
         return True
 
     def _cause_of_waiting(self, output: Output) -> tuple[Cause, tuple[str, ...]]:
-        """Return why an output must be made whose fingerprint cannot be known yet: one that was
-        made with a tokenizer which is another now is not missing but stale."""
+        """Return why an output waits: one made with another tokenizer is stale, not missing."""
         is_other = not self.tokenizer_causes.isdisjoint(_OTHER)
         if is_other and not output.is_first_of_kind and newest_output(output.place):
             return "input changed", ("the tokenizer changes, and with it all token ids",)
@@ -338,8 +334,7 @@ class _Planner:
             num_bytes = sum(raw.num_bytes for raw in trained_on.values())
         seconds = 0.0
         if cause is not None:
-            if output.stage == "tokenizer":
-                self.tokenizer_causes.add(cause)
+            self.tokenizer_causes |= {cause} if output.stage == "tokenizer" else set()
             is_first = cause == "missing" and not details
             seconds = _seconds(output.stage, num_bytes, None if is_first else output.place)
         self.planned.append(
@@ -384,9 +379,8 @@ def _cause(output: Output) -> tuple[Cause | None, tuple[str, ...]]:
 def _to_fetch(output: Output) -> tuple[str, ...]:
     """Return where a tokenizer comes from that is not made of what is on this disk."""
     source = output.graph.tokenizer_source() if output.stage == "tokenizer" else None
-    if source is None or not source.is_fetched:
-        return ()
-    return (f"to be fetched: {source.config.kind} {source.config.name}",)
+    config = source.config if source and source.is_fetched else None
+    return () if config is None else (f"to be fetched: {config.kind} {config.name}",)
 
 
 def _likest(output: Output) -> StoredOutput | None:
@@ -402,8 +396,7 @@ def _likest(output: Output) -> StoredOutput | None:
 
 
 def _seconds(stage: Stage, num_bytes: int, place: Path | None) -> float:
-    """Return how long an output is likely to take: as long as the newest in `place`, or what is
-    usual for so many bytes of raw files."""
+    """Return the likely duration: that of the newest in `place`, or what its bytes usually take."""
     runs = newest_first(place, RUN_NAME) if place else ()
     took = read_run(runs[0]).get("seconds") if runs else None
     fixed, per_byte = DEFAULT_SECONDS[stage]
