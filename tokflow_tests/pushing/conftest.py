@@ -33,7 +33,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         packing={"sequence_length": 8},
         split={"parts": {"train": {"files": "[ab].jsonl"}, "val-2": {"files": "sub/*"}}},
         exports=[
-            {"format": "parquet", "shards": 2},
+            {"format": "parquet", "shard_size": 3 * 120},
             {"format": "parquet", "name": "whole"},
             "bin",
             "jsonl",
