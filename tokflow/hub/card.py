@@ -32,6 +32,7 @@ def merged_card(text: str, target: Target, config: Mapping[str, Any], section: s
     _check_ours(text, target, config, is_ours=own.search(body) is not None)
     header = _with_config(header, config)
     begin, end = _marks(target)
+    section = re.sub(r"<!--( (?:end of )?tokflow:)", r"&lt;!--\1", section)  # of a name or template
     block = f"{begin}\n{section.strip()}\n{end}"
     if own.search(body):
         body = own.sub(lambda _: block, body, count=1)

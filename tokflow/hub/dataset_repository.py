@@ -1,5 +1,6 @@
 """One branch of a dataset repository, looked at and committed to by huggingface_hub."""
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,12 @@ class File:
     source: Path | bytes = field(repr=False)
     num_bytes: int
     sha256: str
+
+
+def file_of(path: str, content: bytes) -> File:
+    """Return a file that is not on this disk."""
+    digest = hashlib.sha256(content).hexdigest()
+    return File(path=path, source=content, num_bytes=len(content), sha256=digest)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

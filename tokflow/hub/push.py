@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,34 +10,23 @@ from pathlib import Path
 from tokflow.errors import ConfigError, counted, size
 from tokflow.exports import Export
 from tokflow.exports.reading import open_export
+from tokflow.hub.batches import COMMIT_BYTES, batches_of
 from tokflow.hub.card import merged_card
 from tokflow.hub.card_section import card_section
-from tokflow.hub.dataset_repository import File, Look, PushError, Repository
+from tokflow.hub.dataset_repository import File, Look, PushError, Repository, file_of
 from tokflow.hub.part_files import card_config
 from tokflow.hub.target import MAIN, Target, read_target
+from tokflow.hub.unfinished import UNFINISHED_NAME, Sent, list_of, read_list
 from tokflow.raw.hub.repository import HubFile
 from tokflow.raw.hub.source_splits import CARD
 from tokflow.raw.remote import TransientError
 from tokflow.raw.retries import Retries
 from tokflow.store.integrity import check_files
-from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER
+from tokflow.store.manifest import MANIFEST_NAME
 from tokflow.store.remote.cache_limit import limit_of
 from tokflow.store.remote.cached_files import fetch_all, fetched
 from tokflow.store.remote.places import cache_folder, place_of, shown
 from tokflow.store.sealed import has_its_digest
-
-COMMIT_FILES = 250
-"""As huggingface_hub has it: larger commits may take the hub longer than it lets them."""
-COMMIT_BYTES = 100_000_000_000
-"""Of one commit. What is in it when a push is killed is not sent again, but looked at."""
-TEXT_BYTES = 10_000_000
-COMMIT_TEXT_BYTES = 100_000_000
-"""Of files that may be in the commit itself, which is made in memory: the hub keeps larger ones,
-and those called so, elsewhere."""
-UNFINISHED_NAME = f"{OWN_FOLDER}/unfinished_push.json"
-"""Beside the manifest from the first of several commits to the last: all names that may be there of
-a push that is under way or was broken off, by which another one deletes them."""
-KEPT_ELSEWHERE = (".parquet", ".arrow", ".bin", ".npy", ".npz", ".tar", ".gz", ".zst", ".lz4")
 
 Say = Callable[[str], None]
 
@@ -132,15 +121,17 @@ class _Changes:
     files: list[File] = field(default_factory=list)
     last: list[File] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
+    begun: Sent = field(default_factory=set)
+    """What earlier pushes that were broken off have sent."""
 
     @property
     def paths(self) -> set[str]:
         return {file.path for file in (*self.files, *self.last)} | {*self.deleted}
 
-    def names(self, path: str) -> File:
-        """Return a file of the names of all that may be there before the last commit."""
-        names = {file.path for file in self.files} | {*self.deleted} - {path}
-        return _file_of(path, json.dumps(sorted(names), indent=0).encode())
+    def unfinished(self, folder: str, of: str) -> File:
+        """Return the list of all that may be there before the last commit."""
+        sent = {(file.path.removeprefix(folder), file.sha256) for file in self.files}
+        return file_of(folder + UNFINISHED_NAME, list_of(of, self.begun | sent))
 
 
 @dataclass
@@ -160,6 +151,11 @@ class _Push:
     def target(self) -> Target:
         return self.repository.target
 
+    @property
+    def _about(self) -> str:
+        """Whose files are replaced: those of any build of the same export."""
+        return f"{self.export.manifest.dataset}, as {self.export.format_name}"
+
     @cached_property
     def files(self) -> list[File]:
         """The files of the export, without its manifest."""
@@ -176,7 +172,7 @@ class _Push:
     @cached_property
     def manifest(self) -> File:
         path = self.export.folder / MANIFEST_NAME
-        return _file_of(self.target.folder + MANIFEST_NAME, path.read_bytes())
+        return file_of(self.target.folder + MANIFEST_NAME, path.read_bytes())
 
     @property
     def unfinished(self) -> str:
@@ -223,23 +219,50 @@ class _Push:
         return look
 
     def _changes(self, look: Look) -> _Changes:
-        changes, gone = _Changes(), set[str]()
-        there = look.files.get(self.manifest.path)
-        is_of_others = self.manifest.path not in self.sent
-        if there is not None and is_of_others and not _is_same(self.manifest, there):
-            gone |= self._earlier(self.repository.read(there))
-        if (begun := look.files.get(self.unfinished)) is not None:
-            gone |= {self.unfinished, *_names_in(self.repository.read(begun))}
-        gone -= {file.path for file in self.files}
+        changes, named = _Changes(begun=self._begun(look)), self._named(look)
+        begun = {self.target.folder + name for name, _ in changes.begun}
+        gone = (named | begun) - {CARD, self.manifest.path, *(file.path for file in self.files)}
+        gone |= {self.unfinished} & look.files.keys()
         found = self.repository.look(gone) if gone else None
-        changes.deleted = [] if found is None else sorted(found.files)
+        for path, there in sorted(found.files.items() if found else ()):
+            if path in named or path == self.unfinished or self._is_begun(there, changes.begun):
+                changes.deleted.append(path)
         changes.files = [f for f in self.files if not _is_same(f, look.files.get(f.path))]
+        for path in (file.path for file in changes.files):
+            is_own = path in named or path in self.sent or path not in look.files
+            if not is_own and not self._is_begun(look.files[path], changes.begun):
+                raise self._refusal(f"{path}, which no push of it has sent")
         card = look.files.get(CARD)
         text = "" if card is None else self.repository.read(card).decode(errors="surrogateescape")
         merged = merged_card(text, self.target, self._config, self._section)
-        last = [self.manifest, _file_of(CARD, merged.encode(errors="surrogateescape"))]
+        last = [self.manifest, file_of(CARD, merged.encode(errors="surrogateescape"))]
         changes.last = [file for file in last if not _is_same(file, look.files.get(file.path))]
         return changes
+
+    def _named(self, look: Look) -> set[str]:
+        """Return the files that the manifest there names, of this export or an earlier build."""
+        there = look.files.get(self.manifest.path)
+        if there is None:
+            return set()
+        if self.manifest.path in self.sent or _is_same(self.manifest, there):
+            return {file.path for file in self.files}
+        return self._earlier(self.repository.read(there))
+
+    def _begun(self, look: Look) -> Sent:
+        """Return what pushes that were broken off have sent."""
+        if (there := look.files.get(self.unfinished)) is None:
+            return set()
+        if (sent := read_list(self.repository.read(there), self._about)) is None:
+            raise self._refusal(f"{self.unfinished}, which no push of it has written")
+        return sent
+
+    def _is_begun(self, there: HubFile, begun: Sent) -> bool:
+        """Return whether a file has the content that a push which was broken off has sent."""
+        name = there.path.removeprefix(self.target.folder)
+        if not any(name == of for of, _ in begun):
+            return False
+        content = self.repository.read(there) if there.sha256 is None else b""
+        return (name, there.sha256 or hashlib.sha256(content).hexdigest()) in begun
 
     @cached_property
     def _config(self) -> dict[str, object]:
@@ -254,22 +277,24 @@ class _Push:
 
         Raises: ConfigError where it is no earlier build of the same export.
         """
-        mine = self.export.manifest
         try:
             theirs = json.loads(manifest) if has_its_digest(manifest) else {}
             found = f"{theirs['dataset']}, as {theirs['details']['format']}"
             names = [self.target.folder + str(name) for name in theirs["files"]]
         except (ValueError, LookupError, TypeError):
             found, names = f"a {MANIFEST_NAME} that is not of tokflow", []
-        if found != f"{mine.dataset}, as {self.export.format_name}":
-            raise ConfigError(
-                where=self.target.url,
-                expected=f"nothing, or {mine.dataset}, as {self.export.format_name}",
-                found=found,
-                remedy=f"name a folder of its own, hf://datasets/{self.target.name}/FOLDER, or "
-                "delete what is there",
-            )
+        if found != self._about:
+            raise self._refusal(found)
         return {*names}
+
+    def _refusal(self, found: str) -> ConfigError:
+        return ConfigError(
+            where=self.target.url,
+            expected=f"nothing, or {self._about}",
+            found=found,
+            remedy=f"name a folder of its own, hf://datasets/{self.target.name}/FOLDER, or delete "
+            "what is there",
+        )
 
     def _refuse_again(self, changes: _Changes) -> None:
         """Stop where the hub lists something else than it has taken."""
@@ -285,8 +310,7 @@ class _Push:
     def _is_moved_to_pull_request(self) -> bool:
         if not self.is_pull_request:
             return False
-        manifest = self.export.manifest
-        title = f"{manifest.dataset}, as {self.export.format_name}: {manifest.fingerprint[:16]}"
+        title = f"{self._about}: {self.export.manifest.fingerprint[:16]}"
         self.repository = self.repository.with_pull_request(title)
         self.is_pull_request = False
         self.say(f"pull request: {self.repository.web_url('')}")
@@ -303,19 +327,20 @@ class _Push:
         return {file.path.removeprefix(self.target.folder) for file in files}
 
     def _send(self, changes: _Changes, parent: str) -> None:
-        message = f"{self.export.manifest.dataset}, as {self.export.format_name}"
-        batches = [*_batches(changes.files, self._most_bytes())]
-        unfinished = [self.unfinished] if len(batches) > 1 else []
+        batches = [*batches_of(changes.files, self._most_bytes())]
+        names = [changes.unfinished(self.target.folder, self._about)] if len(batches) > 1 else []
         for number, batch in enumerate(batches):
             is_last = number == len(batches) - 1
             files = [*batch, *(changes.last if is_last else ())]
-            deleted = {*changes.deleted, *unfinished} if is_last else set()
-            names = map(changes.names, unfinished if number == 0 else ())
+            deleted = {*changes.deleted, *(of.path for of in names)} if is_last else set()
             fetch_all(file.source for file in batch if isinstance(file.source, Path))
             check_files(self.export, only=self._names(batch))
             try:
                 parent = self.repository.commit(
-                    [*files, *names], sorted(deleted), message=message, parent=parent
+                    [*files, *(names if number == 0 else ())],
+                    sorted(deleted),
+                    message=self._about,
+                    parent=parent,
                 )
             except Exception:
                 self._refuse_gone(batch)
@@ -360,18 +385,6 @@ class _Push:
         )
 
 
-def _file_of(path: str, content: bytes) -> File:
-    digest = hashlib.sha256(content).hexdigest()
-    return File(path=path, source=content, num_bytes=len(content), sha256=digest)
-
-
-def _names_in(unfinished: bytes) -> list[str]:
-    try:
-        return [str(name) for name in json.loads(unfinished)]
-    except (ValueError, TypeError):
-        return []  # another program's
-
-
 def _is_same(file: File, there: HubFile | None) -> bool:
     """Return whether the hub has the content of a file, by size and digest; of a small one git's,
     for which it is read."""
@@ -382,19 +395,3 @@ def _is_same(file: File, there: HubFile | None) -> bool:
     content = file.source if isinstance(file.source, bytes) else fetched(file.source).read_bytes()
     git_name = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
     return git_name.hexdigest() == there.content_id
-
-
-def _batches(files: list[File], most_bytes: int) -> Iterator[list[File]]:
-    """Yield the files of each commit, in order; one without any where there are none."""
-    batch: list[File] = []
-    num_bytes = num_text_bytes = 0
-    for file in files:
-        is_text = file.num_bytes <= TEXT_BYTES and not file.path.endswith(KEPT_ELSEWHERE)
-        num_bytes += file.num_bytes
-        num_text_bytes += file.num_bytes * is_text
-        is_full = num_bytes > most_bytes or num_text_bytes > COMMIT_TEXT_BYTES
-        if batch and (is_full or len(batch) == COMMIT_FILES):
-            yield batch
-            batch, num_bytes, num_text_bytes = [], file.num_bytes, file.num_bytes * is_text
-        batch.append(file)
-    yield batch

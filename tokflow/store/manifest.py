@@ -187,6 +187,11 @@ def is_output_name(name: str) -> bool:
     return _OUTPUT_NAME.fullmatch(name) is not None
 
 
+def is_inside(name: str) -> bool:
+    """Return whether a name of a file leads to nothing outside of its output's folder."""
+    return _LEADS_OUT.search(name) is None
+
+
 def is_complete(folder: Path) -> bool:
     """Return whether `folder` holds a finished output."""
     return (folder / MANIFEST_NAME).is_file()
@@ -318,7 +323,7 @@ def _field_problems(
     if manifest.partition is not None:
         names.append(manifest.partition)
     for name in names:
-        if _LEADS_OUT.search(name) is not None:  # no path of plain components
+        if not is_inside(name):
             yield "names of files inside the folder, such as a/b.bin", repr(name)
     for parent in manifest.parents.values():
         if not _SHA256.fullmatch(parent):

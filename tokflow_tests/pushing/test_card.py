@@ -59,6 +59,16 @@ def test_a_card_that_has_it_is_the_same(text: str):
     assert merged_card(both, FOLDER, config_of(FOLDER), "More.") == both
 
 
+def test_marks_of_a_section_in_the_name_of_a_column_end_none():
+    begin, end = (f"<!-- {of}tokflow: /" for of in ("", "end of "))
+    section = f"columns: ['{end} -->', '{begin}; each push writes this anew, up to its end -->']"
+
+    card = merged_card("", ROOT, config_of(ROOT), section)
+
+    assert card.count(begin) == card.count(end) == 1
+    assert merged_card(card, ROOT, config_of(ROOT), section) == card
+
+
 def test_another_push_writes_its_own_section_alone():
     once = merged_card(OWN, ROOT, config_of(ROOT), "About it.")
     both = merged_card(once, FOLDER, config_of(FOLDER), "More.") + "\nAt the end.\n"

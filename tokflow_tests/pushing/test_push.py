@@ -1,3 +1,4 @@
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ from tokflow.documents import format_of_name
 from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
 from tokflow.hub.dataset_repository import PushError
 from tokflow.hub.push import push_export
+from tokflow.hub.unfinished import UNFINISHED_NAME, list_of
 from tokflow.loaders import open_rows
 from tokflow.raw import RawConfig, list_raw, read_raw_files
 from tokflow.raw.hub.source_splits import card_of
@@ -191,7 +193,7 @@ def test_a_hub_that_keeps_other_bytes_is_found_out(writable: Hub, exports: dict[
 def test_commits_are_of_bounded_size(
     writable: Hub, exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.hub.push.COMMIT_FILES", 2)
+    monkeypatch.setattr("tokflow.hub.batches.COMMIT_FILES", 2)
     monkeypatch.setattr("tokflow.hub.dataset_repository.PATHS_AT_ONCE", 3)
     lines: list[str] = []
 
@@ -213,7 +215,7 @@ def test_commits_are_of_bounded_size(
 def test_a_push_that_broke_off_between_commits_goes_on(
     writable: Hub, exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.hub.push.COMMIT_FILES", 2)
+    monkeypatch.setattr("tokflow.hub.batches.COMMIT_FILES", 2)
     writable.faults += [(".*/commit/main", lambda: None), (".*/commit/main", 400)]
     with pytest.raises(PushError):
         push_export(exports["parquet"], URL)
@@ -229,7 +231,7 @@ def test_what_a_push_that_broke_off_has_left_is_deleted_by_that_of_another_build
     writable: Hub, exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ):
     push_export(exports["whole"], URL)
-    monkeypatch.setattr("tokflow.hub.push.COMMIT_FILES", 2)
+    monkeypatch.setattr("tokflow.hub.batches.COMMIT_FILES", 2)
     writable.faults += [(".*/commit/main", lambda: None), (".*/commit/main", 400)]
     with pytest.raises(PushError):
         push_export(exports["parquet"], URL)
@@ -241,6 +243,71 @@ def test_what_a_push_that_broke_off_has_left_is_deleted_by_that_of_another_build
     assert len(left) == 3
     mine = {"train-00007-of-00009.parquet": b"mine"}
     assert without_card(tree(writable)) == files_of(exports["whole"]) | mine
+
+
+def test_pushes_that_broke_off_one_after_another_leave_nothing(
+    writable: Hub, exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.hub.batches.COMMIT_FILES", 2)
+    for name in ("whole", "parquet"):
+        writable.faults += [(".*/commit/main", lambda: None), (".*/commit/main", 400)]
+        with pytest.raises(PushError):
+            push_export(exports[name], URL)
+
+    push_export(exports["whole"], URL)
+
+    assert without_card(tree(writable)) == files_of(exports["whole"])
+
+
+@pytest.mark.parametrize("name", ["train-00001-of-00003.parquet", "_tokflow/index.parquet"])
+def test_a_file_that_no_push_has_sent_is_refused_and_stays(
+    name: str, writable: Hub, exports: dict[str, Path]
+):
+    writable.push(NAME, {name: b"mine"})
+    before = tree(writable)
+
+    with pytest.raises(ConfigError, match=f"found {name}, which no push of it has sent; name a"):
+        push_export(exports["parquet"], URL)
+
+    assert tree(writable) == before
+
+
+LISTED = {"mine.txt": b"mine", "rows/mine.txt": b"mine", "rows/other.bin": b"not what is listed"}
+
+
+def test_a_list_of_an_unfinished_push_deletes_below_its_folder_what_has_its_digest(
+    writable: Hub, exports: dict[str, Path]
+):
+    digest = hashlib.sha256(b"mine").hexdigest()
+    sent = list_of("tiny, as parquet", [("mine.txt", digest), ("other.bin", digest)])
+    writable.push(NAME, {**LISTED, f"rows/{UNFINISHED_NAME}": sent})
+
+    push_export(exports["whole"], f"{URL}/rows")
+
+    mine = {name: LISTED[name] for name in ("mine.txt", "rows/other.bin")}
+    assert without_card(tree(writable)) == files_of(exports["whole"], "rows/") | mine
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'["mine.txt"]',
+        b"[" * 100_000,
+        list_of("other, as parquet", []),
+        list_of("tiny, as parquet", [("../mine.txt", "0" * 64)]),
+        list_of("tiny, as parquet", [])[:-2] + b" }",
+    ],
+    ids=["names", "brackets", "another's", "above", "changed"],
+)
+def test_a_list_that_no_push_has_written_is_refused(
+    data: bytes, writable: Hub, exports: dict[str, Path]
+):
+    writable.push(NAME, {"mine.txt": b"mine", UNFINISHED_NAME: data})
+
+    with pytest.raises(ConfigError, match="which no push of it has written"):
+        push_export(exports["whole"], URL)
+
+    assert tree(writable) == {"mine.txt": b"mine", UNFINISHED_NAME: data}
 
 
 def test_an_export_at_a_url_that_is_larger_than_the_cache_may_be_is_pushed(
@@ -277,7 +344,7 @@ def test_a_large_file_comes_in_parts(writable: Hub, exports: dict[str, Path]):
 def test_a_damaged_export_is_refused_before_anything_is_sent(
     writable: Hub, exports: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.hub.push.COMMIT_FILES", 1)
+    monkeypatch.setattr("tokflow.hub.batches.COMMIT_FILES", 1)
     copy = Path(shutil.copytree(exports["whole"], tmp_path / exports["whole"].name))
     file = copy / "val-2-00000-of-00001.parquet"
     file.write_bytes(file.read_bytes()[:-1] + b"?")
