@@ -47,10 +47,10 @@ class Hub:
     """Bytes of all answers."""
     authorizations: list[tuple[str, str | None]] = field(default_factory=list)
     """Path and header of each request."""
-    faults: list[tuple[str, int | str | Callable[[], object]]] = field(default_factory=list)
+    faults: list[tuple[str, int | str | bytes | Callable[[], object]]] = field(default_factory=list)
     """A pattern of `PUT /path`, and what the first request that it matches gets in place of its
-    answer: a status; `break`, before anything is done; `lost`, when it is done; or something is
-    called first. Each once."""
+    answer: a status; JSON as bytes; `break`, before anything is done; `lost`, when it is done; or
+    something is called first. Each once."""
     private: set[str] = field(default_factory=set)
     readers: set[str] = field(default_factory=set)
     """Tokens that may read and not write."""
@@ -134,6 +134,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send(b"", status=status)
         elif isinstance(self.fault, int):
             self.send(b"", status=self.fault)
+        elif isinstance(self.fault, bytes):
+            self.send(self.fault, **{"Content-Type": "application/json"})
         elif self.fault == "break":
             self.close_connection = True
         elif match := re.fullmatch(r"/lfs/([0-9a-f]{64})", path):
@@ -169,7 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile.readline()
         return bytes(body)
 
-    def next_fault(self) -> int | str | None:
+    def next_fault(self) -> int | str | bytes | None:
         faults = self.hub.faults
         for fault in faults:
             if re.fullmatch(fault[0], f"{self.command} {urllib.parse.unquote(self.path)}"):

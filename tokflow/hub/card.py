@@ -10,7 +10,7 @@ import yaml
 
 from tokflow.errors import ConfigError
 from tokflow.hub.target import Target
-from tokflow.raw.hub.source_splits import CARD, card_of
+from tokflow.raw.hub.source_splits import CARD, card_of, lines_of
 
 NEW_HEADER = {"tags": ["tokflow"]}
 
@@ -43,8 +43,8 @@ def merged_card(text: str, target: Target, config: Mapping[str, Any], section: s
 
 def _divided(text: str) -> tuple[str, str]:
     """Return the lines between the first two of `---`, and what follows them."""
-    lines = text.removeprefix("\ufeff").splitlines(keepends=True)
-    if not lines or lines[0].rstrip() != "---":
+    lines = lines_of(text.removeprefix("\ufeff"))
+    if lines[0].rstrip() != "---":
         return "", text
     ends = (number for number, line in enumerate(lines) if number and line.rstrip() == "---")
     end = next(ends, None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tokflow.errors import ConfigError, TokflowError
 from tokflow.hub.target import MAIN, Target
-from tokflow.raw.hub.client import authorization, endpoint, without_token
+from tokflow.raw.hub.client import authorization, endpoint, hide_signatures, without_token
 from tokflow.raw.hub.repository import HubFile, read_small
 from tokflow.raw.remote import TransientError
 
@@ -23,6 +23,10 @@ PATHS_AT_ONCE = 500
 BUSY = {408, 429, 500, 502, 503, 504}
 MOVED = {409, 412}
 """Statuses of a commit whose parent is no longer the head of the branch."""
+
+
+NO_ANSWERS = (TypeError, AttributeError, LookupError, RecursionError)
+"""Errors of huggingface_hub where a server answers other JSON than the hub's."""
 
 
 class PushError(TokflowError, OSError):
@@ -100,7 +104,11 @@ class Repository:
     def read(self, file: HubFile) -> bytes:
         """Return the content of a small file."""
         with self._problems():
-            return read_small(file)
+            try:
+                return read_small(file)
+            except ConfigError as error:  # which is told of raw files
+                where = f"{self.target.url}: {file.path}"
+                raise ConfigError(**{**error.fields(), "where": where}) from None
 
     def create(self, *, is_private: bool) -> None:
         """Make the repository; one that is there stays as it is."""
@@ -160,6 +168,7 @@ class Repository:
     def _api(self) -> "HfApi":
         from huggingface_hub import HfApi
 
+        hide_signatures()
         return HfApi(endpoint=endpoint(), library_name="tokflow")
 
     @contextmanager
@@ -197,7 +206,7 @@ def _problem(error: BaseException, target: Target) -> Exception | None:
             found=f"one that may not (HTTP {status})" if authorization() else "none",
             remedy="set HF_TOKEN (`hf auth login`) to a token with the right to write",
         )
-    if status is None and not isinstance(error, ValueError):
+    if status is None and not isinstance(error, (ValueError, *NO_ANSWERS)):
         return None
     return PushError(
         where=target.url,

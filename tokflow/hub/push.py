@@ -1,7 +1,6 @@
 """Push: an export into a dataset repository of the hub, until it is there."""
 
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,7 +25,7 @@ from tokflow.store.manifest import MANIFEST_NAME
 from tokflow.store.remote.cache_limit import limit_of
 from tokflow.store.remote.cached_files import fetch_all, fetched
 from tokflow.store.remote.places import cache_folder, place_of, shown
-from tokflow.store.sealed import has_its_digest
+from tokflow.store.sealed import has_its_digest, plain_json
 
 Say = Callable[[str], None]
 
@@ -278,10 +277,10 @@ class _Push:
         Raises: ConfigError where it is no earlier build of the same export.
         """
         try:
-            theirs = json.loads(manifest) if has_its_digest(manifest) else {}
+            theirs = plain_json(manifest) if has_its_digest(manifest) else {}
             found = f"{theirs['dataset']}, as {theirs['details']['format']}"
             names = [self.target.folder + str(name) for name in theirs["files"]]
-        except (ValueError, LookupError, TypeError):
+        except (ValueError, LookupError, TypeError, RecursionError):
             found, names = f"a {MANIFEST_NAME} that is not of tokflow", []
         if found != self._about:
             raise self._refusal(found)

@@ -1,5 +1,6 @@
 import hashlib
 import json
+import logging
 import shutil
 from pathlib import Path
 
@@ -9,8 +10,9 @@ from huggingface_hub import snapshot_download
 from tokflow import open_export
 from tokflow.documents import format_of_name
 from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
-from tokflow.hub.dataset_repository import PushError
+from tokflow.hub.dataset_repository import PushError, Repository
 from tokflow.hub.push import push_export
+from tokflow.hub.target import read_target
 from tokflow.hub.unfinished import UNFINISHED_NAME, list_of
 from tokflow.loaders import open_rows
 from tokflow.raw import RawConfig, list_raw, read_raw_files
@@ -308,6 +310,47 @@ def test_a_list_that_no_push_has_written_is_refused(
         push_export(exports["whole"], URL)
 
     assert tree(writable) == {"mine.txt": b"mine", UNFINISHED_NAME: data}
+
+
+@pytest.mark.parametrize("answer", [b"null", b'["a"]', b"1", b"[" * 100_000], ids=lambda of: of[:6])
+@pytest.mark.parametrize("asked", ["GET .*/datasets/team/texts.*", "POST .*/paths-info/.*"])
+def test_an_answer_that_no_hub_gives_is_an_error_of_the_hub(
+    answer: bytes, asked: str, writable: Hub, exports: dict[str, Path]
+):
+    writable.push(NAME, {"mine.txt": b"mine"})
+    writable.faults += [(asked, answer)]
+
+    with pytest.raises(PushError, match=f"{URL}: expected a hub that takes it"):
+        push_export(exports["whole"], URL)
+
+
+def test_a_card_that_may_not_be_read_is_named_as_the_card(writable: Hub, exports: dict[str, Path]):
+    writable.push(NAME, {"README.md": b"mine"})
+    writable.faults += [(".*/resolve/.*/README.md", 403)]
+
+    with pytest.raises(ConfigError, match=f"^{URL}: README.md: expected"):
+        push_export(exports["whole"], URL)
+
+
+def test_a_card_with_a_form_feed_in_its_header_is_refused_and_stays(
+    writable: Hub, exports: dict[str, Path]
+):
+    writable.push(NAME, {"README.md": b"---\nlicense: mit\x0c\n---\nMine.\x0c\n"})
+
+    with pytest.raises(ConfigError, match=f"^{URL}: README.md: expected YAML"):
+        push_export(exports["whole"], URL)
+
+
+def test_no_signature_of_a_url_is_logged(
+    writable: Hub, exports: dict[str, Path], caplog: pytest.LogCaptureFixture
+):
+    Repository(read_target(URL)).look([])
+    log = logging.getLogger("huggingface_hub.utils._http")
+
+    log.warning("HTTP Error 503 thrown while requesting PUT %s?X-Amz-Signature=secret", URL)
+
+    assert "requesting PUT" in caplog.text
+    assert "secret" not in caplog.text
 
 
 def test_an_export_at_a_url_that_is_larger_than_the_cache_may_be_is_pushed(

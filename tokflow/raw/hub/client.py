@@ -1,5 +1,6 @@
 """The hub that HF_ENDPOINT names, and the credentials for it, which no message shows."""
 
+import logging
 import os
 import re
 
@@ -18,6 +19,16 @@ def authorization() -> str | None:
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
     return dict(build_hf_headers()).get("authorization")
+
+
+def hide_signatures() -> None:
+    """Keep the queries of URLs, which may sign them, out of the log lines of huggingface_hub."""
+    logging.getLogger("huggingface_hub.utils._http").addFilter(_without_queries)
+
+
+def _without_queries(record: logging.LogRecord) -> bool:
+    record.msg, record.args = re.sub(r"\?[^\s'\"]*", "", record.getMessage()), ()
+    return True
 
 
 def without_token(error: BaseException) -> str:

@@ -222,7 +222,7 @@ class _Memory:
         self._path = store / MEMORY_NAME if store is not None else None
         self._known: dict[str, dict[str, Any]] = {}
         if self._path is not None:
-            with suppress(OSError, ValueError, TypeError):
+            with suppress(OSError, ValueError, TypeError, RecursionError):
                 self._known = dict(json.loads(self._path.read_text(encoding="utf-8")))
 
     def find(self, name: str, revision: str) -> HubRepository | None:

@@ -99,6 +99,11 @@ def find_splits(
     )
 
 
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a card with their ends; str.splitlines takes a form feed for one."""
+    return re.findall(r".*?(?:\r\n|\r|\n)|.+", text, re.DOTALL) or [""]
+
+
 def card_of(text: str, *, where: str) -> dict[str, Any]:
     """Return what a card says, between its first two lines of `---`; nothing where it has none.
 
@@ -107,12 +112,12 @@ def card_of(text: str, *, where: str) -> dict[str, Any]:
     """
     import yaml
 
-    first, *lines = text.lstrip("\ufeff").splitlines() or [""]
+    first, *lines = lines_of(text.lstrip("\ufeff"))
     if first.rstrip() != "---":
         return {}
     ends = (number for number, line in enumerate(lines) if line.rstrip() == "---")
     try:
-        loader = yaml.SafeLoader("\n".join(lines[: next(ends, 0)]))
+        loader = yaml.SafeLoader("".join(lines[: next(ends, 0)]))
         node = loader.get_single_node()
         if node is not None and _num_letters(node, {}) > MAX_LETTERS:
             raise yaml.YAMLError(f"aliases that stand for more than {MAX_LETTERS:,} letters")
