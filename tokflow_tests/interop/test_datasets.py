@@ -1,4 +1,6 @@
-"""`datasets` finds parts that begin alike or have a dash, and makes the same tokens by `map`."""
+"""`datasets` finds parts that begin alike or have a dash, and makes the same tokens by `map`; it,
+DuckDB and polars take a pattern for the rows alone.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from tokflow_tests.interop.harness import (
     BYTES,
     PARTS,
     Known,
+    assert_same,
     known_dataset,
     python_of,
     read_with,
@@ -42,6 +45,31 @@ def test_files_are_named_where_parts_begin_alike(tmp_path: Path):
         found = read_with("datasets", known.folder, part, how="parquet", files=files)
 
         assert found["input_ids"].tolist() == known.columns(expected)["input_ids"].tolist()
+
+
+PATTERNS = {
+    "parquet": ("*.parquet", ["parquet", "duckdb", "polars"]),
+    "easydel": ("[!_]*/*.parquet", ["parquet", "duckdb", "polars"]),
+    "arrow": ("*.arrow", ["arrow", "polars"]),
+    "jsonl": ("*.jsonl", ["json", "duckdb", "polars"]),
+    "hf_dataset": ("*/*.arrow", ["arrow"]),
+}
+"""The pattern of all parts of a format, and what takes it: datasets by the name of a builder."""
+
+
+@pytest.mark.parametrize("format_", PATTERNS)
+def test_a_pattern_takes_the_rows_of_all_parts_and_nothing_of_tokflow(format_: str, tmp_path: Path):
+    python_of("datasets")
+    known = known_dataset(tmp_path, format_)
+    lists = [name + end for name in ("input_ids", "segment_ids") for end in ("", ".lengths")]
+    columns = [known.columns(part) for part in PARTS]
+    expected = {name: np.concatenate([of[name] for of in columns]) for name in lists}
+
+    pattern, readers = PATTERNS[format_]
+    for how in readers:
+        found = read_with("datasets", known.folder, "train", how=how, files={"train": pattern})
+
+        assert_same(found, expected)
 
 
 def texts_of(part: str) -> list[str]:

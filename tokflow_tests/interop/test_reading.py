@@ -346,6 +346,8 @@ READINGS = [
              also=both_parts),
     Reading("a builder that finds the parts", "datasets", ROW, "parquet",
              export={"sequences_per_group": 3}, reader={"how": "parquet"}, also=both_parts),
+    *(Reading("folders of parts", "datasets", ROW, "easydel", reader={"how": how}, also=both_parts)
+      for how in ("parquet", "folder")),
     Reading("rows of their own length", "datasets", "input_ids labels seq_lengths", "jsonl",
              export=UNPADDED, reader={"how": "json", **FILES}),
     *(Reading("rows of their own length", "datasets", "input_ids segment_ids position_ids", format_,

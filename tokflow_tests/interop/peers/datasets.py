@@ -1,23 +1,41 @@
-"""Hugging Face datasets: folders on disk, files by their builders, and tiktoken through map."""
+"""Hugging Face datasets: folders on disk, files by their builders, and tiktoken through map; and
+DuckDB and polars, which read the same files by a pattern.
+"""
 
 import json
 import tempfile
 from itertools import pairwise
 
 import datasets
+import duckdb
 import numpy as np
+import polars
 import pyarrow as pa
 from peer_command import run
 
 datasets.disable_progress_bars()
 
+OF_POLARS = {
+    ".parquet": polars.read_parquet,
+    ".arrow": polars.read_ipc,
+    ".jsonl": polars.read_ndjson,
+}
+
 
 def read(folder, part, how="disk", files=None):
     """Read a part.
 
-    how: disk is load_from_disk, folder is load_dataset of the folder alone, any other the name
-    of a builder, with `files` by part (patterns) or, without, all that it finds in the folder.
+    how: disk is load_from_disk, folder is load_dataset of the folder alone, duckdb and polars
+    take the pattern that `files` has for the part, any other is the name of a builder, with
+    `files` by part (patterns) or, without, all that it finds in the folder.
     """
+    if how in ("duckdb", "polars"):
+        pattern = folder / files[part]
+        if how == "duckdb":
+            table = duckdb.sql(f"FROM '{pattern}'").to_arrow_table()
+        else:
+            table = OF_POLARS[pattern.suffix](pattern).to_arrow()
+        return columns_of({name: table[name].to_pylist() for name in table.column_names})
     with tempfile.TemporaryDirectory() as cache:
         if how == "disk":
             found = datasets.load_from_disk(str(folder))
@@ -34,11 +52,17 @@ def read(folder, part, how="disk", files=None):
             "features": np.array(json.dumps(dataset.features.to_dict())),
             "num_rows": np.array(len(dataset)),
         }
-        for name in dataset.column_names:
-            column = [*dataset.with_format("numpy")[name]]
-            arrays[name] = np.concatenate([np.zeros(0, dtype=np.int64), *column])
-            arrays[f"{name}.lengths"] = np.array([*map(len, column)])
-        return arrays
+        rows = dataset.with_format("numpy")
+        return arrays | columns_of({name: [*rows[name]] for name in dataset.column_names})
+
+
+def columns_of(columns):
+    """Return the lists of each column end to end, and as `<name>.lengths` how long each is."""
+    arrays = {}
+    for name, lists in columns.items():
+        arrays[name] = np.concatenate([np.zeros(0, dtype=np.int64), *lists])
+        arrays[f"{name}.lengths"] = np.array([*map(len, lists)])
+    return arrays
 
 
 def write(documents, folder, how="save", **options):
