@@ -167,11 +167,14 @@ def test_a_byte_order_mark_of_another_encoding_is_an_error(
             "sep=;\nid;text\n1;a\n",
             'found a line `sep=` that names ";"; set documents.delimiter to ";"',
         ),
+        (b"sep=\xa7\ntext\nx\n", "expected a column 'text', found"),
     ],
 )
-def test_a_header_with_more_of_another_delimiter_names_it(content: str, said: str, tmp_path: Path):
+def test_a_header_with_more_of_another_delimiter_names_it(
+    content: str | bytes, said: str, tmp_path: Path
+):
     path = tmp_path / "a.csv"
-    path.write_text(content)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
     with pytest.raises(ConfigError, match=said):
         list(read_documents(path, DocumentsConfig()))

@@ -73,6 +73,7 @@ def test_txt_has_none(tmp_path: Path):
         ("a.csv", b"id|text\n", {"delimiter": "|"}),
         ("a.csv.gz", b'"id\t";"text"\n', {"delimiter": ";"}),
         ("a.csv", b'"sep=\t"\r\nid\ttext\r\n', {"delimiter": "\t"}),
+        ("a.csv", b'sep="\n', {}),
         ("a.csv", "id;text\n1;é".encode("utf-16"), {"encoding": "utf-16", "delimiter": ";"}),
         ("a.tsv", b'text\n"a ""quote"""\n', {"quoting": "double"}),
         ("a.tsv", b'text\n"a" or "b"\n"a"\n', {}),

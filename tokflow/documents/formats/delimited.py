@@ -42,7 +42,7 @@ from tokflow.store.arrow import texts_of
 _BLOCK = 2 * 1024 * 1024
 _DELIMITERS = (b",", b";", b"\t", b"|")
 """Those that are looked for in headers, the usual first."""
-_EXCEL_LINE = re.compile(rb'"?sep=(.)"?\s*', re.IGNORECASE)
+_EXCEL_LINE = re.compile(rb'"?sep=([^"\r\n\x80-\xff])"?\s*', re.IGNORECASE)
 """The line before the header in which Excel says what delimits fields."""
 
 
