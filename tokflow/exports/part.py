@@ -199,10 +199,7 @@ class Part:
         if self.shuffled is not None:
             batches = self.shuffled.stream_loss_mask(TOKENS_AT_ONCE)
         else:
-            sources = [(split, split.loss_mask_source()) for split in self.splits]
-            batches = chain.from_iterable(
-                self._stream_of(split, source) for split, source in sources if source is not None
-            )
+            batches = chain.from_iterable(map(self._loss_mask_of, self.splits))
         return self._counted(batches, num_loss_tokens=np.count_nonzero)
 
     def _counted(self, batches: Iterator[T], **measures: Callable[[T], Any]) -> Iterator[T]:
@@ -210,6 +207,14 @@ class Part:
             if self.taken is not None:
                 self.taken.update({name: int(num(some)) for name, num in measures.items()})
             yield some
+
+    def _loss_mask_of(self, split: Split) -> Iterator[npt.NDArray[np.uint8]]:
+        """Yield the loss mask of a split; of one that is of no chats 1 for each token."""
+        if (source := split.loss_mask_source()) is not None:
+            yield from self._stream_of(split, source)
+        else:
+            tokens = self._stream_of(split, split.token_source())
+            yield from (np.ones(len(some), dtype=np.uint8) for some in tokens)
 
     def _stream_of(self, split: Split, source: TokenSource) -> Iterator[npt.NDArray[Any]]:
         spans = split.span_table(self.name)

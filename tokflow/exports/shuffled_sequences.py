@@ -16,7 +16,7 @@ from tokflow.exports.index import (
     index_of_segments,
 )
 from tokflow.exports.packed_file import PackedFile
-from tokflow.exports.tails import Tails
+from tokflow.exports.tails import Tails, joined_masks
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import Sequences, fill_sequences
 from tokflow.split.permutation import Permutation
@@ -91,15 +91,16 @@ class ShuffledSequences:
             place.append(at)
             num_tokens.append(lengths)
             tokens.append(token_ids)
-            masks += [] if mask is None else [mask]
+            masks.append(mask)
         lengths, places_of = np.concatenate(num_tokens), np.concatenate(place)
         in_order = np.argsort(places_of, kind="stable")
+        mask = joined_masks(masks, tokens)
         return _Gathered(
             place=places_of[in_order],
             start=(np.cumsum(lengths) - lengths)[in_order],
             num_tokens=lengths[in_order],
             tokens=TokenSource((np.concatenate(tokens),)),
-            masks=TokenSource((np.concatenate(masks),)) if masks else None,
+            masks=None if mask is None else TokenSource((mask,)),
         )
 
     def _source_id(self, number: int) -> int:

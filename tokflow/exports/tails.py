@@ -60,23 +60,36 @@ class Tails:
         self, files: Sequence[PackedFile]
     ) -> tuple[npt.NDArray[np.unsignedinteger], npt.NDArray[np.uint8] | None]:
         """Return the tokens of the segments, and their loss mask, if they have one."""
-        taken, taken_masks = [], []
+        taken, masks = [], []
         for ordinal, columns in self.of_files():
             source = files[ordinal].source
             segments = columns["token_start"], columns["num_tokens"]
             taken.append(source.token_source().take(*segments))
-            if (masks := source.loss_mask_source()) is not None:
-                taken_masks.append(masks.take(*segments))
-        return self._in_order(taken), self._in_order(taken_masks) if taken_masks else None
+            masked = source.loss_mask_source()
+            masks.append(None if masked is None else masked.take(*segments))
+        mask = joined_masks(masks, taken)
+        return self._in_order(np.concatenate(taken)), None if mask is None else self._in_order(mask)
 
-    def _in_order(self, taken: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    def _in_order(self, joined: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the tokens of the segments, given those of each file as `of_files` yields it."""
         order = np.argsort(self.file, kind="stable")
         lengths = self.columns["num_tokens"]
         starts = np.empty_like(lengths)
         starts[order] = np.cumsum(lengths[order]) - lengths[order]
-        joined = np.concatenate(taken)
         return TokenSource((joined,)).take(starts, lengths)
+
+
+def joined_masks(
+    masks: Sequence[npt.NDArray[np.uint8] | None], tokens: Sequence[npt.NDArray[Any]]
+) -> npt.NDArray[np.uint8] | None:
+    """Return the loss masks of tokens of several files, end to end: where one has none, each of its
+    tokens is a loss token; None where no file has one."""
+    if all(mask is None for mask in masks):
+        return None
+    pairs = zip(masks, tokens, strict=True)
+    return np.concatenate(
+        [np.ones(len(of), np.uint8) if mask is None else mask for mask, of in pairs]
+    )
 
 
 def make_tails(files: Sequence[PackedFile], part: str, packing: PackingConfig) -> Tails:

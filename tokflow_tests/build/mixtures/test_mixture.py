@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -348,6 +349,49 @@ def test_a_chat_that_the_budget_cuts_keeps_its_loss_mask_and_is_counted(
     assert 0 < counts["train.num_loss_tokens"] < 17
     assert built.of("split")[0].manifest.counts["train.num_chars"] == num_chars
     assert [problem for of in verify_dataset(dataset) for problem in of.problems] == []
+
+
+def declare_pairs(folder: Path, **more: Any) -> Dataset:
+    """Return a mixture of CODE and one prompt of 2 characters with a completion of 3; beside it
+    stands a record that is rejected."""
+    (folder / "pairs").mkdir()
+    (folder / "pairs/a.jsonl").write_text('{"p": "12", "c": "345"}\n{"p": 1}\n')
+    documents = {"prompt": "p", "completion": "c", "on_bad_document": "reject"}
+    declare_source(folder, "pairs", {}, documents=documents)
+    sources: dict[str, Any] = {"pairs": {"epochs": 1}, "code": {"epochs": 1}}
+    return declare_mixture(folder, {"sources": sources}, **more)
+
+
+@pytest.mark.parametrize(
+    "shuffle", [{}, {"sequences": True, "seed": 1}, {"documents": "dataset", "seed": 1}]
+)
+def test_plain_text_beside_chats_is_in_the_loss_wherever_it_stands(
+    tmp_path: Path, shuffle: dict[str, Any]
+):
+    dataset = declare_pairs(tmp_path, shuffle=shuffle, exports=["npy", "parquet"])
+
+    built = build(dataset)
+
+    folder = built.export("npy").folder
+    rows = pq.read_table(built.export("parquet").folder / "train-00000-of-00001.parquet")
+    ids = [np.load(folder / "train.npy"), np.concatenate(rows["input_ids"].to_pylist())]
+    masks = [np.load(folder / "loss_mask/train.npy"), np.concatenate(rows["loss_mask"].to_pylist())]
+    for token_ids, mask in zip(ids, masks, strict=True):
+        assert sorted(token_ids[mask == 0].tolist()) == [ord("1"), ord("2")]
+        assert len(mask) == len(token_ids) == 24
+    assert [problem for of in verify_dataset(dataset) for problem in of.problems] == []
+
+
+def test_notices_of_a_mixture_are_of_its_sources_and_plain_text_is_supervised_whole(
+    tmp_path: Path,
+):
+    dataset = declare_pairs(tmp_path, exports=["bin"])
+
+    notices = build(dataset).notices
+
+    assert [notice.text.partition(": ")[0] for notice in notices] == ["supervised", "rejected"]
+    assert notices[0].text == "supervised: 22 of 24 tokens (91.6 %)"  # 3 of 5, EOS, and 18 of code
+    assert make_plan(dataset).totals.notices() == notices
 
 
 @pytest.mark.parametrize(
