@@ -46,6 +46,8 @@ class Totals:
         """Rejects by reason."""
         self.exports: dict[str, Mapping[str, int]] = {}
         """By the name of the export."""
+        self.has_chats = False
+        """True if some shard says how many of its tokens are supervised; of others all are."""
 
     def add(self, manifest: Manifest, name: str) -> Self:
         """Add the counts of an output, which is called `name`; those of a split, of sequences and
@@ -53,7 +55,9 @@ class Totals:
         if manifest.stage == "tokens":
             is_asked = manifest.config.get("special_tokens_in_text") == "control"
             as_asked = {"num_special_tokens_in_text": 0} if is_asked else {}
-            self.tokens.update({**manifest.counts, **as_asked})
+            all_tokens = {"num_loss_tokens": manifest.counts["num_tokens"]}
+            self.has_chats |= "num_loss_tokens" in manifest.counts
+            self.tokens.update({**all_tokens, **manifest.counts, **as_asked})
             self.reject_reasons.update(manifest.details.get(REASONS, {}))
         elif manifest.stage == "export":
             self.exports[name] = manifest.counts
@@ -82,7 +86,7 @@ def _of_tokens(head: str, name: str, noun: str, rest: str = "") -> Text:
 
 def _supervised(of: Totals) -> str | None:
     whole = of.tokens["num_tokens"]
-    if not whole or "num_loss_tokens" not in of.tokens:
+    if not whole or not of.has_chats:
         return None
     num = of.tokens["num_loss_tokens"]
     return f"supervised: {num:,} of {counted(whole, 'token')} ({num * 1000 // whole / 10} %)"

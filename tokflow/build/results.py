@@ -73,10 +73,13 @@ class BuildResult:
 
     @property
     def notices(self) -> list[Notice]:
-        """What a person must know of the outputs that are there now."""
+        """What a person must know of the outputs that are there now, and of a mixture's sources."""
         totals = Totals()
         for made in self.made:
             totals.add(made.manifest, made.output.name)
+        mixture = self.made[0].output.graph.mixture if self.made else None
+        for output in mixture.inputs() if mixture else ():
+            totals.add(output.manifest(), output.name)
         return totals.notices()
 
     def of(self, stage: Stage) -> list[StageResult]:
