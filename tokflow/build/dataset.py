@@ -142,7 +142,8 @@ class Dataset(Config):
     @property
     def names(self) -> SourceNames:
         """Names that exports have for the raw files, the columns read and the tokenizer."""
-        return source_names(self.name, self.raw, self.documents, self.tokenizer, self.split)
+        sections = (self.raw, self.documents, self.tokenizer, self.split)
+        return source_names(self.name, self.base, *sections)
 
     def export_config(self, name: str) -> ExportConfig:
         """Return the config of the export called `name`."""
@@ -171,7 +172,7 @@ class Dataset(Config):
         return packing_of(export, self.packing, tuple(self.split.parts))
 
     def check(self) -> None:
-        """Refuse sections that do not go together; give exports the names left to the dataset."""
+        """Refuse sections that do not go together."""
         _check_chat(self.documents, self.tokenizer, self.split)
         parts = tuple(self.split.parts)
         object.__setattr__(self, "packing", packing_for(self.packing, parts))
@@ -183,16 +184,14 @@ class Dataset(Config):
         )
         check_exports(self.exports, declared)
         _check_limit(self.documents, self.raw, self.tokenizer)
-        exports = tuple(with_names(export, self.names) for export in self.exports)
-        object.__setattr__(self, "exports", exports)
 
     def at(self, base: Path, *, store: Path | None = None, where: str) -> Self:
         """Return the dataset with its relative paths at `base`, and `store` in place of its own.
 
         A chat template in a file is read, and the module of a transform, for their text is what
-        decides the tokens.
+        decides the tokens. Exports get the names left to the dataset.
 
-        Raises: ConfigError where one cannot be read.
+        Raises: ConfigError where one cannot be read, or a name is none that a format can hold.
         """
         own = base / expanded(self.store)
         changed: dict[str, Any] = {"store": (store or own).resolve()}
@@ -202,6 +201,11 @@ class Dataset(Config):
             changed["documents"] = self.documents.model_copy(update={"chat_template": text})
         moved = self.model_copy(update=changed)
         moved._base = base
+        try:
+            named = tuple(with_names(export, moved.names) for export in self.exports)
+        except ConfigError as error:
+            raise relocated(error, f"{where}: {error.where}") from None
+        object.__setattr__(moved, "exports", named)
         return moved
 
 

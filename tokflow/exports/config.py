@@ -5,8 +5,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
-from pathlib import PurePath
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
+from urllib.parse import unquote
 
 import pydantic
 from pydantic import Field
@@ -26,7 +27,7 @@ from tokflow.shown import redact
 from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow.split.shuffle import ExportOrder
 from tokflow.store.atomic import check_name
-from tokflow.store.config import Config
+from tokflow.store.config import Config, expanded
 from tokflow.store.config_errors import check_keys, relocated, within
 from tokflow.store.manifest import Recipe
 from tokflow.store.urls import hub_url, is_url
@@ -159,27 +160,41 @@ def with_names(config: ExportConfig, names: SourceNames) -> ExportConfig:
 
 def source_names(
     dataset: str,
+    base: Path,
     raw: RawConfig,
     documents: DocumentsConfig,
     tokenizer: TokenizerConfig,
     split: SplitConfig,
 ) -> SourceNames:
     """Return the names that a dataset's YAML has for its raw files, columns and tokenizer, and how
-    documents were drawn for validation."""
+    documents were drawn for validation. Its relative paths start at `base`."""
     first, *others = raw.files
     more = f" and {len(others):,} more" if others else ""
-    is_remote = is_url(first) and not first.startswith("file:")
+    scheme, _, rest = first.partition("://")
+    is_remote = is_url(first) and scheme.lower() not in {"file", "local"}
+    path = f"/{unquote(rest.partition('/')[2])}" if is_url(first) else first
     name = tokenizer.name
     if name is None:
         name = "bytes" if tokenizer.kind == "bytes" else f"trained ({dataset})"
-    is_path = tokenizer.kind in ("file", "sentencepiece") or PurePath(name).is_absolute()
     return SourceNames(
-        source=(redact(first) if is_remote else PurePath(first).name) + more,
+        source=(redact(first) if is_remote else _path_from(base, path)) + more,
         columns=documents.columns,
-        tokenizer=PurePath(name).name if is_path else name,
+        tokenizer=_path_from(base, name),
         config_name=raw.config if hub_url(first) else None,
         **_draw(split),
     )
+
+
+def _path_from(base: Path, path: str) -> str:
+    """Return a relative path as it is, and an absolute one below `base` as one from there; of any
+    other the last name, for the rest would tell of this machine alone."""
+    given = expanded(path)
+    if not given.is_absolute():
+        return path
+    for root in (base.absolute(), base.resolve()):
+        if given.is_relative_to(root):
+            return str(given.relative_to(root))
+    return given.name
 
 
 def _draw(split: SplitConfig) -> dict[str, Any]:

@@ -188,8 +188,9 @@ class Declared:
 class SourceNames:
     """Names of what the tokens of a dataset come from, for the formats that write them down.
 
-    Of a path the last name alone: the same data gives the same bytes wherever it lies. A URL is
-    whole but for its secrets."""
+    Paths are those of the YAML, from the folder that its relative ones start at, so that they are
+    found from there and a project gives the same bytes wherever it lies; of a path outside that is
+    absolute, the last name alone. A URL is whole but for its secrets."""
 
     source: str
     """The raw files."""

@@ -11,7 +11,7 @@ from tokflow.exports import FORMATS, Export, ExportConfig
 from tokflow_tests.build.mixtures.test_mixture import declare_mixture, declare_source
 from tokflow_tests.exports.exporting import export
 from tokflow_tests.outputs import content, parts
-from tokflow_tests.tiny import EOS, build, declare
+from tokflow_tests.tiny import EOS, build, declare, many_ids
 
 ARCHAI = FORMATS["archai"]
 
@@ -70,6 +70,43 @@ def test_the_config_names_what_was_tokenized_without_being_told(tmp_path: Path):
         "gpt2",
     )
     assert config.options.mapping_column_name == ("title", "body")
+
+
+@pytest.mark.parametrize("root", ["", "{root}/", "file://{root}/"])
+def test_what_the_config_names_is_found_from_the_folder_of_the_project(root: str, tmp_path: Path):
+    (project := tmp_path / "a project").mkdir()
+    (project / "many.json").write_text(many_ids())
+    root = root.format(root=project)
+    tokenizer = {"kind": "file", "name": root.removeprefix("file://") + "many.json"}
+    tokenizer |= {"engine": "reference", "eos_token": "<eos>"}
+    raw = {"files": f"{root}raw/*.jsonl"}
+
+    dataset = declare(
+        project, {"a.jsonl": ["w1"]}, exports=["archai", "bin"], raw=raw, tokenizer=tokenizer
+    )
+    build(dataset)
+    converted = convert_export(
+        dataset.folder / "exports/bin/latest", ExportConfig.read("archai", where="")
+    )
+
+    for folder in (dataset.folder / "exports/archai/latest", converted):
+        config = json.loads((folder / "config.json").read_text())
+        assert config["dataset_file_path"] == "raw/*.jsonl"
+        assert config["tokenizer"]["name_or_path"] == "many.json"
+        assert [*project.glob(config["dataset_file_path"])] == [project / "raw/a.jsonl"]
+
+
+@pytest.mark.parametrize("files", ["{elsewhere}/a.jsonl", "local://{elsewhere}/a.jsonl"])
+def test_the_config_names_no_folder_outside_the_project(files: str, tmp_path: Path):
+    raw = {"files": files.format(elsewhere=tmp_path / "elsewhere")}
+    tokenizer = {"kind": "file", "name": str(tmp_path / "elsewhere/many.json")}
+
+    [config] = declare(
+        tmp_path / "project", exports=["archai"], raw=raw, tokenizer=tokenizer
+    ).exports
+
+    assert config.options.dataset_file_path == "a.jsonl"
+    assert config.options.tokenizer_name == "many.json"
 
 
 def test_the_config_of_a_mixture_names_the_columns_of_its_sources(tmp_path: Path):
@@ -133,7 +170,7 @@ def test_the_names_that_the_config_says_decide_the_export(tmp_path: Path):
     folder, manifest = export(declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["archai"]))
 
     config, options = json.loads((folder / "config.json").read_text()), manifest.config["options"]
-    assert config["dataset_file_path"] == options["dataset_file_path"] == "*.jsonl"
+    assert config["dataset_file_path"] == options["dataset_file_path"] == "raw/*.jsonl"
     assert config["tokenizer"]["name_or_path"] == options["tokenizer_name"] == "bytes"
     assert config["mapping_column_name"] == options["mapping_column_name"] == ["text"]
 

@@ -569,7 +569,7 @@ def test_the_manifest_names_what_a_reader_needs(tmp_path: Path):
         "sequence_length": 4,
         "pad_id": EOS,
         "keeps": ["token_ids", "segment_ids", "position_ids", "loss_mask"],
-        "names": {"source": "*.jsonl", "columns": ["text"], "tokenizer": "bytes"},
+        "names": {"source": "raw/*.jsonl", "columns": ["text"], "tokenizer": "bytes"},
     }
     assert list(manifest.parents) == ["a.jsonl"]
     assert (manifest.dataset, manifest.partition) == ("tiny", None)

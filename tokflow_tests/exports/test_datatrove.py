@@ -44,12 +44,13 @@ def test_a_part_is_a_folder_of_tokens_ends_and_metadata(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("options", "name"), [({}, "many.json"), ({"tokenizer_name_or_path": "mine"}, "mine")]
+    ("options", "name"), [({}, "tok/many.json"), ({"tokenizer_name_or_path": "mine"}, "mine")]
 )
 def test_the_metadata_names_the_tokenizer_without_the_folder_of_this_machine(
     options: dict[str, str], name: str, tmp_path: Path
 ):
-    path = tmp_path / "many.json"
+    path = tmp_path / "tok/many.json"
+    path.parent.mkdir()
     path.write_text(many_ids())
     tokenizer = {"kind": "file", "name": str(path), "engine": "reference", "eos_token": "<eos>"}
 

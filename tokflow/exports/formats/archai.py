@@ -2,11 +2,13 @@
 
     train.npy, validation.npy, test.npy   np.save of token ids, 1-D, documents end to end; uint16
                                           below 65,536 ids, else int32
-    config.json                           how archai would have made them, see the options
+    config.json                           how archai would have made them, see the options; no
+                                          reader of archai opens it
     lost    where documents begin, but for EOS; of chats, the loss mask
 
 archai pickles its tokenizer beside them, and loads what is there; nothing pickled is written, so
-that archai warns and goes on without a tokenizer.
+that archai warns and goes on without a tokenizer. Where archai writes the paths that `from_disk`
+was given, config.json has those of the YAML: both are found from the folder they start at.
 
 Source: archai 1.0.0, datasets/nlp/fast_hf_dataset_provider.py lines 149-186, 246-277, 380-432.
 """
@@ -35,11 +37,12 @@ class ArchaiOptions(Config):
     # The content of config.json, by archai's names; nothing else depends on them.
 
     dataset_file_path: str | None = None
-    """The data that was tokenized; default: `raw.files`, of a path its last name."""
+    """The data that was tokenized; default: `raw.files`. A path starts at the project's folder,
+    as in the YAML; of an absolute one outside the last name alone is written."""
     dataset_config_name: Annotated[str | None, Field(exclude_if=lambda name: name is None)] = None
     """Of a dataset of the hub its config; default: `raw.config`."""
     tokenizer_name: str | None = None
-    """The tokenizer's name_or_path; default: `tokenizer.name`, of a path its last name; else
+    """The tokenizer's name_or_path; default: `tokenizer.name`, a path as that of the data; else
     `bytes` or `trained (<dataset>)`."""
     mapping_column_name: Listed[str] | None = None
     """The columns that were tokenized; default: those that the dataset reads."""

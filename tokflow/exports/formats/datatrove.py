@@ -42,8 +42,9 @@ class DatatroveOptions(ShardOptions):
     """Most bytes of tokens in a file, such as 500MB (max_tokens_per_file counts tokens); only a
     longer document makes a larger one. Default: one file per part."""
     tokenizer_name_or_path: str | None = None
-    """The tokenizer's name in .ds.metadata; default: `tokenizer.name`, of a path its last name;
-    else `bytes` or `trained (<dataset>)`."""
+    """The tokenizer's name in .ds.metadata; default: `tokenizer.name`, a path as in the YAML, of an
+    absolute one outside the project's folder its last name; else `bytes` or `trained (<dataset>)`.
+    """
 
     def check(self) -> None:
         """Refuse options that do not go together."""
