@@ -20,6 +20,7 @@ Source: megatron-core 0.16.1, megatron/core/datasets/indexed_dataset.py lines 44
 gpt_dataset.py lines 87-91 for what its cache takes 65,500 to 65,536 ids to be.
 """
 
+import os
 import struct
 from functools import partial
 from pathlib import Path
@@ -138,6 +139,9 @@ def _read_index(path: Path) -> tuple[np.dtype[Any], npt.NDArray[np.int64]]:
                 expected=f"{MAGIC!r}, version {VERSION} and dtype 4 or 8",
                 found=f"{magic!r}, version {version} and dtype {code}",
             )
+        num_bytes = HEADER.size + 12 * num_sequences + 8 * num_firsts
+        if num_bytes != (found := os.fstat(file.fileno()).st_size):
+            raise damaged_file(path, expected=f"{num_bytes:,} bytes", found=f"{found:,}")
         sequences = np.fromfile(file, dtype="<i4", count=num_sequences)
         file.seek(8 * num_sequences, 1)
         first_sequence = np.fromfile(file, dtype="<i8", count=num_firsts)
