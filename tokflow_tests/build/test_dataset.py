@@ -235,7 +235,7 @@ def test_an_unknown_key_that_is_like_none_is_to_be_removed():
         (
             {"key_prefix": "a/b c"},
             "key_prefix: expected letters, digits, - and _ (it becomes a folder and an asset "
-            "key), found 'b c'; rename it",
+            "key), and not _tokflow, found 'b c'; rename it",
         ),
         ({"pool": "a b"}, "pool: expected a name without blanks, found 'a b'; rename it"),
         (
