@@ -76,7 +76,7 @@ class Dataset(Config):
     """Other datasets of the same tokenizer that this one is made of, in place of `raw`,
     `documents`, `tokenizer` and `split`."""
     packing: PackingConfig = PackingConfig()
-    """The packing of tokens into sequences."""
+    """The packing of tokens into sequences, for the exports that have them."""
     shuffle: ShuffleConfig = ShuffleConfig()
     """The order of documents and of sequences; default: that of the files."""
     exports: Annotated[Listed[ExportConfig], pydantic.BeforeValidator(_or_none)] = ()
@@ -133,10 +133,13 @@ class Dataset(Config):
 
     @property
     def own_stages(self) -> tuple[Stage, ...]:
-        """The stages with an output of each raw file that it has of its own. Where the documents of
-        all files are in one order, exports are made of splits, and no file is packed by itself."""
+        """The stages with an output of each raw file that it has of its own. No file is packed by
+        itself where the documents of all files are in one order, so that exports are made of
+        splits, nor where all exports are streams."""
         without = {"tokens"} if self.mixture is not None else set[Stage]()
-        without |= {"sequences"} if self.shuffle.documents == "dataset" else set()
+        is_stream = [not export.layout.is_packed for export in self.exports]
+        if self.shuffle.documents == "dataset" or (is_stream and all(is_stream)):
+            without.add("sequences")
         return tuple(stage for stage in FILE_STAGES if stage not in without)
 
     @property

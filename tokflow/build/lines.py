@@ -201,12 +201,6 @@ class Lines(Reporter):
         self._num_done += 1
         self._end_stage()
 
-    def _is_for_nobody(self) -> bool:
-        """Return whether the stage is sequences, and all exports are streams."""
-        exports = self._new[0].output.graph.dataset.exports
-        is_stream = [not export.layout.is_packed for export in exports]
-        return self._stage == "sequences" and bool(is_stream) and all(is_stream)
-
     def _has_line(self, stage: Stage) -> bool:
         """Return whether an output of a stage has a line of its own."""
         if stage == "export":
@@ -218,7 +212,7 @@ class Lines(Reporter):
         return f"{self._stage}: {', '.join([files, *filter(None, [str(self._pace)])])}"
 
     def _end_stage(self) -> None:
-        if self._num_done == self._num_files and self._new and not self._is_for_nobody():
+        if self._num_done == self._num_files and self._new:
             seconds = sum(one.run.get("seconds", 0) for one in self._new)
             files = f"{counted(len(self._new), 'file')}: {described_parts(self._new)}"
             packing = self._new[0].output.packing

@@ -22,7 +22,7 @@ LICENCE = "a licence that stands at the head of every file"
 def dataset(tmp_path: Path) -> Dataset:
     parts = {"train": {"documents": 1}, "validation": {"start": 1}}
     files = {f"{name}.jsonl": [f"one of {name}", f"two of {name}"] for name in "abc"}
-    dataset = declare(tmp_path, files, split={"parts": parts}, exports=["bin"])
+    dataset = declare(tmp_path, files, split={"parts": parts}, exports=["bin", "parquet"])
     build(dataset)
     return dataset
 

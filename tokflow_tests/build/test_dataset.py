@@ -437,10 +437,24 @@ def test_a_change_remakes_what_depends_on_it_and_nothing_else(
 
 
 def test_packing_does_not_touch_an_export_of_the_stream(tmp_path: Path):
-    before = {"exports": ["bin"]}
+    before = {"exports": ["bin", "parquet"]}
     after = {**before, "packing": {"sequence_length": 3}}
 
-    assert new_after(tmp_path, before, after) == ["sequences"]
+    assert new_after(tmp_path, before, after) == ["export", "sequences"]
+
+
+def test_where_all_exports_are_streams_no_file_is_packed(tmp_path: Path):
+    streams = ["bin", {"format": "npy", "layout": "stream"}]
+
+    stages = {made.output.stage for made in build(declare(tmp_path, FILES, exports=streams)).made}
+
+    assert stages == {"tokenizer", "tokens", "split", "export"}
+    rows = declare(tmp_path, FILES, exports=[*streams, "parquet"])
+    new = [made.output for made in build(rows).made if made.is_new]
+    assert {(of.stage, of.name) for of in new} == {
+        *(("sequences", key) for key in FILES),
+        ("export", "parquet"),
+    }
 
 
 def test_a_new_file_leaves_the_outputs_of_the_others_untouched(tmp_path: Path):

@@ -95,6 +95,17 @@ def test_an_export_that_is_declared_no_more_goes_with_its_link_and_what_was_conv
     assert len(list((exports / "pickle-from-bin").iterdir())) == 3
 
 
+def test_sequences_that_no_export_has_any_more_go(tmp_path: Path):
+    build_dataset(declare_small(tmp_path, exports=["bin", "parquet"]))
+    made = declare_small(tmp_path, exports=["bin"])
+
+    for garbage in find_garbage(made, keep=0):
+        remove(garbage)
+
+    assert not (tmp_path / STORE / "sequences").exists()
+    assert make_plan(made).is_up_to_date
+
+
 def test_latest_of_a_declared_export_stays(tmp_path: Path):
     for length in (4, 8):
         packing = {"sequence_length": length}

@@ -62,17 +62,17 @@ def test_a_new_export_of_what_is_there_reads_each_manifest_once(
 
 
 def test_outputs_come_after_what_they_are_made_from(tmp_path: Path):
-    graph = BuildGraph(declare(tmp_path, FILES, exports=["bin"]))
+    graph = BuildGraph(declare(tmp_path, FILES, exports=["parquet"]))
 
     assert [(output.stage, output.name) for output in graph.outputs()] == [
         ("tokenizer", "tokenizer"),
         *(("tokens", key) for key in FILES),
         *(("split", key) for key in FILES),
         *(("sequences", key) for key in FILES),
-        ("export", "bin"),
+        ("export", "parquet"),
     ]
     assert [output.name for output in graph.outputs(["b.jsonl"])] == [
         "tokenizer",
         *["b.jsonl"] * 3,
-        "bin",
+        "parquet",
     ]

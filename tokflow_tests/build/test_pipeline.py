@@ -132,7 +132,7 @@ def test_one_bad_file_does_not_stop_the_others(tmp_path: Path):
     built = build_dataset(dataset)
 
     assert stages_of(built.made)[1:] == [
-        (stage, key) for stage in ("tokens", "split", "sequences") for key in ("a.jsonl", "c.jsonl")
+        (stage, key) for stage in ("tokens", "split") for key in ("a.jsonl", "c.jsonl")
     ]
     [failed] = built.failed
     assert (failed.stage, failed.name) == ("tokens", "b.jsonl")
@@ -152,7 +152,6 @@ def test_a_mended_file_completes_the_dataset(tmp_path: Path):
     assert stages_of(tuple(made for made in built.made if made.is_new)) == [
         ("tokens", "b.jsonl"),
         ("split", "b.jsonl"),
-        ("sequences", "b.jsonl"),
         ("export", "bin"),
     ]
 
@@ -331,7 +330,8 @@ def test_a_reporter_hears_of_every_stage_output_and_byte(tmp_path: Path):
         def made(self, made: StageResult) -> None:
             heard.append(made.output.asset)
 
-    build_dataset(declare(tmp_path, {"a.jsonl": ["ab", "é"]}, exports=["bin"]), reporter=Listener())
+    dataset = declare(tmp_path, {"a.jsonl": ["ab", "é"]}, exports=["parquet"])
+    build_dataset(dataset, reporter=Listener())
 
     assert [entry for entry in heard if entry != ("raw", 1)] == [
         ("tokenizer", 1),
@@ -344,7 +344,7 @@ def test_a_reporter_hears_of_every_stage_output_and_byte(tmp_path: Path):
         ("sequences", 1),
         "tiny/sequences (partition a.jsonl)",
         ("export", 1),
-        "tiny/exports/bin",
+        "tiny/exports/parquet",
     ]
 
 

@@ -30,7 +30,7 @@ def test_before_the_first_run_everything_waits_for_the_tokenizer(tmp_path: Path)
         "tokenizer tokenizer": "missing",
         **{
             f"{stage} {key}": "missing (waits for the tokenizer)"
-            for stage in ("tokens", "split", "sequences")
+            for stage in ("tokens", "split")
             for key in TEXTS
         },
         "export bin": "missing (waits for the tokenizer)",
@@ -136,7 +136,6 @@ def test_a_file_that_changed_remakes_what_came_from_it(tmp_path: Path):
     assert reasons(plan) == {
         "tokens b.jsonl": "file changed (b.jsonl)",
         "split b.jsonl": "input changed (tokens)",
-        "sequences b.jsonl": "input changed (split)",
         "export bin": "input changed (b.jsonl)",
     }
     assert plan.num_bytes == len('{"text": "other"}\n')
@@ -160,7 +159,7 @@ def test_a_new_file_is_missing_and_remakes_the_exports(tmp_path: Path):
 
     assert reasons(plan)["tokens new.jsonl"] == "missing"
     assert reasons(plan)["export bin"] == "input changed (new.jsonl is new)"
-    assert len(plan.missing) == 4
+    assert len(plan.missing) == 3
 
 
 def test_a_file_that_is_gone_remakes_the_exports_alone(tmp_path: Path):

@@ -59,7 +59,7 @@ def test_a_new_commit_builds_what_is_new_in_it_alone(hub: Hub, tmp_path: Path):
 
     assert [planned.name for planned in plan.missing if planned.stage == "tokens"] == [TEST]
     assert [(of.output.stage, of.output.name) for of in built.made if of.is_new] == [
-        *((stage, TEST) for stage in ("tokens", "split", "sequences")),
+        *((stage, TEST) for stage in ("tokens", "split")),
         ("export", "bin"),
     ]
     assert after.is_up_to_date

@@ -6,13 +6,13 @@ from tokflow_tests.tiny import write_yaml
 
 
 def test_a_plan_names_what_is_missing_and_why(store: Path, config: Path):
-    write_yaml(config.parent, packing={"sequence_length": 16}, exports=["bin"])
+    write_yaml(config.parent, packing={"sequence_length": 16}, exports=["parquet"])
 
     result = run("plan", "--config", config)
 
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("small: 3 outputs to build, 0 B to tokenize, about ")
+    assert lines[0].startswith("small: 4 outputs to build, 0 B to tokenize, about ")
     assert lines[1].split() == ["stage", "name", "raw", "bytes", "about", "why"]
     assert lines[2].startswith("sequences  a.jsonl ")
     assert lines[2].endswith("config changed (sequence_length: 8 to 16)")

@@ -37,7 +37,7 @@ def test_a_project_can_be_named(project: Path):
 def test_it_is_verified_by_name_and_its_ui_started(project: Path):
     run("run", "--project", project)
 
-    assert run("verify", "two-b", "--project", project).stdout.endswith("11 outputs: all well\n")
+    assert run("verify", "two-b", "--project", project).stdout.endswith("8 outputs: all well\n")
     assert "two-b" in run("tokenizers", "two-b", "--project", project).stdout
     assert json_of("ui", "--project", project)["folder"] == str(project)
 
@@ -58,10 +58,13 @@ def test_a_broken_neighbour_is_said_and_stops_no_other(project: Path):
 
     for result in results:
         assert result.exit_code == 2
-        assert result.stderr == f"error: {bad}: expected `raw:`, found none; add it\n"
+        assert result.stderr == (
+            f"error: {bad}: expected `raw:`, found none; add it, as in "
+            "`raw: {files: data/raw/*.jsonl}`\n"
+        )
     assert "two-b: " in results[0].stdout
     assert "one: nothing to build" in results[1].stdout
-    assert results[2].stdout.endswith("22 outputs: all well\n")
+    assert results[2].stdout.endswith("16 outputs: all well\n")
     assert run("run", "one", "--project", project).exit_code == 0
     assert run("run", "bad", "--project", project).exit_code == 2
     named = run("run", "bad", "one", "--project", project)

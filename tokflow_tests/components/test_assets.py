@@ -664,3 +664,13 @@ def test_documents_of_all_files_in_one_order_are_exported_from_splits(case: Case
 
     assert case.not_fresh() == {"exports/bin": "STALE", "exports/parquet": "STALE"}
     assert {"split"} == stages & {"split", "sequences"}
+
+
+def test_where_all_exports_are_streams_sequences_are_no_asset(case: Case):
+    case.attributes["exports"] = ["bin", "megatron"]
+    assert case.run(keys=KEYS).success
+
+    keys = {key.path[1] for key in case.defs.resolve_asset_graph().get_all_asset_keys()}
+
+    assert keys == {"raw", "files", "tokenizer", "tokens", "split", "exports"}
+    assert case.not_fresh() == {}

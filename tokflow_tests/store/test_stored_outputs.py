@@ -21,13 +21,13 @@ from tokflow.store.stored_outputs import (
 from tokflow_tests.outputs import edit_manifest, make_manifest, make_recipe
 from tokflow_tests.tiny import build, copy_of, declare, declare_small
 
-NUM_OUTPUTS = 1 + 3 * 3 + 1
+NUM_OUTPUTS = 1 + 3 * 3 + 2
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("built")
-    assert build_dataset(declare_small(folder, exports=["bin"])).failed == ()
+    assert build_dataset(declare_small(folder, exports=["bin", "parquet"])).failed == ()
     return folder
 
 
@@ -151,7 +151,9 @@ def test_a_partition_may_be_called_manifest(store: Path):
 
 
 def test_an_export_with_an_output_s_name_is_walked_through(tmp_path: Path):
-    made = declare_small(tmp_path, exports=[{"format": "bin", "name": "0123456789abcdef"}])
+    made = declare_small(
+        tmp_path, exports=[{"format": "bin", "name": "0123456789abcdef"}, "parquet"]
+    )
     assert build_dataset(made).failed == ()
 
     assert [type(each) for each in walk(tmp_path / "store")] == [StoredOutput] * NUM_OUTPUTS

@@ -102,7 +102,7 @@ def test_what_earlier_runs_made_is_made_again_up_to_the_export(tmp_path: Path):
     expected = [id_ for ids in true_tokens(*UNSEEN, "strange") for id_ in ids]
     assert list(memoryview(right.read_bytes()).cast("H"))[: len(expected)] == expected
     assert list(memoryview(wrong.read_bytes()).cast("H"))[:8] == [*b"egnarts", 256]
-    stages = ["tokens", "split", "sequences"]
+    stages = ["tokens", "split"]
     new = {(made.output.stage, made.output.name) for made in built.made if made.is_new}
     assert new == {("export", "bin"), *product(stages, ["a.jsonl", "b.jsonl"])}
     assert len(built.made) == 1 + len(new)  # and the tokenizer
@@ -123,7 +123,7 @@ def test_a_verdict_on_a_piece_of_a_cut_document_is_one_on_the_tokens_of_all_file
     assert cut.tolist() == [*b"strange", 256, *b"!", 256]
     stages = [made.output.stage for made in built.made]
     assert all(made.is_new for made in built.made)
-    assert stages == ["tokenizer", *["tokens"] * 2, *["split"] * 2, *["sequences"] * 2, "export"]
+    assert stages == ["tokenizer", *["tokens"] * 2, *["split"] * 2, "export"]
 
 
 def test_a_split_after_such_a_verdict_makes_the_tokens_of_its_file_again(tmp_path: Path):
