@@ -312,6 +312,7 @@ def test_an_eos_that_is_added_is_supervised_where_the_assistant_speaks_last(tmp_
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv", "tsv", "arrow"])
 def test_of_a_prompt_and_its_completion_only_the_latter_is_supervised(suffix: str, tmp_path: Path):
+    documents = {"prompt": "p", "completion": "c"}
     pairs = [("Q: größe?\n", "A: ja"), ("", "all of it"), ("nothing", "")]
     table = pa.table({"p": [p for p, _ in pairs], "c": [c for _, c in pairs]})
     raw = tmp_path / "raw"
@@ -326,12 +327,13 @@ def test_of_a_prompt_and_its_completion_only_the_latter_is_supervised(suffix: st
     else:
         comma = {"csv": ",", "tsv": "\t"}[suffix]
         rows = "".join(f'"{p}"{comma}"{c}"\n' for p, c in pairs)
+        documents["quoting"] = "double"  # tsv has none by itself
         (raw / f"a.{suffix}").write_text(f"p{comma}c\n{rows}")
     dataset = make_dataset(
         {
             "name": "pairs",
             "raw": {"files": "raw/*"},
-            "documents": {"prompt": "p", "completion": "c"},
+            "documents": documents,
             "tokenizer": {"kind": "bytes"},
             "store": "store",
         },
