@@ -17,6 +17,9 @@ _REST_OF_STRING = rb'[^"\\]*+(?:\\.[^"\\]*+)*+("?)'
 _IN_STRING = re.compile(_REST_OF_STRING, re.DOTALL)
 _IN_ELEMENT = re.compile(rb'"%b|[\[\]{}]' % _REST_OF_STRING, re.DOTALL)
 _IN_ARRAY = re.compile(rb'"%b|[\[\]{},]' % _REST_OF_STRING, re.DOTALL)
+_START_OF_ARRAY = re.compile(
+    rb"\[\s*(?:[^\sA-Za-z]|tru|fal|nul|(?:t|tr|f|fa|n|nu)?\Z)"  # or else a line, as [INFO]
+)
 _OBJECT_OF_LINES = re.compile(rb'\{[ \t\r]*\n\s*"')
 
 
@@ -58,7 +61,7 @@ def cut_records(
             found="an object over several lines",
             remedy="write each record on a line of its own, or all in one array",
         )
-    if text.startswith(b"["):
+    if _START_OF_ARRAY.match(text):
         return _Array(path, max_bytes, byte_offset).elements(blocks)
     return cut(blocks, b"\n", max_bytes=max_bytes, byte_offset=byte_offset)
 

@@ -123,3 +123,15 @@ def test_a_large_array_is_read_whole(tmp_path: Path):
     (tmp_path / "a.json").write_text(json.dumps([{"text": "a"}] * 100))
 
     assert ranges_of(tmp_path / "a.json", DocumentsConfig(), range_bytes=100) == ()
+
+
+@pytest.mark.parametrize("first", ["[INFO] start", "[note]", "[a"])
+def test_a_first_line_with_a_bracket_is_a_bad_line_and_no_array(first: str, tmp_path: Path):
+    (tmp_path / "a.jsonl").write_text(f'{first}\n{{"text": "x"}}\n')
+    rejects: list[Reject] = []
+    config = DocumentsConfig(on_bad_document="reject")
+
+    [batch] = read_documents(tmp_path / "a.jsonl", config, on_reject=rejects.append)
+
+    assert batch.texts.to_pylist() == ["x"]
+    assert [of.line for of in rejects] == [1]
