@@ -62,7 +62,7 @@ def _naming(dataset: Dataset) -> Iterator[None]:
 
 
 FILES_LOOKED_AT = 3
-"""For columns: one that is other than the rest stops no other."""
+"""Files whose columns are checked early: a single file that differs stops no other."""
 
 
 def check_columns(graph: "BuildGraph") -> None:

@@ -331,7 +331,7 @@ class _Build:
             expected=f"the tokens of all {len(self.graph.partitions):,} partitions, through "
             "which scope: dataset counts",
             found=f"none of {first_five(keys)}",
-            remedy="mend what is wrong with them, or set split.scope: file",
+            remedy="fix what is wrong with them, or set split.scope: file",
         )
 
     def _is_todo(self, output: Output) -> bool:

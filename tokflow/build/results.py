@@ -73,7 +73,7 @@ class BuildResult:
 
     @property
     def notices(self) -> list[Notice]:
-        """What a person must know of the outputs that are there now, and of a mixture's sources."""
+        """Notices about the outputs that are there now, and about a mixture's sources."""
         totals = Totals()
         for made in self.made:
             totals.add(made.manifest, made.output.name)

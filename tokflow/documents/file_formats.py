@@ -49,7 +49,7 @@ FIELD_DEFAULTS: dict[str, dict[str, str]] = {
     "delimiter": {"csv": ",", "tsv": "\t"},
     "quoting": {"csv": "double", "tsv": "none"},
 }
-"""What fields of the config that are null stand for, by format."""
+"""Defaults by format of config fields that are null."""
 
 _ACCEPTANCE = ("on_bad_document", "max_rejects", "on_no_loss")
 _OF_TXT = ("document_per", "separator")

@@ -1,4 +1,4 @@
-"""How a raw file may be read, for who has not said it yet: its columns, delimiter and encoding."""
+"""Columns, delimiter and encoding of a raw file, guessed where the config does not name them."""
 
 import json
 import re
@@ -20,7 +20,7 @@ RECORDS = 100
 """Records of JSON lines that are looked at: others may have other fields."""
 
 LOOKED_AT_BYTES = 1_000_000
-"""Of a record of which the fields are checked; larger ones are passed over."""
+"""Most bytes of a record whose fields are checked; larger ones are passed over."""
 
 _BLOCK_BYTES = 64 * 1024
 

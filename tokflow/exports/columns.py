@@ -60,7 +60,7 @@ and none."""
 
 
 TOKENS_PER_FILE = 125_000_000
-"""Of sequences, padding included, where options do not say: 13 or 14 bytes each in memory."""
+"""Default size of a file, padding included: 13 or 14 bytes a token in memory."""
 
 
 class RowOptions(ShardOptions):

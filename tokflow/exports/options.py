@@ -74,7 +74,7 @@ def numbered_name(prefix: str | None, part: str, number: int, suffix: str) -> st
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rows:
-    """What decides, beside options, how the sequences of a part are divided into files."""
+    """Facts of a part that decide, with its options, how its sequences are divided into files."""
 
     num_sequences: int
     sequence_length: int
@@ -85,7 +85,7 @@ class Rows:
 
 
 class ShardOptions(Config):
-    """How a part is divided into files."""
+    """Division of a part into files, by number or by size."""
 
     shards: Count | None = None
     """Files of each part, of equal size as far as it can be divided (num_shards); fewer where a

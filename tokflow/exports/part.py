@@ -99,7 +99,7 @@ class Part:
 
     @property
     def rows(self) -> Rows:
-        """What decides how its sequences are divided into files."""
+        """Facts of this part that decide how its sequences are divided into files."""
         return Rows(
             num_sequences=self.num_sequences,
             sequence_length=self.sequence_length,

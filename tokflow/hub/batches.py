@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from tokflow.hub.dataset_repository import File
 
 COMMIT_FILES = 250
-"""As huggingface_hub has it: larger commits may take the hub longer than it lets them."""
+"""Files of one commit, as in huggingface_hub: the hub can time out on larger commits."""
 COMMIT_BYTES = 100_000_000_000
-"""Of one commit. What is in it when a push is killed is not sent again, but looked at."""
+"""Bytes of one commit. What is in it when a push is killed is not sent again, but looked at."""
 TEXT_BYTES = 10_000_000
 COMMIT_TEXT_BYTES = 100_000_000
-"""Of files that may be in the commit itself, which is made in memory: the hub keeps larger ones,
-and those called so, elsewhere."""
+"""Bytes of files in the commit itself, which is made in memory: the hub keeps larger files, and
+those with the suffixes of `KEPT_ELSEWHERE`, in its large-file storage."""
 KEPT_ELSEWHERE = (".parquet", ".arrow", ".bin", ".npy", ".npz", ".tar", ".gz", ".zst", ".lz4")
 
 

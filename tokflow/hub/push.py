@@ -121,7 +121,7 @@ class _Changes:
     last: list[File] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     begun: Sent = field(default_factory=set)
-    """What earlier pushes that were broken off have sent."""
+    """Files sent by earlier pushes that did not finish."""
 
     @property
     def paths(self) -> set[str]:
@@ -152,7 +152,7 @@ class _Push:
 
     @property
     def _about(self) -> str:
-        """Whose files are replaced: those of any build of the same export."""
+        """Name of the export, equal in all its builds, whose files are replaced."""
         return f"{self.export.manifest.dataset}, as {self.export.format_name}"
 
     @cached_property

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LOOK_SECONDS = 0.25
-"""How often is looked; what takes less is never looked at."""
+"""Seconds between looks; a block that takes less is never looked at."""
 
 IDLE_LOOKS = 20
-"""Without a block that runs, after which the thread ends."""
+"""Looks without a running block, after which the thread ends."""
 
 MEMORY_BYTES = 4_000_000_000
-"""By which a process may grow while a bounded block runs."""
+"""Bytes by which a process may grow while a bounded block runs."""
 
 _PAGE_BYTES = 4096
 _MEMORY = Path("/proc/self/statm")

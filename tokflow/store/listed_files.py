@@ -10,7 +10,7 @@ from tokflow.store.remote.damage import drop_cached, is_known_damaged
 from tokflow.store.remote.places import place_of
 
 NOT_OF_FILE = {errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE}
-"""Reasons for which a file cannot be read that its removal does not mend."""
+"""Errors of reading a file that its removal does not fix."""
 
 
 def is_intact(folder: Path) -> bool:

@@ -19,7 +19,7 @@ from tokflow.tokenizers.special_tokens import id_of_unknown
 from tokflow.tokenizers.tokenizer import Tokenizer, scan_tokenizer_json
 
 Count: TypeAlias = Callable[[pa.LargeStringArray], int]
-"""How many bytes of texts are in no token."""
+"""Function that counts the bytes of texts that are in no token."""
 
 BYTES_OF_UTF8 = sorted({*range(0xF5)} - {0xC0, 0xC1})
 """All others are in no text."""

@@ -16,10 +16,10 @@ REASONS = "rejects"
 MAX_REASONS = 20
 
 OTHERS = "other reasons"
-"""What stands for the reasons past the `MAX_REASONS` most frequent ones."""
+"""Name for all reasons past the `MAX_REASONS` most frequent ones."""
 
 _VALUES = re.compile(r"""b?'(?:[^'\\]|\\.)*'|b?"(?:[^"\\]|\\.)*"|\d[\d,.]*""")
-"""What differs between two rejects of one reason: what was found, and numbers."""
+"""Quoted values and numbers, which differ between two rejects of one reason."""
 
 
 class Rejects:

@@ -229,7 +229,7 @@ def test_with_scope_dataset_what_waits_for_a_bad_file_is_said_once(tmp_path: Pat
     ]
     assert str(built.failed[1].explained) == (
         "tiny: split: expected the tokens of all 4 partitions, through which scope: dataset "
-        "counts, found none of b.jsonl; mend what is wrong with them, or set split.scope: file"
+        "counts, found none of b.jsonl; fix what is wrong with them, or set split.scope: file"
     )
 
 

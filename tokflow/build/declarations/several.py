@@ -60,7 +60,7 @@ def each_dataset(
 
 
 def _merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    defaults, own = _spelt_out(defaults), _spelt_out(own)
+    defaults, own = _written_out(defaults), _written_out(own)
     result = {**defaults, **own}
     for section in own.keys() & defaults.keys():
         both = defaults[section], own[section]
@@ -74,7 +74,7 @@ def _merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, An
     return {name: of for name, of in result.items() if of is not None}
 
 
-def _spelt_out(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _written_out(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields with a split's shares and a tokenizer's name as what they stand for."""
     from tokflow.split.rule import with_parts
     from tokflow.tokenizers.tokenizer import with_kind

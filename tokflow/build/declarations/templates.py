@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     import jinja2
 
 RENDER_SECONDS = 10.0
-"""That a template may take."""
+"""Seconds that a template may take."""
 
 MOST_CHARACTERS = 1_000_000
-"""That a template may repeat a text to."""
+"""Characters that a template may repeat a text to."""
 
 MOST_DIGITS = 10_000
-"""An exponent in a template."""
+"""Largest exponent in a template."""
 
 JINJA_FIELDS = ("documents.chat_template",)
 """Fields that hold Jinja."""

@@ -75,7 +75,7 @@ class _Array:
         self._depth = 0
         self._is_in_string = self._is_escaped = self._has_ended = False
         self._held: list[bytes] = []
-        """Of the unfinished element; of one that is too large, nothing."""
+        """Bytes of the unfinished element; none of one that is too large."""
         self._size = 0
         self._is_passed_over = False
         self._line, self._byte_offset = 1, byte_offset

@@ -64,7 +64,7 @@ MAX_BATCH_ROWS, MAX_BATCH_BYTES = 1_000, 100_000_000
 """A record batch of `save_to_disk`: config.py lines 190 and 201."""
 
 FILE_BYTES = 500_000_000
-"""Of Arrow data, where options do not say: config.py's MAX_SHARD_SIZE."""
+"""Default size of a file of Arrow data: config.py's MAX_SHARD_SIZE."""
 
 
 class HfDatasetOptions(ShardOptions):

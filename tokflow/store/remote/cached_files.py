@@ -51,7 +51,7 @@ def fetched(path: Path) -> Path:
         return path
     entry = listed_entry(folder, path)
     if entry is not None or path == folder / RUN_NAME:
-        with removal_told(place, folder), _errors_name(path), alone(path) as part:
+        with raise_if_removed(place, folder), _errors_name(path), alone(path) as part:
             if part is not None:
                 _fetch(place, folder, path, part, entry)
     return path
@@ -69,7 +69,7 @@ def _errors_name(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def removal_told(place: Place, folder: Path) -> Iterator[None]:
+def raise_if_removed(place: Place, folder: Path) -> Iterator[None]:
     """Let the block, which fetches of an output, raise MissingOutputError where another thread or
     process finds meanwhile that the output is gone, and removes its folder."""
     try:

@@ -17,7 +17,7 @@ from tokflow.store.remote.cached_files import (
     key_of,
     listed_entry,
     not_fetched,
-    removal_told,
+    raise_if_removed,
 )
 from tokflow.store.remote.keys import output_folder
 from tokflow.store.remote.part_files import alone
@@ -67,7 +67,7 @@ def _read_blocks(place: Place, path: Path, ranges: Sequence[Range]) -> list[byte
     if folder is None or entry is None:
         return None
     note_use(folder)
-    with removal_told(place, folder), alone(path) as part:
+    with raise_if_removed(place, folder), alone(path) as part:
         if part is None:
             return None
         with part.open("r+b", buffering=0) as file:

@@ -19,7 +19,7 @@ from tokflow.tokenizers.engines.protocol import any_of
 from tokflow.tokenizers.engines.transformers_ import without_advice
 
 RENDER_SECONDS = 60.0
-"""That a template may take for one chat; one of 500 turns takes milliseconds."""
+"""Seconds that a template may take for one chat; one of 500 turns takes milliseconds."""
 
 TAGS = ("generation", "endgeneration")
 """They begin and end the block in which a template writes what the model is to say."""
