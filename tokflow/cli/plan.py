@@ -50,7 +50,7 @@ def main(names: Words, configs: Paths, store: Path | None, partitions: Words, *,
     else:
         for plan in plans:
             _print(plan)
-    return exit_status(errors)
+    return exit_status([*errors, *(bad.error for plan in plans for bad in plan.bad)])
 
 
 def _once(plans: Sequence[Plan]) -> list[Plan]:
