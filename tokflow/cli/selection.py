@@ -64,6 +64,13 @@ def _chosen(
 
 def _load(names: Words, store: Path | None, broken: dict[str, ConfigError] | None) -> list[Dataset]:
     declared = list_declared()
+    if files := [name for name in names or () if name not in declared and Path(name).is_file()]:
+        raise ConfigError(
+            where=f"dataset {files[0]!r}",
+            expected="the name of a dataset that the project declares",
+            found="a file",
+            remedy=f"write --config {files[0]}",
+        )
     if not declared:
         raise none_declared("arguments", declared)
     if unknown := [name for name in names or () if name not in declared]:
