@@ -311,12 +311,15 @@ def _not_exported(built: BuildResult) -> Iterator[str]:
         counts = one.manifest.counts
         num = sum(num for name, num in counts.items() if name.endswith(".num_dropped_tokens"))
         dropped += [f"{counted(num, 'token')} by {one.output.name}"] if num else []
-        is_without = "loss_mask" in one.manifest.details.get("lost", ())
-        without_mask += [one.output.name] if is_without else []
+        without_mask += [one.output.name] if _is_without_mask(one) else []
     if dropped:
         yield f"dropped: {', '.join(dropped)}"
     if without_mask:
         yield f"without the loss mask of the chats: {', '.join(without_mask)}"
+
+
+def _is_without_mask(export: StageResult) -> bool:
+    return "loss_mask" in export.manifest.details.get("lost", ())
 
 
 def _why_no_exports(plan: Plan, built: BuildResult) -> str | None:
@@ -331,7 +334,9 @@ def _why_no_exports(plan: Plan, built: BuildResult) -> str | None:
     folders = [dataset.folder / "exports" / config.name for config in dataset.exports]
     state = "as they were" if any(named_by(of / LATEST) for of in folders) else "not made"
     if built.failed:
-        return f"exports: {state}, since not every file is built"
+        is_without = any(failed.stage == "tokenizer" for failed in built.failed)
+        why = "there is no tokenizer" if is_without else "not every file is built"
+        return f"exports: {state}, since {why}"
     if plan.is_open:  # how many these are is not known
         return f"exports: {state}; other files that documents.limit takes are not built yet"
     return f"exports: {state}; {counted(plan.num_elsewhere, 'other file')} not built yet"
@@ -339,8 +344,13 @@ def _why_no_exports(plan: Plan, built: BuildResult) -> str | None:
 
 def loading_code(exports: Sequence[StageResult], *, sequence_length: int) -> str | None:
     """Return three lines of Python, to be copied and run as they are, that load a batch from the
-    bin export if there is one, else from the first that can be read and has some text."""
-    for made in sorted(exports, key=lambda made: made.manifest.details["format"] != "bin"):
+    bin export if there is one, else from the first that can be read and has some text; from one
+    that has lost the loss mask only where all have."""
+
+    def rank(made: StageResult) -> tuple[bool, bool]:
+        return _is_without_mask(made), made.manifest.details["format"] != "bin"
+
+    for made in sorted(exports, key=rank):
         export = Export(made.folder, made.manifest)
         parts = (part for part in export.parts if export.counts[f"{part}.num_tokens"] > 1)
         if export.is_read and (part := next(parts, None)):

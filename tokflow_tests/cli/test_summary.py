@@ -180,3 +180,26 @@ def test_without_a_tokenizer_there_is_no_table_of_files(
     lines = closing_of(tmp_path, capsys, tokenizer=tokenizer)
 
     assert lines[:2] == ["", "not built: tokenizer; see the errors below"]
+    assert lines[2] == "exports: not made, since there is no tokenizer"
+
+
+def test_the_batch_of_pairs_is_loaded_from_an_export_that_keeps_the_loss_mask(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/a.jsonl").write_text('{"q": "one", "a": "two"}\n')
+    fields: dict[str, Any] = {"documents": {"prompt": "q", "completion": "a"}}
+
+    [of_both] = [
+        line
+        for line in closing_of(tmp_path, capsys, exports=["bin", "parquet"], **fields)
+        if line.startswith("rows = ")
+    ]
+    [of_bin] = [
+        line
+        for line in closing_of(tmp_path, capsys, exports=["bin"], **fields)
+        if line.startswith("rows = ")
+    ]
+
+    assert "exports/parquet/latest" in of_both
+    assert "exports/bin/latest" in of_bin
