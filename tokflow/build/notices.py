@@ -107,7 +107,8 @@ def _reason(reason: str) -> str:
     """Return `null in place of a string in 'text'` of `a string in 'text', found null`."""
     expected, _, found = reason.partition(", found ")
     found = found.replace("the number …", "number").removeprefix("…")
-    return f"{found} in place of {expected}".lstrip() if expected != reason else reason
+    found = "other keys" if found.startswith("the keys ") else found
+    return f"{found or 'something else'} in place of {expected}" if expected != reason else reason
 
 
 def _short_rows(of: Totals) -> str | None:
