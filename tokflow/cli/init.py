@@ -23,7 +23,7 @@ from tokflow.errors import ConfigError, shortened
 from tokflow.raw.globs import has_wildcard
 from tokflow.shown import printable, redact
 from tokflow.store.config import expanded
-from tokflow.tokenizers.tokenizer import fields_of_name
+from tokflow.tokenizers.tokenizer import fields_of_name, is_path
 
 
 def main(
@@ -86,7 +86,7 @@ def _tokenizer_section(name: str | None, base: Path) -> dict[str, Any] | None:
     path = _absolute(expanded(name))
     if path.exists() and fields["kind"] in ("file", "sentencepiece", "huggingface"):
         fields["name"] = str(path.relative_to(base) if path.is_relative_to(base) else path)
-    elif fields["kind"] in ("file", "sentencepiece"):
+    elif fields["kind"] in ("file", "sentencepiece") or is_path(name):
         raise ConfigError(
             where="--tokenizer",
             expected="an encoding of tiktoken, a hub id, or a file or folder of a tokenizer",
@@ -178,6 +178,8 @@ def _print(document: dict[str, Any], suggested: Suggestion, output: Path) -> Non
     else:
         others = f"; others with text: {', '.join(shortened(suggested.others))}"
         print(f"the text is in {text!r}{printable(others) if suggested.others else ''}")
+    if suggested.pair:
+        print(f"`documents: {{{suggested.pair}}}` in place of `text:` takes both, as a pair")
     if suggested.chats:
         columns = "chat column" if len(suggested.chats) == 1 else "chat columns"
         print(f"{columns} (ignored): {printable(', '.join(shortened(suggested.chats)))}")

@@ -32,6 +32,7 @@ from tokflow.tokenizers.tokenizer import (
     Kind,
     TokenizerConfig,
     content_fingerprint,
+    is_path,
     write_ranks,
 )
 from tokflow.tokenizers.training import train_tokenizer
@@ -71,9 +72,11 @@ class TokenizerSource:
 
     @property
     def is_local(self) -> bool:
-        """True if `config.name` leads to a file or folder on this disk."""
+        """True if `config.name` leads to a file or folder here, or can lead nowhere else."""
         kind = self.config.kind
-        return kind in ("file", "sentencepiece") or (kind == "huggingface" and self.path.exists())
+        return kind in ("file", "sentencepiece") or (
+            kind == "huggingface" and (self.path.exists() or is_path(str(self.config.name)))
+        )
 
     @property
     def is_fetched(self) -> bool:

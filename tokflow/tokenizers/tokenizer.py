@@ -165,6 +165,11 @@ def fields_of_name(name: str) -> dict[str, str]:
     return {"kind": kind, "name": name}
 
 
+def is_path(name: str) -> bool:
+    """Return whether a name is a path whatever lies there: it cannot be a hub id."""
+    return name.count("/") > 1 or name.startswith(("/", "./", "../", "~"))
+
+
 def with_kind(tokenizer: object) -> object:
     """Return the fields that a bare name stands for; anything else as it is."""
     return fields_of_name(tokenizer) if isinstance(tokenizer, str) and tokenizer else tokenizer

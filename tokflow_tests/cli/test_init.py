@@ -143,13 +143,35 @@ def test_a_tokenizer_is_named_as_people_call_it(
     )
 
 
-def test_a_file_of_a_tokenizer_that_is_not_there_is_refused(tmp_path: Path):
+@pytest.mark.parametrize("named", ["no/tokenizer.json", "./no", "/no", "data/tokenizers/no"])
+def test_a_tokenizer_on_this_disk_that_is_not_there_is_refused(tmp_path: Path, named: str):
     write(tmp_path / "a.jsonl")
 
-    result = run("init", "a.jsonl", "--tokenizer", "no/tokenizer.json")
+    result = run("init", "a.jsonl", "--tokenizer", named)
 
-    assert (result.exit_code, "found no file 'no/tokenizer.json'" in result.stderr) == (2, True)
+    assert (result.exit_code, f"found no file {named!r}" in result.stderr) == (2, True)
     assert not (tmp_path / "a.yaml").exists()
+
+
+def test_a_prompt_and_its_completion_are_said_to_be_a_pair(tmp_path: Path):
+    lines = [
+        json.dumps({"output": f"It is {n}. " * 30, "instruction": "Count"}) for n in range(150)
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+
+    shown = run("init", "a.jsonl", "--tokenizer", "bytes").stdout.splitlines()
+
+    assert shown[1:3] == [
+        "the text is in 'output'; others with text: instruction",
+        "`documents: {prompt: instruction, completion: output}` in place of `text:` takes both, "
+        "as a pair",
+    ]
+    yaml = tmp_path / "a.yaml"
+    assert "# prompt: instruction, completion: output." in yaml.read_text()
+    yaml.write_text(
+        yaml.read_text().replace("text: output", "prompt: instruction\n    completion: output")
+    )
+    assert "notices:\n  supervised: " in run("run", "--config", "a.yaml").stdout
 
 
 def test_what_it_shows_as_comments_is_what_a_dataset_may_have(tmp_path: Path):

@@ -45,6 +45,14 @@ OTHER_NAMES = re.compile(
     r"(.*_)?(url|uri|link|id|uuid|path|file_?name|hash|md5|sha\d*|digest|date|time|timestamp)"
 )
 """Columns whose names say that they hold no text, however long it is."""
+PAIRS = (
+    ("prompt", "completion"),
+    ("prompt", "response"),
+    ("instruction", "output"),
+    ("instruction", "response"),
+    ("question", "answer"),
+)
+"""Names of columns that hold a prompt and what a model is to answer."""
 NO_UTF8 = "expected valid UTF-8"
 """Begins the reason of a reject."""
 USUAL_SPLITS = ("train", "validation", "test")
@@ -74,6 +82,14 @@ class Suggestion:
     first_reject: str | None = None
     """The first record that is no document, and why; None where none was met."""
     left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def pair(self) -> str | None:
+        """The fields of `documents` that read a prompt with its completion in place of the text;
+        None where no two columns have the names of such."""
+        columns = {self.documents.get("text"), *self.others}
+        found = (pair for pair in PAIRS if columns.issuperset(pair))
+        return next((f"prompt: {first}, completion: {last}" for first, last in found), None)
 
 
 _NAME_ANOTHER = "name a field by --text, or other files"
@@ -232,7 +248,10 @@ def _no_text_error(paths: Sequence[Path], text: str | None) -> ConfigError:
     found, remedy = "none", "name other files"
     if chats:
         found = f"chats alone, in {first_five(list(dict.fromkeys(map(repr, chats))))}"
-        remedy = "declare `documents: {messages: ...}`, and a tokenizer with a chat template"
+        remedy = (
+            f"declare `documents: {{messages: {chats[0]}}}`, and a tokenizer with a chat template, "
+            "or `chat_template:` beside it, in a YAML of yours"
+        )
     elif any(format_of(path, DocumentsConfig()) != "txt" for path in paths):
         named = text or "text"
         try:

@@ -115,6 +115,9 @@ def _about_documents(suggested: Suggestion) -> str:
     lines = [TXT if "document_per" in suggested.documents else ROWS]
     if suggested.others:
         lines.append(f"Others with text: {_named(suggested.others)}.")
+    if suggested.pair:
+        lines.append("In place of `text:`, both of a pair, with the loss on the completion alone:")
+        lines.append(f"{suggested.pair}.")
     if suggested.chats:
         lines.append(f"`messages:` in place of `text:` reads chats: {_named(suggested.chats)}.")
     if suggested.first_reject is not None:

@@ -215,7 +215,7 @@ def test_a_column_that_is_not_there_is_to_be_named_otherwise(tmp_path: Path, nam
         (
             '{"m": [{"role": "user", "content": "a"}]}\n',
             ConfigError,
-            "found chats alone, in 'm'; declare `documents: {messages: ...}`",
+            "found chats alone, in 'm'; declare `documents: {messages: m}`",
         ),
     ],
 )
