@@ -9,6 +9,7 @@ import bz2
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
@@ -40,6 +41,14 @@ def read_blocks(path: Path, *, block_bytes: int) -> Iterator[bytes]:
         while start:
             yield start
             start = file.read(block_bytes)
+
+
+def is_compressed(path: Path) -> bool:
+    """Return whether the content is compressed, whatever the name says; False of a file that is
+    gone."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        return bool(hidden_suffix(file.read(4)))
+    return False
 
 
 def hidden_suffix(start: bytes) -> str:

@@ -5,8 +5,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tokflow.documents.compression import COMPRESSED_SUFFIXES
-from tokflow.documents.config import DocumentsConfig, FileFormat
+from tokflow.documents.compression import COMPRESSED_SUFFIXES, is_compressed
+from tokflow.documents.config import DocumentsConfig, FileFormat, Limit
 from tokflow.documents.file_range import Before, Range
 from tokflow.documents.parsed import Reader
 from tokflow.errors import ConfigError
@@ -158,10 +158,14 @@ def _is_within_limit(path: Path, num_bytes: int, config: DocumentsConfig) -> boo
     is_made = config.messages is not None or config.transform is not None
     is_longer_than_read = config.join is not None or is_made
     is_plain = format_of_file(path, config) in ("jsonl", "csv", "tsv", "txt")
-    is_compressed = path.suffix.lower() in COMPRESSED_SUFFIXES
     in_utf8 = num_bytes if config.encoding == "utf-8" else 3 * num_bytes
     is_small = in_utf8 <= config.limit.document_bytes
-    return is_small and is_plain and not is_compressed and not is_longer_than_read
+    if not is_small or not is_plain or is_longer_than_read:
+        return False
+    if path.suffix.lower() in COMPRESSED_SUFFIXES:
+        return False
+    is_default = config.limit.document_bytes == Limit().document_bytes
+    return is_default or not is_compressed(path)  # any other limit has its own recipe then
 
 
 def format_of_file(path: Path, config: DocumentsConfig) -> FileFormat | None:

@@ -80,16 +80,25 @@ def with_parts(split: object) -> object:
     is `{parts: {train: 0.9}, seed: 1}`; anything else as it is."""
     if not isinstance(split, Mapping) or "parts" in split:
         return split
-    shares = {name: of for name, of in split.items() if isinstance(of, float)}
+    fields = list(SplitConfig.model_fields)
+    shares = {n: of for n, of in split.items() if isinstance(of, float) and n not in fields}
     rest = {name: of for name, of in split.items() if name not in shares}
     for name, of in rest.items():
-        if isinstance(of, Mapping | int) and nearest(name, list(SplitConfig.model_fields)) is None:
+        if isinstance(of, Mapping | int) and nearest(name, fields) is None:
             raise ConfigError(
                 where="",
                 expected="parts as shares with a point, or under `parts`",
                 found=f"{name}: {of}",
                 remedy=f"write `parts: {{{name}: ...}}`",
             )
+    if shares and "train" not in shares and sum(shares.values()) < 1:  # a field that is misspelt?
+        given = ", ".join(f"{name}: {of}" for name, of in shares.items())
+        raise ConfigError(
+            where="",
+            expected="`train` among the shares, 1.0 together, or parts under `parts`",
+            found=given,
+            remedy=f"write `parts: {{{given}}}` if these are parts",
+        )
     return {**rest, "parts": shares} if shares else split
 
 

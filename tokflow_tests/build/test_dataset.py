@@ -179,6 +179,11 @@ def test_an_unknown_key_that_is_like_none_is_to_be_removed():
             "found train: {'fraction': 0.9}; write `parts: {train: ...}`",
         ),
         (
+            {"split": {"val_fraction": 0.1}},
+            "split: expected `train` among the shares, 1.0 together, or parts under `parts`, "
+            "found val_fraction: 0.1; write `parts: {val_fraction: 0.1}` if these are parts",
+        ),
+        (
             {"split": {"train": 1.5}},
             "split.parts.train.fraction: expected 0 to 1, a share, found 1.5; "
             "lower it, or leave it out",

@@ -1,5 +1,7 @@
 """What cannot change a byte of an output does not make it again."""
 
+import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +120,18 @@ def test_a_field_decides_where_the_reader_of_the_file_looks_at_it(
     changed = deciding_fields(DocumentsConfig(**fields), {Path(name): 100})
 
     assert (changed != deciding_fields(DocumentsConfig(), {Path(name): 100})) == is_deciding
+
+
+def test_a_limit_of_bytes_decides_of_a_small_file_that_is_gzip_under_a_plain_name(tmp_path: Path):
+    (tmp_path / "raw").mkdir()
+    line = json.dumps({"text": "w1 " * 2_000}).encode()
+    (tmp_path / "raw/a.jsonl").write_bytes(gzip.compress(line + b"\n"))
+    documents = {"on_bad_document": "reject", "limit": {"document_bytes": 1_000_000}}
+    build(dataset(tmp_path, documents=documents))
+
+    smaller = {**documents, "limit": {"document_bytes": 1_000}}
+
+    assert new(build(dataset(tmp_path, documents=smaller))) != []
 
 
 @pytest.mark.parametrize(("eos", "is_deciding"), [("last", True), ("none", False)])

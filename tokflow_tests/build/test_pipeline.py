@@ -371,7 +371,10 @@ def test_tokenize_and_save_takes_a_path_for_a_path_and_text_for_a_pattern(tmp_pa
     assert tokens_of(f"{tmp_path}/[x].jsonl") == b"c\0\0\1"
 
 
-def test_tokenize_and_save_builds_what_the_yaml_would(tmp_path: Path):
+def test_tokenize_and_save_builds_what_the_yaml_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)  # as the YAML, which names raw files from its folder on
     dataset = declare(
         tmp_path,
         {"a.jsonl": ["ab", "c"], "b.jsonl": ["d"]},

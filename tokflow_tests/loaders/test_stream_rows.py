@@ -339,6 +339,6 @@ def test_an_export_that_is_not_finished_is_refused(tmp_path: Path):
     (folder / "_tokflow/manifest.json").unlink()
 
     with pytest.raises(
-        CorruptOutputError, match=r"expected a _tokflow/manifest.json .*; run `tokflow run`"
+        CorruptOutputError, match=r"expected a _tokflow/manifest.json, .*; run `tokflow run`"
     ):
         open_rows(folder, sequence_length=4)
