@@ -26,7 +26,7 @@ MOVED = {409, 412}
 
 
 NO_ANSWERS = (TypeError, AttributeError, LookupError, RecursionError)
-"""Errors of huggingface_hub where a server answers other JSON than the hub's."""
+"""Errors of HfApi where a server answers other JSON than the hub's."""
 
 
 class PushError(TokflowError, OSError):
@@ -82,38 +82,42 @@ class Repository:
                 if revision.startswith("refs/"):
                     raise
                 api.create_branch(name, branch=revision, repo_type="dataset", exist_ok=True)
-                return self.look(paths)
-            commit = str(about.sha)
-            return Look(
-                commit=commit,
-                is_private=bool(about.private),
-                files={file.path: file for file in self._files(api, commit, paths)},
-            )
+                about = None
+        if about is None:
+            return self.look(paths)
+        commit = str(about.sha)
+        return Look(
+            commit=commit,
+            is_private=bool(about.private),
+            files={file.path: file for file in self._files(api, commit, paths)},
+        )
 
     def _files(self, api: "HfApi", commit: str, paths: Iterable[str]) -> Iterator[HubFile]:
         from huggingface_hub.hf_api import RepoFile
 
         for some in _batched(paths, PATHS_AT_ONCE):
-            for entry in api.get_paths_info(
-                self.target.name, some, revision=commit, repo_type="dataset"
-            ):
+            with self._problems():
+                entries = api.get_paths_info(
+                    self.target.name, some, revision=commit, repo_type="dataset"
+                )
+            for entry in entries:
                 if isinstance(entry, RepoFile):
                     content_id = entry.lfs.sha256 if entry.lfs is not None else entry.blob_id
                     yield HubFile(self.target.name, commit, entry.path, entry.size, content_id)
 
     def read(self, file: HubFile) -> bytes:
         """Return the content of a small file."""
-        with self._problems():
-            try:
-                return read_small(file)
-            except ConfigError as error:  # which is told of raw files
-                where = f"{self.target.url}: {file.path}"
-                raise ConfigError(**{**error.fields(), "where": where}) from None
+        try:
+            return read_small(file)
+        except ConfigError as error:  # which is told of raw files
+            where = f"{self.target.url}: {file.path}"
+            raise ConfigError(**{**error.fields(), "where": where}) from None
 
     def create(self, *, is_private: bool) -> None:
         """Make the repository; one that is there stays as it is."""
+        api = self._api()
         with self._problems():
-            self._api().create_repo(
+            api.create_repo(
                 self.target.name, repo_type="dataset", private=is_private, exist_ok=True
             )
 
@@ -129,8 +133,9 @@ class Repository:
         # Which hash what they read: so the digests that the hub lists are of what was sent.
         additions = [CommitOperationAdd(file.path, file.source) for file in files]
         deletions = [CommitOperationDelete(path, is_folder=False) for path in deleted]
+        api = self._api()
         with self._problems():
-            made = self._api().create_commit(
+            made = api.create_commit(
                 self.target.name,
                 [*additions, *deletions],
                 commit_message=message,
@@ -173,7 +178,10 @@ class Repository:
 
     @contextmanager
     def _problems(self) -> Iterator[None]:
-        """Let what the hub or its library raises be an error that says what to do."""
+        """Turn what a call of HfApi raises into an error that says what to do.
+
+        It wraps such calls alone: a mistake in other code would be told as the hub's.
+        """
         try:
             yield
         except (TokflowError, TransientError):

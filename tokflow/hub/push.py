@@ -21,13 +21,16 @@ from tokflow.raw.hub.source_splits import CARD
 from tokflow.raw.remote import TransientError
 from tokflow.raw.retries import Retries
 from tokflow.store.integrity import check_files
-from tokflow.store.manifest import MANIFEST_NAME
+from tokflow.store.manifest import MANIFEST_NAME, is_inside
 from tokflow.store.remote.cache_limit import limit_of
 from tokflow.store.remote.cached_files import fetch_all, fetched
 from tokflow.store.remote.places import cache_folder, place_of, shown
 from tokflow.store.sealed import has_its_digest, plain_json
 
 Say = Callable[[str], None]
+
+OF_REPOSITORY = (CARD, ".gitattributes")
+"""Files of the whole repository: never deleted, whatever a manifest or list there names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -219,18 +222,19 @@ class _Push:
 
     def _changes(self, look: Look) -> _Changes:
         changes, named = _Changes(begun=self._begun(look)), self._named(look)
-        begun = {self.target.folder + name for name, _ in changes.begun}
-        gone = (named | begun) - {CARD, self.manifest.path, *(file.path for file in self.files)}
-        gone |= {self.unfinished} & look.files.keys()
+        own = {(self.target.folder + name, digest) for name, digest in changes.begun | named}
+        kept = {*OF_REPOSITORY, self.manifest.path, *(file.path for file in self.files)}
+        gone = {path for path, _ in own} - kept
         found = self.repository.look(gone) if gone else None
-        for path, there in sorted(found.files.items() if found else ()):
-            if path in named or path == self.unfinished or self._is_begun(there, changes.begun):
-                changes.deleted.append(path)
+        left = found.files if found else {}
         changes.files = [f for f in self.files if not _is_same(f, look.files.get(f.path))]
-        for path in (file.path for file in changes.files):
-            is_own = path in named or path in self.sent or path not in look.files
-            if not is_own and not self._is_begun(look.files[path], changes.begun):
-                raise self._refusal(f"{path}, which no push of it has sent")
+        replaced = {f.path for f in changes.files} & look.files.keys() - self.sent.keys()
+        there = [*left.values(), *(look.files[path] for path in replaced)]
+        foreign = {file.path for file in there if not self._is_own(file, own)}
+        must_be_own = replaced | {self.target.folder + name for name, _ in named}
+        if refused := sorted(foreign & must_be_own):
+            raise self._refusal(f"{refused[0]}, with content that no push of it has sent")
+        changes.deleted = sorted(left.keys() - foreign | {self.unfinished} & look.files.keys())
         card = look.files.get(CARD)
         text = "" if card is None else self.repository.read(card).decode(errors="surrogateescape")
         merged = merged_card(text, self.target, self._config, self._section)
@@ -238,13 +242,12 @@ class _Push:
         changes.last = [file for file in last if not _is_same(file, look.files.get(file.path))]
         return changes
 
-    def _named(self, look: Look) -> set[str]:
-        """Return the files that the manifest there names, of this export or an earlier build."""
-        there = look.files.get(self.manifest.path)
-        if there is None:
+    def _named(self, look: Look) -> Sent:
+        """Return what the manifest there names, of this export or an earlier build."""
+        if (there := look.files.get(self.manifest.path)) is None:
             return set()
         if self.manifest.path in self.sent or _is_same(self.manifest, there):
-            return {file.path for file in self.files}
+            return {(name, file.sha256) for name, file in self.export.manifest.files.items()}
         return self._earlier(self.repository.read(there))
 
     def _begun(self, look: Look) -> Sent:
@@ -255,13 +258,12 @@ class _Push:
             raise self._refusal(f"{self.unfinished}, which no push of it has written")
         return sent
 
-    def _is_begun(self, there: HubFile, begun: Sent) -> bool:
-        """Return whether a file has the content that a push which was broken off has sent."""
-        name = there.path.removeprefix(self.target.folder)
-        if not any(name == of for of, _ in begun):
-            return False
-        content = self.repository.read(there) if there.sha256 is None else b""
-        return (name, there.sha256 or hashlib.sha256(content).hexdigest()) in begun
+    def _is_own(self, there: HubFile, own: Sent) -> bool:
+        """Return whether a file has content that a push has sent to its path."""
+        digest = there.sha256
+        if digest is None and any(path == there.path for path, _ in own):
+            digest = hashlib.sha256(self.repository.read(there)).hexdigest()
+        return (there.path, digest) in own
 
     @cached_property
     def _config(self) -> dict[str, object]:
@@ -271,20 +273,22 @@ class _Push:
     def _section(self) -> str:
         return card_section(self.export, self.target)
 
-    def _earlier(self, manifest: bytes) -> set[str]:
-        """Return the files of the export that was pushed here before.
+    def _earlier(self, manifest: bytes) -> Sent:
+        """Return what was pushed here before.
 
         Raises: ConfigError where it is no earlier build of the same export.
         """
+        foreign = f"a {MANIFEST_NAME} that is not of tokflow"
         try:
             theirs = plain_json(manifest) if has_its_digest(manifest) else {}
-            found = f"{theirs['dataset']}, as {theirs['details']['format']}"
-            names = [self.target.folder + str(name) for name in theirs["files"]]
-        except (ValueError, LookupError, TypeError, RecursionError):
-            found, names = f"a {MANIFEST_NAME} that is not of tokflow", []
+            about = f"{theirs['dataset']}, as {theirs['details']['format']}"
+            sent = {(name, str(of["sha256"])) for name, of in theirs["files"].items()}
+            found = about if all(is_inside(name) for name, _ in sent) else foreign
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            found, sent = foreign, set()
         if found != self._about:
             raise self._refusal(found)
-        return {*names}
+        return sent
 
     def _refusal(self, found: str) -> ConfigError:
         return ConfigError(

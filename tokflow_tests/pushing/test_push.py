@@ -3,6 +3,7 @@ import json
 import logging
 import shutil
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from huggingface_hub import snapshot_download
@@ -17,6 +18,8 @@ from tokflow.hub.unfinished import UNFINISHED_NAME, list_of
 from tokflow.loaders import open_rows
 from tokflow.raw import RawConfig, list_raw, read_raw_files
 from tokflow.raw.hub.source_splits import card_of
+from tokflow.store.manifest import MANIFEST_NAME
+from tokflow.store.sealed import sealed
 from tokflow_tests.hub import Hub
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.pushing.conftest import TOKEN
@@ -72,16 +75,63 @@ def test_what_is_there_is_not_sent_again(writable: Hub, exports: dict[str, Path]
     assert not any("PUT" in asked or "commit" in asked for asked in writable.asked)
 
 
-def test_other_content_of_equal_size_is_replaced(writable: Hub, exports: dict[str, Path]):
+@pytest.mark.parametrize("name", ["_tokflow/index.parquet", "train-00000-of-00001.jsonl"])
+def test_other_content_of_equal_size_in_place_of_what_was_pushed_is_refused_and_stays(
+    name: str, writable: Hub, exports: dict[str, Path]
+):
     push_export(exports["jsonl"], URL)
+    writable.push(NAME, {name: tree(writable)[name][:-2] + b"?\n"})
     before = tree(writable)
-    changed = ["_tokflow/index.parquet", "train-00000-of-00001.jsonl"]
-    writable.push(NAME, {name: before[name][:-2] + b"?\n" for name in changed})
 
-    pushed = push_export(exports["jsonl"], URL)
+    with pytest.raises(ConfigError, match=f"found {name}, with content that no push .*delete what"):
+        push_export(exports["jsonl"], URL)
 
-    assert pushed.num_sent == 2
     assert tree(writable) == before
+
+
+def test_a_file_that_another_build_has_no_more_and_somebody_has_changed_is_refused_and_stays(
+    writable: Hub, exports: dict[str, Path]
+):
+    push_export(exports["parquet"], URL)
+    writable.push(NAME, {"train-00001-of-00003.parquet": b"mine"})
+    before = tree(writable)
+
+    with pytest.raises(ConfigError, match=r"found train-00001-of-00003\.parquet, with"):
+        push_export(exports["whole"], URL)
+
+    assert tree(writable) == before
+
+
+def manifest_naming(name: str, content: bytes) -> bytes:
+    """Return a manifest, with its own digest, of an earlier push of `tiny` as parquet."""
+    files = {name: {"num_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}}
+    return sealed({"dataset": "tiny", "details": {"format": "parquet"}, "files": files})
+
+
+@pytest.mark.parametrize("name", ["../mine.txt", "/mine.txt", "a/../../mine.txt"])
+def test_a_manifest_there_that_names_a_file_outside_its_folder_is_refused(
+    name: str, writable: Hub, exports: dict[str, Path]
+):
+    there = {"mine.txt": b"mine", f"rows/{MANIFEST_NAME}": manifest_naming(name, b"mine")}
+    writable.push(NAME, there)
+
+    with pytest.raises(ConfigError, match="that is not of tokflow"):
+        push_export(exports["whole"], f"{URL}/rows")
+
+    assert tree(writable) == there
+
+
+def test_a_manifest_there_that_names_gitattributes_does_not_delete_it(
+    writable: Hub, exports: dict[str, Path]
+):
+    name, content = ".gitattributes", b"*.parquet filter=lfs\n"
+    writable.push(NAME, {name: content, MANIFEST_NAME: manifest_naming(name, content)})
+
+    push_export(exports["whole"], URL)
+
+    found = writable.commits[NAME][writable.branches[NAME]["main"]]
+    assert found[name] == content
+    assert without_card(tree(writable)) == files_of(exports["whole"])
 
 
 def test_a_manifest_that_is_damaged_there_is_no_earlier_push(
@@ -268,7 +318,9 @@ def test_a_file_that_no_push_has_sent_is_refused_and_stays(
     writable.push(NAME, {name: b"mine"})
     before = tree(writable)
 
-    with pytest.raises(ConfigError, match=f"found {name}, which no push of it has sent; name a"):
+    with pytest.raises(
+        ConfigError, match=f"found {name}, with content that no push of it has sent; name a"
+    ):
         push_export(exports["parquet"], URL)
 
     assert tree(writable) == before
@@ -322,6 +374,16 @@ def test_an_answer_that_no_hub_gives_is_an_error_of_the_hub(
 
     with pytest.raises(PushError, match=f"{URL}: expected a hub that takes it"):
         push_export(exports["whole"], URL)
+
+
+def test_a_mistake_in_our_own_code_is_not_told_as_an_answer_of_the_hub(writable: Hub):
+    writable.push(NAME, {"mine.txt": b"mine"})
+    repository, nothing = Repository(read_target(URL)), cast("Any", None)
+
+    with pytest.raises(TypeError):
+        repository.look(nothing)
+    with pytest.raises(AttributeError):
+        repository.read(nothing)
 
 
 def test_a_card_that_may_not_be_read_is_named_as_the_card(writable: Hub, exports: dict[str, Path]):
