@@ -97,7 +97,8 @@ def _rejects(of: Totals) -> str | None:
     said = [f"{num_of:,} {_reason(reason)}" for reason, num_of in reasons]
     named = ", ".join(shortened(said, REASONS_SHOWN))
     return (
-        f"rejected: {counted(num, 'document')}: {named}; `tokflow rejects` lists them"
+        f"rejected: {counted(num, 'document')}: {named}; `tokflow rejects` with the same NAME or "
+        "--config lists them"
         if num
         else None
     )

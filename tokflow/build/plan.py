@@ -241,11 +241,9 @@ class _Planner:
             return num_elsewhere
         bad = {failure.name for failure in self.bad}
         for output in self.graph.outputs([key for key in keys if key not in bad]):
-            if output.stage == "export" and is_partial and num_elsewhere:
-                break
-            if STAGES.index(output.stage) > STAGES.index(until):
-                break
-            if not self._look_at(output):
+            is_after = STAGES.index(output.stage) > STAGES.index(until)
+            is_of_some = output.stage == "export" and is_partial and num_elsewhere
+            if is_after or is_of_some or not self._look_at(output):
                 break
         return num_elsewhere
 
@@ -369,9 +367,7 @@ def _cause(output: Output) -> tuple[Cause | None, tuple[str, ...]]:
         if newest is None:
             return "missing", ()
         if newest.folder == output.folder:
-            return "config changed", (
-                "it has bad documents or special tokens that are an error now",
-            )
+            return "config changed", ("it has bad documents or special tokens, now an error",)
         return why(newest.manifest, output.recipe)
     return None, ()
 

@@ -15,20 +15,12 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Self
 
-from tokflow.errors import (
-    ConfigError,
-    TokflowError,
-)
+from tokflow.errors import ConfigError, TokflowError
 from tokflow.store.latest import LATEST, make_latest, named_by
 from tokflow.store.listed_files import broken_files, is_intact
 from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, RUN_NAME, is_complete, read_manifest
 from tokflow.store.remote.places import place_of
-from tokflow.store.remote.publication import (
-    publish,
-    publish_beside,
-    publish_file,
-    remove_beside,
-)
+from tokflow.store.remote.publication import publish, publish_beside, publish_file, remove_beside
 
 _TEMPORARY = re.compile(r"\..+\.([0-9a-f]{8})\.([0-9]{1,9})\.[0-9a-f]{8}\.tmp")
 """Names of what is not finished: of whom, on which machine and in which process."""

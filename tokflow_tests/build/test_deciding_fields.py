@@ -69,7 +69,7 @@ def test_a_bad_line_set_aside_is_an_error_again_once_it_is_to_be_one(folder: Pat
     [planned] = make_plan(strict).missing
     assert (planned.name, planned.reason) == (
         "b.jsonl",
-        "config changed (it has bad documents or special tokens that are an error now)",
+        "config changed (it has bad documents or special tokens, now an error)",
     )
     assert any(verified.problems for verified in verify_dataset(strict))
     assert new(build(dataset(folder, documents={**REJECT, "max_rejects": 1}))) == []

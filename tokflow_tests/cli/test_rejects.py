@@ -32,5 +32,5 @@ def test_rejects_are_listed_with_their_lines_and_in_json(tmp_path: Path):
     assert (
         "rejected: 4 documents: 1 something else in place of a JSON object, 1 null in place of a "
         "string in 'text', 1 number in place of a string in 'text', 1 other keys in place of the "
-        "key 'text'; `tokflow rejects` lists them"
+        "key 'text'; `tokflow rejects` with the same NAME or --config lists them"
     ) in run("run", *config).stdout
