@@ -246,26 +246,26 @@ def _check_file_sizes(
     where: str, options: Options, found: Stream, lengths: Sequence[int], itemsize: int
 ) -> None:
     """A file has no more tokens than the options say, unless it is one document; of a number of
-    files there are so many, each with one document or block at least."""
-    is_litdata, block = options["format"] == "litdata", options.get("block_size", 2049)
-    if (num_files := options.get("shards")) is not None and options["format"] != "lance":
-        num_units = -(-len(found.tokens) // block) if is_litdata else sum(map(bool, lengths))
+    files there are so many, each with one document, block or (lance) token at least."""
+    blocks = {"litdata": options.get("block_size", 2049), "lance": 1}
+    block = blocks.get(options["format"])
+    if (num_files := options.get("shards")) is not None:
+        num_units = -(-len(found.tokens) // block) if block else sum(map(bool, lengths))
         if len(found.files) != min(num_files, num_units):
             raise DifferenceError(f"{where}: {len(found.files)} files, not {num_files}")
     size = options.get("shard_size")
-    if size is None or options["format"] == "lance":
+    if size is None:
         return
-    limit = max(1, int(str(size).replace("kB", "000")) // itemsize)
-    if is_litdata:
-        limit = max(limit, block)
+    itemsize = 8 if options["format"] == "lance" else itemsize
+    limit = max(block or 1, int(str(size).replace("kB", "000")) // itemsize)
     ends = {sum(lengths[:number]) for number in range(len(lengths) + 1)}
     position = 0
     for num_tokens, _ in found.files:
         inside = [end for end in ends if position < end < position + num_tokens]
-        if num_tokens > limit and (inside or options["format"] == "litdata"):
+        if num_tokens > limit and (inside or block):
             raise DifferenceError(f"{where}: a file of {num_tokens} tokens, and not one document")
         position += num_tokens
-        if options["format"] != "litdata" and position not in ends:
+        if not block and position not in ends:
             raise DifferenceError(f"{where}: a file ends within a document, at {position}")
 
 

@@ -240,14 +240,16 @@ def _lance(export: Export) -> Stream | Rows:
     import lance
 
     path = export.folder / f"{export.part}.lance"
-    table = lance.dataset(str(path)).to_table() if path.exists() else pa.table({"input_ids": []})
-    if export.options.get("layout") != "sequences":
-        documents = export.folder / f"{export.part}.documents.lance"
-        if not path.exists():
-            return _stream([])
-        lengths = lance.dataset(str(documents)).to_table()["num_tokens"].to_pylist()
-        return _stream([(table["input_ids"].to_pylist(), lengths)])
-    return _rows_of([table])
+    files = lance.dataset(str(path)).get_fragments() if path.exists() else []
+    tables = [file.to_table() for file in files]
+    if export.options.get("layout") == "sequences":
+        return _rows_of(tables)
+    documents = export.folder / f"{export.part}.documents.lance"
+    lengths = lance.dataset(str(documents)).to_table()["num_tokens"].to_pylist() if tables else []
+    return _stream(
+        (table["input_ids"].to_pylist(), None if number else lengths)  # files cut documents
+        for number, table in enumerate(tables)
+    )
 
 
 def _archai(export: Export) -> Stream:
