@@ -77,9 +77,12 @@ class _Array:
         self._held: list[bytes] = []
         """Bytes of the unfinished element; none of one that is too large."""
         self._size = 0
+        """Bytes since its first that is not white space."""
         self._is_passed_over = False
         self._line, self._byte_offset = 1, byte_offset
-        """Of the first byte that is not held."""
+        """Of the next byte."""
+        self._place: Place = (1, byte_offset)
+        """Of the first byte of the unfinished element."""
 
     def elements(self, blocks: Iterable[bytes]) -> Iterator[ElementBatch]:
         """Yield the elements that end in each block. Raises: RawFileError."""
@@ -93,6 +96,8 @@ class _Array:
                     done = []
                 if element := self._finished():
                     done.append(element)
+                if self._has_ended and (last := block[stop : stop + 1]) != b"]":
+                    raise self._error(f"{excerpt(last)} where its ] would be")
                 start = stop + 1
             yield from _batches(done)
             rest = block[start:]
@@ -130,37 +135,32 @@ class _Array:
         return position
 
     def _hold(self, piece: bytes) -> Place | None:
-        """Take bytes of an element; return its place if they make it too large."""
-        self._size += len(piece)
+        """Take bytes of an element; return its place if they make it too large. White space around
+        it is none of it."""
+        text = piece if self._size else piece.lstrip(_BLANK)
+        if not self._size:
+            num_blank = len(piece) - len(text)
+            line = self._line + piece.count(b"\n", 0, num_blank)
+            self._place = (line, self._byte_offset + num_blank)
+        self._line += piece.count(b"\n")
+        self._byte_offset += len(piece)
+        room = max(0, self._max_bytes - self._size)
+        self._size += len(text)
         if self._is_passed_over:
-            self._line += piece.count(b"\n")
-            self._byte_offset += len(piece)
             return None
-        self._held.append(piece)
-        if self._size <= self._max_bytes:
-            return None
-        self._is_passed_over = True
-        return self._taken()[1]
+        if len(text) > room and len(text.rstrip(_BLANK)) > room:
+            self._is_passed_over, self._held = True, []
+            return self._place
+        self._held.append(text[:room])
+        return None
 
     def _finished(self) -> tuple[bytes, Place] | None:
         """Return the element that ends here with its place; None where there is nothing, or it was
         too large."""
-        element, place = self._taken()
-        is_kept = bool(element) and not self._is_passed_over
+        element = b"".join(self._held).rstrip(_BLANK)
+        self._held, self._size, self._is_passed_over = [], 0, False
         self._byte_offset += 1  # of what ends it
-        self._size, self._is_passed_over = 0, False
-        return (element, place) if is_kept else None
-
-    def _taken(self) -> tuple[bytes, Place]:
-        """Return what is held, without white space around it, and where it begins."""
-        data = b"".join(self._held)
-        self._held = []
-        text = data.lstrip(_BLANK)
-        num_blank = len(data) - len(text)
-        place = (self._line + data.count(b"\n", 0, num_blank), self._byte_offset + num_blank)
-        self._line += data.count(b"\n")
-        self._byte_offset += len(data)
-        return text.rstrip(_BLANK), place
+        return (element, self._place) if element else None
 
     def _error(self, found: str) -> RawFileError:
         return RawFileError(

@@ -19,8 +19,8 @@ BLANK = " \t\r\n"
 
 
 def elements_of(content: str) -> list[tuple[str, int, int]] | None:
-    """Return the elements of an array, where each begins, and its bytes with the white space around
-    it, found a character at a time; None where there is no end or something behind it."""
+    """Return the elements of an array, and the line and byte where each begins, found a character
+    at a time; None where there is no end, another bracket for it, or something behind it."""
     found, depth, start, in_string, is_escaped = [], 0, 1, False, False
     for index, character in enumerate(content):
         if in_string:
@@ -32,10 +32,11 @@ def elements_of(content: str) -> list[tuple[str, int, int]] | None:
         if depth == 0 or (depth == 1 and character == ","):
             element = content[start:index]
             if text := element.strip(BLANK):
-                found.append((text, start + element.index(text), len(element)))
+                offset = start + element.index(text)
+                found.append((text, content.count("\n", 0, offset) + 1, offset))
             start = index + 1
         if depth == 0:
-            return None if content[start:].strip(BLANK) else found
+            return None if character == "}" or content[start:].strip(BLANK) else found
     return None
 
 
@@ -63,13 +64,9 @@ def test_elements_do_not_depend_on_blocks(content: str, sizes: list[int], max_by
         return
 
     assert expected is not None
-    assert [each for each in found if each[0] or max_bytes == 1000] == [
-        (text, content.count("\n", 0, offset) + 1, offset)
-        for text, offset, size in expected
-        if size <= max_bytes
+    assert found == [
+        (text if len(text) <= max_bytes else None, line, offset) for text, line, offset in expected
     ]
-    large = [offset for _, offset, size in expected if size > max_bytes]
-    assert set(large) <= {offset for line, _, offset in found if line is None}
 
 
 @pytest.mark.parametrize("suffix", [".json", ".json.gz", ".jsonl"])
@@ -94,6 +91,17 @@ def test_records_of_an_array_are_those_of_json_lines(suffix: str, tmp_path: Path
     assert text_columns(path, config).texts == ["text"]
 
 
+@pytest.mark.parametrize("num_blank", [1, 60])
+def test_white_space_around_an_element_is_none_of_its_bytes(num_blank: int, tmp_path: Path):
+    blank, element = "\n" * num_blank, '{"text": "abc"}'
+    (tmp_path / "a.json").write_text(blank + blank.join(["[", element, ",", element, "]"]) + blank)
+    config = DocumentsConfig(limit=Limit(document_bytes=len(element)))
+
+    batches = list(read_documents(tmp_path / "a.json", config))
+
+    assert [text for batch in batches for text in batch.texts.to_pylist()] == ["abc", "abc"]
+
+
 @pytest.mark.parametrize("content", ["[]", " [ ]\n", '[{"text": "a"},]', '\n[ {"text": "a"} ] \n'])
 def test_white_space_and_commas_without_a_record_take_no_row(content: str, tmp_path: Path):
     (tmp_path / "a.json").write_text(content)
@@ -109,6 +117,7 @@ def test_white_space_and_commas_without_a_record_take_no_row(content: str, tmp_p
         ('[{"text": "a"}', "found the end of the file in it; download"),
         ('[{"text": "a"}, {"text": "b', "found the end of the file in it; download"),
         ('[{"text": "a"}]\n[', r"found b'\[' after its end; download"),
+        ('[{"text": "a"}\n}', r"line 2: expected .*, found b'}' where its \] would be; download"),
         ('{\n "text": "a"\n}', "array of records, found an object over several lines; write"),
     ],
 )
