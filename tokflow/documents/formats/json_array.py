@@ -13,6 +13,8 @@ from tokflow.documents.parsed import excerpt
 from tokflow.errors import RawFileError
 
 _BLANK = b" \t\r\n"
+_LOOKED_AT_BYTES = 4096
+"""Of a text, to tell what it is."""
 _REST_OF_STRING = rb'[^"\\]*+(?:\\.[^"\\]*+)*+("?)'
 _IN_STRING = re.compile(_REST_OF_STRING, re.DOTALL)
 _IN_ELEMENT = re.compile(rb'"%b|[\[\]{}]' % _REST_OF_STRING, re.DOTALL)
@@ -20,6 +22,8 @@ _IN_ARRAY = re.compile(rb'"%b|[\[\]{},]' % _REST_OF_STRING, re.DOTALL)
 _START_OF_ARRAY = re.compile(
     rb"\[\s*(?:[^\sA-Za-z]|tru|fal|nul|(?:t|tr|f|fa|n|nu)?\Z)"  # or else a line, as [INFO]
 )
+_LINE_BEFORE_OTHERS = re.compile(rb"\[[^\n]*\][ \t\r]*\n\s*[^\s,\[\]}]")
+"""A line that no array goes on behind, as [1, 2] before an object."""
 _OBJECT_OF_LINES = re.compile(rb'\{[ \t\r]*\n\s*"')
 
 
@@ -49,10 +53,11 @@ def cut_records(
     """
     start = b""
     blocks = iter(blocks)
-    while is_start and not start.strip(_BLANK) and (block := next(blocks, b"")):
+    text = b""
+    while is_start and len(text) < _LOOKED_AT_BYTES and (block := next(blocks, b"")):
         start += block
+        text = start.lstrip(_BLANK)[:_LOOKED_AT_BYTES]
     blocks = chain([start], blocks) if start else blocks
-    text = start.lstrip(_BLANK)
     refuse_other_kinds(text, path, expected="JSON")
     if _OBJECT_OF_LINES.match(text):
         raise RawFileError(
@@ -61,7 +66,7 @@ def cut_records(
             found="an object over several lines",
             remedy="write each record on a line of its own, or all in one array",
         )
-    if _START_OF_ARRAY.match(text):
+    if _START_OF_ARRAY.match(text) and not _LINE_BEFORE_OTHERS.match(text):
         return _Array(path, max_bytes, byte_offset).elements(blocks)
     return cut(blocks, b"\n", max_bytes=max_bytes, byte_offset=byte_offset)
 

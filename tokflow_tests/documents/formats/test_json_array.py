@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tokflow.documents import DocumentsConfig, Limit, Reject, ranges_of, read_documents
@@ -47,6 +47,8 @@ def elements_of(content: str) -> list[tuple[str, int, int]] | None:
     max_bytes=st.sampled_from([6, 1000]),
 )
 def test_elements_do_not_depend_on_blocks(content: str, sizes: list[int], max_bytes: int):
+    first, _, others = content.partition("\n")
+    assume(not first.rstrip().endswith("]") or others.strip()[:1] in {"", *",[]}"})
     data, blocks = content.encode(), []
     for size in sizes:
         blocks.append(data[:size])
@@ -134,7 +136,7 @@ def test_a_large_array_is_read_whole(tmp_path: Path):
     assert ranges_of(tmp_path / "a.json", DocumentsConfig(), range_bytes=100) == ()
 
 
-@pytest.mark.parametrize("first", ["[INFO] start", "[note]", "[a"])
+@pytest.mark.parametrize("first", ["[INFO] start", "[note]", "[a", "[1, 2]"])
 def test_a_first_line_with_a_bracket_is_a_bad_line_and_no_array(first: str, tmp_path: Path):
     (tmp_path / "a.jsonl").write_text(f'{first}\n{{"text": "x"}}\n')
     rejects: list[Reject] = []
