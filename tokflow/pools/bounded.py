@@ -8,7 +8,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,7 +58,7 @@ class _Block:
 
 _lock = threading.Lock()
 _blocks: dict[int, _Block] = {}
-"""By thread."""
+"""By identity."""
 _watch: threading.Thread | None = None
 
 
@@ -76,7 +76,7 @@ def bounded(seconds: float) -> Iterator[None]:
         finally:
             _stop(block)
     except _EndError:
-        pass
+        _stop(block)
     if block.why is not None:
         raise OverBoundError(block.why)
 
@@ -84,17 +84,22 @@ def bounded(seconds: float) -> Iterator[None]:
 def _start(block: _Block) -> None:
     global _watch
     with _lock:
-        _blocks[block.thread] = block
+        _blocks[id(block)] = block
         if _watch is None or not _watch.is_alive():  # none yet, or none after a fork
             _watch = threading.Thread(target=_look, name="bounds", daemon=True)
             _watch.start()
 
 
 def _stop(block: _Block) -> None:
+    """Look at the block no more. An exception that was sent and has not arrived does so here, at
+    one of the next steps of a loop; to take it back would leave the interpreter of CPython 3.11
+    looking for it at each step, for ever."""
     with _lock:
-        _blocks.pop(block.thread, None)
-    if block.why is not None:  # one that was sent and has not arrived must not arrive later
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(block.thread), None)
+        _blocks.pop(id(block), None)
+    if block.why is not None:
+        with suppress(_EndError):
+            for _ in range(1_000):
+                pass
 
 
 def _look() -> None:

@@ -1,4 +1,6 @@
 import itertools
+import subprocess
+import sys
 
 import pytest
 
@@ -39,3 +41,13 @@ def test_a_block_whose_memory_runs_away_is_ended(monkeypatch: pytest.MonkeyPatch
 def test_an_error_of_the_block_is_raised_as_it_is():
     with pytest.raises(KeyError), bounded(60):
         {}["a"]
+
+
+def test_an_interpreter_that_ended_a_block_goes_on_as_before():
+    program = (
+        "import cProfile; from tokflow_tests.pools.test_bounded import *\n"
+        "try:\n    with bounded(0.3): never_end()\nexcept OverBoundError: pass\n"
+        "cProfile.Profile().runcall(lambda: None)"  # for ever, where an exception is looked for
+    )
+
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
