@@ -52,7 +52,7 @@ class Dataset(Config):
 
     name: Name
     """Names its assets, its folder in the store and its partition set."""
-    raw: Annotated[RawConfig, pydantic.Field(examples=["{files: data/raw/*.jsonl}"])]
+    raw: Annotated[RawConfig, pydantic.Field(examples=[{"files": "data/raw/*.jsonl"}])]
     """The raw files: their source and their names."""
     documents: DocumentsConfig = DocumentsConfig()
     """The reading of documents from a raw file."""

@@ -68,8 +68,11 @@ def explained(
     if isinstance(cause := first.get("ctx", {}).get("error"), TokflowError):
         return within(_path(loc, values), cause)
     if first["type"] == "missing":
+        import yaml  # of an error alone
+
         examples = fields[str(loc[0])].examples or []
-        remedy = ", ".join(["add it", *(f"as in `{loc[0]}: {each}`" for each in examples)])
+        shown = (yaml.safe_dump({loc[0]: each}, default_flow_style=True) for each in examples)
+        remedy = ", ".join(["add it", *(f"as in `{each.strip()[1:-1]}`" for each in shown)])
         return ConfigError(where="", expected=f"`{loc[0]}:`", found="none", remedy=remedy)
     # Of a union, every member has a problem with the value: the one that came deepest was meant.
     alike = [problem for problem in problems if problem["loc"][:1] == loc[:1]]
