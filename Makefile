@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-deploy test-dg test-ray test-slow test-crash test-integrity test-interop test-ui \
-	test-newest test-lowest fuzz bench bench-large bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-orders bench-loaders bench-scale \
+	test-newest test-lowest test-faults golden fuzz bench bench-large bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-orders bench-loaders bench-scale \
 	bench-peers docs examples \
 	example-train lock clean
 
@@ -81,6 +81,12 @@ test-newest: .venv-newest/ready ## The tests on the newest Python and libraries 
 
 test-lowest: .venv-lowest/ready ## The tests with the oldest libraries that pyproject.toml allows
 	@.venv-lowest/bin/pytest --quiet -m "$(FAST)" -n 2 --dist loadfile -W default $(ARGS) # old ones warn
+
+test-faults: $(READY) ## Each kind of fault of a store at a URL, and how many it held (ARGS="--table killed -v")
+	@$(BIN)/python -m tokflow_tests.faults $(ARGS)
+
+golden: $(READY) ## Every file of five fixed datasets, here and at s3://, against its digest (ARGS=--write)
+	@$(BIN)/python -m tokflow_tests.golden $(ARGS)
 
 fuzz: $(READY) ## Random datasets against a slow model (SECONDS=900 SEED=1; CASES=1 runs one alone)
 	@$(BIN)/python -m tokflow_tests.fuzz --seconds $(or $(SECONDS),60) $(addprefix --seed=,$(SEED)) \
