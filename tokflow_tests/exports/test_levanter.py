@@ -115,7 +115,9 @@ def test_of_chats_there_is_the_mask_that_levanter_has_of_them(tmp_path: Path):
 
 
 def test_a_mask_of_zeros_alone_has_no_file_and_is_read(tmp_path: Path):
-    dataset = chat_dataset(tmp_path, [chat("never answered")], exports=["levanter"])
+    accept = {"on_no_loss": "accept"}
+    unanswered = [chat("never answered")]
+    dataset = chat_dataset(tmp_path, unanswered, documents=accept, exports=["levanter"])
     folder, manifest = export(dataset)
 
     names = [name for name in content(folder / "train" / "assistant_masks") if "data" in name]

@@ -14,7 +14,7 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_tokenizer, make_tokens
 from tokflow.tokenizers.engines import fast, open_engine
 from tokflow.tokens.shard import write_token_shard
-from tokflow_tests.outputs import token_lists
+from tokflow_tests.outputs import content, token_lists
 from tokflow_tests.texts import NUM_AWKWARD_STRINGS, awkward_strings
 from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize, write_texts
 
@@ -228,10 +228,7 @@ def test_the_bytes_do_not_depend_on_the_order_in_which_files_are_built(
 
         keys = {"a": "a.jsonl", "b": "b.parquet", "c": "c.jsonl"}
         outputs = {name: make_tokens(graph, keys[name]).output.folder for name in order}
-        made[order] = {
-            name: [path.read_bytes() for path in sorted(outputs[name].glob("[!r]*"))]
-            for name in "abc"
-        }
+        made[order] = {name: content(outputs[name]) for name in "abc"}
 
     assert made["abc"] == made["cba"]
     assert [len(files) for files in made["abc"].values()] == [3, 3, 3]
