@@ -5,6 +5,7 @@ loops, and not a single call of a library that is under way.
 """
 
 import ctypes
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -21,7 +22,6 @@ IDLE_LOOKS = 20
 MEMORY_BYTES = 4_000_000_000
 """Bytes by which a process may grow while a bounded block runs."""
 
-_PAGE_BYTES = 4096
 _MEMORY = Path("/proc/self/statm")
 
 
@@ -123,6 +123,6 @@ def _look() -> None:
 def _memory() -> int:
     """Return the bytes of memory that the process has; 0 where the system does not tell."""
     try:
-        return int(_MEMORY.read_text().split()[1]) * _PAGE_BYTES
+        return int(_MEMORY.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0

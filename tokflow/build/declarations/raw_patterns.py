@@ -149,11 +149,7 @@ def _glob_of(paths: Sequence[Path], store: Path) -> str | None:
     if not all(path.is_file() for path in paths):
         return None
     folders, names = {path.parent.name for path in paths}, [path.name for path in paths]
-    first, last = min(names), max(names)
-    common = [
-        a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
-    ]
-    for prefix in ("", "".join(common).rstrip("0123456789")):
+    for prefix in ("", os.path.commonprefix(names).rstrip("0123456789")):  # noqa: RUF071 (of characters)
         folder = escaped(*folders) if len(folders) == 1 else "*"
         glob = os.path.normpath(
             f"{escaped(str(*above))}/{folder}/{escaped(prefix)}*{escaped(*suffixes)}"
