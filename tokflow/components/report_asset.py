@@ -66,8 +66,9 @@ def record_pages(
     try:
         if is_news and dataset.mixture is None:
             is_news = record_status(context.instance, dataset, context.log_event)
-        is_asked = with_report and _is_declared(dataset) and _is_begun(dataset)
-        if is_asked and (is_news or is_report_behind(context.instance, dataset)):
+        is_asked = with_report and _is_declared(dataset)
+        is_due = is_asked and (is_news or is_report_behind(context.instance, dataset))
+        if is_due and _is_begun(dataset):
             report = report_page(dataset)
             history = AssetHistory(context.instance, dataset, "report")
             if history.unrecorded({"": report.data_version}):
