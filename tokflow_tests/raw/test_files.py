@@ -206,6 +206,8 @@ def test_several_processes_share_one_cache(tmp_path: Path):
 import logging, sys
 from pathlib import Path
 from tokflow.raw import *
+from tokflow.raw import hashes
+hashes.RACY_SECONDS = 0
 logging.basicConfig(stream=sys.stdout)
 folder = Path({str(tmp_path)!r})
 config = RawConfig(files="raw/*")

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tokflow.errors import CorruptOutputError, TokenizerError, UntrustedCodeError
 from tokflow.pools.cores import num_cores
-from tokflow.store.manifest import checksums, read_manifest
+from tokflow.store.manifest import OWN_FOLDER, checksums, read_manifest
 from tokflow.tokenizers.engines.protocol import Encoded, InText, any_of, encoded_from_lists
 from tokflow.tokenizers.tokenizer import check_content
 
@@ -181,8 +181,10 @@ def special_tokens(loaded: "PreTrainedTokenizerBase") -> dict[str, int]:
 
 
 def holds_code(folder: Path) -> bool:
-    """Return whether a tokenizer's folder holds Python code, or a folder, where code may be."""
-    return any(path.suffix.lower() == ".py" or path.is_dir() for path in folder.iterdir())
+    """Return whether a tokenizer's folder holds Python code, or a folder, where code may be;
+    tokflow's own has none that is ever run."""
+    found = (path for path in folder.iterdir() if path.name != OWN_FOLDER)
+    return any(path.suffix.lower() == ".py" or path.is_dir() for path in found)
 
 
 def _check_code(folder: Path, *, trust_remote_code: bool) -> None:
