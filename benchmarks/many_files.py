@@ -106,10 +106,10 @@ def unbuilt_table(found):
 def main():
     import dagster as dg  # noqa: TID251 (its process runs no core that has to do without)
 
-    from tokflow.build.dataset import load_dataset
     from tokflow.components import state
     from tokflow.components.automation import files_sensor, scan_job
     from tokflow.components.file_partitions import sync_files
+    from tokflow.pipeline.dataset import load_dataset
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("config", type=Path)

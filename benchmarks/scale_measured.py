@@ -41,8 +41,8 @@ def shape_of(num_files):
 
 def steps_on(store, folder, cache, num_files):
     """Yield what a build, a plan with an empty cache and one with its cache ask a store for."""
-    from tokflow.build.pipeline import build_dataset
-    from tokflow.build.plan import make_plan
+    from tokflow.pipeline.plan import make_plan
+    from tokflow.pipeline.run import build_dataset
 
     dataset, shape = declare_on(folder, f"{store.url}/store", num_files), shape_of(num_files)
     steps = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from benchmarks.scale_costs import CLOUDS, UNITS, StoreSpeed
 from benchmarks.scale_requests import Shape, built, got, pages, read_raw, times, total
 from benchmarks.scale_simulation import Task, simulate
-from tokflow.build.output_tasks import KEPT_HERE_BYTES
+from tokflow.pipeline.output_tasks import KEPT_HERE_BYTES
 
 SPEED = StoreSpeed()
 

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokflow.build.api import tokenize_and_save
     from tokflow.exports.reading import open_export
     from tokflow.hub.push import push_export
+    from tokflow.pipeline.api import tokenize_and_save
 
 __version__ = "0.1.0"
 
@@ -23,7 +23,7 @@ def __getattr__(name: str) -> Any:
 
         return push_export
     if name == "tokenize_and_save":
-        from tokflow.build.api import tokenize_and_save
+        from tokflow.pipeline.api import tokenize_and_save
 
         return tokenize_and_save
     raise AttributeError(f"module 'tokflow' has no attribute {name!r}")

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import dagster as dg
 
-from tokflow.build.dataset import Dataset
-from tokflow.build.declarations.declared import find_declarations, is_first
-from tokflow.build.declarations.project import Project, find_project
 from tokflow.components import broken_definitions, make_definitions
 from tokflow.errors import TokflowError
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.declarations.declared import find_declarations, is_first
+from tokflow.pipeline.declarations.project import Project, find_project
 
 
 @dg.definitions

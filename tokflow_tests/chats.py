@@ -9,7 +9,7 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from tokflow.build.dataset import Dataset
+from tokflow.pipeline.dataset import Dataset
 from tokflow_tests.tiny import declare
 
 START, END = "<|im_start|>", "<|im_end|>"

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph
 from tokflow.exports import Part
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.graph import BuildGraph
 from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest, Recipe
 from tokflow.store.sealed import sealed
 from tokflow.tokens.shard import TokenShard

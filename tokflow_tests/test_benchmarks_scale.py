@@ -9,10 +9,10 @@ from benchmarks.scale_costs import FINEWEB, Machine, StoreSpeed, tiered
 from benchmarks.scale_measured import steps_on
 from benchmarks.scale_requests import Shape, built, got, put, total
 from benchmarks.scale_simulation import Task, simulate
-from tokflow.build import output_tasks
-from tokflow.build.graph import BuildGraph
 from tokflow.documents import ranges
 from tokflow.exports import export_segments
+from tokflow.pipeline import output_tasks
+from tokflow.pipeline.graph import BuildGraph
 from tokflow.store.remote import mirror, packs, parts
 from tokflow.store.remote.objects import Objects
 from tokflow_tests.object_store import ObjectStore

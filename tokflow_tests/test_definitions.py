@@ -16,8 +16,8 @@ ROOT = Path(__file__).parent.parent
 
 
 def test_all_declared_datasets_load():
-    from tokflow.build.declarations.declared import list_declared
     from tokflow.definitions import defs
+    from tokflow.pipeline.declarations.declared import list_declared
 
     loaded = defs()
 

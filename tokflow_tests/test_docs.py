@@ -8,9 +8,9 @@ import pytest
 import typer
 import yaml
 
-from tokflow.build.dataset import load_dataset, load_datasets
 from tokflow.cli.app import app
 from tokflow.exports import FORMATS
+from tokflow.pipeline.dataset import load_dataset, load_datasets
 from tokflow.sequences.packing import PACKERS
 
 ROOT = Path(__file__).parents[1]

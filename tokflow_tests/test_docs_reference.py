@@ -5,9 +5,9 @@ import re
 import typer
 
 from docs.site import reference
-from tokflow.build.dataset import Dataset
 from tokflow.cli.app import app
 from tokflow.exports import FORMATS
+from tokflow.pipeline.dataset import Dataset
 
 
 def test_every_command_has_a_section():

@@ -1,8 +1,8 @@
 import re
 from pathlib import Path
 
-from tokflow.build.dataset import load_dataset
 from tokflow.exports import FORMATS
+from tokflow.pipeline.dataset import load_dataset
 
 README = Path(__file__).parent.parent / "README.md"
 

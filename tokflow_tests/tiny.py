@@ -20,10 +20,10 @@ from tokenizers import Tokenizer as HfTokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from tokflow.build.dataset import Dataset, load_dataset, make_dataset
-from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import build_dataset, make_tokenizer, make_tokens
-from tokflow.build.results import BuildResult
+from tokflow.pipeline.dataset import Dataset, load_dataset, make_dataset
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.results import BuildResult
+from tokflow.pipeline.run import build_dataset, make_tokenizer, make_tokens
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard, open_token_shard
 

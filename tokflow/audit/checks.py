@@ -19,10 +19,10 @@ from tokflow.audit.verify.export import verify_export
 from tokflow.audit.verify.raw import verify_against_raw
 from tokflow.audit.verify.remade import verify_mixed_split, verify_sequences, verify_split
 from tokflow.audit.verify.tokens import verify_tokens
-from tokflow.build.graph import BuildGraph
-from tokflow.build.output import FILE_STAGES, STAGES, Output, Stage
 from tokflow.errors import TokflowError, message_of, shortened
 from tokflow.exports.part import inputs_of
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.output import FILE_STAGES, STAGES, Output, Stage
 from tokflow.split.leakage import find_shared_texts
 from tokflow.store.check_memory import CheckMemory
 from tokflow.store.integrity import once_more, raise_damage

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import typer
 
-from tokflow.build.declarations.project import PROJECT_VARIABLE
 from tokflow.cli.options import (
     Configs,
     Days,
@@ -43,6 +42,7 @@ from tokflow.cli.options import (
     check_here,
 )
 from tokflow.cli.terminal import reports_errors
+from tokflow.pipeline.declarations.project import PROJECT_VARIABLE
 
 app = typer.Typer(
     name="tokflow",

@@ -7,7 +7,6 @@ from typing import Any
 import yaml
 
 from tokflow.audit.convert import convert_export, own_packing
-from tokflow.build.lines import described_tokens
 from tokflow.cli.terminal import (
     print_json,
     shown_path,
@@ -15,6 +14,7 @@ from tokflow.cli.terminal import (
 )
 from tokflow.errors import ConfigError
 from tokflow.exports import ExportConfig, check_format
+from tokflow.pipeline.lines import described_tokens
 from tokflow.sequences.config import PackingConfig
 from tokflow.split.shuffle import shuffled_by
 from tokflow.store.config_errors import relocated

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from tokflow.build.gc import find_garbage, remove_all
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import counted, print_json, print_styled, size
+from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.store.check_memory import forget_gone
 
 

@@ -5,12 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import tokflow
-from tokflow.build.dataset import DEFAULT_STORE
-from tokflow.build.declarations.declared import YAML_NAMES, check_new
-from tokflow.build.declarations.project import Project, find_project
-from tokflow.build.declarations.raw_patterns import as_name, name_of, patterns_of, shortened_to
-from tokflow.build.declarations.suggestion import Suggestion, suggest
-from tokflow.build.declarations.yaml_writer import dataset_yaml
 from tokflow.cli.terminal import (
     counted,
     described_left_out,
@@ -20,6 +14,12 @@ from tokflow.cli.terminal import (
     size,
 )
 from tokflow.errors import ConfigError, shortened
+from tokflow.pipeline.dataset import DEFAULT_STORE
+from tokflow.pipeline.declarations.declared import YAML_NAMES, check_new
+from tokflow.pipeline.declarations.project import Project, find_project
+from tokflow.pipeline.declarations.raw_patterns import as_name, name_of, patterns_of, shortened_to
+from tokflow.pipeline.declarations.suggestion import Suggestion, suggest
+from tokflow.pipeline.declarations.yaml_writer import dataset_yaml
 from tokflow.raw.globs import has_wildcard
 from tokflow.shown import printable, redact
 from tokflow.store.config import expanded

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from tokflow import __version__
-from tokflow.build.declarations.project import PROJECT_VARIABLE
 from tokflow.errors import ConfigError
+from tokflow.pipeline.declarations.project import PROJECT_VARIABLE
 
 Names = Annotated[
     list[str] | None,

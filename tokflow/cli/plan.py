@@ -6,10 +6,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tokflow.build.failures import PastFailure
-from tokflow.build.output import Stage
-from tokflow.build.plan import Plan, PlannedOutput, make_plan
-from tokflow.build.statistics import rows_of_mixture
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import (
     counted,
@@ -23,6 +19,10 @@ from tokflow.cli.terminal import (
     size,
 )
 from tokflow.errors import ConfigError, TokflowError, shortened
+from tokflow.pipeline.failures import PastFailure
+from tokflow.pipeline.output import Stage
+from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
+from tokflow.pipeline.statistics import rows_of_mixture
 
 ROWS_SHOWN = 40
 """Lines of a plan on the screen; the JSON has all."""

@@ -3,11 +3,11 @@
 import sys
 from typing import TYPE_CHECKING, Any, Self
 
-from tokflow.build.lines import Lines, Pace, speed, text_bytes_of
-from tokflow.build.output import Stage
-from tokflow.build.plan import Plan
-from tokflow.build.results import Reporter, StageFailure, StageResult
 from tokflow.cli.terminal import console, print_error, print_styled, size
+from tokflow.pipeline.lines import Lines, Pace, speed, text_bytes_of
+from tokflow.pipeline.output import Stage
+from tokflow.pipeline.plan import Plan
+from tokflow.pipeline.results import Reporter, StageFailure, StageResult
 from tokflow.shown import printable
 
 if TYPE_CHECKING:

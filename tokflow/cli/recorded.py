@@ -13,13 +13,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from tokflow.build.dataset import Dataset
-from tokflow.build.declarations.project import project_root
-from tokflow.build.graph import BuildGraph
-from tokflow.build.output import Output
-from tokflow.build.plan import PlannedOutput
-from tokflow.build.results import Reporter
 from tokflow.errors import ConfigError, message_of
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.declarations.project import project_root
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.output import Output
+from tokflow.pipeline.plan import PlannedOutput
+from tokflow.pipeline.results import Reporter
 from tokflow.pools.pool import Workers
 from tokflow.shown import printable
 from tokflow.store.atomic import new_file

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tokflow.build.dataset import Dataset
-from tokflow.build.plan import make_plan
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import DONE, print_json
 from tokflow.errors import counted
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.plan import make_plan
 from tokflow.shown import printable
 from tokflow.store.remote.cached_files import fetched
 from tokflow.tokens.writer import REJECTS_NAME

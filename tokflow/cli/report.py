@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from tokflow.build.dataset import Dataset
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import print_json, shown_path, size
 from tokflow.errors import ConfigError
+from tokflow.pipeline.dataset import Dataset
 
 
 def main(

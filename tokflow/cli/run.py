@@ -13,16 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph
-from tokflow.build.output import Output
-from tokflow.build.partitions import check_columns
-from tokflow.build.pipeline import build_dataset
-from tokflow.build.plan import Plan, PlannedOutput, make_plan
-from tokflow.build.results import BuildResult, Reporter
-from tokflow.build.share import Share
-from tokflow.build.statistics import statistics_of
-from tokflow.build.tasks import SMALL_BYTES
 from tokflow.cli import STARTED
 from tokflow.cli.progress import Bars, Errors, printed_lines
 from tokflow.cli.recorded import (
@@ -44,6 +34,16 @@ from tokflow.cli.terminal import (
     size,
 )
 from tokflow.errors import ConfigError, TokflowError, explained
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.output import Output
+from tokflow.pipeline.partitions import check_columns
+from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
+from tokflow.pipeline.results import BuildResult, Reporter
+from tokflow.pipeline.run import build_dataset
+from tokflow.pipeline.share import Share
+from tokflow.pipeline.statistics import statistics_of
+from tokflow.pipeline.tasks import SMALL_BYTES
 from tokflow.pools.pool import Workers, get_ready, is_local, num_jobs
 from tokflow.store.atomic import point_latest_to
 from tokflow.store.remote.lacking import note_lacking

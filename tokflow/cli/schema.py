@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from tokflow.build.declarations.schema import TITLE, yaml_schema
 from tokflow.cli.terminal import print_json, shown_path, size
 from tokflow.errors import ConfigError
+from tokflow.pipeline.declarations.schema import TITLE, yaml_schema
 from tokflow.store.atomic import new_file
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tokflow.build.dataset import Dataset, load_datasets
-from tokflow.build.declarations.declared import list_declared, none_declared
 from tokflow.cli.terminal import print_error
 from tokflow.errors import ConfigError, nearest
+from tokflow.pipeline.dataset import Dataset, load_datasets
+from tokflow.pipeline.declarations.declared import list_declared, none_declared
 
 Words = Sequence[str] | None
 """Values of an option or argument that may be given several times; None: not given."""

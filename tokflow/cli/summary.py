@@ -4,13 +4,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tokflow.build.dataset import Dataset
-from tokflow.build.files_of_parts import parts_behind_limit
-from tokflow.build.lines import described_sequences, speed
-from tokflow.build.output import FILE_STAGES, Stage
-from tokflow.build.plan import Plan
-from tokflow.build.results import BuildResult, StageResult
-from tokflow.build.statistics import mixture_statistics, statistics_of
 from tokflow.cli.terminal import (
     counted,
     described_left_out,
@@ -22,6 +15,13 @@ from tokflow.cli.terminal import (
 )
 from tokflow.errors import first_five
 from tokflow.exports import Export
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.files_of_parts import parts_behind_limit
+from tokflow.pipeline.lines import described_sequences, speed
+from tokflow.pipeline.output import FILE_STAGES, Stage
+from tokflow.pipeline.plan import Plan
+from tokflow.pipeline.results import BuildResult, StageResult
+from tokflow.pipeline.statistics import mixture_statistics, statistics_of
 from tokflow.report import has_report
 from tokflow.split.mixed_split import BUDGET_CUTS
 from tokflow.split.spans import LONGEST

@@ -25,7 +25,7 @@ from tokflow.store.remote.places import place_of, shown
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tokflow.build.notices import Notice
+    from tokflow.pipeline.notices import Notice
     from tokflow.raw import LeftOut
 
 DONE, FAILED, WRONG_USAGE = 0, 1, 2

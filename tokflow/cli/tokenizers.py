@@ -5,9 +5,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokflow.build.dataset import Dataset, make_dataset
-from tokflow.build.lines import of_asked
-from tokflow.build.tokenizer_report import SAMPLE_BYTES, TokenizerReport, report_tokenizer
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import (
     exit_status,
@@ -18,6 +15,9 @@ from tokflow.cli.terminal import (
     size,
 )
 from tokflow.errors import ConfigError, explained
+from tokflow.pipeline.dataset import Dataset, make_dataset
+from tokflow.pipeline.lines import of_asked
+from tokflow.pipeline.tokenizer_report import SAMPLE_BYTES, TokenizerReport, report_tokenizer
 from tokflow.tokenizers.tokenizer import fields_of_name
 
 Column = tuple[str, TokenizerReport | Exception]

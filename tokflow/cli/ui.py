@@ -9,11 +9,11 @@ from pathlib import Path
 
 import yaml
 
-from tokflow.build.declarations.project import project_root, state_home
 from tokflow.cli import set_by_default
 from tokflow.cli.services import CodeLocation, serve
 from tokflow.cli.terminal import print_json
 from tokflow.errors import ConfigError
+from tokflow.pipeline.declarations.project import project_root, state_home
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 

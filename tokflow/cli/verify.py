@@ -5,8 +5,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from tokflow.audit.verify.verification import Verification, verify_dataset, verify_path
-from tokflow.build.dataset import Dataset
-from tokflow.build.declarations.declared import list_declared
 from tokflow.cli.selection import Paths, select
 from tokflow.cli.terminal import (
     FAILED,
@@ -17,6 +15,8 @@ from tokflow.cli.terminal import (
     print_styled,
 )
 from tokflow.errors import ConfigError
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.declarations.declared import list_declared
 from tokflow.store.remote.addresses import local_path
 from tokflow.store.remote.places import shown
 from tokflow.store.urls import is_url

@@ -5,9 +5,6 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 
-from tokflow.build.dagster_fields import dagster_name
-from tokflow.build.dataset import Dataset
-from tokflow.build.schedule import longest_pause
 from tokflow.components.checks import check_specs
 from tokflow.components.columns import column_metadata
 from tokflow.components.dagster_names import (
@@ -21,6 +18,9 @@ from tokflow.components.history import code_version
 from tokflow.components.steps import make_body
 from tokflow.components.workers import RESOURCE, WORKERS
 from tokflow.exports import FORMATS, ExportConfig
+from tokflow.pipeline.dagster_fields import dagster_name
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.schedule import longest_pause
 from tokflow.sequences.config import PackingConfig, described, one_or_each
 from tokflow.shown import redact
 

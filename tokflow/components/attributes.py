@@ -4,7 +4,7 @@ from typing import Any
 
 import pydantic
 
-from tokflow.build.declarations.schema import attributes_schema
+from tokflow.pipeline.declarations.schema import attributes_schema
 
 
 class Attributes(pydantic.RootModel[dict[str, Any]]):

@@ -7,14 +7,14 @@ from dataclasses import asdict, replace
 
 import dagster as dg
 
-from tokflow.build.dagster_fields import dagster_name
-from tokflow.build.dataset import Dataset
-from tokflow.build.declarations.declared import as_declared_now
 from tokflow.components.dagster_names import scan_job_name, schedule_name
 from tokflow.components.decisions import Decision, Memory, decide
 from tokflow.components.failed_outputs import LISTING, mark_failed
 from tokflow.components.file_partitions import sync_files
 from tokflow.errors import TokflowError, message_of
+from tokflow.pipeline.dagster_fields import dagster_name
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.declarations.declared import as_declared_now
 
 SENSOR_NAME = "tokflow_files"
 

@@ -7,8 +7,8 @@ import re
 
 import dagster as dg
 
-from tokflow.build.dagster_fields import dagster_name
 from tokflow.errors import TokflowError
+from tokflow.pipeline.dagster_fields import dagster_name
 
 IS_CHECKED = "DAGSTER_IS_DEFS_VALIDATION_CLI"
 """Variable that `dg check defs` and `dagster definitions validate` set."""

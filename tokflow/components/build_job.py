@@ -17,12 +17,6 @@ from typing import Any
 import dagster as dg
 
 from tokflow.audit.checks import Checker
-from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph
-from tokflow.build.lines import Lines
-from tokflow.build.output import Output, Stage
-from tokflow.build.pipeline import build_dataset
-from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.components.checks import check_result, log_check
 from tokflow.components.console import CONSOLE_CONFIG, console_logger
 from tokflow.components.dagster_names import asset_key, build_job_name
@@ -36,6 +30,12 @@ from tokflow.components.state import INPUTS_TAG, inputs_digest
 from tokflow.components.steps import again_if_fetched, failure_of
 from tokflow.components.workers import RESOURCE, WORKERS
 from tokflow.errors import TokflowError, counted, message_of
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.lines import Lines
+from tokflow.pipeline.output import Output, Stage
+from tokflow.pipeline.results import BuildResult, Reporter, StageFailure, StageResult
+from tokflow.pipeline.run import build_dataset
 from tokflow.pools.pool import Workers
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}

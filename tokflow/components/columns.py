@@ -6,11 +6,11 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
-from tokflow.build.dataset import Dataset
 from tokflow.components.dagster_names import asset_key
 from tokflow.documents.file_formats import format_of_name
 from tokflow.exports import ExportConfig
 from tokflow.exports.columns import schema_of
+from tokflow.pipeline.dataset import Dataset
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
 
 DOCUMENT_COLUMNS = {

@@ -2,10 +2,10 @@
 
 import dagster as dg
 
-from tokflow.build.dagster_fields import dagster_name
-from tokflow.build.dataset import Dataset
-from tokflow.build.output import FILE_STAGES
-from tokflow.build.recipes import stage_of_inputs
+from tokflow.pipeline.dagster_fields import dagster_name
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.output import FILE_STAGES
+from tokflow.pipeline.recipes import stage_of_inputs
 from tokflow.report import has_report
 
 PARTITIONED = ("raw", *FILE_STAGES)

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 import dagster as dg
 
-from tokflow.build.dataset import Dataset
 from tokflow.components.assets import make_assets
 from tokflow.components.automation import build_schedule, files_sensor, scan_job
 from tokflow.components.build_job import build_job
+from tokflow.pipeline.dataset import Dataset
 
 EXECUTORS: Mapping[str, dg.ExecutorDefinition] = {
     "in_process": dg.in_process_executor,

@@ -13,10 +13,10 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tokflow.build.dataset import Dataset
-from tokflow.build.declarations.declared import list_declared
 from tokflow.components.links import PREFIX
 from tokflow.errors import TokflowError, message_of
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.declarations.declared import list_declared
 from tokflow.report.page import REPORT_PATH
 
 POLICY = (

@@ -11,9 +11,6 @@ from typing import Any
 
 import dagster as dg
 
-from tokflow.build.dataset import Dataset
-from tokflow.build.plan import Plan, make_plan
-from tokflow.build.schedule import is_due
 from tokflow.components.dagster_names import asset_keys, build_job_name, scan_job_name
 from tokflow.components.file_partitions import (
     FileChanges,
@@ -34,6 +31,9 @@ from tokflow.components.state import (
     state_digest,
 )
 from tokflow.errors import TokflowError, counted, first_five, message_of
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.plan import Plan, make_plan
+from tokflow.pipeline.schedule import is_due
 
 STATE_TAG = "tokflow/state"
 """On a scan: the digest of the state that asked for it."""

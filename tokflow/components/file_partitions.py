@@ -7,15 +7,15 @@ from pathlib import Path
 
 import dagster as dg
 
-from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph
-from tokflow.build.plan import make_plan
-from tokflow.build.status import file_statuses
 from tokflow.components.checks import check_files, log_check
 from tokflow.components.dagster_names import partition_set
 from tokflow.components.history import AssetHistory, Log
 from tokflow.components.reports import Report, files_version, report_files, report_raw
 from tokflow.errors import RawFileError, first_five
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.plan import make_plan
+from tokflow.pipeline.status import file_statuses
 from tokflow.raw import RawFile, RawPartition
 from tokflow.raw.hashes import HashCache, stamp_of
 from tokflow.split.mixed_split import source_and_key

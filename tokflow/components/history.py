@@ -7,11 +7,11 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 
-from tokflow.build.dataset import Dataset
 from tokflow.components.dagster_names import PARTITIONED, asset_key, parents, partition_set
 from tokflow.components.reports import Report
 from tokflow.documents import deciding_fields
 from tokflow.exports import export_recipe
+from tokflow.pipeline.dataset import Dataset
 from tokflow.sequences.segments import sequences_recipe
 from tokflow.split.mixed_split import MixtureShare, mixed_split_recipe
 from tokflow.split.rule import FilePosition

@@ -7,7 +7,7 @@ from contextlib import chdir, contextmanager
 
 import dagster as dg
 
-from tokflow.build.declarations.project import project_root, state_home
+from tokflow.pipeline.declarations.project import project_root, state_home
 from tokflow.store.atomic import boot, is_alive, machine
 
 PROCESS_TAG = "tokflow/process"

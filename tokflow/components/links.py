@@ -5,8 +5,8 @@ from urllib.parse import quote
 
 import dagster as dg
 
-from tokflow.build.dataset import Dataset
 from tokflow.components.markdown import MAX_CHARACTERS, escaped
+from tokflow.pipeline.dataset import Dataset
 from tokflow.report.picture import Picture
 
 PREFIX = "/tokflow"

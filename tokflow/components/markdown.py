@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 
 from tokflow.audit.inspection import visible
-from tokflow.build.statistics import percent_full
+from tokflow.pipeline.statistics import percent_full
 
 WIDTH = 48
 """Characters of a line that is not cut where the window has 1,500 px."""

@@ -6,14 +6,14 @@ from typing import Any
 
 import dagster as dg
 
-from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph
 from tokflow.components.dagster_names import asset_keys
 from tokflow.components.file_partitions import record_status
 from tokflow.components.history import AssetHistory
 from tokflow.components.links import report_link, report_pictures
 from tokflow.components.reports import Report
 from tokflow.errors import MissingOutputError, explained, size
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.graph import BuildGraph
 from tokflow.store.atomic import new_file
 from tokflow.store.remote.places import shown
 

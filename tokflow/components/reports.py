@@ -14,19 +14,6 @@ from typing import Any
 
 import dagster as dg
 
-from tokflow.build.lines import speed
-from tokflow.build.notices import Totals
-from tokflow.build.output import Output
-from tokflow.build.results import StageResult
-from tokflow.build.statistics import (
-    export_statistics,
-    full,
-    part_statistics,
-    ratio,
-    rows_of_mixture,
-    text_statistics,
-)
-from tokflow.build.status import FileStatus
 from tokflow.components.links import viewer_link
 from tokflow.components.markdown import (
     columns_table,
@@ -37,6 +24,19 @@ from tokflow.components.markdown import (
 from tokflow.components.previews import preview_of_part, preview_of_shard
 from tokflow.components.status_table import status_metadata
 from tokflow.errors import counted
+from tokflow.pipeline.lines import speed
+from tokflow.pipeline.notices import Totals
+from tokflow.pipeline.output import Output
+from tokflow.pipeline.results import StageResult
+from tokflow.pipeline.statistics import (
+    export_statistics,
+    full,
+    part_statistics,
+    ratio,
+    rows_of_mixture,
+    text_statistics,
+)
+from tokflow.pipeline.status import FileStatus
 from tokflow.raw import LeftOut, RawFile, RawPartition, RawSource
 from tokflow.shown import redact
 from tokflow.store.remote.places import place_of, shown

@@ -7,14 +7,14 @@ import click
 import dagster as dg
 import pydantic
 
-from tokflow.build.dataset import DEFAULT_STORE
-from tokflow.build.declarations.declared import YAML_NAMES, check_new
-from tokflow.build.declarations.project import find_project
-from tokflow.build.declarations.raw_patterns import as_name, patterns_of, shortened_to
-from tokflow.build.declarations.suggestion import UNSEEN, suggest
-from tokflow.build.declarations.yaml_writer import dataset_yaml
 from tokflow.documents import format_of_name
 from tokflow.errors import TokflowError
+from tokflow.pipeline.dataset import DEFAULT_STORE
+from tokflow.pipeline.declarations.declared import YAML_NAMES, check_new
+from tokflow.pipeline.declarations.project import find_project
+from tokflow.pipeline.declarations.raw_patterns import as_name, patterns_of, shortened_to
+from tokflow.pipeline.declarations.suggestion import UNSEEN, suggest
+from tokflow.pipeline.declarations.yaml_writer import dataset_yaml
 from tokflow.store.atomic import remove_empty
 
 

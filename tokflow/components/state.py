@@ -8,12 +8,12 @@ from typing import Any
 
 import dagster as dg
 
-from tokflow.build.graph import BuildGraph
-from tokflow.build.mixtures.mixture import SOURCE_STAGES
-from tokflow.build.output import FILE_STAGES
 from tokflow.components.dagster_names import asset_keys
 from tokflow.components.file_partitions import FileChanges
 from tokflow.components.history import code_version
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixtures.mixture import SOURCE_STAGES
+from tokflow.pipeline.output import FILE_STAGES
 from tokflow.raw.hashes import stamp_of
 from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER
 from tokflow.store.remote.places import place_of

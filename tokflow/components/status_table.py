@@ -7,8 +7,6 @@ from typing import Any
 
 import dagster as dg
 
-from tokflow.build.statistics import ratio
-from tokflow.build.status import STATES, FileStatus
 from tokflow.components.markdown import (
     MAX_CHARACTERS,
     MAX_REASON,
@@ -18,6 +16,8 @@ from tokflow.components.markdown import (
     rows_table,
     shortened_to,
 )
+from tokflow.pipeline.statistics import ratio
+from tokflow.pipeline.status import STATES, FileStatus
 
 MAX_BUILT = 100
 """Rows of files that are as they should be: each takes 200 bytes of every event."""

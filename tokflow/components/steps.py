@@ -10,12 +10,6 @@ import dagster as dg
 
 from tokflow.audit.checks import Checker
 from tokflow.audit.inspection import visible
-from tokflow.build.dataset import Dataset
-from tokflow.build.failures import note_failures
-from tokflow.build.graph import BuildGraph
-from tokflow.build.lines import Lines, now_and_then
-from tokflow.build.pipeline import make_export, make_stage, make_tokenizer
-from tokflow.build.results import StageFailure, StageResult
 from tokflow.components.checks import check_results
 from tokflow.components.dagster_names import (
     PARTITIONED,
@@ -44,6 +38,12 @@ from tokflow.errors import (
     message_of,
     shortened,
 )
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.failures import note_failures
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.lines import Lines, now_and_then
+from tokflow.pipeline.results import StageFailure, StageResult
+from tokflow.pipeline.run import make_export, make_stage, make_tokenizer
 from tokflow.pools.pool import Pool, open_pool
 
 Results = Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]

@@ -9,19 +9,19 @@ from typing import Any, Self
 import dagster as dg
 import pydantic
 
-from tokflow.build.dataset import Dataset
-from tokflow.build.declarations.declared import (
-    Declaration,
-    declared_by,
-    find_declarations,
-    is_first,
-)
-from tokflow.build.declarations.project import find_project
 from tokflow.components.attributes import Attributes
 from tokflow.components.broken import broken_definitions
 from tokflow.components.dataset_definitions import asset_definitions, job_definitions
 from tokflow.components.scaffolder import DatasetScaffolder
 from tokflow.errors import TokflowError
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.declarations.declared import (
+    Declaration,
+    declared_by,
+    find_declarations,
+    is_first,
+)
+from tokflow.pipeline.declarations.project import find_project
 
 
 @dg.scaffold_with(DatasetScaffolder)

@@ -24,8 +24,8 @@ from tokflow.pools.processes import (
 )
 from tokflow.pools.sending import answer
 
-TASKS = "tokflow.build.tasks"
-FORK_SERVER = "tokflow.build.fork_server"
+TASKS = "tokflow.pipeline.tasks"
+FORK_SERVER = "tokflow.pipeline.fork_server"
 """The modules that a worker imports, and that the process imports from which it is forked; by their
 names, since they come after this one."""
 

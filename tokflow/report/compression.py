@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokflow.build.status import FileStatus
 from tokflow.errors import counted
+from tokflow.pipeline.status import FileStatus
 from tokflow.report.picture import SERIES, Picture, bars_picture, make_picture, shortened_name
 from tokflow.report.sample import StoreFacts
 from tokflow.report.token_texts import TokenTexts

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.inspection import visible
-from tokflow.build.output import Stage
+from tokflow.pipeline.output import Stage
 from tokflow.report.sample import StoreFacts, length_of, spread
 from tokflow.report.token_texts import TokenTexts
 from tokflow.sequences.segments import SEGMENTS_NAME

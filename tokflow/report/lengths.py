@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.build.statistics import full, percent_full
 from tokflow.errors import counted
+from tokflow.pipeline.statistics import full, percent_full
 from tokflow.report.picture import INK, SERIES, Picture, make_picture, short_number
 from tokflow.report.sample import StoreFacts, files_of, length_of, sampled
 from tokflow.sequences.segments import SEGMENTS_NAME

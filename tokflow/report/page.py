@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tokflow.build.dataset import Dataset
-from tokflow.build.output import FILE_STAGES
-from tokflow.build.plan import Plan, make_plan
-from tokflow.build.statistics import full, percent_full, ratio
-from tokflow.build.status import STATES
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.output import FILE_STAGES
+from tokflow.pipeline.plan import Plan, make_plan
+from tokflow.pipeline.statistics import full, percent_full, ratio
+from tokflow.pipeline.status import STATES
 from tokflow.report import check_report
 from tokflow.report.compression import by_file, by_script
 from tokflow.report.excerpts import ShownSequence, chip, make_excerpts

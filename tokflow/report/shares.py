@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tokflow.build.statistics import (
+from tokflow.pipeline.statistics import (
     export_statistics,
     part_statistics,
     percent_full,

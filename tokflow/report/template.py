@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from tokflow.build.statistics import percent_full
+from tokflow.pipeline.statistics import percent_full
 from tokflow.report.picture import INK, MUTED, SERIES, Picture, shortened_name
 
 COLORS = {

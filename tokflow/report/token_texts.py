@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from tokflow.build.plan import Plan
 from tokflow.errors import UntrustedCodeError
+from tokflow.pipeline.plan import Plan
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.token_bytes import token_bytes
 from tokflow.tokenizers.tokenizer import Tokenizer

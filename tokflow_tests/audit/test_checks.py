@@ -9,10 +9,10 @@ import pytest
 
 from tokflow.audit import checks
 from tokflow.audit.checks import CHECKS, Checker
-from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph
-from tokflow.build.output import Output
-from tokflow.build.pipeline import make_tokens
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.output import Output
+from tokflow.pipeline.run import make_tokens
 from tokflow_tests.tiny import build, declare, write_texts
 
 LICENCE = "a licence that stands at the head of every file"

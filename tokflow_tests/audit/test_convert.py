@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from tokflow.audit.convert import convert_export
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_path
-from tokflow.build.dataset import Dataset
 from tokflow.cli.app import app
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS, ExportConfig
+from tokflow.pipeline.dataset import Dataset
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.chats import chat_dataset

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from tokflow.audit.inspection import Inspection, inspect_output
-from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError, MissingOutputError
+from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import write_manifest
 from tokflow_tests.outputs import make_manifest, make_recipe
 from tokflow_tests.tiny import copy_of, declare_small

@@ -5,10 +5,10 @@ import pytest
 
 from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.texts import ExportTexts
-from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError
 from tokflow.exports import INDEX_NAME
 from tokflow.exports.index import read_index
+from tokflow.pipeline.run import build_dataset
 from tokflow.store.stored_outputs import StoredOutput, find_export
 from tokflow_tests.tiny import TEXTS, declare_small
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tokflow.audit.trace import TokenOrigin, sequence_range, trace_tokens
-from tokflow.build.pipeline import build_dataset
 from tokflow.errors import ConfigError, MissingOutputError
+from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.chats import byte_level_json
 from tokflow_tests.cli.commands import run

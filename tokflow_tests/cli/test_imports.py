@@ -75,7 +75,7 @@ def test_where_nothing_is_to_do_nothing_is_imported_for_it(command: str, store: 
 
 
 def test_a_worker_imports_no_yaml_and_no_command_line():
-    code = "import json, sys, tokflow.build.tasks\nprint(json.dumps(sorted(sys.modules)))"
+    code = "import json, sys, tokflow.pipeline.tasks\nprint(json.dumps(sorted(sys.modules)))"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
 

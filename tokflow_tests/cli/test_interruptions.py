@@ -12,7 +12,7 @@ from tokflow_tests.tiny import FEW_TEXTS, write_raw, write_yaml
 
 SCRIPT = """
 import signal, sys, time
-from tokflow.build import writers
+from tokflow.pipeline import writers
 from tokflow.cli.app import app
 
 def write(*arguments, **more):

@@ -5,12 +5,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.build.dataset import load_dataset
-from tokflow.build.pipeline import build_dataset
-from tokflow.build.plan import make_plan
 from tokflow.cli import progress
 from tokflow.cli.progress import Bars
-from tokflow_tests.build.mixtures.test_mixture import declare_mixture, declare_source
+from tokflow.pipeline.dataset import load_dataset
+from tokflow.pipeline.plan import make_plan
+from tokflow.pipeline.run import build_dataset
+from tokflow_tests.pipeline.mixtures.test_mixture import declare_mixture, declare_source
 from tokflow_tests.tiny import declare_small
 
 

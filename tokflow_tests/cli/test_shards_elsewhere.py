@@ -11,8 +11,8 @@ from typing import Any
 import fsspec
 import pytest
 
-from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.graph import BuildGraph
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import build, declare_small
 

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from tokflow.build.pipeline import build_dataset
-from tokflow.build.plan import make_plan
 from tokflow.cli.summary import left_out, packed, print_summary
+from tokflow.pipeline.plan import make_plan
+from tokflow.pipeline.run import build_dataset
 from tokflow_tests.tiny import declare_small, write_raw
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tokflow.build.dataset import load_dataset
+from tokflow.pipeline.dataset import load_dataset
 from tokflow.store.remote.garbage import find_unfinished
 from tokflow.store.remote.mirror import refresh
 from tokflow.store.remote.objects import Objects

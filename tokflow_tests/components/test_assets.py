@@ -11,18 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.build.dataset import Dataset
-from tokflow.build.failures import read_failures
-from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import build_dataset, make_stage
 from tokflow.components import make_definitions
 from tokflow.components.file_partitions import sync_files
 from tokflow.components.reports import report
 from tokflow.exports import FORMATS
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.failures import read_failures
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.run import build_dataset, make_stage
 from tokflow.raw.hashes import hash_file
 from tokflow.store.manifest import read_run
-from tokflow_tests.build.mixtures.test_mixture import declare_mixture, declare_source
 from tokflow_tests.dagster_case import QUIET, Case, checks, failure, is_built, selection, shown
+from tokflow_tests.pipeline.mixtures.test_mixture import declare_mixture, declare_source
 from tokflow_tests.raw.fetching import Handler, Server
 from tokflow_tests.raw.servers import running
 from tokflow_tests.tiny import build, declare

@@ -14,10 +14,10 @@ import dagster as dg
 import pytest
 from dagster import instance_for_test
 
-from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import build_dataset
 from tokflow.components import run_build_job, sync_files
 from tokflow.components import state as state_module
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.run import build_dataset
 from tokflow.report import has_report
 from tokflow.store.atomic import boot
 from tokflow_tests.dagster_case import QUIET, Case, Sensor

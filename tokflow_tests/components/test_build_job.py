@@ -9,9 +9,9 @@ import dagster as dg
 import pytest
 
 from tokflow.audit.checks import CHECKS
-from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import build_dataset
 from tokflow.components import run_build_job
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.run import build_dataset
 from tokflow_tests.dagster_case import QUIET, Case, checks, failure, is_built, shown
 from tokflow_tests.raw.servers import running
 from tokflow_tests.wrong_engine import use_wrong_engine

@@ -9,10 +9,10 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from tokflow.build.declarations.declared import list_declared
-from tokflow.build.pipeline import build_dataset
 from tokflow.components.dataset_pages import DatasetPages
 from tokflow.components.links import report_path, viewer_path
+from tokflow.pipeline.declarations.declared import list_declared
+from tokflow.pipeline.run import build_dataset
 from tokflow_tests.projects import attributes, declare_in, make_project
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tokflow.build.graph import BuildGraph
 from tokflow.components import SyncedFiles, file_partitions, state, sync_files
 from tokflow.errors import ConfigError
+from tokflow.pipeline.graph import BuildGraph
 from tokflow_tests.dagster_case import QUIET, Case, Sensor, selection
 
 KEYS = ["a.txt", "b.txt", "c.txt"]

@@ -8,9 +8,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from tokflow.build.graph import BuildGraph
 from tokflow.components import file_partitions, sync_files
 from tokflow.components import state as state_module
+from tokflow.pipeline.graph import BuildGraph
 from tokflow_tests.components.test_build_job import build
 from tokflow_tests.dagster_case import Case, Sensor, failure, selection
 from tokflow_tests.wrong_engine import use_wrong_engine

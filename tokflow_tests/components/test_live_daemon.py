@@ -24,7 +24,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from tokflow.build.dataset import load_dataset
+from tokflow.pipeline.dataset import load_dataset
 from tokflow.components import automation, make_definitions, state
 
 automation.SENSOR_SECONDS = 1  # the daemon ticks every five seconds at most

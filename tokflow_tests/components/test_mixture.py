@@ -10,10 +10,10 @@ import yaml
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 
-from tokflow.build.dataset import Dataset
-from tokflow.build.declarations.declared import find_declarations
-from tokflow.build.declarations.project import Project, find_project
 from tokflow.components import make_definitions, state
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.declarations.declared import find_declarations
+from tokflow.pipeline.declarations.project import Project, find_project
 from tokflow.report import has_report
 from tokflow_tests.dagster_case import QUIET, RANGE, shown_failed
 from tokflow_tests.projects import attributes, declare_in, make_project

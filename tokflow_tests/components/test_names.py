@@ -3,8 +3,8 @@
 import dagster as dg
 import pytest
 
-from tokflow.build.dataset import make_dataset
 from tokflow.components import make_definitions
+from tokflow.pipeline.dataset import make_dataset
 from tokflow_tests.dagster_case import QUIET, Case, checks, failure
 
 KEYS = ["a.txt", "b.txt", "c.txt"]

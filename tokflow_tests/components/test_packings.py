@@ -3,7 +3,7 @@
 import dagster as dg
 import pytest
 
-from tokflow.build.graph import BuildGraph
+from tokflow.pipeline.graph import BuildGraph
 from tokflow_tests.dagster_case import QUIET, Case, failure, selection
 
 KEYS = ["a.txt", "b.txt", "c.txt"]

@@ -6,10 +6,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from tokflow.build.graph import BuildGraph
 from tokflow.components import run_build_job
 from tokflow.components.dagster_names import asset_keys, parents
 from tokflow.components.markdown import MAX_CHARACTERS
+from tokflow.pipeline.graph import BuildGraph
 from tokflow.report import has_report
 from tokflow.report.page import REPORT_PATH
 from tokflow.store.stored_outputs import walk

@@ -7,8 +7,8 @@ import click
 import dagster as dg
 import pytest
 
-from tokflow.build.dataset import load_dataset
 from tokflow.components.scaffolder import DatasetParams, DatasetScaffolder
+from tokflow.pipeline.dataset import load_dataset
 from tokflow_tests.projects import declare_in, make_project
 
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from tokflow.build.plan import Plan, make_plan
-from tokflow.build.status import FileStatus
 from tokflow.components.file_partitions import record_status, sync_files
 from tokflow.components.markdown import MAX_CHARACTERS
 from tokflow.components.status_table import status_metadata
+from tokflow.pipeline.plan import Plan, make_plan
+from tokflow.pipeline.status import FileStatus
 from tokflow_tests.components.test_build_job import build
 from tokflow_tests.dagster_case import QUIET, Case, shown
 

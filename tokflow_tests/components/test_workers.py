@@ -7,9 +7,9 @@ import dagster as dg
 import pytest
 import yaml
 
-from tokflow.build import tasks
-from tokflow.build.pipeline import build_dataset
 from tokflow.components import steps
+from tokflow.pipeline import tasks
+from tokflow.pipeline.run import build_dataset
 from tokflow.pools.pool import Pool, open_pool
 from tokflow_tests.dagster_case import Case, failure
 from tokflow_tests.outputs import content

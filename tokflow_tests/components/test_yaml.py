@@ -9,11 +9,11 @@ import dagster as dg
 import pytest
 import yaml
 
-from tokflow.build.dataset import Dataset, load_dataset
-from tokflow.build.declarations.declared import find_declarations
-from tokflow.build.declarations.project import Project
 from tokflow.components import TextDataset, state
 from tokflow.errors import ConfigError
+from tokflow.pipeline.dataset import Dataset, load_dataset
+from tokflow.pipeline.declarations.declared import find_declarations
+from tokflow.pipeline.declarations.project import Project
 from tokflow.report import has_report
 from tokflow_tests.dagster_case import failure
 from tokflow_tests.projects import DEFS, declare_in, make_project

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.build import output_tasks
-from tokflow.build.dataset import Dataset
-from tokflow.build.plan import make_plan
 from tokflow.documents import ranges
 from tokflow.exports import export_segments
+from tokflow.pipeline import output_tasks
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.plan import make_plan
 from tokflow.store.remote import failures
 from tokflow.store.remote.cached_files import fetch_all
 from tokflow.store.remote.garbage import find_unfinished, remove_unfinished

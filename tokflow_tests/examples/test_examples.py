@@ -22,8 +22,8 @@ import tiktoken
 
 from examples.running import CONSUMERS, EXAMPLES, HERE, WITH_TORCH, prepare
 from examples.small import HUB, environment_of, small_hub
-from tokflow.build.dataset import load_datasets
-from tokflow.build.pipeline import build_dataset
+from tokflow.pipeline.dataset import load_datasets
+from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.tiny import build
 

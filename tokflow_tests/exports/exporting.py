@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokflow.build.dataset import Dataset
+from tokflow.pipeline.dataset import Dataset
 from tokflow.store.manifest import Manifest
 from tokflow_tests.tiny import build, declare
 

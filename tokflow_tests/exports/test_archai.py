@@ -8,9 +8,9 @@ import pytest
 from tokflow.audit.convert import convert_export
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Export, ExportConfig
-from tokflow_tests.build.mixtures.test_mixture import declare_mixture, declare_source
 from tokflow_tests.exports.exporting import export
 from tokflow_tests.outputs import content, parts
+from tokflow_tests.pipeline.mixtures.test_mixture import declare_mixture, declare_source
 from tokflow_tests.tiny import EOS, build, declare, many_ids
 
 ARCHAI = FORMATS["archai"]

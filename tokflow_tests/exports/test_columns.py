@@ -7,7 +7,6 @@ import pytest
 
 from tokflow.audit.inspection import inspect_output
 from tokflow.audit.verify.export import verify_export
-from tokflow.build.results import StageResult
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Export
 from tokflow.exports.batching import cut
@@ -22,6 +21,7 @@ from tokflow.exports.columns import (
     schema_of,
 )
 from tokflow.exports.pieces import pieces
+from tokflow.pipeline.results import StageResult
 from tokflow.sequences.segments import Sequences
 from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.fuzz import readers

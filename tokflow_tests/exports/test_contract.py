@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.audit.verify.export import verify_export
-from tokflow.build.dataset import Dataset
-from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.exports import FORMATS, Export, Layout, Part
 from tokflow.exports.format import Arrays, Portion
 from tokflow.exports.formats import bin as bin_
 from tokflow.exports.reading import open_export
 from tokflow.loaders.rows import open_rows
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.run import build_dataset
 from tokflow.sequences.segments import Sequences
 from tokflow.store.listed_files import broken_files
 from tokflow.store.manifest import Manifest, read_manifest

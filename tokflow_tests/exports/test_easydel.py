@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.audit.verify.export import verify_export
-from tokflow.build.dataset import Dataset
+from tokflow.pipeline.dataset import Dataset
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export
 from tokflow_tests.outputs import content, parts

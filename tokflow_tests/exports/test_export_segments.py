@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokflow.build import tasks, writers
-from tokflow.build.dataset import Dataset
-from tokflow.build.gc import find_garbage
-from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError
 from tokflow.exports import export_segments, shuffled_documents
 from tokflow.exports.export_segments import ExportSegment, segments_of_export
+from tokflow.pipeline import tasks, writers
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.gc import find_garbage
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.run import build_dataset
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import declare
 

@@ -4,7 +4,7 @@ import pandas as pd
 import pyarrow.dataset as ds
 import pytest
 
-from tokflow.build.dataset import Dataset
+from tokflow.pipeline.dataset import Dataset
 from tokflow_tests.tiny import EOS, build, declare
 
 OF_ARROW = {"parquet": "parquet", "easydel": "parquet", "arrow": "ipc", "jsonl": "json"}

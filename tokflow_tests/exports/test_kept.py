@@ -14,9 +14,6 @@ import pytest
 from tokflow.audit.convert import convert_export
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset
-from tokflow.build.dataset import Dataset
-from tokflow.build.pipeline import build_dataset
-from tokflow.build.results import StageResult
 from tokflow.documents import ranges
 from tokflow.documents.config import OWN_COLUMNS, DocumentsConfig
 from tokflow.errors import ConfigError
@@ -24,12 +21,15 @@ from tokflow.exports import FORMATS, export_segments
 from tokflow.exports.columns import TYPES
 from tokflow.exports.config import ExportConfig
 from tokflow.exports.index import INDEX_NAME, INDEX_SCHEMA
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.results import StageResult
+from tokflow.pipeline.run import build_dataset
 from tokflow.sequences.config import PackingConfig
 from tokflow.tokens import shard_segments
 from tokflow.tokens.shard import TokenShard
-from tokflow_tests.build.mixtures.test_mixture import declare_mixture, declare_source
 from tokflow_tests.fuzz import readers
 from tokflow_tests.outputs import index_of
+from tokflow_tests.pipeline.mixtures.test_mixture import declare_mixture, declare_source
 from tokflow_tests.tiny import EOS, build, declare
 
 KEPT: dict[str, Any] = {"keep_columns": ["url", "meta.n"], "on_bad_document": "reject"}

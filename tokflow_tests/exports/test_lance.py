@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tokflow.audit.verify.export import verify_export
-from tokflow.build.dataset import Dataset
 from tokflow.errors import CorruptOutputError
 from tokflow.exports import FORMATS, Export, Part
+from tokflow.pipeline.dataset import Dataset
 from tokflow.store.listed_files import broken_files
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export

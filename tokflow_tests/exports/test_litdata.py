@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from backports import zstd
 
-from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError
 from tokflow.exports import Export
 from tokflow.exports.formats.litdata import LitdataOptions
+from tokflow.pipeline.run import build_dataset
 from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import declare, many_ids

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.build.pipeline import build_dataset
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import Export
+from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import Manifest
 from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import content

@@ -11,9 +11,9 @@ import xxhash
 from backports import zstd
 
 from tokflow.audit.convert import convert_export
-from tokflow.build.pipeline import build_dataset
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import Export, ExportConfig
+from tokflow.pipeline.run import build_dataset
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import content, parts

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from tokflow.audit.verify.export import verify_export
-from tokflow.build.dataset import Dataset
-from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError
 from tokflow.exports import FORMATS, Export
 from tokflow.exports.format import Arrays
 from tokflow.exports.formats.megatron import MegatronOptions
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import Manifest
 from tokflow_tests.outputs import parts
 from tokflow_tests.tiny import EOS, build, declare, many_ids

@@ -9,11 +9,11 @@ from tokflow.audit.convert import convert_export
 from tokflow.audit.inspection import inspect_output
 from tokflow.audit.trace import sequence_range, trace_tokens
 from tokflow.audit.verify.verification import verify_dataset, verify_path
-from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph
 from tokflow.errors import ConfigError
 from tokflow.exports import Export, ExportConfig
 from tokflow.exports.reading import open_export
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.graph import BuildGraph
 from tokflow.sequences.config import PackingConfig
 from tokflow_tests.exports.test_contract import EVERY_EXPORT, is_of_rows
 from tokflow_tests.outputs import content

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tokflow.build.dataset import Dataset
 from tokflow.errors import ConfigError
 from tokflow.exports import Part
+from tokflow.pipeline.dataset import Dataset
 from tokflow_tests.outputs import parts, tokens_of
 from tokflow_tests.tiny import EOS, build, declare
 

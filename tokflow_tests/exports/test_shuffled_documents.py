@@ -8,9 +8,6 @@ import pytest
 from tokflow.audit.convert import convert_export
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset, verify_path
-from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph
-from tokflow.build.plan import make_plan
 from tokflow.exports import (
     ExportConfig,
     gathered_tokens,
@@ -19,6 +16,9 @@ from tokflow.exports import (
     shuffled_sequences,
 )
 from tokflow.exports.reading import open_export
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.plan import make_plan
 from tokflow.split.permutation import Permutation
 from tokflow.split.shuffle import document_keys
 from tokflow.tokens.origins import Origins

@@ -9,13 +9,13 @@ from typer.testing import CliRunner
 from tokflow.audit.convert import convert_export
 from tokflow.audit.trace import sequence_range, trace_tokens
 from tokflow.audit.verify.verification import verify_dataset, verify_path
-from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph
-from tokflow.build.plan import make_plan
 from tokflow.cli.app import app
 from tokflow.errors import ConfigError
 from tokflow.exports import ExportConfig, Part, shuffled_sequences
 from tokflow.exports.reading import open_export
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.plan import make_plan
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import Sequences
 from tokflow.split.permutation import Permutation

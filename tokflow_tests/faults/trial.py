@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from tokflow.build import output_tasks
-from tokflow.build.dataset import Dataset
-from tokflow.build.pipeline import build_dataset
 from tokflow.documents import ranges
 from tokflow.errors import TokflowError
 from tokflow.exports import copied_tokens, export_segments
+from tokflow.pipeline import output_tasks
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.run import build_dataset
 from tokflow.store.remote import failures, parts
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import declare

@@ -16,11 +16,11 @@ import yaml
 
 from tokflow.audit.convert import convert_export
 from tokflow.audit.verify.verification import verify_dataset, verify_path
-from tokflow.build.dataset import Dataset, load_dataset
-from tokflow.build.pipeline import build_dataset
-from tokflow.build.results import BuildResult
 from tokflow.errors import BadDocumentError, ConfigError
 from tokflow.exports import ExportConfig
+from tokflow.pipeline.dataset import Dataset, load_dataset
+from tokflow.pipeline.results import BuildResult
+from tokflow.pipeline.run import build_dataset
 from tokflow.sequences.config import PackingConfig
 from tokflow_tests.fuzz.cases import Case
 from tokflow_tests.fuzz.check_export import CheckedExport, ExportToCheck, check_export

@@ -9,8 +9,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tokflow.build.dataset import Dataset
 from tokflow.exports import FORMATS
+from tokflow.pipeline.dataset import Dataset
 from tokflow.store.manifest import RUN_NAME
 from tokflow.store.stored_outputs import StoredOutput, walk
 from tokflow_tests.tiny import TEXTS, build, declare_small, write_raw

@@ -10,11 +10,11 @@ import pytest
 from tokflow.audit.convert import convert_export
 from tokflow.audit.inspection import inspect_output
 from tokflow.audit.trace import trace_tokens
-from tokflow.build.pipeline import build_dataset
-from tokflow.build.plan import make_plan
-from tokflow.build.results import BuildResult
 from tokflow.errors import TokflowError
 from tokflow.exports import FORMATS, ExportConfig
+from tokflow.pipeline.plan import make_plan
+from tokflow.pipeline.results import BuildResult
+from tokflow.pipeline.run import build_dataset
 from tokflow_tests.integrity.store import FAULTS, declared, files_of, outputs
 from tokflow_tests.outputs import content, touched
 from tokflow_tests.tiny import copy_of

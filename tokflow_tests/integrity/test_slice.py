@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tokflow.audit.verify.verification import verify_dataset, verify_path
-from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import build_dataset
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.run import build_dataset
 from tokflow_tests.integrity.store import FAULTS, flip_a_bit
 from tokflow_tests.tiny import copy_of, declare_small
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokflow.build.dataset import Dataset
 from tokflow.loaders.rows import Rows, open_rows
 from tokflow.loaders.token_arrays import open_tokens
+from tokflow.pipeline.dataset import Dataset
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.tiny import build, declare, tokenize
 

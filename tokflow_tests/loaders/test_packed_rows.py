@@ -4,11 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokflow.build.dataset import Dataset
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
 from tokflow.loaders.rows import Rows, open_rows
 from tokflow.loaders.samples import StreamSource
+from tokflow.pipeline.dataset import Dataset
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.tiny import EOS, build, declare
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokflow.build.dataset import Dataset
 from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
 from tokflow.exports import FORMATS
 from tokflow.loaders.position import Position, position_of
 from tokflow.loaders.rows import Rows, open_rows
 from tokflow.loaders.samples import StreamSource
+from tokflow.pipeline.dataset import Dataset
 from tokflow.store.manifest import write_manifest
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.tiny import EOS, build, declare, tokenize

@@ -4,11 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokflow.build.dataset import Dataset
 from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
 from tokflow.exports import FORMATS
 from tokflow.exports.reading import open_export
 from tokflow.loaders import open_tokens
+from tokflow.pipeline.dataset import Dataset
 from tokflow_tests.loaders.test_stream_rows import OPTIONS, STREAMS
 from tokflow_tests.tiny import EOS, build, declare, tokenize
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import s3fs
 
-from tokflow.build import tasks
-from tokflow.build.dataset import Dataset
-from tokflow.build.pipeline import build_dataset
-from tokflow.build.results import Reporter, StageResult
+from tokflow.pipeline import tasks
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.results import Reporter, StageResult
+from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import FileEntry, checksum, folder_of_manifest, read_manifest
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.on_ray.conftest import Nodes

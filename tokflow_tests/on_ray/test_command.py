@@ -13,7 +13,8 @@ from tokflow_tests.on_ray.conftest import ROOT, Nodes
 from tokflow_tests.tiny import write_raw, write_yaml
 
 COMMAND = (
-    "from tokflow.build import tasks; tasks.SMALL_BYTES = 0; from tokflow.cli import main; main()"
+    "from tokflow.cli import main; from tokflow.pipeline import tasks\n"
+    "tasks.SMALL_BYTES = 0; main()"
 )
 """Of which no dataset is too small for a cluster."""
 

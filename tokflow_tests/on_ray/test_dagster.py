@@ -7,8 +7,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tokflow.build import lines, tasks
-from tokflow.build.pipeline import build_dataset
+from tokflow.pipeline import lines, tasks
+from tokflow.pipeline.run import build_dataset
 from tokflow_tests.dagster_case import Case, failure
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.on_ray.conftest import Nodes

@@ -284,7 +284,7 @@ def test_the_module_for_a_fork_server_does_nothing_in_other_processes():
     code = (
         "import os, signal\n"
         "before = signal.getsignal(signal.SIGTERM), dict(os.environ)\n"
-        "import tokflow.build.fork_server\n"
+        "import tokflow.pipeline.fork_server\n"
         "assert (signal.getsignal(signal.SIGTERM), dict(os.environ)) == before\n"
     )
 

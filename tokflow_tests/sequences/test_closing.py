@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.build.graph import BuildGraph
+from tokflow.pipeline.graph import BuildGraph
 from tokflow.sequences.packing import Strategy
 from tokflow_tests.outputs import int64
 from tokflow_tests.tiny import build, declare, ids

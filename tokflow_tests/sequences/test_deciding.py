@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.build.output import Output
+from tokflow.pipeline.output import Output
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import build, declare
 

@@ -8,7 +8,7 @@ import pytest
 
 from tokflow.audit.verify.export import verify_export
 from tokflow.audit.verify.remade import verify_sequences
-from tokflow.build.graph import BuildGraph
+from tokflow.pipeline.graph import BuildGraph
 from tokflow.sequences.segments import fill_sequences
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.outputs import content, index_of, int64, parts, rows_of

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.build.graph import BuildGraph
+from tokflow.pipeline.graph import BuildGraph
 from tokflow.split.spans import LONGEST
 from tokflow_tests.outputs import int64
 from tokflow_tests.tiny import build, declare, ids

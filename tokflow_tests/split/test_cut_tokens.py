@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.build.graph import BuildGraph
+from tokflow.pipeline.graph import BuildGraph
 from tokflow.split import cut_tokens
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.engines import open_reference

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.build.graph import BuildGraph
+from tokflow.pipeline.graph import BuildGraph
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import build, declare
 

@@ -4,8 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokflow.build.graph import BuildGraph
 from tokflow.cli.summary import left_out
+from tokflow.pipeline.graph import BuildGraph
 from tokflow.split.spans import Split
 from tokflow.tokens.token_source import TokenSource, mapped
 from tokflow_tests.outputs import int64

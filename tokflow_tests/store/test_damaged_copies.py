@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tokflow.audit.convert import convert_export
-from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph
 from tokflow.exports import ExportConfig, export_segments
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.graph import BuildGraph
 from tokflow.store import integrity
 from tokflow.store.integrity import (
     ReadAgainError,

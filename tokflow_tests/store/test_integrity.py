@@ -10,11 +10,11 @@ import pytest
 
 from tokflow.audit.convert import convert_export
 from tokflow.audit.trace import trace_tokens
-from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError
 from tokflow.exports import ExportConfig
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.run import build_dataset
 from tokflow.store import integrity
 from tokflow.store.integrity import checked
 from tokflow_tests.chats import CHATS, chat_dataset, write_chats

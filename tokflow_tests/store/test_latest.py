@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tokflow.build.gc import find_garbage, remove_all
 from tokflow.loaders import open_rows
+from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.store.latest import named_by, resolved
 from tokflow.store.stored_outputs import find_export
 from tokflow_tests.cli.commands import run

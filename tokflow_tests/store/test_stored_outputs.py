@@ -7,8 +7,8 @@ from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.inspection import inspect_output
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_path
-from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
+from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import keep_manifest, write_manifest
 from tokflow.store.stored_outputs import (
     PassedBy,

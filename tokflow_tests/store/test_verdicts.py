@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tokflow.audit.verify.verification import verify_dataset, verify_path
-from tokflow.build.dataset import Dataset, make_dataset
-from tokflow.build.gc import find_garbage
-from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import build_dataset, make_split, make_tokenizer, make_tokens
-from tokflow.build.plan import make_plan
-from tokflow.build.results import BuildResult
 from tokflow.errors import TokenizerError
+from tokflow.pipeline.dataset import Dataset, make_dataset
+from tokflow.pipeline.gc import find_garbage
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.plan import make_plan
+from tokflow.pipeline.results import BuildResult
+from tokflow.pipeline.run import build_dataset, make_split, make_tokenizer, make_tokens
 from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.tiny import build, save_tokenizer, write_texts

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tokflow.audit.verify.verification import verify_path
-from tokflow.build.pipeline import build_dataset
-from tokflow.build.plan import make_plan
+from tokflow.pipeline.plan import make_plan
+from tokflow.pipeline.run import build_dataset
 from tokflow.store import versions
 from tokflow.store.versions import Change, other_versions
 from tokflow_tests.cli.commands import run

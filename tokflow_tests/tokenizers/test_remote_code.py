@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from tokflow.build.dataset import load_dataset
-from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import build_dataset
 from tokflow.cli.app import app
 from tokflow.errors import CorruptOutputError, UntrustedCodeError
+from tokflow.pipeline.dataset import load_dataset
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import checksums, read_manifest, write_manifest
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import tokenizer_of

@@ -15,9 +15,9 @@ import pytest
 import tokenizers
 from tokenizers import models
 
-from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import make_tokenizer
 from tokflow.errors import TokenizerError
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.run import make_tokenizer
 from tokflow.store.manifest import read_manifest
 from tokflow.tokenizers.hub import shown
 from tokflow_tests.outputs import token_lists

@@ -7,8 +7,8 @@ from typing import Any
 import tokenizers
 from tokenizers import models
 
-from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import make_tokenizer
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.run import make_tokenizer
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.special_tokens import control_tokens, unknown_id

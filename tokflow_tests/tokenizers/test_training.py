@@ -8,10 +8,10 @@ import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-from tokflow.build.dataset import make_dataset
-from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import make_tokenizer
 from tokflow.errors import RawFileError, TokenizerError
+from tokflow.pipeline.dataset import make_dataset
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.run import make_tokenizer
 from tokflow.tokenizers.training import train_tokenizer
 from tokflow_tests.texts import awkward_strings
 from tokflow_tests.tiny import declare_texts, save_tokenizer, write_texts

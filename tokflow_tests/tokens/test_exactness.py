@@ -9,9 +9,9 @@ import tiktoken
 import tokenizers
 
 import tokflow
-from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import make_tokenizer, make_tokens
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.run import make_tokenizer, make_tokens
 from tokflow.tokenizers.engines import fast, open_engine
 from tokflow.tokens.shard import write_token_shard
 from tokflow_tests.outputs import content, token_lists

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import make_stage, make_tokenizer
 from tokflow.errors import BadDocumentError, CorruptOutputError, RawFileError
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.run import make_stage, make_tokenizer
 from tokflow.pools.pool import InProcess
 from tokflow.store.listed_files import broken_files
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA, ROWS_PER_GROUP

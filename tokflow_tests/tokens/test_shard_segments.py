@@ -10,13 +10,13 @@ import pytest
 
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset
-from tokflow.build import output_tasks, tasks, writers
-from tokflow.build.dataset import Dataset
-from tokflow.build.gc import find_garbage
-from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import build_dataset
 from tokflow.documents import ranges
 from tokflow.errors import BadDocumentError, CorruptOutputError
+from tokflow.pipeline import output_tasks, tasks, writers
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.gc import find_garbage
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.run import build_dataset
 from tokflow_tests.outputs import content, token_lists
 from tokflow_tests.tiny import declare
 

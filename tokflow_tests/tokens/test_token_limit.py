@@ -7,10 +7,10 @@ import pytest
 
 from tokflow.audit.verify.raw import verify_against_raw
 from tokflow.audit.verify.verification import verify_dataset
-from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph
 from tokflow.documents import DocumentsConfig, Limit, limits
 from tokflow.errors import TokenizerError
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.graph import BuildGraph
 from tokflow.tokens import shard as shards
 from tokflow.tokens.encoder import DocumentEncoder
 from tokflow.tokens.shard import TokenShard

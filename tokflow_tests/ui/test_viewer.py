@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tokflow.audit.trace import trace_tokens
-from tokflow.build.pipeline import build_dataset
+from tokflow.pipeline.run import build_dataset
 from tokflow.viewer.page import make_viewer
 from tokflow_tests.chats import chat_dataset
 from tokflow_tests.tiny import declare, declare_small

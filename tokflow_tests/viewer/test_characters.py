@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tokflow.audit.ancestry import Ancestry
-from tokflow.build.pipeline import build_dataset
+from tokflow.pipeline.run import build_dataset
 from tokflow.viewer.characters import NO_EOS, NO_SPACE, NORMALISED, is_text_of
 from tokflow.viewer.page import make_viewer
 from tokflow_tests import special

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tokflow.audit.trace import trace_tokens
-from tokflow.build.pipeline import build_dataset
 from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
 from tokflow.exports.reading import open_export
+from tokflow.pipeline.run import build_dataset
 from tokflow.viewer import page as page_module
 from tokflow.viewer.page import LIMIT, make_viewer
 from tokflow_tests import special

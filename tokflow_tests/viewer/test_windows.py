@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.build.pipeline import build_dataset
+from tokflow.pipeline.run import build_dataset
 from tokflow.store.stored_outputs import find_export
 from tokflow.viewer import windows as windows_module
 from tokflow.viewer.windows import PartWindows, Window

@@ -16,10 +16,6 @@ from tokflow.audit.verify.problems import unlisted_files
 from tokflow.audit.verify.raw import verify_against_raw
 from tokflow.audit.verify.remade import verify_mixed_split, verify_sequences, verify_split
 from tokflow.audit.verify.tokens import verify_tokenizer, verify_tokens
-from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph
-from tokflow.build.output import STAGES, Output
-from tokflow.build.writers import cut_encoder
 from tokflow.errors import (
     CorruptOutputError,
     ForeignOutputError,
@@ -29,6 +25,10 @@ from tokflow.errors import (
     message_of,
 )
 from tokflow.exports import Export
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.output import STAGES, Output
+from tokflow.pipeline.writers import cut_encoder
 from tokflow.raw.hashes import CACHE_NAME
 from tokflow.sequences.segments import SEQUENCES_VERSION
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME

@@ -10,8 +10,8 @@ import pytest
 from tokflow.audit.verify import problems
 from tokflow.audit.verify import tokens as verifying
 from tokflow.audit.verify.tokens import verify_tokens
-from tokflow.build.graph import BuildGraph
 from tokflow.documents import ranges
+from tokflow.pipeline.graph import BuildGraph
 from tokflow.store.manifest import read_manifest
 from tokflow.tokens.shard import TokenShard
 from tokflow_tests.chats import chat, chat_dataset

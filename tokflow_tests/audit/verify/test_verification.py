@@ -11,9 +11,9 @@ import pytest
 
 from tokflow.audit.convert import convert_export
 from tokflow.audit.verify.verification import Verification, verify_dataset, verify_path
-from tokflow.build.dataset import Dataset
-from tokflow.build.pipeline import build_dataset
 from tokflow.exports import ExportConfig
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.run import build_dataset
 from tokflow.raw.hashes import HashCache, HashedFile, stamp_of
 from tokflow.store.manifest import Manifest, Recipe, read_manifest
 from tokflow_tests.tiny import copy_of, declare_small, write_raw

@@ -14,10 +14,10 @@ from tokflow.audit.verify.raw import verify_against_raw
 from tokflow.audit.verify.remade import verify_sequences, verify_split
 from tokflow.audit.verify.tokens import verify_tokens
 from tokflow.audit.verify.verification import verify_dataset, verify_path
-from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.run import build_dataset
 from tokflow.store.listed_files import broken_files
 from tokflow.store.manifest import checksums, read_manifest
 from tokflow_tests.outputs import edit_manifest

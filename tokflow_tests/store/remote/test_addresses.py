@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.build.plan import make_plan
 from tokflow.errors import ConfigError, MissingOutputError
+from tokflow.pipeline.plan import make_plan
 from tokflow.store.remote.addresses import local_path, output_folder, store_folder
 from tokflow.store.remote.mirror import refresh
 from tokflow.store.remote.objects import Objects, RemoteStoreError

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.build.dataset import Dataset
 from tokflow.errors import ConfigError
+from tokflow.pipeline.dataset import Dataset
 from tokflow.store.manifest import is_complete
 from tokflow.store.remote import cache_limit
 from tokflow.store.remote.cache_limit import limit_of, make_room

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph
 from tokflow.errors import CorruptOutputError, MissingOutputError
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.graph import BuildGraph
 from tokflow.store import listed_files
 from tokflow.store.integrity import check_files
 from tokflow.store.listed_files import is_intact

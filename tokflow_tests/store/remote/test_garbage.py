@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import s3fs
 
-from tokflow.build.gc import find_garbage, remove_all
-from tokflow.build.pipeline import build_dataset
-from tokflow.build.plan import make_plan
+from tokflow.pipeline.gc import find_garbage, remove_all
+from tokflow.pipeline.plan import make_plan
+from tokflow.pipeline.run import build_dataset
 from tokflow.store.remote.garbage import find_unfinished, remove_unfinished
 from tokflow.store.remote.objects import Objects
 from tokflow.store.remote.publication import remove_published

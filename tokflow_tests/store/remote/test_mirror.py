@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.build.dataset import Dataset
-from tokflow.build.gc import find_garbage, remove_all
-from tokflow.build.plan import make_plan
 from tokflow.errors import CorruptOutputError
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.gc import find_garbage, remove_all
+from tokflow.pipeline.plan import make_plan
 from tokflow.store.atomic import point_latest_to
 from tokflow.store.manifest import is_complete
 from tokflow.store.remote import mirror

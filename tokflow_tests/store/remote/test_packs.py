@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.build.dataset import Dataset
-from tokflow.build.plan import make_plan
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.plan import make_plan
 from tokflow.store.remote import mirror, packs
 from tokflow.store.remote.keys import manifest_key
 from tokflow.store.remote.mirror import pack_manifests, refresh

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from tokflow.audit.convert import convert_export
-from tokflow.build import output_tasks, tasks, writers
-from tokflow.build.dataset import Dataset
-from tokflow.build.gc import find_garbage, remove_all
-from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import build_dataset
 from tokflow.documents import ranges
 from tokflow.errors import ConfigError
 from tokflow.exports import ExportConfig, export_segments
+from tokflow.pipeline import output_tasks, tasks, writers
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.gc import find_garbage, remove_all
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.run import build_dataset
 from tokflow.store.remote.addresses import output_folder
 from tokflow.store.remote.cache_limit import make_room
 from tokflow.store.remote.cached_files import fetch_all

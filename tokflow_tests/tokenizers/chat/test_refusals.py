@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import tokenizers
 
-from tokflow.build.graph import BuildGraph
 from tokflow.documents import DocumentsConfig, Reject, read_documents
 from tokflow.errors import BadDocumentError, ConfigError
+from tokflow.pipeline.graph import BuildGraph
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow_tests.chats import (
     CHATS,

@@ -13,8 +13,8 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from tokflow.audit.verify.verification import verify_dataset
-from tokflow.build.dataset import make_dataset
 from tokflow.errors import BadDocumentError, TokenizerError
+from tokflow.pipeline.dataset import make_dataset
 from tokflow_tests.chats import (
     CHATS,
     END,

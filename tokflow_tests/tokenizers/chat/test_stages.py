@@ -11,10 +11,10 @@ import pytest
 
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset
-from tokflow.build.dataset import make_dataset
-from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import build_dataset
 from tokflow.cli.summary import left_out
+from tokflow.pipeline.dataset import make_dataset
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.run import build_dataset
 from tokflow_tests.chats import (
     CHATS,
     INJECTED,

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import make_tokenizer
 from tokflow.errors import TokenizerError
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.run import make_tokenizer
 from tokflow.store.manifest import read_manifest
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.hub import files_to_take

@@ -1,0 +1,373 @@
+"""A dataset: everything that one YAML file declares, checked."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import pydantic
+
+from tokflow.documents import DocumentsConfig
+from tokflow.errors import ConfigError
+from tokflow.exports.config import ExportConfig, check_exports, packing_of, source_names, with_names
+from tokflow.exports.format import Declared, SourceNames
+from tokflow.pipeline.dagster_fields import KeyPrefix, Name, Owners, PoolName, Tags
+from tokflow.pipeline.output import FILE_STAGES, Stage
+from tokflow.pipeline.schedule import Cron, Scan, Timezone
+from tokflow.raw import RawConfig
+from tokflow.sequences.config import PackingConfig
+from tokflow.split.mixture import MixtureConfig
+from tokflow.split.rule import SplitConfig, with_parts
+from tokflow.split.shares import Share
+from tokflow.split.shuffle import ShuffleConfig
+from tokflow.store.config import Config, Listed, expanded
+from tokflow.store.config_errors import relocated, within
+from tokflow.store.remote.addresses import store_folder
+from tokflow.tokenizers.tokenizer import TokenizerConfig, with_kind
+
+DEFAULT_STORE = Path("data/store")
+"""Folder of all outputs where none is set."""
+
+
+def _store_folder(store: object) -> Path:
+    store = store or DEFAULT_STORE
+    if isinstance(store, Path | str):
+        try:
+            return store_folder(store)
+        except ConfigError as error:
+            raise relocated(error, "") from None
+    raise ConfigError(
+        where="",
+        expected="a folder, or the URL of one",
+        found=repr(store),
+        remedy="write its path, such as data/store, or a URL such as s3://bucket/prefix",
+    )
+
+
+def _or_none(exports: object) -> object:
+    return exports or ()  # `exports:` with nothing behind it is null
+
+
+class Dataset(Config):
+    """One dataset: where its raw files are, and what each stage makes of them."""
+
+    name: Name
+    """Names its assets, its folder in the store and its partition set."""
+    raw: Annotated[RawConfig, pydantic.Field(examples=[{"files": "data/raw/*.jsonl"}])]
+    """The raw files: their source and their names."""
+    documents: DocumentsConfig = DocumentsConfig()
+    """The reading of documents from a raw file."""
+    tokenizer: Annotated[
+        TokenizerConfig,
+        pydantic.BeforeValidator(with_kind, json_schema_input_type=TokenizerConfig | str),
+        pydantic.Field(examples=["gpt2"]),
+    ]
+    """The tokenizer that makes the tokens: its fields, or a name alone: `gpt2` or another encoding
+    of tiktoken, `org/name` of the hub, a folder, a path that ends in .json or .model, `bytes`,
+    `trained`."""
+    split: Annotated[
+        SplitConfig,
+        pydantic.BeforeValidator(
+            with_parts, json_schema_input_type=SplitConfig | dict[str, Share | int]
+        ),
+    ] = SplitConfig()
+    """The parts (train, validation and so on) and the text of each; default: all to train. Shares
+    of documents may stand here by themselves: `{train: 0.9, validation: 0.1}`."""
+    mixture: MixtureConfig | None = None
+    """Other datasets of the same tokenizer that this one is made of, in place of `raw`,
+    `documents`, `tokenizer` and `split`."""
+    packing: PackingConfig = PackingConfig()
+    """The packing of tokens into sequences, for the exports that have them."""
+    shuffle: ShuffleConfig = ShuffleConfig()
+    """The order of documents and of sequences; default: that of the files."""
+    exports: Annotated[Listed[ExportConfig], pydantic.BeforeValidator(_or_none)] = ()
+    """The formats to write."""
+    automation: bool = False
+    """True: Dagster builds the dataset when raw files, this file or the code change, and what is
+    deleted from the store."""
+    report: bool = True
+    """False: Dagster has no `report` asset, and no build draws pictures; `tokflow report` still
+    does."""
+    schedule: Cron | None = None
+    """Times at which Dagster builds the dataset, as a cron string: `0 3 * * *` is every night at
+    three; default: none."""
+    timezone: Timezone = "UTC"
+    """The timezone of `schedule` and of a cron string in `scan`, such as Europe/Berlin."""
+    scan: Scan = "minutely"
+    """Times at which Dagster looks for new, changed and removed raw files: `minutely`, `hourly` or
+    a cron string. Listing a bucket costs money. A look that comes while the dataset is built, or a
+    file written, waits for the end of that."""
+    store: Annotated[Path, pydantic.BeforeValidator(_store_folder)] = DEFAULT_STORE
+    """Folder that holds all outputs, `<store>/<name>/...`, or the URL of one: s3://bucket/prefix."""
+
+    owners: Owners = ("team:data",)
+    """Owners of the dataset, as the web UI shows them: `team:name` or a mail address."""
+    tags: Tags = pydantic.Field(default_factory=dict)
+    """Tags of its assets, its jobs and their runs, as `{domain: code}`."""
+    key_prefix: KeyPrefix = ()
+    """What its asset keys begin with, before its name: `warehouse/raw` or `[warehouse, raw]`."""
+    pool: PoolName = "tokflow"
+    """Dagster's pool of the steps that take the whole machine; its limit is the instance's."""
+    executor: Literal["in_process", "multiprocess"] | None = None
+    """How Dagster runs the steps where assets are materialized: all in the process of the run, or
+    each in one of its own, which takes seconds to start. It holds for the whole code location, for
+    Dagster has one for all assets. Default: whatever the code location has. The job that builds
+    everything is one step, and starts processes of its own."""
+
+    _base: Path = pydantic.PrivateAttr(default_factory=Path)
+    _sources: tuple["Dataset", ...] = pydantic.PrivateAttr(default=())
+
+    @property
+    def base(self) -> Path:
+        """Folder that relative paths start from."""
+        return self._base
+
+    @property
+    def sources(self) -> tuple["Dataset", ...]:
+        """The datasets that a mixture is made of; none of others."""
+        return self._sources
+
+    @property
+    def folder(self) -> Path:
+        """Folder of all outputs of the dataset."""
+        return self.store / self.name
+
+    @property
+    def own_stages(self) -> tuple[Stage, ...]:
+        """The stages with an output of each raw file that it has of its own. No file is packed by
+        itself where the documents of all files are in one order, so that exports are made of
+        splits, nor where all exports are streams."""
+        without = {"tokens"} if self.mixture is not None else set[Stage]()
+        is_stream = [not export.layout.is_packed for export in self.exports]
+        if self.shuffle.documents == "dataset" or (is_stream and all(is_stream)):
+            without.add("sequences")
+        return tuple(stage for stage in FILE_STAGES if stage not in without)
+
+    @property
+    def names(self) -> SourceNames:
+        """Names that exports have for the raw files, the columns read and the tokenizer."""
+        sections = (self.raw, self.documents, self.tokenizer, self.split)
+        return source_names(self.name, self.base, *sections)
+
+    def export_config(self, name: str) -> ExportConfig:
+        """Return the config of the export called `name`."""
+        return next(of for of in self.exports if of.name == name)
+
+    @property
+    def packings(self) -> dict[str, PackingConfig]:
+        """Every packing whose sequences are other ones: the dataset's own, called "", and others by
+        the first export that has it; none where no file is packed by itself."""
+        if "sequences" not in self.own_stages:
+            return {}
+        found = {"": self.packing}
+        for export in self.exports:
+            packing = self.packing_of(export)
+            if all(packing.fields_of_file() != of.fields_of_file() for of in found.values()):
+                found[export.name] = packing
+        return found
+
+    def packing_name(self, export: ExportConfig) -> str:
+        """Return which of `packings` has the sequences that an export is made of."""
+        fields = self.packing_of(export).fields_of_file()
+        return next(name for name, of in self.packings.items() if of.fields_of_file() == fields)
+
+    def packing_of(self, export: ExportConfig) -> PackingConfig:
+        """Return the packing of an export."""
+        return packing_of(export, self.packing, tuple(self.split.parts))
+
+    def check(self) -> None:
+        """Refuse sections that do not go together."""
+        _check_chat(self.documents, self.tokenizer, self.split)
+        parts = tuple(self.split.parts)
+        object.__setattr__(self, "packing", packing_for(self.packing, parts))
+        declared = Declared(
+            parts=parts,
+            has_eos=self.tokenizer.eos == "last",
+            has_bos=self.tokenizer.bos == "first",
+            packing=self.packing,
+        )
+        check_exports(self.exports, declared)
+        _check_limit(self.documents, self.raw, self.tokenizer)
+
+    def at(self, base: Path, *, store: Path | None = None, where: str) -> Self:
+        """Return the dataset with its relative paths at `base`, and `store` in place of its own.
+
+        A chat template in a file is read, and the module of a transform, for their text is what
+        decides the tokens. Exports get the names left to the dataset.
+
+        Raises: ConfigError where one cannot be read, or a name is none that a format can hold.
+        """
+        own = base / expanded(self.store)
+        changed: dict[str, Any] = {"store": (store or own).resolve()}
+        changed["documents"] = self.documents.at(base, where=where)
+        if self.documents.chat_template is not None:
+            text = _template_text(self.documents.chat_template, base, where=where)
+            changed["documents"] = self.documents.model_copy(update={"chat_template": text})
+        moved = self.model_copy(update=changed)
+        moved._base = base
+        try:
+            named = tuple(with_names(export, moved.names) for export in self.exports)
+        except ConfigError as error:
+            raise relocated(error, f"{where}: {error.where}") from None
+        object.__setattr__(moved, "exports", named)
+        return moved
+
+
+def packing_for(packing: PackingConfig, parts: Sequence[str]) -> PackingConfig:
+    """Return a packing as `for_parts` has it. Raises: ConfigError."""
+    try:
+        return packing.for_parts(parts)
+    except ConfigError as error:
+        raise within("packing", error) from None
+
+
+def _check_chat(documents: DocumentsConfig, tokenizer: TokenizerConfig, split: SplitConfig) -> None:
+    if documents.is_chat and split.boundary == "character":
+        raise ConfigError(
+            where="split.boundary",
+            expected="document, for documents are chats",
+            found="'character', which would cut a conversation",
+            remedy="set split.boundary: document",
+        )
+    needs_template = documents.messages is not None and not documents.chat_template
+    if needs_template and tokenizer.kind == "trained":
+        raise ConfigError(
+            where="documents.chat_template",
+            expected="a chat template, for the tokenizer is trained on what it writes",
+            found="none",
+            remedy="set it to Jinja text or to the path of a .jinja file",
+        )
+
+
+def _check_limit(documents: DocumentsConfig, raw: RawConfig, tokenizer: TokenizerConfig) -> None:
+    if documents.limit.scope == "file":
+        return
+    if raw.group is not None:
+        raise ConfigError(
+            where="raw.group",
+            expected="null, for documents.limit.scope is dataset, which takes files one by one",
+            found="groups of files",
+            remedy="leave raw.group out, or set documents.limit.scope: file",
+        )
+    if tokenizer.kind == "trained" and tokenizer.files is None:
+        raise ConfigError(
+            where="tokenizer.files",
+            expected="a pattern of the files to train on, for documents.limit.scope is dataset: "
+            "the files that it takes are not known before there is a tokenizer",
+            found="none",
+            remedy="name them, as in `files: part-000*.parquet`",
+        )
+
+
+def _template_text(template: str, base: Path, *, where: str) -> str:
+    """Return the text of a chat template: what is given, or what the file holds that it names."""
+    if not template.endswith(".jinja") or "\n" in template:
+        return template
+    path = base / expanded(template)
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            where=f"{where}: documents.chat_template",
+            expected="Jinja text, or the path of a file of it",
+            found=f"{template!r}: {getattr(error, 'strerror', None) or error}",
+            remedy="correct the path; a relative one starts where the raw files' paths do",
+        ) from error
+
+
+def load_datasets(
+    path: Path, *, base: Path | None = None, store: str | Path | None = None
+) -> list[Dataset]:
+    """Return the datasets that a YAML file declares, as components or by their attributes alone.
+
+    Relative paths in it start at `base`, by default `base_of(path)`. `store`, a folder or its URL,
+    takes the place of the one in the file.
+
+    Raises: ConfigError with the line of a syntax error, or the key that is wrong and the
+    nearest that exists.
+    """
+    from tokflow.pipeline.declarations.several import datasets_in
+
+    base = base or base_of(path)
+    store = None if store is None else store_folder(store)
+    return [
+        load_attributes(attributes, base=base, store=store, where=where, file=path)
+        for where, attributes in datasets_in(path)
+    ]
+
+
+def base_of(path: Path) -> Path:
+    """Return where relative paths of a YAML file start: at the root of the project that it is in
+    or, if it is in none, at its own folder."""
+    from tokflow.pipeline.declarations.project import (
+        find_project,  # 0.03 s that workers need not pay
+    )
+
+    folder = path.resolve().parent
+    project = find_project(folder)
+    return project.root if project else folder
+
+
+def load_dataset(
+    path: Path, *, base: Path | None = None, store: str | Path | None = None
+) -> Dataset:
+    """Return the one dataset that a YAML file declares; see `load_datasets`.
+
+    Raises: ConfigError, also where there are several.
+    """
+    dataset, *more = load_datasets(path, base=base, store=store)
+    if more:
+        raise ConfigError(
+            where=path,
+            expected="one dataset",
+            found=f"{1 + len(more)}: {', '.join(of.name for of in (dataset, *more))}",
+            remedy="load them by `load_datasets`",
+        )
+    return dataset
+
+
+def load_attributes(
+    attributes: Mapping[str, Any],
+    *,
+    base: Path,
+    store: Path | None = None,
+    where: str,
+    file: Path | None = None,
+    scope: Mapping[str, Any] | None = None,
+) -> Dataset:
+    """Return the dataset that attributes declare, with templates in them; see `make_dataset`.
+
+    `scope`: what templates may name besides what they always may.
+
+    Raises: ConfigError.
+    """
+    from tokflow.pipeline.declarations.templates import resolve_templates, showing_templates
+
+    resolved = resolve_templates(attributes, base=base, where=where, scope=scope)
+    with showing_templates(attributes, resolved):
+        return make_dataset(resolved, base=base, store=store, where=where, file=file)
+
+
+def make_dataset(
+    attributes: Mapping[str, Any],
+    *,
+    base: Path,
+    store: Path | None = None,
+    where: str,
+    file: Path | None = None,
+) -> Dataset:
+    """Return the dataset that plain values declare, as YAML gives them.
+
+    `where` is what messages call the place they came from; for the others see `Dataset.at`. `file`:
+    the YAML that they stand in, whose other datasets a mixture may be made of.
+
+    Raises: ConfigError.
+    """
+    if attributes.get("mixture") is None:
+        return Dataset.read(attributes, where=where).at(base, store=store, where=where)
+    from tokflow.pipeline.mixtures.sources import check_store, with_sources
+
+    values, sources = with_sources(attributes, base=base, store=store, where=where, file=file)
+    dataset = Dataset.read(values, where=where).at(base, store=store, where=where)
+    dataset._sources = sources
+    check_store(dataset, where)
+    return dataset

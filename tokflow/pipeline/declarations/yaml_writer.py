@@ -1,0 +1,190 @@
+"""YAML that declares a dataset, with comments, for `tokflow init` and `dg scaffold defs`."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from tokflow.errors import shortened
+from tokflow.pipeline.dataset import DEFAULT_STORE
+from tokflow.pipeline.declarations.suggestion import Suggestion
+from tokflow.pipeline.declarations.templates import is_template, template_of
+from tokflow.pipeline.declarations.yaml_file import COMPONENT_TYPE
+from tokflow.shown import printable
+
+HEAD = """\
+One dataset = one file like this; change what differs. Unknown keys are errors. Relative paths
+start at {start}. `tokflow plan` says what a run would build, and why."""
+
+NAME = "its folder in the store; in a project also for `tokflow run` and Dagster"
+
+RAW = """\
+Each raw file is one partition: change one, and only what came from it is built again.
+Files are read as they are; parquet, jsonl, csv, txt and arrow, plain or compressed."""
+
+ROWS = """\
+A document is one row; its text is in this column (or field, for jsonl) and is never altered."""
+
+TXT = """\
+A document is a whole txt file (`file`), one `line` of it, or the text between `separator`s; it
+is never altered."""
+
+TRAINED = """\
+Trained here, on all raw files (`files: part-0.parquet` would train it on one, so that a change
+of another makes no token again). For an existing one: {kind: tiktoken, name: gpt2},
+{kind: huggingface, name: openai-community/gpt2} or {kind: file, name: path/tokenizer.json}."""
+
+EXISTING = """\
+Its bytes are kept in the store, so that later runs make the same tokens. Others:
+{kind: tiktoken, name: gpt2}, {kind: huggingface, name: openai-community/gpt2},
+{kind: file, name: path/tokenizer.json}, {kind: trained, vocab_size: 8_192}."""
+
+LIMIT = "limit: {documents: 1_000} # the first of each file; `scope: dataset`: of all together"
+KEPT = "# raw columns that every index keeps"
+SHUFFLE = "shuffle: {seed: 1337, documents: dataset} # documents in an order of the seed"
+
+CHARACTERS = """\
+Parts by character offset through all raw files (`scope: file` counts in each). A part without
+`characters` takes the rest. `boundary: document` would put a document whole into the part that
+its first character falls in; there are too few documents here for that."""
+
+HASHES = """\
+Shares of the documents by a hash of their text: a text stays in its part when files come and
+go, and equal texts are in one part. Other forms: {fraction: 0.9}, {start: 0, documents: 1_000},
+{start: 0, characters: 1_000_000}, {files: "val-*.parquet"}."""
+
+SOURCE_SPLITS = """\
+The splits that the source itself has; one that no part takes is not fetched. Other forms:
+{hash_fraction: 0.99}, {fraction: 0.9}, {start: 0, characters: 1_000_000}."""
+
+PACKING = """\
+Tokens to rows for the model: documents end to end, each ended by EOS, in rows of 1,024.
+Other strategies: best_fit, pool, first_fit, greedy, one_document."""
+
+EXPORTS = """\
+Any number of formats, each with its own manifest of counts, checksums and lineage."""
+
+BIN = "nanoGPT's: token ids and nothing else"
+PARQUET = "input_ids, attention_mask, segment_ids and position_ids"
+
+EXECUTOR = """\
+Steps of assets run in the process of their run: a process for each takes seconds to start.
+It holds for the whole code location, which has one executor."""
+
+STORE = """\
+Where everything that is built goes; a run builds again what is deleted."""
+
+
+def dataset_yaml(
+    name: str,
+    files: Sequence[str],
+    suggested: Suggestion,
+    *,
+    in_project: bool,
+    tokenizer: Mapping[str, Any] | None = None,
+) -> str:
+    """Return the text of a YAML file that declares a dataset of raw files, given as patterns.
+
+    `in_project` says where relative paths of such a file start. `tokenizer`: the section; None for
+    one that is trained on the raw files.
+    """
+    about_tokenizer = EXISTING if tokenizer else _about_training(suggested)
+    tokenizer = tokenizer or _trained(suggested)
+    attributes = [
+        f"name: {_plain(name)} # {NAME}\n",
+        _section(RAW, "raw", {"files": files[0] if len(files) == 1 else list(files)}),
+        _section(_about_documents(suggested), "documents", suggested.documents)
+        + "".join(f"  # {line}\n" for line in _more_of_documents(suggested)),
+        _section(about_tokenizer, "tokenizer", tokenizer),
+        _section(_about_split(suggested.split), "split", suggested.split) + f"# {SHUFFLE}\n",
+        _section(PACKING, "packing", {"strategy": "concat", "sequence_length": 1024}),
+        f"{_comment(EXPORTS)}exports:\n  - bin # {BIN}\n  - parquet # {PARQUET}\n",
+        f"{_comment(STORE)}store: {DEFAULT_STORE}\n",
+    ]
+    if in_project:
+        attributes.append(f"{_comment(EXECUTOR)}executor: in_process\n")
+    lines = "\n".join(attributes).splitlines(keepends=True)
+    head = HEAD.format(start="the project's folder" if in_project else "this file's folder")
+    indented = "".join(line if line == "\n" else f"  {line}" for line in lines)
+    return f"{_comment(head)}type: {COMPONENT_TYPE}\nattributes:\n{indented}"
+
+
+def _about_documents(suggested: Suggestion) -> str:
+    lines = [TXT if "document_per" in suggested.documents else ROWS]
+    if suggested.others:
+        lines.append(f"Others with text: {_named(suggested.others)}.")
+    if suggested.pair:
+        lines.append("In place of `text:`, both of a pair, with the loss on the completion alone:")
+        lines.append(f"{suggested.pair}.")
+    if suggested.chats:
+        lines.append(f"`messages:` in place of `text:` reads chats: {_named(suggested.chats)}.")
+    if suggested.first_reject is not None:
+        lines.append("Records that are no document are set aside, listed and counted, such as")
+        lines.append(printable(suggested.first_reject))
+    return "\n".join(lines)
+
+
+def _about_split(split: Mapping[str, Any]) -> str:
+    if "scope" in split:
+        return CHARACTERS
+    is_of_source = any("source_split" in part for part in split["parts"].values())
+    return SOURCE_SPLITS if is_of_source else HASHES
+
+
+def _named(columns: Sequence[str]) -> str:
+    return printable(", ".join(shortened(columns)))
+
+
+def _trained(suggested: Suggestion) -> dict[str, Any]:
+    at_most = {"max_characters": suggested.max_characters} if suggested.max_characters else {}
+    return {"kind": "trained", "vocab_size": suggested.vocab_size, **at_most}
+
+
+def _more_of_documents(suggested: Suggestion) -> list[str]:
+    """Return fields that a dataset may have, with values that fit this one."""
+    if not suggested.others:
+        return [LIMIT]
+    kept = ", ".join(json.dumps(of, ensure_ascii=False) for of in suggested.others[:3])
+    return [f"keep_columns: [{printable(kept)}] {KEPT}", LIMIT]
+
+
+def _about_training(suggested: Suggestion) -> str:
+    text = TRAINED
+    if suggested.max_characters is not None:
+        text += "\nOf each raw file `max_characters` are enough to train on."
+    return text
+
+
+def _section(comment: str, name: str, fields: Mapping[str, Any]) -> str:
+    """Return a mapping of plain values, lists of them, and mappings of mappings of them."""
+    lines = [f"{name}:"]
+    for key, value in fields.items():
+        if isinstance(value, list):
+            lines += [f"  {key}:", *(f"    - {_plain(of)}" for of in value)]
+        elif isinstance(value, Mapping):
+            lines += [f"  {key}:", *(f"    {part}: {_inline(of)}" for part, of in value.items())]
+        else:
+            lines.append(f"  {key}: {_plain(value)}")
+    return _comment(comment) + "".join(f"{line}\n" for line in lines)
+
+
+def _comment(text: str) -> str:
+    return "".join(f"# {line}\n" for line in text.splitlines())
+
+
+def _inline(fields: Mapping[str, Any]) -> str:
+    return f"{{{', '.join(f'{key}: {_plain(value)}' for key, value in fields.items())}}}"
+
+
+def _plain(value: str | float) -> str:
+    """Return a number or text as YAML, in quotes where it would be read as something else, and
+    within a template where it would be taken for one."""
+    if isinstance(value, int):
+        return f"{value:_}" if value >= 10_000 else str(value)
+    style = None
+    if isinstance(value, str) and (is_template(value) or not value.isprintable()):
+        value, style = template_of(value) if is_template(value) else value, '"'
+    text: str = yaml.safe_dump(value, allow_unicode=True, width=sys.maxsize, default_style=style)
+    return text.removesuffix("...\n").strip()

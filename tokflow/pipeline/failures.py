@@ -1,0 +1,127 @@
+"""Failures of the last builds, kept so that a plan says what went wrong with an output, and when.
+
+    <store>/<dataset>/failures.json
+
+A failure is known by all that could change it: the output's fingerprint and what the config makes
+an error; of a raw file that could not be fetched, its addresses. So it is gone when the file or the
+config changes, and when the output is made.
+"""
+
+import hashlib
+import json
+from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from tokflow.errors import TokflowError
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.output import FILE_STAGES, Stage
+from tokflow.pipeline.results import StageFailure
+from tokflow.store.atomic import new_file
+
+FAILURES_NAME = "failures.json"
+
+MAX_FAILURES = 1_000
+"""More are not kept: what fails so often fails for one reason."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PastFailure:
+    """A failure of an output that was to be made."""
+
+    stage: Stage
+    name: str
+    message: str
+    packing: str = ""
+    """Of sequences: as in `Output`."""
+    time: str
+    """When it failed, in UTC, such as `2026-11-22T03:00:07+00:00`."""
+
+
+def read_failures(folder: Path) -> dict[str, PastFailure]:
+    """Return the failures in the folder of a dataset by their keys, none where nothing tells."""
+    with suppress(OSError, msgspec.MsgspecError):
+        data = (folder / FAILURES_NAME).read_bytes()
+        return msgspec.json.decode(data, type=dict[str, PastFailure])
+    return {}
+
+
+def failure_key(graph: BuildGraph, stage: Stage, name: str, packing: str = "") -> str | None:
+    """Return by what a failure of an output is known again; None where nothing tells that.
+
+    `name`, `packing`: as those of an `Output`, of stage raw a partition key.
+    """
+    dataset = graph.dataset
+    try:
+        if stage == "raw":
+            decides = [source.url for source in graph.partitions[name]]
+        else:
+            errors = dataset.documents.model_dump_json(), dataset.tokenizer.model_dump_json()
+            decides = [graph.output(stage, name, packing).fingerprint, *errors]
+    except (TokflowError, OSError, LookupError, StopIteration):  # of an export that is gone, say
+        return None
+    return hashlib.sha256(json.dumps([stage, name, *decides]).encode()).hexdigest()[:32]
+
+
+def note_failures(
+    graph: BuildGraph, failed: Sequence[StageFailure], *, tried: Iterable[str] | None = None
+) -> None:
+    """Keep failures of a build that has just ended, and drop those that are no longer true.
+
+    `tried`: the partitions that it was to build, all by default. Where nothing fails, and nothing
+    has, nothing is written. No server is asked for anything, and nothing is raised.
+    """
+    known = read_failures(graph.folder)
+    if failed or known:
+        with suppress(TokflowError, OSError):
+            _note(graph, known, failed, set(graph.partitions if tried is None else tried))
+
+
+def _note(
+    graph: BuildGraph,
+    known: Mapping[str, PastFailure],
+    failed: Sequence[StageFailure],
+    tried: set[str],
+) -> None:
+    has_raw = tried - {each.name for each in failed if each.stage == "raw"}
+    kept = {key: of for key, of in known.items() if _is_still_true(graph, key, of, has_raw)}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    for each in failed:
+        is_known = each.stage == "raw" or _has_all_raw(graph, each.stage, each.name, has_raw)
+        output = each.stage, each.name, each.packing
+        if is_known and (key := failure_key(graph, *output)):
+            stage, name, packing = output
+            kept[key] = PastFailure(
+                stage=stage, name=name, packing=packing, message=str(each.explained), time=now
+            )
+    if kept != known:
+        _write(graph.folder / FAILURES_NAME, kept)
+
+
+def _is_still_true(graph: BuildGraph, key: str, of: PastFailure, has_raw: Container[str]) -> bool:
+    """Return whether a failure may be met again; those that a build did not try are."""
+    if of.stage == "raw":
+        return of.name not in has_raw and failure_key(graph, of.stage, of.name) == key
+    if not _has_all_raw(graph, of.stage, of.name, has_raw):
+        return of.name in graph.partitions or of.stage not in FILE_STAGES
+    is_same = failure_key(graph, of.stage, of.name, of.packing) == key
+    return is_same and not graph.output(of.stage, of.name, of.packing).is_made
+
+
+def _has_all_raw(graph: BuildGraph, stage: Stage, name: str, has_raw: Container[str]) -> bool:
+    """Return whether the raw files that an output goes back to are on this disk."""
+    return all(key in has_raw for key in ([name] if stage in FILE_STAGES else graph.partitions))
+
+
+def _write(path: Path, failures: Mapping[str, PastFailure]) -> None:
+    newest = sorted(failures.items(), key=lambda item: item[1].time)[-MAX_FAILURES:]
+    if not newest:
+        path.unlink(missing_ok=True)
+        return
+    with new_file(path) as temporary:
+        fields = {key: asdict(of) for key, of in newest}
+        temporary.write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,18 @@
+"""Imports of a worker, done once in the process that workers are forked from.
+
+Some are imported on first use otherwise, and none may start a thread. That process can be given
+nothing but modules to import, so this one acts there when it is imported, and nowhere else.
+"""
+
+from tokflow.pools.processes import be_fork_server, is_fork_server
+
+if is_fork_server():
+    be_fork_server(
+        "tokflow.pipeline.tasks",
+        "tokflow.documents.formats.columns",
+        "tokflow.documents.formats.jsonl",
+        "pyarrow.parquet",
+        "awkward",
+        "gigatoken",
+        "tokenizers",
+    )

@@ -1,0 +1,137 @@
+"""Raw files that a limit of the whole dataset takes, one after another until it is reached."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokflow.documents import Limit
+from tokflow.errors import ConfigError, MissingOutputError, RawFileError, counted
+from tokflow.pipeline.dataset import Dataset
+from tokflow.raw import RawSource
+from tokflow.split.shuffle import ShuffleConfig, document_keys
+from tokflow.tokens.origins import Origins
+
+if TYPE_CHECKING:
+    from tokflow.pipeline.graph import BuildGraph
+
+NAME_OR_RUN = (
+    "name one of them; run without --partition to take the files that follow, until "
+    "documents.limit is reached"
+)
+"""Remedy where a partition is named that is not known yet."""
+
+
+class LimitedFiles:
+    """The partitions that `documents.limit` with `scope: dataset` takes, as far as they are known.
+
+    Each file gets the remaining budget, known once the tokens of those before it are there: so
+    they end with the first whose tokens are not. They are what was found when they were first
+    looked for, until `advance` is called. No file is fetched, or read, that they do not have.
+    """
+
+    def __init__(self, graph: "BuildGraph") -> None:
+        self._graph = graph
+        self._order = in_taking_order(graph.listed, graph.dataset.shuffle)
+        self._left: dict[str, Limit] = {}
+        """What each of them may take, in the order in which they are taken."""
+        self._is_open = True
+        self._partitions: dict[str, tuple[RawSource, ...]] = {}
+
+    @property
+    def partitions(self) -> dict[str, tuple[RawSource, ...]]:
+        """The raw files of each partition by its key, sorted; made anew where files were taken."""
+        if len(self._partitions) < len(self._known):
+            self._partitions = {key: self._graph.listed[key] for key in sorted(self._known)}
+        return self._partitions
+
+    @property
+    def is_open(self) -> bool:
+        """True if files may follow that are not known yet."""
+        return bool(self._known) and self._is_open
+
+    @property
+    def _known(self) -> dict[str, Limit]:
+        if not self._left:
+            self._take()
+        return self._left
+
+    def of(self, key: str) -> Limit:
+        """Return what one file may take. Raises: RawFileError where it is not among them."""
+        if key not in self._known:
+            name = self._graph.dataset.name
+            raise RawFileError(
+                where=f"{name}: {key}",
+                expected="a file that documents.limit, of scope dataset, takes now",
+                found="none"
+                if key not in self._order
+                else "one that comes after others whose "
+                "tokens are not there yet, or that reach the limit",
+                remedy=f"run `tokflow run` or the job {name}_build, which take the files in order "
+                "until the limit is reached",
+            )
+        return self._known[key]
+
+    def check_closed(self) -> None:
+        """Raise MissingOutputError where files may follow that are not known yet."""
+        if self.is_open:
+            raise MissingOutputError(
+                where=self._graph.dataset.name,
+                expected="the tokens of all files that documents.limit takes",
+                found=f"those of {counted(len(self._left) - 1, 'file')}, which do not reach it",
+                remedy="run `tokflow run`",
+            )
+
+    def advance(self) -> list[str]:
+        """Take the files that follow those whose tokens are there now; return their keys."""
+        num_before = len(self._known)
+        self._take()
+        return self._order[num_before : len(self._left)]
+
+    def _take(self) -> None:
+        left: Limit | None = self._graph.dataset.documents.limit
+        while self._is_open and left is not None:
+            if self._left:
+                self._read_ahead()
+                last = next(reversed(self._left))
+                tokens = self._graph.tokens(last)
+                if tokens.is_first_of_kind or not tokens.is_made:  # the first costs no checksum
+                    self._is_open = len(self._left) < len(self._order)
+                    return
+                left = self._left[last].after(tokens.manifest().counts)
+            self._is_open = left is not None and len(self._left) < len(self._order)
+            if self._is_open and left is not None:
+                self._left[self._order[len(self._left)]] = left
+
+    def _read_ahead(self) -> None:
+        """Look at the raw files of those that follow and were built before, at most as many as are
+        taken: together that takes a third of the time."""
+        num = len(self._left)
+        if num & (num - 1) == 0:
+            keys = self._order[num - 1 : 2 * num]
+            built = [key for key in keys if not self._graph.tokens(key).is_first_of_kind]
+            self._graph.read_raw_files(built)
+
+
+def in_taking_order(keys: Iterable[str], shuffle: ShuffleConfig) -> list[str]:
+    """Return partition keys in the order in which a limit of the dataset takes them: sorted, or
+    where documents are shuffled in the order of the seed, in which a new file moves no other."""
+    keys = sorted(keys)
+    if shuffle.documents is None:
+        return keys
+    first_rows = np.arange(len(keys))
+    origins = Origins(keys, first_rows.tolist())
+    numbers = document_keys(origins, first_rows, shuffle.seed, purpose="files")
+    return [keys[at] for at in np.argsort(numbers, kind="stable").tolist()]
+
+
+def refuse_share(dataset: Dataset, share: object) -> None:
+    """Raise ConfigError where a share of a dataset is to be built whose files wait for others."""
+    if dataset.documents.limit.scope == "dataset":
+        raise ConfigError(
+            where="--shard",
+            expected="a dataset whose files are built each by itself",
+            found=f"share {share} of one in which documents.limit.scope is dataset, so that each "
+            "file may take what those before it have left",
+            remedy="run it without --shard",
+        )

@@ -1,0 +1,335 @@
+"""The tasks that one output is made by, and what came of them."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tokflow.documents import DocumentSource, ranges
+from tokflow.errors import BadDocumentError, CorruptOutputError, TokflowError
+from tokflow.exports.export_segments import ExportSegment, segments_of_export
+from tokflow.exports.part import inputs_of
+from tokflow.pipeline.output import Output, Stage
+from tokflow.pipeline.results import StageResult
+from tokflow.pipeline.writers import WRITERS, ExportWriter, Write
+from tokflow.pools.pool import Advance, LostWorkerError
+from tokflow.pools.shared import Shared
+from tokflow.store.atomic import in_use, point_latest_to
+from tokflow.store.integrity import (
+    Whole,
+    check_files_here,
+    known_whole,
+    take_as_whole,
+    trust_files,
+)
+from tokflow.store.manifest import RUN_NAME, is_complete, read_run
+from tokflow.store.remote.cached_files import fetch_all
+from tokflow.store.remote.mirror import fetch_manifest, refresh_output
+from tokflow.store.remote.places import place_of
+from tokflow.store.remote.publication import remove_published_segments
+from tokflow.store.remote.requests import for_each
+from tokflow.store.segments import folder_of_segments_here, segment_folder, segments_folder
+from tokflow.store.stored_outputs import StoredOutput, read_output
+from tokflow.tokenizers.chat.renderer import open_renderer
+from tokflow.tokens.shard import refused
+from tokflow.tokens.shard_segments import (
+    ShardSegment,
+    join_segments,
+    may_have_segments,
+    segments_of,
+)
+
+KEPT_HERE_BYTES = 10_000_000_000
+"""Of an output that is made of no more text all segments stay on the disk of the one machine that
+makes them, and it is put at its URL once; a larger one goes there as it is made, by all workers."""
+
+
+Join: TypeAlias = Callable[[Sequence[StoredOutput], Path], None]
+"""The function that makes an output of its segments, in an empty folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What all tasks of one output have in common: of an export, the manifests of all files."""
+
+    write: Write
+    segments: Sequence[ShardSegment | ExportSegment]
+    """Of which it is joined; none where it is made as a whole."""
+    join: Join | None
+    """What joins them."""
+    whole: Whole
+    """Files that it reads and need not hash again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One output to be made, or one segment of it, or one to be joined of its segments; goes to
+    another process as it is."""
+
+    stage: Stage
+    name: str
+    folder: Path
+    common: Shared[Common]
+    num_bytes: int
+    """About how much text it is made from."""
+    number: int | None = None
+    """Of a segment, among all; None: it is the whole output."""
+    shard: Path | None = None
+    """Of segments: the folder of their output, which another machine may make meanwhile; None where
+    one is there that is damaged, or not allowed now, and must be made again."""
+    joined: Sequence[Path] = ()
+    """The folders of the segments that are to be joined."""
+    whole: Whole = field(default_factory=dict)
+    """Of their files those that need not be hashed again."""
+
+    def write(self, folder: Path, advance: Advance) -> None:
+        """Write the files into an empty folder."""
+        common = self.common.value
+        if self.joined and common.join is not None:
+            take_as_whole(self.whole)
+            _fetch_segments(self.joined)
+            common.join([read_output(of) for of in self.joined], folder)
+            return
+        take_as_whole(common.whole)
+        how: dict[str, Any] = {"progress": advance} if self.stage == "tokens" else {}
+        if self.number is not None:
+            how["segment"] = common.segments[self.number]
+        common.write(folder, **how)
+
+    def clean_up(self) -> None:
+        """Remove the segments that were joined, when the output has its name; what cannot be
+        removed is garbage."""
+        if self.joined:
+            is_at_url = place_of(self.joined[0]) is not None
+            if is_at_url or segments_folder(self.folder).exists():
+                with suppress(TokflowError):
+                    remove_published_segments(self.folder)
+            _remove_segments_here(self.folder)
+
+
+class OutputTasks:
+    """An output that is being made: by one task or by one for each of its segments, which are of a
+    large raw file or of the files of an export."""
+
+    def __init__(self, output: Output, *, is_here: bool) -> None:
+        """`is_here`: all tasks are done on this machine."""
+        self.output = output
+        self._is_here = is_here
+        self.num_left = 0
+        """Tasks that are not done."""
+        self.is_told = False
+        """True once its result was yielded."""
+        self._segments: Sequence[ShardSegment | ExportSegment] = []
+        self._joining: Task | None = None
+        """The task that joins them, until it is handed out."""
+        self._errors: dict[Path, Exception] = {}
+        """Errors by task folder; the first in order becomes the error of the output."""
+        self._use = ExitStack()
+        """Of the folder of segments."""
+
+    def close(self) -> None:
+        """Let go of its segments."""
+        self._use.close()
+
+    def tasks(self) -> list[Task]:
+        """Return what is to be done; what makes that impossible is the result."""
+        output = self.output
+        try:
+            make_write = WRITERS[output.stage]
+            folder, write = output.folder, make_write(output.graph, output.name, output.packing)
+            self._segments = _segments_of(output, write)
+            join = _join_of(output, write) if self._segments else None
+            common = Common(write, self._segments, join, _whole_inputs(write))
+            shared = Shared(common, num_tasks=len(self._segments))
+            task = Task(output.stage, output.name, folder, shared, bytes_read(output))
+            if not self._segments:
+                self.num_left = 1
+                return [task]
+            task = replace(task, shard=None if is_complete(folder) else folder)
+            kept = self._folder_of_segments(task.num_bytes)
+            self._use.enter_context(in_use(kept))
+            folders = [segment_folder(kept, of.number) for of in self._segments]
+            self._joining = replace(task, joined=folders)
+            tasks = [
+                replace(task, folder=folder, number=of.number)
+                for of, folder in zip(self._segments, folders, strict=True)
+                if not _is_there(of, folder, output)
+            ]
+        except Exception as error:
+            self._errors[Path()] = error
+            return []
+        self.num_left = len(tasks)
+        return tasks or [self._take_joining()]
+
+    def _folder_of_segments(self, num_bytes: int) -> Path:
+        """Return where segments are kept: of an output at a URL there, for all machines, unless one
+        makes them all and has room for them."""
+        folder = self.output.folder
+        is_kept_here = self._is_here and num_bytes <= KEPT_HERE_BYTES
+        if place_of(folder) is not None and is_kept_here:
+            return folder_of_segments_here(folder)
+        return segments_folder(folder)
+
+    def next_task(self) -> Task | None:
+        """Return the task that joins all segments, once, when they are there; else None."""
+        if self._joining is None or self.has_failed or self.num_left:
+            return None
+        return self._take_joining()
+
+    def _take_joining(self) -> Task:
+        task, self._joining = self._joining, None
+        assert task is not None
+        here = []
+        for folder in filter(is_complete, task.joined):
+            with suppress(TokflowError):  # whoever joins them tells of it
+                here.append(read_output(folder))
+        self.num_left = 1
+        return replace(task, whole=known_whole(here))
+
+    @property
+    def has_failed(self) -> bool:
+        """True if a task has failed, so that no later one need be done."""
+        return bool(self._errors)
+
+    def done(self, task: Task, error: Exception | None) -> None:
+        """Take what came of a task."""
+        self.num_left -= 1
+        try:
+            if error is not None:
+                raise error
+            if self._segments and is_complete(task.folder):  # else on another machine
+                trust_files(read_output(task.folder))
+        except LostWorkerError as lost:
+            fields = {**lost.fields(), "where": f"{self.output.title}, in a worker process"}
+            self._errors[task.folder] = LostWorkerError(**fields)
+        except Exception as found:
+            self._errors[task.folder] = found
+
+    def result(self) -> StageResult | Exception:
+        """Return the output as it is in the store now, joined of its segments, or the error."""
+        error = self._errors[min(self._errors)] if self._errors else None
+        if self._segments and (error is None or self._is_made_elsewhere()):
+            if error is not None:
+                remove_published_segments(self.output.folder)
+            _remove_segments_here(self.output.folder)
+            return result_of(self.output, is_new=error is None)
+        if self._segments and isinstance(error, BadDocumentError):
+            return self._first_error() or error
+        return error or result_of(self.output, is_new=True)
+
+    def _is_made_elsewhere(self) -> bool:
+        """Return whether another machine has made the output meanwhile, and removed segments."""
+        fetch_manifest(self.output.folder)
+        return self.output.is_made
+
+    def _first_error(self) -> Exception | None:
+        """Return the error that reading the whole file ends with: how many documents may be set
+        aside is counted from its beginning."""
+        graph = self.output.graph
+        documents, paths = graph.dataset.documents, graph.raw(self.output.name).paths
+        if documents.on_bad_document == "error":
+            return None  # each range has its own
+        try:
+            render = open_renderer(documents, graph.tokenizer)
+            for _ in DocumentSource(paths, documents).batches(render=render):
+                pass
+        except Exception as error:
+            return error
+        return None
+
+
+def _fetch_segments(folders: Sequence[Path]) -> None:
+    """Fetch the manifests and logs of segments at a URL; one of an earlier run may be here."""
+    at_url = [folder for folder in folders if place_of(folder) is not None]
+    for_each(refresh_output, at_url)
+    fetch_all(folder / RUN_NAME for folder in at_url)
+
+
+def _remove_segments_here(output: Path) -> None:
+    """Remove what this disk has of the segments of an output."""
+    for folder in (segments_folder(output), folder_of_segments_here(output)):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _join_of(output: Output, write: Write) -> Join:
+    """Return what joins the segments of a token shard or an export."""
+    if isinstance(write, ExportWriter):
+        return write.join
+    graph = output.graph
+    how: dict[str, Any] = {"documents": graph.dataset.documents, "recipe": output.recipe}
+    return partial(join_segments, raw=graph.raw(output.name), **how)
+
+
+def _whole_inputs(write: Write) -> Whole:
+    """Return what is known of the token shards that an export is made from; other stages read
+    small files alone."""
+    return known_whole(inputs_of(write.parts)) if isinstance(write, ExportWriter) else {}
+
+
+def _is_there(segment: ShardSegment | ExportSegment, folder: Path, output: Output) -> bool:
+    """Return whether a killed run, or another, has made the segment, and it is allowed now.
+
+    Its files are read here, and not once more when it is joined. One that is damaged is removed,
+    since a new one takes no name of one that has the right sizes.
+    """
+    dataset = output.graph.dataset
+    try:
+        found = read_output(folder)
+        check_files_here(found)
+    except CorruptOutputError:
+        shutil.rmtree(folder, ignore_errors=True)
+        return False
+    except TokflowError:
+        return False
+    if found.manifest.fingerprint != segment.recipe.fingerprint:
+        return False
+    counts = found.manifest.counts
+    return output.stage == "export" or not refused(counts, dataset.documents, dataset.tokenizer)
+
+
+def _segments_of(output: Output, write: Write) -> Sequence[ShardSegment | ExportSegment]:
+    """Return the segments that an export, or the token shard of a large raw file, is made of; else
+    none."""
+    if isinstance(write, ExportWriter):
+        return segments_of_export(write.parts, write.config, output.recipe)
+    if output.stage != "tokens":
+        return []
+    raw, documents = output.graph.raw(output.name), output.graph.dataset.documents
+    return segments_of(raw, documents, output.recipe)
+
+
+def result_of(output: Output, *, is_new: bool) -> StageResult | Exception:
+    """Return an output that was made, or looked for, as it is in the store now."""
+    try:
+        fetch_manifest(output.folder)
+        made = StageResult(output, output.manifest(), is_new, read_run(output.folder))
+        if output.stage == "export":
+            point_latest_to(output.folder)
+        elif is_new:  # nothing else of a run is made from an export
+            trust_files(made)
+    except Exception as error:
+        return error
+    return made
+
+
+def bytes_read(output: Output) -> int:
+    """Return about how much text an output is made from, that of a tokenizer aside."""
+    graph = output.graph
+    of_all = graph.partitions if output.stage == "export" else ()
+    partitions = map(graph.raw, [output.name] if output.is_of_file else of_all)
+    documents = graph.dataset.documents
+    return sum(
+        ranges.text_bytes_of(*size, documents) for raw in partitions for size in raw.sizes.items()
+    )
+
+
+def longest_task(output: Output) -> int:
+    """Return about how much text the largest task of an output is made from."""
+    graph, num_bytes = output.graph, bytes_read(output)
+    if output.stage != "tokens":
+        return num_bytes
+    is_cut = may_have_segments(graph.raw(output.name), graph.dataset.documents)
+    return min(num_bytes, ranges.RANGE_BYTES) if is_cut else num_bytes

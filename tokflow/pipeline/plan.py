@@ -1,0 +1,399 @@
+"""Plan of a run: what it would build, and why. Only checksums of raw files are written.
+
+A missing output is compared with the newest one of the same stage and file in the store: what
+differs between the two recipes is the reason.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError, TokflowError
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.failures import PastFailure, failure_key, read_failures
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixtures.mixture import Mixture
+from tokflow.pipeline.notices import Totals
+from tokflow.pipeline.output import FILE_STAGES, STAGES, Output, Stage
+from tokflow.pipeline.partitions import check_columns
+from tokflow.pipeline.results import StageFailure
+from tokflow.pipeline.staleness import Cause, why
+from tokflow.raw import LeftOut
+from tokflow.store.manifest import RUN_NAME, Recipe, read_run
+from tokflow.store.stored_outputs import StoredOutput, made_in, newest_first, newest_output
+from tokflow.store.versions import changed_since
+
+DEFAULT_SECONDS: dict[Stage, tuple[float, float]] = {
+    "tokenizer": (1.0, 1 / 2e6),
+    "tokens": (0.1, 1 / 40e6),
+    "split": (0.1, 0.0),
+    "sequences": (0.1, 1 / 500e6),
+    "export": (0.1, 1 / 100e6),
+}
+"""Seconds per output and per raw byte without an earlier run: `make demo`, on two cores."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedOutput:
+    """One output: there already, or to be made."""
+
+    output: Output = field(repr=False)
+    cause: Cause | None = None
+    """None: it is there."""
+    details: tuple[str, ...] = ()
+    """Differences, or what it waits for, in plain words."""
+    fingerprint: str | None = None
+    """None where it cannot be known before another output is made."""
+    num_bytes: int = 0
+    """Size of the raw files it goes back to."""
+    estimated_seconds: float = 0.0
+    """Likely duration, to hundredths."""
+    failure: PastFailure | None = None
+    """The last failure to make it from the same file by the same config."""
+
+    @property
+    def stage(self) -> Stage:
+        """The stage that makes it."""
+        return self.output.stage
+
+    @property
+    def name(self) -> str:
+        """The partition key; of an export, its name; of the tokenizer, `tokenizer`."""
+        return self.output.name
+
+    @property
+    def packing(self) -> str:
+        """Of sequences whose packing is not the dataset's: its name."""
+        return self.output.packing
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of its files; None without a fingerprint."""
+        return self.output.folder if self.fingerprint else None
+
+    @property
+    def is_made(self) -> bool:
+        """True if the output is there."""
+        return self.cause is None
+
+    @property
+    def reason(self) -> str:
+        """The cause with its details on one line."""
+        return f"{self.cause} ({'; '.join(self.details)})" if self.details else str(self.cause)
+
+
+@dataclass(frozen=True, kw_only=True)  # without slots, since it keeps what is missing
+class Plan:
+    """Everything that a run would do now."""
+
+    graph: BuildGraph
+    """The outputs of the dataset, as they were looked for; a build takes it on."""
+    planned: tuple[PlannedOutput, ...]
+    """Every output, in the order of the stages."""
+    bad: tuple[StageFailure, ...] = ()
+    """Raw files, or the tokenizer, that keep outputs from being made."""
+    num_files: int
+    """Raw files that the plan is about."""
+    num_remote: int = 0
+    """Those of them that are elsewhere and taken as they were fetched last: not those of the hub
+    and of object stores, whose versions are listed."""
+    num_elsewhere: int = 0
+    """Other raw files that are not built, without which there is no export."""
+    totals: Totals = field(repr=False)
+    """Counts of the outputs that are there, for notices."""
+
+    @property
+    def dataset(self) -> Dataset:
+        """The dataset that it is about."""
+        return self.graph.dataset
+
+    @property
+    def own(self) -> list[PlannedOutput]:
+        """The outputs of the dataset itself, without those of a mixture's sources."""
+        return [planned for planned in self.planned if planned.output.dataset == self.dataset.name]
+
+    @property
+    def of_mixture(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """The tokens that a mixture is to take of each source and part; {} as long as something of
+        its sources is missing, and of other datasets."""
+        if self.graph.mixture is None or self.bad:
+            return {}
+        try:
+            return self.graph.mixture.plan()
+        except TokflowError:
+            return {}
+
+    @property
+    def is_open(self) -> bool:
+        """True if more files may follow: `documents.limit`, of scope dataset, is not reached by
+        those of which the tokens are there."""
+        return self.graph.limited is not None and self.graph.limited.is_open
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """Files that the patterns of the raw files match and that are not read."""
+        return self.graph.listing.left_out
+
+    @property
+    def library_changes(self) -> list[str]:
+        """A sentence for each library that has another version now than when outputs were made.
+
+        Reads the run.json of every output that is there.
+        """
+        return self.library_changes_of(*{planned.stage for planned in self.planned})
+
+    def library_changes_of(self, *stages: Stage) -> list[str]:
+        """Return the same of the outputs of some stages."""
+        made = [planned for planned in self.planned if planned.is_made]
+        folders = [planned.folder for planned in made if planned.stage in stages]
+        runs = [read_run(folder) for folder in folders if folder is not None]
+        return changed_since(run.get("versions", {}) for run in runs)
+
+    @cached_property
+    def missing(self) -> tuple[PlannedOutput, ...]:
+        """The outputs that a run would make."""
+        return tuple(planned for planned in self.planned if not planned.is_made)
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """True if a run would find nothing to do."""
+        return not self.missing and not self.bad
+
+    @property
+    def num_bytes(self) -> int:
+        """Raw bytes that would be tokenized."""
+        return sum(planned.num_bytes for planned in self.missing if planned.stage == "tokens")
+
+    @property
+    def estimated_seconds(self) -> float:
+        """Likely duration of a run."""
+        return sum(planned.estimated_seconds for planned in self.missing)
+
+
+def make_plan(
+    dataset: Dataset,
+    *,
+    partitions: Sequence[str] | None = None,
+    progress: Callable[[int, int | None], None] | None = None,
+    graph: BuildGraph | None = None,
+) -> Plan:
+    """Return what `build_dataset` with the same arguments would make.
+
+    Local raw files that are not known yet are hashed, `progress` counts their bytes; no server is
+    asked about others. A raw file that cannot be read is reported in `bad`. `graph`: an offline one
+    whose files were listed just now; without it `check_columns` comes first.
+
+    Raises: ConfigError.
+    """
+    if graph is None:
+        graph = BuildGraph(dataset, offline=True)
+        check_columns(graph)
+    keys = graph.selected_keys(partitions)
+    graph.read_raw_files(list(graph.partitions), progress=progress)
+    planner = _Planner(graph)
+    num_elsewhere = planner.look_at_all(keys, is_partial=partitions is not None)
+    return Plan(
+        graph=graph,
+        planned=tuple(planner.planned),
+        bad=tuple(planner.bad),
+        num_files=sum(len(graph.partitions[key]) for key in keys),
+        num_remote=sum(of.may_differ for key in keys for of in graph.partitions[key]),
+        num_elsewhere=num_elsewhere,
+        totals=planner.totals,
+    )
+
+
+_OTHER: tuple[Cause, ...] = ("file changed", "config changed", "code changed", "input changed")
+"""Causes by which an output that was made before becomes another."""
+
+
+class _Planner:
+    """One look at all outputs, in the order in which a run makes them."""
+
+    def __init__(self, graph: BuildGraph, totals: Totals | None = None) -> None:
+        self.graph = graph
+        self.totals = Totals() if totals is None else totals
+        self.planned: list[PlannedOutput] = []
+        self.bad: list[StageFailure] = []
+        self.sizes: dict[str, int] = {}
+        """Bytes of each partition's raw files, those on this disk."""
+        self.unfetched: set[str] = set()
+        self.tokenizer_causes: set[Cause] = set()
+        """Why tokenizers must be made; while there are any, all other outputs wait for them."""
+        self.failures = read_failures(graph.folder)
+        is_counted = graph.dataset.split.scope == "dataset"
+        self.asked_again: set[Stage] = {"tokenizer", *(("tokens",) if is_counted else ())}
+        """Stages whose manifests are needed for what comes after them."""
+
+    def look_at_all(self, keys: Sequence[str], *, is_partial: bool, until: Stage = "export") -> int:
+        """Plan the outputs of `keys` and of the dataset; count other files that are not built."""
+        partitions = self.graph.partitions
+        if self.graph.mixture is not None:
+            self._look_at_sources(self.graph.mixture)
+        for key in partitions if self.graph.mixture is None else ():
+            self._look_at_raw(key)
+        chosen = set(keys)
+        elsewhere = [key for key in partitions if key not in chosen]
+        num_elsewhere = sum(not self.graph.is_built(key) for key in elsewhere)
+        if self.bad and self.graph.mixture is not None:
+            return num_elsewhere
+        bad = {failure.name for failure in self.bad}
+        for output in self.graph.outputs([key for key in keys if key not in bad]):
+            is_after = STAGES.index(output.stage) > STAGES.index(until)
+            is_of_some = output.stage == "export" and is_partial and num_elsewhere
+            if is_after or is_of_some or not self._look_at(output):
+                break
+        return num_elsewhere
+
+    def _look_at_sources(self, mixture: Mixture) -> None:
+        """Plan the sources of a mixture up to their splits, and check that they can be mixed."""
+        for name, graph in mixture.graphs.items():
+            of_source = _Planner(graph, self.totals)
+            of_source.asked_again |= {"tokens", "split"}
+            of_source.look_at_all(list(graph.partitions), is_partial=False, until="split")
+            self.planned += of_source.planned
+            self.tokenizer_causes |= of_source.tokenizer_causes
+            self.bad += of_source.bad
+            self.sizes |= {f"{name}/{key}": num for key, num in of_source.sizes.items()}
+        if not any(planned.cause for planned in self.planned):
+            try:
+                mixture.plan()
+            except ConfigError as error:
+                self.bad.append(StageFailure("split", mixture.dataset.name, error))
+
+    def _look_at_raw(self, key: str) -> None:
+        try:
+            self.sizes[key] = self.graph.raw(key).num_bytes
+        except (TokflowError, OSError) as error:
+            if all(source.is_local for source in self.graph.partitions[key]):
+                self.bad.append(StageFailure("raw", key, error))
+            else:
+                self.unfetched.add(key)
+                self.sizes[key] = sum(of.num_bytes or 0 for of in self.graph.partitions[key])
+
+    def _look_at(self, output: Output) -> bool:
+        """Plan an output; return whether anything can be planned after it."""
+        if output.stage in FILE_STAGES and output.name in self.unfetched:
+            self._plan(output, None, "missing", ("waits for the raw file to be fetched",))
+            return True
+        if self.tokenizer_causes and output.stage != "tokenizer":
+            self._plan(output, None, *self._cause_of_waiting(output))
+            return True
+        try:
+            recipe = output.recipe
+        except (TokflowError, OSError) as error:
+            if output.stage == "tokenizer" and not self.unfetched:
+                self.bad.append(StageFailure(output.stage, output.name, error))
+                return False
+            self._plan(output, None, *self._cause_of_waiting(output))
+            return True
+        try:
+            cause, details = _cause(output)
+            self._plan(output, recipe, cause, details)
+            if cause is None:
+                self.totals.add(output.manifest(), output.name)
+        except TokflowError as error:
+            self.bad.append(StageFailure(output.stage, output.name, error))
+            return output.stage != "tokenizer"
+        if output.stage not in self.asked_again:
+            output.forget()
+        return True
+
+    def _cause_of_waiting(self, output: Output) -> tuple[Cause, tuple[str, ...]]:
+        """Return why an output waits: one made with another tokenizer is stale, not missing."""
+        is_other = not self.tokenizer_causes.isdisjoint(_OTHER)
+        if is_other and not output.is_first_of_kind and newest_output(output.place):
+            return "input changed", ("the tokenizer changes, and with it all token ids",)
+        return "missing", (f"waits for {self._awaited()}",)
+
+    def _awaited(self) -> str:
+        """Return what must be made before a fingerprint can be known."""
+        if self.graph.mixture is not None:
+            return "the splits of its sources"
+        if self.tokenizer_causes:
+            return "the tokenizer"
+        if self.unfetched:
+            return "raw files to be fetched"
+        if bad := next((failure.name for failure in self.bad), None):
+            return f"{bad}, which cannot be read"
+        return "the tokens of all files, which decide what it must be"
+
+    def _plan(
+        self, output: Output, recipe: Recipe | None, cause: Cause | None, details: tuple[str, ...]
+    ) -> None:
+        if output.stage in FILE_STAGES:
+            num_bytes = self.sizes.get(output.name, 0)
+        elif output.stage == "export":
+            num_bytes = sum(self.sizes.values())
+        else:
+            trained_on = self.graph.tokenizer_source().raw_files if recipe else {}
+            num_bytes = sum(raw.num_bytes for raw in trained_on.values())
+        seconds = 0.0
+        if cause is not None:
+            self.tokenizer_causes |= {cause} if output.stage == "tokenizer" else set()
+            is_first = cause == "missing" and not details
+            seconds = _seconds(output.stage, num_bytes, None if is_first else output.place)
+        self.planned.append(
+            PlannedOutput(
+                output=output,
+                cause=cause,
+                details=details,
+                fingerprint=output.fingerprint if recipe else None,
+                num_bytes=num_bytes,
+                estimated_seconds=round(seconds, 2),
+                failure=self._failure(output) if self.failures and cause else None,
+            )
+        )
+
+    def _failure(self, output: Output) -> PastFailure | None:
+        """Return why an output, or the raw file that its tokens wait for, failed before."""
+        is_unfetched = output.stage == "tokens" and output.name in self.unfetched
+        stage: Stage = "raw" if is_unfetched else output.stage
+        return self.failures.get(failure_key(self.graph, stage, output.name, output.packing) or "")
+
+
+def _cause(output: Output) -> tuple[Cause | None, tuple[str, ...]]:
+    """Return why an output must be made, and what differs; None where it is there."""
+    if output.is_first_of_kind:
+        return "missing", _to_fetch(output)
+    try:
+        output.manifest()
+    except CorruptOutputError as error:
+        return "damaged", (str(error).partition("; ")[0],)
+    except MissingOutputError:
+        newest = _likest(output)
+        if newest is None:
+            return "missing", ()
+        if newest.folder == output.folder:
+            return "config changed", ("it has bad documents or special tokens, now an error",)
+        return why(newest.manifest, output.recipe)
+    return None, ()
+
+
+def _to_fetch(output: Output) -> tuple[str, ...]:
+    """Return where a tokenizer comes from that is not made of what is on this disk."""
+    source = output.graph.tokenizer_source() if output.stage == "tokenizer" else None
+    config = source.config if source and source.is_fetched else None
+    return () if config is None else (f"to be fetched: {config.kind} {config.name}",)
+
+
+def _likest(output: Output) -> StoredOutput | None:
+    """Return the newest output of the same stage and file, and of the same config if there is one;
+    of sequences none that is of another packing of now."""
+    graph, config = output.graph, output.recipe.config
+    if output.stage != "sequences" or len(graph.packings) == 1:
+        return newest_output(output.place)
+    others = [graph.sequences(output.name, packing) for packing in graph.packings]
+    folders = {of.folder for of in others if of is not output}
+    found = [of for of in made_in(output.place) if of.folder not in folders]
+    return next((of for of in found if of.manifest.config == config), next(iter(found), None))
+
+
+def _seconds(stage: Stage, num_bytes: int, place: Path | None) -> float:
+    """Return the likely duration: that of the newest in `place`, or what its bytes usually take."""
+    runs = newest_first(place, RUN_NAME) if place else ()
+    took = read_run(runs[0]).get("seconds") if runs else None
+    fixed, per_byte = DEFAULT_SECONDS[stage]
+    return fixed + per_byte * num_bytes if took is None else float(took)

@@ -1,0 +1,377 @@
+"""The stages of a dataset as plain functions, in the order in which data goes through them.
+
+    make_tokenizer -> make_tokens -> make_split -> make_sequences -> make_export
+
+Each makes one output, or finds it made already and touches nothing; `make_stage` makes one stage of
+many files, and `build_dataset` everything of all. Nothing here knows of Dagster.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from tokflow.documents.ranges import text_bytes_of
+from tokflow.errors import ConfigError, MissingOutputError, TokflowError, first_five
+from tokflow.exports import ExportConfig
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.failures import note_failures
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.limited import in_taking_order, refuse_share
+from tokflow.pipeline.mixtures.mixture import Mixture
+from tokflow.pipeline.output import STAGES, Output, Stage, by_step
+from tokflow.pipeline.results import BuildResult, Reporter, StageFailure, StageResult
+from tokflow.pipeline.share import Share
+from tokflow.pipeline.tasks import is_small, make_outputs
+from tokflow.pools.pool import Advance, InProcess, Pool, ignore, open_pool
+from tokflow.raw import RawPartition
+from tokflow.store.remote.mirror import pack_manifests
+from tokflow.tokenizers.engines import EngineDiffersError
+from tokflow.tokens.encoder import engine_for
+
+
+def make_tokenizer(graph: BuildGraph) -> StageResult:
+    """Save the tokenizer into the store, so that later runs use exactly its bytes."""
+    return _only(make_outputs([graph.tokenizer_output], InProcess()))
+
+
+def make_tokens(graph: BuildGraph, key: str) -> StageResult:
+    """Tokenize the documents of one raw file; see `make_stage`."""
+    return _only(make_stage(graph, "tokens", [key], InProcess()).items())
+
+
+def make_split(graph: BuildGraph, key: str) -> StageResult:
+    """Decide which text of one file belongs to which part; see `make_stage`."""
+    return _only(make_stage(graph, "split", [key], InProcess()).items())
+
+
+def make_sequences(graph: BuildGraph, key: str) -> StageResult:
+    """Pack the tokens of each part of one file into sequences."""
+    return _only(make_stage(graph, "sequences", [key], InProcess()).items())
+
+
+def make_export(graph: BuildGraph, config: ExportConfig) -> StageResult:
+    """Write one format for all files, and let `latest` lead to it.
+
+    Raises: MissingOutputError that names the files which have not been built.
+    """
+    return _only(make_outputs([graph.export(config)], InProcess()))
+
+
+def _only(results: Iterable[tuple[Any, StageResult | Exception]]) -> StageResult:
+    [(_, result)] = results
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def make_stage(
+    graph: BuildGraph,
+    stage: Stage,
+    keys: Sequence[str],
+    pool: Pool,
+    *,
+    packing: str = "",
+    advance: Advance = ignore,
+) -> dict[str, StageResult | Exception]:
+    """Make the outputs of one stage, and of one packing, of some raw files; return what came of
+    each, by key.
+
+    Where gigatoken turns out to be wrong on one, that is kept in the store, and the reference makes
+    the tokens of these files, again where a split is to be made. Shards of other files that were
+    made before are to be made again: `graph.has_new_verdict`.
+    """
+    stages: list[Stage] = [stage]
+    if stage == "split" and graph.has_new_verdict:
+        stages = ["tokens", stage]
+    results: dict[str, StageResult | Exception] = {}
+    for each in stages:
+        failed = {key for key in results if isinstance(results[key], Exception)}
+        for some in _made_together(graph, each, [key for key in keys if key not in failed]):
+            outputs = [graph.output(each, key, packing) for key in some]
+            with closing(make_outputs(outputs, pool, advance=advance)) as made:
+                for output, result in made:
+                    if isinstance(result, EngineDiffersError):
+                        graph.disqualify(f"{result.where}: {result.found}")
+                        how: dict[str, Any] = {"packing": packing, "advance": advance}
+                        return make_stage(graph, stage, keys, pool, **how)
+                    results[output.name] = result
+            graph.take_more()
+    return results
+
+
+def _made_together(graph: BuildGraph, stage: Stage, keys: Sequence[str]) -> list[list[str]]:
+    """Return keys of which the outputs of a stage can be made at the same time: all of them, but
+    one by one where each may take what those before it have left."""
+    if stage == "tokens" and graph.limited is not None:
+        return [[key] for key in in_taking_order(keys, graph.dataset.shuffle)]
+    return [list(keys)]
+
+
+def build_dataset(
+    dataset: Dataset,
+    *,
+    partitions: Sequence[str] | None = None,
+    reporter: Reporter | None = None,
+    graph: BuildGraph | None = None,
+    jobs: int | None = None,
+    pool: str | None = None,
+    share: Share | None = None,
+    until: Stage = "export",
+) -> BuildResult:
+    """Make every output of `dataset` that is not there yet, for all files or some.
+
+    One file that cannot be built does not stop the others; exports are made when all files are
+    built. With `partitions`, exports are left alone unless that completes them. `graph`: that of a
+    plan made just now, so that raw files are not looked for again. `jobs`: how many processes work
+    at once, by default one for each core (or `TOKFLOW_JOBS`); `pool`: `ray` for a cluster's (or
+    `TOKFLOW_POOL`). What is made depends on neither. `share`: that of the files that is done here,
+    up to what needs no other file, and no export; shares may be done at once, on other machines,
+    and twice. `until`: the last stage. What a mixture's sources lack is made first, up to splits.
+
+    Raises: ConfigError where they cannot be mixed.
+    """
+    started = time.perf_counter()
+    if share is not None:
+        refuse_share(dataset, share)
+    graph = BuildGraph(dataset) if graph is None else graph.online()
+    keys = graph.selected_keys(partitions)
+    with open_pool(jobs, pool) as opened:
+        how = {"is_partial": partitions is not None, "is_share": share is not None}
+        build = _Build(graph, reporter or Reporter(), opened, until=until, **how)
+        build.run(keys if share is None else share.of(keys))
+    note_failures(graph, build.failed, tried=build.tried)
+    return BuildResult(
+        partitions=build.partitions,
+        made=tuple(build.in_order()),
+        failed=tuple(build.failed),
+        left_out=graph.listing.left_out,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _build_sources(
+    mixture: Mixture, reporter: Reporter, pool: Pool, *, is_share: bool
+) -> list[StageFailure]:
+    """Make what the sources of a mixture lack, up to their splits; return what failed.
+
+    Raises: ConfigError where their tokenizers are not one, before anything is tokenized, where they
+    cannot be mixed as the config says, and for a share of a mixture.
+    """
+    if is_share:
+        raise ConfigError(
+            where="--shard",
+            expected="a dataset with raw files of its own",
+            found=f"{mixture.dataset.name}, a mixture, which is made of all files of its sources",
+            remedy=f"run the shards of {', '.join(mixture.graphs)}, then this one whole",
+        )
+    missing, failed = mixture.missing, list[StageFailure]()
+    for source in missing:
+        make_tokenizer(source)
+    if missing:
+        mixture.check_tokenizers()
+    for source in missing:
+        build = _Build(source, reporter, pool, is_partial=False, is_share=False, until="split")
+        build.run(list(source.partitions))
+        note_failures(source, build.failed)
+        name = source.dataset.name
+        failed += [StageFailure(of.stage, f"{name}/{of.name}", of.error) for of in build.failed]
+    if not failed:
+        mixture.plan()
+    return failed
+
+
+class _Build:
+    """One run over all stages; a file that failed in one stage is left out of the next."""
+
+    def __init__(
+        self,
+        graph: BuildGraph,
+        reporter: Reporter,
+        pool: Pool,
+        *,
+        is_partial: bool,
+        is_share: bool,
+        until: Stage,
+    ) -> None:
+        self.graph = graph
+        self.reporter = reporter
+        self.pool = pool
+        self.is_partial = is_partial
+        self.is_share = is_share
+        self.until = until
+        self.tried: set[str] = set()
+        """The partitions that it has begun with."""
+        self.partitions: dict[str, RawPartition] = {}
+        """Those of which nothing has failed so far."""
+        self.made: dict[Output, StageResult] = {}
+        self.failed: list[StageFailure] = []
+
+    def run(self, keys: Sequence[str]) -> None:
+        if (mixture := self.graph.mixture) is not None:
+            how = {"is_share": self.is_share}
+            self.failed += _build_sources(mixture, self.reporter, self.pool, **how)
+            if self.failed:
+                return
+            keys = [*keys, *self._more_of_sources()]
+        self.reporter.stage("raw", num_outputs=len(keys), num_bytes=0)
+        with ThreadPoolExecutor(max_workers=1) as hashing:
+            hashing.submit(self.graph.read_raw_files, keys)
+            tokenizer = self._load_engine(keys)
+        self._begin(keys)
+        if tokenizer is not None:
+            self.reporter.stage("tokenizer", num_outputs=1, num_bytes=0)
+            self._add(tokenizer.output, tokenizer)
+        while not self._make_all():
+            self.made = {of: self.made[of] for of in self.made if of.stage == "tokenizer"}
+            known = self.graph.partitions  # of a limited dataset the first ones again
+            self.partitions = {key: of for key, of in self.partitions.items() if key in known}
+            self.tried &= known.keys()
+        if any(made.is_new for made in self.made.values()):
+            pack_manifests(self.graph.folder)
+
+    def _more_of_sources(self) -> list[str]:
+        """Return the partitions of a mixture that are known now that its sources are there."""
+        return [] if self.is_partial else self.graph.take_more()
+
+    def _begin(self, keys: Sequence[str]) -> None:
+        self.tried.update(keys)
+        for key in keys:
+            try:
+                self.partitions[key] = self.graph.raw(key)
+            except Exception as error:
+                self._fail("raw", key, error)
+
+    def _make_all(self) -> bool:
+        """Make the outputs stage by stage, as far as it goes.
+
+        Returns False where gigatoken turned out to be wrong: all tokens are others now, and so is
+        what was made of them.
+        """
+        for stage in STAGES[1:]:
+            outputs = list(self.graph.outputs_of(stage, list(self.partitions)))
+            if outputs and not self._may_begin(stage):
+                break
+            if not all(self._make_step(stage, [*of]) for _, of in groupby(outputs, by_step)):
+                return False
+        return True
+
+    def _make_step(self, stage: Stage, outputs: Sequence[Output]) -> bool:
+        """Make the outputs of a stage, of sequences those of one packing; return as `_make`."""
+        todo = [output for output in outputs if self._is_todo(output)]
+        if todo or stage != "tokenizer":
+            num_bytes = sum(self.partitions[of.name].num_bytes for of in todo if of.is_of_file)
+            self.reporter.stage(stage, num_outputs=len(todo), num_bytes=num_bytes)
+        while todo:
+            if not self._make(todo):
+                return False
+            todo = self._more_tokens() if stage == "tokens" else []
+        return True
+
+    def _make(self, todo: Sequence[Output]) -> bool:
+        """Make outputs; return False where gigatoken turned out to be wrong on one."""
+        with closing(make_outputs(todo, self.pool, advance=self.reporter.advance)) as results:
+            for output, result in results:
+                if isinstance(result, EngineDiffersError):
+                    self.graph.disqualify(f"{result.where}: {result.found}")
+                    return False
+                self._add(output, result)
+        return True
+
+    def _more_tokens(self) -> list[Output]:
+        """Return the tokens of files that a limit of the whole dataset takes after those that are
+        made now; none where it is reached, or only some files are to be built: then those that
+        follow are known now, and what is made of all files waits for them."""
+        known = self.graph.take_more()
+        keys = [] if self.is_partial else known
+        self._begin(keys)
+        more = [key for key in keys if key in self.partitions]
+        if more:
+            num_bytes = sum(self.partitions[key].num_bytes for key in more)
+            self.reporter.more(num_outputs=len(more), num_bytes=num_bytes)
+        return [self.graph.tokens(key) for key in more]
+
+    def _add(self, output: Output, result: StageResult | Exception) -> None:
+        if isinstance(result, StageResult):
+            self.made[output] = result
+            self.reporter.made(result)
+            return
+        self._fail(output.stage, output.name, result, output.packing)
+        if output.is_of_file:
+            del self.partitions[output.name]
+
+    def _may_begin(self, stage: Stage) -> bool:
+        """Return whether a stage can begin: what all of it is made from is there."""
+        partitions = self.graph.partitions
+        if STAGES.index(stage) > STAGES.index(self.until):
+            return False
+        if stage == "tokens":
+            return self.graph.tokenizer_output in self.made
+        needs_all = stage == "export" or self.graph.dataset.split.scope == "dataset"
+        if self.is_share and needs_all and stage != "tokenizer":
+            return False
+        if stage == "split" and self.graph.dataset.split.scope == "dataset":
+            waiting = [key for key in partitions if not self.graph.tokens(key).is_made]
+            if waiting and self.failed:
+                self._fail("split", "all files", self._waits_for(waiting))
+            return not waiting
+        if stage == "export":
+            is_built = all(map(self.graph.is_built, partitions))
+            is_whole = not self.failed and (is_built or not self.is_partial)
+            return is_whole and self.reporter.may_export()
+        return True
+
+    def _waits_for(self, keys: Sequence[str]) -> TokflowError:
+        """Return why no split can be made, which is said once and not for every file."""
+        return MissingOutputError(
+            where=f"{self.graph.dataset.name}: split",
+            expected=f"the tokens of all {len(self.graph.partitions):,} partitions, through "
+            "which scope: dataset counts",
+            found=f"none of {first_five(keys)}",
+            remedy="fix what is wrong with them, or set split.scope: file",
+        )
+
+    def _is_todo(self, output: Output) -> bool:
+        is_lost = output.is_of_file and output.name not in self.partitions
+        return not is_lost and output not in self.made
+
+    def _load_engine(self, keys: Sequence[str]) -> StageResult | None:
+        """Make the tokenizer and load its engine, or start the processes that will need it, while
+        the raw files are hashed.
+
+        Hashing leaves the interpreter free, and this takes half a second. Returns the tokenizer
+        if it came to be made here. What goes wrong here goes wrong again, and is reported, where
+        the tokenizer is made.
+        """
+        made = None
+        if self.graph.mixture is not None:  # it tokenizes nothing
+            return None
+        dataset = self.graph.dataset
+        if any((dataset.folder / "tokens" / key).is_dir() for key in keys):
+            return None
+        sources = (of for key in keys for of in self.graph.partitions[key])
+        local = (Path(of.url) for of in sources if of.is_local)
+        sizes = {path: path.stat().st_size for path in local if path.exists()}
+        num_bytes = sum(text_bytes_of(*of, dataset.documents) for of in sizes.items())
+        is_done_here = is_small(num_bytes, num_outputs=len(keys))
+        if not is_done_here:
+            self.pool.start()
+        if dataset.tokenizer.kind != "trained":
+            with suppress(TokflowError, OSError):
+                made = make_tokenizer(self.graph)
+                if is_done_here:
+                    engine_for(self.graph.encoding, dataset.documents)
+        return made
+
+    def in_order(self) -> Iterator[StageResult]:
+        """Yield what is there now in the order of the stages and of the keys."""
+        for output in self.graph.outputs() if self.made else ():
+            if (made := self.made.get(output)) is not None:
+                yield made
+
+    def _fail(self, stage: Stage, name: str, error: Exception, packing: str = "") -> None:
+        self.failed.append(StageFailure(stage, name, error, packing))
+        self.reporter.failed(self.failed[-1])

@@ -1,0 +1,131 @@
+"""Status of each raw file of a dataset: failed, stale, new or built, and what its tokens are."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal, get_args
+
+from tokflow.errors import TokflowError
+from tokflow.pipeline.output import FILE_STAGES
+from tokflow.pipeline.plan import Plan, PlannedOutput
+from tokflow.pipeline.statistics import ratio
+from tokflow.store.manifest import MANIFEST_NAME
+from tokflow.store.stored_outputs import StoredOutput, newest_output, read_output
+
+State = Literal["failed", "stale", "new", "built"]
+
+STATES: tuple[State, ...] = get_args(State)
+"""Those first that somebody should look at."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileStatus:
+    """State of one partition of the raw files, with the size of its tokens."""
+
+    key: str
+    """The partition key; of a mixture `<source>/<key>`."""
+    state: State
+    """failed: its raw file cannot be read, or its last build failed, or that of the tokenizer that
+    it waits for; stale: what was built of it is not what a build would make now; new: it was never
+    built; built: a build would leave it."""
+    reason: str = ""
+    """The message of the failure, or why it is stale; empty for others."""
+    num_documents: int | None = None
+    """Of its newest tokens, as all that follows; None where it has none."""
+    num_tokens: int | None = None
+    bytes_per_token: float | None = None
+    """Bytes of UTF-8 of its text by its tokens; None, too, of tokens that are none."""
+    built_at: datetime | None = None
+    """Time of the manifest of its tokens, in UTC."""
+
+
+def file_statuses(plan: Plan) -> list[FileStatus]:
+    """Return the status of every file that a plan is about, in the order of their keys.
+
+    The plan says what is missing, stale and bad, and what failed before. The manifest of the
+    tokens of each file is read, no token, and no raw file.
+    """
+    planned = _planned_by_key(plan)
+    bad = _bad_by_key(plan, planned)
+    of_all = _failure_of_all(plan)
+    return [
+        _status(plan, key, planned[key], bad.get(key) or of_all)
+        for key in plan.graph.partitions
+        if planned[key] or key in bad or of_all
+    ]
+
+
+def _failure_of_all(plan: Plan) -> str | None:
+    """Return the message of a failure that every file waits for: mostly of the tokenizer."""
+    bad = [str(of.explained) for of in plan.bad if of.stage != "raw"]
+    past = [of.failure.message for of in plan.planned if of.failure and of.stage == "tokenizer"]
+    return next(iter(bad + past), None)
+
+
+def _planned_by_key(plan: Plan) -> Mapping[str, list[PlannedOutput]]:
+    """Return the outputs of each file, those of a mixture's source under the mixture's key."""
+    found: dict[str, list[PlannedOutput]] = defaultdict(list)
+    for of in plan.planned:
+        if of.stage in FILE_STAGES:
+            is_own = of.output.dataset == plan.dataset.name
+            found[of.name if is_own else f"{of.output.dataset}/{of.name}"].append(of)
+    return found
+
+
+def _bad_by_key(plan: Plan, planned: Mapping[str, list[PlannedOutput]]) -> dict[str, str]:
+    """Return the messages of raw files that cannot be read. A mixture's plan names them as their
+    source does, and plans nothing for them."""
+    mixture = plan.graph.mixture
+    prefixes = [""] if mixture is None else [f"{name}/" for name in mixture.graphs]
+    return {
+        prefix + of.name: str(of.explained)
+        for of in plan.bad
+        for prefix in prefixes
+        if not planned.get(prefix + of.name)
+    }
+
+
+def _status(
+    plan: Plan,
+    key: str,
+    planned: Sequence[PlannedOutput],
+    failure: str | None,
+) -> FileStatus:
+    missing = [of for of in planned if not of.is_made]
+    failure = failure or next((of.failure.message for of in missing if of.failure), None)
+    made = _newest_tokens(plan, key, planned)
+    if failure is not None:
+        return _with_counts(key, "failed", failure, made)
+    if not missing and planned:
+        return _with_counts(key, "built", "", made)
+    if made is None:
+        return _with_counts(key, "new", "", None)
+    reason = f"{missing[0].stage}: {missing[0].reason}" if missing else ""
+    return _with_counts(key, "stale", reason, made)
+
+
+def _newest_tokens(plan: Plan, key: str, planned: Sequence[PlannedOutput]) -> StoredOutput | None:
+    """Return the token shard of a file: the one of now or, where there is none, the last."""
+    now = next((of.folder for of in planned if of.stage == "tokens" and of.is_made), None)
+    with suppress(TokflowError, OSError):
+        return read_output(now) if now else newest_output(plan.graph.tokens(key).place)
+    return None
+
+
+def _with_counts(key: str, state: State, reason: str, made: StoredOutput | None) -> FileStatus:
+    if made is None:
+        return FileStatus(key=key, state=state, reason=reason)
+    counts = made.manifest.counts
+    seconds = (made.folder / MANIFEST_NAME).stat().st_mtime
+    num_tokens = counts["num_tokens"]
+    return FileStatus(
+        key=key,
+        state=state,
+        reason=reason,
+        num_documents=counts["num_documents"],
+        num_tokens=num_tokens,
+        bytes_per_token=ratio(counts["num_bytes"], num_tokens) if num_tokens else None,
+        built_at=datetime.fromtimestamp(seconds, UTC),
+    )

@@ -1,0 +1,57 @@
+"""Chats of which no token is supervised: an error, unless the config accepts it."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from tokflow.documents import DocumentSource
+from tokflow.documents.parsed import ParsedBatch
+from tokflow.errors import ConfigError, TokflowError, counted, first_five
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.store.manifest import Manifest
+from tokflow.tokenizers.chat.renderer import read_messages
+from tokflow.tokenizers.chat.template import BadChatError
+
+
+def check_supervised(graph: BuildGraph, shards: Iterable[Manifest]) -> None:
+    """Check that some token of the token shards of a dataset is supervised.
+
+    Raises: ConfigError where they are of chats and none is.
+    """
+    graphs = [graph] if graph.mixture is None else list(graph.mixture.graphs.values())
+    configs = [of.dataset.documents for of in graphs]
+    counts = [shard.counts for shard in shards]
+    num_tokens = sum(of["num_tokens"] for of in counts)
+    is_chat = all("num_loss_tokens" in of for of in counts)
+    if not num_tokens or not is_chat or any(of["num_loss_tokens"] for of in counts):
+        return
+    if any(config.on_no_loss == "accept" for config in configs):
+        return
+    is_rendered = configs[0].messages is not None
+    found = f"none of {counted(num_tokens, 'token')}"
+    remedy = "put what is to be learnt into the completion"
+    if is_rendered:
+        roles = dict.fromkeys(repr(role) for of in graphs for role in _roles(of))
+        found += f", in messages of the roles {first_five([*roles])}"
+        remedy = "give the messages that are to be learnt the role 'assistant'"
+    raise ConfigError(
+        where=f"{graph.dataset.name}: documents.{'messages' if is_rendered else 'completion'}",
+        expected="tokens that are supervised",
+        found=found,
+        remedy=f"{remedy}, or set documents.on_no_loss: accept",
+    )
+
+
+def _roles(graph: BuildGraph) -> list[str]:
+    """Return the roles in the first batch of chats of a dataset, each once."""
+    roles: dict[str, None] = {}
+
+    def read(found: ParsedBatch) -> ParsedBatch:
+        for text in found.batch.texts.to_pylist():
+            with suppress(BadChatError):
+                roles.update(dict.fromkeys(of["role"] for of in read_messages(text.encode())))
+        return found
+
+    with suppress(TokflowError, OSError):
+        paths = graph.raw(next(iter(graph.partitions))).paths
+        next(DocumentSource(paths, graph.dataset.documents).batches(render=read), None)
+    return list(roles)

@@ -1,0 +1,252 @@
+"""Outputs made by a pool: each is a task, with all that a worker needs to make it alone."""
+
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TypeAlias
+
+from tokflow.errors import TokflowError
+from tokflow.pipeline.output import Output
+from tokflow.pipeline.output_tasks import OutputTasks, Task, bytes_read, longest_task, result_of
+from tokflow.pipeline.results import StageResult
+from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore
+from tokflow.store.atomic import NewFolders
+from tokflow.store.integrity import ReadAgainError
+from tokflow.store.manifest import RUN_NAME, is_complete
+from tokflow.store.remote.cached_files import fetch_all
+from tokflow.store.remote.mirror import fetch_manifest, fetch_manifests
+from tokflow.store.remote.places import place_of
+from tokflow.store.remote.requests import AT_ONCE
+from tokflow.store.segments import is_segments_folder
+from tokflow.tokenizers.engines import EngineDiffersError
+from tokflow.tokens.encoder import engine_for
+
+SMALL_BYTES = 250_000_000
+"""Raw files that hold no more text together are done in this process: to start others, and to load
+an engine in each, takes as long as gigatoken does for them."""
+
+BYTES_OF_OUTPUT = 200_000
+"""Text that takes gigatoken 2 ms, as long as an output takes that holds next to none."""
+
+SMALL_BYTES_OF_SLOW_ENGINES = 10_000_000
+"""The same where another engine makes the tokens."""
+
+SMALL_BYTES_OF_TRANSFORMS = 100_000_000
+"""The same with a function of the user, which may be slow; to read with one that returns its text
+does 530 MB/s of documents of 14 kB, 50 MB/s of lines of 37 bytes."""
+
+FAST_ENGINES = ("gigatoken", "bytes")
+
+MADE_TOGETHER = 64
+"""Small outputs that wait for the disk together: 0.3 to 0.8 ms for each; one by one, 1 to 4 ms."""
+
+MADE_TOGETHER_BYTES = 1_000_000
+"""Outputs of more text than this, one or several, are not made together with others."""
+
+
+def make_tasks(tasks: Sequence[Task], advance: Advance) -> list[Exception | None]:
+    """Make the outputs of tasks, each whole or not at all; return what kept each from it.
+
+    Raises: EngineDiffersError, and makes none of them.
+    """
+    errors: dict[Path, Exception] = {}
+    with NewFolders() as new:
+        for task in tasks:
+            try:
+                _make_task(task, new, advance)
+            except EngineDiffersError:
+                raise
+            except Exception as error:
+                errors[task.folder] = error
+        errors |= new.commit()
+    for task in tasks:
+        if task.folder not in errors:
+            task.clean_up()
+    return [errors.get(task.folder) for task in tasks]
+
+
+def _make_task(task: Task, new: NewFolders, advance: Advance) -> None:
+    if task.shard is not None:
+        fetch_manifest(task.shard)
+        if is_complete(task.shard):
+            return
+    with new.writing(task.folder) as folder:
+        task.write(folder, advance)
+
+
+Results: TypeAlias = Generator[tuple[Output, StageResult | Exception], None, None]
+
+
+def make_outputs(outputs: Iterable[Output], pool: Pool, *, advance: Advance = ignore) -> Results:
+    """Yield outputs of one stage with what came of each: first those that are there already, then
+    what the pool makes of the others, as it is done.
+
+    Long tasks begin first, so that no worker ends long before the last. Few bytes are done in this
+    process. What cannot be made has its error, and stops no other. Counts are those of the
+    manifests in the store, not of a worker.
+    """
+    missing = []
+    for output in outputs:
+        try:
+            if output.find() is None:
+                missing.append(output)
+                continue
+        except Exception as error:
+            yield output, error
+            continue
+        yield output, result_of(output, is_new=False)
+    if _are_small(missing):
+        pool = InProcess()
+    else:
+        missing.sort(key=longest_task, reverse=True)
+    yield from _make_missing(missing, pool, advance)
+
+
+def is_small(num_bytes: int, *, num_outputs: int) -> bool:
+    """Return whether a fast engine is done with outputs before other processes have started."""
+    return num_bytes + num_outputs * BYTES_OF_OUTPUT <= SMALL_BYTES
+
+
+def _are_small(missing: Sequence[Output]) -> bool:
+    """Return whether other processes would not be worth their start."""
+    num_bytes = sum(map(bytes_read, missing))
+    if not is_small(num_bytes, num_outputs=len(missing)):
+        return False
+    if num_bytes > SMALL_BYTES_OF_SLOW_ENGINES and missing[0].stage == "tokens":
+        graph = missing[0].graph
+        if graph.dataset.documents.transform and num_bytes > SMALL_BYTES_OF_TRANSFORMS:
+            return False
+        with suppress(TokflowError):  # of which each output tells
+            return engine_for(graph.encoding, graph.dataset.documents).name in FAST_ENGINES
+    return True
+
+
+def _make_missing(missing: Iterable[Output], pool: Pool, advance: Advance) -> Results:
+    """Yield what the pool makes; outputs that read a damaged copy of a file, which is gone now, are
+    made once more, from the start."""
+    again = []
+    for output, result in _make_once(missing, pool, advance):
+        if isinstance(result, ReadAgainError):
+            again.append(output)
+        else:
+            yield output, result
+    if again:
+        yield from _make_once(again, pool, advance)
+
+
+def _make_once(missing: Iterable[Output], pool: Pool, advance: Advance) -> Results:
+    under_way = {of.name: OutputTasks(of, is_here=pool.is_here) for of in missing}
+    with ExitStack() as stack:
+        for output in under_way.values():
+            stack.callback(output.close)
+        yield from _results(under_way, pool, advance)
+
+
+def _results(under_way: Mapping[str, OutputTasks], pool: Pool, advance: Advance) -> Results:
+    joins: deque[Task] = deque()
+    """Of outputs whose segments are there."""
+    known: list[OutputTasks] = []
+    """Those of which the pool has nothing more to tell."""
+
+    def tasks() -> Iterator[Task]:
+        for output in under_way.values():
+            for task in output.tasks():
+                if output.has_failed:
+                    output.num_left -= 1
+                else:
+                    yield task
+                    while joins:
+                        yield joins.popleft()
+            if output.num_left == 0 and not output.is_told:
+                known.append(output)
+
+    waiting: Iterable[Task] = tasks()
+    while waiting:
+        for task, error in _make_all(waiting, pool, advance):
+            output = under_way[task.name]
+            output.done(task, error)
+            if isinstance(error, EngineDiffersError):
+                yield output.output, error
+            elif (join := output.next_task()) is not None:
+                joins.append(join)
+            elif output.num_left == 0:
+                output.is_told = True
+                yield output.output, output.result()
+        waiting = list(joins)
+        joins.clear()
+    for output in known:
+        yield output.output, output.result()
+
+
+def _make_all(
+    tasks: Iterable[Task], pool: Pool, advance: Advance
+) -> Iterator[tuple[Task, Exception | None]]:
+    """Yield tasks, each with what kept it from being made, as they are done.
+
+    Where several were lost with their worker, each is tried once more alone, after all others: one
+    of them may have ended it.
+    """
+    batches: Iterable[list[Task]] = _together(tasks)
+    while batches:
+        lost: list[list[Task]] = []
+        for together, errors in _with_manifests(pool.map(make_tasks, batches, advance=advance)):
+            if isinstance(errors, LostWorkerError) and len(together) > 1:
+                lost += [[task] for task in together]
+                continue
+            each = [errors] * len(together) if isinstance(errors, Exception) else errors
+            yield from zip(together, each, strict=True)
+        batches = lost
+
+
+Made: TypeAlias = tuple[list[Task], list[Exception | None] | Exception]
+
+
+def _with_manifests(made: Iterable[Made]) -> Iterator[Made]:
+    """Yield them in order, when the manifests and logs of what other machines have made are on this
+    disk: each takes as long as a server's answer, so that several are fetched at once."""
+    waiting: deque[tuple[Made, Future[None]]] = deque()
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        for each in made:
+            folders = [task.folder for task in each[0] if _is_of_another_machine(task.folder)]
+            if not (folders or waiting):
+                yield each
+                continue
+            waiting.append((each, threads.submit(_fetch_logs, folders)))
+            while len(waiting) > AT_ONCE or (waiting and waiting[0][1].done()):
+                wait([waiting[0][1]])
+                yield waiting.popleft()[0]
+        for each, fetching in waiting:
+            wait([fetching])
+            yield each
+
+
+def _is_of_another_machine(folder: Path) -> bool:
+    """Return whether an output was made on one; segments are joined there, too."""
+    is_segment = is_segments_folder(folder.parent)
+    return place_of(folder) is not None and not is_segment and not is_complete(folder)
+
+
+def _fetch_logs(folders: Sequence[Path]) -> None:
+    """Fetch manifests and logs; failures are ignored, since the reader retries and reports."""
+    with suppress(TokflowError):
+        fetch_manifests(folders)
+        fetch_all(folder / RUN_NAME for folder in folders)
+
+
+def _together(tasks: Iterable[Task]) -> Iterator[list[Task]]:
+    """Yield tasks in order, small ones with others; none waits here for what comes after it."""
+    together: list[Task] = []
+    num_bytes = 0
+    for task in tasks:
+        num_bytes += task.num_bytes
+        if together and num_bytes > MADE_TOGETHER_BYTES:
+            yield together
+            together, num_bytes = [], task.num_bytes
+        together.append(task)
+        if len(together) == MADE_TOGETHER or num_bytes > MADE_TOGETHER_BYTES:
+            yield together
+            together, num_bytes = [], 0
+    if together:
+        yield together

@@ -1,0 +1,144 @@
+"""The datasets that a project declares."""
+
+from pathlib import Path
+
+import pytest
+
+from tokflow.errors import ConfigError
+from tokflow.pipeline.dataset import load_dataset
+from tokflow.pipeline.declarations.declared import list_declared, load_declared
+from tokflow_tests.projects import attributes, declare_in, make_project
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with one dataset; the current folder is one in it."""
+    project = make_project(tmp_path / "project")
+    declare_in(project, "own", "own")
+    (project / "notebooks").mkdir()
+    monkeypatch.chdir(project / "notebooks")
+    return project
+
+
+def error_of(name: str) -> str:
+    with pytest.raises(ConfigError) as raised:
+        load_declared(name)
+    return str(raised.value)
+
+
+def test_declared_datasets_are_those_of_the_project_one_stands_in(project: Path):
+    dataset = load_declared("own")
+
+    assert list(list_declared()) == ["own"]
+    assert dataset.base == project
+    assert dataset.store == project / "store"
+    assert load_declared("own", store=project / "other").store == project / "other"
+
+
+def test_the_name_is_what_the_yaml_says_wherever_it_lies(project: Path):
+    declare_in(project, "deep/er", "one", "two")
+    declare_in(project, ".hidden", "hidden")
+    declare_in(project, "own/below", "never")  # nor does Dagster look below a defs.yaml
+
+    assert list(list_declared()) == ["one", "own", "two"]
+    assert load_declared("two").name == "two"
+
+
+def test_folders_of_other_components_are_looked_into_as_dagster_does(project: Path):
+    declare_in(project, "team/data", "data")
+    (project / "mine/defs/team/defs.yaml").write_text("type: dagster.DefsFolderComponent\n")
+    declare_in(project, "sling/data", "never")
+    (project / "mine/defs/sling/defs.yaml").write_text("type: their.Component\nanything: 5\n")
+
+    assert list(list_declared()) == ["data", "own"]
+
+
+def test_outside_of_a_project_nothing_is_declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+
+    assert list_declared() == {}
+    assert error_of("own") == (
+        f"dataset 'own': expected a dataset, found no project in {tmp_path} or above; go to a "
+        "folder of a project, whose pyproject.toml has [tool.dg.project], name it by --project, or "
+        "name a file by --config"
+    )
+
+
+def test_an_unknown_name_lists_those_that_there_are(project: Path):
+    assert error_of("owl") == (
+        f"dataset 'owl': expected one of own, found none of that name in {project}/mine/defs; "
+        "correct the name, declare it in a defs.yaml there, or name a file by --config"
+    )
+
+
+def test_two_of_one_name_are_an_error_that_names_both(project: Path):
+    declare_in(project, "other", "ok", "own")
+
+    assert error_of("own") == (
+        "dataset 'own': expected another name for each dataset of a project, hyphens taken for "
+        f"underscores, found {project}/mine/defs/other/defs.yaml: document 2 and "
+        f"{project}/mine/defs/own/defs.yaml; rename all but one of them"
+    )
+    assert load_declared("ok").name == "ok"
+
+
+def test_names_that_dagster_takes_for_the_same_are_refused(project: Path):
+    declare_in(project, "files", "a-b", "a_b")
+
+    assert error_of("a-b") == error_of("a_b")
+    assert "datasets 'a-b' and 'a_b': expected another name" in error_of("a-b")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("type: tokflow.components.TextDataset\n{", "line 2"),
+        ("type: tokflow.components.TextDatset", "type: expected tokflow.components.TextDataset"),
+        ("attributes: {name: bad}", "type: expected tokflow.components.TextDataset, found none"),
+        ("type: tokflow.components.TextDataset\nattribute: {}", "did you mean 'attributes'?"),
+        ("type: tokflow.components.TextDataset\nattributes: {name: bad}", "expected `raw:`"),
+    ],
+)
+def test_a_broken_file_breaks_no_other_dataset(text: str, message: str, project: Path):
+    path = declare_in(project, "bad", "any")
+    path.write_text(text)
+
+    assert list(list_declared()) == ["bad", "own"]
+    assert load_declared("own").name == "own"
+    assert message in error_of("bad")
+    assert error_of("bad").startswith(str(path))
+
+
+def test_a_broken_file_takes_no_name_from_another(project: Path):
+    path = declare_in(project, "deep/own", "any")
+    path.write_text("type: tokflow.components.TextDataset\n{")
+
+    assert list(list_declared()) == [str(path), "own"]
+    assert load_declared("own").name == "own"
+
+
+def test_a_broken_file_of_others_is_none_of_ours(project: Path):
+    declare_in(project, "bad", "any").write_text("type: their.Component\n{")
+
+    assert list(list_declared()) == ["own"]
+
+
+def test_relative_paths_mean_the_same_by_name_and_by_file(project: Path):
+    path = declare_in(project, "deep/one", "one")
+
+    assert load_dataset(path).base == load_declared("one").base == project
+    assert load_dataset(path) == load_declared("one")
+
+
+def test_templates_are_resolved_also_in_the_name(project: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LANGUAGE", "de")
+    raw = {"files": "{{ context.project_root }}/{{ env.LANGUAGE }}/*.txt"}
+    path = declare_in(project, "wiki", attributes("wiki-{{ env.LANGUAGE }}", raw=raw))
+
+    dataset = load_declared("wiki-de")
+
+    assert dataset.raw.files == (f"{project}/de/*.txt",)
+    assert load_dataset(path) == dataset
+    monkeypatch.delenv("LANGUAGE")
+    assert "wiki/defs.yaml: name: expected a template that can be resolved" in error_of("wiki")
+    assert "the environment has no variable LANGUAGE" in error_of("wiki")

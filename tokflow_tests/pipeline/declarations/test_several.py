@@ -1,0 +1,169 @@
+"""Several datasets in one YAML."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from tokflow.errors import ConfigError
+from tokflow.pipeline.dataset import load_dataset, load_datasets
+from tokflow.pipeline.declarations.declared import list_declared, load_declared
+from tokflow_tests.cli.commands import json_of
+from tokflow_tests.projects import declare_in, make_project
+
+DEFAULTS: dict[str, Any] = {
+    "tokenizer": {"kind": "bytes", "eos": "none"},
+    "documents": {"text": "body", "limit": {"documents": 5}},
+    "packing": {"sequence_length": 8},
+    "exports": ["bin"],
+}
+
+
+def write(folder: Path, datasets: Any, **more: Any) -> Path:
+    path = folder / "several.yaml"
+    fields = {"defaults": DEFAULTS, "datasets": datasets, **more}
+    path.write_text(yaml.safe_dump(fields, sort_keys=False))
+    return path
+
+
+def error_of(path: Path) -> str:
+    with pytest.raises(ConfigError) as raised:
+        load_datasets(path)
+    return str(raised.value).removeprefix(f"{path}: ")
+
+
+def test_a_dataset_says_what_differs_from_the_defaults_field_by_field(tmp_path: Path):
+    datasets = {
+        "code": {"raw": {"files": "*.c"}, "documents": {"text": "content"}},
+        "prose": {"raw": {"files": "*.txt"}, "documents": None, "packing": {"strategy": "greedy"}},
+        "chars": {
+            "raw": {"files": "*.txt"},
+            "documents": {"limit": {"characters": 9}},
+            "tokenizer": {"eos": None},
+            "exports": ["parquet", "jsonl"],
+        },
+    }
+
+    code, prose, chars = load_datasets(write(tmp_path, datasets))
+
+    assert [of.name for of in (code, prose, chars)] == ["code", "prose", "chars"]
+    assert (code.documents.text, code.documents.limit.documents) == ("content", 5)
+    assert (prose.documents.text, prose.documents.limit.documents) == ("text", None)
+    assert (prose.packing.strategy, prose.packing.sequence_length) == ("greedy", 8)
+    limit = chars.documents.limit  # a field is replaced whole
+    assert (chars.documents.text, limit.documents, limit.characters) == ("body", None, 9)
+    assert (code.tokenizer.eos, chars.tokenizer.eos) == ("none", "last")
+    assert [of.name for of in chars.exports] == ["parquet", "jsonl"]
+
+
+def test_a_tokenizer_of_another_kind_has_nothing_of_the_default_one(tmp_path: Path):
+    default = {"kind": "tiktoken", "name": "gpt2", "eos": "none"}
+    datasets = {
+        name: {"raw": {"files": "*.txt"}, "tokenizer": tokenizer}
+        for name, tokenizer in {"a": {"kind": "bytes"}, "b": {"kind": "tiktoken"}}.items()
+    }
+
+    a, b = load_datasets(write(tmp_path, datasets, defaults={"tokenizer": default}))
+
+    assert (a.tokenizer.name, a.tokenizer.eos) == (None, "last")
+    assert (b.tokenizer.name, b.tokenizer.eos) == ("gpt2", "none")
+
+
+def test_short_forms_are_defaults_as_what_they_stand_for(tmp_path: Path):
+    defaults = {"tokenizer": "gpt2", "split": {"train": 0.9, "validation": 0.1}}
+    datasets = {
+        "a": {"raw": {"files": "*.txt"}, "tokenizer": {"eos": "none"}, "split": {"seed": 3}},
+        "b": {"raw": {"files": "*.txt"}, "tokenizer": "bytes", "split": {"train": 0.5}},
+    }
+
+    a, b = load_datasets(write(tmp_path, datasets, defaults=defaults))
+
+    assert (a.tokenizer.name, a.tokenizer.eos, b.tokenizer.kind) == ("gpt2", "none", "bytes")
+    assert ([*a.split.parts], a.split.seed) == (["train", "validation"], 3)
+    assert {name: part.fraction for name, part in b.split.parts.items()} == {"train": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("datasets", "more", "message"),
+    [
+        ({}, {}, "datasets: expected datasets by their names, for there are defaults, found none"),
+        (["a"], {}, "datasets: expected a mapping, found list"),
+        ({"a": "b"}, {}, "datasets.a: expected a mapping, found str"),
+        ({"a": {"name": "b"}}, {}, "datasets.a.name: expected none, for a dataset has the name"),
+        ({"a": {}}, {"store": "x"}, "expected one of the keys defaults, datasets, found 'store'"),
+        (
+            {"a": {"raw": {"files": "x"}, "packing": {"size": 1}}},
+            {},
+            "datasets.a: packing: expected one of the keys",
+        ),
+        ({"a": None}, {}, "datasets.a: expected `raw:`, found none"),
+        ({"a/b": {"raw": {"files": "x"}}}, {}, "datasets.a/b: name: expected"),
+    ],
+)
+def test_what_is_wrong_says_of_which_dataset(
+    datasets: Any, more: dict[str, Any], message: str, tmp_path: Path
+):
+    assert error_of(write(tmp_path, datasets, **more)).startswith(message)
+
+
+def test_who_needs_one_dataset_is_told_of_several(tmp_path: Path):
+    path = write(tmp_path, {name: {"raw": {"files": "*.txt"}} for name in ("a", "b")})
+
+    with pytest.raises(ConfigError, match="expected one dataset, found 2: a, b"):
+        load_dataset(path)
+
+
+def test_null_and_a_mixture_of_the_defaults_mean_what_they_say(tmp_path: Path):
+    raw = {"raw": {"files": "*.txt"}, "documents": None}
+    datasets = {
+        "plain": {**raw, "mixture": None},
+        "mixed": {},
+        "nulls": {"mixture": {"tokens": 9}, "documents": None, "tokenizer": None, "owners": None},
+    }
+    sources = {"plain": {"weight": 1}}
+    path = write(tmp_path, datasets, defaults={**DEFAULTS, "mixture": {"sources": sources}})
+
+    plain, mixed, nulls = load_datasets(path)
+
+    assert (plain.mixture, plain.tokenizer.kind) == (None, "bytes")
+    assert [of.name for of in (*mixed.sources, *nulls.sources)] == ["plain", "plain"]
+    assert (mixed.mixture.tokens, nulls.mixture.tokens) == (None, 9)
+    datasets["nulls"]["documents"] = {"text": "body"}
+    assert "nulls: documents: expected none, for a mixture has it from its sources" in error_of(
+        write(tmp_path, datasets, defaults={**DEFAULTS, "mixture": {"sources": sources}})
+    )
+
+
+def test_all_datasets_of_a_file_are_built(tmp_path: Path):
+    (tmp_path / "a.txt").write_text("one")
+    (tmp_path / "b.txt").write_text("three")
+    datasets = {name: {"raw": {"files": f"{name}.txt"}} for name in "ab"}
+    path = write(tmp_path, datasets)
+    path.write_text(path.read_text().replace("text: body", "text: null"))
+
+    document = json_of("run", "--config", path)
+
+    assert [of["dataset"] for of in document["datasets"]] == ["a", "b"]
+    stores = sorted((tmp_path / "data/store").glob("*/exports/bin/latest/train.bin"))
+    assert [bytes(np.fromfile(of, dtype="<u2").tolist()) for of in stores] == [b"one", b"three"]
+
+
+def test_they_are_declared_by_name_beside_others_of_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    project = make_project(tmp_path)
+    datasets = {"a": {"raw": {"files": "{{ env.A }}"}}, "b": {"raw": 5}}
+    path = declare_in(project, "own", "own", {"defaults": DEFAULTS, "datasets": datasets})
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("A", "a.txt")
+
+    assert list(list_declared()) == ["a", "b", "own"]
+    assert load_declared("a").raw.files == ("a.txt",)
+    with pytest.raises(ConfigError, match=r"document 2: datasets.b: raw: expected") as raised:
+        load_declared("b")
+    assert str(raised.value).startswith(str(path))
+    declare_in(project, "other", "a")
+    with pytest.raises(ConfigError, match=r"document 2: datasets.a; rename all but one"):
+        load_declared("a")

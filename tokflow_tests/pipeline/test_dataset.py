@@ -1,0 +1,490 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.errors import ConfigError
+from tokflow.exports import FORMATS
+from tokflow.exports.formats.bin import BinOptions
+from tokflow.exports.formats.parquet import ParquetOptions
+from tokflow.pipeline.dataset import Dataset, load_dataset, make_dataset
+from tokflow.split.rule import PartConfig, SplitConfig
+from tokflow.tokenizers.tokenizer import fields_of_name
+from tokflow_tests.outputs import touched
+from tokflow_tests.tiny import build, declare, write_texts
+
+MINIMAL = """\
+type: tokflow.components.TextDataset
+attributes:
+  name: tiny
+  raw: {files: raw/*.jsonl}
+  tokenizer: {kind: bytes}
+"""
+
+
+def load(folder: Path, text: str, **arguments: Any) -> Dataset:
+    (folder / "defs.yaml").write_text(text)
+    return load_dataset(folder / "defs.yaml", **arguments)
+
+
+def error_of_text(folder: Path, text: str) -> str:
+    with pytest.raises(ConfigError) as raised:
+        load(folder, text)
+    return str(raised.value).replace(str(folder), "FOLDER")
+
+
+def error_of(**attributes: Any) -> str:
+    defaults = {"name": "tiny", "raw": {"files": "*.jsonl"}, "tokenizer": {"kind": "bytes"}}
+    with pytest.raises(ConfigError) as raised:
+        make_dataset({**defaults, **attributes}, base=Path("/base"), where="defs.yaml")
+    return str(raised.value)
+
+
+def test_a_minimal_dataset_has_every_default(tmp_path: Path):
+    dataset = load(tmp_path, MINIMAL)
+
+    assert dataset.raw.files == ("raw/*.jsonl",)
+    assert dataset.split.parts == {"train": PartConfig(start=0)}
+    assert (dataset.packing.strategy, dataset.packing.sequence_length) == ("concat", 1024)
+    assert dataset.exports == ()
+
+
+def test_attributes_alone_are_a_dataset_too(tmp_path: Path):
+    text = "name: tiny\nraw: {files: [a.txt]}\ntokenizer: {kind: bytes}\n"
+
+    dataset = load(tmp_path, text)
+
+    assert (dataset.name, dataset.raw.files) == ("tiny", ("a.txt",))
+
+
+def test_a_tilde_before_no_user_is_part_of_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "~nobody-here.jinja").write_text("text")
+    chat = "  documents: {messages: a, chat_template: ~nobody-here.jinja}\n"
+
+    dataset = load(tmp_path, f"{MINIMAL}{chat}  store: ~nobody-here\n")
+    of_home = load(tmp_path, f"{MINIMAL}  store: ~/store\n")
+
+    assert dataset.store == tmp_path / "~nobody-here"
+    assert dataset.documents.chat_template == "text"
+    assert of_home.store == tmp_path / "home/store"
+
+
+def test_relative_paths_start_at_the_yamls_own_folder(tmp_path: Path):
+    dataset = load(tmp_path, MINIMAL)
+
+    assert dataset.base == tmp_path
+    assert dataset.store == tmp_path / "data" / "store"
+    assert dataset.folder == tmp_path / "data" / "store" / "tiny"
+
+
+def test_base_and_store_can_be_given_from_outside(tmp_path: Path):
+    dataset = load(tmp_path, MINIMAL, base=Path("/base"), store=tmp_path / "elsewhere")
+
+    assert (dataset.base, dataset.store) == (Path("/base"), tmp_path / "elsewhere")
+
+
+def test_exports_are_named_alone_or_with_options(tmp_path: Path):
+    exports = """\
+  exports:
+    - bin
+    - {format: parquet, shard_size: 500MB}
+    - {format: bin, name: bin-2}
+"""
+
+    dataset = load(tmp_path, MINIMAL + exports)
+
+    assert [(export.name, export.format) for export in dataset.exports] == [
+        ("bin", "bin"),
+        ("parquet", "parquet"),
+        ("bin-2", "bin"),
+    ]
+    assert dataset.exports[0].options == BinOptions()
+    assert dataset.exports[1].options == ParquetOptions(shard_size=500_000_000)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "where", "nearest"),
+    [
+        ({"exprots": ["bin"]}, "defs.yaml", "exports"),
+        ({"packing": {"sequence_lenght": 4}}, "defs.yaml: packing", "sequence_length"),
+        (
+            {"split": {"parts": {"train": {"charcters": 4}}}},
+            "defs.yaml: split.parts.train",
+            "characters",
+        ),
+        ({"documents": {"limit": {"chars": 3}}}, "defs.yaml: documents.limit", "characters"),
+        (
+            {"exports": ["bin", {"format": "parquet", "max_shard_size": "500MB"}]},
+            "defs.yaml: exports[1]",
+            "shard_size",
+        ),
+        (
+            {"exports": ["bin", {"format": "parquet", "num_shards": 3}]},
+            "defs.yaml: exports[1]",
+            "shards",
+        ),
+    ],
+)
+def test_an_unknown_key_is_refused_and_the_nearest_named(
+    attributes: dict, where: str, nearest: str
+):
+    message = error_of(**attributes)
+
+    assert message.startswith(f"{where}: expected one of the keys ")
+    assert message.endswith(f"; did you mean {nearest!r}?")
+
+
+def test_an_unknown_key_that_is_like_none_is_to_be_removed():
+    assert error_of(packing={"zzz": 1}) == (
+        "defs.yaml: packing: expected one of the keys strategy, sequence_length, label_token, "
+        "overlap, overlong, truncation_side, tail, min_sample_length, pool_size, pad_id, "
+        "padding_side, parts, found 'zzz'; remove it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        (
+            {"packing": {"sequence_length": "1024"}},
+            "packing.sequence_length: expected a whole number, found '1024'; write 1_024",
+        ),
+        (
+            {"packing": {"sequence_length": 4.5}},
+            "packing.sequence_length: expected a whole number, found 4.5; correct it",
+        ),
+        (
+            {"packing": {"sequence_length": True}},
+            "packing.sequence_length: expected a whole number, found True; correct it",
+        ),
+        (
+            {"packing": None},
+            "packing: expected a mapping, found None; write keys and their values below it",
+        ),
+        (
+            {"split": {"parts": []}},
+            "split.parts: expected a mapping, found []; write keys and their values below it",
+        ),
+        (
+            {"split": {"parts": {"train": 90}}},
+            "split.parts.train: expected a share with a point, or a mapping, found 90; "
+            "write it as 0.9, as {documents: 1000} or as {characters: 1_000_000}",
+        ),
+        (
+            {"split": {"train": {"fraction": 0.9}}},
+            "split: expected parts as shares with a point, or under `parts`, "
+            "found train: {'fraction': 0.9}; write `parts: {train: ...}`",
+        ),
+        (
+            {"split": {"val_fraction": 0.1}},
+            "split: expected `train` among the shares, 1.0 together, or parts under `parts`, "
+            "found val_fraction: 0.1; write `parts: {val_fraction: 0.1}` if these are parts",
+        ),
+        (
+            {"split": {"train": 1.5}},
+            "split.parts.train.fraction: expected 0 to 1, a share, found 1.5; "
+            "lower it, or leave it out",
+        ),
+        (
+            {"tokenizer": {"eos": "last"}},
+            "tokenizer: expected `kind:`, found none; add it, as in `kind: tiktoken`",
+        ),
+        (
+            {"documents": {"text": ["a", 3]}},
+            "documents.text[1]: expected text, found 3; write it in quotes",
+        ),
+        (
+            {"packing": {"strategy": "concatenate"}},
+            "packing.strategy: expected one of concat, greedy, first_fit, best_fit, pool, "
+            "one_document, found 'concatenate'; did you mean 'concat'?",
+        ),
+        (
+            {"exports": "bin"},
+            "exports: expected a list, found 'bin'; write [bin]",
+        ),
+        (
+            {"exports": ["bim"]},
+            f"exports[0]: expected one of {', '.join(sorted(FORMATS))}, found 'bim'; "
+            "did you mean 'bin'?",
+        ),
+        (
+            {"exports": ["nanochat"]},
+            f"exports[0]: expected one of {', '.join(sorted(FORMATS))}, found 'nanochat'; "
+            "name one of them",
+        ),
+        (
+            {"exports": [{"format": "pickle", "shards": "many"}]},
+            "exports[0].shards: expected a whole number, found 'many'; correct it",
+        ),
+        (
+            {"store": "s3://me:secret@bucket/store"},
+            "store: expected one without a user name, password or query, which `?` and `#` begin, "
+            "found s3://bucket/store; "
+            "put credentials into the environment, where the library for its protocol looks for "
+            "them",
+        ),
+        ({"owners": 5}, "owners: expected a list, found 5; write [5]"),
+        (
+            {"owners": ["data"]},
+            "owners[0]: expected team:name or a mail address, found 'data'; write team:data",
+        ),
+        (
+            {"tags": {"a b": "c"}},
+            "tags: expected letters, digits, `_`, `-` and `.`, 63 at most; one `/` in a key, "
+            "found 'a b'; rename it",
+        ),
+        ({"tags": {"a": 5}}, "tags.a: expected text, found 5; write it in quotes"),
+        (
+            {"key_prefix": "a/b c"},
+            "key_prefix: expected letters, digits, - and _ (it becomes a folder and an asset "
+            "key), and not _tokflow, found 'b c'; rename it",
+        ),
+        ({"pool": "a b"}, "pool: expected a name without blanks, found 'a b'; rename it"),
+        (
+            {"executor": "threads"},
+            "executor: expected one of in_process, multiprocess, found 'threads'; name one of them",
+        ),
+    ],
+    ids=str,
+)
+def test_a_value_of_another_type_is_refused(attributes: dict, message: str):
+    assert error_of(**attributes) == f"defs.yaml: {message}"
+
+
+def test_a_value_out_of_range_is_refused():
+    assert error_of(exports=[{"format": "pickle", "shards": 0}]) == (
+        "defs.yaml: exports[0].shards: expected 1 or more, found 0; raise it, or leave it out"
+    )
+
+
+def test_two_exports_of_one_name_are_refused():
+    assert error_of(exports=["bin", "bin"]) == (
+        "defs.yaml: exports: expected a name of its own for each export, found 'bin' twice; "
+        "give one a `name:`"
+    )
+
+
+def test_two_exports_that_are_one_name_in_dagster_are_refused():
+    exports = [{"format": "bin", "name": "x-1"}, {"format": "bin", "name": "x_1"}]
+
+    assert error_of(exports=exports) == (
+        "defs.yaml: exports: expected a name of its own for each export, found 'x-1' and 'x_1', "
+        "which are one name in Dagster; give one a `name:`"
+    )
+
+
+@pytest.mark.parametrize("name", ["../up", "a b", "", "é", "a/b"])
+def test_a_name_that_is_no_folder_is_refused(name: str):
+    assert error_of(name=name).startswith(
+        "defs.yaml: name: expected letters, digits, - and _ (it becomes"
+    )
+    assert error_of(exports=[{"format": "bin", "name": name}]).startswith(
+        "defs.yaml: exports[0].name: expected letters, digits, - and _ (it becomes a folder)"
+    )
+
+
+@pytest.mark.parametrize("name", ["a__exports", "a-_b"])
+def test_a_name_that_dagster_takes_for_several_is_refused(name: str):
+    assert error_of(name=name) == (
+        "defs.yaml: name: expected no two of - and _ in a row, by which Dagster joins the parts of "
+        f"an asset key, found {name!r}; rename it"
+    )
+
+
+def test_what_keys_begin_with_is_a_path_or_a_list():
+    attributes = {"name": "my-data", "raw": {"files": "*"}, "tokenizer": {"kind": "bytes"}}
+
+    for prefix in ("a/b-c", ["a", "b-c"]):
+        dataset = make_dataset(
+            {**attributes, "key_prefix": prefix}, base=Path("/base"), where="test"
+        )
+        assert dataset.key_prefix == ("a", "b-c")
+
+
+@pytest.mark.parametrize(
+    "split",
+    [
+        {"train": 0.9, "validation": 0.1, "seed": 3},
+        {"parts": {"train": 0.9, "validation": {"fraction": 0.1}}, "seed": 3},
+    ],
+)
+def test_shares_alone_are_parts_by_fraction(split: dict[str, Any]):
+    attributes = {"name": "tiny", "raw": {"files": "*"}, "tokenizer": "bytes", "split": split}
+    parts = {"train": PartConfig(fraction=0.9), "validation": PartConfig(fraction=0.1)}
+
+    dataset = make_dataset(attributes, base=Path("/base"), where="test")
+
+    assert dataset.split == SplitConfig(parts=parts, seed=3)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "org/name", "local/tokenizer.json"])
+def test_a_name_alone_is_a_tokenizer(name: str):
+    attributes = {"name": "tiny", "raw": {"files": "*"}}
+
+    short, whole = (
+        make_dataset({**attributes, "tokenizer": of}, base=Path("/base"), where="test")
+        for of in (name, fields_of_name(name))
+    )
+
+    assert short.tokenizer == whole.tokenizer
+
+
+@pytest.mark.parametrize(
+    ("missing", "example"),
+    [
+        ("name", ""),
+        ("raw", ", as in `raw: {files: data/raw/*.jsonl}`"),
+        ("tokenizer", ", as in `tokenizer: gpt2`"),
+    ],
+)
+def test_what_must_be_declared_is_asked_for(missing: str, example: str):
+    attributes = {"name": "tiny", "raw": {"files": "*"}, "tokenizer": {"kind": "bytes"}}
+    del attributes[missing]
+
+    with pytest.raises(ConfigError) as raised:
+        make_dataset(attributes, base=Path("/base"), where="defs.yaml")
+
+    assert str(raised.value) == f"defs.yaml: expected `{missing}:`, found none; add it{example}"
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path):
+    assert error_of_text(tmp_path, MINIMAL + "  name: again\n") == (
+        "FOLDER/defs.yaml: line 6: expected YAML, found the key 'name' twice; correct the line"
+    )
+
+
+def test_a_key_may_override_what_an_anchor_brings(tmp_path: Path):
+    text = "name: tiny\nraw: {files: a}\ntokenizer: {<<: {kind: bytes, eos: none}, eos: last}\n"
+
+    dataset = load(tmp_path, text)
+
+    assert (dataset.tokenizer.kind, dataset.tokenizer.eos) == ("bytes", "last")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: [\n", "line 2: expected the node content, found '<stream end>'; correct the line"),
+        ("\tname: a\n", "line 1: expected YAML, found character '\\t' that cannot"),
+        ("a: 1\nb\n", "line 3: expected YAML, found no ':'; correct the line"),
+        ("{[a]: 1}\n", "line 1: expected YAML, found the key ['a'], which is no word"),
+        ("name: !!python/name:os.system\n", "line 1: expected YAML, found could not determine"),
+        ("- a\n", "expected a mapping that declares a dataset, found list"),
+        ("", "expected a mapping that declares a dataset, found NoneType"),
+        (
+            "type: tokflow.components.TextDataset\nattributs: {}\n",
+            "expected one of the keys type, attributes, template_vars_module, "
+            "requirements, post_processing, found 'attributs'; "
+            "did you mean 'attributes'?",
+        ),
+        (
+            "type: tokflow.Other\nattributes: {}\n",
+            "type: expected tokflow.components.TextDataset, found 'tokflow.Other'",
+        ),
+    ],
+)
+def test_yaml_that_declares_no_dataset_is_refused(text: str, message: str, tmp_path: Path):
+    assert error_of_text(tmp_path, text).startswith(f"FOLDER/defs.yaml: {message}")
+
+
+def test_a_missing_yaml_is_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match="expected a YAML file that declares a dataset"):
+        load_dataset(tmp_path / "none.yaml")
+
+
+FILES = {"a.jsonl": ["abc", "de"], "b.jsonl": ["fgh", "ij"]}
+
+
+def new_after(folder: Path, before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Return the stages that are made anew when a config changes; no file of old is touched."""
+    store = folder / "store"
+    build(declare(folder, FILES, **before))
+    old = touched(store)
+
+    built = build(declare(folder, {}, **after))
+
+    files = {path for path in old if (store / path).is_file()}
+    now = touched(store)
+    assert {path: now[path] for path in files} == {path: old[path] for path in files}
+    return sorted({made.output.stage for made in built.made if made.is_new})
+
+
+@pytest.mark.parametrize(
+    ("change", "stages"),
+    [
+        ({}, []),
+        ({"packing": {"sequence_length": 3}}, ["export", "sequences"]),
+        ({"packing": {"sequence_length": 4, "tail": "drop"}}, ["export"]),
+        ({"packing": {"sequence_length": 4, "pad_id": 0}}, ["export"]),
+        ({"split": {"parts": {"train": {"documents": 1}}}}, ["export", "sequences", "split"]),
+        (
+            {"tokenizer": {"kind": "bytes", "eos": "none"}},
+            ["export", "sequences", "split", "tokens"],
+        ),
+        (
+            {"documents": {"limit": {"documents": 1}}},
+            ["export", "sequences", "split", "tokens"],
+        ),
+        ({"exports": ["pickle", "parquet"]}, ["export"]),
+        ({"exports": [{"format": "parquet", "sequences_per_group": 7}]}, ["export"]),
+    ],
+    ids=str,
+)
+def test_a_change_remakes_what_depends_on_it_and_nothing_else(
+    change: dict[str, Any], stages: list[str], tmp_path: Path
+):
+    before = {"exports": ["parquet"]}
+
+    assert new_after(tmp_path, before, {**before, **change}) == stages
+
+
+def test_packing_does_not_touch_an_export_of_the_stream(tmp_path: Path):
+    before = {"exports": ["bin", "parquet"]}
+    after = {**before, "packing": {"sequence_length": 3}}
+
+    assert new_after(tmp_path, before, after) == ["export", "sequences"]
+
+
+def test_where_all_exports_are_streams_no_file_is_packed(tmp_path: Path):
+    streams = ["bin", {"format": "npy", "layout": "stream"}]
+
+    stages = {made.output.stage for made in build(declare(tmp_path, FILES, exports=streams)).made}
+
+    assert stages == {"tokenizer", "tokens", "split", "export"}
+    rows = declare(tmp_path, FILES, exports=[*streams, "parquet"])
+    new = [made.output for made in build(rows).made if made.is_new]
+    assert {(of.stage, of.name) for of in new} == {
+        *(("sequences", key) for key in FILES),
+        ("export", "parquet"),
+    }
+
+
+def test_a_new_file_leaves_the_outputs_of_the_others_untouched(tmp_path: Path):
+    dataset = declare(tmp_path, FILES, exports=["bin", "parquet"])
+    build(dataset)
+    write_texts(tmp_path / "raw" / "aa.jsonl", ["new"])
+
+    built = build(dataset)
+
+    assert {(made.output.stage, made.output.name) for made in built.made if made.is_new} == {
+        ("tokens", "aa.jsonl"),
+        ("split", "aa.jsonl"),
+        ("sequences", "aa.jsonl"),
+        ("export", "bin"),
+        ("export", "parquet"),
+    }
+
+
+def test_a_changed_file_is_built_again_and_the_old_output_stays(tmp_path: Path):
+    dataset = declare(tmp_path, FILES, exports=["bin"])
+    old = build(dataset).export("bin").output.folder
+    write_texts(tmp_path / "raw" / "a.jsonl", ["abc", "changed"])
+
+    new = build(dataset).export("bin").output.folder
+
+    assert new != old
+    assert (old / "train.bin").read_bytes()[-10:] == b"h\0\0\1i\0j\0\0\1"
+    assert (new.parent / "latest").resolve() == new

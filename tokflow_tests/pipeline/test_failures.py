@@ -1,0 +1,169 @@
+"""Failures of earlier builds, as a plan tells them."""
+
+import shutil
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.failures import PastFailure, read_failures
+from tokflow.pipeline.plan import make_plan
+from tokflow.pipeline.run import build_dataset
+from tokflow_tests.raw.servers import running
+from tokflow_tests.tiny import declare
+
+
+def bad(folder: Path, **attributes: Any) -> Dataset:
+    """Return a dataset of which b.jsonl cannot be read."""
+    dataset = declare(folder, {"a.jsonl": ["one"], "b.jsonl": ["two"]}, **attributes)
+    (folder / "raw/b.jsonl").write_text("{broken\n")
+    return dataset
+
+
+def told(dataset: Dataset) -> dict[str, PastFailure]:
+    """Return the failures that a plan tells, by output."""
+    planned = make_plan(dataset).planned
+    return {f"{of.stage} {of.name}": of.failure for of in planned if of.failure is not None}
+
+
+def test_a_plan_tells_what_failed_and_when(tmp_path: Path):
+    dataset = bad(tmp_path)
+    assert told(dataset) == {}
+
+    [failed] = build_dataset(dataset).failed
+
+    [(output, failure)] = told(dataset).items()
+    assert output == "tokens b.jsonl"
+    assert failure.message == str(failed.error)
+    since = datetime.now(UTC) - datetime.fromisoformat(failure.time)
+    assert timedelta(0) <= since < timedelta(minutes=1)
+
+
+def test_a_failure_is_gone_when_the_file_changes(tmp_path: Path):
+    dataset = bad(tmp_path)
+    build_dataset(dataset)
+
+    (tmp_path / "raw/b.jsonl").write_text('{"text": "mended"}\n')
+
+    assert told(dataset) == {}
+
+
+@pytest.mark.parametrize(
+    "documents", [{"on_bad_document": "reject"}, {"text": "other"}], ids=["allowed", "field"]
+)
+def test_a_failure_is_gone_when_the_config_changes(tmp_path: Path, documents: dict[str, str]):
+    build_dataset(bad(tmp_path))
+
+    assert told(declare(tmp_path, documents=documents)) == {}
+
+
+def test_a_config_that_decides_nothing_of_it_leaves_a_failure(tmp_path: Path):
+    build_dataset(bad(tmp_path))
+
+    assert list(told(declare(tmp_path, packing={"sequence_length": 2}))) == ["tokens b.jsonl"]
+
+
+def test_what_succeeds_leaves_no_file_behind_even_if_it_is_deleted_again(tmp_path: Path):
+    dataset = bad(tmp_path)
+    build_dataset(dataset)
+    assert (dataset.folder / "failures.json").is_file()
+    (tmp_path / "raw/b.jsonl").write_text('{"text": "mended"}\n')
+    build_dataset(dataset)
+
+    assert not (dataset.folder / "failures.json").exists()
+
+    shutil.rmtree(dataset.folder / "tokens")
+
+    assert told(dataset) == {}
+
+
+def test_a_failure_that_passed_by_itself_is_forgotten(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["one"]})
+    in_the_way = dataset.folder / "tokens/a.jsonl"
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.touch()
+    build_dataset(dataset)
+    assert list(told(dataset)) == ["tokens a.jsonl"]
+    in_the_way.unlink()
+
+    build_dataset(dataset)
+
+    assert read_failures(dataset.folder) == {}
+
+
+def test_where_nothing_fails_nothing_is_written(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["one"]})
+
+    build_dataset(dataset)
+
+    assert not (dataset.folder / "failures.json").exists()
+
+
+def test_the_build_of_another_file_leaves_a_failure_known(tmp_path: Path):
+    dataset = bad(tmp_path)
+    build_dataset(dataset)
+
+    build_dataset(dataset, partitions=["a.jsonl"])
+
+    assert list(told(dataset)) == ["tokens b.jsonl"]
+
+
+def test_a_failure_of_a_file_that_is_gone_is_forgotten(tmp_path: Path):
+    dataset = bad(tmp_path)
+    build_dataset(dataset)
+    (tmp_path / "raw/b.jsonl").unlink()
+
+    build_dataset(dataset)
+
+    assert read_failures(dataset.folder) == {}
+
+
+def test_a_failure_of_an_export_that_is_gone_is_forgotten(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["one"]}, exports=["bin", "npy"])
+    in_the_way = dataset.folder / "exports/npy"
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.touch()
+    build_dataset(dataset)
+    assert list(told(dataset)) == ["export npy"]
+
+    build_dataset(declare(tmp_path, exports=["bin"]))
+
+    assert read_failures(dataset.folder) == {}
+
+
+def test_a_file_that_could_not_be_fetched_is_told_of_and_a_plan_asks_no_server(tmp_path: Path):
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            """Say nothing."""
+
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_error(404)
+
+        do_HEAD = do_GET  # noqa: N815
+
+    with running(Handler) as server:
+        address = f"http://127.0.0.1:{server.server_port}/b.jsonl"
+        raw = {"files": [address, "raw/a.jsonl"]}
+        dataset = declare(tmp_path, {"a.jsonl": ["one"]}, raw=raw, exports=["bin"])
+        [failed] = build_dataset(dataset).failed
+        num_asked = len(asked)
+        found = told(dataset)
+
+    [(output, failure)] = found.items()
+    assert output == f"tokens {failed.name}"
+    assert failure.message == str(failed.error)
+    assert len(asked) == num_asked
+
+
+def test_a_file_of_failures_that_cannot_be_read_tells_nothing(tmp_path: Path):
+    dataset = bad(tmp_path)
+    build_dataset(dataset)
+    (dataset.folder / "failures.json").write_text('{"a": 1')
+
+    assert told(dataset) == {}

@@ -1,0 +1,253 @@
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.audit.convert import convert_export
+from tokflow.documents import ranges
+from tokflow.errors import MissingOutputError
+from tokflow.exports import ExportConfig
+from tokflow.pipeline import output_tasks, tasks, writers
+from tokflow.pipeline.gc import find_garbage, remove, remove_all
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.plan import make_plan
+from tokflow.pipeline.run import build_dataset
+from tokflow.sequences.config import PackingConfig
+from tokflow.store.atomic import in_use, machine
+from tokflow.store.segments import folder_of_segments_here, segments_folder
+from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.outputs import edit_manifest
+from tokflow_tests.tiny import build, declare_small, write_raw, write_texts
+
+STORE = Path("store/small")
+
+
+def names(folder: Path, *, keep: int) -> list[str]:
+    made = declare_small(folder, exports=["parquet"])
+    found = [garbage.parent for garbage in find_garbage(made, keep=keep)]
+    return [path.relative_to(folder / STORE).as_posix() for path in found]
+
+
+def test_what_the_config_refers_to_stays(tmp_path: Path):
+    build_dataset(declare_small(tmp_path, exports=["parquet"]))
+
+    assert names(tmp_path, keep=0) == []
+
+
+def test_the_newest_stay_and_the_others_go(tmp_path: Path):
+    for length in (4, 16, 8):
+        packing = {"sequence_length": length}
+        build_dataset(declare_small(tmp_path, packing=packing, exports=["parquet"]))
+
+    assert names(tmp_path, keep=3) == []
+    assert sorted(names(tmp_path, keep=2)) == [
+        "exports/parquet",
+        "sequences/a.jsonl",
+        "sequences/b.jsonl",
+        "sequences/sub/c.jsonl",
+    ]
+
+
+def test_after_collecting_nothing_has_to_be_built(tmp_path: Path):
+    for length in (4, 8):
+        packing = {"sequence_length": length}
+        build_dataset(declare_small(tmp_path, packing=packing, exports=["parquet"]))
+    made = declare_small(tmp_path, exports=["parquet"])
+
+    for garbage in find_garbage(made, keep=0):
+        remove(garbage)
+
+    assert find_garbage(made, keep=0) == {}
+    assert make_plan(made).is_up_to_date
+
+
+def test_outputs_of_a_file_that_is_gone_go_with_their_folder(tmp_path: Path):
+    build_dataset(declare_small(tmp_path, exports=["parquet"]))
+    (tmp_path / "raw/sub/c.jsonl").unlink()
+    made = declare_small(tmp_path, exports=["parquet"])
+    build_dataset(made)
+
+    for garbage in find_garbage(made, keep=0):
+        remove(garbage)
+
+    assert not (tmp_path / STORE / "tokens/sub").exists()
+
+
+def test_an_export_that_is_declared_no_more_goes_with_its_link_and_what_was_converted_stays(
+    tmp_path: Path,
+):
+    build_dataset(declare_small(tmp_path, exports=["parquet", "bin"]))
+    exports = tmp_path / STORE / "exports"
+    config = ExportConfig.read("pickle", where="test")
+    for length in (4, 8):
+        convert_export(exports / "bin", config, packing=PackingConfig(sequence_length=length))
+    made = declare_small(tmp_path, exports=["parquet"])
+
+    assert find_garbage(made, keep=1) == {}
+    for garbage in find_garbage(made, keep=0):
+        remove(garbage)
+
+    assert sorted(path.name for path in exports.iterdir()) == ["parquet", "pickle-from-bin"]
+    assert len(list((exports / "pickle-from-bin").iterdir())) == 3
+
+
+def test_sequences_that_no_export_has_any_more_go(tmp_path: Path):
+    build_dataset(declare_small(tmp_path, exports=["bin", "parquet"]))
+    made = declare_small(tmp_path, exports=["bin"])
+
+    for garbage in find_garbage(made, keep=0):
+        remove(garbage)
+
+    assert not (tmp_path / STORE / "sequences").exists()
+    assert make_plan(made).is_up_to_date
+
+
+def test_latest_of_a_declared_export_stays(tmp_path: Path):
+    for length in (4, 8):
+        packing = {"sequence_length": length}
+        build_dataset(declare_small(tmp_path, packing=packing, exports=["parquet"]))
+    going_back = declare_small(tmp_path, packing={"sequence_length": 4}, exports=["parquet"])
+
+    removed = {garbage.parent.name for garbage in find_garbage(going_back, keep=0)}
+
+    assert removed == {"a.jsonl", "b.jsonl", "c.jsonl"}
+
+
+def test_a_dataset_that_is_not_built_has_no_known_garbage(tmp_path: Path):
+    build_dataset(declare_small(tmp_path, exports=["parquet"]))
+    write_raw(tmp_path, {"a.jsonl": ["other"]})
+
+    with pytest.raises(
+        MissingOutputError, match="4 of 11 outputs missing; build small first by `tokflow run`"
+    ):
+        find_garbage(declare_small(tmp_path, exports=["parquet"]), keep=0)
+
+
+def test_what_is_damaged_goes_and_what_a_newer_tokflow_made_stays(tmp_path: Path):
+    for length in (4, 16, 8):
+        packing = {"sequence_length": length}
+        build_dataset(declare_small(tmp_path, packing=packing, exports=["parquet"]))
+    used = {
+        planned.folder
+        for planned in make_plan(declare_small(tmp_path, exports=["parquet"])).planned
+    }
+    older = sorted(set((tmp_path / STORE / "sequences/a.jsonl").iterdir()) - used)
+    (older[0] / "_tokflow/manifest.json").unlink()
+    edit_manifest(older[1], lambda fields: fields.update(format_version=3))
+
+    found = set(find_garbage(declare_small(tmp_path, exports=["parquet"]), keep=3))
+
+    assert found == {older[0]}
+
+
+def test_what_another_machine_has_left_unfinished_goes_a_day_after_its_last_change(tmp_path: Path):
+    made = declare_small(tmp_path, exports=["parquet"])
+    build_dataset(made)
+    folder = tmp_path / STORE / "tokens" / "new.jsonl"
+    left = folder / ".0123456789abcdef.00000000.12.89abcdef.tmp"
+    (left / "inner").mkdir(parents=True)
+    (left / "inner" / "tokens.bin").write_bytes(b"12345")
+    link = tmp_path / STORE / "exports/parquet/.latest.00000000.12.89abcdef.tmp"
+    link.symlink_to("nowhere")
+    day_ago = time.time() - 86_500
+    for path in (link, left / "inner", left):
+        os.utime(path, (day_ago, day_ago), follow_symlinks=False)
+
+    while_its_file_changes = find_garbage(made, keep=1)
+    os.utime(left / "inner" / "tokens.bin", (day_ago, day_ago))
+    a_day_later = find_garbage(made, keep=1)
+    for garbage in a_day_later:
+        remove(garbage)
+
+    assert while_its_file_changes == {link: 0}
+    assert a_day_later == {link: 0, left: 5}
+    assert not folder.exists()
+    assert not link.is_symlink()
+    assert find_garbage(made, keep=1) == {}
+
+
+def test_segments_that_never_go_to_the_url_of_a_store_go_with_the_outputs_there(
+    tmp_path: Path, object_store: ObjectStore
+):
+    store = f"{object_store.url}/store"
+    build_dataset(declare_small(tmp_path, store=store))
+    made = declare_small(tmp_path, store=store, packing={"sequence_length": 16})
+    build_dataset(made)
+    left = folder_of_segments_here(BuildGraph(made).tokens("a.jsonl").folder)
+    (left / "00000").mkdir(parents=True)
+    (left / "00000" / "tokens.bin").write_bytes(b"12345")
+
+    garbage = find_garbage(made, keep=0)
+    remove_all(garbage)
+
+    assert len(garbage) > 1
+    assert garbage[left] == 5
+    assert find_garbage(made, keep=0) == {}
+
+
+@pytest.mark.parametrize("kept_here_bytes", [None, 10**9, 0], ids=["here", "cache", "URL"])
+def test_segments_of_a_build_under_way_stay(
+    kept_here_bytes: int | None,
+    tmp_path: Path,
+    object_store: ObjectStore,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """The build is of another YAML of the same name and store, and goes on from old segments."""
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 200)
+    monkeypatch.setattr(tasks, "MADE_TOGETHER_BYTES", 0)
+    store = "store" if kept_here_bytes is None else f"{object_store.url}/store"
+    monkeypatch.setattr(output_tasks, "KEPT_HERE_BYTES", kept_here_bytes or 0)
+    write_texts(tmp_path / "other/large.jsonl", ["a text"] * 100)
+    build(declare_small(tmp_path, store=store))
+    write, numbers = writers.write_token_shard, []
+
+    def another(*arguments: Any, segment: Any = None, **more: Any) -> None:
+        numbers.append(segment.number)
+        if len(numbers) == 2:
+            raise KeyboardInterrupt
+        if len(numbers) == 3:
+            folders = {path.parent.name for path in tmp_path.rglob(".writer.*.tmp")}
+            assert len(folders) == 1, "a mark stays from the first task to the last"
+            remove_all(find_garbage(declare_small(tmp_path, store=store), keep=0))
+        write(*arguments, segment=segment, **more)
+
+    monkeypatch.setattr(writers, "write_token_shard", another)
+    of_other = {"store": store, "raw": {"files": "other/*.jsonl"}}
+    with pytest.raises(KeyboardInterrupt):
+        build_dataset(declare_small(tmp_path, **of_other), jobs=1)
+    object_store.age(seconds=100_000)
+
+    build(declare_small(tmp_path, **of_other))
+
+    assert numbers[:3] == [0, 1, 1]
+    assert len(numbers) > 5
+
+
+def test_segments_are_garbage_when_the_process_that_wrote_them_has_ended(tmp_path: Path):
+    made = declare_small(tmp_path, exports=["parquet"])
+    build(made)
+    segments = segments_folder(BuildGraph(made).tokens("a.jsonl").folder)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as writer:
+        mark = segments / f".writer.{machine()}.{writer.pid}.89abcdef.tmp"
+        mark.parent.mkdir()
+        mark.touch()
+
+        while_it_lives = find_garbage(made, keep=1)
+        remove(segments)
+        is_there = mark.exists()
+        writer.communicate(b"\n")
+
+    assert while_it_lives == {}
+    assert is_there
+    assert find_garbage(made, keep=1) == {segments: 0}
+
+
+def test_a_mark_leaves_nothing_but_what_was_written(tmp_path: Path):
+    with in_use(tmp_path / "tokens/a.jsonl/.0123456789abcdef.segments"):
+        pass
+
+    assert list(tmp_path.iterdir()) == []

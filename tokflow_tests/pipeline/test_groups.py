@@ -1,0 +1,250 @@
+"""Partitions of several small files: `raw.group`."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.audit.convert import convert_export
+from tokflow.audit.inspection import inspect_output
+from tokflow.audit.trace import trace_tokens
+from tokflow.audit.verify.verification import verify_dataset
+from tokflow.documents import ranges
+from tokflow.errors import BadDocumentError
+from tokflow.exports import ExportConfig
+from tokflow.pipeline import tasks
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.plan import make_plan
+from tokflow.pipeline.run import build_dataset
+from tokflow.tokens import shard_segments
+from tokflow_tests.outputs import content, edit_manifest, index_of
+from tokflow_tests.tiny import declare, write_raw
+
+FILES = {f"{number:02d}.jsonl": [f"text {number}", "", "ä" * number] for number in range(7)}
+
+KEYS = ["group/00.jsonl", "group/02.jsonl", "group/04.jsonl", "group/06.jsonl"]
+"""Of groups of two."""
+
+SPLIT = {
+    "scope": "dataset",
+    "boundary": "character",
+    "parts": {"train": {"start": 0, "characters": 35}, "rest": {"start": 35}},
+}
+
+
+@pytest.fixture(autouse=True)
+def _two_ranges_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_segments, "WHOLE_RANGES", 1)
+
+
+def grouped(folder: Path, group: int | str | None = 2, **attributes: Any) -> Dataset:
+    raw = {"files": "raw/*.jsonl", "group": group}
+    files = attributes.pop("files", FILES)
+    return declare(folder, files, **{"raw": raw, "exports": ["bin", "olmo"], **attributes})
+
+
+def built(dataset: Dataset) -> BuildGraph:
+    result = build_dataset(dataset, jobs=1)
+    assert result.failed == ()
+    return BuildGraph(dataset)
+
+
+def export_files(graph: BuildGraph, name: str) -> dict[str, bytes]:
+    files = content(graph.output("export", name).folder)
+    return {path: data for path, data in files.items() if path != "_tokflow/manifest.json"}
+
+
+@pytest.mark.parametrize("range_bytes", [100, 10**9])
+@pytest.mark.parametrize("split", [{}, SPLIT])
+def test_streams_and_their_index_are_those_of_single_files(
+    range_bytes: int, split: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 10**9)
+    expected = built(grouped(tmp_path / "single", None, split=split))
+    monkeypatch.setattr(ranges, "RANGE_BYTES", range_bytes)
+
+    graph = built(grouped(tmp_path / "groups", 4, split=split))
+
+    assert len(graph.open_tokens("group/00.jsonl").segments) == (2 if range_bytes == 100 else 1)
+    for name in ("bin", "olmo"):
+        assert export_files(graph, name) == export_files(expected, name)
+    rows = index_of(graph.output("export", "bin").folder, "train")
+    assert {"00.jsonl", "03.jsonl"} <= {row["raw_file"] for row in rows}
+
+
+def test_the_manifest_lists_the_files_of_the_group(tmp_path: Path):
+    graph = built(grouped(tmp_path))
+
+    assert list(graph.partitions) == KEYS
+    files = graph.tokens(KEYS[1]).manifest().details["files"]
+    assert files == [
+        {"raw_file": key, "sha256": graph.raw_file(key).sha256, "num_rows": 3}
+        for key in ("02.jsonl", "03.jsonl")
+    ]
+
+
+def test_verify_compares_the_rows_of_each_file(tmp_path: Path):
+    dataset = grouped(tmp_path)
+    shard = built(dataset).open_tokens(KEYS[0])
+
+    def shift(manifest: dict[str, Any]) -> None:
+        manifest["details"]["files"][0]["num_rows"] -= 1
+        manifest["details"]["files"][1]["num_rows"] += 1
+
+    edit_manifest(shard.folder, shift)
+
+    problems = [problem for found in verify_dataset(dataset) for problem in found.problems]
+    assert f"{shard.folder}: expected 3 rows of 00.jsonl, found 2" in problems
+
+
+def test_files_added_at_the_end_change_the_last_group_alone(tmp_path: Path):
+    dataset = grouped(tmp_path)
+    built(dataset)
+    write_raw(tmp_path, {"07.jsonl": ["new"], "08.jsonl": ["newer"]})
+
+    plan = make_plan(dataset)
+
+    changed = [of.name for of in plan.missing if of.stage == "tokens"]
+    assert changed == ["group/06.jsonl", "group/08.jsonl"]
+    built(dataset)
+    assert make_plan(dataset).is_up_to_date
+
+
+def test_another_order_of_the_same_contents_is_another_group(tmp_path: Path):
+    dataset = grouped(tmp_path, files={"a.jsonl": ["x"], "b.jsonl": ["y"]})
+    built(dataset)
+    write_raw(tmp_path, {"a.jsonl": ["y"], "b.jsonl": ["x"]})
+
+    assert not make_plan(dataset).is_up_to_date
+
+
+def test_a_token_of_a_group_leads_to_its_file_and_row(tmp_path: Path):
+    dataset = grouped(tmp_path, 3)
+    graph = built(dataset)
+    folder = graph.output("export", "bin").folder
+    row = next(of for of in index_of(folder, "train") if of["raw_file"] == "05.jsonl")
+
+    [origin] = trace_tokens(folder, part="train", start=row["position"], stop=row["position"] + 3)
+
+    assert (origin.raw_file, origin.row, origin.text) == ("05.jsonl", 0, "tex")
+    shown = inspect_output(graph.tokens("group/03.jsonl").folder, num_sequences=1).excerpts
+    documents = [segment.document for excerpt in shown for segment in excerpt.segments]
+    assert documents[:4] == ["03.jsonl:0", "03.jsonl:1", "03.jsonl:2", "04.jsonl:0"]
+    assert all(not found.problems for found in verify_dataset(dataset))
+
+
+def test_a_raw_file_whose_key_is_that_of_a_group_is_traced(tmp_path: Path):
+    files = {"a.jsonl": ["first"], "group/a.jsonl": ["second"], "group/b.jsonl": ["third"]}
+    dataset = declare(tmp_path, files, raw={"files": "raw/**/*.jsonl", "group": 1}, exports=["bin"])
+    folder = built(dataset).output("export", "bin").folder
+
+    found = [
+        trace_tokens(folder, part="train", start=row["position"], stop=row["position"] + 1)[0]
+        for row in index_of(folder, "train")
+    ]
+
+    assert [(origin.raw_file, origin.text) for origin in found] == [
+        ("a.jsonl", "f"),
+        ("group/a.jsonl", "s"),
+        ("group/b.jsonl", "t"),
+    ]
+
+
+def test_a_copy_of_the_export_tells_the_file_too_and_is_converted(tmp_path: Path):
+    graph = built(grouped(tmp_path, 3))
+    copy = tmp_path / "copy"
+    shutil.copytree(graph.output("export", "bin").folder, copy)
+
+    converted = convert_export(copy, ExportConfig(format="olmo"), output=tmp_path / "olmo")
+
+    [origin] = trace_tokens(copy, part="train", start=0, stop=1)
+    assert (origin.raw_file, origin.row) == ("00.jsonl", 0)
+    files = content(converted)
+    expected = export_files(graph, "olmo")
+    assert {path: files[path] for path in expected} == expected
+
+
+@pytest.mark.parametrize("range_bytes", [100, 10**9])
+def test_rejects_and_errors_name_the_file_and_its_row(
+    range_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(ranges, "RANGE_BYTES", range_bytes)
+    documents = {"on_bad_document": "reject", "max_rejects": 1}
+    dataset = grouped(tmp_path, 4, documents=documents)
+    path = tmp_path / "raw" / "02.jsonl"
+    path.write_text('{"text": "a"}\n{"txet": "b"}\n{"text": "c"}\n')
+
+    shard = built(dataset).open_tokens("group/00.jsonl")
+
+    [reject] = map(json.loads, (shard.folder / "rejects.jsonl").read_text().splitlines())
+    assert (reject["raw_file"], reject["row"], reject["line"]) == ("02.jsonl", 1, 2)
+    assert [file["num_rows"] for file in shard.manifest.details["files"]] == [3, 3, 3, 3]
+    assert shard.documents()["row"].to_pylist() == [0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11]
+    assert all(not found.problems for found in verify_dataset(dataset))
+    (tmp_path / "raw" / "03.jsonl").write_text('{"text": "a"}\n{"txet": "b"}\n')
+    [failed] = build_dataset(dataset, jobs=1).failed
+    assert isinstance(failed.error, BadDocumentError)
+    assert (failed.error.path.name, failed.error.row) == ("03.jsonl", 1)
+
+
+def test_rejects_of_a_large_file_that_is_a_group_of_its_own_have_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 100)
+    dataset = grouped(tmp_path, documents={"on_bad_document": "reject"})
+    lines = ["{}" if number == 17 else json.dumps({"text": "long"}) for number in range(20)]
+    (tmp_path / "raw" / "03.jsonl").write_text("\n".join(lines))
+
+    shard = built(dataset).open_tokens("group/03.jsonl")
+
+    [reject] = map(json.loads, (shard.folder / "rejects.jsonl").read_text().splitlines())
+    assert (reject["raw_file"], reject["row"], reject["line"]) == ("03.jsonl", 17, 18)
+    assert len(shard.segments) > 1
+    assert all(not found.problems for found in verify_dataset(dataset))
+    index = index_of(BuildGraph(dataset).output("export", "bin").folder, "train")
+    rows = [row["row"] for row in index if row["raw_file"] == "03.jsonl"]
+    assert rows == [number for number in range(20) if number != 17]
+
+
+def test_an_error_of_encoding_names_the_file_and_its_row(tmp_path: Path):
+    files = {"a.jsonl": ["x", "y"], "b.jsonl": ["z", "<|endoftext|>"]}
+    tokenizer = {"kind": "trained", "vocab_size": 257, "special_tokens_in_text": "error"}
+    dataset = grouped(tmp_path, files=files, tokenizer=tokenizer)
+
+    [failed] = build_dataset(dataset, jobs=1).failed
+
+    assert isinstance(failed.error, BadDocumentError)
+    assert (failed.error.path.name, failed.error.row) == ("b.jsonl", 1)
+
+
+def test_parts_of_files_have_groups_of_their_own(tmp_path: Path):
+    split = {"parts": {"train": {"files": "0[0-4]*"}, "val": {"files": "0[5-9]*"}}}
+    graph = built(grouped(tmp_path, 4, split=split))
+
+    assert list(graph.partitions) == ["group/00.jsonl", "group/04.jsonl", "group/05.jsonl"]
+    folder = graph.output("export", "bin").folder
+    assert {row["raw_file"] for row in index_of(folder, "val")} == {"05.jsonl", "06.jsonl"}
+
+
+def test_a_group_that_lost_a_file_is_made_again_and_its_error_names_it(tmp_path: Path):
+    dataset = grouped(tmp_path)
+    built(dataset)
+    (tmp_path / "raw" / "03.jsonl").unlink()
+
+    assert "group/02.jsonl" in [of.name for of in make_plan(dataset).missing]
+    graph = built(dataset)
+    assert [file.key for file in graph.raw("group/02.jsonl").files] == ["02.jsonl", "04.jsonl"]
+
+
+def test_jobs_make_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 100)
+    one, two = grouped(tmp_path / "1", "1 kB"), grouped(tmp_path / "2", "1 kB")
+    build_dataset(one, jobs=1)
+    build_dataset(two, jobs=2)
+
+    assert list(BuildGraph(one).partitions) == ["group/00.jsonl"]
+    assert content(one.folder) == content(two.folder)

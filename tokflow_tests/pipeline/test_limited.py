@@ -1,0 +1,361 @@
+"""A limit of the whole dataset takes files one after another, until it is reached."""
+
+from http.server import SimpleHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tokflow.audit.verify.verification import verify_dataset
+from tokflow.errors import ConfigError
+from tokflow.pipeline import own_files
+from tokflow.pipeline.dataset import Dataset, load_dataset
+from tokflow.pipeline.gc import find_garbage
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.limited import in_taking_order
+from tokflow.pipeline.plan import make_plan
+from tokflow.pipeline.run import build_dataset
+from tokflow.pipeline.share import Share
+from tokflow.raw import hashes
+from tokflow_tests.outputs import content, token_lists
+from tokflow_tests.pipeline.mixtures.test_mixture import declare_source
+from tokflow_tests.raw.servers import running
+from tokflow_tests.tiny import build, declare, ids, write_raw, write_texts
+
+FILES = {
+    "a.jsonl": ["a", "aa", ""],
+    "b.jsonl": ["b", "bb"],
+    "c.jsonl": ["c", "cc"],
+    "d.jsonl": ["d"],
+}
+
+
+def limited(folder: Path, files: dict[str, list[str]] | None = None, **limit: Any) -> Dataset:
+    fields = {
+        name: limit.pop(name) for name in ("shuffle", "split", "exports", "raw") if name in limit
+    }
+    fields = {"exports": ["bin", "parquet"], **fields}
+    documents = {"limit": {"scope": "dataset", **limit}}
+    return declare(folder, files or {}, documents=documents, **fields)
+
+
+def texts_of(dataset: Dataset) -> dict[str, list[str]]:
+    """Return the texts of each file that is built."""
+    graph = BuildGraph(dataset)
+    shards = {key: token_lists(graph.open_tokens(key)) for key in graph.partitions}
+    return {
+        key: [bytes(ids[:-1]).decode() for ids in documents] for key, documents in shards.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("limit", "taken"),
+    [
+        ({"documents": 2}, {"a.jsonl": ["a", "aa"]}),
+        ({"documents": 3}, {"a.jsonl": ["a", "aa", ""]}),
+        ({"documents": 4}, {"a.jsonl": ["a", "aa", ""], "b.jsonl": ["b"]}),
+        (
+            {"documents": 3, "count_empty": False},
+            {"a.jsonl": ["a", "aa", ""], "b.jsonl": ["b"]},
+        ),
+        ({"characters": 3}, {"a.jsonl": ["a", "aa"]}),
+        ({"characters": 5}, {"a.jsonl": ["a", "aa", ""], "b.jsonl": ["b", "bb"]}),
+        ({"tokens": 5}, {"a.jsonl": ["a", "aa"]}),
+        ({"tokens": 7}, {"a.jsonl": ["a", "aa", ""], "b.jsonl": ["b"]}),
+        ({"documents": 9, "tokens": 7}, {"a.jsonl": ["a", "aa", ""], "b.jsonl": ["b"]}),
+        ({"documents": 99}, FILES),
+    ],
+)
+def test_files_are_taken_until_the_limit_is_reached(
+    limit: dict[str, Any], taken: dict[str, list[str]], tmp_path: Path
+):
+    dataset = limited(tmp_path, FILES, **limit)
+
+    built = build(dataset)
+
+    assert texts_of(dataset) == taken
+    assert list(built.partitions) == list(taken)
+    exported = (tmp_path / "store/tiny/exports/bin/latest/train.bin").read_bytes()
+    texts = [text for texts in taken.values() for text in texts]
+    assert exported == b"".join(token.to_bytes(2, "little") for token in ids(*texts))
+
+
+def test_files_behind_the_limit_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    read, hash_file = [], hashes.hash_file
+
+    def noted(path: Path, **how: Any) -> hashes.HashedFile:
+        read.append(path.name)
+        return hash_file(path, **how)
+
+    monkeypatch.setattr(hashes, "hash_file", noted)
+    dataset = limited(tmp_path, FILES, documents=4)
+    for name in ("c.jsonl", "d.jsonl"):  # which would end the build
+        (tmp_path / "raw" / name).write_text("{malformed")
+
+    plan = make_plan(dataset)
+    assert {*read} <= {"a.jsonl"}
+    assert plan.is_open
+    assert [of.name for of in plan.planned if of.stage == "tokens"] == ["a.jsonl"]
+    build(dataset)
+    again = make_plan(dataset)
+
+    known = (tmp_path / "store/tiny/hashes.jsonl").read_text()
+    assert {*read} <= {"a.jsonl", "b.jsonl"}
+    assert "b.jsonl" in known
+    assert "c.jsonl" not in known
+    assert (again.is_up_to_date, again.is_open, again.num_files) == (True, False, 2)
+
+
+def test_files_elsewhere_that_are_not_needed_are_not_asked_for(tmp_path: Path):
+    asked = set()
+
+    class Handler(SimpleHTTPRequestHandler):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args, directory=str(tmp_path / "raw"))
+
+        def log_request(self, *_: object) -> None:
+            asked.add(self.path)
+
+    write_raw(tmp_path, FILES)
+    with running(Handler) as server:
+        urls = [f"http://127.0.0.1:{server.server_port}/{name}" for name in FILES]
+        dataset = limited(tmp_path, tokens=7, raw={"files": urls})
+        build(dataset)
+        assert asked == {"/a.jsonl", "/b.jsonl"}
+        assert [*texts_of(dataset)] == ["a.jsonl", "b.jsonl"]
+        assert build(dataset).num_new == 0
+    assert asked == {"/a.jsonl", "/b.jsonl"}
+    assert make_plan(dataset).is_up_to_date
+
+
+def test_a_second_run_makes_nothing_and_verify_finds_nothing(tmp_path: Path):
+    dataset = limited(tmp_path, FILES, tokens=8, split={"scope": "dataset"})
+    build(dataset)
+    before = content(tmp_path / "store")
+
+    assert build(dataset).num_new == 0
+    assert make_plan(dataset).is_up_to_date
+    assert [of.problems for of in verify_dataset(dataset) if of.problems] == []
+    assert find_garbage(dataset, keep=1) == {}
+    assert content(tmp_path / "store") == before
+
+
+def test_the_same_bytes_come_of_a_store_that_had_other_files_and_limits(tmp_path: Path):
+    fresh = limited(tmp_path / "fresh", FILES, characters=6)
+    build(fresh)
+    used = limited(tmp_path / "used", {"b.jsonl": ["b", "bb"], "c.jsonl": ["c"]}, characters=99)
+    build(used)
+
+    build(limited(tmp_path / "used", FILES, characters=6))
+
+    for name in ("bin", "parquet"):
+        one, other = (tmp_path / of / "store/tiny/exports" / name for of in ("fresh", "used"))
+        assert content(one / "latest") == content(other / "latest")
+
+
+def test_a_file_that_comes_or_goes_moves_the_limit_in_those_behind_it_alone(tmp_path: Path):
+    dataset = limited(tmp_path, FILES, documents=6)
+    build(dataset)
+    write_texts(tmp_path / "raw/d2.jsonl", ["behind"])
+    assert build(dataset).num_new == 0
+
+    write_texts(tmp_path / "raw/aa.jsonl", ["x", "y"])
+    built = build(dataset)
+
+    tokens = [made.output.name for made in built.made if made.is_new]
+    assert "a.jsonl" not in tokens
+    assert texts_of(dataset) == {
+        "a.jsonl": ["a", "aa", ""],
+        "aa.jsonl": ["x", "y"],
+        "b.jsonl": ["b"],
+    }
+    (tmp_path / "raw/a.jsonl").unlink()
+    build(dataset)
+    assert [*texts_of(dataset)] == ["aa.jsonl", "b.jsonl", "c.jsonl"]
+
+
+def test_the_plan_says_that_files_before_have_changed_and_not_the_config(tmp_path: Path):
+    dataset = limited(tmp_path, FILES, documents=6)
+    build(dataset)
+    write_texts(tmp_path / "raw/a.jsonl", ["other"])
+
+    plan = make_plan(dataset)
+    assert [(of.stage, of.name) for of in plan.missing if of.stage == "tokens"] == [
+        ("tokens", "a.jsonl")
+    ]
+    [export] = [of for of in plan.missing if of.name == "bin"]
+    assert export.reason == (
+        "missing (waits for the tokens of all files, which decide what it must be)"
+    )
+    build_dataset(dataset, partitions=["a.jsonl"])
+
+    [b] = [of for of in make_plan(dataset).missing if of.stage == "tokens"]
+    assert (b.name, b.reason) == (
+        "b.jsonl",
+        "input changed (documents.limit leaves it 5 documents, before 3)",
+    )
+
+
+def test_another_kind_of_limit_is_a_change_of_the_config(tmp_path: Path):
+    build_dataset(limited(tmp_path, FILES, documents=6))
+
+    plan = make_plan(limited(tmp_path, FILES, characters=20))
+
+    first = next(of for of in plan.missing if of.stage == "tokens")
+    assert first.reason == "config changed (documents.limit)"
+
+
+def test_a_file_that_cannot_be_built_ends_the_taking_and_exports_wait(tmp_path: Path):
+    dataset = limited(tmp_path, FILES, documents=6)
+    (tmp_path / "raw/b.jsonl").write_text("{malformed")
+
+    built = build_dataset(dataset)
+
+    assert [failed.name for failed in built.failed] == ["b.jsonl"]
+    assert [made.output.name for made in built.made if made.output.stage == "export"] == []
+    assert make_plan(dataset).is_open
+    write_raw(tmp_path, FILES)
+    build(dataset)
+
+
+def test_with_partitions_only_these_are_built_and_none_behind_them_is_known(tmp_path: Path):
+    dataset = limited(tmp_path, FILES, documents=6)
+
+    built = build_dataset(dataset, partitions=["a.jsonl"])
+
+    assert {made.output.stage for made in built.made} == {
+        "tokenizer",
+        "tokens",
+        "split",
+        "sequences",
+    }
+    assert not built.failed
+    assert [*built.partitions] == ["a.jsonl"]
+    with pytest.raises(ConfigError, match="run without --partition to take the files that follow"):
+        build_dataset(dataset, partitions=["c.jsonl"])
+    with pytest.raises(ConfigError, match="--shard: expected a dataset whose files are built each"):
+        build_dataset(dataset, share=Share(1, 2))
+
+
+@pytest.mark.parametrize("scope", ["file", "dataset"])
+def test_partitions_built_one_by_one_give_what_a_run_over_all_gives(scope: str, tmp_path: Path):
+    split = {"scope": scope, "parts": {of: {"fraction": 0.5} for of in ("train", "validation")}}
+    folders = [tmp_path / "one", tmp_path / "all"]
+    one, whole = (limited(folder, FILES, documents=5, split=split) for folder in folders)
+    build(whole)
+
+    stages = []
+    for key in ("a.jsonl", "b.jsonl", "a.jsonl"):
+        built = build_dataset(one, partitions=[key])
+        assert not built.failed
+        stages.append({made.output.stage for made in built.made if made.is_new})
+
+    assert "export" not in stages[0]
+    assert ("split" in stages[0]) == (scope == "file")
+    stores = [content(folder / "store/tiny") for folder in folders]
+    assert stores[0] == stores[1]
+
+
+def test_for_each_file_that_is_taken_the_others_are_not_gone_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    looked_at: list[str] = []
+
+    class Listed(dict[str, Any]):
+        def __getitem__(self, key: str) -> Any:
+            looked_at.append(key)
+            return super().__getitem__(key)
+
+        def items(self) -> Any:
+            looked_at.extend(self)
+            return super().items()
+
+    group_files = own_files.group_files
+    monkeypatch.setattr(own_files, "group_files", lambda *of: Listed(group_files(*of)))
+    files = {f"{number:02}.jsonl": ["x"] for number in range(40)}
+
+    build(limited(tmp_path, files, documents=30, exports=["bin"]))
+
+    assert len(looked_at) < 2 * 30
+
+
+def test_any_number_of_workers_gives_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.pipeline.tasks.SMALL_BYTES", 0)  # other processes do it
+    stores = []
+    for jobs in (1, 3):
+        dataset = limited(tmp_path / str(jobs), FILES, tokens=8)
+        assert not build_dataset(dataset, jobs=jobs).failed
+        stores.append(content(tmp_path / str(jobs) / "store"))
+
+    assert stores[0] == stores[1]
+
+
+def test_with_a_shuffle_of_documents_files_are_taken_in_the_order_of_the_seed(tmp_path: Path):
+    files = {f"{number:02}.jsonl": [f"{number}", "x"] for number in range(12)}
+    dataset = limited(tmp_path, files, documents=5, shuffle={"seed": 3, "documents": "file"})
+    order = in_taking_order(files, dataset.shuffle)
+
+    build(dataset)
+
+    assert order != sorted(files)
+    assert [*texts_of(dataset)] == sorted(order[:3])
+    assert len(texts_of(dataset)[order[2]]) == 1
+    del files[order[5]]
+    assert in_taking_order(files, dataset.shuffle) == [*order[:5], *order[6:]]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"documents": {"limit": {"scope": "dataset"}}}, "scope: expected file, or a limit of"),
+        ({"raw": {"files": "raw/*", "group": 5}}, "raw.group: expected null, for documents.limit"),
+        ({"tokenizer": {"kind": "trained", "vocab_size": 300}}, "tokenizer.files: expected a pat"),
+    ],
+)
+def test_what_does_not_go_with_a_limit_of_the_dataset_is_refused(
+    fields: dict[str, Any], message: str, tmp_path: Path
+):
+    documents = {"limit": {"scope": "dataset", "documents": 3}}
+    with pytest.raises(ConfigError, match=message):
+        declare(tmp_path, FILES, **{"documents": documents, **fields})
+
+
+def test_a_tokenizer_is_trained_on_the_files_that_it_names_without_the_limit(tmp_path: Path):
+    tokenizer = {"kind": "trained", "vocab_size": 300, "files": "b.jsonl"}
+    documents = {"limit": {"scope": "dataset", "documents": 1}}
+
+    built = build(declare(tmp_path, FILES, tokenizer=tokenizer, documents=documents))
+
+    assert [*built.made[0].manifest.parents] == ["b.jsonl"]
+    assert built.made[0].manifest.details["origin"]["num_documents"] == 2
+    assert [*built.partitions] == ["a.jsonl"]
+
+
+def test_a_mixture_takes_what_the_limit_of_a_source_takes(tmp_path: Path):
+    sources = {
+        name: yaml.safe_load(declare_source(tmp_path, name, FILES).read_text())
+        for name in ("one", "other")
+    }
+    sources["one"]["documents"] = {"limit": {"documents": 4, "scope": "dataset"}}
+    for name, fields in sources.items():
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(fields))
+    path = tmp_path / "mixed.yaml"
+    mixed = {
+        "name": "mixed",
+        "mixture": {"sources": {of: {"epochs": 1, "config": f"{of}.yaml"} for of in sources}},
+        "exports": ["bin"],
+        "store": "store",
+    }
+    path.write_text(yaml.safe_dump(mixed))
+    dataset = load_dataset(path)
+
+    built = build(dataset)
+
+    of_one = [key for key in built.partitions if key.startswith("one/")]
+    assert of_one == ["one/a.jsonl", "one/b.jsonl"]
+    assert built.export("bin").manifest.counts["train.num_tokens"] == 8 + 18
+    assert make_plan(dataset).is_up_to_date
+    assert build(dataset).num_new == 0

@@ -1,0 +1,163 @@
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.pipeline import lines
+from tokflow.pipeline.lines import Lines, Pace, described_sequences, duration
+from tokflow.pipeline.run import build_dataset
+from tokflow_tests.tiny import declare_small, write_raw
+
+NOTHING = dict.fromkeys(
+    [
+        "train.num_sequences",
+        "train.num_tokens",
+        "train.num_padding",
+        "train.num_cut_documents",
+        "train.num_truncated_documents",
+        "train.num_dropped_documents",
+        "train.num_dropped_tokens",
+        "train.num_repeated_tokens",
+    ],
+    0,
+)
+
+
+@pytest.fixture(autouse=True)
+def _is_quick(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lines, "SECONDS", 1_000.0)
+
+
+def lines_of(folder: Path, **changes: Any) -> list[str]:
+    said: list[str] = []
+    dataset = declare_small(folder, **{"exports": ["bin"], **changes})
+    build_dataset(dataset, reporter=Lines(said.append))
+    said = [re.sub(r", [\d.]+ MB/s", "", line) for line in said]  # of so little text mostly none
+    return [re.sub(r"\d+(\.\d+)? (s|kB)\b", r"N \2", line) for line in said]
+
+
+def test_each_file_has_one_line_and_the_other_stages_one_for_all(tmp_path: Path):
+    assert lines_of(tmp_path, exports=["parquet"]) == [
+        "tokenizer: 258 ids, N s",
+        "tokens a.jsonl: 4 documents, 29 tokens, bytes",
+        "tokens b.jsonl: 4 documents, 23 tokens, bytes",
+        "tokens sub/c.jsonl: 2 documents, 20 tokens, bytes",
+        "split: 3 files: train 72 tokens, N s",
+        "sequences: 3 files: train 7 sequences (100 % full, 5 documents cut), 16 leftover "
+        "tokens, packed at export, N s",
+        "export parquet: train 72 tokens in 9 sequences (100 % full, 5 documents cut), N kB, N s",
+    ]
+
+
+def test_what_was_there_has_no_line(tmp_path: Path):
+    lines_of(tmp_path)
+    assert lines_of(tmp_path) == []
+
+    write_raw(tmp_path, {"d.jsonl": ["new"]})
+    assert [line.partition(":")[0] for line in lines_of(tmp_path)] == [
+        "tokens d.jsonl",
+        "split",  # nothing of sequences, which no export has
+        "export bin",
+    ]
+
+
+def test_a_file_that_fails_is_one_of_the_files_of_its_stage(tmp_path: Path):
+    write_raw(tmp_path, {"a.jsonl": ["one"], "b.jsonl": ["two"]})
+    (tmp_path / "raw/b.jsonl").write_text("{")
+
+    assert lines_of(tmp_path)[1:3] == [
+        "tokens a.jsonl: 1 document, 4 tokens, bytes",
+        "split: 1 file: train 4 tokens, N s",
+    ]
+
+
+def test_of_many_files_a_line_now_and_then_says_how_far_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(lines, "FILES_SHOWN", 2)
+    monkeypatch.setattr(lines, "SECONDS", 0.0)
+
+    said = [line for line in lines_of(tmp_path) if line.startswith("tokens")]
+
+    assert said[0] == "tokens: 0 of 3 files, 12 %, 4 documents, 25 B"
+    assert said[-1] == "tokens: 2 of 3 files, 99 %, 10 documents, 62 B, N s left"
+
+
+def test_of_many_files_that_are_quick_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(lines, "FILES_SHOWN", 2)
+
+    assert [line for line in lines_of(tmp_path) if line.startswith("tokens")] == []
+
+
+def test_rejects_are_in_the_line_of_their_file(tmp_path: Path):
+    write_raw(tmp_path, {"a.jsonl": ["one"], "b.jsonl": ["two"]})
+    (tmp_path / "raw/a.jsonl").write_text('{"text": "one"}\n{"no": "text"}\n')
+
+    said = lines_of(tmp_path, documents={"on_bad_document": "reject"})
+
+    assert said[1].endswith("bytes, 1 reject")
+    assert said[2].endswith("bytes")
+
+
+def test_the_pace_counts_done_files_in_full_and_those_under_way_by_their_text(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    clock = iter([0.0, 100.0, *[110.0] * 9])  # workers start for 100 s
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    pace = Pace(100_000_000)
+
+    pace.count(20_000_000, is_new=False)  # there already: it says nothing of the speed
+    pace.advance(1, 10_000_000)
+    assert str(pace) == "30 %, 1 document, 10.0 MB"
+    pace.advance(3, 30_000_000)
+    pace.count(20_000_000, is_new=True, text_bytes=40_000_000)  # a compressed file
+    pace.advance(1, 20_000_000)
+
+    assert pace.num_bytes == 50_000_000
+    assert str(pace) == "50 %, 5 documents, 60.0 MB, 5.0 MB/s, 25 s left"
+
+
+def test_a_pace_below_the_end_is_never_said_to_be_all():
+    pace = Pace(1_000)
+
+    pace.advance(1, 5_000)
+
+    assert str(pace).startswith("99 %")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(7.4, "7 s"), (200, "3 min 20 s"), (7_500, "2 h 5 min")]
+)
+def test_a_duration_has_two_units_at_most(seconds: float, text: str):
+    assert duration(seconds) == text
+
+
+def test_full_rows_are_said_to_be_full():
+    counts = {**NOTHING, "train.num_sequences": 1_200, "train.num_tokens": 4_800}
+
+    assert described_sequences(counts, "train") == "1,200 sequences (100 % full)"
+
+
+def test_what_packing_did_is_said_and_the_fill_is_rounded_down():
+    counts = {
+        "train.num_sequences": 1,
+        "train.num_tokens": 9_999,
+        "train.num_padding": 1,
+        "train.num_cut_documents": 2,
+        "train.num_truncated_documents": 1,
+        "train.num_dropped_documents": 3,
+        "train.num_dropped_tokens": 4,
+        "train.num_repeated_tokens": 5,
+    }
+
+    assert described_sequences(counts, "train") == (
+        "1 sequence (99.9 % full, 1 token of padding, 2 documents cut, 1 document truncated, "
+        "3 documents dropped, 4 tokens dropped, 5 tokens repeated)"
+    )
+
+
+def test_no_rows_are_nothing_full():
+    assert described_sequences(NOTHING, "train") == "0 sequences"

@@ -1,0 +1,388 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.errors import ConfigError, ForeignOutputError
+from tokflow.pipeline.plan import Plan, make_plan
+from tokflow.pipeline.run import build_dataset
+from tokflow.pipeline.status import file_statuses
+from tokflow.store.manifest import read_manifest
+from tokflow_tests.calls import num_calls
+from tokflow_tests.outputs import content, edit_manifest
+from tokflow_tests.tiny import TEXTS, declare, declare_small, write_raw
+
+NAMED = {"parts": {"train": {"characters": 10}, "validation": {"start": 12}}}
+
+
+def built(folder: Path, **fields: Any) -> None:
+    assert build_dataset(declare_small(folder, **fields)).failed == ()
+
+
+def reasons(plan: Plan) -> dict[str, str]:
+    return {f"{planned.stage} {planned.name}": planned.reason for planned in plan.missing}
+
+
+def test_before_the_first_run_everything_waits_for_the_tokenizer(tmp_path: Path):
+    plan = make_plan(declare_small(tmp_path, exports=["bin"]))
+
+    assert reasons(plan) == {
+        "tokenizer tokenizer": "missing",
+        **{
+            f"{stage} {key}": "missing (waits for the tokenizer)"
+            for stage in ("tokens", "split")
+            for key in TEXTS
+        },
+        "export bin": "missing (waits for the tokenizer)",
+    }
+
+
+def test_a_tokenizer_that_a_run_would_fetch_is_named(tmp_path: Path):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here/tokenizer.json").write_text("{}")
+    names = {"org/words": "huggingface", "gpt2": "tiktoken", f"{tmp_path}/here": "huggingface"}
+
+    found = [
+        reasons(make_plan(declare_small(tmp_path, tokenizer={"kind": kind, "name": name})))
+        for name, kind in names.items()
+    ]
+
+    assert [of["tokenizer tokenizer"] for of in found] == [
+        "missing (to be fetched: huggingface org/words)",
+        "missing (to be fetched: tiktoken gpt2)",
+        "missing",
+    ]
+
+
+def test_a_part_or_a_tokenizer_of_files_that_are_not_there_names_the_nearest(tmp_path: Path):
+    parts = {"validation": {"files": "z.jsonl"}, "train": {"files": "*"}}
+    tokenizer = {"kind": "trained", "vocab_size": 260, "files": "z.jsonl"}
+
+    with pytest.raises(ConfigError) as raised:
+        make_plan(declare_small(tmp_path, split={"parts": parts}))
+    (bad,) = make_plan(declare_small(tmp_path, tokenizer=tokenizer)).bad
+
+    found = "found 'z.jsonl', and the raw files are a.jsonl, b.jsonl, sub/c.jsonl; did you mean "
+    assert str(raised.value).startswith(
+        "dataset 'small': split.parts.validation.files: expected a pattern that matches the key of "
+        f"a raw file, {found}"
+    )
+    assert str(bad.error).startswith(
+        f"tokenizer.files: expected a pattern that matches a raw file, {found}"
+    )
+
+
+def test_a_file_that_no_documents_are_read_from_is_named_at_once(tmp_path: Path):
+    dataset = declare_small(tmp_path, raw={"files": "raw/*"})
+    (tmp_path / "raw" / "README.md").write_text("about them")
+
+    for use in (make_plan, build_dataset):
+        with pytest.raises(ConfigError) as caught:
+            use(dataset)
+
+        message = str(caught.value)
+        assert message.startswith(
+            f"dataset 'small': {tmp_path / 'raw' / 'README.md'}: expected a suffix of .parquet"
+        )
+        assert "found '.md'; narrow the pattern of raw.files that matches it, or set" in message
+
+
+def test_a_plan_makes_no_output(tmp_path: Path):
+    make_plan(declare_small(tmp_path))
+
+    assert list(tmp_path.rglob("_tokflow/manifest.json")) == []
+
+
+def test_what_was_built_is_up_to_date(tmp_path: Path):
+    built(tmp_path)
+
+    plan = make_plan(declare_small(tmp_path))
+
+    assert plan.is_up_to_date
+    assert plan.missing == ()
+    assert len(plan.planned) == 1 + 3 * 3 + 3
+
+
+def test_a_plan_has_the_fingerprints_of_the_build(tmp_path: Path):
+    made = declare_small(tmp_path)
+    outputs = {o.output.folder: o.output.fingerprint for o in build_dataset(made).made}
+
+    plan = make_plan(made)
+
+    assert {planned.folder: planned.fingerprint for planned in plan.planned} == outputs
+
+
+def test_a_split_that_is_of_each_file_now_is_another_of_those_with_files_before_them(
+    tmp_path: Path,
+):
+    built(tmp_path, split={**NAMED, "scope": "dataset"}, exports=[])
+
+    plan = make_plan(declare_small(tmp_path, split=NAMED, exports=[]))
+
+    assert reasons(plan) == {
+        "split b.jsonl": "input changed (the files before it)",
+        "split sub/c.jsonl": "input changed (the files before it)",
+        "sequences b.jsonl": "input changed (split)",
+        "sequences sub/c.jsonl": "input changed (split)",
+    }
+
+
+def test_a_file_that_changed_remakes_what_came_from_it(tmp_path: Path):
+    built(tmp_path, exports=["bin"])
+    write_raw(tmp_path, {"b.jsonl": ["other"]})
+
+    plan = make_plan(declare_small(tmp_path, exports=["bin"]))
+
+    assert reasons(plan) == {
+        "tokens b.jsonl": "file changed (b.jsonl)",
+        "split b.jsonl": "input changed (tokens)",
+        "export bin": "input changed (b.jsonl)",
+    }
+    assert plan.num_bytes == len('{"text": "other"}\n')
+
+
+def test_a_file_that_outgrew_a_limit_has_changed_and_not_the_config(tmp_path: Path):
+    fields: dict[str, Any] = {"documents": {"limit": {"document_bytes": 200}}, "exports": []}
+    built(tmp_path, **fields)
+    write_raw(tmp_path, {"b.jsonl": ["other"] * 20})
+
+    plan = make_plan(declare_small(tmp_path, **fields))
+
+    assert reasons(plan)["tokens b.jsonl"] == "file changed (b.jsonl)"
+
+
+def test_a_new_file_is_missing_and_remakes_the_exports(tmp_path: Path):
+    built(tmp_path, exports=["bin"])
+    write_raw(tmp_path, {"new.jsonl": ["new"]})
+
+    plan = make_plan(declare_small(tmp_path, exports=["bin"]))
+
+    assert reasons(plan)["tokens new.jsonl"] == "missing"
+    assert reasons(plan)["export bin"] == "input changed (new.jsonl is new)"
+    assert len(plan.missing) == 3
+
+
+def test_a_file_that_is_gone_remakes_the_exports_alone(tmp_path: Path):
+    built(tmp_path, exports=["bin"])
+    (tmp_path / "raw/b.jsonl").unlink()
+
+    plan = make_plan(declare_small(tmp_path, exports=["bin"]))
+
+    assert reasons(plan) == {"export bin": "input changed (b.jsonl is gone)"}
+
+
+def test_another_sequence_length_remakes_no_token(tmp_path: Path):
+    built(tmp_path)
+
+    plan = make_plan(declare_small(tmp_path, packing={"sequence_length": 16}))
+
+    why = "config changed (sequence_length: 8 to 16)"
+    assert reasons(plan) | {"export parquet": "", "export pickle": ""} == {
+        **{f"sequences {key}": why for key in TEXTS},
+        "export parquet": "",
+        "export pickle": "",
+    }
+    assert reasons(plan)["export parquet"].startswith(
+        "config changed (packing.sequence_length: 8 to 16; a.jsonl, b.jsonl, sub/c.jsonl)"
+    )
+    assert plan.num_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "output", "why"),
+    [
+        (
+            {"documents": {"limit": {"documents": 9}}},
+            "tokens a.jsonl",
+            "config changed (documents.limit.documents: null to 9)",
+        ),
+        (
+            {"documents": {"text": ["text", "b"], "join": "-", "on_bad_document": "reject"}},
+            "tokens a.jsonl",
+            'config changed (documents.join: null to "-", documents.text: "text" to ["text", "b"])',
+        ),
+        (
+            {"documents": {"limit": {"document_bytes": 9}}},
+            "tokens a.jsonl",
+            "config changed (documents.limit.document_bytes is new)",
+        ),
+        (
+            {"tokenizer": {"kind": "bytes", "bos": "first"}},
+            "tokens a.jsonl",
+            'config changed (bos: "none" to "first")',
+        ),
+        (
+            {"split": {"parts": {"train": {"characters": 11}, "validation": {"start": 12}}}},
+            "split a.jsonl",
+            "config changed (parts.train.characters: 10 to 11)",
+        ),
+        (
+            {"split": {"parts": {"train": {"characters": 10}}}},
+            "split a.jsonl",
+            "config changed (parts.validation is gone)",
+        ),
+        (
+            {"exports": [{"format": "pickle", "shards": 3}]},
+            "export pickle",
+            "config changed (options.shards: null to 3)",
+        ),
+    ],
+)
+def test_the_field_that_changed_is_named(
+    fields: dict[str, Any], output: str, why: str, tmp_path: Path
+):
+    built(tmp_path, split=NAMED, exports=["pickle"])
+
+    plan = make_plan(declare_small(tmp_path, **{"split": NAMED, "exports": ["pickle"], **fields}))
+
+    assert reasons(plan)[output] == why
+
+
+def test_an_output_of_older_code_is_remade(tmp_path: Path):
+    built(tmp_path)
+    (folder,) = (tmp_path / "store/small/tokens/a.jsonl").iterdir()
+    older = edit_manifest(folder, lambda fields: fields.update(version=0))
+    folder.rename(folder.parent / older[:16])
+
+    plan = make_plan(declare_small(tmp_path))
+
+    assert reasons(plan)["tokens a.jsonl"].startswith("code changed (version 0 to ")
+
+
+def test_with_scope_dataset_a_change_moves_the_files_after_it(tmp_path: Path):
+    split = {"scope": "dataset", "parts": {"train": {"characters": 30}}}
+    built(tmp_path, split=split)
+    write_raw(tmp_path, {"a.jsonl": ["shorter"]})
+    assert build_dataset(declare_small(tmp_path, split=split), partitions=["a.jsonl"]).failed == ()
+
+    plan = make_plan(declare_small(tmp_path, split=split))
+
+    assert reasons(plan)["split b.jsonl"] == "input changed (the files before it)"
+    assert "tokens b.jsonl" not in reasons(plan)
+
+
+def test_a_tokenizer_that_cannot_be_found_is_reported(tmp_path: Path):
+    tokenizer = {"kind": "file", "name": "tokenizer.json"}
+
+    plan = make_plan(declare_small(tmp_path, tokenizer=tokenizer))
+
+    assert plan.planned == ()
+    assert [bad.name for bad in plan.bad] == ["tokenizer"]
+    assert not plan.is_up_to_date
+    assert "expected an existing file" in str(plan.bad[0].error)
+
+
+def test_a_trained_tokenizer_is_remade_when_a_file_it_read_changes(tmp_path: Path):
+    tokenizer = {"kind": "trained", "vocab_size": 260, "files": "a.jsonl"}
+    built(tmp_path, tokenizer=tokenizer)
+    write_raw(tmp_path, {"b.jsonl": ["other"]})
+    assert "tokenizer tokenizer" not in reasons(
+        make_plan(declare_small(tmp_path, tokenizer=tokenizer))
+    )
+    write_raw(tmp_path, {"a.jsonl": ["other"]})
+
+    plan = make_plan(declare_small(tmp_path, tokenizer=tokenizer))
+
+    found = reasons(plan)
+    assert found.pop("tokenizer tokenizer") == "file changed (a.jsonl)"
+    assert {*found.values()} == {"input changed (the tokenizer changes, and with it all token ids)"}
+    assert len(found) == 3 * 3 + 3
+
+
+def test_some_files_alone_are_planned_without_exports(tmp_path: Path):
+    plan = make_plan(declare_small(tmp_path), partitions=["b.jsonl"])
+
+    assert [planned.name for planned in plan.planned] == ["tokenizer", *["b.jsonl"] * 3]
+    assert plan.num_elsewhere == 2
+
+
+def test_a_partition_that_is_no_raw_file_is_an_error(tmp_path: Path):
+    with pytest.raises(ConfigError) as error:
+        make_plan(declare_small(tmp_path), partitions=["d.jsonl"])
+
+    assert str(error.value) == (
+        "--partition: expected a partition of small: a.jsonl, b.jsonl, sub/c.jsonl, "
+        "found 'd.jsonl'; name one of them"
+    )
+
+
+def test_a_run_takes_as_long_as_the_last(tmp_path: Path):
+    built(tmp_path)
+    for folder in (tmp_path / "store/small/tokens").rglob("_tokflow/manifest.json"):
+        folder.with_name("run.json").write_text('{"seconds": 100.0}')
+
+    plan = make_plan(declare_small(tmp_path, documents={"limit": {"documents": 9}}))
+
+    tokens = [planned for planned in plan.missing if planned.stage == "tokens"]
+    assert sum(planned.estimated_seconds for planned in tokens) == pytest.approx(300)
+
+
+def test_a_damaged_output_is_made_again_and_the_plan_says_so(tmp_path: Path):
+    built(tmp_path, exports=["bin"])
+    (tokens,) = (tmp_path / "store/small/tokens/a.jsonl").iterdir()
+    (split,) = (tmp_path / "store/small/split/b.jsonl").iterdir()
+    size = read_manifest(tokens).files["documents.parquet"].num_bytes
+    (tokens / "documents.parquet").write_bytes(b"cut")
+    (split / "_tokflow/manifest.json").write_text("{")
+
+    plan = make_plan(declare_small(tmp_path, exports=["bin"]))
+
+    assert reasons(plan) == {
+        "tokens a.jsonl": f"damaged ({tokens}/documents.parquet: expected {size:,} bytes, found 3)",
+        "split b.jsonl": f"damaged ({split}/_tokflow/manifest.json: expected JSON, found Expecting "
+        "property name enclosed in double quotes: line 1 column 2 (char 1))",
+    }
+    assert build_dataset(declare_small(tmp_path, exports=["bin"])).num_new == 2
+    assert make_plan(declare_small(tmp_path, exports=["bin"])).is_up_to_date
+
+
+def test_what_a_newer_tokflow_made_is_named_and_never_built_over(tmp_path: Path):
+    built(tmp_path, exports=["bin"])
+    (tokens,) = (tmp_path / "store/small/tokens/a.jsonl").iterdir()
+    edit_manifest(tokens, lambda fields: fields.update(format_version=3))
+    before = content(tokens)
+    made = declare_small(tmp_path, exports=["bin"])
+
+    plan, failed = make_plan(made), build_dataset(made).failed
+
+    assert [(bad.stage, bad.name, type(bad.error)) for bad in plan.bad] == [
+        ("tokens", "a.jsonl", ForeignOutputError)
+    ]
+    assert [(f.stage, f.name, type(f.error)) for f in failed] == [
+        ("tokens", "a.jsonl", ForeignOutputError)
+    ]
+    assert content(tokens) == before
+
+
+@pytest.mark.parametrize("scope", ["file", "dataset"])
+def test_a_plan_keeps_no_manifest_that_nothing_is_decided_by(scope: str, tmp_path: Path):
+    built(tmp_path, exports=["bin"], split={**NAMED, "scope": scope})
+
+    plan = make_plan(declare_small(tmp_path, exports=["bin"], split={**NAMED, "scope": scope}))
+
+    kept = {of.stage for of in plan.graph.outputs() if "stored" in vars(of)}
+    assert plan.is_up_to_date
+    assert kept == {"tokenizer", *(["tokens"] if scope == "dataset" else [])}
+
+
+def test_a_plan_of_20_000_unbuilt_files_takes_no_more_calls_for_each_than_one_of_200(
+    tmp_path: Path,
+):
+    calls = {}
+    for num in (200, 20_000):
+        dataset = declare(tmp_path / f"{num}", {f"{at:05}.jsonl": "a" for at in range(num)})
+        calls[num] = num_calls(lambda: file_statuses(make_plan(dataset))) / num  # noqa: B023
+
+    assert calls[20_000] < 1.1 * calls[200]
+
+
+def test_files_that_wait_for_the_tokens_of_one_do_not_look_at_all_others_each(tmp_path: Path):
+    calls = {}
+    for num in (10, 60):
+        folder, texts = tmp_path / f"{num}", {f"{at:02}.jsonl": "a" for at in range(num)}
+        dataset = declare(folder, texts, split={"scope": "dataset"})
+        build_dataset(dataset, jobs=1)
+        write_raw(folder, {"last.jsonl": "a"})
+        calls[num] = num_calls(lambda: make_plan(dataset)) / num  # noqa: B023
+
+    assert calls[60] < calls[10]

@@ -1,0 +1,191 @@
+"""Raw files at an object store, of a dataset whose store is there, too."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from tokflow.audit.trace import trace_tokens
+from tokflow.audit.verify.verification import verify_dataset
+from tokflow.documents import ranges
+from tokflow.errors import ConfigError
+from tokflow.pipeline.dataset import Dataset, make_dataset
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.plan import make_plan
+from tokflow.store.remote.places import place_of
+from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.tiny import SMALL, TEXTS, build, write_raw
+
+
+def put(there: ObjectStore, files: dict[str, list[str]]) -> None:
+    for key, texts in files.items():
+        lines = (json.dumps({"text": text}) + "\n" for text in texts)
+        path = f"{there.bucket}/raw/{key}"
+        fsspec.filesystem("s3").pipe_file(path, "".join(lines).encode())
+
+
+def declared(there: ObjectStore, folder: Path, **attributes: Any) -> Dataset:
+    raw = {"files": f"{there.url}/raw/**/*.jsonl"}
+    fields = {**SMALL, "raw": raw, "store": f"{there.url}/store", **attributes}
+    return make_dataset(fields, base=folder, where="test")
+
+
+def files_of(dataset: Dataset) -> dict[str, str]:
+    """Return the sha256 of every file of the outputs of today, by what it is of."""
+    outputs = list(BuildGraph(dataset).outputs())
+    return {
+        f"{output.stage} {output.name} {name}": entry.sha256
+        for output in outputs
+        for name, entry in output.manifest().files.items()
+    }
+
+
+@pytest.mark.parametrize("raw", [{}, {"group": 2}, {"group": "100B"}])
+def test_the_outputs_are_those_of_raw_files_on_this_disk(
+    raw: dict[str, Any], object_store: ObjectStore, tmp_path: Path
+):
+    put(object_store, TEXTS)
+    write_raw(tmp_path, TEXTS)
+    for path in (tmp_path / "raw").rglob("*.jsonl"):  # whose JSON is written in another way
+        key = path.relative_to(tmp_path / "raw").as_posix()
+        path.write_bytes(fsspec.filesystem("s3").cat_file(f"{object_store.bucket}/raw/{key}"))
+    here = {**SMALL, "raw": {"files": "raw/**/*.jsonl", **raw}}
+    local = make_dataset(here, base=tmp_path, where="test")
+    there = declared(
+        object_store, tmp_path, raw={"files": f"{object_store.url}/raw/**/*.jsonl", **raw}
+    )
+
+    build(local)
+    with object_store.counted() as count:
+        build(there)
+
+    assert files_of(there) == files_of(local)
+    assert count["GET"] <= len(TEXTS) + 1
+    assert not list(there.folder.glob("raw"))
+
+
+def test_an_empty_machine_knows_what_is_new_and_changed_without_reading_it(
+    object_store: ObjectStore, tmp_path: Path
+):
+    put(object_store, TEXTS)
+    build(declared(object_store, tmp_path))
+    put(object_store, {"b.jsonl": ["another"], "d.jsonl": ["new"]})
+    shutil.rmtree(tmp_path / "cache")
+    before = len(object_store.requests)
+
+    plan = make_plan(declared(object_store, tmp_path))
+
+    tokens = {of.name: of.reason for of in plan.missing if of.stage == "tokens"}
+    assert tokens == {"b.jsonl": "file changed (b.jsonl)", "d.jsonl": "missing"}
+    assert plan.num_bytes == len('{"text": "another"}\n{"text": "new"}\n')
+    raw = [each for each in object_store.requests[before:] if each.key.startswith("raw/")]
+    assert [each.kind for each in raw] == ["LIST"]
+
+
+def test_verify_and_trace_go_back_to_the_raw_file_at_its_url(
+    object_store: ObjectStore, tmp_path: Path
+):
+    put(object_store, TEXTS)
+    dataset = declared(object_store, tmp_path)
+    build(dataset)
+
+    found = list(verify_dataset(dataset))
+    folder = BuildGraph(dataset).export(dataset.exports[0]).folder
+    [origin] = trace_tokens(folder, part="train", start=0, stop=3)
+
+    assert [problem for each in found for problem in each.problems] == []
+    assert "its raw file was read" in {note for each in found for note in each.notes}
+    assert (origin.raw_file, origin.row, origin.text) == ("a.jsonl", 0, "one")
+
+
+def test_the_manifest_says_which_version_was_read_and_the_sha256_of_its_content(
+    object_store: ObjectStore, tmp_path: Path
+):
+    put(object_store, {"a.jsonl": ["one"]})
+    dataset = declared(object_store, tmp_path)
+    build(dataset)
+
+    details = BuildGraph(dataset).tokens("a.jsonl").manifest().details["raw_version"]
+    content = b'{"text": "one"}\n'
+    assert details.pop("url_sha256")
+    assert details == {
+        "etag": hashlib.md5(content).hexdigest(),
+        "last_modified": None,
+        "num_bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+
+
+def test_a_large_file_is_read_in_ranges_each_of_them_once(
+    object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 400_000)
+    texts = [f"document {number} " + "x" * 1000 for number in range(3000)]
+    put(object_store, {"a.jsonl": texts})
+    dataset = declared(object_store, tmp_path, exports=["bin"])
+    before = len(object_store.requests)
+
+    build(dataset)
+
+    shard = BuildGraph(dataset).open_tokens("a.jsonl")
+    assert len(shard.segments) == 8
+    assert shard.manifest.counts["num_documents"] == 3000
+    raw = [each for each in object_store.requests[before:] if each.key.startswith("raw/")]
+    assert sum(each.received for each in raw) < 1.5 * 3_050_000
+
+
+def test_a_tokenizer_is_trained_on_them(object_store: ObjectStore, tmp_path: Path):
+    put(object_store, TEXTS)
+    tokenizer = {"kind": "trained", "vocab_size": 270, "pattern": "gpt2"}
+    dataset = declared(object_store, tmp_path, tokenizer=tokenizer, exports=["bin"])
+
+    build(dataset)
+
+    assert make_plan(dataset).is_up_to_date
+
+
+def test_a_limit_reads_no_more_than_it_takes(object_store: ObjectStore, tmp_path: Path):
+    texts = [f"document {number} " + "x" * 1000 for number in range(6000)]
+    put(object_store, {"a.jsonl": texts})
+    documents = {"limit": {"documents": 10}}
+    dataset = declared(object_store, tmp_path, documents=documents, exports=["bin"])
+    before = len(object_store.requests)
+
+    build(dataset)
+
+    raw = [each for each in object_store.requests[before:] if each.key.startswith("raw/")]
+    assert sum(each.received for each in raw) < 4_000_000
+    manifest = BuildGraph(dataset).tokens("a.jsonl").manifest()
+    assert manifest.counts["num_documents"] == 10
+    assert "sha256" not in manifest.details["raw_version"]
+
+
+def test_a_store_on_this_disk_has_copies_and_asks_for_no_file_again(
+    object_store: ObjectStore, tmp_path: Path
+):
+    put(object_store, TEXTS)
+    dataset = declared(object_store, tmp_path, store="store")
+    build(dataset)
+    put(object_store, {"b.jsonl": ["another"]})
+
+    with object_store.counted() as planned:
+        plan = make_plan(declared(object_store, tmp_path, store="store"))
+    with object_store.counted() as built:
+        build(declared(object_store, tmp_path, store="store"))
+
+    assert {of.name for of in plan.missing if of.stage == "tokens"} == {"b.jsonl"}
+    assert (planned["HEAD"], planned["GET"]) == (0, 0)
+    assert built["HEAD"] <= 4
+    assert place_of(dataset.folder) is None
+
+
+def test_a_credential_in_a_url_is_refused_where_the_store_is_elsewhere(
+    object_store: ObjectStore, tmp_path: Path
+):
+    with pytest.raises(ConfigError) as raised:
+        declared(object_store, tmp_path, store="s3://me:hunter2@bucket/store")
+    assert "hunter2" not in str(raised.value)

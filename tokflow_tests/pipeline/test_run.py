@@ -1,0 +1,467 @@
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tokflow
+from tokflow.errors import BadDocumentError, ConfigError, MissingOutputError
+from tokflow.pipeline import run
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.results import Reporter, StageResult
+from tokflow.pipeline.run import (
+    build_dataset,
+    make_export,
+    make_sequences,
+    make_split,
+    make_tokenizer,
+    make_tokens,
+)
+from tokflow.split.spans import write_split
+from tokflow.store.atomic import new_folder
+from tokflow.store.manifest import read_manifest
+from tokflow.tokens.shard import TokenShard, write_token_shard
+from tokflow_tests.outputs import content, touched
+from tokflow_tests.tiny import EOS, build, declare, ids, write_texts
+
+FILES = {
+    "b/2.jsonl": ["fghij", ""],
+    "a.jsonl": ["abc", "de"],
+    "c.jsonl": ["😀klmno" * 3, "pq"],
+}
+EVERYTHING: dict[str, Any] = {
+    "raw": {"files": "raw/**/*.jsonl"},
+    "split": {
+        "scope": "dataset",
+        "boundary": "character",
+        "parts": {"train": {"characters": 12}, "validation": {"start": 12, "characters": 9}},
+    },
+    "exports": ["bin", "parquet", "pickle"],
+}
+
+
+def stages_of(made: tuple[StageResult, ...]) -> list[tuple[str, str]]:
+    return [(one.output.stage, one.output.name) for one in made]
+
+
+def test_a_dataset_is_built_stage_after_stage_in_the_order_of_keys(tmp_path: Path):
+    built = build(declare(tmp_path, FILES, **EVERYTHING))
+
+    keys = ["a.jsonl", "b/2.jsonl", "c.jsonl"]
+    assert stages_of(built.made) == [
+        ("tokenizer", "tokenizer"),
+        *(("tokens", key) for key in keys),
+        *(("split", key) for key in keys),
+        *(("sequences", key) for key in keys),
+        ("export", "bin"),
+        ("export", "parquet"),
+        ("export", "pickle"),
+    ]
+    assert list(built.partitions) == keys
+    assert built.num_new == 13
+
+
+def test_the_same_dataset_built_in_another_folder_is_the_same_to_the_byte(tmp_path: Path):
+    here = declare(tmp_path / "here", FILES, **EVERYTHING)
+    there = declare(tmp_path / "deep" / "down" / "there", FILES, **EVERYTHING)
+    build(here)
+
+    build(there)
+
+    assert content(there.store) == content(here.store)
+    assert (
+        len([path for path in content(here.store) if path.endswith("_tokflow/manifest.json")]) >= 13
+    )
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 7])
+def test_bytes_do_not_depend_on_batches_threads_or_the_order_of_partitions(
+    batch_bytes: int, tmp_path: Path
+):
+    usual = declare(tmp_path / "usual", FILES, **EVERYTHING)
+    build(usual)
+    other = declare(tmp_path / "other", FILES, **EVERYTHING)
+    graph = BuildGraph(other)
+    make_tokenizer(graph)
+    for key in reversed(graph.sources):
+        with new_folder(graph.tokens(key).folder) as folder:
+            write_token_shard(
+                graph.raw(key),
+                other.documents,
+                graph.encoding,
+                folder,
+                dataset=other.name,
+                batch_bytes=batch_bytes,
+            )
+    for key in reversed(graph.sources):
+        make_split(graph, key)
+        make_sequences(graph, key)
+
+    for config in reversed(other.exports):
+        make_export(graph, config)
+
+    assert content(other.store) == content(usual.store)
+
+
+def test_building_again_makes_nothing_and_touches_nothing(tmp_path: Path):
+    dataset = declare(tmp_path, FILES, **EVERYTHING)
+    first = build(dataset)
+    before = touched(tmp_path)
+
+    second = build(dataset)
+
+    assert second.num_new == 0
+    assert [made.manifest for made in second.made] == [made.manifest for made in first.made]
+    assert touched(tmp_path) == before
+
+
+def test_a_damaged_manifest_is_never_read_as_another_output(tmp_path: Path):
+    dataset = declare(tmp_path, FILES, **EVERYTHING)
+    built = build(dataset)
+
+    for made in built.made:
+        assert read_manifest(made.output.folder).fingerprint == made.output.fingerprint
+        assert made.output.folder.name == made.output.fingerprint[:16]
+
+
+def test_one_bad_file_does_not_stop_the_others(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["a"], "c.jsonl": ["c"]}, exports=["bin"])
+    (tmp_path / "raw" / "b.jsonl").write_text('{"text": "good"}\n{"text": 5}\n')
+
+    built = build_dataset(dataset)
+
+    assert stages_of(built.made)[1:] == [
+        (stage, key) for stage in ("tokens", "split") for key in ("a.jsonl", "c.jsonl")
+    ]
+    [failed] = built.failed
+    assert (failed.stage, failed.name) == ("tokens", "b.jsonl")
+    assert isinstance(failed.error, BadDocumentError)
+    assert not (dataset.folder / "exports").exists()
+    assert not (dataset.folder / "tokens" / "b.jsonl").exists()
+
+
+def test_a_mended_file_completes_the_dataset(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["a"]}, exports=["bin"])
+    (tmp_path / "raw" / "b.jsonl").write_text("{half")
+    build_dataset(dataset)
+    write_texts(tmp_path / "raw" / "b.jsonl", ["b"])
+
+    built = build(dataset)
+
+    assert stages_of(tuple(made for made in built.made if made.is_new)) == [
+        ("tokens", "b.jsonl"),
+        ("split", "b.jsonl"),
+        ("export", "bin"),
+    ]
+
+
+@pytest.mark.parametrize(("export", "stage"), [("bin", "split"), ("parquet", "sequences")])
+def test_an_export_refuses_and_names_the_files_that_are_not_built(
+    export: str, stage: str, tmp_path: Path
+):
+    files = {f"{name}.jsonl": ["text"] for name in "abcdefgh"}
+    dataset = declare(tmp_path, files, exports=[export])
+    build_dataset(dataset, partitions=["b.jsonl"])
+
+    with pytest.raises(MissingOutputError) as raised:
+        make_export(BuildGraph(dataset), dataset.exports[0])
+
+    assert str(raised.value) == (
+        f"tiny/exports/{export}: expected the {stage} of all 8 partitions, found 7 not built: "
+        "a.jsonl, c.jsonl, d.jsonl, e.jsonl, f.jsonl, and 2 more; "
+        f"materialize tiny/{stage} for them, or run `tokflow run`"
+    )
+    assert not (dataset.folder / "exports" / export / "latest").exists()
+
+
+def test_some_partitions_are_built_and_exports_left_alone_until_all_are(tmp_path: Path):
+    dataset = declare(tmp_path, FILES, **{**EVERYTHING, "split": {"parts": {"train": {}}}})
+
+    some = build_dataset(dataset, partitions=["c.jsonl", "a.jsonl"])
+    rest = build_dataset(dataset, partitions=["b/2.jsonl"])
+
+    assert (some.failed, rest.failed) == ((), ())
+    assert [name for stage, name in stages_of(some.made) if stage == "tokens"] == [
+        "a.jsonl",
+        "c.jsonl",
+    ]
+    assert [name for stage, name in stages_of(some.made) if stage == "export"] == []
+    assert [name for stage, name in stages_of(rest.made) if stage == "export"] == [
+        "bin",
+        "parquet",
+        "pickle",
+    ]
+
+
+def test_a_partition_that_is_no_file_is_refused(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["a"], "b.jsonl": ["b"]})
+
+    with pytest.raises(ConfigError) as raised:
+        build_dataset(dataset, partitions=["A.jsonl"])
+
+    assert str(raised.value) == (
+        "--partition: expected a partition of tiny: a.jsonl, b.jsonl, found 'A.jsonl'; "
+        "name one of them"
+    )
+
+
+def test_with_scope_dataset_one_partition_alone_has_its_tokens_and_waits_for_the_others(
+    tmp_path: Path,
+):
+    dataset = declare(tmp_path, FILES, **EVERYTHING)
+
+    built = build_dataset(dataset, partitions=["c.jsonl"])
+
+    assert built.failed == ()
+    assert [made.output.stage for made in built.made] == ["tokenizer", "tokens"]
+
+
+def test_with_scope_dataset_what_waits_for_a_bad_file_is_said_once(tmp_path: Path):
+    dataset = declare(tmp_path, FILES, **EVERYTHING)
+    (tmp_path / "raw/b.jsonl").write_text('{"text": 1}\n')
+
+    built = build_dataset(dataset)
+
+    assert [(failed.stage, failed.name) for failed in built.failed] == [
+        ("tokens", "b.jsonl"),
+        ("split", "all files"),
+    ]
+    assert str(built.failed[1].explained) == (
+        "tiny: split: expected the tokens of all 4 partitions, through which scope: dataset "
+        "counts, found none of b.jsonl; fix what is wrong with them, or set split.scope: file"
+    )
+
+
+@pytest.mark.parametrize("damage", ["missing", "short"])
+def test_an_output_of_which_a_file_is_lost_is_made_again(damage: str, tmp_path: Path):
+    dataset = declare(tmp_path, FILES, exports=["bin"])
+    path = build(dataset).export("bin").output.folder / "train.bin"
+    before = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(before[:-2])
+
+    built = build(dataset)
+
+    assert [made.output.stage for made in built.made if made.is_new] == ["export"]
+    assert path.read_bytes() == before
+
+
+def test_an_error_nobody_foresaw_stops_its_output_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def fails_for_c(shard: TokenShard, *arguments: Any, **more: Any) -> None:
+        if shard.manifest.partition == "c.jsonl":
+            raise ZeroDivisionError("of c")
+        write_split(shard, *arguments, **more)
+
+    monkeypatch.setattr("tokflow.pipeline.writers.write_split", fails_for_c)
+
+    built = build_dataset(declare(tmp_path, FILES))
+
+    assert [(failed.stage, failed.name) for failed in built.failed] == [("split", "c.jsonl")]
+    assert str(built.failed[0].explained).startswith(
+        "split c.jsonl: expected to finish without an error, found ZeroDivisionError: of c; "
+    )
+    assert sum(made.output.stage == "sequences" for made in built.made) == 1
+
+
+def test_what_a_reporter_raises_is_no_failure_of_an_output(tmp_path: Path):
+    class Gone(Reporter):
+        def made(self, made: StageResult) -> None:
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        run.build_dataset(declare(tmp_path, {"a.jsonl": ["a"]}), reporter=Gone())
+
+
+def test_a_missing_output_says_which_asset_to_materialize(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["a"]})
+    graph = BuildGraph(dataset)
+    make_tokenizer(graph)
+    fingerprint = graph.tokens("a.jsonl").fingerprint
+
+    with pytest.raises(MissingOutputError) as raised:
+        make_split(graph, "a.jsonl")
+
+    assert str(raised.value) == (
+        f"tiny/tokens (partition a.jsonl): expected an output with fingerprint {fingerprint[:7]}, "
+        "found none in the store for this file and this config; "
+        "materialize tiny/tokens (partition a.jsonl), or run `tokflow run`"
+    )
+
+
+def test_tokens_made_with_another_config_are_not_taken(tmp_path: Path):
+    build(declare(tmp_path, {"a.jsonl": ["a"]}))
+    other = declare(tmp_path, {}, tokenizer={"kind": "bytes", "eos": "none"})
+
+    with pytest.raises(MissingOutputError):
+        BuildGraph(other).open_tokens("a.jsonl")
+
+
+def test_stages_can_be_made_one_by_one(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["bin"])
+    graph = BuildGraph(dataset)
+
+    made = [
+        make_tokenizer(graph),
+        make_tokens(graph, "a.jsonl"),
+        make_split(graph, "a.jsonl"),
+        make_export(graph, dataset.exports[0]),
+    ]
+
+    assert [one.is_new for one in made] == [True] * 4
+    assert (dataset.folder / "exports" / "bin" / "latest" / "train.bin").exists()
+    assert not (dataset.folder / "sequences").exists()
+
+
+def test_a_reporter_hears_of_every_stage_output_and_byte(tmp_path: Path):
+    heard: list[Any] = []
+
+    class Listener(Reporter):
+        def stage(self, stage: str, *, num_outputs: int, num_bytes: int) -> None:
+            heard.append((stage, num_outputs))
+
+        def advance(self, num_documents: int, num_bytes: int) -> None:
+            heard.append((num_documents, num_bytes))
+
+        def made(self, made: StageResult) -> None:
+            heard.append(made.output.asset)
+
+    dataset = declare(tmp_path, {"a.jsonl": ["ab", "é"]}, exports=["parquet"])
+    build_dataset(dataset, reporter=Listener())
+
+    assert [entry for entry in heard if entry != ("raw", 1)] == [
+        ("tokenizer", 1),
+        "tiny/tokenizer",
+        ("tokens", 1),
+        (2, 4),
+        "tiny/tokens (partition a.jsonl)",
+        ("split", 1),
+        "tiny/split (partition a.jsonl)",
+        ("sequences", 1),
+        "tiny/sequences (partition a.jsonl)",
+        ("export", 1),
+        "tiny/exports/parquet",
+    ]
+
+
+def test_tokenize_and_save_returns_the_folder_of_the_export(tmp_path: Path):
+    write_texts(tmp_path / "a.jsonl", ["ab", "c"])
+
+    folder = tokflow.tokenize_and_save(
+        tmp_path / "a.jsonl", tokenizer="bytes", output=tmp_path / "out"
+    )
+
+    assert (folder / "train.bin").read_bytes() == b"a\0b\0\0\1c\0\0\1"
+    assert (folder.parent / "latest").resolve() == folder
+
+
+def test_tokenize_and_save_takes_a_path_for_a_path_and_text_for_a_pattern(tmp_path: Path):
+    write_texts(tmp_path / "[x].jsonl", ["ab"])
+    write_texts(tmp_path / "x.jsonl", ["c"])
+
+    def tokens_of(files: str | Path) -> bytes:
+        folder = tokflow.tokenize_and_save(files, tokenizer="bytes", output=tmp_path / "out")
+        return (folder / "train.bin").read_bytes()
+
+    assert tokens_of(tmp_path / "[x].jsonl") == b"a\0b\0\0\1"
+    assert tokens_of(f"{tmp_path}/[x].jsonl") == b"c\0\0\1"
+
+
+def test_tokenize_and_save_builds_what_the_yaml_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)  # as the YAML, which names raw files from its folder on
+    dataset = declare(
+        tmp_path,
+        {"a.jsonl": ["ab", "c"], "b.jsonl": ["d"]},
+        exports=[{"format": "parquet", "sequences_per_group": 1}],
+        split={"parts": {"train": {"documents": 1}}},
+    )
+    by_yaml = build(dataset).export("parquet").output.folder
+
+    by_call = tokflow.tokenize_and_save(
+        [f"{tmp_path}/raw/*.jsonl"],
+        tokenizer={"kind": "bytes"},
+        output=tmp_path / "out",
+        format={"format": "parquet", "sequences_per_group": 1},
+        split={"parts": {"train": {"documents": 1}}},
+        sequence_length=4,
+        name="tiny",
+    )
+
+    assert content(by_call) == content(by_yaml)
+
+
+def test_tokenize_and_save_does_no_work_twice(tmp_path: Path):
+    write_texts(tmp_path / "a.jsonl", ["ab"])
+    arguments = {"tokenizer": "bytes", "output": tmp_path / "out"}
+    first = tokflow.tokenize_and_save(tmp_path / "a.jsonl", **arguments)
+    before = touched(tmp_path)
+
+    second = tokflow.tokenize_and_save(tmp_path / "a.jsonl", **arguments)
+
+    assert second == first
+    assert touched(tmp_path) == before
+
+
+def test_tokenize_and_save_raises_the_first_error(tmp_path: Path):
+    (tmp_path / "a.jsonl").write_text('{"text": 1}\n')
+    (tmp_path / "b.jsonl").write_text('{"text": 2}\n')
+
+    with pytest.raises(BadDocumentError) as raised:
+        tokflow.tokenize_and_save(f"{tmp_path}/*.jsonl", tokenizer="bytes", output=tmp_path / "out")
+
+    assert raised.value.path == tmp_path / "a.jsonl"
+
+
+def test_tokenize_and_save_refuses_what_the_yaml_would(tmp_path: Path):
+    write_texts(tmp_path / "a.jsonl", ["ab"])
+
+    with pytest.raises(ConfigError, match="did you mean 'packing'"):
+        tokflow.tokenize_and_save(
+            tmp_path / "a.jsonl", tokenizer="bytes", output=tmp_path / "out", pakcing={}
+        )
+
+
+def test_the_core_imports_neither_dagster_nor_pandas_nor_transformers(tmp_path: Path):
+    write_texts(tmp_path / "a.jsonl", ["ab"])
+    code = """
+import sys
+import tokflow.pipeline.run, tokflow
+for format in ("bin", "parquet", "pickle"):
+    tokflow.tokenize_and_save(sys.argv[1], tokenizer="bytes", output=sys.argv[2], format=format)
+heavy = {"dagster", "pandas", "transformers", "torch", "fsspec", "typer", "rich"}
+print(sorted(heavy & set(sys.modules)))
+"""
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "a.jsonl"), str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout == "[]\n"
+
+
+def test_importing_tokflow_imports_nothing_heavy():
+    code = "import sys, tokflow; print(sorted({'numpy', 'pyarrow', 'yaml'} & set(sys.modules)))"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "[]\n"
+
+
+def test_tokens_end_with_eos_and_parts_are_taken_in_the_order_of_files(tmp_path: Path):
+    dataset = declare(tmp_path, FILES, **{**EVERYTHING, "split": {"parts": {"train": {}}}})
+    folder = build(dataset).export("bin").output.folder
+
+    data = (folder / "train.bin").read_bytes()
+
+    expected = ids("abc", "de", "fghij", "", "😀klmno" * 3, "pq")
+    assert data == b"".join(token.to_bytes(2, "little") for token in expected)
+    assert expected[-1] == EOS

@@ -1,0 +1,60 @@
+import json
+from pathlib import Path
+from typing import Any
+
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.run import build_dataset
+from tokflow_tests.chats import chat_dataset
+from tokflow_tests.tiny import build, declare
+
+ROLES = [[{"role": "human", "content": "hi"}, {"role": "gpt", "content": "hello"}]] * 2
+TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }};{% endfor %}"
+
+
+def chats(folder: Path, **documents: Any) -> Dataset:
+    documents = {"chat_template": TEMPLATE, **documents}
+    return chat_dataset(folder, ROLES, documents=documents, exports=["bin", "parquet"])
+
+
+def test_no_export_is_made_of_chats_of_which_no_token_is_supervised(tmp_path: Path):
+    built = build_dataset(chats(tmp_path))
+
+    assert [(failed.stage, failed.name) for failed in built.failed] == [
+        ("export", "bin"),
+        ("export", "parquet"),
+    ]
+    assert str(built.failed[0].error) == (
+        "chats: documents.messages: expected tokens that are supervised, found none of 40 tokens, "
+        "in messages of the roles 'human', 'gpt'; give the messages that are to be learnt the "
+        "role 'assistant', or set documents.on_no_loss: accept"
+    )
+    said = {notice.name: notice.text for notice in built.notices}
+    assert said["supervised_tokens"] == "supervised: 0 of 40 tokens (0.0 %)"
+    assert said["documents_without_loss"] == (
+        "nothing to learn: 2 documents without a supervised token"
+    )
+
+
+def test_it_is_made_where_that_is_accepted_and_nothing_else_again(tmp_path: Path):
+    build_dataset(chats(tmp_path))
+
+    built = build(chats(tmp_path, on_no_loss="accept"))
+
+    new = [(made.output.stage, made.output.name) for made in built.made if made.is_new]
+    assert new == [("export", "bin"), ("export", "parquet")]
+
+
+def test_completions_that_are_all_empty_and_have_no_eos_are_no_training_data(tmp_path: Path):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/a.jsonl").write_text(json.dumps({"prompt": "abc", "completion": ""}))
+    documents = {"prompt": "prompt", "completion": "completion"}
+    tokenizer = {"kind": "bytes", "eos": "none"}
+
+    [failed] = build_dataset(
+        declare(tmp_path, documents=documents, tokenizer=tokenizer, exports=["npy"])
+    ).failed
+
+    assert str(failed.error) == (
+        "tiny: documents.completion: expected tokens that are supervised, found none of 3 tokens; "
+        "put what is to be learnt into the completion, or set documents.on_no_loss: accept"
+    )
