@@ -143,9 +143,7 @@ def test_a_full_disk_is_said_with_the_output_it_was_for(disk: Path, tmp_path: Pa
     assert not tokens.exists()
 
 
-@pytest.mark.parametrize("command", ["run", "convert"])
 def test_a_full_disk_of_the_cache_is_not_said_of_the_store(
-    command: str,
     disk: Path,
     tmp_path: Path,
     object_store: ObjectStore,
@@ -154,14 +152,9 @@ def test_a_full_disk_of_the_cache_is_not_said_of_the_store(
     write_raw(tmp_path, {"a.jsonl": ["a" * 600_000]})
     store = f"{object_store.url}/store"
     config = write_yaml(tmp_path, store=store, exports=["bin"])
-    arguments = ["run", "--config", config]
-    if command == "convert":
-        assert run(*arguments).exit_code == 0
-        export, to = f"{store}/small/exports/bin", tmp_path / "npy"
-        arguments = ["convert", export, "--to", "npy", "--output", to]
     monkeypatch.setenv("TOKFLOW_CACHE", str(disk / "cache"))
 
-    result = run(*arguments)
+    result = run("run", "--config", config)
 
     assert result.exit_code == 1
     assert result.stderr.splitlines()[0].startswith(

@@ -74,28 +74,9 @@ class Ancestry:
             self.add(StoredOutput(folder, read_expected(folder, stage, fingerprint)))
         return self._read[folder]
 
-    def source(self, export: StoredOutput) -> StoredOutput | None:
-        """Return the export that `tokflow convert` made this one from; None of others."""
-        if not export.is_converted:
-            return None
-        fingerprint = export.manifest.parents["export"]
-        exports = export.dataset_folder / "exports"
-        if not any(exports.glob(f"*/{fingerprint[:16]}")):
-            refresh(exports)
-        for folder in sorted(exports.glob(f"*/{fingerprint[:16]}")):
-            return self._output(folder.parent, "export", fingerprint)
-        raise MissingOutputError(
-            where=export.folder,
-            expected=f"the export {fingerprint[:7]}, which it was converted from",
-            found="none in the same store",
-            remedy="keep both in one store",
-        )
-
     def ancestors(self, output: StoredOutput) -> list[StoredOutput]:
         """Return the outputs that one is compared with: its parents and what these were made from,
-        down to the token shards; of a converted export the one it was converted from."""
-        if (source := self.source(output)) is not None:
-            return [source]
+        down to the token shards."""
         parents = self.parents(output)
         return [*parents, *(found for parent in parents for found in self.ancestors(parent))]
 
@@ -160,8 +141,6 @@ class Ancestry:
 
     def split_of(self, export: StoredOutput, raw_file: str) -> Split:
         """Return the split that one raw file is in, among those that an export is made from."""
-        if (source := self.source(export)) is not None:
-            return self.split_of(source, raw_file)
         for partition in _partitions_with(export, raw_file):
             split = self.split(self.parents(export, [partition])[0])
             if raw_file in split.shard.origins.raw_files:
@@ -178,11 +157,8 @@ class Ancestry:
         return open_sequences(output, self.split(output))
 
     def parts(self, output: StoredOutput) -> list[Part]:
-        """Return what an export is made from, in the order of its parts: of a converted one, what
-        the one is made from that it was converted from. Of the split or the sequences of one raw
-        file, what an export of that file alone is made from."""
-        if (source := self.source(output)) is not None:
-            return self.parts(source)
+        """Return what an export is made from, in the order of its parts; of the split or the
+        sequences of one raw file, what an export of that file alone is made from."""
         manifest = output.manifest
         if manifest.stage == "export":
             made_from, details = self.parents(output), manifest.details

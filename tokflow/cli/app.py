@@ -76,12 +76,11 @@ def _as_path(name: str, value: Any) -> Any:
     """Return the path that is meant by what was typed for an option that may be a URL."""
     if isinstance(value, Path) and name in ("output", "html"):
         check_here(name, value)
-    if not isinstance(value, str) or name not in ("store", "output", "export", "path"):
+    if not isinstance(value, str) or name not in ("store", "export", "path"):
         return value
-    from tokflow.store.remote.addresses import local_path, output_folder, store_folder
+    from tokflow.store.remote.addresses import local_path, store_folder
 
-    paths = {"store": store_folder, "output": output_folder}
-    return paths[name](value) if name in paths else local_path(value, is_alone=True)
+    return store_folder(value) if name == "store" else local_path(value, is_alone=True)
 
 
 @command
@@ -275,44 +274,6 @@ def formats(
     json: Json = False,
 ) -> None:
     """List the export formats, or show the files and options of one."""
-
-
-@command
-def convert(
-    export: Export,
-    to: Annotated[str, typer.Option(metavar="FORMAT", help="The format to make of it.")],
-    options: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--option",
-            metavar="KEY=VALUE",
-            help="An option of the format, as under `exports` in a YAML, such as "
-            "shard_size=500MB or 'columns=\\[labels]'; may be repeated.",
-        ),
-    ] = None,
-    packing: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--packing",
-            metavar="KEY=VALUE",
-            help="A field of `packing`, for formats of sequences; may be repeated. By default as "
-            "the export was packed.",
-        ),
-    ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR|URL",
-            help="Folder to write, or its URL; by default one beside the export.",
-        ),
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Make another format of an export, from its files alone; nothing is tokenized again.
-
-    Sequences made of a stream, such as bin, are in its order: a stream does not tell of the
-    dataset's `shuffle.sequences`. Convert an export of sequences, such as parquet, to keep it.
-    """
 
 
 @command

@@ -135,10 +135,9 @@ class DocumentsConfig(Config):
     keep_columns: Listed[str] = ()
     """Further columns to keep as text, such as [url, license]: the index of every export has them
     for each document, and so have the rows of parquet, arrow, jsonl, hf_dataset and easydel with
-    `strategy: one_document`; a converted export has them not. A string stays as it is, any other
-    value is JSON, null what is not there. Null, and counted, is a value alone that is no text and
-    no JSON: bytes that are no UTF-8, lone surrogates, NaN, infinity. They are read by themselves,
-    after the text. Not for txt."""
+    `strategy: one_document`. A string stays as it is, any other value is JSON, null what is not
+    there. Null, and counted, is a value alone that is no text and no JSON: bytes that are no UTF-8,
+    lone surrogates, NaN, infinity. They are read by themselves, after the text. Not for txt."""
     chat_template: str | None = None
     """With `messages`: a Jinja template, or the path of a .jinja file that holds it, as
     transformers' chat templates. Default: the one that the tokenizer brings along."""

@@ -286,8 +286,7 @@ class Format:
     part_names: tuple[str, ...] | None = None
     """The parts that the format has a file for, whatever the dataset has; None: any."""
     check: Callable[[Any, Declared], object] = lambda options, declared: None
-    """Refuse, by a ConfigError, options that cannot go with the rest of the dataset. `write` checks
-    the same, for an export may be converted from another."""
+    """Refuse, by a ConfigError, options that cannot go with the rest of the dataset."""
     named: Mapping[str, str] = field(default_factory=dict)
     """Options that are names of the dataset's where the user sets none: the option, and the field
     of SourceNames."""

@@ -64,16 +64,14 @@ class KeptOfDocuments:
         return kept.take(to_arrow(np.searchsorted(of_shard, rows % ROWS_OF_PASS)))
 
     def _read_shard(self, number: int) -> tuple[npt.NDArray[np.int64], pa.Table]:
-        """Return the row of each document of one of the shards, and its columns; in the order of
-        rows, which documents put together from an export need not have."""
+        """Return the row of each document of one of the shards, and its columns."""
         shard = self._shards[number]
         kept = shard.kept_columns()
         for name in self.names:
             if name not in kept.schema.names:
                 kept = kept.append_column(name, pa.nulls(len(kept), pa.string()))
         rows = to_numpy(shard.documents(["row"])["row"])[: len(kept)] % ROWS_OF_PASS
-        order = np.argsort(rows, kind="stable")
-        return rows[order], kept.select(self.names).take(to_arrow(order)).combine_chunks()
+        return rows, kept.select(self.names).combine_chunks()
 
 
 def kept_of(part: Part) -> KeptOfDocuments:

@@ -183,12 +183,11 @@ class Part:
         shard, spans = splits[0].shard, splits[0].span_table(self.name)
         is_whole = len(spans) == 1 and self.num_tokens == shard.num_tokens
         name, *others = shard.names(TOKENS_NAME)
-        entry = shard.manifest.files.get(name)  # a conversion's tokens have none
-        if entry is None or others or not is_whole or to_numpy(spans["is_cut"])[0]:
+        if others or not is_whole or to_numpy(spans["is_cut"])[0]:
             return None
         if self.taken is not None:
             self.taken["num_tokens"] += shard.num_tokens
-        return shard.folder / name, entry
+        return shard.folder / name, shard.manifest.files[name]
 
     def stream_loss_mask(self) -> Iterator[npt.NDArray[np.uint8]]:
         """Yield 1 for each loss token of `stream`, else 0, in arrays of the same sizes.

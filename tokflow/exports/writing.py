@@ -122,7 +122,8 @@ def _details(
 ) -> dict[str, Any]:
     """Return what a reader must know of the files."""
     layout = config.layout
-    lost = _lost(parts, layout, details)
+    has_loss_mask = any(part.has_loss_mask for part in parts)
+    is_lost = has_loss_mask and "loss_mask" not in layout.keeps
     packed: dict[str, Any] = {
         "sequence_length": one_or_each({part.name: part.sequence_length for part in parts}),
         "pad_id": one_or_each({part.name: part.pad_id for part in parts}),
@@ -135,7 +136,7 @@ def _details(
         "format": config.format,
         "parts": [part.name for part in parts],
         "keeps": list(layout.keeps),
-        **({"lost": lost} if lost else {}),
+        **({"lost": ["loss_mask"]} if is_lost else {}),
         **(packed if layout.is_packed else {}),
     }
 
@@ -187,14 +188,6 @@ def _counts(part: Part, layout: Layout, config: ExportConfig) -> dict[str, int]:
             remedy="run `tokflow verify` on the dataset, and delete what is damaged",
         )
     return {f"{part.name}.{name}": num for name, num in counts.items()}
-
-
-def _lost(parts: Sequence[Part], layout: Layout, details: Mapping[str, Any]) -> list[str]:
-    """Return what a training loop must know and does not find in the files, nor found in those
-    that they were converted from."""
-    has_loss_mask = any(part.has_loss_mask for part in parts)
-    is_lost = has_loss_mask and "loss_mask" not in layout.keeps
-    return ["loss_mask"] if is_lost or "loss_mask" in details.get("lost", ()) else []
 
 
 def index_of(part: Part, layout: Layout) -> Iterator[pa.Table]:

@@ -115,9 +115,6 @@ def _lineage(export: Export) -> Iterator[StoredOutput]:
     yield (output := of_export)
     try:
         while output.manifest.parents and mixture_of(output.manifest.config) is None:
-            if (source := ancestry.source(output)) is not None:
-                output = source
-                continue
             first = min(output.manifest.parents)
             is_export = output.manifest.stage == "export"
             parents = ancestry.parents(output, [first] if is_export else None)

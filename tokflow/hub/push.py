@@ -100,7 +100,7 @@ def _check_format(export: Export, *, is_allowed: bool) -> None:
             where=shown(export.folder),
             expected="files that can be loaded without running code",
             found=f"{export.format_name}: {pickles[0]}",
-            remedy="push another format (`tokflow convert`), or allow it by --allow-pickle",
+            remedy="push another format, or allow it by --allow-pickle",
         )
 
 

@@ -40,11 +40,10 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
 
     What the dataset refers to now always stays, and so do the `keep` outputs of each stage and
     file, or export, that were made last (it counts among them), and what `latest` of an export
-    leads to that is still declared. Conversions stay, which were asked for by hand; so do raw files
-    that were fetched whole, and what a newer tokflow made. Damaged outputs go, and unfinished
-    segments and what killed processes left, of other machines and at a URL a day later, unless a
-    process works with them; and what was read of another version of a raw file, or of one that is
-    there whole.
+    leads to that is still declared; raw files stay that were fetched whole, and what a newer
+    tokflow made. Damaged outputs go, and unfinished segments and what killed processes left, of
+    other machines and at a URL a day later, unless a process works with them; and what was read of
+    another version of a raw file, or of one that is there whole.
 
     Raises: MissingOutputError where the dataset is not built: what it refers to is not known.
     A source that only mixtures have built, up to its splits, is.
@@ -68,7 +67,7 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
         found.folder
         for folder in sorted({of.folder.parent for of in stored if isinstance(of, StoredOutput)})
         for found in islice(made_in(folder), keep, None)
-        if found.folder.resolve() not in published and not found.is_converted
+        if found.folder.resolve() not in published
     ]
     unfinished = sorted(_unfinished(dataset.folder))
     garbage = [path for path in (*older, *damaged, *unfinished) if path not in used]

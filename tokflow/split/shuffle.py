@@ -90,13 +90,6 @@ def shuffle_seed_of(manifest: Manifest) -> int | None:
     return seed
 
 
-def seed_in_files(manifest: Manifest) -> int | None:
-    """Return the seed of the order that an export's documents have in each file; None where they
-    are as the file has them."""
-    order = manifest.details.get(DOCUMENT_ORDER, {})
-    return None if "scope" in order else order.get("seed")
-
-
 def shuffled_by(manifest: Manifest) -> dict[str, int]:
     """Return what of a split or an export is in the order of a seed: `documents`, `documents of all
     files` and `sequences`, each with the seed."""

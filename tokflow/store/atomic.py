@@ -112,22 +112,6 @@ class NewFolders:
 
 
 @contextmanager
-def scratch_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `path`, which is gone when the block ends.
-
-    It is for what takes as much room as `path` itself. If the process is killed, the next
-    `new_folder(path)` removes it.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _temporary_beside(path)
-    temporary.mkdir()
-    try:
-        yield temporary
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-@contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path; the file written there becomes `path` when the block ends well."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -92,11 +92,6 @@ class StoredOutput:
             return Path("exports", self.folder.parent.name, name)
         return Path(manifest.stage, manifest.partition or "", name)
 
-    @property
-    def is_converted(self) -> bool:
-        """True if `tokflow convert` made it."""
-        return "export" in self.manifest.parents and self.manifest.partition is None
-
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:

@@ -44,14 +44,9 @@ def test_an_inspection_says_what_is_shuffled(tmp_path: Path):
     run("run", "--config", write_yaml(tmp_path, shuffle=shuffle, exports=["bin", "parquet"]))
     store = tmp_path / "store/small"
 
-    stream, sequences, split, converted = (
-        run(*arguments).stdout.splitlines()
-        for arguments in (
-            ("inspect", store / "exports/bin"),
-            ("inspect", store / "exports/parquet"),
-            ("inspect", store / "split/a.jsonl"),
-            ("convert", store / "exports/parquet", "--to", "jsonl"),
-        )
+    stream, sequences, split = (
+        run("inspect", store / place).stdout.splitlines()
+        for place in ("exports/bin", "exports/parquet", "split/a.jsonl")
     )
 
     documents = "shuffled     documents, seed 7"
@@ -60,7 +55,6 @@ def test_an_inspection_says_what_is_shuffled(tmp_path: Path):
         documents,
         "shuffled     sequences, seed 7",
     ]
-    assert "sequences in the order of seed 7, as in the export it is made from" in converted
 
 
 def test_a_page_of_an_export_is_written_and_its_size_printed(store: Path, tmp_path: Path):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tokflow.loaders import open_rows
 from tokflow.pipeline.dataset import load_dataset
 from tokflow.store.remote.garbage import find_unfinished
 from tokflow.store.remote.mirror import refresh
@@ -94,21 +95,19 @@ def test_of_one_export_no_manifests_come_but_those_that_are_needed(
     assert here == sorted(["exports/bin", "small/tokenizer", *parents])
 
 
-def test_an_export_is_converted_to_a_folder_at_a_url_which_is_written_once(url: str, machine: Path):
-    output = f"{url}-converted/jsonl"
-    command = ("convert", f"{url}/small/exports/parquet", "--to", "jsonl", "--output", output)
+def test_an_export_that_was_copied_to_a_url_is_read_there(url: str, machine: Path):
+    run("run", "--config", write_yaml(machine, store="here", exports=["bin"]))
+    export = (machine / "here/small/exports/bin/latest").resolve()
+    copy = f"{url}-copied/bin"
+    for path in filter(Path.is_file, export.rglob("*")):
+        Objects(copy).put(path.relative_to(export).as_posix(), path.read_bytes())
 
-    result = run(*command)
+    shown, verified = run("inspect", f"{copy}/train.bin"), run("verify", copy)
 
-    assert result.exit_code == 0, result.output
-    assert result.stdout.endswith(f": {output}\n")
-    assert (
-        "train: sequence 0: 8 tokens" in run("inspect", f"{output}/_tokflow/index.parquet").stdout
-    )
-    shutil.rmtree(machine / "cache")
-    again = run(*command)
-    assert again.exit_code == 2
-    assert f"--output: expected a folder that is empty or not there, found {output}" in again.stderr
+    assert "train: tokens 0 to 72" in shown.stdout, shown.output
+    assert verified.stdout.endswith("1 output: all well\n"), verified.output
+    rows, expected = (open_rows(of, "train", 8)[:] for of in (copy, export))
+    assert rows["input_ids"].tolist() == expected["input_ids"].tolist()
 
 
 def test_a_mixture_is_read_with_the_manifests_of_its_sources(url: str, machine: Path):

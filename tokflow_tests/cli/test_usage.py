@@ -45,10 +45,6 @@ def test_the_version_of_the_command_is_that_of_the_package():
             ["trace", "nowhere", "--token", "0"],
             "error: nowhere: expected the folder of an export, ",
         ),
-        (
-            ["convert", "nowhere", "--to", "bin"],
-            "error: nowhere: expected the folder of an export, ",
-        ),
         (["inspect", "."], "error: .: expected the folder of a token shard, a "),
         (["trace", "."], "error: arguments: expected --token N or --sequence N, found neither; "),
         (["run", "--shard", "0/3"], "error: --shard: expected the number of a share, from 1, "),
@@ -120,11 +116,10 @@ def test_a_run_that_fails_for_another_reason_too_is_a_failure(config: Path):
     assert run("run", "--config", wrong, "--config", config).exit_code == 1
 
 
-@pytest.mark.parametrize("command", [["trace", "--token", "0"], ["convert", "--to", "bin"]])
-def test_an_output_that_is_no_export_is_wrong_usage(command: list[str], store: Path):
+def test_an_output_that_is_no_export_is_wrong_usage(store: Path):
     folder = store / "tokens/a.jsonl"
 
-    result = run(*command, folder)
+    result = run("trace", "--token", "0", folder)
 
     assert result.exit_code == 2
     assert result.stderr == (

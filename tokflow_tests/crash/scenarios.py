@@ -96,12 +96,6 @@ def _workers(folder: Path, url: str) -> None:
     write_yaml(folder, raw={"files": "raw/a.jsonl"}, tokenizer=tokenizer, exports=["bin"])
 
 
-def _convert(folder: Path, url: str) -> None:
-    _write_raw(folder, 2_000)
-    raw = {"files": ["raw/a.jsonl", "raw/c.parquet"]}
-    build(load_dataset(write_yaml(folder, raw=raw, exports=["megatron"])))
-
-
 def _recorded(folder: Path, url: str) -> None:
     project_with(folder)
 
@@ -111,9 +105,6 @@ SCENARIOS = {
     "build": Scenario(_build, RUN),
     "exports": Scenario(_exports, RUN),
     "download": Scenario(_download, RUN),
-    "convert": Scenario(
-        _convert, ("convert", "store/small/exports/megatron/latest", "--to", "parquet")
-    ),
     "workers": Scenario(_workers, RUN),
     "recorded": Scenario(_recorded, ("run", "small"), project="project", store="project/store"),
 }

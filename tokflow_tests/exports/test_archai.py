@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokflow.audit.convert import convert_export
 from tokflow.errors import ConfigError
-from tokflow.exports import FORMATS, Export, ExportConfig
+from tokflow.exports import FORMATS, Export
 from tokflow_tests.exports.exporting import export
 from tokflow_tests.outputs import content, parts
 from tokflow_tests.pipeline.mixtures.test_mixture import declare_mixture, declare_source
@@ -82,18 +81,14 @@ def test_what_the_config_names_is_found_from_the_folder_of_the_project(root: str
     raw = {"files": f"{root}raw/*.jsonl"}
 
     dataset = declare(
-        project, {"a.jsonl": ["w1"]}, exports=["archai", "bin"], raw=raw, tokenizer=tokenizer
+        project, {"a.jsonl": ["w1"]}, exports=["archai"], raw=raw, tokenizer=tokenizer
     )
     build(dataset)
-    converted = convert_export(
-        dataset.folder / "exports/bin/latest", ExportConfig.read("archai", where="")
-    )
 
-    for folder in (dataset.folder / "exports/archai/latest", converted):
-        config = json.loads((folder / "config.json").read_text())
-        assert config["dataset_file_path"] == "raw/*.jsonl"
-        assert config["tokenizer"]["name_or_path"] == "many.json"
-        assert [*project.glob(config["dataset_file_path"])] == [project / "raw/a.jsonl"]
+    config = json.loads((dataset.folder / "exports/archai/latest/config.json").read_text())
+    assert config["dataset_file_path"] == "raw/*.jsonl"
+    assert config["tokenizer"]["name_or_path"] == "many.json"
+    assert [*project.glob(config["dataset_file_path"])] == [project / "raw/a.jsonl"]
 
 
 @pytest.mark.parametrize("files", ["{elsewhere}/a.jsonl", "local://{elsewhere}/a.jsonl"])
@@ -123,15 +118,12 @@ def test_the_config_of_a_mixture_names_the_columns_of_its_sources(tmp_path: Path
 
 def test_the_config_says_how_documents_were_drawn_without_being_told(tmp_path: Path):
     split = {"parts": {"train": {"fraction": 0.75}, "validation": {"fraction": 0.25}}, "seed": 7}
-    dataset = declare(tmp_path, {"a.jsonl": [*"abcd"]}, exports=["archai", "bin"], split=split)
+    dataset = declare(tmp_path, {"a.jsonl": [*"abcd"]}, exports=["archai"], split=split)
     build(dataset)
-    bin_ = dataset.folder / "exports/bin/latest"
-    converted = convert_export(bin_, ExportConfig.read("archai", where=""))
 
-    for folder in (dataset.folder / "exports/archai/latest", converted):
-        config = json.loads((folder / "config.json").read_text())
-        drawn = {name: config[name] for name in ("validation_split", "shuffle", "seed")}
-        assert drawn == {"validation_split": 0.25, "shuffle": True, "seed": 7}
+    config = json.loads((dataset.folder / "exports/archai/latest/config.json").read_text())
+    drawn = {name: config[name] for name in ("validation_split", "shuffle", "seed")}
+    assert drawn == {"validation_split": 0.25, "shuffle": True, "seed": 7}
 
 
 @pytest.mark.parametrize(

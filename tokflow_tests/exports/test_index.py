@@ -6,13 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.audit import regather
-from tokflow.audit.convert import convert_export
-from tokflow.exports import ExportConfig, index
+from tokflow.exports import index
 from tokflow.exports.index import INDEX_NAME, INDEX_SCHEMA, read_index, write_index
 from tokflow.store.arrow import make_table, repeated
-from tokflow_tests.outputs import content, index_of
-from tokflow_tests.tiny import build, declare
+from tokflow_tests.outputs import index_of
 
 LENGTHS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
 """Of the runs of a part, one in each raw file; one position of padding after every fourth."""
@@ -72,25 +69,3 @@ def test_the_bytes_do_not_depend_on_the_tables_that_the_runs_come_in(path: Path)
     write_index(together, [[pa.concat_tables(runs_of(part))] for part in ("train", "validation")])
 
     assert together.read_bytes() == path.read_bytes()
-
-
-@pytest.mark.parametrize("rows_at_once", [3, 2**22])
-@pytest.mark.parametrize("shuffle", [{}, {"sequences": True}], ids=["", "shuffled"])
-def test_an_index_of_many_row_groups_is_converted_as_one_of_few(
-    shuffle: dict[str, bool], rows_at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(regather, "ROWS_AT_ONCE", rows_at_once)
-    files = {f"{name}.jsonl": ["ab", "cdefgh"] for name in "abcdef"}
-    few, many = (
-        declare(tmp_path / name, files, exports=["parquet", "bin"], shuffle=shuffle)
-        for name in ("few", "many")
-    )
-    build(few)
-    monkeypatch.setattr(index, "INDEX_ROWS_PER_GROUP", 2)
-    folder = build(many).export("parquet").output.folder
-    assert pq.read_metadata(folder / "_tokflow/index.parquet").num_row_groups > 5
-
-    converted = convert_export(folder, ExportConfig.read("bin", where="test"))
-
-    of_few = few.folder / "exports/bin/latest/train.bin"
-    assert content(converted)["train.bin"] == of_few.read_bytes()

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.audit.convert import convert_export
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.documents import ranges
@@ -19,12 +18,10 @@ from tokflow.documents.config import OWN_COLUMNS, DocumentsConfig
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, export_segments
 from tokflow.exports.columns import TYPES
-from tokflow.exports.config import ExportConfig
-from tokflow.exports.index import INDEX_NAME, INDEX_SCHEMA
+from tokflow.exports.index import INDEX_SCHEMA
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.results import StageResult
 from tokflow.pipeline.run import build_dataset
-from tokflow.sequences.config import PackingConfig
 from tokflow.tokens import shard_segments
 from tokflow.tokens.shard import TokenShard
 from tokflow_tests.fuzz import readers
@@ -342,32 +339,6 @@ def test_rows_of_one_document_have_its_columns_in_every_format_of_columns(
     assert [of.problems for of in verify_dataset(dataset) if of.problems] == []
 
 
-@pytest.mark.parametrize("source", ["bin", "mds"])
-@pytest.mark.parametrize("shuffle", [{}, {"documents": "file"}, {"documents": "dataset"}])
-def test_a_converted_export_has_the_columns_that_a_run_gives_it(
-    shuffle: dict[str, Any], source: str, tmp_path: Path
-):
-    write(tmp_path)
-    packing = {"sequence_length": 4, "strategy": "one_document"}
-    rows = {"format": "parquet", "padding": "none"}
-    halves = {"train": {"fraction": 0.5}, "validation": {"fraction": 0.5}}
-    shared = {"documents": KEPT, "packing": packing, "shuffle": shuffle}
-    dataset = declare(tmp_path, {}, split={"parts": halves}, exports=[source, rows], **shared)
-    expected = build(dataset).export("parquet").folder
-
-    folder = convert_export(
-        (dataset.folder / "exports" / source / "latest").resolve(),
-        ExportConfig.read(rows, where="here"),
-        packing=PackingConfig.read(packing, where="here"),
-    )
-
-    names = [INDEX_NAME, *(path.name for path in expected.glob("*.parquet"))]
-    assert len(names) == 3
-    for name in names:
-        assert (folder / name).read_bytes() == (expected / name).read_bytes()
-    assert all(row["url"].endswith(f"-{row['meta.n']}") for row in index_of(folder, "validation"))
-
-
 def rows_in(made: StageResult, part: str) -> list[list[Any]]:
     """Return the tokens of rows, and their two columns."""
     format_ = made.manifest.details["format"]
@@ -389,7 +360,5 @@ def test_each_pass_of_a_mixture_has_the_columns_that_its_source_keeps(tmp_path: 
 
     built = build(declare_mixture(tmp_path, mixture, exports=["bin"]))
 
-    folder = built.export("bin").folder
-    converted = convert_export(folder, ExportConfig.read("npy", where="here"))
-    for index in (index_of(folder, "train"), index_of(converted, "train")):
-        assert [row["url"] for row in index] == ["code-0", "code-1"] * 2 + [None, None]
+    index = index_of(built.export("bin").folder, "train")
+    assert [row["url"] for row in index] == ["code-0", "code-1"] * 2 + [None, None]

@@ -10,9 +10,8 @@ import pytest
 import xxhash
 from backports import zstd
 
-from tokflow.audit.convert import convert_export
 from tokflow.errors import ConfigError, CorruptOutputError
-from tokflow.exports import Export, ExportConfig
+from tokflow.exports import Export
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export_as
@@ -199,14 +198,6 @@ def test_a_row_that_no_shard_has_room_for_is_refused(tmp_path: Path):
     )
     exports[0]["shard_size"] = 204
     assert not build_dataset(declare(tmp_path, {}, exports=exports)).failed
-
-
-def test_a_row_that_no_shard_has_room_for_is_refused_where_an_export_is_converted(tmp_path: Path):
-    built = build(declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["parquet"]))
-    config = ExportConfig.read({"format": "mds", "shard_size": 200}, where="test")
-
-    with pytest.raises(ConfigError, match="a shard of one row, found 200"):
-        convert_export(built.export("parquet").output.folder, config)
 
 
 def test_a_shard_that_is_cut_short_is_refused(tmp_path: Path):

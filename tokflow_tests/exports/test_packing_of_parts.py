@@ -5,16 +5,14 @@ from typing import Any
 
 import pytest
 
-from tokflow.audit.convert import convert_export
 from tokflow.audit.inspection import inspect_output
 from tokflow.audit.trace import sequence_range, trace_tokens
 from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.errors import ConfigError
-from tokflow.exports import Export, ExportConfig
+from tokflow.exports import Export
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.sequences.config import PackingConfig
 from tokflow_tests.exports.test_contract import EVERY_EXPORT, is_of_rows
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import build, declare
@@ -98,23 +96,3 @@ def test_all_that_audits_knows_the_length_of_each_part(built: dict[str, Dataset]
             found = [token for origin in origins for token in origin.token_ids or ()]
             assert row[: len(found)] == found
             assert set(row[len(found) :]) <= {7 if part == "validation" else 256}
-
-
-def test_a_conversion_has_the_packing_of_each_part(built: dict[str, Dataset]):
-    both = built["both"]
-    to = ExportConfig.read("pickle", where="test")
-
-    folder = convert_export(folder_of(both, "parquet"), to)
-    other = convert_export(
-        folder_of(both, "parquet"),
-        ExportConfig.read("jsonl", where="test"),
-        packing=PackingConfig(parts={"validation": {"sequence_length": 2}}, sequence_length=4),
-    )
-
-    pickled = content(folder_of(both, "pickle"))
-    assert {**content(folder), "_tokflow/manifest.json": b""} == {
-        **pickled,
-        "_tokflow/manifest.json": b"",
-    }
-    assert [len(rows(open_export(other), part)[0]) for part in OWN] == [4, 2]
-    assert [of.problems for path in (folder, other) for of in verify_path(path)] == [(), ()]

@@ -5,11 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokflow.audit.convert import convert_export
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.exports import (
-    ExportConfig,
     gathered_tokens,
     part_sequences,
     shuffled_documents,
@@ -23,7 +21,7 @@ from tokflow.split.permutation import Permutation
 from tokflow.split.shuffle import document_keys
 from tokflow.tokens.origins import Origins
 from tokflow_tests.chats import CHATS, chat_dataset
-from tokflow_tests.outputs import content, parts, rows_of
+from tokflow_tests.outputs import parts, rows_of
 from tokflow_tests.tiny import EOS, build, declare, write_raw
 
 SHUFFLE = {"seed": 5, "documents": "dataset"}
@@ -175,29 +173,6 @@ def test_both_shuffles_put_the_rows_of_groups_into_the_order_of_the_seed(
         rows = rows_of(part)
         order = Permutation(len(rows), 5, f"sequences:{name}").at(np.arange(len(rows)))
         assert rows_of(both[name]) == [rows[place] for place in order]
-
-
-def test_convert_keeps_the_order(tmp_path: Path):
-    exports = ["bin", "megatron", "parquet", "jsonl"]
-    dataset = declared(tmp_path, exports=exports, packing={"sequence_length": 7})
-    built = build(dataset)
-
-    for source, target in [("bin", "megatron"), ("parquet", "jsonl"), ("parquet", "bin")]:
-        config = ExportConfig.read(target, where="test")
-        folder = convert_export(built.export(source).folder, config)
-
-        expected, found = content(built.export(target).folder), content(folder)
-        assert {**found, "_tokflow/manifest.json": b""} == {
-            **expected,
-            "_tokflow/manifest.json": b"",
-        }
-    packed = ExportConfig.read("jsonl", where="test")
-    folder = convert_export(built.export("bin").folder, packed, packing=dataset.packing)
-    assert (
-        content(folder)["train-00000-of-00001.jsonl"]
-        == (content(built.export("jsonl").folder)["train-00000-of-00001.jsonl"])
-    )
-    assert problems_of(dataset) == []
 
 
 def test_tokens_that_do_not_fit_into_memory_are_read_as_others_are(

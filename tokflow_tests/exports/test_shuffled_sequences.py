@@ -4,19 +4,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from tokflow.audit.convert import convert_export
 from tokflow.audit.trace import sequence_range, trace_tokens
 from tokflow.audit.verify.verification import verify_dataset, verify_path
-from tokflow.cli.app import app
 from tokflow.errors import ConfigError
-from tokflow.exports import ExportConfig, Part, shuffled_sequences
+from tokflow.exports import Part, shuffled_sequences
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
-from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import Sequences
 from tokflow.split.permutation import Permutation
 from tokflow_tests.chats import chat_dataset
@@ -112,32 +108,6 @@ def test_verify_compares_with_the_shuffled_order(tmp_path: Path):
 
     assert [problem for found in verify_dataset(dataset) for problem in found.problems] == []
     assert [problem for found in verify_path(dataset.folder) for problem in found.problems] == []
-
-
-def test_a_converted_export_keeps_the_order(tmp_path: Path):
-    dataset = declared(tmp_path, shuffle=SHUFFLE, exports=["parquet", "jsonl", "bin"])
-    built = build(dataset)
-    jsonl = ExportConfig.read("jsonl", where="test")
-
-    folder = convert_export(built.export("parquet").folder, jsonl)
-    stream = convert_export(folder, ExportConfig.read("bin", where="test"))
-
-    assert files_of(folder) == files_of(built.export("jsonl").folder)
-    in_files = content(built.export("bin").folder)
-    assert content(stream)["train.bin"] == in_files["train.bin"]  # a stream is in file order
-    assert [problem for found in verify_path(folder) for problem in found.problems] == []
-
-
-def test_sequences_converted_from_a_stream_are_in_its_order_as_the_help_says(tmp_path: Path):
-    jsonl = ExportConfig.read("jsonl", where="test")
-    packing = PackingConfig(sequence_length=8)
-    plain = build(declared(tmp_path / "a", exports=["jsonl"])).export("jsonl").folder
-    stream = build(declared(tmp_path / "b", exports=["bin"], shuffle=SHUFFLE)).export("bin").folder
-
-    made = convert_export(stream, jsonl, packing=packing)
-
-    assert files_of(made) == files_of(plain)
-    assert "shuffle.sequences" in CliRunner().invoke(app, ["convert", "--help"]).stdout
 
 
 def test_a_shuffle_is_in_the_recipe_of_exports_of_sequences_alone(tmp_path: Path):

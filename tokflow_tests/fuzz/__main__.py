@@ -99,8 +99,6 @@ def _print_failure(seed: int, case: Case | None, error: Exception) -> None:
         for file in (*case.files, *(case.later or ())):
             shown = repr(file.data[:SHOWN_BYTES]) + ("..." if len(file.data) > SHOWN_BYTES else "")
             print(f"{file.key}: {len(file.data):,} bytes: {shown}")
-        for conversion in case.conversions:
-            print(f"convert {conversion.source} to {conversion.entry}, {conversion.packing}")
     traceback.print_exception(error, file=sys.stdout)
     print(f"\nfuzz: run it again alone: make fuzz SEED={seed} CASES=1", flush=True)
 

@@ -32,17 +32,6 @@ FORMS = ("characters", "cut", "documents", "fraction", "hash_fraction", "files")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conversion:
-    """One export made into another format."""
-
-    source: str
-    """Name of the export."""
-    entry: dict[str, Any]
-    """Format and options."""
-    packing: dict[str, Any] | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Case:
     """Everything that one seed decides."""
 
@@ -53,7 +42,6 @@ class Case:
     files: tuple[RawFile, ...]
     later: tuple[RawFile, ...] | None
     """The raw files of a second build in the same store: some gone, new or changed."""
-    conversions: tuple[Conversion, ...]
     is_command_line: bool
     """Built by the command, in a process of its own."""
 
@@ -98,7 +86,6 @@ def make_case(seed: int, folder: Path) -> Case:
         attributes=attributes,
         files=tuple(files),
         later=_later(random, files, documents, split) if random.random() < 0.08 else None,
-        conversions=tuple(_conversions(random, exports, tokenizer, parts, packing)),
         is_command_line=random.random() < 0.01,
     )
 
@@ -352,25 +339,3 @@ def _exports(
 def _has_first(tokenizer: Mapping[str, Any]) -> bool:
     """Say whether documents have what formats need that put EOS before them."""
     return tokenizer.get("eos") != "none" or tokenizer.get("bos") == "first"
-
-
-def _conversions(
-    random: Random,
-    exports: Sequence[dict[str, Any]],
-    tokenizer: Mapping[str, Any],
-    parts: Sequence[str],
-    packing: dict[str, Any],
-) -> list[Conversion]:
-    sources = [e for e in exports if e["format"] != "pickle"]
-    conversions = []
-    while sources and random.random() < 0.4:
-        known = random.choice((parts, ("train",)))  # so that some are refused
-        entry = random_export(random, parts=known, has_first=_has_first(tokenizer))
-        if exports and random.random() < 0.4:
-            of = random.choice(exports)
-            entry = {key: of[key] for key in of if key not in ("name", "packing")}
-        given = random.choice((None, packing, _packing(random)))
-        conversions.append(
-            Conversion(source=random.choice(sources)["name"], entry=entry, packing=given)
-        )
-    return conversions

@@ -14,21 +14,17 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
-from tokflow.audit.convert import convert_export
 from tokflow.audit.verify.verification import verify_dataset, verify_path
-from tokflow.errors import BadDocumentError, ConfigError
-from tokflow.exports import ExportConfig
+from tokflow.errors import BadDocumentError
 from tokflow.pipeline.dataset import Dataset, load_dataset
 from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset
-from tokflow.sequences.config import PackingConfig
 from tokflow_tests.fuzz.cases import Case
-from tokflow_tests.fuzz.check_export import CheckedExport, ExportToCheck, check_export
+from tokflow_tests.fuzz.check_export import ExportToCheck, check_export
 from tokflow_tests.fuzz.check_kept import check_kept
 from tokflow_tests.fuzz.check_stages import assigned_parts, check_split, check_tokens
 from tokflow_tests.fuzz.check_trace import check_traces
 from tokflow_tests.fuzz.difference import DifferenceError, same
-from tokflow_tests.fuzz.exports import has_parts, is_eos_first
 from tokflow_tests.fuzz.model import (
     NO_PART,
     Documents,
@@ -56,7 +52,6 @@ class Tally:
     tokens: int = 0
     exports: int = 0
     traces: int = 0
-    conversions: int = 0
 
     def add(self, other: "Tally") -> None:
         """Count what another case had."""
@@ -120,10 +115,7 @@ class _Run:
         for failed in built.failed:
             where = f"{failed.stage} {failed.name}"
             raise DifferenceError(f"{where}: {failed.explained!s}") from failed.error
-        exports = self._check_exports(built, pieces)
-        for conversion in self.case.conversions:
-            if conversion.source in exports:
-                self._convert(conversion, exports[conversion.source], exports)
+        self._check_exports(built, pieces)
         self._verify(dataset)
 
     def _declare(self, files: Sequence[RawFile]) -> Dataset:
@@ -201,8 +193,8 @@ class _Run:
                 part = self._part_of_text.setdefault(text, assigned[key, row])
                 same(f"part of {key}, row {row}, later", expected=part, found=assigned[key, row])
 
-    def _check_exports(self, built: BuildResult, pieces: Pieces) -> dict[str, CheckedExport]:
-        checked, of_documents = {}, self.config.get("documents", {})
+    def _check_exports(self, built: BuildResult, pieces: Pieces) -> None:
+        of_documents = self.config.get("documents", {})
         parts = {name: of_files for name, of_files in pieces.items() if name != NO_PART}
         for entry in self.config["exports"]:
             name = entry["name"]
@@ -216,74 +208,20 @@ class _Run:
                 ),
                 shuffle_seed=self._sequence_seed,
                 parts=parts,
-                whole=parts,
                 reference=self.reference,
                 config=self.config["tokenizer"],
                 keep_columns=of_documents.get("keep_columns", ()),
             )
-            checked[name] = check_export(export)
+            checked = check_export(export)
             check_kept(made.output.folder, of_documents, self.files, self.documents)
             self.tally.exports += 1
-            self.tally.tokens += checked[name].num_tokens
-            self.tally.traces += check_traces(checked[name], self.random)
-        return checked
+            self.tally.tokens += checked.num_tokens
+            self.tally.traces += check_traces(checked, self.random)
 
     @property
     def _sequence_seed(self) -> int | None:
         shuffle = self.config.get("shuffle", {})
         return shuffle.get("seed", 0) if shuffle.get("sequences") else None
-
-    def _convert(
-        self, conversion: Any, source: CheckedExport, exports: dict[str, CheckedExport]
-    ) -> None:
-        """Convert an export; what it left out is not in the new one."""
-        entry = conversion.entry
-        config = ExportConfig.read(entry, where="fuzz")
-        is_packed = config.layout.made_of == "sequences"
-        packing = conversion.packing if is_packed else None
-        given = PackingConfig.read(packing, where="fuzz") if packing is not None else None
-        left = source.left_after()
-        is_refused = left is None or (is_eos_first(entry) and not self._may_move_eos(left))
-        is_refused |= not has_parts(entry, list(source.made.parts))
-        try:
-            folder = convert_export(source.made.folder, config, packing=given)
-        except ConfigError:
-            if is_refused:
-                return
-            raise
-        if is_refused or left is None:
-            raise DifferenceError(f"convert {source.made.folder.parent.name} to {entry}: no error")
-        own = {} if source.is_stream else source.made.packings
-        converted = ExportToCheck(
-            folder=folder,
-            manifest=None,
-            options=entry,
-            packings=packing_of_parts(left, packing)
-            if packing is not None
-            else {part: own.get(part, {}) for part in left},
-            shuffle_seed=None if source.is_stream else self._sequence_seed,
-            parts=left,
-            whole=source.made.whole,
-            reference=self.reference,
-            config=self.config["tokenizer"],
-            keep_columns=source.made.keep_columns,
-        )
-        checked = check_export(converted)
-        self.tally.conversions += 1
-        self.tally.tokens += checked.num_tokens
-        self.tally.traces += check_traces(checked, self.random)
-        if is_packed and converted.shuffle_seed != self._sequence_seed:
-            return  # a stream does not tell that sequences are to be shuffled
-        if not source.has_left_out and all(p.tokens for p in source.all_pieces):
-            for other in exports.values():
-                if (other.made.options, other.made.packings) == (entry, converted.packings):
-                    _compare_files(other.made.folder, folder)
-
-    def _may_move_eos(self, parts: Pieces) -> bool:
-        if self.config["tokenizer"].get("bos") == "first":
-            return True
-        last = [piece.tokens[-1] for part in parts.values() for f in part.values() for piece in f]
-        return all(token == self.reference.eos_id for token in last)
 
     def _verify(self, dataset: Dataset) -> None:
         """Neither the dataset nor the store has a problem."""
@@ -292,20 +230,6 @@ class _Run:
         problems = [problem for result in results for problem in result.problems]
         if problems:
             raise DifferenceError(f"verify: {problems[0]}")
-
-
-def _compare_files(expected: Path, found: Path) -> None:
-    """The files of a converted export are those that are made of the raw files.
-
-    But for what tells of the making itself (Lance's commit has its time), and the name that
-    `datasets` has for it in its cache.
-    """
-    other_names = ("manifest.json", "run.json", "index.parquet", "state.json")
-    for path in sorted(expected.rglob("*")):
-        is_same = path.name not in other_names and path.parent.name != "_versions"
-        if path.is_file() and is_same:
-            other = found / path.relative_to(expected)
-            same(f"bytes of {other}", expected=path.read_bytes(), found=other.read_bytes())
 
 
 def yaml_of(config: dict[str, Any]) -> str:

@@ -1,6 +1,5 @@
 """Compare the files, the index and the counts of an export with the model."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,16 +33,12 @@ class ExportToCheck:
 
     folder: Path
     manifest: Any
-    """None: it is read from the folder."""
     options: Options
     packings: Mapping[str, Mapping[str, Any]]
     """By part."""
     shuffle_seed: int | None
     """Of the order of rows."""
     parts: Pieces
-    """Of a converted export: the tokens that the other one held."""
-    whole: Pieces
-    """The pieces before an export left anything out."""
     reference: Reference
     config: Mapping[str, Any]
     """Of the tokenizer."""
@@ -53,9 +48,7 @@ class ExportToCheck:
     @property
     def counts(self) -> Mapping[str, int]:
         """Return the counts of the manifest."""
-        if self.manifest is not None:
-            return self.manifest.counts
-        return json.loads((self.folder / "_tokflow/manifest.json").read_text())["counts"]
+        return self.manifest.counts
 
     def pieces(self, part: str) -> list[Piece]:
         """Return the pieces of a part in order, over all files."""
@@ -101,47 +94,10 @@ class CheckedExport:
     def piece_of(self, part: str, run: IndexRun) -> Piece:
         """Return the whole piece that a run of the index is of."""
         if not self._pieces:
-            for name, of_files in self.made.whole.items():
+            for name, of_files in self.made.parts.items():
                 for piece in (piece for some in of_files.values() for piece in some):
                     self._pieces[name, piece.file, piece.row, piece.char_start] = piece
         return self._pieces[part, run.file, run.row, run.char_start]
-
-    @property
-    def all_pieces(self) -> list[Piece]:
-        """The pieces of all parts."""
-        return [piece for part in self.made.parts for piece in self.made.pieces(part)]
-
-    @property
-    def has_left_out(self) -> bool:
-        """Whether some tokens are not in the export."""
-        left = self.left_after()
-        pieces = [p for part in (left or {}).values() for f in part.values() for p in f]
-        return sum(len(p.tokens) for p in pieces) < sum(len(p.tokens) for p in self.all_pieces)
-
-    def left_after(self) -> Pieces | None:
-        """Return the pieces that can be told from the export: those with tokens, up to where they
-        were cut; None where the beginning of one is not in it."""
-        left: Pieces = {}
-        for part, of_files in self.made.parts.items():
-            held: dict[tuple[str, int, int], set[int]] = {}
-            for run in self.runs[part]:
-                ids = held.setdefault((run.file, run.row, run.char_start), set())
-                ids.update(range(run.token_in_piece, run.token_in_piece + run.num_tokens))
-            if any(ids != set(range(len(ids))) for ids in held.values()):
-                return None
-            left[part] = {}
-            for key, pieces in of_files.items():
-                sizes = [(p, len(held.get((p.file, p.row, p.char_start), ()))) for p in pieces]
-                some = [replace(p, tokens=p.tokens[:size]) for p, size in sizes if size]
-                if some:
-                    left[part][key] = some
-        return _with_all_files(left)
-
-
-def _with_all_files(parts: Pieces) -> Pieces:
-    """A raw file without a token in any part is not in an export, and one in some is in all."""
-    keys = sorted({key for of_files in parts.values() for key in of_files})
-    return {part: {key: of.get(key, []) for key in keys} for part, of in parts.items()}
 
 
 def check_export(made: ExportToCheck) -> CheckedExport:

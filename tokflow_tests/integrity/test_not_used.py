@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from tokflow.audit.convert import convert_export
 from tokflow.audit.inspection import inspect_output
 from tokflow.audit.trace import trace_tokens
 from tokflow.errors import TokflowError
-from tokflow.exports import FORMATS, ExportConfig
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset
@@ -79,23 +77,6 @@ def test_a_run_makes_the_right_bytes_or_none(
             whole = {f"{name}/{file}".removeprefix("store/"): data for file, data in files.items()}
             assert files == right.get(name) or whole.items() <= of_first_run.items(), (path, name)
         assert again.failed or right.keys() <= made_by(again, copy).keys(), path
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_nothing_is_converted_from_a_damaged_export(name: str, built: Path, tmp_path: Path):
-    [export] = outputs(built / "store")[name]
-    to = ExportConfig.read({"format": "npy" if name != "npy" else "bin"}, where="test")
-    for ordinal, file in enumerate(files_of(export)):
-        for fault in FAULTS.values():
-            copy = tmp_path / "copy"
-            shutil.copytree(export, copy)
-            fault(copy / file)
-
-            with pytest.raises(TokflowError):
-                convert_export(copy, to, output=tmp_path / f"made {ordinal}")
-
-            shutil.rmtree(copy)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)

@@ -7,16 +7,13 @@ from typing import Any
 
 import pytest
 
-from tokflow.audit.convert import convert_export
 from tokflow.documents import ranges
 from tokflow.errors import MissingOutputError
-from tokflow.exports import ExportConfig
 from tokflow.pipeline import output_tasks, tasks, writers
 from tokflow.pipeline.gc import find_garbage, remove, remove_all
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
-from tokflow.sequences.config import PackingConfig
 from tokflow.store.atomic import in_use, machine
 from tokflow.store.segments import folder_of_segments_here, segments_folder
 from tokflow_tests.object_store import ObjectStore
@@ -77,22 +74,16 @@ def test_outputs_of_a_file_that_is_gone_go_with_their_folder(tmp_path: Path):
     assert not (tmp_path / STORE / "tokens/sub").exists()
 
 
-def test_an_export_that_is_declared_no_more_goes_with_its_link_and_what_was_converted_stays(
-    tmp_path: Path,
-):
+def test_an_export_that_is_declared_no_more_goes_with_its_link(tmp_path: Path):
     build_dataset(declare_small(tmp_path, exports=["parquet", "bin"]))
     exports = tmp_path / STORE / "exports"
-    config = ExportConfig.read("pickle", where="test")
-    for length in (4, 8):
-        convert_export(exports / "bin", config, packing=PackingConfig(sequence_length=length))
     made = declare_small(tmp_path, exports=["parquet"])
 
     assert find_garbage(made, keep=1) == {}
     for garbage in find_garbage(made, keep=0):
         remove(garbage)
 
-    assert sorted(path.name for path in exports.iterdir()) == ["parquet", "pickle-from-bin"]
-    assert len(list((exports / "pickle-from-bin").iterdir())) == 3
+    assert [path.name for path in exports.iterdir()] == ["parquet"]
 
 
 def test_sequences_that_no_export_has_any_more_go(tmp_path: Path):

@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-from tokflow.audit.convert import convert_export
 from tokflow.audit.inspection import inspect_output
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.documents import ranges
 from tokflow.errors import BadDocumentError
-from tokflow.exports import ExportConfig
 from tokflow.pipeline import tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
@@ -153,18 +151,13 @@ def test_a_raw_file_whose_key_is_that_of_a_group_is_traced(tmp_path: Path):
     ]
 
 
-def test_a_copy_of_the_export_tells_the_file_too_and_is_converted(tmp_path: Path):
+def test_a_copy_of_the_export_tells_the_file_too(tmp_path: Path):
     graph = built(grouped(tmp_path, 3))
     copy = tmp_path / "copy"
     shutil.copytree(graph.output("export", "bin").folder, copy)
 
-    converted = convert_export(copy, ExportConfig(format="olmo"), output=tmp_path / "olmo")
-
     [origin] = trace_tokens(copy, part="train", start=0, stop=1)
     assert (origin.raw_file, origin.row) == ("00.jsonl", 0)
-    files = content(converted)
-    expected = export_files(graph, "olmo")
-    assert {path: files[path] for path in expected} == expected
 
 
 @pytest.mark.parametrize("range_bytes", [100, 10**9])

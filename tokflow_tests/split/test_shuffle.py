@@ -4,10 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokflow.audit.convert import convert_export
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset, verify_path
-from tokflow.exports import ExportConfig
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
@@ -15,7 +13,7 @@ from tokflow.pipeline.plan import make_plan
 from tokflow.split.shuffle import document_keys
 from tokflow.tokens.origins import Origins
 from tokflow_tests.chats import CHATS, chat_dataset
-from tokflow_tests.outputs import content, parts
+from tokflow_tests.outputs import parts
 from tokflow_tests.tiny import EOS, build, declare, write_raw
 
 SHUFFLE = {"seed": 5, "documents": "file"}
@@ -87,29 +85,6 @@ def test_parts_and_documents_stay_whole_and_everything_leads_through(
                 assert text[origin.char_start : origin.char_stop] == origin.text
     assert [problem for found in verify_dataset(dataset) for problem in found.problems] == []
     assert [problem for found in verify_path(dataset.folder) for problem in found.problems] == []
-
-
-@pytest.mark.parametrize("strategy", ["concat", "best_fit"])
-@pytest.mark.parametrize("source", ["bin", "parquet"])
-def test_a_converted_export_keeps_the_order_of_documents(
-    strategy: str, source: str, tmp_path: Path
-):
-    packing = {"sequence_length": 7, "strategy": strategy}
-    formats = ["bin", "parquet", "jsonl"]
-    dataset = declared(tmp_path, shuffle=SHUFFLE, exports=formats, packing=packing)
-    built = build(dataset)
-    packed = dataset.packing if source == "bin" else None
-
-    for format_ in {"bin", "jsonl"} - {source}:
-        config = ExportConfig.read(format_, where="test")
-        folder = convert_export(built.export(source).folder, config, packing=packed)
-
-        expected, found = content(built.export(format_).folder), content(folder)
-        assert {**found, "_tokflow/manifest.json": b""} == {
-            **expected,
-            "_tokflow/manifest.json": b"",
-        }
-        assert [problem for each in verify_path(folder) for problem in each.problems] == []
 
 
 def test_a_document_that_comes_or_goes_moves_no_other(tmp_path: Path):
@@ -185,16 +160,3 @@ def _documents_and_masks(dataset: Dataset) -> list[tuple[list[int], list[int]]]:
         np.split(np.concatenate(list(of)), ends) for of in (part.stream(), part.stream_loss_mask())
     )
     return [(tokens.tolist(), mask.tolist()) for tokens, mask in zip(*both, strict=True)]
-
-
-def test_a_converted_export_of_a_group_is_shuffled_within_each_file(tmp_path: Path):
-    raw = {"files": "raw/*.jsonl", "group": 2}
-    built = build(declared(tmp_path, shuffle=SHUFFLE, raw=raw, exports=["megatron"]))
-
-    folder = convert_export(built.export("megatron").folder, ExportConfig.read("bin", where="test"))
-
-    train = [text for texts in FILES.values() for text in texts]
-    assert documents_in(folder, "train") == in_order(
-        FILES, [text for text in train if text in documents_in(folder, "train")]
-    )
-    assert [problem for each in verify_path(folder) for problem in each.problems] == []

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.audit.convert import convert_export
-from tokflow.exports import ExportConfig, export_segments
+from tokflow.exports import export_segments
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.store import integrity
@@ -176,20 +175,6 @@ def test_a_whole_file_in_the_place_of_the_one_that_was_read_makes_it_no_better(
     with pytest.raises(ReadAgainError):
         read_and_replace()
     assert read != [whole]
-
-
-def test_nothing_is_converted_from_a_flipped_copy(
-    declared: Callable[..., Dataset], next_run: Callable[[], None], tmp_path: Path
-):
-    dataset = declared(exports=["npy"])
-    build(dataset)
-    to = ExportConfig.read({"format": "bin"}, where="test")
-    npy = dataset.folder / "exports/npy/latest"
-    first = content(convert_export(npy, to, output=tmp_path / "first"))
-    flip((npy / "train.npy").resolve())
-    next_run()
-
-    assert content(convert_export(npy, to, output=tmp_path / "second")) == first
 
 
 def test_recheck_on_another_machine_finds_an_export_of_damaged_tokens(

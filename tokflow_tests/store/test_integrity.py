@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from tokflow.audit.convert import convert_export
 from tokflow.audit.trace import trace_tokens
 from tokflow.errors import CorruptOutputError
-from tokflow.exports import ExportConfig
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import build_dataset
@@ -178,18 +176,6 @@ def test_what_this_process_made_is_not_read_again(monkeypatch: pytest.MonkeyPatc
     build(declare(tmp_path, TEXTS, exports=["bin", "parquet"]))
 
     assert read == []
-
-
-def test_nothing_is_converted_from_a_flipped_bit(next_run: Callable[[], None], tmp_path: Path):
-    dataset = declare(tmp_path, TEXTS, exports=["bin", "parquet"])
-    build(dataset)
-    before = manifests(dataset)
-    path = flip(dataset.folder / "exports/bin/latest/train.bin").resolve()
-    next_run()
-
-    with pytest.raises(CorruptOutputError, match=damage(path)):
-        convert_export(path, ExportConfig.read({"format": "npy"}, where="test"))
-    assert manifests(dataset) == before
 
 
 @pytest.mark.parametrize("name", ["_tokflow/index.parquet", "documents.parquet", "spans.parquet"])

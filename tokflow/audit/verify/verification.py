@@ -5,12 +5,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from tokflow.audit.ancestry import Ancestry
-from tokflow.audit.convert import own_packing
-from tokflow.audit.regather import gather_parts
 from tokflow.audit.verify.export import verify_export
 from tokflow.audit.verify.problems import unlisted_files
 from tokflow.audit.verify.raw import verify_against_raw
@@ -33,7 +30,6 @@ from tokflow.raw.hashes import CACHE_NAME
 from tokflow.sequences.segments import SEQUENCES_VERSION
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME
 from tokflow.split.mixture import mixture_of
-from tokflow.split.shuffle import order_of
 from tokflow.split.spans import SPLIT_VERSION, Split
 from tokflow.store.listed_files import broken_files
 from tokflow.store.remote.cached_files import fetch_run
@@ -308,19 +304,12 @@ class _Verifier:
             return [], [f"it was not made again: {error}"]
 
     def _export(self, found: StoredOutput) -> Result:
-        """Compare an export with what it was made from or, if it was converted, converted from."""
+        """Compare an export with what it was made from."""
         manifest, notes = found.manifest, []
         export = Export(found.folder, manifest)
         if not export.is_read:
             notes = [f"{export.format_name} files are never read: compared by counts and checksums"]
-        source = self._ancestry.source(found)
-        if source is None:
-            return verify_export(found.folder, manifest, self._ancestry.parts(found)), notes
-        with TemporaryDirectory(prefix="tokflow.") as scratch:
-            parts = gather_parts(
-                source, own_packing(found), Path(scratch), order=order_of(manifest)
-            )
-            return verify_export(found.folder, manifest, parts), notes
+        return verify_export(found.folder, manifest, self._ancestry.parts(found)), notes
 
     def _tokenizer(self, found: StoredOutput) -> Result:
         tokenizer = tokenizer_of(found.manifest, found.folder, trust_remote_code=self._trust)

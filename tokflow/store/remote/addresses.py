@@ -27,14 +27,6 @@ def store_folder(store: str | Path) -> Path:
     return _folder_of(store) if isinstance(store, str) and is_url(store) else _of_disk(store)
 
 
-def output_folder(output: str | Path) -> Path:
-    """Return the folder of one output that is written outside of a store, which may be at a URL;
-    nothing is asked there. Raises: as `store_folder`."""
-    if isinstance(output, str) and is_url(output):
-        return _folder_of(output, is_store=False)
-    return _of_disk(output)
-
-
 def local_path(path: str | Path, *, is_alone: bool = False) -> Path:
     """Return a path, or the one on this disk that stands for a URL: of a store, a dataset, an
     output, `latest` of an export, or a file of an output. A `Path` is never a URL.

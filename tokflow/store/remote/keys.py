@@ -11,7 +11,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, is_output_name
+from tokflow.store.manifest import MANIFEST_NAME, is_output_name
 from tokflow.store.remote.places import Place
 from tokflow.store.segments import is_segments_folder
 
@@ -20,9 +20,6 @@ MANIFESTS = "manifests"
 
 PACKS = "packs"
 """The second part of the keys of packs."""
-
-CLAIM_NAME = f"{OWN_FOLDER}/.writer"
-"""Beside the manifest of one output at a URL while it is written: of which bytes."""
 
 SUFFIX = ".json"
 

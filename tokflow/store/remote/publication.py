@@ -1,10 +1,9 @@
 """Outputs put at a URL, whole or not at all, and removed there."""
 
-import hashlib
 import shutil
 from pathlib import Path
 
-from tokflow.errors import ConfigError, CorruptOutputError
+from tokflow.errors import CorruptOutputError
 from tokflow.store.latest import LATEST, named_by
 from tokflow.store.manifest import (
     MANIFEST_NAME,
@@ -16,7 +15,7 @@ from tokflow.store.manifest import (
 from tokflow.store.remote.cache_limit import note_bytes
 from tokflow.store.remote.copies import take_copies
 from tokflow.store.remote.damage import is_known_damaged
-from tokflow.store.remote.keys import CLAIM_NAME, data_prefix, manifest_key, mirror_key
+from tokflow.store.remote.keys import data_prefix, manifest_key, mirror_key
 from tokflow.store.remote.places import Place, place_of
 from tokflow.store.remote.requests import for_each
 from tokflow.store.segments import segments_folder
@@ -45,39 +44,13 @@ def publish(temporary: Path, folder: Path) -> None:
             path = temporary / name
             place.objects.put_file(path, prefix + name, take_copies(path))
 
-    there = None if place.is_store else _claim(place, data, temporary)
-    if there is None:
-        for_each(put, [*files, *([RUN_NAME] if (temporary / RUN_NAME).exists() else [])])
-        there = _commit(place, folder, data, temporary)
-    if not place.is_store:
-        place.objects.remove([CLAIM_NAME])
+    for_each(put, [*files, *([RUN_NAME] if (temporary / RUN_NAME).exists() else [])])
+    there = _commit(place, folder, data, temporary)
     if there != data:
         for path in list(temporary.iterdir()):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         keep_manifest(temporary, there)
     note_bytes(manifest.num_bytes)
-
-
-def _claim(place: Place, data: bytes, temporary: Path) -> bytes | None:
-    """Let nobody put files of other bytes below the URL of one output, whose names they share; who
-    was killed before the manifest was there can go on. Return the manifest that is there already.
-
-    Raises: ConfigError where another writes there, or did and was killed, or wrote another output.
-    """
-    digest, found = hashlib.sha256(data).hexdigest(), "another output"
-    if not place.objects.put_new(CLAIM_NAME, digest.encode()):
-        found = "another writer of other bytes, or what is left of one that was killed"
-    else:
-        there = place.objects.read(MANIFEST_NAME)
-        if there is None or _is_same(there, temporary):
-            return there
-        place.objects.remove([CLAIM_NAME])
-    raise ConfigError(
-        where=place.url,
-        expected="nothing, or this output",
-        found=found,
-        remedy="name another URL; if nobody writes there, remove what is there",
-    )
 
 
 def _in_segments(place: Place, folder: Path) -> dict[str, str]:
@@ -126,7 +99,7 @@ def publish_file(path: Path, content: bytes) -> None:
     """Put what a verdict or a link `latest` is to have at its URL; nothing is done for one of this
     disk alone."""
     place = place_of(path)
-    if place is not None and place.is_store:
+    if place is not None:
         place.objects.put(mirror_key(place, path), content)
 
 
@@ -164,11 +137,6 @@ def remove_published(folder: Path) -> None:
     """
     place = place_of(folder)
     if place is None:
-        return
-    if not place.is_store:
-        names = [*read_manifest(folder).files, RUN_NAME, CLAIM_NAME]
-        place.objects.remove([MANIFEST_NAME])
-        place.objects.remove(names)
         return
     latest = folder.parent / LATEST
     is_newest = named_by(latest) == folder.resolve()

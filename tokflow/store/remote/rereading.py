@@ -10,7 +10,7 @@ from tokflow.store.listed_files import broken_file
 from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, damaged
 from tokflow.store.remote.cached_files import fetched
 from tokflow.store.remote.damage import drop_cached
-from tokflow.store.remote.keys import CLAIM_NAME, data_prefix, manifest_key
+from tokflow.store.remote.keys import data_prefix, manifest_key
 from tokflow.store.remote.places import Place, place_of
 from tokflow.store.remote.requests import for_each
 
@@ -70,7 +70,7 @@ def _unlisted(here: tuple[Stored, bytes]) -> list[TokflowError]:
     output, data = here
     place = _place_of(output)
     prefix = data_prefix(place, output.folder, data)
-    names = (*output.manifest.files, MANIFEST_NAME, RUN_NAME, CLAIM_NAME)
+    names = (*output.manifest.files, MANIFEST_NAME, RUN_NAME)
     known = {prefix + name for name in names}
     return [
         CorruptOutputError(

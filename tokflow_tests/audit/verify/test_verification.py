@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.audit.convert import convert_export
 from tokflow.audit.verify.verification import Verification, verify_dataset, verify_path
-from tokflow.exports import ExportConfig
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.run import build_dataset
 from tokflow.raw.hashes import HashCache, HashedFile, stamp_of
@@ -28,13 +26,12 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("built")
     made = declare_small(folder)
     assert build_dataset(made).failed == ()
-    convert_export(made.folder / "exports/bin/latest", ExportConfig.read("npy", where="test"))
     return folder
 
 
 @pytest.fixture
 def small(template: Path, tmp_path: Path) -> Dataset:
-    """Three files, built, with a conversion of one export."""
+    """Three files, built."""
     return declare_small(copy_of(template, tmp_path))
 
 
@@ -92,16 +89,6 @@ def test_a_truncated_shard_is_named_and_not_the_export(small: Dataset):
     assert [problem.split("; ")[0] for problem in shard.problems] == [
         f"{path}: expected 58 bytes, found 56"
     ]
-
-
-def test_a_conversion_is_not_compared_with_a_damaged_export(small: Dataset):
-    path = flip(small.folder / "exports/bin/latest/train.bin")
-
-    conversion, export = verify_path(small.folder / "exports/npy-from-bin/latest")
-
-    assert conversion.problems == ()
-    assert conversion.notes == ("its parents are damaged (export bin): not compared with it",)
-    assert export.problems[0].startswith(f"{path}: expected sha256 ")
 
 
 def remember(dataset: Dataset, path: Path, *, sha256: str) -> None:

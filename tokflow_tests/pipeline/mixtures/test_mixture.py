@@ -11,11 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tokflow.audit.convert import convert_export
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.errors import ConfigError, MissingOutputError
-from tokflow.exports import ExportConfig
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset, load_dataset, load_datasets
 from tokflow.pipeline.gc import find_garbage, remove
@@ -272,23 +270,6 @@ def test_a_shuffle_of_a_mixture_loses_and_repeats_nothing_more(
     elif shuffle["documents"] == "file":
         assert len({found.index(text) for text in CODE["a.jsonl"]}) == 4
         assert found[:4] != found[4:8]  # passes have orders of their own, or are one among another
-
-
-@pytest.mark.parametrize("documents", [None, "dataset"])
-def test_an_export_of_a_mixture_converts_with_every_repetition(
-    tmp_path: Path, documents: str | None
-):
-    shuffle = {"documents": documents} if documents else {}
-    dataset = declare_mixture(tmp_path, {"sources": {"code": {"epochs": 2.5}}}, shuffle=shuffle)
-    folder = build(dataset).export("bin").folder
-
-    converted = convert_export(folder, ExportConfig.model_validate("npy"))
-
-    tokens = [token for some in open_export(converted).tokens("train") for token in some.tolist()]
-    found = bytes(token if token != EOS else 32 for token in tokens).decode().split()
-    assert sorted(found) == sorted(documents_of(dataset, "train"))
-    assert documents is None or found == documents_of(dataset, "train")
-    assert [problem for of in verify_path(converted) for problem in of.problems] == []
 
 
 def test_what_a_source_cut_stays_cut_and_groups_are_partitions(tmp_path: Path):

@@ -7,10 +7,10 @@ import pytest
 
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.pipeline.plan import make_plan
-from tokflow.store.remote.addresses import local_path, output_folder, store_folder
+from tokflow.store.remote.addresses import local_path, store_folder
 from tokflow.store.remote.mirror import refresh
 from tokflow.store.remote.objects import Objects, RemoteStoreError
-from tokflow.store.remote.places import shown
+from tokflow.store.remote.places import folder_of, shown
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import declare_small
 
@@ -72,7 +72,7 @@ def test_an_output_elsewhere_is_a_folder_of_its_name(object_store: ObjectStore):
 
     found = local_path(f"{object_store.url}/a/one/train/train.bin")
 
-    folder = output_folder(f"{object_store.url}/a/one")
+    folder = folder_of(f"{object_store.url}/a/one", is_store=False)
     assert found == folder / "train/train.bin"
     assert [path.name for path in (folder, *folder.iterdir())] == ["one", "_tokflow"]
 
@@ -95,7 +95,7 @@ def test_a_url_with_nothing_of_tokflow_is_said_to_have_nothing(
     "url", ["s3://me:hidden@bucket/a", "s3://bucket/a?key=hidden", "s3://me:hid/den@bucket/a"]
 )
 def test_a_url_with_a_secret_is_refused_and_not_shown(url: str):
-    for turn in (local_path, store_folder, output_folder):
+    for turn in (local_path, store_folder):
         with pytest.raises(ConfigError, match="into the environment") as raised:
             turn(url)
 
@@ -104,7 +104,7 @@ def test_a_url_with_a_secret_is_refused_and_not_shown(url: str):
 
 @pytest.mark.parametrize("url", ["https://server/store", "hf://datasets/org/name"])
 def test_a_url_that_nothing_is_written_to_is_no_store(url: str):
-    for turn in (local_path, store_folder, output_folder):
+    for turn in (local_path, store_folder):
         with pytest.raises(ConfigError, match=f"that can be written, .* found {url}; "):
             turn(url)
 
@@ -125,7 +125,7 @@ def test_a_url_that_nothing_is_written_to_is_no_store(url: str):
     ],
 )
 def test_a_url_that_is_none_is_refused_and_not_taken_for_a_folder(url: str):
-    for turn in (local_path, store_folder, output_folder):
+    for turn in (local_path, store_folder):
         with pytest.raises(ConfigError) as raised:
             turn(url)
 
@@ -163,13 +163,13 @@ def test_a_scheme_that_nobody_knows_is_named():
 
 
 def test_what_is_no_url_is_a_path():
-    assert local_path("a/b") == store_folder("a/b") == output_folder("a/b") == Path("a/b")
+    assert local_path("a/b") == store_folder("a/b") == Path("a/b")
     assert local_path("a:/b") == Path("a:/b")
 
 
 @pytest.mark.parametrize("path", [Path("s3://bucket/a"), "s3:/bucket/a", "s3:bucket/a"])
 def test_a_url_without_two_slashes_as_a_path_makes_of_it_is_refused(path: str | Path):
-    for turn in (local_path, store_folder, output_folder):
+    for turn in (local_path, store_folder):
         with pytest.raises(ConfigError, match="give s3://bucket/a as text"):
             turn(path)
 

@@ -8,20 +8,16 @@ from typing import Any
 
 import pytest
 
-from tokflow.audit.convert import convert_export
 from tokflow.documents import ranges
-from tokflow.errors import ConfigError
-from tokflow.exports import ExportConfig, export_segments
+from tokflow.exports import export_segments
 from tokflow.pipeline import output_tasks, tasks, writers
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import build_dataset
-from tokflow.store.remote.addresses import output_folder
 from tokflow.store.remote.cache_limit import make_room
 from tokflow.store.remote.cached_files import fetch_all
 from tokflow.store.remote.mirror import refresh
-from tokflow.store.remote.objects import Objects, RemoteStoreError
 from tokflow.store.remote.places import CACHE_VARIABLE, place_of
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import content
@@ -152,37 +148,3 @@ def test_so_it_is_where_worker_processes_make_and_join_them(
     assert not [key for key in keys if ".segments" in key]
     assert not list(there.folder.rglob("*.segments*"))
     _check_is_as_here(there, tmp_path)
-
-
-def test_an_output_of_its_own_is_written_by_one_and_by_who_makes_the_same_after_a_kill(
-    tmp_path: Path, object_store: ObjectStore
-) -> None:
-    here = declare(tmp_path, {"a.jsonl": TEXTS[:3]}, exports=["bin"], store="here")
-    assert not build(here).failed
-
-    def convert(format_: str) -> None:
-        output = output_folder(f"{object_store.url}/one")
-        export = here.folder / "exports/bin/latest"
-        convert_export(export, ExportConfig(format=format_), output=output)
-
-    object_store.fail("403", "PUT", "one/_tokflow/manifest.json", times=None)
-    with pytest.raises(RemoteStoreError):
-        convert("npy")
-    object_store.recover()
-    half = object_store.contents()
-    with pytest.raises(ConfigError, match="another writer of other bytes"):
-        convert("jsonl")
-    assert object_store.contents() == half
-    convert("npy")
-    assert {*object_store.keys()} == half.keys() - {"one/_tokflow/.writer"} | {
-        "one/_tokflow/manifest.json"
-    }
-
-    object_store.fail(
-        "slow", "LIST", then=lambda: object_store.put("one/_tokflow/manifest.json", whole)
-    )
-    whole = object_store.contents()["one/_tokflow/manifest.json"]
-    Objects(object_store.url).remove(object_store.keys())
-    with pytest.raises(ConfigError, match="another output"):  # which came since convert looked
-        convert("jsonl")
-    assert object_store.keys() == ["one/_tokflow/manifest.json"]
