@@ -100,7 +100,6 @@ SPEED = (
     own(name="tokflow, npy", variant="npy"),
     own(name="tokflow, megatron", variant="megatron"),
     own(name="tokflow, parquet, blocks=64", variant="parquet"),
-    own(name="tokflow, parquet, in_memory", variant="parquet, in memory"),
     torch_data(name="nanoGPT's get_batch", variant="get_batch", has_an_order=False),
     torch_data(name="torch DataLoader", variant="DataLoader"),
     torch_data(name="torch DataLoader, 2 workers", variant="DataLoader", workers=2),

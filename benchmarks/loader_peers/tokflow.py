@@ -78,9 +78,6 @@ SPEED = {
     "npy": lambda request: batches(request, "npy"),
     "megatron": lambda request: batches(request, "megatron"),
     "parquet": lambda request: batches(request, "parquet", blocks=64, across_documents=True),
-    "parquet, in memory": lambda request: batches(
-        request, "parquet", across_documents=True, in_memory=True
-    ),
 }
 
 RESUME = {

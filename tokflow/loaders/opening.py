@@ -42,8 +42,6 @@ class Opening:
     fields: tuple[str, ...] | None = None
     tail: Tail = "pad"
     across_documents: bool | None = None
-    in_memory: bool = False
-    """Decoded, in memory that all processes of the machine share."""
 
     def name_of(self, output: Stored) -> str:
         """Return what people call the rows: `demo/exports/bin/train`."""

@@ -16,7 +16,6 @@ from tokflow.exports.format import Arrays, Portion
 from tokflow.exports.index import read_sizes
 from tokflow.exports.reading import Export, open_export
 from tokflow.loaders.buffers import copied, empty
-from tokflow.loaders.in_memory import in_memory
 from tokflow.loaders.kept_portions import KeptPortions
 from tokflow.loaders.opening import Opening, lost, tokenizer_of
 from tokflow.loaders.samples import Batch, FilesOf, Numbers, grouped
@@ -51,9 +50,7 @@ def open_packed_rows(opening: Opening) -> "PackedRows":
         num_tokens=num_tokens,
         sizes=sizes,
         is_padded_left=_is_padded_left(export),
-        portions=KeptPortions(
-            _portions(export.with_fields(needs), part, is_in_memory=opening.in_memory)
-        ),
+        portions=KeptPortions(_portions(export.with_fields(needs), part)),
     )
 
 
@@ -86,19 +83,16 @@ def _needed(fields: Collection[str], keeps: Collection[str]) -> frozenset[str]:
     return frozenset(needed)
 
 
-def _portions(export: Export, part: str, *, is_in_memory: bool) -> Sequence[Portion]:
+def _portions(export: Export, part: str) -> Sequence[Portion]:
     portions = export.portions(part)
     num_rows, num_found = export.counts[f"{part}.num_sequences"], sum(of.num for of in portions)
     if num_found != num_rows:
         expected = f"{num_rows:,} sequences of {part}"
         raise damaged_file(export.folder, expected=expected, found=f"{num_found:,}")
-    portions = [
-        replace(of, load=partial(_narrowed, of.load, export))
-        if is_in_memory or not of.is_mapped
-        else of
+    return [
+        of if of.is_mapped else replace(of, load=partial(_narrowed, of.load, export))
         for of in portions
     ]
-    return in_memory(portions, export, part) if is_in_memory else portions
 
 
 def _narrowed(load: Callable[[], Arrays], export: Export) -> Arrays:

@@ -36,7 +36,6 @@ def open_rows(
     fields: Sequence[str] | None = None,
     tail: Tail = "pad",
     across_documents: bool | None = None,
-    in_memory: bool = False,
 ) -> "Rows":
     """Open the rows of a part of an export, or of a token store, in the order of their files; by
     path or URL (`s3://...`), whose files come to this disk when they are first needed.
@@ -47,8 +46,7 @@ def open_rows(
 
     part: may be left out where there is one. fields: those wanted; by default all that the format
     keeps. across_documents: False, the first token of a document is no label; True, it is. By
-    default it is one in a stream, and none in a packed row. in_memory: the part is decoded into
-    memory that all processes of the machine share and that is gone with the last of them.
+    default it is one in a stream, and none in a packed row.
 
     Raises: MissingOutputError where there is no export; CorruptOutputError where it is not
     finished, or a file is missing or cut short; ForeignOutputError where a newer tokflow made it;
@@ -65,7 +63,6 @@ def open_rows(
         fields=_names(fields),
         tail=tail,
         across_documents=optional(boolean, "across_documents", across_documents),
-        in_memory=boolean("in_memory", in_memory),
     )
     return in_order((open_packed_rows if is_packed else open_stream_rows)(opening))
 

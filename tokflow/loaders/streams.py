@@ -1,7 +1,7 @@
 """Streams of tokens: an export of one, or a token store, as portions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +10,6 @@ import numpy as np
 from tokflow.exports.damage import damaged_file
 from tokflow.exports.format import Arrays, Portion
 from tokflow.exports.reading import Export, open_export
-from tokflow.loaders.in_memory import in_memory
 from tokflow.store.arrow import read_table, to_numpy
 from tokflow.store.few_numbers import few_numbers
 from tokflow.store.integrity import Stored
@@ -31,22 +30,15 @@ class Stream:
     """True where portions have loss_mask: of chats."""
 
 
-def open_stream(path: Path, part: str | None, *, is_in_memory: bool = False) -> Stream:
+def open_stream(path: Path, part: str | None) -> Stream:
     """Return the tokens of a part of a stream export, or those of a token store, where part is
-    None. No token is read, unless they are to be in memory.
+    None. No token is read.
 
     Raises: ConfigError, MissingOutputError, CorruptOutputError, ForeignOutputError.
     """
     if part is None:
-        stream = _of_shard(open_token_shard(find_output(path)))
-    else:
-        stream = _of_export(open_export(path), part)
-    if not is_in_memory:
-        return stream
-    counts, prefix = stream.output.manifest.counts, f"{part}." if part else ""
-    num_documents = counts.get(f"{prefix}num_documents", 0)
-    portions = in_memory(stream.portions, stream.output, part, num_documents=num_documents)
-    return replace(stream, portions=portions)
+        return _of_shard(open_token_shard(find_output(path)))
+    return _of_export(open_export(path), part)
 
 
 def _of_export(export: Export, part: str) -> Stream:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from tokflow.errors import ConfigError
 from tokflow.exports.pieces import of_dtype
-from tokflow.loaders.arguments import boolean
 from tokflow.loaders.kept_portions import KeptPortions
 from tokflow.loaders.opening import find_part, lost
 from tokflow.loaders.samples import Numbers, grouped, picked
@@ -19,9 +18,7 @@ from tokflow.loaders.streams import Stream, open_stream
 from tokflow.tokens.token_source import SHORT_RUN, positions_of_runs
 
 
-def open_tokens(
-    path: str | Path, part: str | None = None, *, in_memory: bool = False
-) -> "TokenArray":
+def open_tokens(path: str | Path, part: str | None = None) -> "TokenArray":
     """Open the tokens of a part of a stream export, or of a token store, as one array.
 
     By path or URL (`s3://...`), whose files come to this disk when they are first needed.
@@ -29,8 +26,7 @@ def open_tokens(
     file at a URL no more is fetched than is looked at, until that is an eighth of it. Files stay
     memory-mapped where the format can be; of others what was decoded last is kept.
 
-    part: may be left out where there is one. in_memory: it is decoded into memory that all
-    processes of the machine share and that is gone with the last of them.
+    part: may be left out where there is one.
 
     Raises: MissingOutputError where there is no export that is finished; CorruptOutputError where a
     file is missing or cut short; ForeignOutputError where a newer tokflow made it; ConfigError for
@@ -44,9 +40,8 @@ def open_tokens(
             found="packed rows",
             remedy="call `open_rows`, or open an export of a stream (bin, npy, llmc, megatron)",
         )
-    in_memory = boolean("in_memory", in_memory)
-    stream = open_stream(folder, part, is_in_memory=in_memory)
-    return TokenArray(folder, part, in_memory, stream, KeptPortions(stream.portions).few)
+    stream = open_stream(folder, part)
+    return TokenArray(folder, part, stream, KeptPortions(stream.portions).few)
 
 
 @dataclass(frozen=True)
@@ -61,12 +56,11 @@ class TokenArray:
     folder: Path
     part: str | None
     """None of a token store."""
-    in_memory: bool
     _stream: Stream = field(repr=False, compare=False)
     _portions: KeptPortions = field(repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(open_tokens, in_memory=self.in_memory), (self.folder, self.part)
+        return open_tokens, (self.folder, self.part)
 
     def __len__(self) -> int:
         return int(self._portions.edges[-1])

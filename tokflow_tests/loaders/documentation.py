@@ -22,7 +22,6 @@ WITH_NUMPY = (
     "Orders",
     "Mixtures",
     "Batches, ranks and resume",
-    "Memory and speed",
 )
 
 

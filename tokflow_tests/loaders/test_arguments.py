@@ -33,10 +33,10 @@ def test_integers_of_any_library_are_ints():
 
 
 def test_a_text_is_no_boolean():
-    assert [boolean("in_memory", given) for given in (True, np.False_)] == [True, False]
+    assert [boolean("drop_last", given) for given in (True, np.False_)] == [True, False]
     for wrong in ("no", 1, None):
-        with pytest.raises(ConfigError, match="in_memory: expected True or False, found"):
-            boolean("in_memory", wrong)
+        with pytest.raises(ConfigError, match="drop_last: expected True or False, found"):
+            boolean("drop_last", wrong)
 
 
 @pytest.mark.parametrize("seed", [1.0, 1.5, "1", True, np.True_, [1], np.float64(1)])

@@ -138,8 +138,6 @@ def test_mixtures_windows_memory_and_token_arrays_are_the_same_by_url(
                 }
     tokens = open_tokens(f"{url}/npy")
     assert tokens[:].tolist() == open_tokens(here.source.opening.path)[:].tolist()
-    held = open_rows(f"{url}/npy", sequence_length=4, in_memory=True)
-    assert held[:]["input_ids"].tolist() == here[:]["input_ids"].tolist()
 
 
 def test_of_an_export_that_is_larger_than_the_limit_files_go_while_it_is_read_and_come_again(

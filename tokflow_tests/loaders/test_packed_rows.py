@@ -118,12 +118,11 @@ def test_with_a_label_token_every_input_of_a_document_has_its_label(left: Datase
 
 
 @pytest.mark.parametrize("name", PACKED)
-@pytest.mark.parametrize("in_memory", [False, True])
-def test_a_field_alone_is_as_among_all(name: str, in_memory: bool, tiny: Dataset):
+def test_a_field_alone_is_as_among_all(name: str, tiny: Dataset):
     whole = rows_of(tiny, name)[:]
 
     for field, values in whole.items():
-        alone = rows_of(tiny, name, fields=[field], in_memory=in_memory)[:]
+        alone = rows_of(tiny, name, fields=[field])[:]
         assert [*alone] == [of for of in whole if of in (field, "index")]
         assert alone[field].dtype == values.dtype
         assert alone[field].tolist() == values.tolist()

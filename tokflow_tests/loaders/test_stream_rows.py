@@ -315,17 +315,14 @@ def test_a_file_that_was_cut_short_is_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["bin", "npy", "parquet"])
-@pytest.mark.parametrize("in_memory", [False, True])
-def test_a_part_without_tokens_has_no_rows(name: str, in_memory: bool, tmp_path: Path):
+def test_a_part_without_tokens_has_no_rows(name: str, tmp_path: Path):
     parts = {"train": {"documents": 5}, "test": {"start": 5, "documents": 1}}
     exports = ["bin", "npy", "parquet"]
     dataset = declare(tmp_path, FILES, split={"parts": parts}, exports=exports)
     build(dataset)
     length = None if name == "parquet" else 4
 
-    rows = open_rows(
-        dataset.folder / "exports" / name, "test", sequence_length=length, in_memory=in_memory
-    )
+    rows = open_rows(dataset.folder / "exports" / name, "test", sequence_length=length)
 
     assert (len(rows), rows.source.num_tokens) == (0, 0)
     assert {name: of.shape for name, of in rows[:].items() if name != "index"} == {

@@ -19,7 +19,6 @@ from tokflow.loaders.mixture import mix
 from tokflow.loaders.rows import Rows, in_order, open_rows
 from tokflow.loaders.torch_loading import collate
 from tokflow_tests.loaders.row_sources import CountingRows
-from tokflow_tests.loaders.test_shared_memory import images
 from tokflow_tests.tiny import build, declare
 
 pytestmark = [
@@ -248,21 +247,3 @@ def test_a_stateful_dataloader_refuses_the_state_of_other_samples():
 
     with pytest.raises(ConfigError, match="expected a state of seed 2, found 1"):
         iter(other)
-
-
-def images_of(rows: Any) -> list[str]:
-    """Return the images in memory of a worker, as a `collate_fn` that has gathered rows."""
-    return [*images().values()]
-
-
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_workers_share_the_image_of_a_part_in_memory(start: str, tmp_path: Path):
-    build(declare(tmp_path, {"a.jsonl": ["some text"] * 9}, exports=["parquet"]))
-    rows = open_rows(tmp_path / "store/tiny/exports/parquet/latest", in_memory=True)
-    rows[0]
-
-    options = {"num_workers": 2, "multiprocessing_context": start, "collate_fn": images_of}
-    found = {tuple(batch) for batch in DataLoader(rows, batch_size=2, **options)}
-
-    assert found == {tuple(images().values())}
-    assert len(images()) == 1
