@@ -16,7 +16,7 @@ from typing import BinaryIO, TypeAlias
 from tokflow.errors import RawFileError
 from tokflow.store.zstd import zstd
 
-DECOMPRESSOR_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError)
+_DECOMPRESSOR_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError)
 
 _READ_BYTES = 256 * 1024
 """Compressed bytes read at once; for text about a fifth of a block of 1 to 2 MB."""
@@ -121,7 +121,7 @@ def _next_block(
 ) -> bytes:
     try:
         return decompressor.decompress(data, max_length=block_bytes)
-    except DECOMPRESSOR_ERRORS as error:
+    except _DECOMPRESSOR_ERRORS as error:
         raise _damaged(path, suffix, str(error), position) from error
 
 

@@ -17,7 +17,7 @@ class Range:
     """A share of a raw file that is read alone: the records that begin in it; or of a group of
     files, some of them.
 
-    Bytes of a decompressed text, whose lines need not begin where it does; row groups of parquet;
+    Bytes of a text, whose lines need not begin where it does; row groups of parquet;
     record batches of an Arrow file.
     """
 
@@ -25,8 +25,6 @@ class Range:
     """The first byte, row group or record batch."""
     stop: int
     """The one after the last."""
-    lines_before: int | None = None
-    """Lines of the file before it, where they are known."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.stop:
@@ -80,12 +78,6 @@ class OpenRange:
     def before(self) -> Before:
         """Counts of what stands before the range."""
         return self.count()
-
-    @property
-    def lines_before(self) -> int:
-        """Lines of the file before the range."""
-        known = self.range.lines_before
-        return self.before.lines if known is None else known
 
     def counted(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the text of the range, its line ends counted."""

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tokflow.documents.compression import COMPRESSED_SUFFIXES, read_blocks
+from tokflow.documents.compression import read_blocks
 from tokflow.documents.encodings import Encoding, as_utf8, recoded
 from tokflow.documents.file_range import Before, OpenRange, Range
-from tokflow.documents.zst_frames import frames_of
 from tokflow.raw.streamed import read_until
 
 _SEARCH_BYTES = 64 * 1024
@@ -226,12 +225,7 @@ def _line_start(path: Path, position: int) -> int:
 
 
 def _read_bytes(path: Path, start: int, stop: int, block_bytes: int) -> Iterator[bytes]:
-    """Yield the text between two bytes of it; of .zst in frames, whatever their size."""
-    if path.suffix.lower() in COMPRESSED_SUFFIXES:
-        if (frames := frames_of(path)) is None:
-            raise ValueError(f"{path}: expected a table of frames to read a range, found none")
-        yield from frames.read(start, stop)
-        return
+    """Yield the text between two bytes of it."""
     with path.open("rb", buffering=0) as file:
         read_until(file, stop)
         file.seek(start)

@@ -9,7 +9,6 @@ from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.file_formats import format_of_file
 from tokflow.documents.formats.parquet import text_bytes
 from tokflow.documents.ranges import text_bytes_of
-from tokflow.documents.zst_frames import frames_of
 from tokflow.errors import TokflowError
 from tokflow.store.zstd import zstd
 
@@ -20,8 +19,8 @@ _HEADER_BYTES = 18
 def declared_text_bytes(path: Path, num_bytes: int, config: DocumentsConfig) -> int:
     """Return about how many bytes of text a file of `num_bytes` holds; see `text_bytes_of`.
 
-    A parquet file says it of its columns, a .zst of its frames or its first one, a .gz of its last
-    member modulo 4 GiB. What is no more than the file itself is taken for that of a part.
+    A parquet file says it of its columns, a .zst of its first frame, a .gz of its last member
+    modulo 4 GiB. What is no more than the file itself is taken for that of a part.
     """
     suffix = path.suffix.lower()
     say = _DECLARED.get(suffix)
@@ -53,9 +52,6 @@ def _of_gzip(path: Path, config: DocumentsConfig) -> int:
 
 
 def _of_zstd(path: Path, config: DocumentsConfig) -> int:
-    frames = frames_of(path)
-    if frames is not None:
-        return int(frames.text_starts[-1])
     with path.open("rb") as file:
         return zstd.get_frame_info(file.read(_HEADER_BYTES)).decompressed_size or 0
 

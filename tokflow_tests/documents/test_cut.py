@@ -91,7 +91,7 @@ def test_a_file_that_is_no_larger_than_a_range_is_whole(name: str, tmp_path: Pat
 WHOLE = [
     ("a.jsonl.gz", PLAIN),
     ("a.csv.zst", PLAIN),
-    ("a.txt.zst", PLAIN),
+    ("a.jsonl.zst", PLAIN),
     ("a.csv.bz2", PLAIN),
     ("a.txt.xz", LINES),
     ("a.txt", PLAIN),

@@ -48,11 +48,11 @@ class Found(NamedTuple):
 CUT_CASES = {
     name
     for name in CASES
-    if name.startswith(("jsonl", "csv", "tsv"))
+    if name.startswith("jsonl")
     or name in ("parquet dictionary", "txt line")
     or (name.startswith("arrow") and name != "arrow stream")
 }
-"""The others have one row group, separators, or are a stream."""
+"""The others have one row group, separators, quotes, or are a stream."""
 
 
 def find(
@@ -290,6 +290,18 @@ def test_awkward_texts_of_every_kind_of_file_are_the_same_in_ranges(name: str, t
     assert (ranges != ()) == (name in CUT_CASES)
     if ranges:
         assert found == find(path, config)
+
+
+@pytest.mark.parametrize("quoting", [None, "none"])
+def test_a_csv_in_which_a_quote_may_begin_a_field_is_whole(quoting, tmp_path: Path):
+    path = tmp_path / "a.csv"
+    path.write_text("id,text\n" + "1,a\n" * 100 + '2,"b"\n' + "3,c\n" * 100)
+
+    config = DocumentsConfig(quoting=quoting)
+
+    assert len(ranges_of(path, config, range_bytes=100)) == (9 if quoting else 0)
+    path.write_text(path.read_text().replace('"', ""))
+    assert len(ranges_of(path, config, range_bytes=100)) == 9
 
 
 # What is odd
