@@ -13,7 +13,7 @@ import numpy as np
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.encodings import Encoding, as_utf8, recoded
 from tokflow.documents.file_range import Before, OpenRange, Range
-from tokflow.raw.streamed import read_until
+from tokflow.raw.reader import read_until
 
 _SEARCH_BYTES = 64 * 1024
 _BLOCK_BYTES = 500_000

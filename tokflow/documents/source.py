@@ -15,7 +15,7 @@ from tokflow.documents.limits import Encode
 from tokflow.documents.parsed import Render
 from tokflow.documents.ranges import open_range
 from tokflow.documents.reader import BATCH_BYTES, Tally, accepted_documents, regulated
-from tokflow.raw.lazy import LazyPath
+from tokflow.raw.remote_file import RemoteFile
 
 _FILES_AHEAD = 8
 """Files of a group, each of which may be small, that are fetched while one is read."""
@@ -104,7 +104,7 @@ class DocumentSource:
         """Let small files be fetched that follow and are elsewhere, while this one is read."""
         first = 0 if number == 0 else number + _FILES_AHEAD
         for path in self.paths[first : number + _FILES_AHEAD + 1]:
-            if isinstance(path, LazyPath):
+            if isinstance(path, RemoteFile):
                 path.read_ahead()
 
     def place(self, batch: Batch, index: int) -> tuple[Path, int]:

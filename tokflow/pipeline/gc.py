@@ -43,7 +43,7 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
     leads to that is still declared; raw files stay that were fetched whole, and what a newer
     tokflow made. Damaged outputs go, and unfinished segments and what killed processes left, of
     other machines and at a URL a day later, unless a process works with them; and what was read of
-    another version of a raw file, or of one that is there whole.
+    another version of a raw file.
 
     Raises: MissingOutputError where the dataset is not built: what it refers to is not known.
     A source that only mixtures have built, up to its splits, is.

@@ -5,18 +5,13 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-from tokflow.errors import RawFileError
 from tokflow.raw.hashes import HashedFile, Progress, changed_error, hash_file, hash_files, stamp_of
 from tokflow.raw.keys import check_key
-from tokflow.raw.lazy import LazyPath
 from tokflow.raw.listing import RawSource, check_outside
+from tokflow.raw.remote_file import RemoteFile
 from tokflow.store.remote.places import place_of
-from tokflow.store.stamp import Stamp
-
-if TYPE_CHECKING:
-    from tokflow.raw.fetch import Copy
 
 _ASKED_AT_ONCE = 16
 """Servers that are asked at the same time which version of a file is there."""
@@ -26,8 +21,8 @@ _ASKED_AT_ONCE = 16
 class RawFile(HashedFile):
     """One raw file; the sha256 of its content is its fingerprint.
 
-    It is on this disk, or its path is a `LazyPath`, and the fingerprint, if nobody tells the sha256
-    of the content, that of its version.
+    It is on this disk, or its path is a `RemoteFile`, and the fingerprint, if nobody tells the
+    sha256 of the content, that of its version.
     """
 
     key: str
@@ -41,26 +36,26 @@ class RawFile(HashedFile):
     @property
     def is_lazy(self) -> bool:
         """True if it is fetched as it is read."""
-        return isinstance(self.path, LazyPath)
+        return isinstance(self.path, RemoteFile)
 
     @property
     def origin(self) -> dict[str, str]:
         """The dataset of the hub, and its commit, that a file was listed in of which no copy is
         kept, whose manifest would say it; else empty."""
-        version = self.path.version if isinstance(self.path, LazyPath) else None
+        version = self.path.version if isinstance(self.path, RemoteFile) else None
         if version is None or not version.is_streamed:
             return {}
-        return dict(getattr(version.remote, "origin", {}))
+        return dict(getattr(version.access, "origin", {}))
 
     @property
     def read_sha256(self) -> str | None:
         """The sha256 of what was read as it arrived, from its first byte to its last."""
-        return self.path.read_sha256 if isinstance(self.path, LazyPath) else None
+        return self.path.read_sha256 if isinstance(self.path, RemoteFile) else None
 
     @property
     def version(self) -> dict[str, Any] | None:
         """Version identifiers as plain JSON, for a file whose sha256 is unknown; else None."""
-        version = self.path.version if isinstance(self.path, LazyPath) else None
+        version = self.path.version if isinstance(self.path, RemoteFile) else None
         return None if version is None or version.sha256 is not None else version.identity
 
 
@@ -95,16 +90,26 @@ def read_raw_files(
         check_key(source.key)
     local = {source.key: Path(source.url) for source in sources if source.is_local}
     hashed = hash_files(local.values(), store=store, progress=progress, rehash=rehash)
-    how = _How(store, progress, offline, rehash, as_read, streamed=place_of(store) is not None)
-    asked = [of for of in sources if how.streamed and of.may_differ]
-    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
-        files = dict(zip([of.key for of in asked], pool.map(how.fetched, asked), strict=True))
-    raw_files = {}
-    for of in sources:
-        file = hashed[local[of.key]] if of.is_local else files.get(of.key) or how.fetched(of)
-        fields = file.path, file.stamp, file.sha256, file.remembered, file.is_settled
-        raw_files[of.key] = RawFile(*fields, key=of.key)
-    return raw_files
+    files = {key: hashed[path] for key, path in local.items()}
+    if len(files) < len(sources):
+        from tokflow.raw.fetch import Fetching  # local files need nothing of it
+
+        streamed = place_of(store) is not None
+        how = Fetching(
+            store=store, progress=progress, offline=offline, rehash=rehash, as_read=as_read,
+            is_streamed=streamed,
+        )  # fmt: skip
+        asked = [of for of in sources if streamed and of.may_differ]
+        with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
+            files |= zip([of.key for of in asked], pool.map(how.hashed, asked), strict=True)
+        files |= {of.key: how.hashed(of) for of in sources if of.key not in files}
+    return {
+        of.key: RawFile(
+            *(file.path, file.stamp, file.sha256, file.remembered, file.is_settled), key=of.key
+        )
+        for of in sources
+        if (file := files[of.key])
+    }
 
 
 def check_unchanged(raw: RawFile) -> None:
@@ -124,39 +129,3 @@ def check_unchanged(raw: RawFile) -> None:
     if is_ctime_alone and hash_file(raw.path).sha256 == raw.sha256:
         return
     raise changed_error(raw.path, raw.stamp, now)
-
-
-class _How(NamedTuple):
-    """Options for reading remote files; see `read_raw_files`."""
-
-    store: Path
-    progress: Progress | None
-    offline: bool
-    rehash: bool
-    as_read: bool
-    streamed: bool
-
-    def fetched(self, source: RawSource) -> HashedFile:
-        """Return a file elsewhere, as far as it is to be fetched."""
-        from tokflow.raw.fetch import fetch  # local files need nothing of it
-
-        how = {"offline": self.offline, "as_read": self.as_read, "streamed": self.streamed}
-        copy = fetch(source, store=self.store, progress=self.progress, **how)
-        return _file_of(copy, self.store, self.progress, rehash=self.rehash)
-
-
-def _file_of(copy: "Copy", store: Path, progress: Progress | None, *, rehash: bool) -> HashedFile:
-    if copy.is_lazy:
-        return HashedFile(copy.path, Stamp(copy.num_bytes, 0, 0, 0), copy.sha256)
-    if copy.is_new:
-        return HashedFile(copy.path, stamp_of(copy.path), copy.sha256)
-    for is_anew in (rehash, True):  # a wrong sha256 may only be remembered of it
-        hashed = hash_files([copy.path], store=store, progress=progress, rehash=is_anew)[copy.path]
-        if hashed.sha256 == copy.sha256:
-            return hashed
-    raise RawFileError(
-        where=copy.path,
-        expected=f"{copy.num_bytes:,} bytes with sha256 {copy.sha256[:16]}…",
-        found=f"{hashed.stamp.num_bytes:,} bytes with sha256 {hashed.sha256[:16]}…",
-        remedy=f"delete the folder {copy.path.parent} and run again to fetch it anew",
-    )

@@ -62,7 +62,7 @@ def _problem_of_component(component: str) -> str | None:
         return f"the name {component!r}, which tokflow gives the link to the newest output"
     if is_output_name(component.lower()):
         return f"the name {component!r}, 16 hexadecimal digits as of an output's folder"
-    if component.startswith((".part-", ".blocks-", ".source.json", ".lock")) or (
+    if component.startswith((".blocks-", ".source.json", ".lock")) or (
         component.startswith(".") and component.endswith(".tmp")
     ):
         return f"the name {component!r}, which tokflow gives its own temporary files"

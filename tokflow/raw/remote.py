@@ -63,8 +63,8 @@ class Body:
     """The byte after the last of a range; None if it goes on to the end of the file."""
 
 
-class RemoteFile(Protocol):
-    """A file elsewhere. Both methods raise TransientError, or RawFileError if trying is no use."""
+class Access(Protocol):
+    """The way to one remote file. It raises TransientError, or RawFileError if trying is no use."""
 
     def probe(self) -> Validator:
         """Ask, without reading the content, which version is there now."""

@@ -11,7 +11,7 @@ import pytest
 
 from tokflow.errors import RawFileError
 from tokflow.raw import RawFile, RawSource, read_raw_files
-from tokflow.raw.fetch import Copy, fetch
+from tokflow.raw.fetch import Copy, Fetching
 from tokflow_tests.raw.servers import QuietServer
 
 CONTENT = b"".join(b"line %04d\n" % number for number in range(1000))
@@ -150,6 +150,10 @@ def source_of(url: str, key: str = "en/a.txt") -> RawSource:
 
 def read_raw_file(source: RawSource, **options) -> RawFile:
     return read_raw_files([source], **options)[source.key]
+
+
+def fetch(source: RawSource, **how) -> Copy:
+    return Fetching(**how).fetch(source)
 
 
 def fetched(server: Server, store: Path, **options) -> Copy:

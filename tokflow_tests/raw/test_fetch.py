@@ -7,7 +7,7 @@ import pytest
 
 from tokflow.errors import RawFileError
 from tokflow.raw import check_unchanged
-from tokflow.raw.fetch import Copy, fetch
+from tokflow.raw.fetch import Copy
 from tokflow.raw.hashes import HashCache, HashedFile, stamp_of
 from tokflow.store.atomic import MANIFEST_NAME
 from tokflow.store.listed_files import broken_files
@@ -16,6 +16,7 @@ from tokflow_tests.raw.fetching import (
     CONTENT,
     SHA256,
     Server,
+    fetch,
     fetched,
     names,
     read_raw_file,

@@ -31,7 +31,7 @@ REFUSED = {
     "a/.x.12.0a1b2c3d.tmp": (
         "the name '.x.12.0a1b2c3d.tmp', which tokflow gives its own temporary files"
     ),
-    "a/.part-0": "the name '.part-0', which tokflow gives its own temporary files",
+    "a/.blocks-0": "the name '.blocks-0', which tokflow gives its own temporary files",
     "a/.source.json": "the name '.source.json', which tokflow gives its own temporary files",
     "a/.lock": "the name '.lock', which tokflow gives its own temporary files",
 }

@@ -3,8 +3,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import RawFileError
-from tokflow.raw.fetch import fetch
-from tokflow_tests.raw.fetching import CONTENT, source_of
+from tokflow_tests.raw.fetching import CONTENT, fetch, source_of
 
 
 def test_an_object_of_a_store_is_fetched_once_for_each_version(memory, tmp_path: Path):

@@ -1,6 +1,5 @@
 """Downloads that break off are taken up where they broke, and never joined with another version."""
 
-import json
 import os
 import resource
 import signal
@@ -12,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import RawFileError
-from tokflow.raw import partial
-from tokflow.raw.fetch import fetch
+from tokflow.raw import blocks
 from tokflow.store.atomic import MANIFEST_NAME
 from tokflow_tests.raw.fetching import CONTENT, SHA256, Server, fetched, names, refusal
 
@@ -54,7 +52,7 @@ def test_a_server_that_gives_another_range_is_asked_for_all(server: Server, tmp_
 def test_a_file_that_ends_before_the_part_does_is_asked_for_whole(
     server: Server, tmp_path: Path, monkeypatch
 ):
-    monkeypatch.setattr(f"{fetch.__module__}.BLOCK_BYTES", 1000)
+    monkeypatch.setattr("tokflow.raw.blocks.BLOCK_BYTES", 1000)
     server.is_chunked, server.breaks = True, [3000]
     monkeypatch.setattr("tokflow.raw.retries.NUM_TRIES", 1)
     with pytest.raises(RawFileError):
@@ -72,7 +70,8 @@ def test_tries_are_counted_anew_when_a_block_has_arrived(
 ):
     server.breaks = [1000] * 9
     with monkeypatch.context() as small:
-        small.setattr(f"{fetch.__module__}.BLOCK_BYTES", 1000)
+        small.setattr("tokflow.raw.blocks.BLOCK_BYTES", 1000)
+        small.setattr("tokflow.raw.fetch.BLOCK_BYTES", 1000)
         assert fetched(server, tmp_path / "small").sha256 == SHA256
     server.breaks = [1000] * 9
 
@@ -113,7 +112,7 @@ def test_a_part_of_a_version_that_was_replaced_and_came_back_is_not_taken_up(
     server.content, server.etag, server.breaks = bytes(10_000), '"v2"', [5000]
     with monkeypatch.context() as crash:
         # A process killed before it wrote down what it had begun.
-        crash.setattr(partial.PartialDownload, "_sync", lambda _: 1 / 0)
+        crash.setattr(blocks.Download, "sync", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             fetched(server, tmp_path)
     server.content, server.etag = CONTENT, '"v1"'
@@ -149,7 +148,7 @@ def test_a_part_of_which_more_is_lost_than_was_written_down_begins_again(
 ):
     server.breaks = [3000, 0, 0, 0, 0]
     refusal(server, tmp_path)
-    file = next(path for path in tmp_path.rglob(".part-*") if path.suffix != ".json")
+    [file] = tmp_path.rglob(".blocks-*/a.txt/0")
     os.truncate(file, 2999)
     server.requests.clear()
 
@@ -160,7 +159,7 @@ def test_a_part_of_which_more_is_lost_than_was_written_down_begins_again(
 def test_bytes_after_what_was_written_down_are_not_trusted(server: Server, tmp_path: Path):
     server.breaks = [3000, 0, 0, 0, 0]
     refusal(server, tmp_path)
-    file = next(path for path in tmp_path.rglob(".part-*") if path.suffix != ".json")
+    [file] = tmp_path.rglob(".blocks-*/a.txt/0")
     with file.open("ab") as written:
         written.write(bytes(500))
 
@@ -184,8 +183,8 @@ def test_a_killed_download_goes_on_where_it_was(server: Server, tmp_path: Path):
     server.stall_at = 2000
     code = f"""
 from pathlib import Path
-from tokflow.raw import RawSource, fetch, partial, read_raw_files
-partial.SYNC_BYTES = fetch.BLOCK_BYTES = 1000
+from tokflow.raw import RawSource, blocks, read_raw_files
+blocks.SYNC_BYTES = blocks.BLOCK_BYTES = 1000
 source = RawSource(key="en/a.txt", url={server.url!r}, is_local=False)
 read_raw_files([source], store=Path({str(tmp_path)!r}))
 """
@@ -206,22 +205,22 @@ read_raw_files([source], store=Path({str(tmp_path)!r}))
 def wait_for_part(store: Path, *, num_bytes: int) -> None:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        for sidecar in store.rglob(".part-????????????????.json"):
-            if json.loads(sidecar.read_text())["num_bytes"] == num_bytes:
+        for index in store.rglob(".blocks"):
+            if index.read_text().split()[-2:-1] == [str(num_bytes)]:
                 return
         time.sleep(0.01)
     raise TimeoutError
 
 
 def test_a_disk_that_takes_no_more_is_an_error(server: Server, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(f"{fetch.__module__}.BLOCK_BYTES", 2000)
+    monkeypatch.setattr("tokflow.raw.blocks.BLOCK_BYTES", 2000)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (5000, limits[1]))
     try:
         told = refusal(server, tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    file = next(path for path in tmp_path.rglob(".part-*") if path.suffix != ".json")
+    [file] = tmp_path.rglob(".blocks-*/a.txt/0")
 
     assert told == (
         f"{file}: expected room for 10,000 bytes, found File too large; free disk space and run "

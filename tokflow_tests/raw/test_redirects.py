@@ -13,7 +13,7 @@ import urllib3
 from tokflow.documents import format_of_name
 from tokflow.errors import RawFileError
 from tokflow.raw import RawConfig, RawSource, list_raw
-from tokflow.raw.fetch import fetch
+from tokflow_tests.raw.fetching import fetch
 from tokflow_tests.raw.servers import make_certificate, needs_openssl, running
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import RawFileError
-from tokflow.raw.fetch import Copy, fetch
-from tokflow_tests.raw.fetching import CONTENT, SHA256, Server, fetched, refusal, source_of
+from tokflow.raw.fetch import Copy
+from tokflow_tests.raw.fetching import CONTENT, SHA256, Server, fetch, fetched, refusal, source_of
 from tokflow_tests.raw.servers import make_certificate, needs_openssl
 
 

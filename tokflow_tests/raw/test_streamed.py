@@ -4,9 +4,8 @@ import hashlib
 import io
 import itertools
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import fsspec
@@ -18,10 +17,9 @@ import pytest
 from tokflow.documents import DocumentsConfig, ranges, read_documents
 from tokflow.errors import FetchError, RawFileError
 from tokflow.raw import RawConfig, RawFile, list_raw, read_raw_files
-from tokflow.raw.lazy import LazyPath
-from tokflow.raw.promised import check_promise, promised_md5
+from tokflow.raw.reader import NoRangesError, RemoteReader
 from tokflow.raw.remote import Body, TransientError, Validator
-from tokflow.raw.streamed import NoRangesError, StreamedReader, read_range
+from tokflow.raw.remote_file import RemoteFile, RemoteVersion
 from tokflow.store.remote.places import folder_of
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.raw.test_lazy import CONTENT, LINES, TEXTS
@@ -142,12 +140,16 @@ def test_what_breaks_off_is_asked_for_again(
     assert texts_of(raw.path) == TEXTS
 
 
+def version_of(access: "BreaksOff", url: str) -> RemoteVersion:
+    return RemoteVersion(access=access, url=url, url_sha256="", validator=access.version)
+
+
 class BreaksOff:
     """A file whose answers break off after one byte."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
-        self.version = Validator(etag="one", num_bytes=len(content))
+        self.version = Validator(etag="0" * 32, num_bytes=len(content))
 
     def probe(self) -> Validator:
         return self.version
@@ -168,9 +170,9 @@ def test_what_arrives_before_an_answer_breaks_off_begins_the_count_of_tries_agai
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr("tokflow.raw.retries.FIRST_WAIT_SECONDS", 0.0)
-    remote = BreaksOff(b"more bytes than tries")
+    version = version_of(BreaksOff(b"more bytes than tries"), "s3://a/b")
 
-    assert read_range(remote, "s3://a/b", remote.version, 5, 21) == b"bytes than tries"
+    assert version.fetch_range(5, 21) == b"bytes than tries"
 
 
 @pytest.mark.parametrize("kind", ["GET", "LIST"])
@@ -202,7 +204,7 @@ def test_bytes_that_are_not_those_of_the_etag_are_refused(object_store: ObjectSt
 
 def test_a_small_file_is_compared_in_whatever_order_it_is_read():
     content, digests = b"PAR1 some columns PAR1", []
-    reader = StreamedReader(
+    reader = RemoteReader(
         lambda start, stop: content[start:stop],
         len(content),
         otherwise=io.BytesIO,
@@ -214,35 +216,15 @@ def test_a_small_file_is_compared_in_whatever_order_it_is_read():
     assert digests == [hashlib.sha256(content).hexdigest()]
 
 
-@dataclass(frozen=True)
-class Version:
-    """A version of an object that a store has encrypted, so that its ETag is no MD5."""
-
-    content: bytes
-    url: str = "s3://encrypted/a.txt"
-    sha256: None = None
-
-    @property
-    def num_bytes(self) -> int:
-        return len(self.content)
-
-    @property
-    def validator(self) -> Validator:
-        return Validator(etag="0" * 32, num_bytes=self.num_bytes)
-
-    def fetch_range(self, start: int, stop: int) -> bytes:
-        return self.content[start:stop]
-
-
 def test_an_etag_that_is_no_md5_is_found_out_by_reading_one_file_again():
-    version = Version(b"text")
-    digests = [hashlib.new(name, version.content).hexdigest() for name in ("sha256", "md5")]
+    version = version_of(BreaksOff(b"text"), "s3://encrypted/a.txt")
+    digests = [hashlib.new(name, b"text").hexdigest() for name in ("sha256", "md5")]
 
-    assert promised_md5(version) == "0" * 32
+    assert version.promised_md5 == "0" * 32
     with pytest.raises(FetchError, match="found MD5"):
-        check_promise(version, hashlib.sha256(b"test").hexdigest(), "1" * 32)
-    check_promise(version, *digests)
-    assert promised_md5(version) is None
+        version.check_digests(hashlib.sha256(b"test").hexdigest(), "1" * 32)
+    version.check_digests(*digests)
+    assert version.promised_md5 is None
 
 
 def test_an_object_that_may_not_be_read_is_named_by_its_url(object_store: ObjectStore):
@@ -283,8 +265,8 @@ class Source:
         self.asked.append((start, stop))
         return self.content[start:stop]
 
-    def open(self, otherwise: Callable[[], io.RawIOBase] = io.BytesIO) -> StreamedReader:
-        return StreamedReader(self.fetch, len(self.content), otherwise=otherwise)
+    def open(self) -> RemoteReader:
+        return RemoteReader(self.fetch, len(self.content), otherwise=io.BytesIO)
 
 
 def test_reading_on_fetches_each_byte_once_in_ever_larger_pieces():
@@ -321,15 +303,22 @@ def test_columns_that_are_read_in_turns_are_each_read_on():
     assert sum(stop - start for start, stop in source.asked) < 1.1 * 64 * MIB
 
 
-def test_a_server_without_ranges_is_read_another_way(tmp_path: Path):
-    content = b"abc" * MIB
+def test_a_server_without_ranges_is_read_another_way():
+    class Whole:
+        def read(self, start: int, stop: int) -> bytes:
+            return source.content[start : min(stop, start + 1000)]
+
+        def close(self) -> None:
+            source.asked.append((0, 0))
 
     def fetch(start: int, stop: int) -> bytes:
         raise NoRangesError
 
-    with StreamedReader(fetch, len(content), otherwise=lambda: io.BytesIO(content)) as file:
+    source = Source(MIB)
+    with RemoteReader(fetch, MIB, otherwise=Whole) as file:
         file.seek(3)
-        assert file.read() == content[3:]
+        assert file.read() == source.content[3:]
+    assert source.asked == [(0, 0)]
 
 
 def test_reading_anywhere_gives_the_bytes_that_are_there():
@@ -346,7 +335,7 @@ def test_a_path_goes_to_another_process_and_is_called_by_its_url(object_store: O
     [raw] = looked_at(object_store).values()
     path = pickle.loads(pickle.dumps(raw.path))
 
-    assert isinstance(path, LazyPath)
+    assert isinstance(path, RemoteFile)
     assert (path, hash(path)) == (raw.path, hash(raw.path))
     assert f"{path}" == f"{object_store.url}/raw/a.txt"
     assert path.is_file()

@@ -23,8 +23,8 @@ from tokflow.documents.file_kinds import START_BYTES, kind_of
 from tokflow.documents.file_range import OpenRange
 from tokflow.documents.parsed import ParsedBatch, holds_no_number, parse, value_json
 from tokflow.errors import ConfigError, RawFileError, TokflowError
-from tokflow.raw.lazy import LazyPath
-from tokflow.raw.streamed import read_until
+from tokflow.raw.reader import read_until
+from tokflow.raw.remote_file import RemoteFile
 from tokflow.store.arrow import texts_of, to_arrow
 
 _FILE_MAGIC = b"ARROW1"
@@ -52,7 +52,7 @@ def read_arrow(
         source.seek(0)
         with undamaged(path):
             reader = open_(source, options=pa.ipc.IpcReadOptions(included_fields=fields))
-        if isinstance(source, LazySource) and within is not None:
+        if isinstance(source, RemoteSource) and within is not None:
             share = within.range.stop / max(1, reader.num_record_batches)
             source.read_until(int(share * path.stat().st_size))
         yield from documents_in(_small_batches(reader, path, within), columns, config, path)
@@ -90,12 +90,12 @@ def _read_schema(path: Path, *, is_parquet: bool) -> pa.Schema:
 
 def open_source(path: Path) -> pa.NativeFile:
     """Open a file for Arrow; one that is fetched as it is read through Python."""
-    if isinstance(path, LazyPath):
-        return LazySource(path.open(), mode="r")
+    if isinstance(path, RemoteFile):
+        return RemoteSource(path.open(), mode="r")
     return pa.OSFile(str(path))
 
 
-class LazySource(pa.PythonFile):  # type: ignore[misc]
+class RemoteSource(pa.PythonFile):  # type: ignore[misc]
     """A file elsewhere, for Arrow."""
 
     def __init__(self, file: Any, mode: str) -> None:  # the class above has taken both already
@@ -108,7 +108,7 @@ class LazySource(pa.PythonFile):  # type: ignore[misc]
 
 def for_parquet(path: Path) -> Any:
     """Return what pyarrow.parquet takes for a file: its path, or else what `open_source` opens."""
-    return open_source(path) if isinstance(path, LazyPath) else path
+    return open_source(path) if isinstance(path, RemoteFile) else path
 
 
 def is_arrow_stream(path: Path) -> bool:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.file_range import OpenRange
 from tokflow.documents.formats.columns import (
-    LazySource,
+    RemoteSource,
     damaged_error,
     documents_in,
     find_columns,
@@ -53,7 +53,7 @@ def read(
         columns = find_columns(file.schema_arrow, config, path)
         every = range(file.metadata.num_row_groups)
         kept = every if within is None else every[within.range.start : within.range.stop]
-        if isinstance(source, LazySource) and within is not None:
+        if isinstance(source, RemoteSource) and within is not None:
             source.read_until(_end_of(file.metadata.row_group(index) for index in kept))
         for is_too_large, some in groupby(kept, partial(_is_too_large, file, config)):
             if is_too_large:
