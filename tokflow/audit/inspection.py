@@ -199,7 +199,7 @@ def _of_shard(shard: TokenShard, num_tokens: int) -> _Beginning:
     raw_files, rows = shard.origins.of_rows(np.array([of["row"] for of in entries], dtype=np.int64))
     for entry, raw_file, row in zip(entries, raw_files.to_pylist(), rows.tolist(), strict=True):
         entry |= {"raw_file": raw_file, "row": row}
-    return _Beginning(token_ids=[shard.tokens(is_few=True).read(0, num_tokens)], entries=entries)
+    return _Beginning(token_ids=[shard.tokens(is_lazy=True).read(0, num_tokens)], entries=entries)
 
 
 def _of_part(part: Part, num: int) -> _Beginning:

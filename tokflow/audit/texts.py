@@ -113,7 +113,7 @@ class Texts:
 
     @cached_property
     def _source(self) -> TokenSource:
-        return self.split.token_source(is_few=True)
+        return self.split.token_source(is_lazy=True)
 
     def _of_part(self, part: str) -> tuple[PartSpans, dict[tuple[int, int], int]]:
         """Return the spans of a part in file order, and of cut documents' their characters."""

@@ -20,7 +20,6 @@ from tokflow.sequences.config import PackingConfig
 from tokflow.store.config import Config
 from tokflow.store.remote.cached_files import fetch_all
 from tokflow.store.remote.places import place_of
-from tokflow.store.remote.ranges import is_far
 from tokflow.store.stamp import Stamp
 
 if TYPE_CHECKING:
@@ -56,8 +55,7 @@ class Portion:
     files: tuple[Path, ...] = ()
     """The files that `load` reads, where `path` alone is not all."""
     takes_ranges: bool = False
-    """True where `load` itself has files fetched that are elsewhere: of large ones the ranges of
-    tokens that are looked at."""
+    """True where `load` gives `LazyNumbers` of large files at a URL."""
 
     @property
     def own_files(self) -> tuple[Path, ...]:
@@ -77,14 +75,10 @@ class Portion:
         """
         return self._checked(self._loaded)
 
-    def read_few(self) -> Arrays:
-        """Return what `read` does, and fetch no more of large files elsewhere than is looked at,
-        where the format allows it: those fields are `FewNumbers`. Raises: as `read`."""
+    def read_lazily(self) -> Arrays:
+        """Return what `read` does, and fetch no more of large files at a URL than the slices that
+        are taken, where the format allows it: those fields are `LazyNumbers`. Raises: as `read`."""
         return self._checked(self.load) if self.takes_ranges else self.read()
-
-    def few_files(self) -> list[Path]:
-        """Return the files that are fetched whole for `read_few`."""
-        return [path for path in self.own_files if not (self.takes_ranges and is_far(path))]
 
     def _checked(self, load: Callable[[], Arrays]) -> Arrays:
         with damage_named(self.path):
@@ -119,7 +113,7 @@ class Portion:
     def read_offsets(self) -> npt.NDArray[np.int64]:
         """Return where the documents of a stream begin, and the last ends, of a format that keeps
         it. Raises: as `read`."""
-        return self.read_few()["offsets"] if self.offsets is None else self.offsets
+        return self.read_lazily()["offsets"] if self.offsets is None else self.offsets
 
 
 def _are_offsets(offsets: npt.NDArray[np.int64], num_tokens: int) -> bool:

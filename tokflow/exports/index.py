@@ -14,7 +14,7 @@ from tokflow.sequences.config import PackingConfig
 from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
 from tokflow.store.manifest import OWN_FOLDER
 from tokflow.store.remote.cached_files import fetched
-from tokflow.store.remote.ranges import few_of
+from tokflow.store.remote.ranges import is_far, open_lazily
 from tokflow.store.tables import Columns, TableWriter
 from tokflow.tokens.origins import Origins
 
@@ -76,7 +76,8 @@ def read_index(path: Path, part: str, start: int, stop: int) -> list[dict[str, A
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
     with damage_named(path):
-        with pq.ParquetFile(few_of(path), read_dictionary=["part", "raw_file"]) as file:
+        source = open_lazily(path) if is_far(path) else fetched(path)
+        with pq.ParquetFile(source, read_dictionary=["part", "raw_file"]) as file:
             table = file.read_row_groups(_groups_with(file.metadata, part, start, stop))
         position = to_numpy(table["position"])
         is_wanted = (position < stop) & (position + to_numpy(table["num_tokens"]) > start)

@@ -194,7 +194,7 @@ class Export:
         files at a URL no more is fetched than is looked at. Raises: as `read`."""
         layout, length = self.layout, self.of_part(part).sequence_length or 1
         for portion in self.portions(part):
-            fields = portion.read_few()
+            fields = portion.read_lazily()
             own = fields if layout.is_packed else {"token_ids": fields["token_ids"]}
             some = {name: values[: -(-num // length)] for name, values in own.items()}
             yield from (piece["token_ids"] for piece in pieces(some, layout, self.dtype))

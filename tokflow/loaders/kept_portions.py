@@ -8,15 +8,12 @@ from concurrent.futures import Future
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from tokflow.exports.format import Arrays, Portion
 from tokflow.loaders.samples import Numbers
 from tokflow.pools.forks import renew_in_forks
-from tokflow.store.few_numbers import is_few
 from tokflow.store.remote.cached_files import fetch_all
 from tokflow.store.remote.places import place_of
 
@@ -39,8 +36,8 @@ class KeptPortions:
     Any thread may ask; who asks for a portion that another reads waits for it.
     """
 
-    def __init__(self, portions: Sequence[Portion], *, is_few: bool = False) -> None:
-        self._portions, self._is_few = portions, is_few
+    def __init__(self, portions: Sequence[Portion]) -> None:
+        self._portions = portions
         self.edges: Numbers = np.zeros(len(portions) + 1, dtype=np.int64)
         """The position, or the row, at which each portion begins, and the end of the last."""
         np.cumsum([portion.num for portion in portions], out=self.edges[1:])
@@ -71,17 +68,6 @@ class KeptPortions:
         """Return the number of the portion that each position, or row, is in."""
         return np.searchsorted(self.edges, places, side="right") - 1
 
-    @property
-    def few(self) -> "KeptPortions":
-        """The same, for who reads little of them: of large files at a URL no more is fetched than
-        is looked at, where the format allows it."""
-        return self._in_ranges or self
-
-    @cached_property
-    def _in_ranges(self) -> "KeptPortions | None":
-        has_ranges = self.is_elsewhere and any(of.takes_ranges for of in self._portions)
-        return KeptPortions(self._portions, is_few=True) if has_ranges else None
-
     @cached_property
     def is_elsewhere(self) -> bool:
         """True where files come from a URL when they are read."""
@@ -92,8 +78,7 @@ class KeptPortions:
         numbers = np.minimum(self.of(places), len(self._portions) - 1)
         unread = [number for number in np.unique(numbers).tolist() if number not in self._kept]
         found = [self._portions[number] for number in unread]
-        files = (of.few_files() if self._is_few else of.own_files for of in found)
-        return list(dict.fromkeys(chain.from_iterable(files)))
+        return list(dict.fromkeys(chain.from_iterable(of.own_files for of in found)))
 
     def fetch(self, places: Numbers) -> None:
         """Bring the files of positions, or rows, to this disk, several at once, where `[]` would
@@ -104,15 +89,16 @@ class KeptPortions:
     def _read(self, number: int, kept: Future[Arrays]) -> None:
         try:
             portion = self._portions[number]
-            fields = portion.read_few() if self._is_few else portion.read()
+            fields = portion.read()
         except BaseException as error:
             with self._lock:
                 del self._kept[number]
             kept.set_exception(error)
             return
-        kept.set_result({name: _plain(values) for name, values in fields.items()})
-        is_mapped, own = portion.is_mapped, [of for of in fields.values() if not is_few(of)]
-        decoded = [of for of in own if of.flags.owndata or not is_mapped]
+        # Plain arrays over maps: their slices cost a fifth of a memmap's.
+        kept.set_result({name: np.asarray(values) for name, values in fields.items()})
+        is_mapped = portion.is_mapped
+        decoded = [of for of in fields.values() if of.flags.owndata or not is_mapped]
         cost = KEPT_BYTES // MAX_MAPPED + sum(values.nbytes for values in decoded)
         with self._lock:
             self._costs[number], self._total = cost, self._total + cost
@@ -128,16 +114,9 @@ class KeptPortions:
             return
         self._look_again = time.monotonic() + LOOK_SECONDS
         for number in list(self._costs):
-            fields = self._kept[number].result().values()
-            is_away = any(is_few(of) and not of.is_mapped for of in fields)
-            if not is_away and not self._portions[number].path.exists():
+            if not self._portions[number].path.exists():
                 self._forget(number)
 
     def _forget(self, number: int) -> None:
         self._total -= self._costs.pop(number)
         del self._kept[number]
-
-
-def _plain(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a plain array over a map: its slices cost a fifth of a memmap's."""
-    return np.asarray(values) if not is_few(values) else cast(npt.NDArray[Any], values)

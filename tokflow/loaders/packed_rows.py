@@ -190,11 +190,6 @@ class PackedRows:
             batch[name] = copied(values[:, :length], np.int32)
         return {name: batch[name] for name in self.fields}
 
-    def few(self) -> "PackedRows":
-        """As `RowSource` has it."""
-        few = self.portions.few
-        return self if few is self.portions else replace(self, portions=few)
-
     def files_elsewhere(self) -> FilesOf | None:
         """As `RowSource` has it."""
         return self.portions.files_of if self.portions.is_elsewhere else None

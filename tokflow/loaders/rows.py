@@ -116,16 +116,13 @@ class Rows:
     def __getitem__(self, chosen: int | slice | Sequence[int] | Numbers) -> Batch:
         """Return one row, whose fields have one dimension less, or those of a slice or a list."""
         if isinstance(chosen, slice) or np.ndim(chosen):
-            return self._few(picked(chosen, len(self)))
+            return self.gather(picked(chosen, len(self)))
         batch: Batch = self.__getitems__([cast(int, chosen)])[0]
         return batch
 
     def __getitems__(self, numbers: Sequence[int]) -> Gathered:
         """Return several rows, gathered in one pass: torch's DataLoader asks for a batch so."""
-        return Gathered(self._few(picked(numbers, len(self))))
-
-    def _few(self, places: Numbers) -> Batch:
-        return self.source.few().gather(self.order.at(places))
+        return Gathered(self.gather(picked(numbers, len(self))))
 
     def shuffled(
         self, seed: int, epoch: int = 0, *, blocks: int | None = None, window: int = WINDOW

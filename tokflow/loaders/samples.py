@@ -67,10 +67,6 @@ class RowSource(Protocol):
         In arrays of their own, which the caller may change; several threads may ask at once.
         """
 
-    def few(self) -> "RowSource":
-        """Return the source for who reads few rows: of large files at a URL, no more is fetched
-        than they are made of, where the format allows it. Itself where all are on this disk."""
-
     def files_elsewhere(self) -> FilesOf | None:
         """Return what tells the files of rows at a URL; None where all are on this disk."""
 

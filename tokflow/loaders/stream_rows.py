@@ -1,7 +1,7 @@
 """Rows of a stream: its tokens cut into rows of any length, nothing encoded again."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from tokflow.loaders.kept_portions import KeptPortions
 from tokflow.loaders.opening import Opening, lost, tokenizer_of
 from tokflow.loaders.samples import Batch, FilesOf, Numbers, grouped
 from tokflow.loaders.streams import open_stream
-from tokflow.store.few_numbers import is_few
 from tokflow.tokens.token_source import positions_of_runs
 
 
@@ -107,11 +106,6 @@ class StreamRows:
     def gather(self, numbers: Numbers) -> Batch:
         """As `RowSource` has it."""
         return self._batch(numbers * self.sequence_length, numbers)
-
-    def few(self) -> "StreamRows":
-        """As `RowSource` has it."""
-        few = self.portions.few
-        return self if few is self.portions else replace(self, portions=few)
 
     def windows(self, positions: Numbers) -> Batch:
         """As `StreamSource` has it."""
@@ -210,8 +204,6 @@ def _windows(values: npt.NDArray[Any], num: int, begins: Numbers) -> npt.NDArray
     numpy copies them all at once, without Python and its lock: 64 rows of 2,048 tokens in 70 us
     where a loop takes 250, and threads beside it go on.
     """
-    if is_few(values):
-        return values.runs(begins, num)
     windows: npt.NDArray[Any] = np.lib.stride_tricks.sliding_window_view(values, num)[begins]
     return windows
 

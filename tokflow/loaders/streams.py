@@ -11,8 +11,8 @@ from tokflow.exports.damage import damaged_file
 from tokflow.exports.format import Arrays, Portion
 from tokflow.exports.reading import Export, open_export
 from tokflow.store.arrow import read_table, to_numpy
-from tokflow.store.few_numbers import few_numbers
 from tokflow.store.integrity import Stored
+from tokflow.store.remote.ranges import lazy_numbers
 from tokflow.store.stored_outputs import find_output
 from tokflow.tokens.shard import TokenShard, open_token_shard
 from tokflow.tokens.writer import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
@@ -71,8 +71,8 @@ def _of_shard(shard: TokenShard) -> Stream:
 
 def _fields(shard: TokenShard, tokens: str, documents: str, mask: str | None) -> Arrays:
     """Return the fields of a segment of a token store, memory-mapped but for the offsets."""
-    token_ids = few_numbers(shard.folder / tokens, shard.dtype)
+    token_ids = lazy_numbers(shard.folder / tokens, shard.dtype)
     table = read_table(shard.folder / documents, ["token_offset"])
     offsets = np.append(to_numpy(table["token_offset"]), len(token_ids))
     fields = {"token_ids": token_ids, "offsets": offsets}
-    return fields | ({"loss_mask": few_numbers(shard.folder / mask, np.bool_)} if mask else {})
+    return fields | ({"loss_mask": lazy_numbers(shard.folder / mask, np.bool_)} if mask else {})

@@ -22,8 +22,7 @@ def open_tokens(path: str | Path, part: str | None = None) -> "TokenArray":
     """Open the tokens of a part of a stream export, or of a token store, as one array.
 
     By path or URL (`s3://...`), whose files come to this disk when they are first needed.
-    Nothing is read but the manifest, against which the sizes of the files are checked. Of a large
-    file at a URL no more is fetched than is looked at, until that is an eighth of it. Files stay
+    Nothing is read but the manifest, against which the sizes of the files are checked. Files stay
     memory-mapped where the format can be; of others what was decoded last is kept.
 
     part: may be left out where there is one.
@@ -41,7 +40,7 @@ def open_tokens(path: str | Path, part: str | None = None) -> "TokenArray":
             remedy="call `open_rows`, or open an export of a stream (bin, npy, llmc, megatron)",
         )
     stream = open_stream(folder, part)
-    return TokenArray(folder, part, stream, KeptPortions(stream.portions).few)
+    return TokenArray(folder, part, stream, KeptPortions(stream.portions))
 
 
 @dataclass(frozen=True)

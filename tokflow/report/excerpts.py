@@ -180,7 +180,7 @@ class _Reader:
     """Reads the tokens of segments of one split, and decodes them."""
 
     def __init__(self, split: Split, texts: TokenTexts, *, most: int) -> None:
-        self._source, self._mask = split.token_source(is_few=True), split.loss_mask_source()
+        self._source, self._mask = split.token_source(is_lazy=True), split.loss_mask_source()
         self._texts, self._most = texts, most
 
     def segment(self, document: str, edges: tuple[int, int]) -> ShownSegment:

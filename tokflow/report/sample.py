@@ -77,7 +77,7 @@ def _first_tokens(shard: TokenShard, num: int) -> npt.NDArray[Any]:
     vocabulary, since its file is damaged."""
     vocab_size = shard.manifest.details["vocab_size"]
     with report_damage_on_error(shard):
-        token_ids = shard.tokens(is_few=num < shard.num_tokens).read(0, num)
+        token_ids = shard.tokens(is_lazy=num < shard.num_tokens).read(0, num)
         if num and (largest := int(token_ids.max())) >= vocab_size:
             raise ValueError(f"token id {largest:,} in a vocabulary of {vocab_size:,}")
     return token_ids

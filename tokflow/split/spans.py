@@ -135,10 +135,10 @@ class Split:
             return np.zeros(0, dtype=self.shard.dtype)
         return np.fromfile(fetched(self.folder / CUT_TOKENS_NAME), dtype=self.shard.dtype)
 
-    def token_source(self, *, is_few: bool = False) -> TokenSource:
+    def token_source(self, *, is_lazy: bool = False) -> TokenSource:
         """Return what the spans' token positions point into: the tokens of the shard,
-        memory-mapped, and behind their end those of cut spans; `is_few` as `TokenShard.tokens`."""
-        return TokenSource((*self.shard.tokens(is_few=is_few).files, self.cut_tokens()))
+        memory-mapped, and behind their end those of cut spans; `is_lazy` as `TokenShard.tokens`."""
+        return TokenSource((*self.shard.tokens(is_lazy=is_lazy).files, self.cut_tokens()))
 
     @property
     def num_positions(self) -> int:

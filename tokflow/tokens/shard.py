@@ -35,7 +35,7 @@ from tokflow.tokens.origins import Origins, described_files, raw_paths
 from tokflow.tokens.prefetch import read_ahead, write_behind
 from tokflow.tokens.rejects import Rejects
 from tokflow.tokens.shard_segments import NUM_LINES, ShardSegment, may_have_segments
-from tokflow.tokens.token_source import TokenSource, mapped, mapped_few
+from tokflow.tokens.token_source import TokenSource, mapped, mapped_lazily
 from tokflow.tokens.writer import (
     DOCUMENTS_NAME,
     KEPT_NAME,
@@ -100,10 +100,10 @@ class TokenShard:
             return [name]
         return [segment_name(name, number) for number in range(len(self.segments))]
 
-    def tokens(self, *, is_few: bool = False) -> TokenSource:
-        """Return the token ids, memory-mapped read-only; (num_tokens,). `is_few`: for `read` and
-        `take` of few of them, so that of large files at a URL no more comes."""
-        return self._source(TOKENS_NAME, self.dtype, mapped_few if is_few else mapped)
+    def tokens(self, *, is_lazy: bool = False) -> TokenSource:
+        """Return the token ids, memory-mapped read-only; (num_tokens,). `is_lazy`: for a `read` of
+        few of them, so that of large files at a URL no more comes."""
+        return self._source(TOKENS_NAME, self.dtype, mapped_lazily if is_lazy else mapped)
 
     def loss_mask(self) -> TokenSource:
         """Return the loss mask of chats, memory-mapped read-only, uint8: 1 is supervised."""

@@ -11,9 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.store.few_numbers import few_numbers
 from tokflow.store.remote.cached_files import fetched
-from tokflow.store.remote.ranges import is_far
+from tokflow.store.remote.ranges import is_far, lazy_numbers
 
 POSITIONS_AT_ONCE = 2**20
 
@@ -40,10 +39,9 @@ def mapped(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     return np.asarray(np.memmap(path, dtype=dtype, mode="r"))
 
 
-def mapped_few(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return the same for who reads few of them: of a large file at a URL no more is fetched than
-    is looked at."""
-    return few_numbers(path, dtype) if is_far(path) else mapped(path, dtype)
+def mapped_lazily(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return the same for a reader of few: of a large file at a URL the slices that are taken."""
+    return lazy_numbers(path, dtype) if is_far(path) else mapped(path, dtype)
 
 
 @dataclass(frozen=True, slots=True)

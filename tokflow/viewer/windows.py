@@ -141,7 +141,7 @@ class PartWindows:
                 continue
             fields = {
                 name: values[here]
-                for name, values in portion.read_few().items()
+                for name, values in portion.read_lazily().items()
                 if name != "offsets"
             }
             some = [{**fields, "token_ids": of_dtype(fields["token_ids"], dtype)}]

@@ -30,7 +30,7 @@ from tokflow.exports.reading import Export
 from tokflow.exports.token_files import write_numbers
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
-from tokflow.store.few_numbers import few_numbers
+from tokflow.store.remote.ranges import lazy_numbers
 
 
 def _bin_name(name: str) -> str:
@@ -88,7 +88,7 @@ def portions(export: Export, part: str) -> list[Portion]:
 
 
 def _load(path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
-    return {"token_ids": few_numbers(path, dtype)}
+    return {"token_ids": lazy_numbers(path, dtype)}
 
 
 FORMAT = Format(

@@ -28,8 +28,8 @@ from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
-from tokflow.store.few_numbers import few_numbers
 from tokflow.store.remote.cached_files import fetched
+from tokflow.store.remote.ranges import lazy_numbers
 
 UNKNOWN = "Unknown Tokenizer"
 """The name that datatrove gives a tokenizer without one."""
@@ -108,11 +108,11 @@ def portions(export: Export, part: str) -> list[Portion]:
 def _load(path: Path, dtype: np.dtype[np.unsignedinteger], has_loss_mask: bool) -> Arrays:
     ends = np.fromfile(fetched(Path(f"{path}.index")), dtype="<u8").astype(np.int64)
     fields: Arrays = {
-        "token_ids": few_numbers(path, dtype),
+        "token_ids": lazy_numbers(path, dtype),
         "offsets": offsets_of(np.diff(ends, prepend=0)),
     }
     if has_loss_mask:
-        fields["loss_mask"] = few_numbers(Path(f"{path}.loss"), np.bool_)
+        fields["loss_mask"] = lazy_numbers(Path(f"{path}.loss"), np.bool_)
     return fields
 
 

@@ -37,8 +37,7 @@ from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
-from tokflow.store.few_numbers import few_numbers
-from tokflow.store.remote.ranges import open_few
+from tokflow.store.remote.ranges import lazy_numbers, open_lazily
 
 HEADER_NUMBERS = 256
 HEADER_BYTES = 4 * HEADER_NUMBERS
@@ -102,7 +101,7 @@ def _load(path: Path) -> Arrays:
 
     Raises: CorruptOutputError for a header that is not the file's.
     """
-    with open_few(path) as file:
+    with open_lazily(path) as file:
         magic, version, num_tokens = np.frombuffer(file.read(12), dtype="<i4").tolist()
         num_bytes = file.seek(0, 2)
     dtypes = {variant: dtype for dtype, variant in VARIANTS.items()}
@@ -113,7 +112,7 @@ def _load(path: Path) -> Arrays:
             expected="the magic and version of llm.c's files, and as many tokens as it says",
             found=f"{magic}, {version}, and {num_tokens:,} tokens in {num_bytes:,} bytes",
         )
-    return {"token_ids": few_numbers(path, dtype, first_byte=HEADER_BYTES)}
+    return {"token_ids": lazy_numbers(path, dtype, first_byte=HEADER_BYTES)}
 
 
 FORMAT = Format(

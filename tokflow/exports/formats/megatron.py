@@ -39,8 +39,8 @@ from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import write_numbers
 from tokflow.store.config import Config
-from tokflow.store.few_numbers import few_numbers
 from tokflow.store.remote.cached_files import fetched
+from tokflow.store.remote.ranges import lazy_numbers
 
 HEADER = struct.Struct("<9sQBQQ")
 MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
@@ -124,7 +124,7 @@ def _load(path: Path) -> Arrays:
     Raises: CorruptOutputError for an index that is not Megatron's.
     """
     dtype, lengths = _read_index(path)
-    tokens = few_numbers(path.with_suffix(".bin"), dtype)
+    tokens = lazy_numbers(path.with_suffix(".bin"), dtype)
     return {"token_ids": tokens, "offsets": offsets_of(lengths)}
 
 

@@ -52,9 +52,8 @@ from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import files_of, sequences_within
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
-from tokflow.store.few_numbers import few_numbers
 from tokflow.store.remote.cached_files import fetched
-from tokflow.store.remote.ranges import open_few
+from tokflow.store.remote.ranges import lazy_numbers, open_lazily
 
 ROW_DTYPES: dict[str, np.dtype[Any]] = {
     "segment_ids": np.dtype(np.int32),
@@ -236,7 +235,7 @@ def _read_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 def open_npy(path: Path) -> npt.NDArray[Any]:
     """Return the whole numbers or booleans of a .npy file, memory-mapped read-only, or
-    `FewNumbers`.
+    `LazyNumbers`.
 
     Nothing pickled is ever read, as arrays of objects are.
 
@@ -244,7 +243,7 @@ def open_npy(path: Path) -> npt.NDArray[Any]:
     """
     expected = "a .npy file of whole numbers or booleans"
     try:
-        with open_few(path) as file:
+        with open_lazily(path) as file:
             shape, is_fortran, dtype = _read_header(file)
             first_byte = file.tell()
     except (OSError, TokflowError):
@@ -254,7 +253,7 @@ def open_npy(path: Path) -> npt.NDArray[Any]:
         raise damaged_file(path, expected=expected, found=found) from error
     if dtype.kind not in "iub" or is_fortran:
         raise damaged_file(path, expected=expected, found=f"an array of {dtype}")
-    return few_numbers(path, dtype, first_byte=first_byte, shape=shape)
+    return lazy_numbers(path, dtype, first_byte=first_byte, shape=shape)
 
 
 FORMAT = Format(

@@ -38,8 +38,8 @@ from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.arrow import to_numpy
 from tokflow.store.config import Size
-from tokflow.store.few_numbers import few_numbers
 from tokflow.store.remote.cached_files import fetched
+from tokflow.store.remote.ranges import lazy_numbers
 
 COLUMNS = ["start", "end", "id", "src", "loc"]
 """Of a line."""
@@ -141,10 +141,10 @@ def _load(path: Path, mask: Path | None, dtype: np.dtype[np.unsignedinteger]) ->
 
     Raises: CorruptOutputError where its lines are not about all of its tokens.
     """
-    tokens = few_numbers(path, dtype)
+    tokens = lazy_numbers(path, dtype)
     offsets = _read_offsets(fetched(_lines_of(path)), len(tokens))
     fields: Arrays = {"token_ids": tokens, "offsets": offsets}
-    return fields | ({"loss_mask": few_numbers(mask, np.bool_)} if mask else {})
+    return fields | ({"loss_mask": lazy_numbers(mask, np.bool_)} if mask else {})
 
 
 def _read_offsets(path: Path, num_tokens: int) -> npt.NDArray[np.int64]:

@@ -111,7 +111,7 @@ def make_room(base: Path) -> None:
             if too_much > 0 and each.used <= recent and _let_go(each):
                 too_much -= each.num_bytes
         in_use = [path for each in outputs if each.used > recent for path in _of_export(each)]
-        came = [(of.st_mtime, _taken(of), path) for path in in_use if (of := _status(path))]
+        came = [(of.st_mtime, of.st_size, path) for path in in_use if (of := _status(path))]
         for seconds, num_bytes, path in sorted(came):
             if too_much > 0 and seconds <= recent:
                 too_much -= num_bytes
@@ -163,7 +163,7 @@ def _of_output(folder: str) -> _Cached | None:
         return None
     statuses = [status for path in _files(folder) if (status := _status(path)) is not None]
     used = max(of.st_mtime for of in (of_folder, *statuses))
-    return _Cached(folder, used, sum(map(_taken, statuses)))
+    return _Cached(folder, used, sum(of.st_size for of in statuses))
 
 
 def _status(path: Path) -> os.stat_result | None:
@@ -172,11 +172,6 @@ def _status(path: Path) -> os.stat_result | None:
         return path.stat()
     except FileNotFoundError:
         return None
-
-
-def _taken(of: os.stat_result) -> int:
-    """Return the bytes that a file takes, of one of which blocks have come those of the blocks."""
-    return min(of.st_size, of.st_blocks * 512)
 
 
 def _files(folder: str) -> list[Path]:

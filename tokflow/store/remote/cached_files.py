@@ -16,7 +16,6 @@ from tokflow.store.manifest import (
     read_manifest,
     read_run,
 )
-from tokflow.store.remote.blocks_here import BlocksHere, has_blocks
 from tokflow.store.remote.cache_limit import note_bytes, note_use
 from tokflow.store.remote.damage import note_damage
 from tokflow.store.remote.keys import data_prefix, output_folder
@@ -125,7 +124,7 @@ def _fetch(place: Place, folder: Path, path: Path, part: Path, entry: FileEntry 
     for _ in range(TRIES):
         if entry is None:
             part.write_bytes(place.objects.read(key) or b"")
-        elif not _get(place, key, part, entry):
+        elif not place.objects.get_file(key, part, entry.num_bytes):
             found = "none"
             break
         found = "other bytes"
@@ -138,17 +137,6 @@ def _fetch(place: Place, folder: Path, path: Path, part: Path, entry: FileEntry 
     part.unlink(missing_ok=True)
     if entry is not None:
         raise not_fetched(place, folder, path, entry, found)
-
-
-def _get(place: Place, key: str, part: Path, entry: FileEntry) -> bool:
-    """Write an object to a file, of one of which blocks are here the rest; return False where it is
-    known that there is no object."""
-    if not has_blocks(part, entry):
-        return place.objects.get_file(key, part, entry.num_bytes)
-    with part.open("r+b", buffering=0) as file:
-        place.objects.get_ranges(key, file.fileno(), BlocksHere(file.fileno(), entry).rest())
-        file.truncate(entry.num_bytes)
-    return True
 
 
 def key_of(place: Place, folder: Path, path: Path) -> str:

@@ -17,7 +17,6 @@ from typing import Any
 
 from tokflow.store.remote.entry import Entry, Piece, Upload
 from tokflow.store.remote.failures import Tries
-from tokflow.store.remote.parts import write_range
 
 _AT_ONCE = 16
 
@@ -61,15 +60,6 @@ class FileSystemObjects:
         """Write an object to a file. Raises: FileNotFoundError where there is no object."""
         there = self._path(key)
         self._tries(lambda: self._files.get_file(there, str(path)))
-
-    def get_ranges(self, key: str, file: int, ranges: Sequence[tuple[int, int]]) -> bool:
-        """Write ranges of an object to where they are in an open file; return whether it has all
-        of them.
-
-        Raises: FileNotFoundError where there is no object.
-        """
-        num_got = sum(write_range(file, self.read(key, *each), each[0]) for each in ranges)
-        return num_got == sum(stop - start for start, stop in ranges)
 
     def copy(self, source: str, key: str, num_bytes: int) -> None:
         """Put a copy of an object. Raises: FileNotFoundError."""

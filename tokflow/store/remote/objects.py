@@ -1,7 +1,7 @@
 """Objects below one URL, by their keys: S3's, or of whatever file system fsspec knows."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,13 +84,6 @@ class Objects:
         with self._errors(key, path), _object_may_be_absent(path):
             self._server.get_file(key, path, num_bytes)
             return True
-        return False
-
-    def get_ranges(self, key: str, file: int, ranges: Sequence[tuple[int, int]]) -> bool:
-        """Write ranges of an object, which come at the same time, to where they are in an open
-        file; return False where there is no object, or less of it."""
-        with self._errors(key), _object_may_be_absent():
-            return self._server.get_ranges(key, file, ranges)
         return False
 
     def copy(self, source: str, key: str, num_bytes: int) -> None:

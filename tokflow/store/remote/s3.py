@@ -132,20 +132,11 @@ class S3Objects:
             return
         with path.open("wb") as file:
             file.truncate(num_bytes)
-            self.get_ranges(key, file.fileno(), ranges)
 
-    def get_ranges(self, key: str, file: int, ranges: Sequence[tuple[int, int]]) -> bool:
-        """Write ranges of an object to where they are in an open file; return whether it has all
-        of them.
+            def get(start: int, stop: int) -> None:
+                write_range(file.fileno(), self.read(key, start, stop), start)
 
-        Raises: FileNotFoundError where there is no object.
-        """
-
-        def get(part: tuple[int, int]) -> int:
-            return write_range(file, self.read(key, *part), part[0])
-
-        num_got: int = sum(self._at_once([partial(get, each) for each in ranges]))
-        return num_got == sum(stop - start for start, stop in ranges)
+            self._at_once([partial(get, *each) for each in ranges])
 
     def copy(self, source: str, key: str, num_bytes: int) -> None:
         """Put a copy of an object. Raises: FileNotFoundError."""

@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import resource
 import subprocess
 import sys
 import uuid
@@ -136,24 +135,6 @@ def test_what_is_wrong_with_a_file_of_this_disk_is_not_said_of_the_store(
         objects.get_file("key", tmp_path / "none/file", 4)
     with pytest.raises(FileNotFoundError, match="none/file"):
         objects.put_file(tmp_path / "none/file", "key", {0: Piece("key", 0, 4)})
-
-
-@pytest.mark.parametrize("scheme", ["s3", "memory"])
-def test_a_disk_that_takes_half_of_a_range_is_full_and_the_object_is_whole(
-    scheme: str, tmp_path: Path, object_store: ObjectStore
-) -> None:
-    urls = {"s3": object_store.url, "memory": f"memory://{uuid.uuid4().hex}"}
-    objects = Objects(urls[scheme])
-    objects.put("key", b"12345678")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with (tmp_path / "file").open("wb", buffering=0) as file:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4, hard))
-        try:
-            with pytest.raises(OSError, match="too large") as raised:
-                objects.get_ranges("key", file.fileno(), [(0, 8)])
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert type(raised.value) is OSError
 
 
 def _put(objects: Objects, path: Path) -> object:

@@ -1,7 +1,9 @@
 """Pieces become parts that are long enough, and nothing of them is lost."""
 
 import itertools
+import resource
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from tokflow.store.remote import parts
 from tokflow.store.remote.entry import Piece
-from tokflow.store.remote.parts import parts_of, ranges_of
+from tokflow.store.remote.parts import parts_of, ranges_of, write_range
 
 
 def test_a_short_piece_takes_what_it_lacks_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,3 +71,14 @@ def test_there_are_never_more_than_ten_thousand_ranges() -> None:
     assert list(ranges_of(0)) == []
     assert len(list(ranges_of(10**12))) == 10_000
     assert list(ranges_of((16 << 20) + 1)) == [(0, 16 << 20), (16 << 20, (16 << 20) + 1)]
+
+
+def test_a_disk_that_takes_half_of_a_range_is_full(tmp_path: Path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with (tmp_path / "file").open("wb", buffering=0) as file:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4, hard))
+        try:
+            with pytest.raises(OSError, match="too large"):
+                write_range(file.fileno(), b"12345678", 0)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
