@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +21,6 @@ from tokflow.store.config import Config
 from tokflow.store.remote.cached_files import fetch_all
 from tokflow.store.remote.places import place_of
 from tokflow.store.stamp import Stamp
-
-if TYPE_CHECKING:
-    from tokflow.exports.reading import Export
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -114,6 +111,11 @@ class Portion:
         """Return where the documents of a stream begin, and the last ends, of a format that keeps
         it. Raises: as `read`."""
         return self.read_lazily()["offsets"] if self.offsets is None else self.offsets
+
+
+def mapped_portion(num: int, load: Callable[[], Arrays], *files: Path) -> Portion:
+    """Return files that `load` maps: `lazy_numbers`, and what else it has fetched itself."""
+    return Portion(files[0], num, load, is_mapped=True, files=files, takes_ranges=True)
 
 
 def _are_offsets(offsets: npt.NDArray[np.int64], num_tokens: int) -> bool:
@@ -254,9 +256,10 @@ class Format:
     """The content of the files, given the options."""
     write: Callable[[Part, Any, Path], object]
     """Write all of one part, which has tokens or of sequences one at least, into the folder."""
-    portions: Callable[["Export", str], Sequence[Portion]] | None
-    """Return what one part is read in, in order: files that are memory-mapped, or what is decoded
-    at once; none of a part without a file. Nothing is decoded yet. None: is never read.
+    portions: Callable[[Any, str], Sequence[Portion]] | None
+    """Return what one part of an `Export` is read in, in order: files that are memory-mapped, or
+    what is decoded at once; none of a part without a file. Nothing is decoded yet. None: is never
+    read.
 
     A document lies whole in a portion if the format keeps offsets. loss_mask is in it where the
     format keeps it, and of a stream only of chats."""

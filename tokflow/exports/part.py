@@ -17,8 +17,7 @@ from tokflow.exports.document_groups import groups_of
 from tokflow.exports.index import index_tables
 from tokflow.exports.options import Rows
 from tokflow.exports.part_sequences import TOKENS_AT_ONCE, PartSequences
-from tokflow.exports.partition_documents import PartitionDocuments
-from tokflow.exports.shuffled_documents import ShuffledDocuments, make_shuffled
+from tokflow.exports.shuffled_documents import PartitionDocuments, ShuffledDocuments, make_shuffled
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, Sequences
 from tokflow.split.shuffle import ExportOrder

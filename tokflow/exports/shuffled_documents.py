@@ -1,21 +1,21 @@
 """The documents of one part over all files in the order of a seed."""
 
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.exports.gathered_tokens import GatheredTokens
-from tokflow.exports.partition_documents import PartitionDocuments
 from tokflow.split.shuffle import document_keys
 from tokflow.split.spans import SPAN_COLUMNS, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import clear_when_damaged
 from tokflow.tokens.origins import Origins
-from tokflow.tokens.token_source import taken_in_batches
+from tokflow.tokens.token_source import TokenSource, taken_in_batches
 
 DOCUMENTS_AT_ONCE = 2**20
 
@@ -30,6 +30,77 @@ document to another group until the groups become twice as many, or half."""
 
 KEY_BITS = 63
 """Of the keys of documents."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartitionDocuments:
+    """The documents that one partition has in a part, or some that several have, in order; arrays
+    (num_documents,)."""
+
+    origins: Origins
+    """The raw files that the rows are of."""
+    row: npt.NDArray[np.int64]
+    """Row of each in `origins`: that of the partition's token shard, or of all shards, end to
+    end."""
+    char_start: npt.NDArray[np.int64]
+    """Code points of the document before it: 0, unless the split cut the document."""
+    num_tokens: npt.NDArray[np.int64]
+    """BOS and EOS included; 0 of an empty document that has neither."""
+
+
+def memory_bytes() -> int:
+    """Return the memory of this machine; where that cannot be known, more than any has."""
+    if not hasattr(os, "sysconf"):
+        return 2**63
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class GatheredTokens:
+    """The token sources of splits, or their loss masks, end to end.
+
+    A position counts from the first token of the first split. Each file is open only while it is
+    read.
+    """
+
+    splits: Sequence[Split]
+    of_loss_mask: bool = False
+    edges: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """The position at which each split begins, and the end of the last."""
+
+    def __post_init__(self) -> None:
+        sizes = (split.num_positions for split in self.splits)
+        object.__setattr__(self, "edges", tuple(accumulate(sizes, initial=0)))
+
+    def take(
+        self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+    ) -> npt.NDArray[Any]:
+        """Return the tokens of many spans or segments, end to end; each file is read once,
+        forwards."""
+        dtype = np.dtype(np.uint8) if self.of_loss_mask else self.splits[0].shard.dtype
+        found = np.ones(lengths.sum(), dtype=dtype)  # of a split without a mask every token counts
+        is_large = self.edges[-1] * dtype.itemsize > memory_bytes() // 2
+        at = np.cumsum(lengths) - lengths
+        some = np.flatnonzero(lengths)
+        order = some[np.argsort(starts[some])]
+        of_splits = np.searchsorted(starts[order], self.edges)
+        for number in np.flatnonzero(np.diff(of_splits)).tolist():
+            here = order[of_splits[number] : of_splits[number + 1]]
+            source = self._source(self.splits[number])
+            if source is None:
+                continue
+            spans = starts[here] - self.edges[number], lengths[here]
+            if is_large:
+                source.expect(*spans)
+            source.fill(found, at[here], *spans)
+            source.release()
+        return found
+
+    def release(self) -> None:
+        """Do nothing: what was read is given back already."""
+
+    def _source(self, split: Split) -> TokenSource | None:
+        return split.loss_mask_source() if self.of_loss_mask else split.token_source()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

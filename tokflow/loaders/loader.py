@@ -2,7 +2,7 @@
 batch."""
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.util import find_spec
@@ -16,7 +16,7 @@ from tokflow.loaders.files_ahead import FilesAhead
 from tokflow.loaders.position import Position, position_of, share_of
 from tokflow.loaders.rows import Rows
 from tokflow.loaders.samples import ENDLESS, Batch, Numbers, Samples, no_dataset
-from tokflow.loaders.torch_loading import BatchSampler, SamplesDataset, tensors_of
+from tokflow.loaders.torch_loading import SamplesDataset, tensors_of
 from tokflow.pools.forks import renew_in_forks
 
 ArrayKind = Literal["numpy", "torch"]
@@ -161,7 +161,7 @@ class Loader:
         """The samples by their numbers: what torch's DataLoader gathers batches from."""
         return SamplesDataset(self.samples)
 
-    def sampler(self) -> BatchSampler:
+    def sampler(self) -> "BatchSampler":
         """Return the numbers of this rank's samples, batch by batch.
 
         For torch's DataLoader and torchdata's StatefulDataLoader, where worker processes are
@@ -231,6 +231,71 @@ class Loader:
         """Go on from a position; batches made ahead are forgotten."""
         self.position = self._ahead = position
         self._waiting.clear()
+
+
+class BatchSampler:
+    """The numbers of one rank's samples, batch by batch: the `batch_sampler` of a DataLoader.
+
+    Every iteration begins where the loader is then, and does not move it. Its states are those of
+    `Loader`. torchdata's StatefulDataLoader keeps and loads them by itself.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+        self._begun: Position | None = None
+
+    def __len__(self) -> int:
+        """Return how many batches there are from the first sample to the end, as of `Loader`."""
+        return len(self.loader)
+
+    def __iter__(self) -> "BatchNumbers":
+        self._begun = self.loader.position
+        return BatchNumbers(self.loader)
+
+    def state_dict(self, num_batches: int = 0) -> dict[str, Any]:
+        """Return the state behind so many batches of the last iteration.
+
+        A DataLoader asks for batches ahead of those it hands out: count these, and give the number.
+        """
+        if integer("num_batches", num_batches) < 0:
+            raise ConfigError(
+                where="num_batches",
+                expected="at least 0",
+                found=f"{num_batches}",
+                remedy="count the batches that the DataLoader handed out",
+            )
+        samples, begun = self.loader.samples, self._begun or self.loader.position
+        behind = begun.after(num_batches * self.loader.batch_size, length=len(samples))
+        return behind.state(samples)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Move the loader to where the state was saved. Raises: ConfigError, as of `Loader`."""
+        self.loader.load_state_dict(state)
+        self._begun = None
+
+
+class BatchNumbers(Iterator[list[int]]):
+    """An iteration of a sampler, with the state behind what it has yielded."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader, self._position = loader, loader.position
+        self._files = FilesAhead(loader.samples)  # which worker processes find on this disk
+
+    def __next__(self) -> list[int]:
+        self._files.move_to(self._position.next_sample)
+        numbers, behind = self._loader.batch_at(self._position)
+        if behind == self._position:
+            raise StopIteration
+        self._position = behind
+        return [*map(int, numbers)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state behind the last batch."""
+        return self._position.state(self._loader.samples)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where the state was saved. Raises: ConfigError, as of `Loader`."""
+        self._position = position_of(state, self._loader.samples)
 
 
 def _check_samples(samples: Any) -> None:

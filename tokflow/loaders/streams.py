@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Portion
+from tokflow.exports.format import Arrays, Portion, mapped_portion
 from tokflow.exports.reading import Export, open_export
 from tokflow.store.arrow import read_table, to_numpy
 from tokflow.store.integrity import Stored
@@ -55,16 +55,12 @@ def _of_shard(shard: TokenShard) -> Stream:
     names = [shard.names(name) for name in (TOKENS_NAME, DOCUMENTS_NAME)]
     masks = shard.names(LOSS_MASK_NAME) if shard.has_loss_mask else [None] * len(shard.segments)
     portions = [
-        Portion(
-            shard.folder / tokens,
+        mapped_portion(
             counts["num_tokens"],
-            load,
-            is_mapped=True,
-            takes_ranges=True,
-            files=tuple(shard.folder / name for name in (tokens, documents, mask) if name),
+            partial(_fields, shard, tokens, documents, mask),
+            *(shard.folder / name for name in (tokens, documents, mask) if name),
         )
         for counts, tokens, documents, mask in zip(shard.segments, *names, masks, strict=True)
-        for load in [partial(_fields, shard, tokens, documents, mask)]
     ]
     return Stream(shard, portions, ("token_ids", "offsets"), shard.has_loss_mask)
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import ConfigError
-from tokflow.exports.pieces import of_dtype
+from tokflow.exports.reading import of_dtype
 from tokflow.loaders.kept_portions import KeptPortions
 from tokflow.loaders.opening import find_part, lost
 from tokflow.loaders.samples import Numbers, grouped, picked

@@ -16,7 +16,7 @@ from tokflow.exports.batching import cut, equal_sizes
 from tokflow.exports.columns import ALL_POSITIONS, positions_in_files
 from tokflow.exports.damage import damaged_file
 from tokflow.exports.index import read_index
-from tokflow.exports.pieces import of_dtype, pieces
+from tokflow.exports.reading import of_dtype, pieces
 from tokflow.store.stored_outputs import StoredOutput
 
 STREAM_WINDOW = 1_024

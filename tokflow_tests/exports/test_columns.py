@@ -20,7 +20,7 @@ from tokflow.exports.columns import (
     read_columns,
     schema_of,
 )
-from tokflow.exports.pieces import pieces
+from tokflow.exports.reading import pieces
 from tokflow.pipeline.results import StageResult
 from tokflow.sequences.segments import Sequences
 from tokflow_tests.exports.exporting import export_as

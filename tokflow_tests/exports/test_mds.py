@@ -161,7 +161,7 @@ def test_a_compressed_shard_is_one_frame_beside_what_it_says_of_itself(
 def test_rows_are_read_some_at_a_time(
     compression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.exports.pieces.TOKENS_AT_ONCE", 8)
+    monkeypatch.setattr("tokflow.exports.reading.TOKENS_AT_ONCE", 8)
     options = {"shard_size": 250, "compression": compression}
     folder, manifest = export(tmp_path, {"a.jsonl": ["abcdefghijklmnopqrs"]}, **options)
 

@@ -8,7 +8,6 @@ import pytest
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.exports import (
-    gathered_tokens,
     part_sequences,
     shuffled_documents,
     shuffled_sequences,
@@ -183,7 +182,7 @@ def test_tokens_that_do_not_fit_into_memory_are_read_as_others_are(
     [part] = parts(dataset, "bin").values()
     expected = np.concatenate(list(part.stream()))
 
-    monkeypatch.setattr(gathered_tokens, "memory_bytes", lambda: 0)
+    monkeypatch.setattr(shuffled_documents, "memory_bytes", lambda: 0)
 
     assert np.concatenate(list(part.stream())).tolist() == expected.tolist()
 

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.loaders.loader import Loader
+from tokflow.loaders.loader import BatchSampler, Loader
 from tokflow.loaders.rows import in_order
-from tokflow.loaders.torch_loading import BatchSampler
 from tokflow_tests.loaders.row_sources import CountingRows
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import Field
 
 from tokflow.exports.format import Format, Portion, fixed_layout
-from tokflow.exports.formats.npy import mapped_portion, write_npy
+from tokflow.exports.formats.npy import npy_portion, write_npy
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.store.config import Config, Listed
@@ -106,7 +106,7 @@ def portions(export: Export, part: str) -> list[Portion]:
     """Return the file of a part, memory-mapped."""
     paths = export.numbered(lambda number: f"{part}.npy")
     num = export.counts[f"{part}.num_tokens"]
-    return [mapped_portion(path, num, {"token_ids": path}) for path in paths]
+    return [npy_portion(path, num, {"token_ids": path}) for path in paths]
 
 
 FORMAT = Format(

@@ -22,7 +22,7 @@ from pydantic import AfterValidator, Field
 
 from tokflow.errors import ConfigError
 from tokflow.exports.copied_tokens import note_copied_tokens
-from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
+from tokflow.exports.format import Arrays, Format, Portion, fixed_layout, mapped_portion
 from tokflow.exports.new_files import copy_file
 from tokflow.exports.options import renamed, val_names
 from tokflow.exports.part import Part
@@ -76,13 +76,7 @@ def write(part: Part, options: BinOptions, folder: Path) -> None:
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the file of a part, memory-mapped."""
     return [
-        Portion(
-            path,
-            export.num_in(path),
-            partial(_load, path, export.dtype),
-            is_mapped=True,
-            takes_ranges=True,
-        )
+        mapped_portion(export.num_in(path), partial(_load, path, export.dtype), path)
         for path in export.numbered(lambda number: export.file_name(part))
     ]
 

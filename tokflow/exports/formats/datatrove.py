@@ -22,7 +22,7 @@ import numpy as np
 
 from tokflow.errors import ConfigError
 from tokflow.exports.batching import offsets_of
-from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
+from tokflow.exports.format import Arrays, Format, Portion, fixed_layout, mapped_portion
 from tokflow.exports.options import ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -93,13 +93,10 @@ def portions(export: Export, part: str) -> list[Portion]:
     has_loss_mask = export.has_loss_mask(part)
     suffixes = ("", ".index", *[".loss"] * has_loss_mask)
     return [
-        Portion(
-            path,
+        mapped_portion(
             export.num_in(path),
             partial(_load, path, export.dtype, has_loss_mask),
-            is_mapped=True,
-            files=tuple(Path(f"{path}{suffix}") for suffix in suffixes),
-            takes_ranges=True,
+            *(Path(f"{path}{suffix}") for suffix in suffixes),
         )
         for path in export.numbered(lambda number: _name(part, number))
     ]

@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import Field
 
 from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
+from tokflow.exports.format import Arrays, Format, Portion, fixed_layout, mapped_portion
 from tokflow.exports.options import (
     SHARD_DIGITS,
     FileName,
@@ -85,13 +85,7 @@ def portions(export: Export, part: str) -> list[Portion]:
     prefix, name = export.options.prefix or export.manifest.dataset, export.file_name(part)
     header = HEADER_BYTES // export.dtype.itemsize
     return [
-        Portion(
-            path,
-            export.num_in(path) - header,
-            partial(_load, path),
-            is_mapped=True,
-            takes_ranges=True,
-        )
+        mapped_portion(export.num_in(path) - header, partial(_load, path), path)
         for path in export.numbered(lambda number: numbered_name(prefix, name, number, ".bin"))
     ]
 

@@ -33,7 +33,7 @@ from tokflow.errors import ConfigError
 from tokflow.exports.batching import offsets_of
 from tokflow.exports.copied_tokens import note_copied_tokens
 from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
+from tokflow.exports.format import Arrays, Format, Portion, fixed_layout, mapped_portion
 from tokflow.exports.options import FileName, FilePrefix, check_document_size
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -105,16 +105,7 @@ def portions(export: Export, part: str) -> list[Portion]:
     stem, num = _stem(part, export.options), export.counts[f"{part}.num_tokens"]
     paths = export.numbered(lambda number: f"{stem}.idx")
     return [
-        Portion(
-            tokens,
-            num,
-            partial(_load, path),
-            is_mapped=True,
-            files=(tokens, path),
-            takes_ranges=True,
-        )
-        for path in paths
-        for tokens in [path.with_suffix(".bin")]
+        mapped_portion(num, partial(_load, path), path.with_suffix(".bin"), path) for path in paths
     ]
 
 

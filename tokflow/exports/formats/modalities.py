@@ -28,7 +28,7 @@ import numpy.typing as npt
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.batching import offsets_of
 from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
+from tokflow.exports.format import Arrays, Format, Portion, fixed_layout, mapped_portion
 from tokflow.exports.options import ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -109,7 +109,7 @@ def portions(export: Export, part: str) -> list[Portion]:
         num_bytes, _ = HEADER.unpack(header) if len(header) == HEADER.size else (0, 0)
         num = num_bytes // export.dtype.itemsize
         load = partial(_read_file, path, export.dtype)
-        found.append(Portion(path, num, load, is_mapped=True, takes_ranges=True))
+        found.append(mapped_portion(num, load, path))
     return found
 
 

@@ -35,7 +35,7 @@ from pydantic import Field
 from tokflow.errors import ConfigError, TokflowError
 from tokflow.exports.batching import offsets_of
 from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Format, Layout, Portion
+from tokflow.exports.format import Arrays, Format, Layout, Portion, mapped_portion
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import (
     SHARD_DIGITS,
@@ -208,11 +208,11 @@ def portions(export: Export, part: str) -> list[Portion]:
         beside = {name: export.folder / name / path.name for name in ("offsets", *ROW_DTYPES)}
         files = export.manifest.files
         own = {name: of for name, of in beside.items() if f"{name}/{path.name}" in files}
-        found.append(mapped_portion(path, num, {"token_ids": path, **own}))
+        found.append(npy_portion(path, num, {"token_ids": path, **own}))
     return found
 
 
-def mapped_portion(path: Path, num: int, fields: Mapping[str, Path]) -> Portion:
+def npy_portion(path: Path, num: int, fields: Mapping[str, Path]) -> Portion:
     """Return what a file holds, with the file of each field."""
 
     def load() -> Arrays:
@@ -220,8 +220,7 @@ def mapped_portion(path: Path, num: int, fields: Mapping[str, Path]) -> Portion:
             fetched(fields["offsets"])
         return {name: open_npy(of) for name, of in fields.items()}
 
-    files = tuple(fields.values())
-    return Portion(path, num, load, is_mapped=True, files=files, takes_ranges=True)
+    return mapped_portion(num, load, *fields.values())
 
 
 def _read_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

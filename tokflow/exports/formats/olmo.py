@@ -30,7 +30,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
+from tokflow.exports.format import Arrays, Format, Portion, fixed_layout, mapped_portion
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import ShardOptions
 from tokflow.exports.part import Part
@@ -120,15 +120,9 @@ def portions(export: Export, part: str) -> list[Portion]:
     found = []
     for path in export.numbered(lambda number: _name(part, number)):
         mask = _mask_of(path) if has_loss_mask else None
-        portion = Portion(
-            path,
-            export.num_in(path),
-            partial(_load, path, mask, export.dtype),
-            is_mapped=True,
-            files=(path, _lines_of(path), *([mask] if mask else [])),
-            takes_ranges=True,
-        )
-        found.append(portion)
+        load = partial(_load, path, mask, export.dtype)
+        files = filter(None, (path, _lines_of(path), mask))
+        found.append(mapped_portion(export.num_in(path), load, *files))
     return found
 
 
