@@ -5,6 +5,9 @@ from typing import Any
 
 import yaml
 
+from tokflow.cli.selection import select
+from tokflow.pipeline.dataset import Dataset
+
 PYPROJECT = '[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "mine"\n'
 DEFS = "mine/defs"
 TYPE = "tokflow.components.TextDataset"
@@ -33,3 +36,9 @@ def attributes(name: str, **more: Any) -> dict[str, Any]:
     """Return the attributes of a dataset over `data/*.txt`."""
     raw, tokenizer = {"files": "data/*.txt"}, {"kind": "bytes"}
     return {"name": name, "raw": raw, "tokenizer": tokenizer, "store": "store", **more}
+
+
+def load_declared(name: str, store: Path | None = None) -> Dataset:
+    """Return the dataset of the project that one stands in, as commands choose it."""
+    [dataset] = select([name], None, store)
+    return dataset

@@ -1,4 +1,4 @@
-"""Pictures of a report: matplotlib's drawings as SVG, and as PNG from the same drawing."""
+"""Pictures of a report: matplotlib's drawings as SVG."""
 
 import base64
 import io
@@ -68,13 +68,6 @@ class Picture:
     """The same bytes for the same numbers."""
     note: str = ""
     """What was counted, and of how much."""
-    draw: Callable[["Axes"], None] = field(repr=False, compare=False)
-    height: float = field(default=2.3, repr=False)
-    """In inches."""
-
-    def png(self) -> bytes:
-        """Return the same drawing as PNG, with two pixels for each point."""
-        return _rendered(self.draw, self.height, format="png", dpi=144)
 
     def markdown(self) -> str:
         """Return the picture as markdown that needs no other file."""
@@ -86,13 +79,12 @@ def make_picture(
     name: str, title: str, draw: Callable[["Axes"], None], *, note: str = "", height: float = 2.3
 ) -> Picture:
     """Return the picture that a function draws into axes."""
-    drawn = _rendered(draw, height, format="svg", metadata={"Date": None, "Creator": None})
-    svg = _NUMBERED.sub(r"\1", _PROLOG.sub("", drawn.decode()))
+    svg = _NUMBERED.sub(r"\1", _PROLOG.sub("", _rendered(draw, height).decode()))
     svg = re.sub(r"\s*\n\s*", "\n", svg).strip()
-    return Picture(name=name, title=title, svg=svg.encode(), note=note, draw=draw, height=height)
+    return Picture(name=name, title=title, svg=svg.encode(), note=note)
 
 
-def _rendered(draw: Callable[["Axes"], None], height: float, **options: Any) -> bytes:
+def _rendered(draw: Callable[["Axes"], None], height: float) -> bytes:
     import matplotlib as mpl
     from matplotlib.figure import Figure  # not pyplot, which keeps every figure
 
@@ -105,7 +97,8 @@ def _rendered(draw: Callable[["Axes"], None], height: float, **options: Any) -> 
         warnings.filterwarnings("ignore", "Matplotlib currently does not support", UserWarning)
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         draw(figure.subplots())
-        figure.savefig(file, transparent=True, **options)
+        plain = {"Date": None, "Creator": None}
+        figure.savefig(file, transparent=True, format="svg", metadata=plain)
     return file.getvalue()
 
 

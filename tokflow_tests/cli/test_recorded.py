@@ -13,12 +13,11 @@ import pytest
 from typer.testing import Result
 
 from tokflow.cli.recorded import is_recorded, note_recorded
-from tokflow.pipeline.declarations.declared import load_declared
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.cli.commands import run
 from tokflow_tests.cli.test_imports import HEAVY, modules_of
-from tokflow_tests.projects import declare_in, make_project
+from tokflow_tests.projects import declare_in, load_declared, make_project
 from tokflow_tests.tiny import SMALL, TEXTS, declare_small, write_raw
 
 

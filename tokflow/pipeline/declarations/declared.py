@@ -165,18 +165,6 @@ def _closed_by(folder: Path, project: Project) -> Path | None:
     return next((of for of in files if not _opens(of, project.root)), None)
 
 
-def load_declared(name: str, store: Path | None = None) -> Dataset:
-    """Return the dataset called `name`; `store` takes the place of the one in its file.
-
-    Raises: ConfigError that lists the datasets if there is none of that name, or what is wrong
-    in its file.
-    """
-    declared = list_declared()
-    if name not in declared:
-        raise none_declared(f"dataset {name!r}", declared)
-    return declared[name].load(store)
-
-
 def none_declared(where: str, declared: Mapping[str, Declaration]) -> ConfigError:
     """Return the error of a dataset that is not, of those that are."""
     project = find_project()

@@ -6,8 +6,8 @@ import pytest
 
 from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import load_dataset
-from tokflow.pipeline.declarations.declared import list_declared, load_declared
-from tokflow_tests.projects import attributes, declare_in, make_project
+from tokflow.pipeline.declarations.declared import list_declared
+from tokflow_tests.projects import attributes, declare_in, load_declared, make_project
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_outside_of_a_project_nothing_is_declared(tmp_path: Path, monkeypatch: p
 
     assert list_declared() == {}
     assert error_of("own") == (
-        f"dataset 'own': expected a dataset, found no project in {tmp_path} or above; go to a "
+        f"arguments: expected a dataset, found no project in {tmp_path} or above; go to a "
         "folder of a project, whose pyproject.toml has [tool.dg.project], name it by --project, or "
         "name a file by --config"
     )
