@@ -27,7 +27,7 @@ help: ## List these targets
 	@echo "  PYTHON=python3.12 picks another Python, ARGS='...' adds arguments to pytest and benchmarks"
 
 demo: $(READY) ## Build a real dataset from the Python sources of this machine (60 MB)
-	@$(BIN)/python -m tokflow.pipeline.demo data/raw/demo
+	@$(BIN)/python -m examples.demo data/raw/demo
 	@$(BIN)/tokflow run demo
 	@$(BIN)/tokflow report demo
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import prose
-from tokflow.pipeline import demo
+from examples import demo
 
 
 def main():

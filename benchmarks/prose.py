@@ -8,7 +8,7 @@ Code, tables, lists and signatures are left out, and no paragraph is taken twice
 import re
 from pathlib import Path
 
-from tokflow.pipeline import demo
+from examples import demo
 
 DOCUMENTS = (".md", ".rst", ".txt")
 SYSTEM_FOLDERS = (Path("/usr/share/common-licenses"), Path("/usr/share/doc"))

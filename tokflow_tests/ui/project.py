@@ -19,7 +19,7 @@ from urllib.request import Request, urlopen
 import pytest
 import yaml
 
-from tokflow.pipeline.demo import collect
+from examples.demo import collect
 
 ROOT = Path(__file__).parents[2]
 

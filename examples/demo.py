@@ -1,6 +1,6 @@
 """The demo's raw files: the Python source text that every machine with Python has.
 
-    python -m tokflow.pipeline.demo data/raw/demo
+    python -m examples.demo data/raw/demo
 
 Real text, tens of MB, with no download: the standard library of the Python that runs this, then
 the packages installed beside tokflow, until `MAX_BYTES` of text are together.
@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tokflow.errors import RawFileError
-from tokflow.store.atomic import new_file
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 NUM_PARTS = 4
 """Raw files, and so partitions: enough to see one rebuilt and the others left alone."""
@@ -41,12 +41,13 @@ def collect(
     what is left out: `num_undecodable` files that are not text in the encoding that they declare,
     and `num_repeated` with the text of an earlier one, so that validation is not train once more.
 
-    Raises: RawFileError where the roots hold no source file.
+    Raises: FileNotFoundError where the roots hold no source file.
     """
     paths = [folder / f"part-{part}.parquet" for part in range(NUM_PARTS)]
     if all(path.is_file() for path in paths):
         return None
     documents, counts = gather(roots or python_roots(), max_bytes=max_bytes)
+    folder.mkdir(parents=True, exist_ok=True)
     for path, part in zip(paths, _equal_parts(documents), strict=True):
         _write_part(path, part)
     return counts
@@ -102,11 +103,9 @@ def gather(roots: Mapping[str, Path], *, max_bytes: int) -> tuple[dict[str, str]
             counts["num_documents"] += 1
             counts["num_bytes"] += len(content.encode())
     if not paths:
-        raise RawFileError(
-            where=", ".join(map(str, roots.values())),
-            expected="Python source files",
-            found="none that can be read as text",
-            remedy="use a Python that has its standard library as files",
+        raise FileNotFoundError(
+            f"{', '.join(map(str, roots.values()))}: expected Python source files, found none that "
+            "can be read as text; use a Python that has its standard library as files"
         )
     return paths, counts
 
@@ -124,27 +123,23 @@ def _equal_parts(paths: Mapping[str, str]) -> list[list[dict[str, str]]]:
 
 
 def _write_part(path: Path, rows: Sequence[Mapping[str, str]]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     schema = pa.schema([("content", pa.string()), ("path", pa.string())])
-    with new_file(path) as temporary:
-        table = pa.Table.from_pylist(rows, schema=schema)
-        pq.write_table(table, temporary, compression="zstd", row_group_size=1000)
+    temporary = path.with_suffix(".temporary")
+    table = pa.Table.from_pylist(rows, schema=schema)
+    pq.write_table(table, temporary, compression="zstd", row_group_size=1000)
+    temporary.replace(path)
 
 
 def main() -> None:
     """Collect the demo's raw files into the folder named on the command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tokflow.pipeline.demo", description=main.__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m examples.demo", description=main.__doc__)
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
     counts = collect(folder)
     if counts is None:
-        print(f"{folder}: {NUM_PARTS} files, already there")  # noqa: T201 (what it did)
+        print(f"{folder}: {NUM_PARTS} files, already there")
         return
-    print(  # noqa: T201 (a command says what it did)
+    print(
         f"{folder}: {NUM_PARTS} files, {counts['num_documents']:,} documents, "
         f"{counts['num_bytes'] / 1e6:.1f} MB of Python source (left out: "
         f"{counts['num_undecodable']} that do not decode, {counts['num_repeated']} repeated)"
