@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from multiprocessing import forkserver, parent_process, popen_forkserver
+from multiprocessing import parent_process, set_forkserver_preload
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess, SpawnContext, SpawnProcess
+from multiprocessing.forkserver import ensure_running
 from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import Any
@@ -24,8 +25,11 @@ CAN_FORK = sys.platform == "linux"
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """The environment in which numpy and pyarrow begin no thread when they are imported."""
 
-_starting = threading.Lock()
-_ending = threading.Lock()
+_lock = threading.Lock()
+"""Held while a process starts, and while the exit status of a fork is read."""
+
+_IS_FORK_SERVER = "TOKFLOW_IS_FORK_SERVER"
+"""Variable of the environment of the process that others are forked from."""
 
 PR_SET_PDEATHSIG = 1
 """Of Linux's prctl: the signal to get when the thread that started this process ends."""
@@ -48,14 +52,16 @@ def _without_script() -> Iterator[None]:
     """Let processes that start in the block not import the script they are started from.
 
     Each would run the user's script again, up to an error or, worse, a second build where the
-    script has no `if __name__ == "__main__"`.
+    script has no `if __name__ == "__main__"`. One that others are forked from knows that it is.
     """
-    with _starting:
+    with _lock:
         script = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
+        os.environ[_IS_FORK_SERVER] = "1"
         try:
             yield
         finally:
+            del os.environ[_IS_FORK_SERVER]
             sys.modules["__main__"] = script
 
 
@@ -65,34 +71,35 @@ class _Spawned(SpawnProcess):
             super().start()
 
 
-class _ForkedPopen(popen_forkserver.Popen):
-    def poll(self, flag: int = os.WNOHANG) -> int | None:
-        """Return the exit status, which can be read once: a thread that came second would take
-        nothing for a status of 255."""
-        if self.returncode is None and wait([self.sentinel], 0 if flag == os.WNOHANG else None):
-            with _ending:
-                super().poll()
-        return self.returncode
-
-
 class _Forked(ForkServerProcess):
-    """A fork of a server, which has no thread whose locks a fork would copy; a new process where
-    the server, and another in its place, ends before it has forked.
+    """A fork of a server, which has no thread whose locks a fork would copy.
 
-    If the server is killed, this one is lost to its pool, and ends when the pool forgets it.
+    If the server is killed, this one is lost to its pool, and ends when the pool forgets it;
+    another server forks the next. The exit status can be read once: a thread that came second
+    would take nothing for a status of 255, so one at a time reads it.
     """
 
     def start(self) -> None:
         with _without_script():
-            super().start()
+            try:
+                super().start()
+            except (ConnectionError, EOFError):
+                time.sleep(SERVER_SECONDS)
+                super().start()
 
-    @staticmethod
-    def _Popen(process: BaseProcess) -> Any:  # noqa: N802
-        for _ in range(2):
-            with suppress(ConnectionError, EOFError):
-                return _ForkedPopen(process)
-            time.sleep(SERVER_SECONDS)
-        return SpawnProcess._Popen(process)
+    def join(self, timeout: float | None = None) -> None:
+        if wait([self.sentinel], timeout):
+            with _lock:
+                super().join()
+
+    def is_alive(self) -> bool:
+        with _lock:
+            return super().is_alive()
+
+    @property
+    def exitcode(self) -> int | None:
+        with _lock:
+            return super().exitcode
 
 
 class _Context(SpawnContext):
@@ -112,21 +119,18 @@ def start_fork_server(module: str) -> bool:
     """Start the process that others are forked from, unless it runs already; it imports `module`,
     which calls `be_fork_server`. Returns at once, False where none are forked.
 
-    It is the one that all of a program share, and ends with it. What others let it import comes
-    later, where no more threads are begun.
+    It is the one that all of a program share, and ends with it.
     """
     if CAN_FORK:
-        others: list[str] = vars(forkserver)["_forkserver"]._preload_modules
         with _without_script():
-            if module not in others:
-                forkserver.set_forkserver_preload([module, *others])
-            forkserver.ensure_running()
+            set_forkserver_preload([module])
+            ensure_running()
     return CAN_FORK
 
 
 def is_fork_server() -> bool:
     """Return whether this process is one that others are forked from."""
-    return any("from multiprocessing.forkserver import main;" in of for of in sys.orig_argv)
+    return _IS_FORK_SERVER in os.environ
 
 
 def be_fork_server(*modules: str) -> None:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -372,12 +371,13 @@ def test_workers_are_forks_of_a_process_without_threads_in_the_environment_of_no
 
 @needs_linux
 def test_a_fork_server_that_is_killed_loses_its_workers_and_another_follows(tmp_path: Path):
-    def end_server() -> None:
+    def end_server(server: int) -> None:
         wait_for(tmp_path / "long")
-        os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+        os.kill(server, signal.SIGKILL)
 
-    threading.Thread(target=end_server, daemon=True).start()
     with LocalPool(2) as pool:
+        (server, *_), _ = dict(pool.map(server_of, [1, 2])).values()
+        threading.Thread(target=end_server, args=[server], daemon=True).start()
         results = dict(pool.map(wait_the_first_time, [tmp_path / "long", tmp_path / "well"]))
 
     assert list(results.values()) == [1, 1]
