@@ -53,12 +53,12 @@ def read_range(path: Path, start: int, stop: int) -> bytes:
         file.seek(start)
         return file.read(stop - start)
     place = place_of(path)
+    folder = None if place is None else output_folder(place, path)
     assert place is not None
-    folder = output_folder(place, path)
-    assert folder is not None
-    entry = listed_entry(folder, path)
-    assert entry is not None
+    assert folder is not None  # as `is_far` has found
     with raise_if_removed(place, folder):
+        if (entry := listed_entry(folder, path)) is None:
+            raise FileNotFoundError(path)
         data = place.objects.read(key_of(place, folder, path), start, stop)
     if data is None or len(data) < stop - start:
         raise not_fetched(place, folder, path, entry, "none, or less")

@@ -147,6 +147,8 @@ def test_of_an_output_that_is_gone_it_is_said_that_it_is_missing(url: str):
     for look in (is_far, lambda path: read_range(path, 0, 10), fetched):
         with pytest.raises(MissingOutputError, match="0123456789abcdef: expected a finished"):
             look(path)
+    with pytest.raises(MissingOutputError, match="another, or none"):
+        read_range(_output(url) / "of another build.bin", 0, 10)
 
 
 def test_trace_and_inspect_of_large_files_are_those_of_a_disk_and_bring_little(
