@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,21 +64,23 @@ def main(
     json: bool,
 ) -> int:
     """Build the datasets one after the other; one that fails does not stop the next."""
-    workers = _read_workers(jobs, pool)
-    share = None if shard is None else _read_share(shard, partitions)
+    asked = _Asked(
+        partitions=partitions,
+        workers=_read_workers(jobs, pool),
+        in_dagster=not configs and store is None,
+        recheck=recheck,
+        json=json,
+    )
+    run = _run if shard is None else partial(_run_share, share=_read_share(shard, partitions))
     broken: dict[str, ConfigError] = {}
     datasets = select(names, configs, store, is_one=bool(partitions), broken=broken)
-    in_dagster = not configs and store is None  # else Dagster does not know it as it is
     if recheck and shard is not None:
         raise _no_checks_of_shares()
-    run = partial(_run, partitions=partitions, in_dagster=in_dagster, recheck=recheck)
-    if share is not None:
-        run = partial(_run_share, share=share)
     documents = [_failed(name, error) for name, error in broken.items()]
     errors: list[Exception] = list(broken.values())
     for dataset in datasets:
         try:
-            document, failed = run(dataset, workers=workers, json=json)
+            document, failed = run(dataset, asked)
             documents.append(document)
             errors += failed
         except Exception as error:
@@ -91,6 +93,18 @@ def main(
     if json:
         print_json({"datasets": documents})
     return FAILED if any(of.get("problems") for of in documents) else exit_status(errors)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """The options of a run."""
+
+    partitions: Words
+    workers: Workers
+    in_dagster: bool
+    """False where Dagster does not know the dataset as it is."""
+    recheck: bool
+    json: bool
 
 
 def _failed(name: str, error: TokflowError) -> dict[str, Any]:
@@ -126,18 +140,18 @@ def _read_share(shard: str, partitions: Words) -> Share:
 
 
 def _run_share(
-    dataset: Dataset, *, share: Share, workers: Workers, json: bool
+    dataset: Dataset, asked: _Asked, *, share: Share
 ) -> tuple[dict[str, Any], list[Exception]]:
     """Build a share of a dataset, without a plan, which would look at all of it."""
     graph = BuildGraph(dataset)
     check_columns(graph)
     errors = Errors()
-    reporter = errors if json else printed_lines(dataset.name, errors)
+    reporter = errors if asked.json else printed_lines(dataset.name, errors)
     try:
-        built = build_dataset(dataset, graph=graph, share=share, reporter=reporter, **workers)
+        built = build_dataset(dataset, graph=graph, share=share, reporter=reporter, **asked.workers)
     finally:
         errors.print_all()
-    if not json:
+    if not asked.json:
         files = f"{counted(built.num_files, 'file')} of {len(graph.sources):,}"
         outputs = counted(built.num_new, "new output")
         libraries = ", ".join(f"{name} {of}" for name, of in loaded_versions("tokens").items())
@@ -150,57 +164,40 @@ def _run_share(
     return _document_of(graph, built), [failed.error for failed in built.failed]
 
 
-def _run(
-    dataset: Dataset,
-    *,
-    partitions: Words,
-    workers: Workers,
-    in_dagster: bool,
-    recheck: bool,
-    json: bool,
-) -> tuple[dict[str, Any], list[Exception]]:
+def _run(dataset: Dataset, asked: _Asked) -> tuple[dict[str, Any], list[Exception]]:
     """Return the JSON summary of a dataset, and the errors that kept outputs from being made."""
-    hashing = partial(_while_hashing, workers=workers, json=json)
-    plan = make_plan(dataset, partitions=partitions, progress=hashing)
-    if recheck and note_lacking(of.output.folder for of in plan.planned if of.is_made):
-        plan = make_plan(dataset, partitions=partitions, progress=hashing)
-    is_partial = partitions is not None
-    is_done = plan.is_up_to_date and not plan.num_remote and not recheck
-    if is_done and (not in_dagster or is_partial or is_recorded(dataset, plan.own)):
+    look = partial(
+        make_plan, dataset, partitions=asked.partitions, progress=partial(_while_hashing, asked)
+    )
+    plan = look()
+    if asked.recheck and note_lacking(of.output.folder for of in plan.planned if of.is_made):
+        plan = look()
+    is_partial = asked.partitions is not None
+    is_done = plan.is_up_to_date and not plan.num_remote and not asked.recheck
+    if is_done and (not asked.in_dagster or is_partial or is_recorded(dataset, plan.own)):
         for planned in plan.planned:
             if planned.stage == "export" and planned.folder is not None:
                 point_latest_to(planned.folder)  # as after going back to an earlier config
-        if not json:
+        if not asked.json:
             _say_nothing_to_do(plan)
-        return _document(plan) if json else {}, []
-    built, problems = _build(
-        plan, partitions, workers=workers, in_dagster=in_dagster, recheck=recheck, json=json
-    )
-    if in_dagster and (built.failed or problems):
+        return _document(plan) if asked.json else {}, []
+    built, problems = _build(plan, asked)
+    if asked.in_dagster and (built.failed or problems):
         forget_recorded(dataset)
-    elif in_dagster and not is_partial:
+    elif asked.in_dagster and not is_partial:
         note_recorded(dataset, [made.output for made in built.made])
-    document = _document(plan, built) | {"problems": problems}
+    document = _document_of(plan.graph, built) | {"problems": problems}
     return document, [failed.error for failed in built.failed]
 
 
-def _build(
-    plan: Plan,
-    partitions: Words,
-    *,
-    workers: Workers,
-    in_dagster: bool,
-    recheck: bool,
-    json: bool,
-) -> tuple[BuildResult, list[str]]:
+def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
     """Build and say so; return what the asset checks found, too. Errors are printed last."""
-    errors = Bars(plan) if sys.stdout.isatty() and not json else Errors()
+    errors = Bars(plan) if sys.stdout.isatty() and not asked.json else Errors()
     problems: list[str] = []
-    how = {"in_dagster": in_dagster, "recheck": recheck}
     try:
-        built, problems = _built(plan, partitions, errors, workers=workers, json=json, **how)
-        if not json:
-            _say_what_came(plan, built, problems, **how)
+        built, problems = _built(plan, asked, errors)
+        if not asked.json:
+            _say_what_came(plan, built, problems, asked)
     finally:
         errors.print_all()
         for problem in problems:
@@ -208,36 +205,27 @@ def _build(
     return built, problems
 
 
-def _built(
-    plan: Plan,
-    partitions: Words,
-    errors: Errors,
-    *,
-    workers: Workers,
-    in_dagster: bool,
-    recheck: bool,
-    json: bool,
-) -> tuple[BuildResult, list[str]]:
+def _built(plan: Plan, asked: _Asked, errors: Errors) -> tuple[BuildResult, list[str]]:
     """Build; return what the asset checks found, too."""
     with ExitStack() as stack:
-        if in_dagster:
+        if asked.in_dagster:
             stack.enter_context(own_streams())
         reporter: Reporter = errors
         if isinstance(errors, Bars):
             stack.enter_context(errors)
-        elif not json:
+        elif not asked.json:
             reporter = printed_lines(plan.dataset.name, errors)
-        what: dict[str, Any] = {"partitions": partitions, "reporter": reporter}
-        if in_dagster:
-            recorded = build_recorded(plan.graph, recheck=recheck, workers=workers, **what)
+        what: dict[str, Any] = {"partitions": asked.partitions, "reporter": reporter}
+        if asked.in_dagster:
+            recorded = build_recorded(
+                plan.graph, recheck=asked.recheck, workers=asked.workers, **what
+            )
             return recorded.built, list(recorded.problems)
-        built = build_dataset(plan.dataset, graph=plan.graph, **what, **workers)
-        return built, _rechecked(plan.dataset, partitions) if recheck else []
+        built = build_dataset(plan.dataset, graph=plan.graph, **what, **asked.workers)
+        return built, _rechecked(plan.dataset, asked.partitions) if asked.recheck else []
 
 
-def _say_what_came(
-    plan: Plan, built: BuildResult, problems: Sequence[str], *, in_dagster: bool, recheck: bool
-) -> None:
+def _say_what_came(plan: Plan, built: BuildResult, problems: Sequence[str], asked: _Asked) -> None:
     if built.num_new or built.failed:
         from tokflow.cli.summary import print_summary
 
@@ -245,10 +233,10 @@ def _say_what_came(
         if built.num_new and place_of(plan.dataset.folder) is None:
             for change in plan.library_changes_of("tokens"):
                 print(f"{plan.dataset.name}: tokens of two versions of a library: {change}")
-        print_summary(plan, built, is_declared=in_dagster)
+        print_summary(plan, built, is_declared=asked.in_dagster)
     elif not problems:
         _say_nothing_to_do(plan)
-    if recheck and not problems:
+    if asked.recheck and not problems:
         print(f"{plan.dataset.name}: all checks were computed again and found nothing wrong")
 
 
@@ -273,12 +261,12 @@ def _say_nothing_to_do(plan: Plan) -> None:
     print_notices(plan.totals.notices())
 
 
-def _while_hashing(done: int, total: int | None, *, workers: Workers, json: bool) -> None:
+def _while_hashing(asked: _Asked, done: int, total: int | None) -> None:
     """Get ready to make tokens of new raw files; print on a terminal how far their checksums are,
     if it takes its time."""
-    if total and total > SMALL_BYTES and is_local(workers.get("pool")):
-        get_ready(num_jobs(workers.get("jobs")))
-    if json:
+    if total and total > SMALL_BYTES and is_local(asked.workers.get("pool")):
+        get_ready(num_jobs(asked.workers.get("jobs")))
+    if asked.json:
         return
     if total and total > 500_000_000 and sys.stderr.isatty():
         end = "\n" if done >= total else ""
@@ -286,10 +274,8 @@ def _while_hashing(done: int, total: int | None, *, workers: Workers, json: bool
         print(text, end=end, file=sys.stderr, flush=True)
 
 
-def _document(plan: Plan, built: BuildResult | None = None) -> dict[str, Any]:
-    """Return the JSON summary of a dataset; without a build nothing was to do."""
-    if built is not None:
-        return _document_of(plan.graph, built)
+def _document(plan: Plan) -> dict[str, Any]:
+    """Return the JSON summary of a dataset of which nothing was to do."""
     return {
         "dataset": plan.dataset.name,
         "num_files": plan.num_files,
