@@ -107,12 +107,6 @@ class Part:
         )
 
     @property
-    def order(self) -> ExportOrder:
-        """The seeds of its order."""
-        documents = self.shuffled.seed if self.shuffled else None
-        return ExportOrder(documents=documents, sequences=self.packed.shuffle_seed)
-
-    @property
     def num_tokens(self) -> int:
         """Tokens of the part, before packing."""
         return sum(split.manifest.counts[f"{self.name}.num_tokens"] for split in self.splits)

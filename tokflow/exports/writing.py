@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.columns import Padding, num_written_padding
-from tokflow.exports.config import ExportConfig, export_named, export_recipe
+from tokflow.exports.config import ExportConfig, export_named
 from tokflow.exports.export_segments import ExportSegment, join_files, taken_counts
 from tokflow.exports.format import Layout
 from tokflow.exports.formats import FORMATS
@@ -19,7 +19,7 @@ from tokflow.exports.index import INDEX_NAME, write_index
 from tokflow.exports.kept import kept_of
 from tokflow.exports.new_files import take_hashed
 from tokflow.exports.part import Part, inputs_of
-from tokflow.sequences.config import PackingConfig, Side, one_or_each
+from tokflow.sequences.config import Side, one_or_each
 from tokflow.store.integrity import checked
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.remote.cached_files import fetch_run
@@ -32,7 +32,7 @@ def write_export(
     folder: Path,
     *,
     dataset: str,
-    parents: Mapping[str, str],
+    recipe: Recipe,
     details: Mapping[str, Any],
     segment: ExportSegment | None = None,
 ) -> None:
@@ -46,7 +46,7 @@ def write_export(
     with export_named(config), inputs:
         counts = _write_files(parts, config, folder, segment)
     manifest = Manifest(
-        recipe=segment.recipe if segment else _recipe(parts, config, parents),
+        recipe=segment.recipe if segment else recipe,
         dataset=dataset,
         partition=None,
         counts=counts,
@@ -63,7 +63,7 @@ def join_export(
     folder: Path,
     *,
     dataset: str,
-    parents: Mapping[str, str],
+    recipe: Recipe,
     details: Mapping[str, Any],
 ) -> None:
     """Make an export of its segments in the empty `folder`, manifest last.
@@ -75,7 +75,7 @@ def join_export(
         counted = [replace(part, taken=taken_counts(segments, part.name)) for part in parts]
         counts = _counts_of_all(counted, config)
     manifest = Manifest(
-        recipe=_recipe(parts, config, parents),
+        recipe=recipe,
         dataset=dataset,
         partition=None,
         counts=counts,
@@ -84,11 +84,6 @@ def join_export(
     )
     seconds = sum(fetch_run(segment.folder).get("seconds", 0) for segment in segments)
     write_manifest(folder, manifest, run={"seconds": round(seconds, 3)})
-
-
-def _recipe(parts: Sequence[Part], config: ExportConfig, parents: Mapping[str, str]) -> Recipe:
-    packing = PackingConfig.joined({part.name: part.packing for part in parts})
-    return export_recipe(config, packing, parents, order=parts[0].order)
 
 
 def _write_files(

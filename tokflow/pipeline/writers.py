@@ -85,7 +85,7 @@ class ExportWriter:
     parts: Sequence[Part]
     config: ExportConfig
     of_manifest: Mapping[str, Any]
-    """Keyword arguments that are the manifest's portion: dataset, parents, details."""
+    """Keyword arguments that are the manifest's portion: dataset, recipe, details."""
 
     def __call__(self, folder: Path, *, segment: ExportSegment | None = None) -> None:
         """Write the export, or a segment of it, as `write_export` does."""
@@ -102,7 +102,7 @@ def _export(graph: BuildGraph, name: str, _: str) -> Write:
     check_supervised(graph, (split.shard.manifest for split in parts[0].splits))
     of_manifest = {
         "dataset": graph.dataset.name,
-        "parents": graph.export(config).recipe.parents,
+        "recipe": graph.export(config).recipe,
         "details": export_details(graph),
     }
     return ExportWriter(parts=parts, config=config, of_manifest=of_manifest)

@@ -169,17 +169,15 @@ class PackingConfig(Config):
         return PackingConfig.read({**self._own(), **changes, "parts": parts}, where="")
 
     def for_parts(self, names: Sequence[str]) -> "PackingConfig":
-        """Return the packing of a dataset with these parts, written as `joined` writes it.
+        """Return the packing of a dataset with these parts: that of the first, and what is other in
+        the others, so that it is written alike however it was declared.
 
         Raises: ConfigError for another part.
         """
         check_keys(self.parts, names, where="parts")
-        return self.joined({name: self.of_part(name) for name in names}) if self.parts else self
-
-    @staticmethod
-    def joined(packings: Mapping[str, "PackingConfig"]) -> "PackingConfig":
-        """Return the packing of several parts: that of the first, and what is other in the others,
-        so that it is written alike however it was declared."""
+        if not self.parts:
+            return self
+        packings = {name: self.of_part(name) for name in names}
         first, *_ = packings.values()
         parts = {name: _others(first._own(), of._own()) for name, of in packings.items()}
         return first.model_copy(update={"parts": {name: of for name, of in parts.items() if of}})
