@@ -237,7 +237,7 @@ CASES = {
 }
 
 
-WITH_EVERY_OPTION = ("several files", "cut documents", "documents side by side")
+WITH_EVERY_OPTION = ("several files",)
 
 
 def exports_of(case_name: str) -> list[dict[str, Any]]:
