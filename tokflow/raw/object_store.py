@@ -16,7 +16,7 @@ from tokflow.raw.remote import Body, TransientError, Validator, remote_error
 from tokflow.raw.retries import Retries
 from tokflow.raw.wild_folders import find_in_folders
 from tokflow.shown import redact
-from tokflow.store.remote.failures import Tries, code_of, error_of, may_pass
+from tokflow.store.failures import Tries, code_of, error_of, may_pass
 from tokflow.store.urls import safe_text
 
 _T = TypeVar("_T")

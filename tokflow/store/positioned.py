@@ -1,6 +1,7 @@
-"""A file that is read from anywhere, and whose bytes come from elsewhere."""
+"""Files whose bytes come from elsewhere: one that is read, and one that they are written to."""
 
 import io
+import os
 
 
 class PositionedReader(io.RawIOBase):
@@ -28,3 +29,14 @@ class PositionedReader(io.RawIOBase):
         of = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._num_bytes}
         self._position = max(0, of[whence] + offset)
         return self._position
+
+
+def write_range(file: int, data: bytes, start: int) -> int:
+    """Write bytes to where they are in an open file; return how many they are.
+
+    A disk that becomes full takes the first of them, and raises when it is given the others.
+    """
+    num_written = 0
+    while num_written < len(data):
+        num_written += os.pwrite(file, data[num_written:], start + num_written)
+    return num_written

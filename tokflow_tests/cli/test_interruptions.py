@@ -25,10 +25,7 @@ app(["run", "--config", sys.argv[1]])
 """
 
 
-@pytest.mark.parametrize(
-    ("number", "status"),
-    [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)],
-)
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_run_that_is_told_to_end_leaves_nothing_half_written(
     number: signal.Signals, status: int, tmp_path: Path
 ):

@@ -34,7 +34,6 @@ def test_a_project_can_be_named(project: Path):
         assert names_of(json_of(command, "one", "--project", project)) == ["one"], command
 
 
-@pytest.mark.slow
 def test_it_is_verified_by_name_and_its_ui_started(project: Path):
     run("run", "--project", project)
 
@@ -73,7 +72,6 @@ def test_a_broken_neighbour_is_said_and_stops_no_other(project: Path):
     assert run("gc", "--project", project).exit_code == 2
 
 
-@pytest.mark.slow
 def test_json_names_the_broken_one(project: Path):
     declare_in(project, "bad", {"name": "bad"})
 

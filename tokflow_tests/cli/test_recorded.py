@@ -221,7 +221,6 @@ app(["run", "small"])
 """
 
 
-@pytest.mark.slow
 def test_a_run_that_was_killed_is_ended_by_the_next(home: Path, project: Path):
     code = KILLED.format(end="os.kill(os.getpid(), signal.SIGKILL)")
     subprocess.run([sys.executable, "-c", code], check=False)
@@ -232,10 +231,7 @@ def test_a_run_that_was_killed_is_ended_by_the_next(home: Path, project: Path):
     assert [of.status.value for of in runs(home)] == ["SUCCESS", "FAILURE"]
 
 
-@pytest.mark.parametrize(
-    ("number", "status"),
-    [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)],
-)
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_run_that_is_told_to_end_does_and_dagster_knows(
     number: signal.Signals, status: int, home: Path, project: Path
 ):

@@ -164,7 +164,6 @@ def test_a_daemon_that_ends_is_said_and_ends_the_rest(ui: WebUI):
     assert left_in(ui.folder) == {}
 
 
-@pytest.mark.slow
 def test_a_code_server_that_cannot_start_is_said(capfd: pytest.CaptureFixture[str]):
     location = CodeLocation("own", ["--no-such-option"])
 

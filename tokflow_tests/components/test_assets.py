@@ -125,7 +125,6 @@ def test_a_file_that_cannot_be_built_is_named_and_stops_no_other(case: Case):
     assert failed.message in failure(result)
 
 
-@pytest.mark.slow
 def test_a_verdict_on_gigatoken_makes_the_partitions_before_it_again(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ):
@@ -301,7 +300,6 @@ def test_checks_of_a_good_build_pass(built_by: tuple[Case, Result]):
     assert all(evaluation.passed for evaluation in evaluations)
 
 
-@pytest.mark.slow
 def test_checks_of_a_range_with_nothing_to_do_are_remembered(case: Case):
     case.run(keys=KEYS)
 
@@ -420,7 +418,6 @@ def test_offsets_over_the_whole_dataset_wait_for_the_tokens_of_all_files(case: C
     assert isinstance(mapping, dg.AllPartitionMapping)
 
 
-@pytest.mark.slow
 def test_a_trained_tokenizer_is_made_from_the_raw_files(case: Case):
     case.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 260}
 
@@ -433,7 +430,6 @@ def test_a_trained_tokenizer_is_made_from_the_raw_files(case: Case):
     assert parents == {dg.AssetKey(["small", "raw"])}
 
 
-@pytest.mark.slow
 def test_every_format_is_an_asset_that_dagster_builds_and_checks(case: Case):
     case.attributes["exports"] = sorted(FORMATS)
 
@@ -639,7 +635,6 @@ def test_the_tokens_of_one_file_are_made_without_a_look_at_others(
     assert set(hashed) == {"a.txt"}
 
 
-@pytest.mark.slow
 def test_a_shuffle_makes_stale_what_it_decides(case: Case):
     case.attributes["exports"] = ["bin", "parquet"]
     case.attributes["shuffle"] = {"seed": 1, "sequences": True}

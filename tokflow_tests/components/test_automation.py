@@ -17,6 +17,7 @@ from dagster import instance_for_test
 from tokflow.components import run_build_job, sync_files
 from tokflow.components import state as state_module
 from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.run import build_dataset
 from tokflow.report import has_report
 from tokflow.store.atomic import boot
 from tokflow_tests.dagster_case import QUIET, Case, Sensor
@@ -103,21 +104,31 @@ def test_a_look_that_finds_no_change_asks_for_nothing(case: Case, automation: Se
         lambda case: case.write("b", "new\ntext\n"),
         lambda case: case.write("d", "new\n"),
         lambda case: case.remove("a"),
+        lambda case: case.attributes.update(packing={"sequence_length": 8}),
+        lambda case: case.attributes.update(tokenizer={"kind": "bytes", "eos": "none"}),
         lambda case: case.attributes.update(tokenizer={"kind": "trained", "vocab_size": 270}),
         lambda case: shutil.rmtree(store(case, "tokens", "b.txt")),
+        lambda case: shutil.rmtree(case.dataset.folder / "sequences"),
+        lambda case: (store(case, "tokens", "c.txt") / "tokens.bin").unlink(),
         lambda case: (store(case, "exports", "parquet") / "train-00000-of-00001.parquet").unlink(),
         lambda case: case.instance.wipe_assets([dg.AssetKey(["small", "sequences"])]),
         lambda case: case.instance.delete_dynamic_partition("small_files", "b.txt"),
+        lambda case: case.instance.add_dynamic_partitions("small_files", ["none.txt"]),
     ],
     ids=[
         "edit",
         "add",
         "delete",
+        "packing",
+        "eos",
         "tokenizer",
         "output deleted",
+        "stage deleted",
+        "file of an output deleted",
         "file of an export deleted",
         "history wiped",
         "partition deleted",
+        "partition added",
     ],
 )
 def test_a_change_is_one_build(change: Any, case: Case, automation: Sensor):
@@ -126,6 +137,16 @@ def test_a_change_is_one_build(change: Any, case: Case, automation: Sensor):
     assert automation.settle() == BUILD
     assert case.not_fresh() == {}
     assert sorted(case.partitions()) == list(BuildGraph(case.dataset).partitions)
+
+
+def test_the_export_is_made_once_for_a_change(case: Case, automation: Sensor):
+    case.write("b", "new\ntext\n")
+    case.write("d", "new\n")
+
+    automation.settle()
+
+    assert num_events(case, "exports", "parquet") == 2
+    assert num_events(case, "tokens") == 5
 
 
 def test_a_file_that_is_touched_builds_nothing(case: Case, automation: Sensor):
@@ -140,7 +161,6 @@ def test_a_partition_that_was_made_again_the_same_builds_nothing(case: Case, aut
     assert automation.settle() == []
 
 
-@pytest.mark.slow
 def test_another_file_of_the_tokenizer_is_a_build(case: Case):
     file = case.folder / "tokenizer.json"
     file.write_text(many_ids())
@@ -153,11 +173,18 @@ def test_another_file_of_the_tokenizer_is_a_build(case: Case):
     assert case.not_fresh() == {}
 
 
-@pytest.mark.slow
 def test_an_output_that_is_deleted_twice_is_built_twice(case: Case, automation: Sensor):
     for _ in range(2):
         shutil.rmtree(store(case, "tokens", "b.txt"))
         assert automation.settle() == BUILD
+
+
+def test_what_somebody_else_built_is_recorded(case: Case):
+    automation = Sensor(case)
+    build_dataset(case.dataset)
+
+    assert automation.settle() == BUILD
+    assert case.not_fresh() == {}
 
 
 def broken(case: Case) -> Sensor:
@@ -181,7 +208,6 @@ def test_a_bad_file_is_tried_once_and_again_when_it_is_mended(case: Case):
     assert case.not_fresh() == {}
 
 
-@pytest.mark.slow
 def test_a_bad_file_is_tried_again_with_another_config(case: Case):
     automation = broken(case)
 
@@ -191,7 +217,6 @@ def test_a_bad_file_is_tried_again_with_another_config(case: Case):
     assert case.not_fresh() == {}
 
 
-@pytest.mark.slow
 def test_a_file_mended_before_the_next_look_is_built(case: Case):
     case.attributes["documents"] = {"format": "jsonl"}
     for key in ("a", "b", "c"):
@@ -206,11 +231,7 @@ def test_a_file_mended_before_the_next_look_is_built(case: Case):
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"packing": {"sequence_length": 8}},
-        pytest.param({"documents": {"format": "jsonl"}}, marks=pytest.mark.slow),
-    ],
+    "change", [{"packing": {"sequence_length": 8}}, {"documents": {"format": "jsonl"}}]
 )
 def test_builds_that_see_another_yaml_than_the_sensor_come_to_an_end(change: Any, case: Case):
     loaded = copy(case)
@@ -231,7 +252,6 @@ def test_builds_that_see_another_yaml_than_the_sensor_come_to_an_end(change: Any
     assert len(automation.tick()) == 1
 
 
-@pytest.mark.slow
 def test_other_files_are_built_beside_a_bad_one(case: Case):
     automation = broken(case)
 
@@ -317,7 +337,6 @@ def test_a_build_that_was_killed_is_begun_again(case: Case, monkeypatch: pytest.
         monkeypatch.setattr("tokflow.components.instance.boot", boot)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("by", ["tokflow", "dagster"])
 def test_a_failed_run_that_dagster_cannot_repeat_is_not_waited_for(by: str, tmp_path: Path):
     retries = {"run_retries": {"enabled": True, "max_retries": 2}}
@@ -372,7 +391,6 @@ def test_too_much_to_read_within_a_tick_is_left_to_the_build(
     assert num_events(case, "exports", "parquet") == 1
 
 
-@pytest.mark.slow
 def test_a_deleted_output_is_noticed_where_no_checksum_can_be_remembered(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ):
@@ -486,7 +504,6 @@ def test_what_the_sensor_remembers_is_small(case: Case, automation: Sensor):
     sync_files(case.instance, case.dataset)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not has_report(), reason="needs the extra [report]")
 def test_a_report_is_asked_for_and_one_that_fails_waits_for_a_change(
     automation: Sensor, monkeypatch: pytest.MonkeyPatch

@@ -330,7 +330,6 @@ def test_with_offsets_over_the_dataset_everything_is_fresh(case: Case):
     assert case.not_fresh() == {}
 
 
-@pytest.mark.slow
 def test_with_offsets_over_the_dataset_everything_is_fresh_after_a_file_changed(case: Case):
     case.attributes["split"] = {"scope": "dataset", "parts": {"train": {"documents": 20}}}
     build(case)
@@ -343,16 +342,16 @@ def test_with_offsets_over_the_dataset_everything_is_fresh_after_a_file_changed(
     assert reported(build(case)) == {}
 
 
+@pytest.mark.parametrize("stage", ["raw", "tokens", "split"])
 @is_built
-def test_after_its_history_was_wiped_everything_is_fresh_again(case: Case):
-    case.instance.wipe_assets([dg.AssetKey(["small", of]) for of in ("raw", "tokens", "split")])
+def test_after_its_history_was_wiped_everything_is_fresh_again(case: Case, stage: str):
+    case.instance.wipe_assets([dg.AssetKey(["small", stage])])
 
     build(case)
     assert case.not_fresh() == {}
     assert reported(build(case)) == {}
 
 
-@pytest.mark.slow
 def test_a_trained_tokenizer_that_did_not_change_is_fresh_after_a_new_file(case: Case):
     case.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 257}  # no merges
     build(case)
@@ -388,7 +387,6 @@ def test_files_of_a_server_are_reported_as_they_were_fetched(case: Case):
     assert case.not_fresh() == {}
 
 
-@pytest.mark.slow
 @is_built
 def test_a_range_after_a_build_leaves_everything_fresh(case: Case):
     result = case.run(keys=KEYS)

@@ -39,7 +39,6 @@ def case(tmp_path: Path, object_store: ObjectStore) -> Iterator[CaseElsewhere]:
         yield CaseElsewhere(tmp_path, instance, object_store)
 
 
-@pytest.mark.slow
 def test_the_sensor_builds_what_is_new_and_changed_and_then_asks_for_lists_alone(
     case: CaseElsewhere,
 ):
@@ -61,7 +60,6 @@ def test_the_sensor_builds_what_is_new_and_changed_and_then_asks_for_lists_alone
     assert count == {"LIST": 3}  # verdicts, manifests, raw files: one for each thousand
 
 
-@pytest.mark.slow
 def test_a_file_that_is_named_is_built_again_when_it_changed(case: CaseElsewhere):
     case.attributes["raw"] = {"files": [f"{case.there.url}/raw/{name}.txt" for name in "abc"]}
     sensor = Sensor(case)
@@ -77,7 +75,7 @@ def test_a_file_that_is_named_is_built_again_when_it_changed(case: CaseElsewhere
 def test_a_tick_that_cannot_list_the_raw_files_is_skipped_with_a_line(
     case: CaseElsewhere, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.store.remote.failures.NUM_TRIES", 1)
+    monkeypatch.setattr("tokflow.store.failures.NUM_TRIES", 1)
     case.there.fail("500", "LIST", "raw/*", times=None)
     sensor = Sensor(case)
 
@@ -106,7 +104,6 @@ def test_what_dagster_shows_are_urls(case: CaseElsewhere, tmp_path: Path):
         assert "not-to-be-shown" not in json.dumps(shown)
 
 
-@pytest.mark.slow
 def test_each_step_may_run_on_a_machine_that_has_nothing_yet(case: CaseElsewhere, tmp_path: Path):
     sync_files(case.instance, case.dataset)
     first = case.run(keys=case.partitions())

@@ -90,7 +90,6 @@ def test_a_file_with_another_content_makes_its_own_tokens_stale(case: Case):
     }
 
 
-@pytest.mark.slow
 def test_a_file_that_is_gone_is_no_partition_and_makes_exports_stale(case: Case):
     sync_files(case.instance, case.dataset)
     case.run(keys=KEYS)

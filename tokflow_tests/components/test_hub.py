@@ -39,7 +39,6 @@ def test_a_raw_file_of_the_hub_has_its_commit_and_its_splits_are_in_the_config(
     }
 
 
-@pytest.mark.slow
 def test_a_moved_branch_is_built_once_and_only_what_is_new_in_it(automation: Sensor, hub: Hub):
     case = automation.case
     before = [case.data_version("tokens", partition=key) for key in KEYS]
@@ -53,7 +52,6 @@ def test_a_moved_branch_is_built_once_and_only_what_is_new_in_it(automation: Sen
     assert case.not_fresh() == {}
 
 
-@pytest.mark.slow
 def test_a_new_card_alone_asks_for_nothing(automation: Sensor, hub: Hub):
     hub.push("team/texts", {"README.md": b"# Texts"})
 

@@ -56,7 +56,7 @@ def test_the_build_job_takes_files_until_the_limit_and_records_these_alone(limit
     assert [event for event in second.all_events if event.is_step_materialization] == []
 
 
-@pytest.mark.parametrize("files", ["a.txt", pytest.param("c.txt", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("files", ["a.txt", "b.txt", "c.txt"])
 def test_a_trained_tokenizer_is_fresh_after_the_first_build(files: str, limited: Case):
     limited.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 300, "files": files}
 
@@ -90,7 +90,6 @@ def test_with_a_verdict_on_gigatoken_the_tokenizer_is_recorded_none_the_less(
     assert limited.not_fresh() == {}
 
 
-@pytest.mark.slow
 def test_partitions_are_those_that_the_limit_takes_now(built: Case):
     built.write("a", "one\n")
 
@@ -116,7 +115,6 @@ def test_partitions_that_may_follow_stay_until_the_files_before_them_are_built(b
     assert built.partitions() == TAKEN
 
 
-@pytest.mark.slow
 def test_the_sensor_asks_for_one_build_of_what_the_limit_takes(
     limited: Case, monkeypatch: pytest.MonkeyPatch
 ):

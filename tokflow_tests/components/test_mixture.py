@@ -159,7 +159,6 @@ def test_a_bad_file_of_a_source_makes_failed_what_the_mixture_is_made_of(project
     assert later == {name: set() for name in datasets}
 
 
-@pytest.mark.slow
 def test_the_assets_of_a_mixture_are_made_one_by_one_and_are_fresh(project: Path):
     defs = definitions_of(project)
     selection = dg.AssetSelection.groups("mixed")
@@ -188,7 +187,6 @@ def test_the_assets_of_a_mixture_are_made_one_by_one_and_are_fresh(project: Path
         assert stale == {"split"}
 
 
-@pytest.mark.slow
 def test_a_change_that_decides_no_byte_is_recorded_once_by_the_next_build(project: Path):
     with dg.DagsterInstance.ephemeral() as instance:
         keys = ["code/a.txt", "prose/a.txt"]
@@ -206,7 +204,6 @@ def test_a_change_that_decides_no_byte_is_recorded_once_by_the_next_build(projec
     assert not again
 
 
-@pytest.mark.slow
 def test_automation_builds_a_mixture_when_a_source_has_a_new_file(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -41,7 +41,6 @@ def test_it_is_built_and_fresh_by_its_job(case: Case):
     assert result.dagster_run.tags["domain"] == "code"
 
 
-@pytest.mark.slow
 def test_its_assets_run_after_a_scan(case: Case):
     assert run_job(case, "my_data_scan").success
 

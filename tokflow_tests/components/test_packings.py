@@ -38,7 +38,6 @@ def test_another_packing_is_an_asset_that_exports_of_it_share(case: Case):
     dg.Definitions.validate_loadable(case.defs)
 
 
-@pytest.mark.slow
 def test_its_assets_are_built_checked_and_fresh(case: Case):
     result = case.run(keys=KEYS)
 
@@ -66,7 +65,6 @@ def test_the_build_job_reports_and_checks_every_packing(case: Case):
     assert not [of for of in build(case).all_events if of.is_step_materialization]
 
 
-@pytest.mark.slow
 def test_another_length_of_an_export_makes_only_what_is_packed_as_it_stale(case: Case):
     build(case)
 

@@ -41,7 +41,6 @@ def test_a_build_makes_the_report_last_and_its_pictures_are_in_the_metadata(case
     assert "report" not in reported(build(case))
 
 
-@pytest.mark.slow
 def test_a_report_that_cannot_be_drawn_is_a_warning_and_each_build_tries_again(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ):

@@ -86,7 +86,6 @@ def test_of_files_that_are_as_they_should_be_a_few_are_listed():
     assert records[200]["bytes"] == "1,200"
 
 
-@pytest.mark.slow
 def test_a_scan_says_a_status_that_is_another_and_asks_for_one_plan(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ):

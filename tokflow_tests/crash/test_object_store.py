@@ -21,7 +21,7 @@ from tokflow.exports import export_segments
 from tokflow.pipeline import output_tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
-from tokflow.store.remote import failures
+from tokflow.store import failures
 from tokflow.store.remote.cached_files import fetch_all
 from tokflow.store.remote.garbage import find_unfinished, remove_unfinished
 from tokflow.store.remote.places import folder_of

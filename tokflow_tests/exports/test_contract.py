@@ -237,7 +237,7 @@ CASES = {
 }
 
 
-WITH_EVERY_OPTION = ("several files",)
+WITH_EVERY_OPTION = ("several files", "cut documents", "documents side by side")
 
 
 def exports_of(case_name: str) -> list[dict[str, Any]]:

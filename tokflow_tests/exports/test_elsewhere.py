@@ -4,8 +4,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tokflow.exports import FORMATS
 from tokflow.exports.reading import Export, open_export
 from tokflow_tests.object_store import ObjectStore
@@ -49,7 +47,6 @@ HEADED = {"lance", "levanter", "modalities"}
 """Formats of which some files tell where the portions are; of the others the manifest does."""
 
 
-@pytest.mark.slow
 def test_every_format_is_read_from_an_empty_disk_as_on_the_disk_it_was_made_on(
     tmp_path: Path, object_store: ObjectStore
 ):

@@ -61,9 +61,9 @@ def files_of(dataset: Dataset) -> dict[str, bytes]:
     ("strategy", "jobs", "shuffle"),
     [
         ("concat", 1, {}),
+        ("best_fit", 2, {}),
         ("greedy", 2, {"sequences": True}),
-        pytest.param("best_fit", 2, {}, marks=pytest.mark.slow),
-        pytest.param("concat", 2, {"documents": "dataset"}, marks=pytest.mark.slow),
+        ("concat", 2, {"documents": "dataset"}),
         ("best_fit", 1, {"documents": "dataset", "sequences": True}),
     ],
 )

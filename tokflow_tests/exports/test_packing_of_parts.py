@@ -81,7 +81,6 @@ def test_an_export_is_opened_part_by_part(name: str, built: dict[str, Dataset]):
         _ = export.sequence_length
 
 
-@pytest.mark.slow
 def test_all_that_audits_knows_the_length_of_each_part(built: dict[str, Dataset]):
     dataset = built["both"]
     path = folder_of(dataset, "parquet")

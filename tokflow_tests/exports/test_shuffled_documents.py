@@ -119,11 +119,7 @@ def test_index_trace_and_verify_lead_through(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize(
-    "packing",
-    [pytest.param({}, marks=pytest.mark.slow), {"overlap": 2, "label_token": True}],
-    ids=["", "overlap"],
-)
+@pytest.mark.parametrize("packing", [{}, {"overlap": 2, "label_token": True}], ids=["", "overlap"])
 def test_groups_of_the_order_are_packed_as_files_that_hold_them(
     strategy: str, packing: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -56,11 +56,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize(
-    "packing",
-    [pytest.param({}, marks=pytest.mark.slow), {"overlap": 2, "label_token": True}],
-    ids=["", "overlap"],
-)
+@pytest.mark.parametrize("packing", [{}, {"overlap": 2, "label_token": True}], ids=["", "overlap"])
 def test_sequences_of_all_files_and_tails_are_in_the_order_of_the_seed(
     strategy: str, packing: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

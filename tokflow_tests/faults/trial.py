@@ -18,7 +18,8 @@ from tokflow.exports import copied_tokens, export_segments
 from tokflow.pipeline import output_tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.run import build_dataset
-from tokflow.store.remote import failures, parts
+from tokflow.store import failures
+from tokflow.store.remote import parts
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import declare
 
@@ -105,8 +106,9 @@ def build(given: Given, store: ObjectStore, *exports: Any) -> list[str]:
 
 def another_cache(given: Given) -> None:
     """Let this process be a machine that has nothing of the store."""
-    shutil.rmtree(given.folder / "caches", ignore_errors=True)
-    os.environ["TOKFLOW_CACHE"] = str(given.folder / "caches" / uuid.uuid4().hex[:8])
+    caches = given.folder / f"caches-{os.getpid()}"
+    shutil.rmtree(caches, ignore_errors=True)
+    os.environ["TOKFLOW_CACHE"] = str(caches / uuid.uuid4().hex[:8])
 
 
 def right_objects(store: ObjectStore) -> Objects:

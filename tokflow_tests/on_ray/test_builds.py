@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import s3fs
 
 from tokflow.pipeline import tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.results import Reporter, StageResult
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import FileEntry, checksum, folder_of_manifest, read_manifest
+from tokflow.store.s3_client import S3Client
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.on_ray.conftest import Nodes
 from tokflow_tests.tiny import declare
@@ -98,14 +98,13 @@ def test_a_node_that_is_killed_and_one_that_comes_change_no_byte(
     assert capsys.readouterr().out == ""  # Ray tells of the node on stderr
     here = declare(tmp_path, store="here", **how)
     assert not build_dataset(here, jobs=1).failed
-    expected, files_there = expected_objects(here), s3fs.S3FileSystem(use_listings_cache=False)
+    expected, there_now = expected_objects(here), S3Client(object_store.url)
     assert object_store.keys() == sorted(expected)
     for key, entry in expected.items():
-        data = files_there.cat_file(f"{object_store.bucket}/{key}")
+        data = there_now.read(key)
         if entry is not None:
             assert hashlib.sha256(data).hexdigest() == entry.sha256, key
-    uploads = files_there.call_s3("list_multipart_uploads", Bucket=object_store.bucket)
-    assert "Uploads" not in uploads
+    assert "Uploads" not in there_now.ask("list_multipart_uploads")
     alive = [path for cache in nodes.caches for path in cache.rglob("*.tmp")]
     assert alive == []
     assert reporter.counts["tokens"] == NUM_FILES

@@ -180,9 +180,9 @@ def test_segments_that_never_go_to_the_url_of_a_store_go_with_the_outputs_there(
     assert find_garbage(made, keep=0) == {}
 
 
-@pytest.mark.parametrize("kept_here_bytes", [10**9, 0], ids=["cache", "URL"])
+@pytest.mark.parametrize("kept_here_bytes", [None, 10**9, 0], ids=["here", "cache", "URL"])
 def test_segments_of_a_build_under_way_stay(
-    kept_here_bytes: int,
+    kept_here_bytes: int | None,
     tmp_path: Path,
     object_store: ObjectStore,
     monkeypatch: pytest.MonkeyPatch,
@@ -190,8 +190,8 @@ def test_segments_of_a_build_under_way_stay(
     """The build is of another YAML of the same name and store, and goes on from old segments."""
     monkeypatch.setattr(ranges, "RANGE_BYTES", 200)
     monkeypatch.setattr(tasks, "MADE_TOGETHER_BYTES", 0)
-    store = f"{object_store.url}/store"
-    monkeypatch.setattr(output_tasks, "KEPT_HERE_BYTES", kept_here_bytes)
+    store = "store" if kept_here_bytes is None else f"{object_store.url}/store"
+    monkeypatch.setattr(output_tasks, "KEPT_HERE_BYTES", kept_here_bytes or 0)
     write_texts(tmp_path / "other/large.jsonl", ["a text"] * 100)
     build(declare_small(tmp_path, store=store))
     write, numbers = writers.write_token_shard, []

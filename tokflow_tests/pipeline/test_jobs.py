@@ -69,7 +69,7 @@ def built_bytes(dataset: Dataset, **how: Any) -> dict[str, bytes]:
     return content(dataset.folder)
 
 
-@pytest.mark.parametrize(("name", "jobs"), [("dataset", 3), ("trained", 2)])
+@pytest.mark.parametrize(("name", "jobs"), [("file", 2), ("dataset", 3), ("trained", 2)])
 def test_no_byte_depends_on_jobs_order_and_shares(
     name: str, jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -254,7 +254,6 @@ def test_a_share_that_there_is_not_is_refused(text: str):
         Share.read(text)
 
 
-@pytest.mark.slow
 def test_shares_in_processes_at_once_and_one_killed_make_what_one_run_makes(tmp_path: Path):
     expected = built_bytes(declare_in(tmp_path / "plain", **DATASETS["dataset"]), jobs=1)
     folder = tmp_path / "shared"

@@ -44,7 +44,7 @@ def files_of(dataset: Dataset) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("raw", [{}, {"group": 2}])
+@pytest.mark.parametrize("raw", [{}, {"group": 2}, {"group": "100B"}])
 def test_the_outputs_are_those_of_raw_files_on_this_disk(
     raw: dict[str, Any], object_store: ObjectStore, tmp_path: Path
 ):

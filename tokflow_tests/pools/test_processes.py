@@ -276,7 +276,6 @@ def test_a_signal_to_the_whole_group_lets_workers_clean_up(number: signal.Signal
     assert said.count(b"Traceback") == 1  # of the script
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_a_trainer_that_holds_the_interpreter_ends_when_what_started_it_is_killed(tmp_path: Path):
     write_project(tmp_path, {"kind": "trained", "vocab_size": 300})

@@ -143,7 +143,7 @@ def test_the_next_writer_removes_what_a_dead_process_left(tmp_path: Path):
     assert names_in(tmp_path) == ["out"]
 
 
-@pytest.mark.parametrize("step", [2, 20, 40])
+@pytest.mark.parametrize("step", [2, 9, 20, 30, 40, 60])
 def test_a_rerun_after_kill_9_gives_the_bytes_of_a_run_in_peace(step: int, tmp_path: Path):
     files = {"a.jsonl": ["abc", "defgh"], "b.jsonl": ["i"]}
     peaceful = declare(tmp_path / "peaceful", files, exports=["parquet", "pickle"])

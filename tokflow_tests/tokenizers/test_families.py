@@ -41,6 +41,7 @@ from tokflow_tests.vocabularies import (
     write_tiktoken_file,
 )
 
+POLICIES = ("ordinary", "control")
 SIZES = (1, 3, 17, 101, 1997)
 """Texts in a batch, in turn, where batches are cut differently."""
 
@@ -379,7 +380,7 @@ def first_difference(got: list[list[int]], expected: list[list[int]]) -> str | N
     return None
 
 
-@pytest.mark.parametrize("policy", ["ordinary", pytest.param("control", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("policy", POLICIES)
 def test_every_token_is_that_of_the_familys_own_library(ready: Ready, policy: str):
     expected = ready.family.reference(TEXTS, policy)
 

@@ -34,7 +34,6 @@ def test_the_same_files_give_the_same_bytes(tmp_path: Path):
     assert first.read_bytes() == second.read_bytes()
 
 
-@pytest.mark.slow
 def test_the_number_of_threads_does_not_matter(tmp_path: Path):
     write_texts(tmp_path / "raw" / "texts.jsonl", SOME_TEXTS)
     program = (

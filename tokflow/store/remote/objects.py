@@ -7,13 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
+from tokflow.store.failures import RemoteStoreError, error_of, is_of_this_disk
 from tokflow.store.remote.entry import Entry, Piece, Upload
-from tokflow.store.remote.failures import (
-    RemoteStoreError,
-    code_of,
-    error_of,
-    is_of_this_disk,
-)
 from tokflow.store.urls import split_url
 
 if TYPE_CHECKING:
@@ -161,7 +156,7 @@ def _object_may_be_absent(path: Path | None = None) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        if code_of(error) == "NoSuchBucket" or is_of_this_disk(error, path):
+        if is_of_this_disk(error, path):
             raise
 
 

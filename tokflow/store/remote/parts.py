@@ -1,7 +1,6 @@
 """Parts: a large object is put, got and copied in many, several at the same time."""
 
 import itertools
-import os
 from collections.abc import Iterable, Iterator
 
 from tokflow.store.remote.entry import Piece
@@ -23,17 +22,6 @@ def ranges_of(num_bytes: int) -> Iterator[tuple[int, int]]:
     step = max(PART_BYTES, -(-num_bytes // MAX_PARTS))
     for start in range(0, num_bytes, step):
         yield start, min(num_bytes, start + step)
-
-
-def write_range(file: int, data: bytes, start: int) -> int:
-    """Write bytes to where they are in an open file; return how many they are.
-
-    A disk that becomes full takes the first of them, and raises when it is given the others.
-    """
-    num_written = 0
-    while num_written < len(data):
-        num_written += os.pwrite(file, data[num_written:], start + num_written)
-    return num_written
 
 
 def parts_of(pieces: Iterable[Piece]) -> list[Part]:

@@ -1,4 +1,4 @@
-"""Objects of S3, and of servers that speak as it does, by their keys; over s3fs."""
+"""Objects of S3, and of servers that speak as it does, by their keys."""
 
 import hashlib
 import itertools
@@ -13,16 +13,16 @@ from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Any
 
+from tokflow.store.failures import S3Error
 from tokflow.store.remote.entry import Entry, Piece, Upload
-from tokflow.store.remote.failures import Tries, code_of
 from tokflow.store.remote.parts import (
     COPIED_BYTES,
     Part,
     is_copied,
     parts_of,
     ranges_of,
-    write_range,
 )
+from tokflow.store.s3_client import S3Client
 
 _PARTS_AT_ONCE = 8
 """Of large files: requests under way at the same time, with so many parts in memory, twice. A
@@ -34,25 +34,11 @@ _DELETED_AT_ONCE = 1_000
 
 
 class S3Objects:
-    """The objects of a bucket below a prefix. What asks the server raises what s3fs raises."""
+    """The objects of a bucket below a prefix."""
 
     def __init__(self, url: str) -> None:
-        from s3fs import S3FileSystem  # late: it takes 0.3 s
-
-        once = {"retries": {"total_max_attempts": 1}, "max_pool_connections": 64}
-        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-        # Named, where it is known here, since s3fs shares its clients of equal arguments.
-        named = {"endpoint_url": endpoint} if endpoint else {}
-        self._files = S3FileSystem(
-            **named,
-            use_listings_cache=False,
-            config_kwargs={**once, "connect_timeout": 10, "read_timeout": 60},
-        )
-        self._files.retries = 1
-        path = S3FileSystem._strip_protocol(url)
-        self._bucket, _, prefix = path.partition("/")
-        self._prefix = f"{prefix}/" if prefix else ""
-        self._tries = Tries(url)
+        self._client = S3Client(url)
+        self._prefix = f"{self._client.path}/" if self._client.path else ""
         self._room = BoundedSemaphore(_PARTS_AT_ONCE)
         """For files of one part."""
         self._pool = ThreadPoolExecutor(_PARTS_AT_ONCE, thread_name_prefix="tokflow-objects")
@@ -62,36 +48,17 @@ class S3Objects:
 
         Raises: FileNotFoundError.
         """
-        from fsspec.asyn import sync
-
-        if stop is not None and stop <= start:
-            return b""
-        is_whole = start == 0 and stop is None  # then the server's checksum is looked at
-        last = "" if stop is None else stop - 1
-        range_ = {} if is_whole else {"Range": f"bytes={start}-{last}"}
-        try:
-            data: bytes = self._tries(lambda: sync(self._files.loop, self._get, key, range_))
-        except OSError as error:
-            if code_of(error) != "InvalidRange":  # it begins where the object has ended
-                raise
-            return b""
-        return data
-
-    async def _get(self, key: str, range_: Mapping[str, str]) -> bytes:
-        """Return the bytes of an object; s3fs' `cat_file` takes `?versionId=` off a key."""
-        answer = await self._files._call_s3(
-            "get_object", Bucket=self._bucket, Key=self._prefix + key, **range_
-        )
-        try:
-            data: bytes = await answer["Body"].read()
-            return data
-        finally:
-            answer["Body"].close()
+        return self._client.read(self._prefix + key, start, stop)
 
     def put(self, key: str, data: bytes, *, is_new: bool = False) -> None:
         """Put an object. Raises: FileExistsError where there is one and it must be new."""
         if_none = {"IfNoneMatch": "*"} if is_new else {}
-        self._ask("put_object", Key=key, Body=data, **if_none)
+        try:
+            self._ask("put_object", Key=key, Body=data, **if_none)
+        except S3Error as error:
+            if not is_new or error.status != 412:
+                raise
+            raise FileExistsError(key) from error
 
     def put_file(self, path: Path, key: str, copies: Mapping[int, Piece]) -> None:
         """Put a file of this disk, in parts if it is large; of `copies`, by where in the file they
@@ -126,23 +93,19 @@ class S3Objects:
         Raises: FileNotFoundError where there is no object.
         """
         ranges = list(ranges_of(num_bytes))
-        if len(ranges) <= 1:
-            with self._room_for(num_bytes):
-                path.write_bytes(self.read(key, 0, None))
-            return
         with path.open("wb") as file:
+            if len(ranges) <= 1:
+                self._client.read_to(file.fileno(), self._prefix + key)
+                return
             file.truncate(num_bytes)
 
-            def get(start: int, stop: int) -> None:
-                write_range(file.fileno(), self.read(key, start, stop), start)
-
-            self._at_once([partial(get, *each) for each in ranges])
+            read = partial(self._client.read_to, file.fileno(), self._prefix + key)
+            self._at_once([partial(read, *each) for each in ranges])
 
     def copy(self, source: str, key: str, num_bytes: int) -> None:
         """Put a copy of an object. Raises: FileNotFoundError."""
         if num_bytes <= COPIED_BYTES:
-            name = {"Bucket": self._bucket, "Key": self._prefix + source}
-            self._ask("copy_object", Key=key, CopySource=name)
+            self._ask("copy_object", Key=key, CopySource=self._source(source))
             return
 
         def put(part: Part, **upload: Any) -> str:
@@ -181,12 +144,7 @@ class S3Objects:
     def _remove(self, keys: Sequence[str]) -> None:
         names = {"Quiet": True, "Objects": [{"Key": self._prefix + key} for key in keys]}
 
-        def ask() -> None:
-            answer = self._files.call_s3("delete_objects", Bucket=self._bucket, Delete=names)
-            for error in answer.get("Errors", []):
-                raise _NotRemovedError(error)
-
-        self._tries(ask)
+        self._client.ask("delete_objects", Delete=names)
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
         """Yield the uploads in parts below a prefix that were begun and not finished."""
@@ -201,8 +159,8 @@ class S3Objects:
             self._ask("abort_multipart_upload", Key=upload.key, UploadId=upload.name)
         except FileNotFoundError:
             pass
-        except OSError as error:
-            if code_of(error) != "NoSuchUpload":
+        except S3Error as error:
+            if error.code != "NoSuchUpload":
                 raise
 
     def _put_parts(self, key: str, num_bytes: int, put_parts: Sequence[Callable[..., str]]) -> None:
@@ -224,9 +182,9 @@ class S3Objects:
     def _complete(self, key: str, num_bytes: int, **upload: Any) -> None:
         try:
             self._ask("complete_multipart_upload", Key=key, **upload)
-        except OSError as error:
+        except S3Error as error:
             # An earlier try was the one that completed it, and its answer was lost.
-            is_gone = code_of(error) == "NoSuchUpload"
+            is_gone = error.code == "NoSuchUpload"
             if not is_gone or self._num_bytes(key) != num_bytes:
                 raise
 
@@ -242,30 +200,19 @@ class S3Objects:
 
     def _copy_part(self, part: Part, **upload: Any) -> dict[str, Any]:
         (piece,) = part
-        source = {"Bucket": self._bucket, "Key": self._prefix + piece.key}
-        of = f"bytes={piece.start}-{piece.stop - 1}"
-        answer: dict[str, Any] = self._ask(
-            "upload_part_copy", CopySource=source, CopySourceRange=of, **upload
-        )
-        return answer
+        source, of = self._source(piece.key), f"bytes={piece.start}-{piece.stop - 1}"
+        return self._ask("upload_part_copy", CopySource=source, CopySourceRange=of, **upload)
+
+    def _source(self, key: str) -> dict[str, str]:
+        return {"Bucket": self._client.bucket, "Key": self._prefix + key}
 
     def _pages(
         self, method: str, prefix: str, *markers: str, **arguments: str
     ) -> Iterator[dict[str, Any]]:
-        """Yield the answers to a request whose answer comes in pages."""
-        asked = {"Bucket": self._bucket, "Prefix": self._prefix + prefix, **arguments}
-        while True:
-            page = self._tries(partial(self._files.call_s3, method, **asked))
-            yield page
-            if not page.get("IsTruncated"):
-                return
-            asked |= {marker: page[f"Next{marker}"] for marker in markers}
+        return self._client.pages(method, *markers, Prefix=self._prefix + prefix, **arguments)
 
-    def _ask(self, method: str, *, Key: str, **arguments: Any) -> Any:  # noqa: N803 (S3's names)
-        key = self._prefix + Key
-        return self._tries(
-            lambda: self._files.call_s3(method, Bucket=self._bucket, Key=key, **arguments)
-        )
+    def _ask(self, method: str, *, Key: str, **arguments: Any) -> dict[str, Any]:  # noqa: N803
+        return self._client.ask(method, Key=self._prefix + Key, **arguments)
 
     def _room_for(self, num_bytes: int) -> AbstractContextManager[object]:
         """Return what waits, while it is entered, until so many bytes more may be in memory."""
@@ -312,14 +259,6 @@ def _nanoseconds(modified: datetime, etag: str) -> int:
     seconds alone."""
     time_ns = int(modified.timestamp() * 1e9)
     return time_ns if time_ns % 10**9 else time_ns + zlib.crc32(etag.encode()) % 10**9
-
-
-class _NotRemovedError(OSError):
-    """The answer of a store that removed some objects and not others."""
-
-    def __init__(self, error: dict[str, Any]) -> None:
-        super().__init__(f"{error.get('Code')} for {error.get('Key')}")
-        self.response = {"Error": error}
 
 
 def _length(part: Part) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.pipeline.plan import make_plan
-from tokflow.store.remote import failures
+from tokflow.store import failures
 from tokflow.store.remote.objects import Objects
 from tokflow_tests.object_store import Failure, ObjectStore
 from tokflow_tests.tiny import build, declare_small

@@ -4,7 +4,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import s3fs
 
 from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.pipeline.plan import make_plan
@@ -12,6 +11,7 @@ from tokflow.pipeline.run import build_dataset
 from tokflow.store.remote.garbage import find_unfinished, remove_unfinished
 from tokflow.store.remote.objects import Objects
 from tokflow.store.remote.publication import remove_published
+from tokflow.store.s3_client import S3Client
 from tokflow.store.stored_outputs import find_export
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import declare_small
@@ -66,9 +66,7 @@ def leftovers(
     for key, num_bytes in bytes_of.items():
         objects.put(key, b"x" * num_bytes)
     begun = f"tokens/a.jsonl/{OTHER}/{OTHER}/tokens.bin"
-    files = s3fs.S3FileSystem(skip_instance_cache=True)
-    key = f"store/small/{begun}"
-    files.call_s3("create_multipart_upload", Bucket=object_store.bucket, Key=key)
+    S3Client(object_store.url).ask("create_multipart_upload", Key=f"store/small/{begun}")
     found = {
         f"tokens/a.jsonl/{made.name}/{OTHER}": 4,
         f"split/a.jsonl/{OTHER}/{OTHER}": 6,

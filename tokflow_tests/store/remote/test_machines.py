@@ -4,7 +4,7 @@ import multiprocessing
 import os
 from pathlib import Path
 
-from tokflow.store.remote import failures
+from tokflow.store import failures
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import TEXTS, build, declare_small, write_raw
 

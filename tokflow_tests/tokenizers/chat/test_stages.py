@@ -227,7 +227,6 @@ def test_the_command_line_builds_verifies_and_inspects_chats(tmp_path: Path):
     assert re.search(r"num_loss_tokens\W+\d", inspected.output), inspected.output
 
 
-@pytest.mark.slow
 def test_dagster_builds_and_checks_chats(tmp_path: Path):
     import dagster as dg
 

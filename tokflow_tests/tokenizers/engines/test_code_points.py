@@ -96,7 +96,6 @@ def dataset_of(tokenizer: Tokenizer, folder: Path, texts: list[str]) -> Dataset:
     return declare_texts(folder, texts, kind="file", name=str(path), eos="none")
 
 
-@pytest.mark.slow
 @of_the_compared
 def test_the_table_holds_all_that_tokenizers_splits_otherwise(tmp_path: Path):
     tokenizer = crossing_json(tmp_path, pre_tokenizer=splits(*DEEPSEEK))

@@ -273,7 +273,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     return cache(lambda name: tmp_path_factory.mktemp(name))
 
 
-@pytest.mark.parametrize("in_text", [pytest.param("ordinary", marks=pytest.mark.slow), "control"])
+@pytest.mark.parametrize("in_text", ["ordinary", "control"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_tokens_of_the_chunks_are_the_tokens_of_the_whole(
     name: str, in_text: InText, folders: Callable[[str], Any]

@@ -150,7 +150,6 @@ def test_code_on_the_hub_is_kept_with_its_commit_and_needs_no_network_again(tmp_
     assert dataset.tokenizer.kind == "bytes"
 
 
-@pytest.mark.slow
 def test_code_on_the_hub_is_not_even_fetched_where_it_may_not_run(tmp_path: Path):
     declare_texts(tmp_path, TEXTS)
     published = write_letters(tmp_path / "published")

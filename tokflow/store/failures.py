@@ -7,7 +7,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -67,12 +67,25 @@ _LIBRARIES = {
 }  # fmt: skip
 
 
-_OF_THIS_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+_OF_THIS_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 """No library says so of a store."""
 
 
 class RemoteStoreError(TokflowError, OSError):
     """A store at a URL does not do what it is asked for; its text has no secrets."""
+
+
+class S3Error(Exception):
+    """An answer of S3 that is an error."""
+
+    def __init__(self, answer: Mapping[str, Any]) -> None:
+        error, of = answer.get("Error", {}), answer.get("ResponseMetadata", {})
+        self.code = str(error.get("Code", ""))
+        """The word by which S3 calls it."""
+        self.status = int(of.get("HTTPStatusCode", 0))
+        self.is_page = "text/html" in of.get("HTTPHeaders", {}).get("content-type", "")
+        told = (f"{self.code}:", error.get("Message"), error.get("Key"))
+        super().__init__(" ".join(filter(None, told)))
 
 
 class Tries:
@@ -93,7 +106,7 @@ class Tries:
                 answer = ask()
                 break
             except Exception as error:
-                self._is_reached |= _status(error) > 0 and not _is_page(error)
+                self._is_reached |= status_of(error) > 0 and not _is_page(error)
                 if number >= (NUM_TRIES if self._is_reached else FIRST_TRIES):
                     raise
                 if not may_pass(error):
@@ -109,7 +122,8 @@ class Tries:
 
 def may_pass(error: BaseException) -> bool:
     """Return whether the same request may be answered when it is made again."""
-    if code_of(error) in _PASSING_CODES or _status(error) in {408, 429} or _status(error) >= 500:
+    status = status_of(error)
+    if code_of(error) in _PASSING_CODES or status in {408, 429} or status >= 500:
         return True
     passing = (ConnectionError, TimeoutError)
     if any(isinstance(each, passing) for each in _chain(error)):
@@ -118,17 +132,25 @@ def may_pass(error: BaseException) -> bool:
 
 
 def code_of(error: BaseException) -> str:
-    """Return by which word S3 calls a failure; empty where it is none of S3's."""
-    return str(_answer(error).get("Error", {}).get("Code", ""))
+    """Return the word by which S3 calls a failure; empty where it is none of S3's."""
+    return next((each.code for each in _chain(error) if isinstance(each, S3Error)), "")
+
+
+def status_of(error: BaseException) -> int:
+    """Return the status of the answer, as HTTP has it; 0 where there was none."""
+    statuses = (
+        getattr(each, name, None)
+        for each in _chain(error)
+        for name in ("status", "status_code", "code")
+    )
+    return next((status for status in statuses if isinstance(status, int)), 0)
 
 
 def is_of_this_disk(error: BaseException, path: Path | None) -> bool:
     """Return whether a failure is of the disk that `path` is on, and not of the store."""
-    if not isinstance(error, OSError):
-        return False
-    if error.errno == errno.EIO:  # s3fs says it of what it does not know, and why
-        return type(error) is OSError and error.__cause__ is None
-    return error.errno in _OF_THIS_DISK or (path is not None and error.filename == str(path))
+    return isinstance(error, OSError) and (
+        error.errno in _OF_THIS_DISK or (path is not None and error.filename == str(path))
+    )
 
 
 def error_of(url: str, error: Exception) -> RemoteStoreError:
@@ -167,7 +189,7 @@ def _advice(url: str, error: Exception) -> tuple[str, str]:
         return "the region of the bucket", "name it in AWS_DEFAULT_REGION"
     if code == "RequestTimeTooSkewed":
         return "the time of day", "set this machine's clock"
-    if _status(error) == 403 or code == "AccessDenied" or isinstance(error, PermissionError):
+    if status_of(error) == 403 or code == "AccessDenied" or isinstance(error, PermissionError):
         return "a store that permits it", (
             "let these credentials list the bucket, and get, put and delete objects below the URL"
         )
@@ -184,6 +206,8 @@ def _advice(url: str, error: Exception) -> tuple[str, str]:
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
+        if isinstance(answer := getattr(error, "response", None), dict):
+            yield S3Error(answer)  # s3fs' cause
         error = error.__cause__
 
 
@@ -196,14 +220,7 @@ def _kinds(error: BaseException) -> set[str]:
 def _is_page(error: BaseException) -> bool:
     """Return whether an answer may be a web page, which botocore takes for an error 500; a gateway
     that is busy says so by another number."""
-    headers = _answer(error).get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    return _status(error) == 500 and "text/html" in headers.get("content-type", "")
-
-
-def _answer(error: BaseException) -> dict[str, Any]:
-    """Return the answer that botocore made an error of; empty where it is none of S3's."""
-    answers = (getattr(each, "response", None) for each in _chain(error))
-    return next((answer for answer in answers if isinstance(answer, dict)), {})
+    return status_of(error) == 500 and any(getattr(each, "is_page", 0) for each in _chain(error))
 
 
 def _endpoint() -> str:
@@ -212,18 +229,6 @@ def _endpoint() -> str:
         if url := os.environ.get(name):
             return f"{name}={redact(url)}"
     return "AWS_ENDPOINT_URL"
-
-
-def _status(error: BaseException) -> int:
-    """Return the status of the answer, as HTTP has it; 0 where there was none."""
-    if answer := _answer(error):
-        return int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    for each in _chain(error):
-        for name in ("status", "status_code", "code"):
-            status = getattr(each, name, None)
-            if isinstance(status, int):
-                return status
-    return 0
 
 
 def _secrets() -> set[str]:
