@@ -201,11 +201,11 @@ class Download:
         """
         if self.total is None or self.num_bytes < self.total:
             with access.open_at(self.num_bytes) as body:
-                check(body)
                 if body.offset != self.num_bytes:
                     self.restart()
                 self.total = body.num_bytes
                 while data := body.read(BLOCK_BYTES):
+                    check(body)
                     self._append(data)
                     yield
         if self.total is not None and self.num_bytes != self.total:

@@ -21,7 +21,7 @@ from tokflow.errors import FetchError, RawFileError
 from tokflow.raw.blocks import BLOCK_BYTES, Blocks, Download
 from tokflow.raw.hashes import HashedFile, Progress, hash_files, stamp_of
 from tokflow.raw.listing import RawSource
-from tokflow.raw.remote import Access, TransientError, Validator, remote_error
+from tokflow.raw.remote import Access, TransientError, Validator, fetch_error, remote_error
 from tokflow.raw.remote_file import RemoteFile, RemoteVersion
 from tokflow.raw.retries import Retries
 from tokflow.shown import redact
@@ -142,7 +142,7 @@ class _File:
         is_streamed, hub = self._how.is_streamed, self._source.hub
         known = found.least() if is_streamed else found
         version = RemoteVersion(
-            access=_access(self._source, known if is_streamed else None, is_listed=is_streamed),
+            access=_access(self._source, known, is_listed=is_streamed),
             url=self._source.url,
             url_sha256=self._url_sha256,
             validator=known,
@@ -276,7 +276,7 @@ class _File:
                 "run again when the server answers, or move the earlier copy "
                 f"{self.newest.path} out of the store and name it under raw.files"
             )
-        return FetchError(**remote_error(self._source.url, found, remedy=remedy).fields())
+        return fetch_error(self._source.url, found, remedy=remedy)
 
 
 def _url_sha256(url: str) -> str:

@@ -8,11 +8,12 @@ import os
 import posixpath
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias, TypeVar
 
 from tokflow.errors import RawFileError
 
+T = TypeVar("T")
 _Identity = tuple[int, int]
 
 
@@ -57,6 +58,22 @@ def path_regex(pattern: str) -> re.Pattern[str]:
     folders = "(?:[^/]++/)*?"
     *before, behind = [runs[0], *(folders + run for run in runs[1:])]
     return re.compile(f"(?s:{''.join(f'(?>{run})' for run in before)}{behind})\\Z")
+
+
+def select(found: Mapping[str, T], below: Sequence[str]) -> dict[str, T]:
+    """Return what has a path that matches `below`, a name for each level, of what is not on this
+    disk.
+
+    As on this disk hidden names match only a pattern that names the dot; there is no way to tell
+    which component matched which, so one dot in the pattern admits all.
+    """
+    is_match = path_regex("/".join((*below, *(("*",) if below[-1] == "**" else ())))).match
+    may_hide = any(name.startswith(".") for name in below)
+    return {
+        path: of
+        for path, of in found.items()
+        if is_match(path) and (may_hide or "/." not in f"/{path}")
+    }
 
 
 def _name_regex(pattern: str) -> str:

@@ -1,5 +1,6 @@
 """The raw files of a dataset, found by its patterns, with the key of each."""
 
+import os
 import posixpath
 import urllib.parse
 from collections.abc import Callable, Sequence
@@ -224,54 +225,33 @@ def _matches(
 ) -> tuple[Matches, Origins]:
     """Return the files that match, those of the folders that do, and what else does; and what is
     known of the origin of some."""
-    if pattern.origin == HUB:
-        repository = repository_of(pattern.text)
-        if pattern.is_dataset:
-            return repository_matches(repository, config, format_of=format_of)
-        return _matches_in(repository, pattern, format_of)
+    repository = repository_of(pattern.text) if pattern.origin == HUB else None
+    if repository is not None and pattern.is_dataset:
+        return repository_matches(repository, config, format_of=format_of)
     if pattern.is_dataset:
         matches, origins = folder_matches(pattern.path, config, format_of=format_of)
         if not origins:
             _check_file(pattern)
         return matches, origins
-    return _matches_of_names(pattern, format_of)
+    return _matches_of_names(pattern, repository, format_of)
 
 
-def _matches_in(
-    repository: "HubRepository", pattern: Pattern, format_of: FormatOf
+def _matches_of_names(
+    pattern: Pattern, repository: "HubRepository | None", format_of: FormatOf
 ) -> tuple[Matches, Origins]:
-    find = partial(find_in_repository, repository)
-    opened = open_folders(
-        find(pattern.folder, pattern.below),
-        list_below=partial(find, below=("**",)),
-        format_of=format_of,
-        are_entered="**" in pattern.below[-2:],
-    )
-    start = len(f"/{repository.name}/")
-    files = {path: repository.files[path[start:]] for path, kind in opened.items() if kind == FILE}
-    if pattern.path in opened.keys() - files:
-        raise _no_file(pattern, opened[pattern.path], _for_files_in(pattern))
-    if not files:
-        below = find(pattern.folder, ("*",)).items()
-        names = [posixpath.basename(path) + "/" * (kind == FOLDER) for path, kind in below]
-        raise _no_match(pattern, sorted(names) or None)
-    return opened, {path: Origin(hub=file) for path, file in files.items()}
-
-
-def _matches_of_names(pattern: Pattern, format_of: FormatOf) -> tuple[Matches, Origins]:
-    versions: dict[str, Validator] = {}
-    find = partial(_find, pattern, versions)
+    origins: dict[str, Origin] = {}
+    find = partial(_find, pattern, repository, origins)
     if pattern.origin and pattern.below == ("",) and not is_web(pattern.origin):
         from tokflow.raw.remote import remote_error
 
         folder = redact(pattern.text).rstrip("/")
         raise remote_error(pattern.text, "a folder", remedy=f"write {folder}/* for its files")
-    if pattern.is_glob:
+    is_listed = pattern.is_glob or repository is not None
+    if is_listed:
         matches = find(pattern.folder, pattern.below)
-    elif not pattern.origin and Path(pattern.path).is_dir():
-        matches = {pattern.path: FOLDER}
     else:
-        matches = {pattern.path: FILE}
+        is_folder = not pattern.origin and Path(pattern.path).is_dir()
+        matches = {pattern.path: FOLDER if is_folder else FILE}
     opened = open_folders(
         matches,
         list_below=partial(find, below=("**",)) if pattern.origin else list_folder,
@@ -279,23 +259,35 @@ def _matches_of_names(pattern: Pattern, format_of: FormatOf) -> tuple[Matches, O
         are_entered="**" in pattern.below[-2:],
     )
     files = {path for path, kind in opened.items() if kind == FILE}
-    if pattern.is_glob and not files:
-        raise _no_match(pattern, _names_in(pattern))
+    if repository is not None and pattern.path in opened.keys() - files:
+        raise _no_file(pattern, opened[pattern.path], _for_files_in(pattern))
+    if is_listed and not files:
+        raise _no_match(pattern, _names_in(pattern, repository))
     if not pattern.is_glob and not pattern.origin and files <= {pattern.path}:
         _check_file(pattern)
-    return opened, {path: Origin(version=version) for path, version in versions.items()}
+    return opened, origins
 
 
 def _find(
-    pattern: Pattern, versions: "dict[str, Validator]", folder: str, below: Sequence[str]
+    pattern: Pattern,
+    repository: "HubRepository | None",
+    origins: dict[str, Origin],
+    folder: str,
+    below: Sequence[str],
 ) -> Matches:
-    """Return what matches below a folder; the versions that are listed are put into `versions`."""
+    """Return what matches below a folder; what is known of the files is put into `origins`."""
     if not pattern.origin:
         return find_below(folder, below)
+    if repository is not None:
+        matches = find_in_repository(repository, folder, below)
+        start, files = len(f"/{repository.name}/"), repository.files
+        of_hub = {path: files[path[start:]] for path, kind in matches.items() if kind == FILE}
+        origins.update({path: Origin(hub=file) for path, file in of_hub.items()})
+        return matches
     from tokflow.raw.object_store import find_objects
 
     matches, listed = find_objects(pattern.url_of(folder), folder, below)
-    versions.update(listed)
+    origins.update({path: Origin(version=version) for path, version in listed.items()})
     return matches
 
 
@@ -341,19 +333,21 @@ def _no_match(pattern: Pattern, there: Sequence[str] | None) -> ConfigError:
     )
 
 
-def _names_in(pattern: Pattern) -> list[str] | None:
+def _names_in(pattern: Pattern, repository: "HubRepository | None") -> list[str] | None:
     """Return what is in the folder below which nothing matches; None if it is not there."""
-    if pattern.origin:
+    if repository is not None:
+        found = find_in_repository(repository, pattern.folder, ("*",))
+    elif pattern.origin:
         from tokflow.raw.object_store import names_in
 
         return names_in(pattern.url_of(pattern.folder))
-    try:
-        return sorted(
-            f"{path.name}/" if path.is_dir() else path.name
-            for path in Path(pattern.folder).iterdir()
-        )
-    except OSError:
-        return None
+    else:
+        try:
+            found = {of.path: FOLDER * of.is_dir() for of in os.scandir(pattern.folder)}
+        except OSError:
+            return None
+    names = (posixpath.basename(path) + "/" * (kind == FOLDER) for path, kind in found.items())
+    return sorted(names) or ([] if repository is None else None)
 
 
 def _key(path: str, pattern: Pattern, root: str) -> str:

@@ -1,8 +1,11 @@
-"""A file reached by any other protocol that fsspec knows: s3, gs, hf, sftp, memory and so on."""
+"""Files of object stores and of whatever else fsspec knows: s3, gs, az, sftp, memory and so on.
 
-import io
+S3 is asked by the client that stores have, the others by the libraries of fsspec.
+"""
+
 import os
 import posixpath
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,28 +14,37 @@ from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from tokflow.errors import ConfigError, FetchError, RawFileError, TokflowError
-from tokflow.raw.globs import FILE, FOLDER, Matches, escaped
-from tokflow.raw.remote import Body, TransientError, Validator, remote_error
+from tokflow.raw.globs import FILE, FOLDER, Matches, path_regex, select
+from tokflow.raw.remote import (
+    AnotherVersionError,
+    Body,
+    TransientError,
+    Validator,
+    fetch_error,
+    remote_error,
+)
 from tokflow.raw.retries import Retries
-from tokflow.raw.wild_folders import find_in_folders
 from tokflow.shown import redact
-from tokflow.store.failures import Tries, code_of, error_of, may_pass
+from tokflow.store.failures import code_of, error_of, status_of
+from tokflow.store.s3_client import S3Client
 from tokflow.store.urls import safe_text
 
 _T = TypeVar("_T")
 
 BLOCK_BYTES = 8 * 2**20
-"""Asked for by one request of fsspec."""
+"""Asked for by one request."""
 
 _ETAGS = ("ETag", "etag", "blob_id", "generation", "checksum", "md5")
 _LISTED = ("ETag", "generation", "etag", "content_md5")
 """What a listing has by which a version is known: of gs the generation, for its etag is another
 when only labels of an object are changed."""
+_TIMES = ("LastModified", "last_modified", "updated", "modified", "mtime", "modify", "created")
 _S3 = ("s3", "s3a")
-_ASKED_AT_ONCE = 16
 _UNORDERED = "--x-s3"
 """At the end of the name of a bucket of S3 Express, whose listings are in no order."""
-_TIMES = ("LastModified", "last_modified", "updated", "modified", "mtime", "modify", "created")
+_LAST = "\U0010ffff"
+"""Behind whatever may follow the name of a folder."""
+_ASKED_AT_ONCE = 16
 _NO_USE = (
     FileNotFoundError,
     PermissionError,
@@ -45,49 +57,142 @@ _NO_USE = (
 )
 """Errors that another try would meet again."""
 
+_Infos = dict[str, dict[str, Any]]
+"""The properties of files and folders, by path; `type` is `file` or `directory`."""
+
+
+class _Bucket:
+    """What is in a bucket of S3."""
+
+    def __init__(self, url: str) -> None:
+        bucket, _, self._key = url.partition("://")[2].partition("/")
+        self._client = _client(f"s3://{bucket}")
+
+    def info(self) -> dict[str, Any]:
+        try:
+            found = self._client.ask("head_object", Key=self._key)
+        except FileNotFoundError:
+            if self._pages(f"{self._key}/", MaxKeys=1).__next__().get("Contents"):
+                return {"type": "directory"}
+            raise FileNotFoundError(f"{self._client.bucket}/{self._key}") from None
+        return {**found, "type": "file", "size": found["ContentLength"]}
+
+    def read(self, start: int, stop: int, version: Validator | None) -> bytes:
+        asked = {} if version is None else {"IfMatch": f'"{version.bare().etag}"'}
+        try:
+            return self._client.read(self._key, start, stop, **asked)
+        except Exception as error:
+            if status_of(error) != 412:
+                raise
+            raise AnotherVersionError from None
+
+    def find(self, below: Sequence[str]) -> _Infos:
+        prefix = f"{self._key.rstrip('/')}/".removeprefix("/")
+        is_in_order = not self._client.bucket.endswith(_UNORDERED)
+        return find_keys(self._pages, prefix, below, is_in_order=is_in_order)
+
+    def _pages(self, prefix: str, **asked: Any) -> Iterator[dict[str, Any]]:
+        return self._client.pages("list_objects_v2", "ContinuationToken", Prefix=prefix, **asked)
+
+
+def find_keys(
+    pages: Callable[..., Iterator[dict[str, Any]]],
+    prefix: str,
+    below: Sequence[str],
+    *,
+    is_in_order: bool = True,
+) -> _Infos:
+    """Return the files and folders that match below a prefix, of pages with keys of a bucket.
+
+    Pages hold a thousand keys of whatever folders, so that many small folders cost few requests.
+    Where one ends in a folder in which nothing can match, the next begins behind that folder, so
+    that large ones cost few, too:
+
+        raw/*/a.txt    raw/x/a.txt, raw/x/deep/0 | 1, 2, ... 99,999 | raw/y/a.txt
+                                        a page ends                  the next begins
+    """
+    start, found = prefix + re.split(r"[*?[]", below[0])[0], _Infos()
+    matches = [path_regex(name).match for name in below] if "**" not in below else []
+    asked = {"Delimiter": "/"} if len(matches) == 1 else {}
+    listed = pages(start, **asked)
+    while (page := next(listed, None)) is not None:
+        behind, here = "", _Infos()
+        for each in (*page.get("Contents", []), *page.get("CommonPrefixes", [])):
+            key = str(each.get("Key") or each["Prefix"])[len(prefix) :]
+            *folders, name = key.split("/")
+            if "" in folders:
+                continue
+            for depth in range(len(folders)):  # behind a file of the same name, if there is one
+                here.setdefault("/".join(folders[: depth + 1]), {"type": "directory"})
+            if name:
+                here[key] = {"type": "file", "ETag": each.get("ETag"), "size": each["Size"]}
+            pairs = enumerate(zip(matches, folders, strict=False))
+            hopeless = [depth for depth, (match, of) in pairs if not match(of)]
+            hopeless += [len(matches) - 1] if len(folders) >= len(matches) > 0 else []
+            behind = "/".join((*folders[: hopeless[0] + 1], "")) if hopeless else ""
+        found |= {key: of for key, of in select(here, below).items() if key not in found}
+        if behind and is_in_order and page.get("IsTruncated"):
+            listed = pages(start, **asked, StartAfter=prefix + behind + _LAST)
+    return found
+
+
+class _FileSystem:
+    """What is in a file system of fsspec."""
+
+    def __init__(self, url: str) -> None:
+        self._files, self._path = _file_system(url)
+
+    def info(self) -> dict[str, Any]:
+        self._files.invalidate_cache()
+        return dict(self._files.info(self._path))
+
+    def read(self, start: int, stop: int, version: Validator | None) -> bytes:
+        if getattr(self._files, "async_impl", False):
+            return bytes(self._files.cat_file(self._path, start=start, end=stop))
+        with self._files.open(self._path, "rb", cache_type="none") as file:
+            file.seek(start)
+            return bytes(file.read(stop - start))
+
+    def find(self, below: Sequence[str]) -> _Infos:
+        self._files.invalidate_cache()
+        root, depth = self._path.rstrip("/"), None if "**" in below else len(below)
+        found = self._files.find(root, maxdepth=depth, withdirs=True, detail=True)
+        below_root = {path.removeprefix(root).strip("/"): info for path, info in found.items()}
+        return select(below_root, below)
+
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """A file at an fsspec URL; credentials come from where its library looks for them."""
+    """A file at such a URL; credentials come from where its library looks for them."""
 
     url: str = field(repr=False)
     version: Validator | None = None
-    """The version that was listed, of which alone ranges are read; None: the one that is there."""
+    """The version of which ranges are read; None: the one that is there."""
     is_listed: bool = False
     """Versions are told as a listing tells them, if it tells them."""
 
     def probe(self) -> Validator:
-        """Ask for the file's properties, past any cache of fsspec."""
-        info = self._info()
+        """Ask for the file's properties."""
+        info = self.info()
         if self.is_listed and (version := _version_of(info)) is not None:
             return version
         return Validator(
             etag=_first(info, _ETAGS), last_modified=_first(info, _TIMES), num_bytes=info["size"]
         )
 
-    def _info(self) -> dict[str, Any]:
-        file_system, path = _file_system(self.url)
-
-        def ask() -> dict[str, Any]:
-            file_system.invalidate_cache()
-            return dict(file_system.info(path))
-
-        info = _call(ask, self.url)
+    def info(self) -> dict[str, Any]:
+        """Return the properties of the file. Raises: RawFileError; TransientError."""
+        info = _call(lambda: _place(self.url).info(), self.url)
         if info.get("type") == "directory":
             raise remote_error(self.url, "a folder", remedy="write /* after it for its files")
         return info
 
     @contextmanager
     def open_at(self, offset: int, stop: int | None = None) -> Iterator[Body]:
-        """Open the file and skip to `offset`; with `stop` nothing is read ahead."""
-        file_system, path = _file_system(self.url)
-        if self.version is not None and stop is not None:
-            range_ = partial(_read_range, file_system, path, offset, stop, self.version)
-            data, version = _call(range_, self.url)
-            read_on = io.BytesIO(data).read
-            yield Body(offset, self.version.num_bytes, read_on, version, offset + len(data))
-            return
-        num_bytes = _call(lambda: file_system.size(path), self.url)
+        """Read the file in ranges, from `offset` on; the first at once."""
+        is_told = _is_s3(self.url) and self.version is not None and self.version.etag is not None
+        version = self.version if is_told else None
+        num_bytes = self.info()["size"] if self.version is None else self.version.num_bytes
         if num_bytes is None:
             raise remote_error(
                 self.url,
@@ -95,48 +200,26 @@ class StoredObject:
                 expected="a size, without which a cut download looks whole",
                 remedy="download it by other means and name the local file under raw.files",
             )
-        options = {"block_size": BLOCK_BYTES} | ({"cache_type": "none"} if stop else {})
-        file = _call(lambda: file_system.open(path, "rb", **options), self.url)
+        position, end, rest = offset, num_bytes if stop is None else stop, b""
 
         def read(size: int) -> bytes:
-            most = size if stop is None else min(size, stop - file.tell())
-            return _call(lambda: bytes(file.read(most)), self.url)
+            nonlocal position, rest
+            if not rest and position < end:
+                to = min(end, position + BLOCK_BYTES)
+                rest = _call(lambda: _place(self.url).read(position, to, version), self.url)
+                position += len(rest)
+            data, rest = rest[:size], rest[size:]
+            return data
 
-        with file:
-            _call(lambda: file.seek(offset), self.url)
-            yield Body(offset, num_bytes, read, stop=stop)
+        read(0)
+        yield Body(offset, num_bytes, read, version, stop)
 
 
 def find_objects(
     url: str, folder: str, below: Sequence[str]
 ) -> tuple[Matches, dict[str, Validator]]:
-    """Return what matches below `folder`, whose URL is `url`, and the versions that are listed.
-
-    As on this machine hidden names match only a pattern that names the dot; there is no way to
-    tell which component matched which, so one dot in the pattern admits all.
-    """
-    file_system, root = _file_system(url)
-    root = root.rstrip("/")
-    pattern = "/".join((escaped(root), *below, *(("*",) if below[-1] == "**" else ())))
-
-    def find() -> dict[str, dict[str, Any]]:
-        file_system.invalidate_cache()
-        found = file_system.glob(pattern, detail=True)
-        return {_relative(path, root): info for path, info in found.items()}
-
-    bucket, _, prefix = root.partition("/")
-    is_walked = len(below) == 1 or "**" in below or bucket.endswith(_UNORDERED)
-    if is_walked or not hasattr(file_system, "call_s3"):
-        found = _listed(find, url)
-    else:
-        list_ = partial(file_system.call_s3, "list_objects_v2", **file_system.req_kw)
-        found = find_in_folders(
-            lambda **asked: _listed(partial(list_, Bucket=bucket, **asked), url),
-            f"{prefix}/" if prefix else "",
-            below,
-        )
-    if not any(name.startswith(".") for name in below):
-        found = {path: info for path, info in found.items() if "/." not in f"/{path}"}
+    """Return what matches below `folder`, whose URL is `url`, and the versions that are listed."""
+    found = _listed(lambda: _place(url).find(below), url)
     found = {posixpath.join(folder, path): info for path, info in found.items()}
     kinds = {"file": FILE, "directory": FOLDER}
     matches = {
@@ -155,7 +238,7 @@ def versions_of(urls: Sequence[str]) -> dict[str, Validator]:
 
     def ask(url: str) -> Validator | None:
         try:
-            return _version_of(StoredObject(url)._info())
+            return _version_of(StoredObject(url).info())
         except (RawFileError, TransientError):
             return None
 
@@ -166,37 +249,15 @@ def versions_of(urls: Sequence[str]) -> dict[str, Validator]:
 
 def names_in(folder: str) -> list[str] | None:
     """Return the names in the URL `folder`; None if there is no such folder."""
-    file_system, root = _file_system(folder)
-    root = root.rstrip("/")
-
-    def names() -> list[str] | None:
-        try:
-            return sorted(_relative(path, root) for path in file_system.ls(root, detail=False))
-        except FileNotFoundError as error:
-            if code_of(error) == "NoSuchBucket":
-                origin = "/".join(folder.split("/")[:3])
-                raise ConfigError(**error_of(origin, error).fields()) from None
-            return None
-
-    return _listed(names, folder)
+    place = _place(folder)
+    found = _listed(lambda: place.find(("*",)) | place.find((".*",)), folder)
+    return sorted(found) or None
 
 
 def _listed(ask: Callable[[], _T], url: str) -> _T:
     """Return an answer to a listing, which is asked for as files are."""
-
-    def give_up(found: str) -> FetchError:
-        return FetchError(**remote_error(url, found, remedy="run again when it answers").fields())
-
-    retries = Retries(url, give_up)
-    while True:
-        try:
-            return _call(ask, url)
-        except TransientError as error:
-            retries.wait(error, has_advanced=False)
-
-
-def _relative(path: str, root: str) -> str:
-    return path[len(root) :].lstrip("/") if path.startswith(root) else path
+    give_up = partial(fetch_error, url, remedy="run again when it answers")
+    return Retries(url, give_up)(lambda: _call(ask, url))
 
 
 def _version_of(info: dict[str, Any]) -> Validator | None:
@@ -206,38 +267,23 @@ def _version_of(info: dict[str, Any]) -> Validator | None:
     return found.bare() if etag and num_bytes is not None and found.is_strong else None
 
 
-def _read_range(
-    file_system: Any, path: str, start: int, stop: int, version: Validator
-) -> tuple[bytes, Validator | None]:
-    """Return the bytes between two positions, and the version that they are of.
-
-    S3 is asked for that version alone; elsewhere it is asked afterwards which version is there.
-    """
-    if hasattr(file_system, "call_s3"):
-        from fsspec.asyn import sync
-
-        asked = file_system, path, start, stop, version
-        found: tuple[bytes, Validator] = sync(file_system.loop, _range_of_s3, *asked)
-        return found
-    data = bytes(file_system.cat_file(path, start=start, end=stop))
-    file_system.invalidate_cache()
-    return data, _version_of(file_system.info(path))
+def _first(info: dict[str, Any], names: Sequence[str]) -> str | None:
+    found = (str(info[name]) for name in names if info.get(name) is not None)
+    return next(found, None)
 
 
-async def _range_of_s3(
-    file_system: Any, path: str, start: int, stop: int, version: Validator
-) -> tuple[bytes, Validator]:
-    bucket, key, _ = file_system.split_path(path)
-    asked = {"Range": f"bytes={start}-{stop - 1}", "IfMatch": f'"{version.etag}"'}
-    try:
-        answer = await file_system._call_s3("get_object", Bucket=bucket, Key=key, **asked)
-    except OSError as error:
-        response = getattr(error.__cause__, "response", {})
-        if response.get("ResponseMetadata", {}).get("HTTPStatusCode") != 412:
-            raise
-        return b"", Validator(etag="another")
-    async with answer["Body"] as body:
-        return await body.read(), version
+def _is_s3(url: str) -> bool:
+    return url.lower().startswith(("s3://", "s3a://"))
+
+
+def _place(url: str) -> _Bucket | _FileSystem:
+    return _Bucket(url) if _is_s3(url) else _FileSystem(url)
+
+
+@lru_cache(maxsize=8)
+def _client(bucket: str) -> S3Client:
+    """Return the client of a bucket, which remembers whether it was ever reached."""
+    return S3Client(bucket)
 
 
 def _file_system(url: str) -> tuple[Any, str]:
@@ -249,19 +295,15 @@ def _file_system(url: str) -> tuple[Any, str]:
     shared = _shared(os.getpid(), f"{scheme}://{rest.partition('/')[0]}")
     if shared:
         return shared[0], str(shared[0]._strip_protocol(url))
-    once = {"config_kwargs": {"retries": {"total_max_attempts": 1}}} if scheme in _S3 else {}
     try:
-        file_system, path = url_to_fs(url, **once)
+        file_system, path = url_to_fs(url)
     except (ImportError, ValueError) as error:
-        protocol = url.split("://", 1)[0]
         raise ConfigError(
             where=f"raw.files {redact(url)!r}",
-            expected=f"fsspec to know the protocol {protocol!r}",
+            expected=f"fsspec to know the protocol {scheme!r}",
             found=safe_text(error, url),
-            remedy=f"install the package that fsspec needs for {protocol}://, or correct it",
+            remedy=f"install the package that fsspec needs for {scheme}://, or correct it",
         ) from None
-    if once:
-        file_system.retries = 1
     if getattr(file_system, "async_impl", False) and "::" not in url:
         shared.append(file_system)
     return file_system, str(path)
@@ -273,35 +315,25 @@ def _shared(_process: int, _origin: str) -> list[Any]:
     return []
 
 
-@lru_cache(maxsize=8)
-def _tries(_process: int, bucket: str) -> Tries:
-    """Return the tries at a bucket, which remember whether it was ever reached."""
-    return Tries(bucket)
-
-
 def _call(function: Callable[[], _T], url: str) -> _T:
-    """Call into fsspec; what it raises becomes an error whose text has no secrets.
+    """Ask a library; what it raises becomes an error whose text has no secrets.
 
-    S3 is asked again here alone, for about a minute, since s3fs is told to ask once.
+    S3 was asked again for about a minute, by its client.
     """
-    scheme, _, rest = url.partition("://")
-    tries = _tries(os.getpid(), f"s3://{rest.partition('/')[0]}") if scheme in _S3 else None
     try:
-        return function() if tries is None else tries(function)
-    except TokflowError:
+        return function()
+    except (TokflowError, AnotherVersionError):
         raise
-    except _NO_USE as error:
-        remedy = "correct the URL under raw.files, or the credentials it is read with"
-        raise remote_error(url, safe_text(error, url), remedy=remedy) from None
     except Exception as error:
-        if tries is not None and may_pass(error):
-            fields, code = error_of(url, error).fields(), code_of(error)
-            fields["found"] = f"{code}: {fields['found']}".removeprefix(": ")
-            raise FetchError(**fields) from None
+        of_s3 = error_of(url, error).fields() if _is_s3(url) else None
+        if of_s3 and (isinstance(error, ImportError) or code_of(error) == "NoSuchBucket"):
+            bucket = "/".join(url.split("/")[:3])
+            raise ConfigError(**of_s3 | {"where": bucket}) from None
+        if isinstance(error, _NO_USE) or (of_s3 and status_of(error) in {401, 403}):
+            remedy = "correct the URL under raw.files, or the credentials it is read with"
+            raise remote_error(url, safe_text(error, url), remedy=remedy) from None
+        if of_s3:
+            found = str(of_s3["found"]).removeprefix("S3Error: ")
+            raise FetchError(**of_s3 | {"found": found}) from None
         # Each library has its own exceptions for a broken connection; most are no OSError.
         raise TransientError(safe_text(error, url)) from None
-
-
-def _first(info: dict[str, Any], names: Sequence[str]) -> str | None:
-    found = (str(info[name]) for name in names if info.get(name) is not None)
-    return next(found, None)

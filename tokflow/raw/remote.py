@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass, replace
 from typing import Protocol
 
-from tokflow.errors import RawFileError
+from tokflow.errors import FetchError, RawFileError
 from tokflow.shown import redact
 
 
@@ -73,6 +73,10 @@ class Access(Protocol):
         """Open the file for reading once from `offset`, up to `stop` if that can be asked for."""
 
 
+class AnotherVersionError(Exception):
+    """A file is of another version than the one that is asked for."""
+
+
 class TransientError(Exception):
     """Something that another try may not meet again; its text has no secrets."""
 
@@ -91,3 +95,8 @@ def remote_error(
 ) -> RawFileError:
     """Return the error for a URL, without what is secret in it."""
     return RawFileError(where=redact(url), expected=expected, found=found, remedy=remedy)
+
+
+def fetch_error(url: str, found: str, **fields: str) -> FetchError:
+    """Return the error for a URL at which nothing is wrong, and that may be read later."""
+    return FetchError(**remote_error(url, found, **fields).fields())

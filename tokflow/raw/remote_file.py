@@ -12,13 +12,22 @@ from collections.abc import Generator
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path, PosixPath
 from typing import Any
 
-from tokflow.errors import FetchError
+from tokflow.errors import RawFileError
 from tokflow.raw.blocks import Blocks, Download
 from tokflow.raw.reader import AHEAD, SMALL_BYTES, SPARING, NoRangesError, RemoteReader, fetch_soon
-from tokflow.raw.remote import Access, Body, TransientError, Validator, remote_error
+from tokflow.raw.remote import (
+    Access,
+    AnotherVersionError,
+    Body,
+    TransientError,
+    Validator,
+    fetch_error,
+    remote_error,
+)
 from tokflow.raw.retries import Retries
 from tokflow.shown import redact
 from tokflow.store.urls import split_url
@@ -69,37 +78,6 @@ class RemoteVersion:
 
         Raises: RawFileError where another version is there; FetchError; NoRangesError.
         """
-        self.check_online(start, stop)
-        found, retries = bytearray(), self.retries()
-        while (before := len(found)) < stop - start:
-            try:
-                with self.access.open_at(start + before, stop) as body:
-                    self.check_answer(body)
-                    if body.offset != start + before:
-                        raise NoRangesError
-                    if body.stop is None and stop != self.num_bytes:
-                        raise NoRangesError
-                    while data := body.read(stop - start - len(found)):
-                        found += data
-                    if len(found) == before:
-                        raise TransientError(f"{before:,} of {stop - start:,} bytes")
-            except TransientError as error:
-                retries.wait(error, has_advanced=len(found) > before)
-        return bytes(found)
-
-    def check_answer(self, body: Body) -> None:
-        """Raise RawFileError if an answer is of another version."""
-        found = self.access.probe() if body.validator is None else body.validator
-        if not found.agrees_with(self.validator):
-            raise remote_error(
-                self.url,
-                "another one",
-                expected=f"the version that was there when the run began, {self.num_bytes:,} bytes",
-                remedy="run again, which reads the new version from its beginning",
-            )
-
-    def check_online(self, start: int, stop: int) -> None:
-        """Raise RawFileError if no server may be asked."""
         if self.is_offline:
             raise remote_error(
                 self.url,
@@ -107,16 +85,44 @@ class RemoteVersion:
                 expected="the bytes to be read in the store, as asked not to use the network",
                 remedy="read it once without `offline`, as `tokflow run` does",
             )
+        found, retries = bytearray(), self.retries()
+        while (before := len(found)) < stop - start:
+            try:
+                with self.access.open_at(start + before, stop) as body:
+                    is_to_the_end = body.stop is None and stop != self.num_bytes
+                    if body.offset != start + before or is_to_the_end:
+                        self.check_answer(body)
+                        raise NoRangesError
+                    data, broken = _read_all(body, stop - start - before)
+                    self.check_answer(body)
+                    found = found + data if found else data
+                if not data or broken:
+                    raise broken or TransientError(f"{before:,} of {stop - start:,} bytes")
+            except TransientError as error:
+                retries.wait(error, has_advanced=len(found) > before)
+            except AnotherVersionError:
+                raise self._changed() from None
+        return bytes(found)
+
+    def check_answer(self, body: Body) -> None:
+        """Raise RawFileError if an answer is of another version."""
+        found = self.access.probe() if body.validator is None else body.validator
+        if not found.agrees_with(self.validator):
+            raise self._changed()
+
+    def _changed(self) -> RawFileError:
+        return remote_error(
+            self.url,
+            "another one",
+            expected=f"the version that was there when the run began, {self.num_bytes:,} bytes",
+            remedy="run again, which reads the new version from its beginning",
+        )
 
     def retries(self) -> Retries:
         """Return a new count of tries."""
-
-        def give_up(found: str) -> FetchError:
-            remedy = "run again when the server answers; the bytes that arrived are kept"
-            remedy = "run again when it answers" if self.is_streamed else remedy
-            return FetchError(**remote_error(self.url, found, remedy=remedy).fields())
-
-        return Retries(self.url, give_up)
+        remedy = "run again when the server answers; the bytes that arrived are kept"
+        remedy = "run again when it answers" if self.is_streamed else remedy
+        return Retries(self.url, partial(fetch_error, self.url, remedy=remedy))
 
     @property
     def promised_md5(self) -> str | None:
@@ -146,13 +152,12 @@ class RemoteVersion:
                 return
             found = f"MD5 {md5} where its ETag is {promised}"
         if found is not None:
-            error = remote_error(
+            raise fetch_error(
                 self.url,
                 found,
                 expected="the content that its source tells the digest of",
                 remedy="run again, which reads it again; if it stays so, see what lies between",
             )
-            raise FetchError(**error.fields())
 
 
 class RemoteFile(PosixPath):
@@ -261,7 +266,7 @@ class _OneAnswer:
                 else:
                     raise TransientError(f"{self._download.num_bytes:,} of {stop:,} bytes or more")
             except TransientError as error:
-                retries.wait(error, has_advanced=False)
+                retries.wait(error)
                 self._pieces = self._receive()
         return data
 
@@ -273,3 +278,14 @@ class _OneAnswer:
     def _receive(self) -> Generator[None]:
         version = self._version
         return self._download.receive(version.access, version.check_answer)
+
+
+def _read_all(body: Body, num_bytes: int) -> tuple[bytearray, TransientError | None]:
+    """Return so many bytes, or what there is up to the end or up to where the answer breaks off."""
+    found = bytearray()
+    try:
+        while len(found) < num_bytes and (data := body.read(num_bytes - len(found))):
+            found += data
+    except TransientError as error:
+        return found, error
+    return found, None

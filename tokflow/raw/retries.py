@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from tokflow.raw.remote import TransientError
 from tokflow.shown import redact
@@ -13,6 +14,8 @@ NUM_TRIES = 5
 again."""
 FIRST_WAIT_SECONDS = 1.0
 """Doubled after each try, up to 30 s; a longer wait that the server asks for is kept."""
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +30,15 @@ class Retries:
     _num_tries: int = 0
     _wait_seconds: float = 0.0
 
-    def wait(self, error: TransientError, *, has_advanced: bool) -> None:
+    def __call__(self, ask: Callable[[], T]) -> T:
+        """Return what `ask` returns, the first time that it raises no TransientError."""
+        while True:
+            try:
+                return ask()
+            except TransientError as error:
+                self.wait(error)
+
+    def wait(self, error: TransientError, *, has_advanced: bool = False) -> None:
         """Wait before the next try. Raises: what `give_up` returns if this was the last."""
         if has_advanced or self._num_tries == 0:
             self._num_tries, self._wait_seconds = 0, FIRST_WAIT_SECONDS

@@ -277,13 +277,13 @@ def _validator(response: urllib3.BaseHTTPResponse, url: str) -> Validator:
     return Validator(
         etag=response.headers.get("ETag"),
         last_modified=response.headers.get("Last-Modified"),
-        num_bytes=_extent(response)[1],
+        num_bytes=_extent(response)[2],
     )
 
 
 def _body(response: urllib3.BaseHTTPResponse, url: str) -> Body:
     _check_status(response, url)
-    offset, num_bytes = _extent(response)
+    offset, stop, num_bytes = _extent(response)
     if num_bytes is None and not response.chunked:
         raise remote_error(
             url,
@@ -306,28 +306,24 @@ def _body(response: urllib3.BaseHTTPResponse, url: str) -> Body:
     if response.headers.get("Content-Range", "").endswith("/*"):
         validator = replace(validator, num_bytes=None)
     is_told = validator.etag is not None or validator.last_modified is not None
-    return Body(offset, num_bytes, read, validator if is_told else None, _stop(response))
+    return Body(offset, num_bytes, read, validator if is_told else None, stop)
 
 
-def _extent(response: urllib3.BaseHTTPResponse) -> tuple[int, int | None]:
-    """Return where the body begins in the file, and the size of the whole file if it is told."""
+def _extent(response: urllib3.BaseHTTPResponse) -> tuple[int, int | None, int | None]:
+    """Return where the body begins in the file, where it stops if it is a range, and the size of
+    the whole file if it is told."""
     length = response.headers.get("Content-Length", "")
     num_bytes = int(length) if length.isascii() and length.isdigit() else None
     if response.status != HTTPStatus.PARTIAL_CONTENT:
-        return 0, num_bytes
-    told = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
+        return 0, None, num_bytes
+    range_ = response.headers.get("Content-Range", "")
+    told = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", range_)
     if told is None:
-        return -1, None
-    if told[2] != "*":
-        return int(told[1]), int(told[2])
-    return int(told[1]), None if num_bytes is None else int(told[1]) + num_bytes
-
-
-def _stop(response: urllib3.BaseHTTPResponse) -> int | None:
-    """Return the byte after the last of a range, if the body is one."""
-    told = re.match(r"bytes \d+-(\d+)/", response.headers.get("Content-Range", ""))
-    is_range = response.status == HTTPStatus.PARTIAL_CONTENT
-    return int(told[1]) + 1 if told and is_range else None
+        return -1, None, None
+    start, last = int(told[1]), int(told[2])
+    if told[3] != "*":
+        return start, last + 1, int(told[3])
+    return start, last + 1, None if num_bytes is None else start + num_bytes
 
 
 def _check_encoding(response: urllib3.BaseHTTPResponse, url: str) -> None:

@@ -4,7 +4,7 @@ import fsspec
 import pytest
 
 from tokflow.raw.globs import path_regex
-from tokflow.raw.wild_folders import find_in_folders
+from tokflow.raw.object_store import find_keys
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.raw.test_streamed import looked_at, put
 
@@ -24,13 +24,13 @@ class Server:
         self.keys = sorted(keys)
         self.num_pages = 0
 
-    def ask(self, Prefix: str, StartAfter: str = "", ContinuationToken: str = ""):  # noqa: N803
-        self.num_pages += 1
-        after = StartAfter or ContinuationToken
-        keys = [key for key in self.keys if key.startswith(Prefix) and key > after]
-        contents = [{"Key": key, "Size": 1, "ETag": "e"} for key in keys[:10]]
-        token = {"NextContinuationToken": keys[9]} if len(keys) > 10 else {}
-        return {"Contents": contents, "IsTruncated": len(keys) > 10, **token}
+    def pages(self, prefix: str, StartAfter: str = "", Delimiter: str = ""):  # noqa: N803
+        keys = [key for key in self.keys if key.startswith(prefix) and key > StartAfter]
+        while keys:
+            self.num_pages += 1
+            contents = [{"Key": key, "Size": 1, "ETag": "e"} for key in keys[:10]]
+            yield {"Contents": contents, "IsTruncated": len(keys) > 10}
+            keys = keys[10:]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_every_match_is_found_and_large_folders_without_any_are_passed_over(
     kinds = dict.fromkeys(above, "directory") | dict.fromkeys(paths, "file")
     is_match = path_regex(pattern).match
 
-    found = find_in_folders(server.ask, "raw/", pattern.split("/"))
+    found = find_keys(server.pages, "raw/", pattern.split("/"))
 
     assert {path: of["type"] for path, of in found.items()} == {
         path: kind for path, kind in kinds.items() if path[-1] != "/" and is_match(path)

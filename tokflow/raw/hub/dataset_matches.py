@@ -14,10 +14,9 @@ from tokflow.raw.globs import (
     FOLDER,
     FormatOf,
     Matches,
-    escaped,
     is_passed_over,
     list_folder,
-    path_regex,
+    select,
 )
 from tokflow.raw.hub.saved_folders import read_saved_splits
 from tokflow.raw.hub.source_splits import CARD, OF_NO_SPLIT, SourceSplits, card_of, find_splits
@@ -98,21 +97,13 @@ def repository_matches(
 def find_in_repository(
     repository: "HubRepository", folder: str, below: Sequence[str]
 ) -> dict[str, str]:
-    """Return the files and folders of a repository that match below `/org/name/folder`.
-
-    Hidden names match as on an object store: any, if one name of the pattern begins with a dot.
-    """
-    last = ("*",) if below[-1] == "**" else ()
-    regex = path_regex("/".join((escaped(folder), *below, *last)))
+    """Return the files and folders of a repository that match below `/org/name/folder`."""
     files = dict.fromkeys((f"/{repository.name}/{path}" for path in repository.files), FILE)
-    folders = {posixpath.dirname(path) for path in files}
-    folders |= {os.fspath(above) for path in folders for above in PurePosixPath(path).parents}
-    return {
-        path: kind
-        for path, kind in {**dict.fromkeys(folders, FOLDER), **files}.items()
-        if regex.match(path)
-        and (any(name.startswith(".") for name in below) or "/." not in path[len(folder) :])
-    }
+    above = {os.fspath(each) for path in files for each in PurePosixPath(path).parents}
+    found = dict.fromkeys(above, FOLDER) | files
+    start = f"{folder.rstrip('/')}/"
+    relative = {path[len(start) :]: of for path, of in found.items() if path.startswith(start)}
+    return {start + path: kind for path, kind in select(relative, below).items()}
 
 
 def folder_matches(
