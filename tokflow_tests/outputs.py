@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 from tokflow.exports import Part
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest, Recipe
+from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest, Recipe, read_manifest
 from tokflow.store.sealed import sealed
+from tokflow.store.store import Store, StoredOutput
 from tokflow.tokens.shard import TokenShard
 
 
@@ -124,3 +125,8 @@ def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], None]) -> str
 
 def int64(*values: int) -> np.ndarray:
     return np.array(values, dtype=np.int64)
+
+
+def stored(folder: Path, manifest: Manifest | None = None) -> StoredOutput:
+    """Return the output in a folder of this disk, of a manifest that need not be the one there."""
+    return StoredOutput(Store(folder.parent), folder, manifest or read_manifest(folder))

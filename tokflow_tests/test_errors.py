@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from tokflow.cli.app import app
 from tokflow.errors import SYSTEM_ERRORS, BadDocumentError, RawFileError, message_of
 from tokflow.store.atomic import new_file, new_folder
+from tokflow.store.store import Store
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import TEXTS, write_raw, write_yaml
 
@@ -114,9 +115,15 @@ def test_a_write_that_fails_names_the_file_that_was_to_be(tmp_path: Path):
     try:
         with pytest.raises(OSError, match="large") as of_file, new_file(tmp_path / "a") as path:
             full(path)
-        with pytest.raises(OSError, match="large") as of_folder, new_folder(tmp_path / "b") as path:
+        with (
+            pytest.raises(OSError, match="large") as of_folder,
+            new_folder(tmp_path / "b", Store(tmp_path / "b")) as path,
+        ):
             full(path / "tokens.bin")
-        with pytest.raises(OSError, match="such") as of_inner, new_folder(tmp_path / "b") as path:
+        with (
+            pytest.raises(OSError, match="such") as of_inner,
+            new_folder(tmp_path / "b", Store(tmp_path / "b")) as path,
+        ):
             full(path / "none" / "tokens.bin")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -151,7 +151,7 @@ def tokenize(dataset: Dataset, key: str | None = None) -> TokenShard:
     graph = BuildGraph(dataset)
     make_tokenizer(graph)
     made = make_tokens(graph, key or next(iter(graph.sources)))
-    return open_token_shard(made)
+    return open_token_shard(made.stored)
 
 
 def copy_of(built: Path, folder: Path) -> Path:

@@ -14,11 +14,8 @@ from tokflow.split.mixed_split import open_mixed_split, source_and_key
 from tokflow.split.mixture import mixture_of
 from tokflow.split.shuffle import ExportOrder, order_of
 from tokflow.split.spans import Split, open_split
-from tokflow.store.manifest import is_complete, read_expected
-from tokflow.store.remote.mirror import fetch_manifests, refresh
-from tokflow.store.remote.packs import WORTH_A_PACK
-from tokflow.store.remote.places import place_of
-from tokflow.store.stored_outputs import StoredOutput, made_in
+from tokflow.store.store import Store, StoredOutput
+from tokflow.store.stored_outputs import made_in
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens.shard import TokenShard, open_token_shard
 
@@ -55,23 +52,27 @@ class Ancestry:
         stage, names = PARENT_STAGES.get(manifest.stage, ""), {}
         if mixture_of(manifest.config) is not None:  # a split, made from one of a source
             source, key = source_and_key(str(manifest.partition))
-            place = self._source(output.dataset_folder, source) / "split" / key
-            return [self._output(place, "split", manifest.parents["split"])]
+            place = self._source(output, source) / "split" / key
+            return [self._output(output.store, place, "split", manifest.parents["split"])]
         if manifest.stage == "export":
-            is_packed = Export(output.folder, manifest).layout.is_packed
+            is_packed = Export(output).layout.is_packed
             is_of_files = order_of(manifest).documents is None
             stage = "sequences" if is_packed and is_of_files else "split"
             names = {key: key for key in raw_files or sorted(manifest.parents)}
         elif stage:
             names = {str(manifest.partition): stage}
         place, parents = output.dataset_folder / stage, manifest.parents
-        _fetch((place / key / parents[name][:16] for key, name in names.items()), place)
-        return [self._output(place / key, stage, parents[name]) for key, name in names.items()]
+        store, folders = output.store, {key: place / key for key in names}
+        of_all = [folders[key] / parents[name][:16] for key, name in names.items()]
+        store.look_for(of_all, below=place)
+        return [
+            self._output(store, folders[key], stage, parents[name]) for key, name in names.items()
+        ]
 
-    def _output(self, place: Path, stage: str, fingerprint: str) -> StoredOutput:
+    def _output(self, store: Store, place: Path, stage: str, fingerprint: str) -> StoredOutput:
         folder = place / fingerprint[:16]
         if folder not in self._read:
-            self.add(StoredOutput(folder, read_expected(folder, stage, fingerprint)))
+            self.add(store.find(folder, stage, fingerprint))
         return self._read[folder]
 
     def ancestors(self, output: StoredOutput) -> list[StoredOutput]:
@@ -87,12 +88,12 @@ class Ancestry:
         if manifest.stage == "raw":
             return None
         if manifest.stage == "tokenizer":
-            return tokenizer_of(manifest, output.folder)
+            return tokenizer_of(output)
         if manifest.stage == "export":
             fingerprint = manifest.details["tokenizer_fingerprint"]
         else:
             fingerprint = self.shard(output).manifest.parents["tokenizer"]
-        found = (self._tokenizer_in(of, fingerprint) for of in self._datasets(output))
+        found = (self._tokenizer_in(output.store, of, fingerprint) for of in self._datasets(output))
         return next(filter(None, found), None)
 
     def _datasets(self, output: StoredOutput) -> list[Path]:
@@ -103,24 +104,25 @@ class Ancestry:
             names.append(self.shard(output).manifest.dataset)
         return [folder, *(folder.parent / name for name in names)]
 
-    def _source(self, dataset_folder: Path, name: str) -> Path:
-        """Return the folder of a source of a mixture, with the manifests that are at its URL if it
-        has one."""
-        folder = dataset_folder.parent / name
-        if folder != dataset_folder and folder not in self._sources:
+    def _source(self, output: StoredOutput, name: str) -> Path:
+        """Return the folder of a source of a mixture, whose manifests are known then."""
+        folder = output.dataset_folder.parent / name
+        if folder != output.dataset_folder and folder not in self._sources:
             self._sources.add(folder)
-            refresh(folder)
+            output.store.refresh(folder)
         return folder
 
-    def _tokenizer_in(self, dataset_folder: Path, fingerprint: str) -> Tokenizer | None:
+    def _tokenizer_in(
+        self, store: Store, dataset_folder: Path, fingerprint: str
+    ) -> Tokenizer | None:
         """Return the tokenizer of a dataset that has a fingerprint; of a store at a URL the files
         of no other come."""
         key = dataset_folder, fingerprint
         if key not in self._tokenizers:
-            refresh(folder := dataset_folder / "tokenizer")
+            store.refresh(folder := dataset_folder / "tokenizer")
             made = (
-                tokenizer_of(found.manifest, found.folder)
-                for found in made_in(folder)
+                tokenizer_of(found)
+                for found in made_in(store, folder)
                 if found.manifest.details["tokenizer_fingerprint"] == fingerprint
             )
             self._tokenizers[key] = next(made, None)
@@ -178,18 +180,6 @@ class Ancestry:
             order=order_of(manifest) if manifest.stage == "export" else ExportOrder(),
             is_packed="packing" in manifest.config or manifest.stage == "sequences",
         )
-
-
-def _fetch(folders: Iterable[Path], place: Path) -> None:
-    """Fetch manifests that are not on this disk, of outputs in the folder of a stage at a URL; look
-    at none of a store of this disk."""
-    if place_of(place) is None:
-        return
-    away = [folder for folder in folders if not is_complete(folder)]
-    if len(away) < WORTH_A_PACK:
-        fetch_manifests(away)
-    else:
-        refresh(place)
 
 
 def _partitions_with(export: StoredOutput, raw_file: str) -> Iterator[str]:

@@ -27,8 +27,6 @@ from tokflow.split.leakage import find_shared_texts
 from tokflow.store.check_memory import CheckMemory
 from tokflow.store.integrity import once_more, raise_damage
 from tokflow.store.manifest import MANIFEST_NAME
-from tokflow.store.remote.damage import note_damage
-from tokflow.store.remote.places import place_of
 from tokflow.store.stamp import Stamp
 from tokflow.store.verdicts import try_to_write_verdict
 
@@ -113,7 +111,7 @@ def _tokens_equal_reference(graph: BuildGraph, outputs: Sequence[Output]) -> lis
             graph.encoding,
             num_samples=SAMPLED_DOCUMENTS,
             max_characters=SAMPLED_CHARACTERS,
-            on_difference=partial(try_to_write_verdict, tokenizer.folder, tokenizer.fingerprint),
+            on_difference=partial(try_to_write_verdict, tokenizer),
         )
     ]
 
@@ -154,11 +152,10 @@ def _export_is_complete(graph: BuildGraph, outputs: Sequence[Output]) -> list[st
     def verified() -> list[str]:
         parts = graph.parts(graph.export_config(export.name))
         reads_files = made.manifest.num_bytes <= MAX_READ_BYTES
-        problems = verify_export(made.folder, made.manifest, parts, reads_files=reads_files)
+        problems = verify_export(made, parts, reads_files=reads_files)
         if problems:
             raise_damage(made, *inputs_of(parts))
-            if place_of(made.folder) is not None:
-                note_damage(made.folder)  # so that the next run makes it again
+            made.store.note_damage(made.folder)  # so that the next run makes it again
         return problems
 
     return once_more(verified)
@@ -278,7 +275,7 @@ class Checker:
         if output not in self._looks:
             folder, manifest = output.folder, output.manifest()
             looks: object = manifest.files  # at a URL: what comes from there is compared with it
-            if place_of(folder) is None:
+            if output.store.is_here:
                 paths = [f"{folder}/{name}" for name in (MANIFEST_NAME, *manifest.files)]
                 looks = [Stamp.of(os.stat(path)) for path in paths]  # noqa: PTH116 (a Path is slow)
             self._looks[output] = f"{output.fingerprint} {looks}"

@@ -17,8 +17,8 @@ from tokflow.exports.columns import ALL_POSITIONS, positions_in_files
 from tokflow.exports.index import read_index
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
-from tokflow.store.listed_files import check_sizes
-from tokflow.store.stored_outputs import StoredOutput, find_output
+from tokflow.store.store import StoredOutput
+from tokflow.store.stored_outputs import find_output
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
@@ -73,7 +73,7 @@ def inspect_output(
     """
     found = find_output(path)
     manifest = found.manifest
-    check_sizes(found.folder, manifest)
+    found.store.check(found)
     notes: list[str] = []
     tokenizer, engine = _open_tokenizer(found, notes, trust_remote_code=trust_remote_code)
     excerpts: list[Excerpt] = []
@@ -174,7 +174,7 @@ def _padding(token_ids: npt.NDArray[Any]) -> Iterator[Segment]:
 def _beginnings(found: StoredOutput, num: int) -> Iterator[_Beginning]:
     """Yield the beginning of each part of an output."""
     stage, ancestry = found.manifest.stage, Ancestry()
-    export = Export(found.folder, found.manifest) if stage == "export" else None
+    export = Export(found) if stage == "export" else None
     if stage == "tokens":
         yield _of_shard(ancestry.shard(found), num * STREAM_TOKENS)
     elif export is not None and export.is_read:

@@ -20,7 +20,6 @@ from tokflow.audit.texts import TokenizedText
 from tokflow.documents import Batch, DocumentsConfig, read_documents
 from tokflow.errors import TokflowError
 from tokflow.store.arrow import texts_of
-from tokflow.store.remote.cached_files import fetch_run
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.encoding import in_text_of
 from tokflow.tokenizers.engines import Encoded, open_reference
@@ -89,7 +88,7 @@ class RawChars:
 
     def _document(self, text: TokenizedText, documents: DocumentsConfig) -> Batch | None:
         """Return the document of a text as a batch of its own, read from the raw file again."""
-        path = text.shard.origins.path_of(text.raw_file, fetch_run(text.shard.folder))
+        path = text.shard.origins.path_of(text.raw_file, text.shard.stored.run())
         if path is None or not path.is_file():
             return None
         reader = self._readers.get(path)

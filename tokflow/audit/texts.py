@@ -15,7 +15,7 @@ from tokflow.errors import MissingOutputError
 from tokflow.split.spans import SPANS_NAME, PartSpans, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
-from tokflow.store.stored_outputs import StoredOutput
+from tokflow.store.store import StoredOutput
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.token_source import TokenSource

@@ -78,7 +78,7 @@ def trace_tokens(
     that the export does not have; CorruptOutputError where one of those files is damaged.
     """
     found = find_export(path)
-    export = Export(found.folder, found.manifest)
+    export = Export(found)
     export.check_part(part)
     if not is_far(found.folder / INDEX_NAME):
         check_files(found, only={INDEX_NAME})
@@ -146,7 +146,7 @@ def sequence_range(path: Path, part: str, sequence: int) -> tuple[int, int]:
     Raises: ConfigError for a part that it does not have, and a format without sequences.
     """
     found = find_export(path)
-    length = Export(found.folder, found.manifest).of_part(part).sequence_length
+    length = Export(found).of_part(part).sequence_length
     if length is None:
         raise ConfigError(
             where="--sequence",

@@ -78,9 +78,9 @@ def _as_path(name: str, value: Any) -> Any:
         check_here(name, value)
     if not isinstance(value, str) or name not in ("store", "export", "path"):
         return value
-    from tokflow.store.remote.addresses import local_path, store_folder
+    from tokflow.store.opening import open_store
 
-    return store_folder(value) if name == "store" else local_path(value, is_alone=True)
+    return open_store(value) if name == "store" else value
 
 
 @command

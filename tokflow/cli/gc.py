@@ -1,15 +1,14 @@
 """`tokflow gc`: outputs that no current config refers to, listed or removed."""
 
-from pathlib import Path
-
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import counted, print_json, print_styled, size
 from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.store.check_memory import forget_gone
+from tokflow.store.store import Store
 
 
 def main(
-    names: Words, configs: Paths, store: Path | None, *, keep: int, yes: bool, json: bool
+    names: Words, configs: Paths, store: Store | None, *, keep: int, yes: bool, json: bool
 ) -> None:
     """Remove with `yes`, and else only list, the outputs that are not needed.
 
@@ -24,7 +23,7 @@ def main(
             if not json:
                 print_styled(f"{folder.relative_to(dataset.folder)}  {size(num)}")
         if yes:
-            remove_all(garbage)
+            remove_all(dataset.store, garbage)
             forget_gone(dataset.folder)
         documents.append(
             {

@@ -20,8 +20,6 @@ from tokflow.errors import ConfigError, shortened
 from tokflow.sequences.config import described
 from tokflow.split.shuffle import shuffled_by
 from tokflow.store.manifest import Manifest
-from tokflow.store.remote.cached_files import fetch_run
-from tokflow.store.remote.places import shown
 
 FILES_SHOWN = 20
 
@@ -87,7 +85,7 @@ def _print(inspection: Inspection) -> None:
     found = inspection.found
     manifest = found.manifest
     print_styled((found.name, "bold"), f" of dataset {manifest.dataset}")
-    print_styled(f"folder       {shown(found.folder)}")
+    print_styled(f"folder       {found.shown}")
     print(f"fingerprint  {manifest.fingerprint}")
     print(f"size         {size(manifest.num_bytes)} in {counted(len(manifest.files), 'file')}")
     for name in ("format", "dtype", "vocab_size", "sequence_length", "pad_id"):
@@ -172,7 +170,7 @@ def _as_document(inspection: Inspection) -> dict[str, Any]:
     return {
         "folder": str(found.folder),
         "manifest": found.manifest.fields(),
-        "run": fetch_run(found.folder),
+        "run": found.run(),
         "num_bytes": found.manifest.num_bytes,
         "tokenizer": None if inspection.tokenizer is None else str(inspection.tokenizer.folder),
         "notes": list(inspection.notes),

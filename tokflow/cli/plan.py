@@ -23,6 +23,7 @@ from tokflow.pipeline.failures import PastFailure
 from tokflow.pipeline.output import Stage
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
 from tokflow.pipeline.statistics import rows_of_mixture
+from tokflow.store.store import Store
 
 ROWS_SHOWN = 40
 """Lines of a plan on the screen; the JSON has all."""
@@ -30,7 +31,9 @@ ROWS_SHOWN = 40
 FAILURES_SHOWN = 5
 
 
-def main(names: Words, configs: Paths, store: Path | None, partitions: Words, *, json: bool) -> int:
+def main(
+    names: Words, configs: Paths, store: Store | None, partitions: Words, *, json: bool
+) -> int:
     """Print the plan of each dataset; return the exit status."""
     broken: dict[str, ConfigError] = {}
     datasets = select(names, configs, store, is_one=bool(partitions), broken=broken)

@@ -2,7 +2,6 @@
 
 import json as json_
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from tokflow.cli.selection import Paths, Words, select
@@ -11,11 +10,13 @@ from tokflow.errors import counted
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
 from tokflow.shown import printable
-from tokflow.store.remote.cached_files import fetched
+from tokflow.store.store import Store
 from tokflow.tokens.writer import REJECTS_NAME
 
 
-def main(names: Words, configs: Paths, store: Path | None, partitions: Words, *, json: bool) -> int:
+def main(
+    names: Words, configs: Paths, store: Store | None, partitions: Words, *, json: bool
+) -> int:
     """Print a line for each reject of the datasets."""
     datasets = select(names, configs, store, is_one=bool(partitions))
     found = {dataset.name: _rejects(dataset, partitions) for dataset in datasets}
@@ -37,7 +38,7 @@ def _rejects(dataset: Dataset, partitions: Words) -> Iterator[dict[str, Any]]:
         if planned.stage != "tokens" or not planned.is_made:
             continue
         if planned.output.manifest().counts["num_rejects"]:
-            lines = fetched(planned.output.folder / REJECTS_NAME).read_bytes().splitlines()
+            lines = planned.output.open().file(REJECTS_NAME).read_bytes().splitlines()
             yield from ({"raw_file": planned.name, **json_.loads(line)} for line in lines)
 
 

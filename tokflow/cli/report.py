@@ -7,10 +7,11 @@ from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import print_json, shown_path, size
 from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset
+from tokflow.store.store import Store
 
 
 def main(
-    names: Words, configs: Paths, store: Path | None, output: Path | None, *, json: bool
+    names: Words, configs: Paths, store: Store | None, output: Path | None, *, json: bool
 ) -> None:
     """Write the report of each dataset, and print its path."""
     from tokflow.report import check_report

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from tokflow.cli import STARTED
@@ -45,16 +44,14 @@ from tokflow.pipeline.share import Share
 from tokflow.pipeline.statistics import statistics_of
 from tokflow.pipeline.tasks import SMALL_BYTES
 from tokflow.pools.pool import Workers, get_ready, is_local, num_jobs
-from tokflow.store.atomic import point_latest_to
-from tokflow.store.remote.lacking import note_lacking
-from tokflow.store.remote.places import place_of
+from tokflow.store.store import Store
 from tokflow.store.versions import loaded_versions
 
 
 def main(
     names: Words,
     configs: Paths,
-    store: Path | None,
+    store: Store | None,
     partitions: Words,
     jobs: int | None,
     pool: str | None,
@@ -170,14 +167,16 @@ def _run(dataset: Dataset, asked: _Asked) -> tuple[dict[str, Any], list[Exceptio
         make_plan, dataset, partitions=asked.partitions, progress=partial(_while_hashing, asked)
     )
     plan = look()
-    if asked.recheck and note_lacking(of.output.folder for of in plan.planned if of.is_made):
+    made = [of.output.folder for of in plan.planned if of.is_made]
+    if asked.recheck and dataset.store.note_lacking(made):
         plan = look()
     is_partial = asked.partitions is not None
     is_done = plan.is_up_to_date and not plan.num_remote and not asked.recheck
     if is_done and (not asked.in_dagster or is_partial or is_recorded(dataset, plan.own)):
         for planned in plan.planned:
             if planned.stage == "export" and planned.folder is not None:
-                point_latest_to(planned.folder)  # as after going back to an earlier config
+                # As after going back to an earlier config.
+                dataset.store.point_latest(planned.folder)
         if not asked.json:
             _say_nothing_to_do(plan)
         return _document(plan) if asked.json else {}, []
@@ -230,7 +229,7 @@ def _say_what_came(plan: Plan, built: BuildResult, problems: Sequence[str], aske
         from tokflow.cli.summary import print_summary
 
         # As where another machine made a share of the files. At a URL each would be a request.
-        if built.num_new and place_of(plan.dataset.folder) is None:
+        if built.num_new and plan.dataset.store.is_here:
             for change in plan.library_changes_of("tokens"):
                 print(f"{plan.dataset.name}: tokens of two versions of a library: {change}")
         print_summary(plan, built, is_declared=asked.in_dagster)

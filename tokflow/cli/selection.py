@@ -7,6 +7,7 @@ from tokflow.cli.terminal import print_error
 from tokflow.errors import ConfigError, nearest
 from tokflow.pipeline.dataset import Dataset, load_datasets
 from tokflow.pipeline.declarations.declared import list_declared, none_declared
+from tokflow.store.store import Store
 
 Words = Sequence[str] | None
 """Values of an option or argument that may be given several times; None: not given."""
@@ -16,7 +17,7 @@ Paths = Sequence[Path] | None
 def select(
     names: Words,
     configs: Paths = None,
-    store: Path | None = None,
+    store: Store | None = None,
     *,
     is_one: bool = False,
     broken: dict[str, ConfigError] | None = None,
@@ -62,7 +63,9 @@ def _chosen(
     return [(dataset, path) for dataset, path in of_files if dataset.name in names]
 
 
-def _load(names: Words, store: Path | None, broken: dict[str, ConfigError] | None) -> list[Dataset]:
+def _load(
+    names: Words, store: Store | None, broken: dict[str, ConfigError] | None
+) -> list[Dataset]:
     declared = list_declared()
     if files := [name for name in names or () if name not in declared and Path(name).is_file()]:
         raise ConfigError(
@@ -94,7 +97,7 @@ def _check_folders(of_files: Sequence[tuple[Dataset, Path]]) -> None:
             raise ConfigError(
                 where="--config",
                 expected="datasets of different names, or with different stores",
-                found=f"{dataset.name!r} in {dataset.store} for both {first[dataset.folder]} "
+                found=f"{dataset.name!r} in {dataset.store.name} for both {first[dataset.folder]} "
                 f"and {config}",
                 remedy="rename one of them, or leave one out",
             )

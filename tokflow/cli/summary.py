@@ -181,7 +181,7 @@ def _print_mixture(rows: Sequence[Mapping[str, Any]]) -> None:
 def _export_row(made: StageResult) -> Sequence[str]:
     counts, parts = made.manifest.counts, made.manifest.details["parts"]
     tokens = ", ".join(f"{part} {counts[f'{part}.num_tokens']:,}" for part in parts)
-    path = shown_path(path_of_newest(made.folder))
+    path = shown_path(path_of_newest(made.folder), made.store)
     return made.output.name, tokens, size(made.manifest.num_bytes), path
 
 
@@ -351,10 +351,10 @@ def loading_code(exports: Sequence[StageResult], *, sequence_length: int) -> str
         return _is_without_mask(made), made.manifest.details["format"] != "bin"
 
     for made in sorted(exports, key=rank):
-        export = Export(made.folder, made.manifest)
+        export = Export(made.stored)
         parts = (part for part in export.parts if export.counts[f"{part}.num_tokens"] > 1)
         if export.is_read and (part := next(parts, None)):
-            arguments = f"{shown_path(path_of_newest(made.folder))!r}, part={part!r}"
+            arguments = f"{shown_path(path_of_newest(made.folder), made.store)!r}, part={part!r}"
             if not export.layout.is_packed:
                 arguments += f", sequence_length={sequence_length}"
             return (

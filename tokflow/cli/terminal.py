@@ -20,13 +20,13 @@ from tokflow.errors import ConfigError, MissingOutputError, explained, shortened
 from tokflow.errors import counted as counted
 from tokflow.errors import size as size
 from tokflow.shown import printable, redacted, shown_text
-from tokflow.store.remote.places import place_of, shown
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from tokflow.pipeline.notices import Notice
     from tokflow.raw import LeftOut
+    from tokflow.store.store import Store
 
 DONE, FAILED, WRONG_USAGE = 0, 1, 2
 """Exit status."""
@@ -180,11 +180,11 @@ def shown_ids(token_ids: Sequence[int]) -> str:
     return " ".join(shortened(token_ids, IDS_SHOWN))
 
 
-def shown_path(path: Path) -> str:
+def shown_path(path: Path, store: "Store | None" = None) -> str:
     """Return a path as a person here would type it: relative if it is below this folder, a URL
-    where it stands for one."""
-    if place_of(path) is not None:
-        return shown(path)
+    where it is in a store at one."""
+    if store is not None and not store.is_here:
+        return store.shown(path)
     here = Path.cwd()
     return printable(str(path.relative_to(here) if path.is_relative_to(here) else path))
 

@@ -18,6 +18,7 @@ from tokflow.errors import ConfigError, explained
 from tokflow.pipeline.dataset import Dataset, make_dataset
 from tokflow.pipeline.lines import of_asked
 from tokflow.pipeline.tokenizer_report import SAMPLE_BYTES, TokenizerReport, report_tokenizer
+from tokflow.store.store import Store
 from tokflow.tokenizers.tokenizer import fields_of_name
 
 Column = tuple[str, TokenizerReport | Exception]
@@ -27,7 +28,7 @@ Column = tuple[str, TokenizerReport | Exception]
 def main(
     names: Words,
     configs: Paths,
-    store: Path | None,
+    store: Store | None,
     *,
     tokenizer: Words,
     file: Path | None,
@@ -53,7 +54,8 @@ def main(
     columns = [_column(of.name, of, file, is_measured=True) for of in datasets]
     with tempfile.TemporaryDirectory(prefix="tokflow-tokenizers-") as folder:
         for number, name in enumerate(tokenizer or ()):
-            dataset = _dataset_of(name, Path(folder, str(number)), text, trusts=trust_remote_code)
+            store = Store(Path(folder, str(number)))
+            dataset = _dataset_of(name, store, text, trusts=trust_remote_code)
             columns.append(_column(name, dataset, file, is_measured=False))
     if json:
         print_json({"tokenizers": [_document(*column) for column in columns]})
@@ -65,7 +67,7 @@ def main(
     return exit_status(error for _, error in errors)
 
 
-def _dataset_of(name: str, store: Path, text: str, *, trusts: bool) -> Dataset:
+def _dataset_of(name: str, store: Store, text: str, *, trusts: bool) -> Dataset:
     tokenizer: dict[str, Any] = dict(fields_of_name(name))
     if tokenizer["kind"] == "huggingface":
         tokenizer["trust_remote_code"] = trusts

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from tokflow.audit.verify.verification import Verification, verify_dataset, verify_path
 from tokflow.cli.selection import Paths, select
@@ -17,8 +16,8 @@ from tokflow.cli.terminal import (
 from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declarations.declared import list_declared
-from tokflow.store.remote.addresses import local_path
-from tokflow.store.remote.places import shown
+from tokflow.store.opening import path_of
+from tokflow.store.store import Store
 from tokflow.store.urls import is_url
 
 
@@ -26,7 +25,7 @@ def main(
     target: str | None,
     *,
     configs: Paths,
-    store: Path | None,
+    store: Store | None,
     trust_remote_code: bool,
     json: bool,
 ) -> int:
@@ -52,9 +51,8 @@ def main(
     return FAILED if num_problems else exit_status(broken.values())
 
 
-def _existing(target: str) -> Path:
-    path = local_path(target)
-    if not is_url(target) and not path.exists():
+def _existing(target: str) -> str:
+    if not is_url(target) and not path_of(target).exists():
         raise ConfigError(
             where=f"argument {target!r}",
             expected="a path in a store or a declared dataset: "
@@ -62,7 +60,7 @@ def _existing(target: str) -> Path:
             found="neither",
             remedy="correct it, or name a YAML file by --config",
         )
-    return path
+    return target
 
 
 def _verify_datasets(datasets: Sequence[Dataset]) -> Iterator[Verification]:
@@ -75,7 +73,7 @@ def _verify_datasets(datasets: Sequence[Dataset]) -> Iterator[Verification]:
 def _print(verified: Verification) -> None:
     note = f" ({'; '.join(verified.notes)})" if verified.notes else ""
     if not verified.is_output:
-        print_styled(("note", "dim"), f"  {verified.name}: {shown(verified.folder)}{note}")
+        print_styled(("note", "dim"), f"  {verified.name}: {verified.shown}{note}")
     else:
         state = ("failed", "red") if verified.problems else ("ok", "green")
         print_styled(state, f"  {verified.name}  {verified.folder.name}{note}")

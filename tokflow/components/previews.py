@@ -29,7 +29,7 @@ Metadata = Mapping[str, dg.MetadataValue[Any]]
 
 def preview_of_shard(shard: TokenShard, tokenizer: Tokenizer) -> Metadata:
     """Return the first tokens of a file as text, and its first documents as a table."""
-    tokens, table = shard.tokens(is_lazy=True), shard.folder / shard.names(DOCUMENTS_NAME)[0]
+    tokens, table = shard.tokens(is_lazy=True), shard.stored.file(shard.names(DOCUMENTS_NAME)[0])
     first = read_first(table, ["row", "token_offset", "num_tokens"], PREVIEW_ROWS)
     rows = []
     for of in first.to_pylist():

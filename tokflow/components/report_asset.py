@@ -15,7 +15,6 @@ from tokflow.errors import MissingOutputError, explained, size
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.store.atomic import new_file
-from tokflow.store.remote.places import shown
 
 WIDTH = b' width="370"'
 """Of a picture in the column of metadata, of a window of 1,440 pixels."""
@@ -48,7 +47,7 @@ def report_page(dataset: Dataset) -> Report:
         "report": report_link(dataset),
         "pictures": report_pictures(dataset, page.pictures),
         **{of.name: dg.MetadataValue.md(of.markdown()) for of in page.pictures},
-        "path": dg.MetadataValue.path(shown(path)),
+        "path": dg.MetadataValue.path(dataset.store.shown(path)),
     }
     version = hashlib.sha256(page.html).hexdigest()
     return Report(version, metadata, f"report: {size(len(page.html))}")

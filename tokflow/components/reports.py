@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -39,7 +38,6 @@ from tokflow.pipeline.statistics import (
 from tokflow.pipeline.status import FileStatus
 from tokflow.raw import LeftOut, RawFile, RawPartition, RawSource
 from tokflow.shown import redact
-from tokflow.store.remote.places import place_of, shown
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.tokenizer import vocab_size_asked
 from tokflow.tokens.shard import open_token_shard
@@ -160,17 +158,12 @@ def report(made: StageResult) -> Report:
     }
     own = {
         **page.own,
-        "dagster/uri": _uri_of(output.folder),
-        "folder": dg.MetadataValue.path(shown(output.folder)),
+        "dagster/uri": made.store.uri(made.folder),
+        "folder": dg.MetadataValue.path(made.stored.shown),
     }
     metadata = replace(page, details=details, own=own).metadata
     there = "" if made.is_new else ", there already"
     return Report(data_version(output), metadata, f"{output.name}: {_described(made)}{there}")
-
-
-def _uri_of(folder: Path) -> str:
-    place = place_of(folder)
-    return folder.absolute().as_uri() if place is None else place.url_of(folder)
 
 
 def _described(made: StageResult) -> str:
@@ -230,7 +223,7 @@ def _token(name: str | None, token_id: int | None) -> str:
 
 def _tokens(made: StageResult) -> Page:
     counts = made.manifest.counts
-    shard = open_token_shard(made)
+    shard = open_token_shard(made.stored)
     pace = made.run.get("megabytes_per_second")
     optional = ("num_loss_tokens", "num_left_out")
     summary = {

@@ -16,7 +16,7 @@ from tokflow.pipeline.mixtures.mixture import SOURCE_STAGES
 from tokflow.pipeline.output import FILE_STAGES
 from tokflow.raw.hashes import stamp_of
 from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER
-from tokflow.store.remote.places import place_of
+from tokflow.store.store import Store
 
 INPUTS_TAG = "tokflow/inputs"
 """On a build: the digest of the inputs that it saw."""
@@ -94,21 +94,21 @@ def _stored(graph: BuildGraph) -> Iterator[tuple[str, str, int]]:
     places = [folder / "tokenizer"]
     places += [folder / stage / key for stage in FILE_STAGES for key in graph.partitions]
     for place in places:
-        yield from _folders_in(place)
+        yield from _folders_in(graph.dataset.store, place)
     for config in graph.dataset.exports:
-        if place_of(folder) is not None:
-            yield from _folders_in(folder / "exports" / config.name)
+        if not graph.dataset.store.is_here:
+            yield from _folders_in(graph.dataset.store, folder / "exports" / config.name)
             continue
         for path, _, _ in os.walk(folder / "exports" / config.name):
             yield "", path, os.stat(path).st_mtime_ns  # noqa: PTH116 (of a text)
 
 
-def _folders_in(place: Path) -> Iterator[tuple[str, str, int]]:
+def _folders_in(store: Store, place: Path) -> Iterator[tuple[str, str, int]]:
     """Yield the outputs of one stage and partition; what is hidden is unfinished.
 
     Of one that is elsewhere the time is that of its manifest there: files of it come and go here.
     """
-    is_elsewhere = place_of(place) is not None
+    is_elsewhere = not store.is_here
     try:
         with os.scandir(place) as entries:
             for entry in entries:

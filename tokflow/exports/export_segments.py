@@ -16,10 +16,9 @@ from pathlib import Path
 from tokflow.exports.config import ExportConfig, export_named
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.part import Part, inputs_of
-from tokflow.store.integrity import Stored, check_files_here, checked, read_compared
+from tokflow.store.integrity import check_files_here, checked, read_compared
 from tokflow.store.manifest import FileEntry, Recipe, checksum
-from tokflow.store.segments import link_file
-from tokflow.store.stored_outputs import StoredOutput
+from tokflow.store.store import Stored, StoredOutput
 
 SEGMENT_TOKENS = 2**25
 """Of sequences that one task writes, padding included, and at least one file: a second of work of
@@ -122,7 +121,7 @@ def join_files(
         path.parent.mkdir(exist_ok=True)
         if len(those) == 1:
             entries[name] = those[0].manifest.files[name]
-            link_file(those[0].folder / name, path, entries[name])
+            those[0].store.link(those[0], name, path)
         else:
             found = [read_compared(of, name) for of in those]
             path.write_bytes(FORMATS[config.format].merge(found))

@@ -18,7 +18,7 @@ from tokflow.exports.options import Rows
 from tokflow.exports.part import Part
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.config import Config
-from tokflow.store.remote.cached_files import fetch_all
+from tokflow.store.remote.by_path import fetch_all
 from tokflow.store.remote.places import place_of
 from tokflow.store.stamp import Stamp
 

@@ -13,7 +13,7 @@ from tokflow.exports.packed_file import PackedFile
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
 from tokflow.store.manifest import OWN_FOLDER
-from tokflow.store.remote.cached_files import fetched
+from tokflow.store.remote.by_path import fetched
 from tokflow.store.remote.ranges import is_far, open_lazily
 from tokflow.store.tables import Columns, TableWriter
 from tokflow.tokens.origins import Origins

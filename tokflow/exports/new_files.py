@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import IO
 
 from tokflow.errors import CorruptOutputError
+from tokflow.store.copies import CopiedRange, note_copies
 from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.manifest import FileEntry
-from tokflow.store.remote.copies import CopiedRange, note_copies
 from tokflow.store.stamp import Stamp
 
 _written: dict[Path, tuple[FileEntry, Stamp]] = {}

@@ -23,9 +23,8 @@ from tokflow.sequences.segments import FileSequences, Sequences
 from tokflow.split.shuffle import ExportOrder
 from tokflow.split.spans import SPAN_COLUMNS, Split
 from tokflow.store.arrow import to_numpy
-from tokflow.store.integrity import Stored
 from tokflow.store.manifest import FileEntry
-from tokflow.store.remote.cached_files import fetched
+from tokflow.store.store import Stored
 from tokflow.store.tables import Columns
 from tokflow.tokens.token_source import TokenSource
 from tokflow.tokens.writer import TOKENS_NAME
@@ -181,7 +180,7 @@ class Part:
             return None
         if self.taken is not None:
             self.taken["num_tokens"] += shard.num_tokens
-        return fetched(shard.folder / name), shard.manifest.files[name]
+        return shard.stored.file(name), shard.manifest.files[name]
 
     def stream_loss_mask(self) -> Iterator[npt.NDArray[np.uint8]]:
         """Yield 1 for each loss token of `stream`, else 0, in arrays of the same sizes.

@@ -17,7 +17,7 @@ from tokflow.exports.tails import Tails, make_tails
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.packing import PackingCounts
 from tokflow.sequences.segments import FileSequences, Sequences, fill_sequences
-from tokflow.store.integrity import Stored
+from tokflow.store.store import Stored
 
 FILL_COLUMNS = ("sequence", "num_tokens")
 """The columns of segments that tell how full each sequence is."""

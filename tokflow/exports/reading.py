@@ -15,8 +15,7 @@ from tokflow.exports.formats import FORMATS
 from tokflow.exports.options import Rows
 from tokflow.exports.token_files import batches_of_documents
 from tokflow.sequences.segments import Sequences
-from tokflow.store.listed_files import check_sizes
-from tokflow.store.manifest import Manifest
+from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.stored_outputs import find_export
 
 TOKENS_AT_ONCE = 2**22
@@ -24,11 +23,10 @@ TOKENS_AT_ONCE = 2**22
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
+class Export(InStore):
     """A finished export, as `tokflow.open_export` opens it; its files are read when asked for."""
 
-    folder: Path
-    manifest: Manifest
+    stored: StoredOutput
 
     @property
     def format_name(self) -> str:
@@ -131,14 +129,18 @@ class Export:
             if name in ("sequence_length", "pad_id", "padding_side") and isinstance(value, dict)
         }
         details = {**self.manifest.details, **own}
-        return replace(self, manifest=replace(self.manifest, details=details)) if own else self
+        return self._with(details) if own else self
 
     def with_fields(self, names: Collection[str]) -> "Export":
         """Return it as one that keeps no fields but these: what they do not need is not decoded by
         formats that have columns."""
         keeps = [name for name in self.manifest.details["keeps"] if name in names]
         details = {**self.manifest.details, "keeps": keeps}
-        return replace(self, manifest=replace(self.manifest, details=details))
+        return self._with(details)
+
+    def _with(self, details: Mapping[str, Any]) -> "Export":
+        manifest = replace(self.manifest, details=details)
+        return replace(self, stored=replace(self.stored, manifest=manifest))
 
     def numbered(self, name_of: Callable[[int], str]) -> list[Path]:
         """Return its files that are called `name_of(0)`, `name_of(1)`, ... in order.
@@ -321,5 +323,5 @@ def open_export(path: str | Path) -> Export:
     missing or cut short; ForeignOutputError where a newer tokflow made it.
     """
     found = find_export(path)
-    check_sizes(found.folder, found.manifest)
-    return Export(found.folder, found.manifest)
+    found.store.check(found)
+    return Export(found)

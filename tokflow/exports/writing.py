@@ -22,8 +22,7 @@ from tokflow.exports.part import Part, inputs_of
 from tokflow.sequences.config import Side, one_or_each
 from tokflow.store.integrity import checked
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
-from tokflow.store.remote.cached_files import fetch_run
-from tokflow.store.stored_outputs import StoredOutput
+from tokflow.store.store import StoredOutput
 
 
 def write_export(
@@ -82,7 +81,7 @@ def join_export(
         details=_details(parts, config, details),
         files=files,
     )
-    seconds = sum(fetch_run(segment.folder).get("seconds", 0) for segment in segments)
+    seconds = sum(segment.run().get("seconds", 0) for segment in segments)
     write_manifest(folder, manifest, run={"seconds": round(seconds, 3)})
 
 

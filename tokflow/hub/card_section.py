@@ -20,7 +20,7 @@ from tokflow.hub.target import Target
 from tokflow.split.mixture import mixture_of
 from tokflow.split.shuffle import shuffled_by
 from tokflow.store.manifest import MANIFEST_NAME
-from tokflow.store.stored_outputs import StoredOutput
+from tokflow.store.store import StoredOutput
 
 EXAMPLE_LENGTH = 1024
 """Tokens of a row of a stream, in the lines that load it."""
@@ -111,7 +111,7 @@ def _recipe(export: Export) -> Iterator[str]:
 def _lineage(export: Export) -> Iterator[StoredOutput]:
     """Yield an export, and what its first raw file became on the way to it, so far as the store has
     it; of a mixture no further than the mixture."""
-    ancestry, of_export = Ancestry(), StoredOutput(export.folder, export.manifest)
+    ancestry, of_export = Ancestry(), export.stored
     yield (output := of_export)
     try:
         while output.manifest.parents and mixture_of(output.manifest.config) is None:
@@ -122,7 +122,7 @@ def _lineage(export: Export) -> Iterator[StoredOutput]:
                 break
             yield (output := parents[0])
         if (tokenizer := ancestry.tokenizer(of_export)) is not None:
-            yield StoredOutput(tokenizer.folder, tokenizer.manifest)
+            yield tokenizer.stored
     except (MissingOutputError, CorruptOutputError, ForeignOutputError):
         return  # the export is whole without them
 

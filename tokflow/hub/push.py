@@ -22,9 +22,9 @@ from tokflow.raw.remote import TransientError
 from tokflow.raw.retries import Retries
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import MANIFEST_NAME, is_inside
+from tokflow.store.remote.by_path import fetch_all, fetched
 from tokflow.store.remote.cache_limit import limit_of
-from tokflow.store.remote.cached_files import fetch_all, fetched
-from tokflow.store.remote.places import cache_folder, place_of, shown
+from tokflow.store.remote.places import cache_folder, shown
 from tokflow.store.sealed import has_its_digest, plain_json
 
 Say = Callable[[str], None]
@@ -97,7 +97,7 @@ def _check_format(export: Export, *, is_allowed: bool) -> None:
     pickles = [name for name in export.manifest.files if name.endswith((".pkl", ".pickle"))]
     if pickles and not is_allowed:
         raise ConfigError(
-            where=shown(export.folder),
+            where=export.stored.shown,
             expected="files that can be loaded without running code",
             found=f"{export.format_name}: {pickles[0]}",
             remedy="push another format, or allow it by --allow-pickle",
@@ -322,7 +322,7 @@ class _Push:
     def _check(self, changes: _Changes) -> None:
         """Compare what is to be sent with the manifest; what is elsewhere is, when it is fetched
         for its commit."""
-        if not self.is_checked and place_of(self.export.folder) is None:
+        if not self.is_checked and self.export.store.is_here:
             check_files(self.export, only=self._names(changes.files))
         self.is_checked = True
 
@@ -355,7 +355,7 @@ class _Push:
 
     def _most_bytes(self) -> int:
         """Return how many a commit has: of what is fetched at most half of the cache's limit."""
-        if place_of(self.export.folder) is None:
+        if self.export.store.is_here:
             return COMMIT_BYTES
         return min(COMMIT_BYTES, limit_of(Path(cache_folder())) // 2)
 

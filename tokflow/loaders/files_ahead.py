@@ -11,7 +11,7 @@ import numpy as np
 
 from tokflow.errors import TokflowError
 from tokflow.loaders.samples import FilesOf, Samples
-from tokflow.store.remote.cached_files import fetch_all
+from tokflow.store.remote.by_path import fetch_all
 
 STEP = 1_024
 """Samples whose files are looked for at one go, 2 ms of a shuffle."""

@@ -14,7 +14,7 @@ import numpy as np
 from tokflow.exports.format import Arrays, Portion
 from tokflow.loaders.samples import Numbers
 from tokflow.pools.forks import renew_in_forks
-from tokflow.store.remote.cached_files import fetch_all
+from tokflow.store.remote.by_path import fetch_all
 from tokflow.store.remote.places import place_of
 
 KEPT_BYTES = 2**28

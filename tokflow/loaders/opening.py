@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.exports import FORMATS
 from tokflow.exports.reading import open_export
-from tokflow.store.integrity import Stored
-from tokflow.store.stored_outputs import StoredOutput, export_name, find_output, newest_output
+from tokflow.store.store import Stored, StoredOutput, export_name
+from tokflow.store.stored_outputs import find_output, newest_output
 
 ROWS_VERSION = 1
 """Raised when the same tokens would give other rows."""
@@ -143,5 +143,5 @@ def _exports_beside(output: Stored) -> list[StoredOutput]:
     """Return the newest export of each name in the dataset; none where `output` lies elsewhere."""
     folder = output.folder.parents[1]
     names = sorted(folder.iterdir()) if folder.name == "exports" else []
-    found = filter(None, map(newest_output, names))
+    found = filter(None, (newest_output(output.store, of) for of in names))
     return [of for of in found if of.manifest.dataset == output.manifest.dataset]

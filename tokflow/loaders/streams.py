@@ -11,8 +11,8 @@ from tokflow.exports.damage import damaged_file
 from tokflow.exports.format import Arrays, Portion, mapped_portion
 from tokflow.exports.reading import Export, open_export
 from tokflow.store.arrow import read_table, to_numpy
-from tokflow.store.integrity import Stored
 from tokflow.store.remote.ranges import lazy_numbers
+from tokflow.store.store import Stored
 from tokflow.store.stored_outputs import find_output
 from tokflow.tokens.shard import TokenShard, open_token_shard
 from tokflow.tokens.writer import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME

@@ -8,7 +8,7 @@ from tokflow.pipeline.dataset import make_dataset
 from tokflow.pipeline.results import Reporter
 from tokflow.pipeline.run import build_dataset
 from tokflow.raw import escaped
-from tokflow.store.remote.addresses import store_folder
+from tokflow.store.opening import open_store
 from tokflow.tokenizers.tokenizer import fields_of_name
 
 
@@ -49,6 +49,6 @@ def tokenize_and_save(
         both = isinstance(value, Mapping) and key in attributes
         attributes[key] = {**attributes[key], **value} if both else value
     where, here = "tokenize_and_save", Path.cwd()
-    dataset = make_dataset(attributes, base=here, store=store_folder(output), where=where)
+    dataset = make_dataset(attributes, base=here, store=open_store(output), where=where)
     built = build_dataset(dataset, reporter=reporter, jobs=jobs)
     return built.export(dataset.exports[0].name).folder

@@ -21,18 +21,21 @@ from tokflow.split.shares import Share
 from tokflow.split.shuffle import ShuffleConfig
 from tokflow.store.config import Config, Listed, expanded
 from tokflow.store.config_errors import relocated, within
-from tokflow.store.remote.addresses import store_folder
+from tokflow.store.opening import open_store
+from tokflow.store.store import Store
 from tokflow.tokenizers.tokenizer import TokenizerConfig, with_kind
 
 DEFAULT_STORE = Path("data/store")
 """Folder of all outputs where none is set."""
 
 
-def _store_folder(store: object) -> Path:
+def _store(store: object) -> Store:
     store = store or DEFAULT_STORE
+    if isinstance(store, Store):
+        return store
     if isinstance(store, Path | str):
         try:
-            return store_folder(store)
+            return open_store(store)
         except ConfigError as error:
             raise relocated(error, "") from None
     raise ConfigError(
@@ -96,7 +99,14 @@ class Dataset(Config):
     """Times at which Dagster looks for new, changed and removed raw files: `minutely`, `hourly` or
     a cron string. Listing a bucket costs money. A look that comes while the dataset is built, or a
     file written, waits for the end of that."""
-    store: Annotated[Path, pydantic.BeforeValidator(_store_folder)] = DEFAULT_STORE
+    store: Annotated[
+        pydantic.InstanceOf[Store],
+        pydantic.BeforeValidator(_store),
+        pydantic.PlainSerializer(lambda store: store.name, return_type=str),
+        pydantic.WithJsonSchema(
+            {"type": "string", "format": "path", "default": str(DEFAULT_STORE)}
+        ),
+    ] = pydantic.Field(default_factory=lambda: Store(DEFAULT_STORE))
     """Folder that holds all outputs, `<store>/<name>/...`, or the URL of one: s3://bucket/prefix."""
 
     owners: Owners = ("team:data",)
@@ -128,8 +138,8 @@ class Dataset(Config):
 
     @property
     def folder(self) -> Path:
-        """Folder of all outputs of the dataset."""
-        return self.store / self.name
+        """Folder of all outputs of the dataset on this disk, or of their copies."""
+        return self.store.root / self.name
 
     @property
     def own_stages(self) -> tuple[Stage, ...]:
@@ -188,7 +198,7 @@ class Dataset(Config):
         check_exports(self.exports, declared)
         _check_limit(self.documents, self.raw, self.tokenizer)
 
-    def at(self, base: Path, *, store: Path | None = None, where: str) -> Self:
+    def at(self, base: Path, *, store: Store | Path | str | None = None, where: str) -> Self:
         """Return the dataset with its relative paths at `base`, and `store` in place of its own.
 
         A chat template in a file is read, and the module of a transform, for their text is what
@@ -196,8 +206,8 @@ class Dataset(Config):
 
         Raises: ConfigError where one cannot be read, or a name is none that a format can hold.
         """
-        own = base / expanded(self.store)
-        changed: dict[str, Any] = {"store": (store or own).resolve()}
+        own = self.store.at(base) if store is None else _store(store).at(Path.cwd())
+        changed: dict[str, Any] = {"store": own}
         changed["documents"] = self.documents.at(base, where=where)
         if self.documents.chat_template is not None:
             text = _template_text(self.documents.chat_template, base, where=where)
@@ -275,7 +285,7 @@ def _template_text(template: str, base: Path, *, where: str) -> str:
 
 
 def load_datasets(
-    path: Path, *, base: Path | None = None, store: str | Path | None = None
+    path: Path, *, base: Path | None = None, store: str | Path | Store | None = None
 ) -> list[Dataset]:
     """Return the datasets that a YAML file declares, as components or by their attributes alone.
 
@@ -288,7 +298,6 @@ def load_datasets(
     from tokflow.pipeline.declarations.several import datasets_in
 
     base = base or base_of(path)
-    store = None if store is None else store_folder(store)
     return [
         load_attributes(attributes, base=base, store=store, where=where, file=path)
         for where, attributes in datasets_in(path)
@@ -308,7 +317,7 @@ def base_of(path: Path) -> Path:
 
 
 def load_dataset(
-    path: Path, *, base: Path | None = None, store: str | Path | None = None
+    path: Path, *, base: Path | None = None, store: str | Path | Store | None = None
 ) -> Dataset:
     """Return the one dataset that a YAML file declares; see `load_datasets`.
 
@@ -329,7 +338,7 @@ def load_attributes(
     attributes: Mapping[str, Any],
     *,
     base: Path,
-    store: Path | None = None,
+    store: Store | Path | str | None = None,
     where: str,
     file: Path | None = None,
     scope: Mapping[str, Any] | None = None,
@@ -351,7 +360,7 @@ def make_dataset(
     attributes: Mapping[str, Any],
     *,
     base: Path,
-    store: Path | None = None,
+    store: Store | Path | str | None = None,
     where: str,
     file: Path | None = None,
 ) -> Dataset:

@@ -1,7 +1,6 @@
 """Outputs that the dataset, as it is declared now, does not refer to."""
 
 import os
-import shutil
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from itertools import islice
@@ -12,22 +11,12 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixtures.mixture import SOURCE_STAGES
 from tokflow.pipeline.plan import Plan, make_plan
-from tokflow.store.atomic import is_in_use, is_leftover, remove_empty
+from tokflow.store.atomic import is_in_use, is_leftover
 from tokflow.store.latest import LATEST, named_by
-from tokflow.store.manifest import MANIFEST_NAME, is_complete, is_output_name, read_manifest
-from tokflow.store.remote.garbage import find_unfinished, remove_unfinished
-from tokflow.store.remote.places import place_of
-from tokflow.store.remote.publication import remove_published
-from tokflow.store.remote.requests import for_each
+from tokflow.store.manifest import is_output_name
 from tokflow.store.segments import are_segments_here, is_segments_folder
-from tokflow.store.stored_outputs import (
-    BLOCKS_PREFIX,
-    STAGE_FOLDERS,
-    StoredOutput,
-    Unreadable,
-    made_in,
-    walk,
-)
+from tokflow.store.store import Store, StoredOutput
+from tokflow.store.stored_outputs import BLOCKS_PREFIX, STAGE_FOLDERS, Unreadable, made_in, walk
 
 LEFTOVER_SECONDS = 86_400
 """What another machine has not finished, on a disk that both have or at a URL, is garbage when
@@ -57,7 +46,9 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
             remedy=f"build {dataset.name} first by `tokflow run`",
         )
     used = {planned.folder for planned in plan.planned} | _used_blocks(plan.graph)
-    stored = [found for stage in STAGE_FOLDERS for found in walk(dataset.folder / stage)]
+    stored = [
+        found for stage in STAGE_FOLDERS for found in walk(dataset.store, dataset.folder / stage)
+    ]
     unreadable = [found for found in stored if isinstance(found, Unreadable)]
     damaged = [of.folder for of in unreadable if isinstance(of.error, CorruptOutputError)]
     published = {
@@ -66,13 +57,13 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
     older = [
         found.folder
         for folder in sorted({of.folder.parent for of in stored if isinstance(of, StoredOutput)})
-        for found in islice(made_in(folder), keep, None)
+        for found in islice(made_in(dataset.store, folder), keep, None)
         if found.folder.resolve() not in published
     ]
-    unfinished = sorted(_unfinished(dataset.folder))
+    unfinished = sorted(_unfinished(dataset.store, dataset.folder))
     garbage = [path for path in (*older, *damaged, *unfinished) if path not in used]
-    at_url = find_unfinished(dataset.folder, seconds=LEFTOVER_SECONDS)
-    return {path: _num_bytes(path) for path in garbage} | at_url
+    there = dataset.store.unfinished(dataset.folder, seconds=LEFTOVER_SECONDS)
+    return {path: _num_bytes(dataset.store, path) for path in garbage} | there
 
 
 def _is_built_for_mixtures(plan: Plan) -> bool:
@@ -80,7 +71,9 @@ def _is_built_for_mixtures(plan: Plan) -> bool:
     sequences or exports are there that a run would replace."""
     is_needed = any(of.stage in SOURCE_STAGES for of in plan.missing)
     later = [stage for stage in STAGE_FOLDERS if stage in ("sequences", "exports")]
-    is_made = any(True for stage in later for _ in walk(plan.dataset.folder / stage))
+    is_made = any(
+        True for stage in later for _ in walk(plan.dataset.store, plan.dataset.folder / stage)
+    )
     return not (plan.bad or is_needed or is_made)
 
 
@@ -95,18 +88,18 @@ def _used_blocks(graph: BuildGraph) -> set[Path]:
     return {raw.path.parent for raw in graph.known_raw_files if raw.is_lazy}
 
 
-def _unfinished(folder: Path) -> Iterator[Path]:
+def _unfinished(store: Store, folder: Path) -> Iterator[Path]:
     """Yield what no run has finished in the folder of a dataset; outputs are not entered."""
     for inner, folders, files in os.walk(folder):
         for path in (Path(inner, name) for name in (*folders, *files) if name.startswith(".")):
-            if _is_unfinished(path):
+            if _is_unfinished(store, path):
                 yield path
         folders[:] = [name for name in folders if not _is_written_whole(Path(inner, name))]
 
 
-def _is_unfinished(path: Path) -> bool:
-    if is_segments_folder(path) and place_of(path) is not None:
-        return False  # the objects at the URL tell
+def _is_unfinished(store: Store, path: Path) -> bool:
+    if is_segments_folder(path) and not store.is_here:
+        return False  # the store tells
     if is_segments_folder(path) or are_segments_here(path):
         return not is_in_use(path, seconds=LEFTOVER_SECONDS)
     return path.name.startswith(BLOCKS_PREFIX) or is_leftover(path, seconds=LEFTOVER_SECONDS)
@@ -121,47 +114,14 @@ def _is_written_whole(folder: Path) -> bool:
     return is_temporary or is_output_name(folder.name) or is_segments_folder(folder)
 
 
-def remove_all(paths: Collection[Path]) -> None:
-    """Remove what `find_garbage` found; of a store at a URL several at once."""
-    if any(place_of(path) is not None for path in paths):
-        for_each(remove, paths)
-        return
-    for path in paths:
-        remove(path)
+def remove_all(store: Store, paths: Collection[Path]) -> None:
+    """Remove what `find_garbage` found, whole outputs and what is not finished, and the folders
+    that are empty without it; what somebody works with, or has written to since, stays."""
+    store.remove_all(paths, seconds=LEFTOVER_SECONDS)
 
 
-def remove(folder: Path) -> None:
-    """Remove an output and what leads to it, or what is not finished, and the folders that are
-    empty without it.
-
-    Its manifest goes first, so that no reader takes half of it for whole. At a URL what somebody
-    has written to since stays.
-    """
-    if place_of(folder) is not None and not _is_of_disk(folder):
-        if not is_complete(folder):
-            remove_unfinished(folder, seconds=LEFTOVER_SECONDS)
-            return
-        remove_published(folder)
-    if is_in_use(folder, seconds=LEFTOVER_SECONDS):
-        return  # a build has begun since
-    if folder.is_symlink() or not folder.is_dir():
-        folder.unlink()
-        return
-    (folder / MANIFEST_NAME).unlink(missing_ok=True)
-    latest = folder.parent / LATEST
-    if named_by(latest) == folder.resolve():
-        latest.unlink()
-    shutil.rmtree(folder)
-    remove_empty(folder.parents)
-
-
-def _is_of_disk(path: Path) -> bool:
-    """Return whether what is not finished, of a store at a URL, is on this disk alone."""
-    return path.name.startswith(".") and not is_segments_folder(path)
-
-
-def _num_bytes(folder: Path) -> int:
-    if place_of(folder) is not None and is_output_name(folder.name):
+def _num_bytes(store: Store, folder: Path) -> int:
+    if is_output_name(folder.name):
         with suppress(TokflowError):
-            return read_manifest(folder).num_bytes
+            return store.read(folder).manifest.num_bytes
     return sum(path.stat().st_size for path in (folder, *folder.rglob("*")) if path.is_file())

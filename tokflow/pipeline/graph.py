@@ -30,7 +30,6 @@ from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences
 from tokflow.split.spans import Split
 from tokflow.store.manifest import Recipe
-from tokflow.store.remote.mirror import refresh
 from tokflow.store.verdicts import write_verdict
 from tokflow.tokenizers.encoding import Encoding, resolve_encoding
 from tokflow.tokenizers.sources import TokenizerSource
@@ -58,7 +57,7 @@ class BuildGraph:
         is_refreshed: bool = False,
     ) -> None:
         if not is_refreshed:
-            refresh(dataset.folder)
+            dataset.store.refresh(dataset.folder)
         self.dataset: Dataset = dataset
         self.offline = offline
         self.rehash = rehash
@@ -257,7 +256,7 @@ class BuildGraph:
         """The tokenizer, which must have been made."""
         stored = self.tokenizer_output.open()
         trust = self.dataset.tokenizer.trust_remote_code
-        return tokenizer_of(stored.manifest, stored.folder, trust_remote_code=trust)
+        return tokenizer_of(stored, trust_remote_code=trust)
 
     @property
     def encoding(self) -> Encoding:
@@ -270,7 +269,7 @@ class BuildGraph:
     def disqualify(self, difference: str) -> None:
         """Keep in the store what gigatoken did wrong with the tokenizer, and expect the tokens of
         the reference from now on."""
-        write_verdict(self.tokenizer.folder, self.tokenizer.fingerprint, difference)
+        write_verdict(self.tokenizer, difference)
         self.has_new_verdict = True
         del self.tokenizer
         self._outputs = {("tokenizer", "tokenizer", ""): self.tokenizer_output}

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
-from tokflow.store.listed_files import check_sizes
-from tokflow.store.manifest import Manifest, Recipe, damaged, read_expected
-from tokflow.store.remote.damage import is_known_damaged
-from tokflow.store.stored_outputs import StoredOutput
+from tokflow.store.manifest import Manifest, Recipe, damaged
+from tokflow.store.store import Store, StoredOutput
 from tokflow.tokens.shard import refused
 
 if TYPE_CHECKING:
@@ -64,6 +62,11 @@ class Output:
     def dataset(self) -> str:
         """The name of its dataset."""
         return self.graph.dataset.name
+
+    @property
+    def store(self) -> Store:
+        """The store that it belongs in."""
+        return self.graph.dataset.store
 
     @cached_property
     def fingerprint(self) -> str:
@@ -160,9 +163,7 @@ class Output:
 
         Raises: as `manifest`.
         """
-        folder, recipe = self.folder, self.recipe
-        manifest = read_expected(folder, self.stage, self.fingerprint, recipe)
-        return StoredOutput(folder, manifest)
+        return self.store.find(self.folder, self.stage, self.fingerprint, self.recipe)
 
     def forget(self) -> None:
         """Let go of its recipe, but for the fingerprint, of its manifest and its path, which come
@@ -175,8 +176,8 @@ class Output:
     def _whole(self) -> Manifest:
         """Its manifest, of which no file is missing or cut short."""
         stored = self.stored
-        check_sizes(stored.folder, stored.manifest)
-        if is_known_damaged(stored.folder):
+        stored.store.check(stored)
+        if stored.store.is_known_damaged(stored.folder):
             raise damaged(stored.folder, "files that are as its manifest says", "others")
         return stored.manifest
 
@@ -189,7 +190,8 @@ class Output:
 
     def open(self) -> StoredOutput:
         """Return it as it is in the store. Raises: as `manifest`."""
-        return StoredOutput(self.folder, self.manifest())
+        self.manifest()
+        return self.stored
 
 
 class NeededOutputs:

@@ -17,7 +17,6 @@ from tokflow.pipeline.results import StageResult
 from tokflow.pipeline.writers import WRITERS, ExportWriter, Write
 from tokflow.pools.pool import Advance, LostWorkerError
 from tokflow.pools.shared import Shared
-from tokflow.store.atomic import in_use, point_latest_to
 from tokflow.store.integrity import (
     Whole,
     check_files_here,
@@ -25,14 +24,9 @@ from tokflow.store.integrity import (
     take_as_whole,
     trust_files,
 )
-from tokflow.store.manifest import RUN_NAME, is_complete, read_run
-from tokflow.store.remote.cached_files import fetch_all
-from tokflow.store.remote.mirror import fetch_manifest, refresh_output
-from tokflow.store.remote.places import place_of
-from tokflow.store.remote.publication import remove_published_segments
-from tokflow.store.remote.requests import for_each
-from tokflow.store.segments import folder_of_segments_here, segment_folder, segments_folder
-from tokflow.store.stored_outputs import StoredOutput, read_output
+from tokflow.store.manifest import is_complete, read_run
+from tokflow.store.segments import segment_folder
+from tokflow.store.store import Store, StoredOutput
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokens.shard import refused
 from tokflow.tokens.shard_segments import (
@@ -71,6 +65,8 @@ class Task:
 
     stage: Stage
     name: str
+    store: Store
+    """Where it belongs: of segments that stay on this disk not that of their output."""
     folder: Path
     common: Shared[Common]
     num_bytes: int
@@ -82,6 +78,8 @@ class Task:
     one is there that is damaged, or not allowed now, and must be made again."""
     joined: Sequence[Path] = ()
     """The folders of the segments that are to be joined."""
+    segments_store: Store | None = None
+    """The store that they are in."""
     whole: Whole = field(default_factory=dict)
     """Of their files those that need not be hashed again."""
 
@@ -90,8 +88,10 @@ class Task:
         common = self.common.value
         if self.joined and common.join is not None:
             take_as_whole(self.whole)
-            _fetch_segments(self.joined)
-            common.join([read_output(of) for of in self.joined], folder)
+            store = self.segments_store or self.store
+            store.refresh_outputs(self.joined)  # one of an earlier run may be here
+            store.fetch_runs(self.joined)
+            common.join([store.read(of) for of in self.joined], folder)
             return
         take_as_whole(common.whole)
         how: dict[str, Any] = {"progress": advance} if self.stage == "tokens" else {}
@@ -103,11 +103,7 @@ class Task:
         """Remove the segments that were joined, when the output has its name; what cannot be
         removed is garbage."""
         if self.joined:
-            is_at_url = place_of(self.joined[0]) is not None
-            if is_at_url or segments_folder(self.folder).exists():
-                with suppress(TokflowError):
-                    remove_published_segments(self.folder)
-            _remove_segments_here(self.folder)
+            self.store.remove_segments(self.folder)
 
 
 class OutputTasks:
@@ -144,34 +140,28 @@ class OutputTasks:
             join = _join_of(output, write) if self._segments else None
             common = Common(write, self._segments, join, _whole_inputs(write))
             shared = Shared(common, num_tasks=len(self._segments))
-            task = Task(output.stage, output.name, folder, shared, bytes_read(output))
+            about = output.stage, output.name, output.store
+            task = Task(*about, folder, shared, bytes_read(output))
             if not self._segments:
                 self.num_left = 1
                 return [task]
             task = replace(task, shard=None if is_complete(folder) else folder)
-            kept = self._folder_of_segments(task.num_bytes)
-            self._use.enter_context(in_use(kept))
+            store, kept = output.store.segments(
+                folder, stay_here=self._is_here and task.num_bytes <= KEPT_HERE_BYTES
+            )
+            self._use.enter_context(store.in_use(kept))
             folders = [segment_folder(kept, of.number) for of in self._segments]
-            self._joining = replace(task, joined=folders)
+            self._joining = replace(task, joined=folders, segments_store=store)
             tasks = [
-                replace(task, folder=folder, number=of.number)
+                replace(task, store=store, folder=folder, number=of.number)
                 for of, folder in zip(self._segments, folders, strict=True)
-                if not _is_there(of, folder, output)
+                if not _is_there(of, folder, store, output)
             ]
         except Exception as error:
             self._errors[Path()] = error
             return []
         self.num_left = len(tasks)
         return tasks or [self._take_joining()]
-
-    def _folder_of_segments(self, num_bytes: int) -> Path:
-        """Return where segments are kept: of an output at a URL there, for all machines, unless one
-        makes them all and has room for them."""
-        folder = self.output.folder
-        is_kept_here = self._is_here and num_bytes <= KEPT_HERE_BYTES
-        if place_of(folder) is not None and is_kept_here:
-            return folder_of_segments_here(folder)
-        return segments_folder(folder)
 
     def next_task(self) -> Task | None:
         """Return the task that joins all segments, once, when they are there; else None."""
@@ -185,7 +175,7 @@ class OutputTasks:
         here = []
         for folder in filter(is_complete, task.joined):
             with suppress(TokflowError):  # whoever joins them tells of it
-                here.append(read_output(folder))
+                here.append((task.segments_store or task.store).read(folder))
         self.num_left = 1
         return replace(task, whole=known_whole(here))
 
@@ -201,7 +191,7 @@ class OutputTasks:
             if error is not None:
                 raise error
             if self._segments and is_complete(task.folder):  # else on another machine
-                trust_files(read_output(task.folder))
+                trust_files(task.store.read(task.folder))
         except LostWorkerError as lost:
             fields = {**lost.fields(), "where": f"{self.output.title}, in a worker process"}
             self._errors[task.folder] = LostWorkerError(**fields)
@@ -212,9 +202,7 @@ class OutputTasks:
         """Return the output as it is in the store now, joined of its segments, or the error."""
         error = self._errors[min(self._errors)] if self._errors else None
         if self._segments and (error is None or self._is_made_elsewhere()):
-            if error is not None:
-                remove_published_segments(self.output.folder)
-            _remove_segments_here(self.output.folder)
+            self.output.store.remove_segments(self.output.folder)
             return result_of(self.output, is_new=error is None)
         if self._segments and isinstance(error, BadDocumentError):
             return self._first_error() or error
@@ -222,7 +210,7 @@ class OutputTasks:
 
     def _is_made_elsewhere(self) -> bool:
         """Return whether another machine has made the output meanwhile, and removed segments."""
-        fetch_manifest(self.output.folder)
+        self.output.store.look_for([self.output.folder])
         return self.output.is_made
 
     def _first_error(self) -> Exception | None:
@@ -241,19 +229,6 @@ class OutputTasks:
         return None
 
 
-def _fetch_segments(folders: Sequence[Path]) -> None:
-    """Fetch the manifests and logs of segments at a URL; one of an earlier run may be here."""
-    at_url = [folder for folder in folders if place_of(folder) is not None]
-    for_each(refresh_output, at_url)
-    fetch_all(folder / RUN_NAME for folder in at_url)
-
-
-def _remove_segments_here(output: Path) -> None:
-    """Remove what this disk has of the segments of an output."""
-    for folder in (segments_folder(output), folder_of_segments_here(output)):
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def _join_of(output: Output, write: Write) -> Join:
     """Return what joins the segments of a token shard or an export."""
     if isinstance(write, ExportWriter):
@@ -269,7 +244,9 @@ def _whole_inputs(write: Write) -> Whole:
     return known_whole(inputs_of(write.parts)) if isinstance(write, ExportWriter) else {}
 
 
-def _is_there(segment: ShardSegment | ExportSegment, folder: Path, output: Output) -> bool:
+def _is_there(
+    segment: ShardSegment | ExportSegment, folder: Path, store: Store, output: Output
+) -> bool:
     """Return whether a killed run, or another, has made the segment, and it is allowed now.
 
     Its files are read here, and not once more when it is joined. One that is damaged is removed,
@@ -277,7 +254,7 @@ def _is_there(segment: ShardSegment | ExportSegment, folder: Path, output: Outpu
     """
     dataset = output.graph.dataset
     try:
-        found = read_output(folder)
+        found = store.read(folder)
         check_files_here(found)
     except CorruptOutputError:
         shutil.rmtree(folder, ignore_errors=True)
@@ -304,10 +281,11 @@ def _segments_of(output: Output, write: Write) -> Sequence[ShardSegment | Export
 def result_of(output: Output, *, is_new: bool) -> StageResult | Exception:
     """Return an output that was made, or looked for, as it is in the store now."""
     try:
-        fetch_manifest(output.folder)
-        made = StageResult(output, output.manifest(), is_new, read_run(output.folder))
+        output.store.look_for([output.folder])
+        stored = output.open()
+        made = StageResult(output, stored, is_new, read_run(output.folder))
         if output.stage == "export":
-            point_latest_to(output.folder)
+            output.store.point_latest(output.folder)
         elif is_new:  # nothing else of a run is made from an export
             trust_files(made)
     except Exception as error:

@@ -14,7 +14,6 @@ from tokflow.raw import Listing, Progress, RawFile, RawPartition, RawSource, rea
 from tokflow.split.rule import FilePosition, SplitConfig
 from tokflow.split.spans import Split, open_split, split_recipe
 from tokflow.store.manifest import Recipe
-from tokflow.store.remote.places import place_of
 from tokflow.tokenizers.sources import TokenizerSource, select_training_keys
 from tokflow.tokens.shard import TokenShard, open_token_shard
 
@@ -122,7 +121,7 @@ class OwnFiles:
     @property
     def _is_elsewhere(self) -> bool:
         """True if the store is, so that a look at a raw file elsewhere fetches nothing of it."""
-        return place_of(self._dataset.folder) is not None
+        return not self._dataset.store.is_here
 
     def _read(self, sources: Sequence[RawSource], progress: Progress | None = None) -> None:
         self._raw_files |= read_raw_files(

@@ -22,7 +22,8 @@ from tokflow.pipeline.results import StageFailure
 from tokflow.pipeline.staleness import Cause, why
 from tokflow.raw import LeftOut
 from tokflow.store.manifest import RUN_NAME, Recipe, read_run
-from tokflow.store.stored_outputs import StoredOutput, made_in, newest_first, newest_output
+from tokflow.store.store import StoredOutput
+from tokflow.store.stored_outputs import made_in, newest_first, newest_output
 from tokflow.store.versions import changed_since
 
 DEFAULT_SECONDS: dict[Stage, tuple[float, float]] = {
@@ -304,7 +305,7 @@ class _Planner:
     def _cause_of_waiting(self, output: Output) -> tuple[Cause, tuple[str, ...]]:
         """Return why an output waits: one made with another tokenizer is stale, not missing."""
         is_other = not self.tokenizer_causes.isdisjoint(_OTHER)
-        if is_other and not output.is_first_of_kind and newest_output(output.place):
+        if is_other and not output.is_first_of_kind and newest_output(output.store, output.place):
             return "input changed", ("the tokenizer changes, and with it all token ids",)
         return "missing", (f"waits for {self._awaited()}",)
 
@@ -384,10 +385,10 @@ def _likest(output: Output) -> StoredOutput | None:
     of sequences none that is of another packing of now."""
     graph, config = output.graph, output.recipe.config
     if output.stage != "sequences" or len(graph.packings) == 1:
-        return newest_output(output.place)
+        return newest_output(output.store, output.place)
     others = [graph.sequences(output.name, packing) for packing in graph.packings]
     folders = {of.folder for of in others if of is not output}
-    found = [of for of in made_in(output.place) if of.folder not in folders]
+    found = [of for of in made_in(output.store, output.place) if of.folder not in folders]
     return next((of for of in found if of.manifest.config == config), next(iter(found), None))
 
 

@@ -1,30 +1,24 @@
 """Results of a build: outputs that were made, those that could not be, and who hears of them."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tokflow.errors import TokflowError, explained
 from tokflow.pipeline.notices import Notice, Totals
 from tokflow.pipeline.output import Output, Stage
 from tokflow.raw import LeftOut, RawPartition
-from tokflow.store.manifest import Manifest
+from tokflow.store.store import InStore, StoredOutput
 
 
 @dataclass(frozen=True, slots=True)
-class StageResult:
+class StageResult(InStore):
     """One output, and whether this call made it."""
 
     output: Output
-    manifest: Manifest
+    stored: StoredOutput
     is_new: bool
     run: dict[str, Any]
     """Seconds, engine and speed of the run that made it, whenever that was."""
-
-    @property
-    def folder(self) -> Path:
-        """The folder of its files."""
-        return self.output.folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,6 @@ from tokflow.pipeline.share import Share
 from tokflow.pipeline.tasks import is_small, make_outputs
 from tokflow.pools.pool import Advance, InProcess, Pool, ignore, open_pool
 from tokflow.raw import RawPartition
-from tokflow.store.remote.mirror import pack_manifests
 from tokflow.tokenizers.engines import EngineDiffersError
 from tokflow.tokens.encoder import engine_for
 
@@ -231,7 +230,7 @@ class _Build:
             self.partitions = {key: of for key, of in self.partitions.items() if key in known}
             self.tried &= known.keys()
         if any(made.is_new for made in self.made.values()):
-            pack_manifests(self.graph.folder)
+            self.graph.dataset.store.pack_manifests(self.graph.folder)
 
     def _more_of_sources(self) -> list[str]:
         """Return the partitions of a mixture that are known now that its sources are there."""

@@ -12,7 +12,8 @@ from tokflow.pipeline.output import FILE_STAGES
 from tokflow.pipeline.plan import Plan, PlannedOutput
 from tokflow.pipeline.statistics import ratio
 from tokflow.store.manifest import MANIFEST_NAME
-from tokflow.store.stored_outputs import StoredOutput, newest_output, read_output
+from tokflow.store.store import StoredOutput
+from tokflow.store.stored_outputs import newest_output
 
 State = Literal["failed", "stale", "new", "built"]
 
@@ -109,8 +110,9 @@ def _status(
 def _newest_tokens(plan: Plan, key: str, planned: Sequence[PlannedOutput]) -> StoredOutput | None:
     """Return the token shard of a file: the one of now or, where there is none, the last."""
     now = next((of.folder for of in planned if of.stage == "tokens" and of.is_made), None)
+    tokens = plan.graph.tokens(key)
     with suppress(TokflowError, OSError):
-        return read_output(now) if now else newest_output(plan.graph.tokens(key).place)
+        return tokens.store.read(now) if now else newest_output(tokens.store, tokens.place)
     return None
 
 

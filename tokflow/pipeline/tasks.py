@@ -14,12 +14,8 @@ from tokflow.pipeline.results import StageResult
 from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore
 from tokflow.store.atomic import NewFolders
 from tokflow.store.integrity import ReadAgainError
-from tokflow.store.manifest import RUN_NAME, is_complete
-from tokflow.store.remote.cached_files import fetch_all
-from tokflow.store.remote.mirror import fetch_manifest, fetch_manifests
-from tokflow.store.remote.places import place_of
-from tokflow.store.remote.requests import AT_ONCE
-from tokflow.store.segments import is_segments_folder
+from tokflow.store.manifest import is_complete
+from tokflow.store.store import AT_ONCE, Store
 from tokflow.tokenizers.engines import EngineDiffersError
 from tokflow.tokens.encoder import engine_for
 
@@ -69,10 +65,10 @@ def make_tasks(tasks: Sequence[Task], advance: Advance) -> list[Exception | None
 
 def _make_task(task: Task, new: NewFolders, advance: Advance) -> None:
     if task.shard is not None:
-        fetch_manifest(task.shard)
+        task.store.look_for([task.shard])
         if is_complete(task.shard):
             return
-    with new.writing(task.folder) as folder:
+    with new.writing(task.folder, task.store) as folder:
         task.write(folder, advance)
 
 
@@ -209,11 +205,11 @@ def _with_manifests(made: Iterable[Made]) -> Iterator[Made]:
     waiting: deque[tuple[Made, Future[None]]] = deque()
     with ThreadPoolExecutor(AT_ONCE) as threads:
         for each in made:
-            folders = [task.folder for task in each[0] if _is_of_another_machine(task.folder)]
-            if not (folders or waiting):
+            away = [task for task in each[0] if _is_of_another_machine(task)]
+            if not (away or waiting):
                 yield each
                 continue
-            waiting.append((each, threads.submit(_fetch_logs, folders)))
+            waiting.append((each, threads.submit(_fetch_logs, away)))
             while len(waiting) > AT_ONCE or (waiting and waiting[0][1].done()):
                 wait([waiting[0][1]])
                 yield waiting.popleft()[0]
@@ -222,17 +218,19 @@ def _with_manifests(made: Iterable[Made]) -> Iterator[Made]:
             yield each
 
 
-def _is_of_another_machine(folder: Path) -> bool:
+def _is_of_another_machine(task: Task) -> bool:
     """Return whether an output was made on one; segments are joined there, too."""
-    is_segment = is_segments_folder(folder.parent)
-    return place_of(folder) is not None and not is_segment and not is_complete(folder)
+    is_whole = not task.store.is_here and task.number is None
+    return is_whole and not is_complete(task.folder)
 
 
-def _fetch_logs(folders: Sequence[Path]) -> None:
+def _fetch_logs(tasks: Sequence[Task]) -> None:
     """Fetch manifests and logs; failures are ignored, since the reader retries and reports."""
+    store: Store = tasks[0].store
+    folders = [task.folder for task in tasks]
     with suppress(TokflowError):
-        fetch_manifests(folders)
-        fetch_all(folder / RUN_NAME for folder in folders)
+        store.look_for(folders)
+        store.fetch_runs(folders)
 
 
 def _together(tasks: Iterable[Task]) -> Iterator[list[Task]]:

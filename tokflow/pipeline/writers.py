@@ -19,7 +19,7 @@ from tokflow.sequences.segments import write_sequences
 from tokflow.split.cut_tokens import CutEncoder, write_cut_tokens
 from tokflow.split.mixed_split import write_mixed_split
 from tokflow.split.spans import write_split
-from tokflow.store.stored_outputs import StoredOutput
+from tokflow.store.store import StoredOutput
 from tokflow.store.verdicts import spread_verdict
 from tokflow.tokenizers.sources import write_tokenizer
 from tokflow.tokens.shard import write_token_shard
@@ -34,7 +34,7 @@ def _tokenizer(graph: BuildGraph, *_: str) -> Write:
 
 def _tokens(graph: BuildGraph, key: str, _: str) -> Write:
     dataset, tokenizer = graph.dataset, graph.tokenizer
-    spread_verdict(tokenizer.folder, tokenizer.fingerprint)
+    spread_verdict(tokenizer)
     raw, documents = graph.raw(key), graph.documents(key)
     return partial(write_token_shard, raw, documents, graph.encoding, dataset=dataset.name)
 

@@ -28,6 +28,7 @@ from tokflow.shown import redact
 from tokflow.store.atomic import new_file, new_folder
 from tokflow.store.listed_files import is_intact
 from tokflow.store.manifest import OWN_FOLDER, FileEntry, Manifest, Recipe, write_manifest
+from tokflow.store.remote.by_path import store_of
 from tokflow.store.remote.places import shown
 from tokflow.store.stamp import Stamp
 from tokflow.store.stored_outputs import BLOCKS_PREFIX
@@ -240,7 +241,7 @@ class _File:
         sha256, num_bytes, hub = download.sha256, download.num_bytes, self._source.hub
         folder = self.folder / sha256[:16]
         recipe = Recipe(stage="raw", version=RAW_VERSION, config={}, parents={"content": sha256})
-        with new_folder(folder) as temporary:
+        with new_folder(folder, store_of(folder)) as temporary:
             manifest = Manifest(
                 recipe=recipe,
                 dataset=self._how.store.name,

@@ -15,7 +15,7 @@ from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.split.spans import Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import report_damage_on_error
-from tokflow.store.stored_outputs import StoredOutput, read_output
+from tokflow.store.store import StoredOutput
 from tokflow.store.tables import read_part
 
 MAX_EXCERPTS = 4
@@ -91,7 +91,7 @@ def make_excerpts(facts: StoreFacts, texts: TokenTexts) -> list[ShownSequence]:
     """
     stages: tuple[Stage, ...] = ("sequences", "split")
     packed, splits = (
-        [read_output(of) for of in spread(facts.folders(stage), FILES_LOOKED_AT)]
+        [facts.plan.dataset.store.read(of) for of in spread(facts.folders(stage), FILES_LOOKED_AT)]
         for stage in stages
     )
     parts = sorted(facts.parts, key=lambda part: -facts.split.get(f"{part}.num_tokens", 0))
@@ -162,7 +162,7 @@ def _in_sequences(made: StoredOutput, part: str) -> _Place:
     """
     names = ["sequence", "token_start", "num_tokens", "document"]
     num = min(SEQUENCES_LOOKED_AT, made.manifest.counts[f"{part}.num_sequences"])
-    rows = read_part(made.folder / SEGMENTS_NAME, part, names, sequences=(0, num))
+    rows = read_part(made.file(SEGMENTS_NAME), part, names, sequences=(0, num))
     counts = np.bincount(rows["sequence"], minlength=num)
     chosen = int(np.argmax(np.minimum(counts, SEGMENTS_SHOWN)))
     is_in = rows["sequence"] == chosen

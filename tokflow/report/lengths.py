@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,11 +10,11 @@ import numpy.typing as npt
 from tokflow.errors import counted
 from tokflow.pipeline.statistics import full, percent_full
 from tokflow.report.picture import INK, SERIES, Picture, make_picture, short_number
-from tokflow.report.sample import StoreFacts, files_of, length_of, sampled
+from tokflow.report.sample import StoreFacts, files_of, length_of
 from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.store.arrow import num_rows, read_first, to_numpy
 from tokflow.store.integrity import report_damage_on_error
-from tokflow.store.stored_outputs import read_output
+from tokflow.store.store import StoredOutput
 from tokflow.store.tables import read_parts
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.writer import DOCUMENTS_NAME
@@ -62,20 +61,20 @@ def _lengths_in(shard: TokenShard, num: int) -> npt.NDArray[np.int64]:
     with report_damage_on_error(shard):
         for name in shard.names(DOCUMENTS_NAME):
             if (left := num - sum(map(len, found))) > 0:
-                first = read_first(shard.folder / name, ["num_tokens"], left)
+                first = read_first(shard.stored.file(name), ["num_tokens"], left)
                 found.append(to_numpy(first["num_tokens"]))
     return np.concatenate(found)
 
 
 def _of_sequences(facts: StoreFacts) -> Iterator[Picture]:
     folders = facts.folders("sequences")
-    read = sampled(folders)
+    read = facts.sampled(folders)
     found: list[npt.NDArray[np.int64]] = []
     left = MAX_SEGMENTS
-    for folder in read:
+    for made in read:
         if left <= 0:
             break
-        found.append(_sequences_in(folder, left))
+        found.append(_sequences_in(made, left))
         left -= int(found[-1][1].sum())
     fill, num, length = np.concatenate([np.zeros((3, 0), np.int64), *found], axis=1)
     if len(fill) == 0:
@@ -102,16 +101,15 @@ def _of_sequences(facts: StoreFacts) -> Iterator[Picture]:
     )
 
 
-def _sequences_in(folder: Path, most: int) -> npt.NDArray[np.int64]:
+def _sequences_in(made: StoredOutput, most: int) -> npt.NDArray[np.int64]:
     """Return the tokens, the segments and the sequence_length of each finished sequence of a file,
     (3, num_sequences); of one with more than `most` segments the first sequences, by as much fewer.
     """
-    made = read_output(folder)
     manifest = made.manifest
     parts: Sequence[str] = manifest.details["parts"]
     found = [np.zeros((3, 0), np.int64)]
     with report_damage_on_error(made):
-        path, numbers = folder / SEGMENTS_NAME, {}
+        path, numbers = made.file(SEGMENTS_NAME), {}
         share = min(1, most / max(num_rows(path), 1))
         for part in parts:
             numbers[part] = math.ceil(manifest.counts[f"{part}.num_sequences"] * share)

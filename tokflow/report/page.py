@@ -35,9 +35,7 @@ from tokflow.report.vocabulary import (
     count_ids,
     vocabulary_picture,
 )
-from tokflow.store.atomic import new_file
 from tokflow.store.integrity import once_more
-from tokflow.store.remote.publication import publish_beside
 
 REPORT_PATH = Path("report", "report.html")
 """Place of the page below the folder of its dataset."""
@@ -93,9 +91,7 @@ def write_report(dataset: Dataset, page: ReportPage | None = None) -> Path:
     """
     path = dataset.folder / REPORT_PATH
     html = (page or make_report(dataset)).html
-    with new_file(path) as temporary:
-        temporary.write_bytes(html)
-    publish_beside(path, html)
+    dataset.store.write_beside(path, html)
     return path
 
 

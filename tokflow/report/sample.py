@@ -15,8 +15,8 @@ from tokflow.pipeline.plan import Plan
 from tokflow.pipeline.status import FileStatus, file_statuses
 from tokflow.split.spans import LONGEST
 from tokflow.store.integrity import report_damage_on_error
-from tokflow.store.remote.places import place_of
-from tokflow.store.stored_outputs import StoredOutput, newest_output, read_output
+from tokflow.store.store import StoredOutput
+from tokflow.store.stored_outputs import newest_output
 from tokflow.tokens.shard import TokenShard, open_token_shard
 
 MAX_FILES, MAX_FAR_FILES = 64, 8
@@ -46,7 +46,7 @@ class ShardSample:
     @property
     def is_far(self) -> bool:
         """True of shards at a URL."""
-        return any(place_of(of.folder) is not None for of in self.shards)
+        return any(not of.store.is_here for of in self.shards)
 
     def beginnings(self, most: int) -> Iterator[npt.NDArray[Any]]:
         """Yield the first tokens of each shard, so many together at most: an equal share of each,
@@ -106,30 +106,49 @@ class StoreFacts:
     @cached_property
     def text(self) -> Mapping[str, int]:
         """The counts of all token shards together."""
-        return summed(self.folders("tokens"))
+        return self._summed("tokens")
 
     @cached_property
     def split(self) -> Mapping[str, int]:
         """The counts of all splits together."""
-        return summed(self.folders("split"))
+        return self._summed("split")
 
     @cached_property
     def exports(self) -> list[StoredOutput]:
         """The exports in the order of the config: those that a build would leave, and of the others
         the newest that there are."""
+        store = self.plan.dataset.store
         planned = [of for of in self.plan.own if of.stage == "export"]
-        made = {
-            of.output.name: read_output(of.folder) for of in planned if of.folder and of.is_made
-        }
-        found = [made.get(of.name) or newest_output(of.output.place) for of in planned]
+        made = {of.output.name: store.read(of.folder) for of in planned if of.folder and of.is_made}
+        found = [made.get(of.name) or newest_output(store, of.output.place) for of in planned]
         return [of for of in found if of is not None]
 
     @cached_property
     def shards(self) -> ShardSample:
         """The token shards that are read."""
         folders = self.folders("tokens")
-        opened = tuple(open_token_shard(read_output(of)) for of in sampled(folders))
+        opened = tuple(open_token_shard(of) for of in self.sampled(folders))
         return ShardSample(shards=opened, num_all=len(folders))
+
+    def _summed(self, stage: Stage) -> Mapping[str, int]:
+        """Return the counts of all outputs of a stage together; of the longest the most."""
+        total: Counter[str] = Counter()
+        for made in map(self.plan.dataset.store.read, self.folders(stage)):
+            counts = made.manifest.counts
+            longest = {
+                of: max(total[of], num) for of, num in counts.items() if of.endswith(LONGEST)
+            }
+            total.update(counts)
+            dict.update(total, longest)
+        return total
+
+    def sampled(self, folders: Sequence[Path]) -> list[StoredOutput]:
+        """Return at most `MAX_FILES` of the outputs in folders, of those at a URL `MAX_FAR_FILES`,
+        whether these were fetched before or not: the same store gives the same report."""
+        store = self.plan.dataset.store
+        return [
+            store.read(of) for of in spread(folders, MAX_FILES if store.is_here else MAX_FAR_FILES)
+        ]
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
@@ -146,24 +165,6 @@ def length_of(sequences: StoredOutput, part: str) -> int:
     """Return the sequence_length of a part, which need not be that of the others."""
     length: int | dict[str, int] = sequences.manifest.details["sequence_length"]
     return length[part] if isinstance(length, dict) else length
-
-
-def summed(folders: Sequence[Path]) -> Mapping[str, int]:
-    """Return the counts of outputs together; of the longest document the most."""
-    total: Counter[str] = Counter()
-    for folder in folders:
-        counts = read_output(folder).manifest.counts
-        longest = {of: max(total[of], num) for of, num in counts.items() if of.endswith(LONGEST)}
-        total.update(counts)
-        dict.update(total, longest)
-    return total
-
-
-def sampled(folders: Sequence[Path]) -> list[Path]:
-    """Return at most `MAX_FILES` of the folders, of those at a URL `MAX_FAR_FILES`, whether these
-    were fetched before or not: the same store gives the same report."""
-    is_far = any(place_of(folder) is not None for folder in folders[:1])
-    return spread(folders, MAX_FAR_FILES if is_far else MAX_FILES)
 
 
 def spread(all_of: Sequence[T], most: int) -> list[T]:

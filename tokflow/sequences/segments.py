@@ -14,9 +14,9 @@ from tokflow.sequences.config import PackingConfig, Side, one_or_each
 from tokflow.sequences.packing import PackingResult, Segments, pack_spans
 from tokflow.split.spans import SPANS_NAME, PartSpans, Split
 from tokflow.store.arrow import make_table, repeated, to_numpy
-from tokflow.store.integrity import Stored, checked
-from tokflow.store.listed_files import check_sizes
+from tokflow.store.integrity import checked
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
+from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.tables import Columns, parquet_options, read_part
 from tokflow.tokens.origins import Origins
 from tokflow.tokens.writer import DOCUMENTS_NAME
@@ -81,11 +81,10 @@ class Sequences:
 
 
 @dataclass(frozen=True, slots=True)
-class FileSequences:
+class FileSequences(InStore):
     """The sequences of one file; `open_sequences` opens them."""
 
-    folder: Path
-    manifest: Manifest
+    stored: StoredOutput
     split: Split
 
     @property
@@ -119,12 +118,12 @@ class FileSequences:
     def segments(self, part: str, columns: Sequence[str] = SEGMENTS_COLUMNS) -> Columns:
         """Return the segments of the finished sequences of a part, in the order of these."""
         done = (0, self.num_sequences(part))
-        return read_part(self.folder / SEGMENTS_NAME, part, columns, sequences=done)
+        return read_part(self.stored.file(SEGMENTS_NAME), part, columns, sequences=done)
 
     def tail(self, part: str) -> Columns:
         """Return the segments of a part that fill no sequence of this file: its leftover tokens."""
         last = self.num_sequences(part)
-        path, tail = self.folder / SEGMENTS_NAME, (last, last + 1)
+        path, tail = self.stored.file(SEGMENTS_NAME), (last, last + 1)
         return read_part(path, part, SEGMENTS_COLUMNS, sequences=tail)
 
 
@@ -169,13 +168,13 @@ def write_sequences(split: Split, config: PackingConfig, folder: Path, *, datase
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 
 
-def open_sequences(stored: Stored, split: Split) -> FileSequences:
+def open_sequences(stored: StoredOutput, split: Split) -> FileSequences:
     """Return sequences that are in a store, made from `split`.
 
     Raises: CorruptOutputError where a file is missing or cut short.
     """
-    check_sizes(stored.folder, stored.manifest)
-    return FileSequences(stored.folder, stored.manifest, split)
+    stored.store.check(stored)
+    return FileSequences(stored, split)
 
 
 def fill_sequences(

@@ -25,9 +25,9 @@ from tokflow.split.spans import (
     span_table,
 )
 from tokflow.store.arrow import to_numpy
-from tokflow.store.integrity import Stored, checked
-from tokflow.store.listed_files import check_sizes
+from tokflow.store.integrity import checked
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
+from tokflow.store.store import StoredOutput
 from tokflow.store.tables import parquet_options
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
@@ -171,14 +171,14 @@ def remake_mixed_split(split: Split, source: Split, folder: Path, tokenizer: Tok
     )
 
 
-def open_mixed_split(stored: Stored, source: Split) -> Split:
+def open_mixed_split(stored: StoredOutput, source: Split) -> Split:
     """Return a split of a mixture that is in a store, made from `source`, a source's split.
 
     Raises: CorruptOutputError where a file is missing or cut short.
     """
-    check_sizes(stored.folder, stored.manifest)
+    stored.store.check(stored)
     shard = shard_in_mixture(source, share_of(stored.manifest))
-    return Split(stored.folder, stored.manifest, shard)
+    return Split(stored, shard)
 
 
 def shard_in_mixture(source: Split, share: MixtureShare) -> TokenShard:
@@ -197,7 +197,7 @@ def shard_in_mixture(source: Split, share: MixtureShare) -> TokenShard:
     ]
     details = {**shard.manifest.details, "files": files}
     manifest = replace(shard.manifest, partition=share.key, details=details)
-    return TokenShard(shard.folder, manifest, num_passes)
+    return TokenShard(replace(shard.stored, manifest=manifest), num_passes)
 
 
 def source_and_key(key: str) -> tuple[str, str]:

@@ -23,10 +23,9 @@ from tokflow.split.rule import (
 )
 from tokflow.split.shuffle import document_keys, shuffle_fields
 from tokflow.store.arrow import make_table, to_arrow, to_numpy, to_texts
-from tokflow.store.integrity import Stored, checked
-from tokflow.store.listed_files import check_sizes
+from tokflow.store.integrity import checked
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
-from tokflow.store.remote.cached_files import fetched
+from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.tables import Columns, parquet_options, read_part, read_parts
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.token_source import TokenSource
@@ -80,11 +79,10 @@ class PartSpans:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class Split(InStore):
     """The split of one file, as `open_split` found it."""
 
-    folder: Path
-    manifest: Manifest
+    stored: StoredOutput
     shard: TokenShard
 
     @property
@@ -95,19 +93,19 @@ class Split:
     def span_table(self, part: str) -> pa.Table:
         """Return the rows of one part, in order: the columns of SPANS_SCHEMA but `part`."""
         schema = SPANS_SCHEMA.remove(0)
-        return make_table(read_part(self.folder / SPANS_NAME, part, schema.names), schema)
+        return make_table(read_part(self.stored.file(SPANS_NAME), part, schema.names), schema)
 
     def spans(self, part: str, documents: pa.Table | None = None) -> PartSpans:
         """Return the spans of one part, each of one document.
 
         `documents`: token_offset and num_tokens of the shard's, where they have been read.
         """
-        rows = read_part(self.folder / SPANS_NAME, part, SPANS_SCHEMA.names[1:])
+        rows = read_part(self.stored.file(SPANS_NAME), part, SPANS_SCHEMA.names[1:])
         return self._spans(rows, documents)
 
     def spans_of_parts(self) -> dict[str, PartSpans]:
         """Return the spans of every part, each of one document; each table is read once."""
-        rows = read_parts(self.folder / SPANS_NAME, self.parts, SPANS_SCHEMA.names[1:])
+        rows = read_parts(self.stored.file(SPANS_NAME), self.parts, SPANS_SCHEMA.names[1:])
         table = self.shard.documents(SPAN_COLUMNS)
         return {part: self._spans(rows[part], table) for part in self.parts}
 
@@ -133,7 +131,7 @@ class Split:
         """Return the tokens of the spans that are cut, end to end; (0,) where none is."""
         if CUT_TOKENS_NAME not in self.manifest.files:
             return np.zeros(0, dtype=self.shard.dtype)
-        return np.fromfile(fetched(self.folder / CUT_TOKENS_NAME), dtype=self.shard.dtype)
+        return np.fromfile(self.stored.file(CUT_TOKENS_NAME), dtype=self.shard.dtype)
 
     def token_source(self, *, is_lazy: bool = False) -> TokenSource:
         """Return what the spans' token positions point into: the tokens of the shard,
@@ -156,7 +154,7 @@ class Split:
         mask = self.shard.loss_mask()
         if CUT_LOSS_MASK_NAME not in self.manifest.files:
             return mask
-        cut = np.fromfile(fetched(self.folder / CUT_LOSS_MASK_NAME), dtype=np.uint8)
+        cut = np.fromfile(self.stored.file(CUT_LOSS_MASK_NAME), dtype=np.uint8)
         return TokenSource((*mask.files, cut))
 
 
@@ -220,13 +218,13 @@ def write_split(
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 
 
-def open_split(stored: Stored, shard: TokenShard) -> Split:
+def open_split(stored: StoredOutput, shard: TokenShard) -> Split:
     """Return a split that is in a store, made from `shard`.
 
     Raises: CorruptOutputError where a file is missing or cut short.
     """
-    check_sizes(stored.folder, stored.manifest)
-    return Split(stored.folder, stored.manifest, shard)
+    stored.store.check(stored)
+    return Split(stored, shard)
 
 
 def _deciding_config(config: SplitConfig, position: FilePosition, key: str) -> dict[str, Any]:

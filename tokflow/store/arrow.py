@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.store.remote.cached_files import fetched
+from tokflow.store.remote.by_path import fetched
 
 NUMPY_TYPES = {
     pa.from_numpy_dtype(np.dtype(name)): np.dtype(name)

@@ -13,27 +13,36 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 from tokflow.errors import ConfigError, TokflowError
+from tokflow.store.copies import forget_copies
 from tokflow.store.latest import LATEST, make_latest, named_by
 from tokflow.store.listed_files import broken_files, is_intact
 from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, RUN_NAME, is_complete, read_manifest
-from tokflow.store.remote.places import place_of
-from tokflow.store.remote.publication import publish, publish_beside, publish_file, remove_beside
 
 _TEMPORARY = re.compile(r"\..+\.([0-9a-f]{8})\.([0-9]{1,9})\.[0-9a-f]{8}\.tmp")
 """Names of what is not finished: of whom, on which machine and in which process."""
 
 
+class Keeper(Protocol):
+    """A store, as new folders know it."""
+
+    def put(self, temporary: Path, folder: Path) -> None:
+        """Put what is in a temporary folder where it cannot be lost, before it takes its name."""
+
+    def is_intact(self, folder: Path) -> bool:
+        """Return whether a folder holds a finished output of which nothing is known to be wrong."""
+
+
 @contextmanager
-def new_folder(folder: Path) -> Iterator[Path]:
-    """Yield an empty temporary folder that becomes `folder` when the block ends well.
+def new_folder(folder: Path, store: Keeper) -> Iterator[Path]:
+    """Yield an empty temporary folder that becomes `folder`, in a store, when the block ends well.
 
     One alone of `NewFolders`, with all that is said there.
     """
     with NewFolders() as new:
-        with new.writing(folder) as temporary:
+        with new.writing(folder, store) as temporary:
             yield temporary
         for error in new.commit().values():
             raise error
@@ -52,8 +61,8 @@ class NewFolders:
     """
 
     def __init__(self) -> None:
-        self._written: dict[Path, Path] = {}
-        """The folders to be, each with the temporary one that is it so far."""
+        self._written: dict[Path, tuple[Path, Keeper]] = {}
+        """The folders to be, each with the temporary one that is it so far, and its store."""
         self._closing = ExitStack()
 
     def __enter__(self) -> Self:
@@ -63,8 +72,9 @@ class NewFolders:
         self._closing.close()
 
     @contextmanager
-    def writing(self, folder: Path) -> Iterator[Path]:
-        """Yield an empty temporary folder, which the block must fill, and write a manifest in."""
+    def writing(self, folder: Path, store: Keeper) -> Iterator[Path]:
+        """Yield an empty temporary folder, which the block must fill, and write a manifest in; it
+        becomes one in a store."""
         made_for_it = list(takewhile(lambda parent: not parent.exists(), folder.parents))
         self._closing.callback(remove_empty, made_for_it)
         if made_for_it:
@@ -72,6 +82,7 @@ class NewFolders:
         else:
             _remove_leftovers(folder)
         temporary = _temporary_beside(folder)
+        self._closing.callback(forget_copies, temporary)
         self._closing.callback(shutil.rmtree, temporary, ignore_errors=True)
         with _errors_name(folder, temporary):
             temporary.mkdir(parents=True)  # another process that failed may have removed one
@@ -83,7 +94,7 @@ class NewFolders:
                     found="none",
                     remedy="this is a bug of the stage that wrote the folder; please report it",
                 )
-        self._written[folder] = temporary
+        self._written[folder] = temporary, store
 
     def commit(self) -> dict[Path, Exception]:
         """Put on disk what was written, then let it take its name; return what kept a folder from
@@ -94,19 +105,19 @@ class NewFolders:
         """
         errors: dict[Path, Exception] = {}
 
-        def take(step: Callable[[Path, Path], None], folder: Path) -> None:
+        def take(step: Callable[[Path, Path, Keeper], None], folder: Path) -> None:
             if folder in errors:
                 return
-            temporary = self._written[folder]
+            temporary, store = self._written[folder]
             try:
                 with _errors_name(folder, temporary):
-                    step(temporary, folder)
+                    step(temporary, folder, store)
             except Exception as error:
                 errors[folder] = error
 
         with ThreadPoolExecutor(max(1, len(self._written))) as pool:
             at_once = pool.map if len(self._written) > 1 else map
-            for step, each in ((_make_sure, at_once), (_take_name, map), (_sync_name, at_once)):
+            for step, each in ((_put, at_once), (_take_name, map), (_sync_name, at_once)):
                 list(each(partial(take, step), self._written))
         return errors
 
@@ -170,8 +181,6 @@ def point_latest_to(folder: Path) -> None:
         return
     _remove_leftovers(link)
     is_named = named_by(link) == folder.resolve()
-    if not is_named:
-        publish_file(link, folder.name.encode())
     temporary = _temporary_beside(link)
     try:
         with _errors_name(link, temporary):
@@ -216,20 +225,17 @@ def is_leftover(path: Path, *, seconds: float) -> bool:
 
 
 @contextmanager
-def in_use(folder: Path) -> Iterator[None]:
+def in_use(folder: Path) -> Iterator[Path]:
     """Let `is_in_use` be true of a folder, which is made if need be, while the block works with
-    what is in it; of one at a URL the mark is put there, too. A folder that is empty then goes."""
+    what is in it; yield the mark that says so. A folder that is empty then goes."""
     made = list(takewhile(lambda above: not above.exists(), (folder, *folder.parents)))
     mark = _temporary_beside(folder / "writer")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         mark.touch()
-        publish_beside(mark, b"")
-        yield
+        yield mark
     finally:
         mark.unlink(missing_ok=True)
-        with suppress(TokflowError):  # garbage a day later
-            remove_beside(mark)
         remove_empty(made)
 
 
@@ -266,34 +272,34 @@ def remove_empty(folders: Iterable[Path]) -> None:
             folder.rmdir()
 
 
-def _take_name(temporary: Path, folder: Path) -> None:
+def _take_name(temporary: Path, folder: Path, store: Keeper) -> None:
     """Rename `temporary`, in the place of a damaged folder if one is there.
 
     Raises: ForeignOutputError where a newer tokflow made the one that is there.
     """
     aside = None
-    if folder.is_dir() and not _is_same(folder, temporary):
+    if folder.is_dir() and not _is_same(folder, temporary, store):
         aside = _temporary_beside(folder)
         with suppress(FileNotFoundError):  # another process did so just now
             folder.rename(aside)
     try:
         temporary.rename(folder)
     except OSError:
-        if not _is_same(folder, temporary):
+        if not _is_same(folder, temporary, store):
             raise
     finally:
         if aside is not None:
             remove(aside)
 
 
-def _sync_name(temporary: Path, folder: Path) -> None:
+def _sync_name(temporary: Path, folder: Path, store: Keeper) -> None:
     """Put the name that a folder has taken on disk."""
     _sync(folder.parent)
 
 
-def _is_same(folder: Path, temporary: Path) -> bool:
+def _is_same(folder: Path, temporary: Path, store: Keeper) -> bool:
     """Return whether `folder` is the whole output that `temporary` is, too."""
-    if not is_intact(folder):
+    if not store.is_intact(folder):
         return False
     return read_manifest(folder).fingerprint == read_manifest(temporary).fingerprint
 
@@ -351,15 +357,11 @@ def is_alive(process: int) -> bool:
     return True
 
 
-def _make_sure(temporary: Path, folder: Path) -> None:
-    """Put a folder on disk or, of a store at a URL, there."""
-    if place_of(folder) is None:
-        _sync_all(temporary, folder)
-    else:
-        publish(temporary, folder)
+def _put(temporary: Path, folder: Path, store: Keeper) -> None:
+    store.put(temporary, folder)
 
 
-def _sync_all(temporary: Path, folder: Path) -> None:
+def sync_all(temporary: Path) -> None:
     """Put a folder and all in it on disk but the run's log, on which nothing depends."""
     for inner, _, names in os.walk(temporary, topdown=False):
         for name in names:

@@ -10,17 +10,16 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from tokflow.errors import CorruptOutputError, TokflowError
 from tokflow.store.listed_files import broken_file
-from tokflow.store.manifest import FileEntry, Manifest
-from tokflow.store.remote.cached_files import arrived, fetch_all, fetched
-from tokflow.store.remote.damage import drop_cached
-from tokflow.store.remote.places import cache_folder, place_of
-from tokflow.store.stamp import Stamp
+from tokflow.store.manifest import FileEntry
+from tokflow.store.stamp import Stamp, arrived
+from tokflow.store.store import Stored
 
 T = TypeVar("T")
 
@@ -32,18 +31,6 @@ _whole = arrived
 
 _caches: list[Callable[[], object]] = []
 """Functions that clear what this process keeps of files it has read."""
-
-
-class Stored(Protocol):
-    """An output in a store: a tokenizer, a token shard, a split, sequences, an export."""
-
-    @property
-    def folder(self) -> Path:
-        """The folder of its files."""
-
-    @property
-    def manifest(self) -> Manifest:
-        """Sizes and checksums that its files must have."""
 
 
 class ReadAgainError(CorruptOutputError):
@@ -161,7 +148,7 @@ def read_compared(output: Stored, name: str) -> bytes:
     [file] = _files([output], {name})
 
     def read() -> bytes:
-        data = fetched(Path(file.path)).read_bytes()
+        data = output.store.file(output, name).read_bytes()
         if hashlib.sha256(data).hexdigest() != file.entry.sha256:
             _raise_damage([file], {file.path: None})
         return data
@@ -195,7 +182,7 @@ def take_as_whole(files: Whole) -> None:
 class _File:
     """One file that a manifest lists."""
 
-    folder: Path
+    output: Stored
     name: str
     entry: FileEntry
     path: str
@@ -215,11 +202,11 @@ class _File:
         """Return what is wrong with the file on this disk, read if that is not known; None where
         it is only at a URL. Nothing is fetched."""
         look = self.stamp()
-        if look is None and place_of(Path(self.path)) is not None:
+        if look is None and self.output.store.may_come(Path(self.path)):
             return None
         if self.is_whole(look):
             return None
-        problem = broken_file(self.folder, self.name, self.entry)
+        problem = broken_file(self.output.folder, self.name, self.entry)
         if problem is None and look is not None and look == self.stamp():
             _whole[self.path] = self.entry, look
         return problem
@@ -234,7 +221,7 @@ class _File:
 
 def _files(outputs: Iterable[Stored], only: Container[str] | None) -> list[_File]:
     return [
-        _File(output.folder, name, entry, f"{output.folder}/{name}")
+        _File(output, name, entry, f"{output.folder}/{name}")
         for output in outputs
         for name, entry in output.manifest.files.items()
         if only is None or name in only
@@ -244,7 +231,9 @@ def _files(outputs: Iterable[Stored], only: Container[str] | None) -> list[_File
 def _here(files: Iterable[_File]) -> list[_File]:
     """Return files when those at a URL are on this disk."""
     files = list(files)
-    fetch_all(Path(file.path) for file in files)
+    for output, of_output in groupby(files, key=lambda file: file.output):
+        if not output.store.is_here:
+            output.store.fetch(output, [file.name for file in of_output])
     return files
 
 
@@ -253,7 +242,7 @@ def _look_ahead(files: Iterable[_File], unknown: dict[str, Stamp]) -> None:
     looked there; what is found damaged is found again at the end."""
     for file in files:
         with suppress(TokflowError):
-            fetched(Path(file.path))
+            file.output.store.file(file.output, file.name)
             if file.problem() is None and file.is_whole(unknown.get(file.path)):
                 del unknown[file.path]
 
@@ -272,7 +261,7 @@ def _raise_damage(
         if problem is None and file.path in unknown and file.was_replaced(unknown[file.path]):
             problem, is_replaced = _replaced(file), True
         if problem is not None:
-            is_copy = not is_replaced and drop_cached(Path(file.path))
+            is_copy = not is_replaced and file.output.store.forget(Path(file.path))
             problems.append(_of_copy(problem) if is_copy else problem)
             can_come.append(is_copy or is_replaced)
     if problems:
@@ -302,5 +291,5 @@ def _of_copy(problem: CorruptOutputError) -> CorruptOutputError:
         expected=problem.expected,
         found=f"{problem.found} in the cache",
         remedy="that copy was removed: run it again, and another one is fetched; if this happens "
-        f"often, the disk of {cache_folder()} is failing",
+        "often, the disk of the cache is failing",
     )

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, explained
 from tokflow.store.manifest import FileEntry, Manifest, checksum, damaged, read_manifest
-from tokflow.store.remote.damage import drop_cached, is_known_damaged
-from tokflow.store.remote.places import place_of
 
 NOT_OF_FILE = {errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE}
 """Errors of reading a file that its removal does not fix."""
@@ -22,7 +20,7 @@ def is_intact(folder: Path) -> bool:
         check_sizes(folder, read_manifest(folder))
     except (MissingOutputError, CorruptOutputError):
         return False
-    return not is_known_damaged(folder)
+    return True
 
 
 def check_sizes(folder: Path, manifest: Manifest) -> None:
@@ -32,11 +30,9 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
 
     Raises: CorruptOutputError.
     """
-    is_elsewhere = place_of(folder) is not None
     for name, entry in manifest.files.items():
         num_bytes = _size(f"{folder}/{name}")
-        is_away = num_bytes is None and is_elsewhere
-        if num_bytes != entry.num_bytes and not is_away and not drop_cached(folder / name):
+        if num_bytes != entry.num_bytes:
             found = "no file" if num_bytes is None else f"{num_bytes:,}"
             raise damaged(folder / name, f"{entry.num_bytes:,} bytes", found)
 

@@ -28,6 +28,9 @@ MANIFEST_NAME = f"{OWN_FOLDER}/manifest.json"
 RUN_NAME = f"{OWN_FOLDER}/run.json"
 """Timings and the engine of the run that made an output: beside the manifest, never part of it."""
 
+VERDICTS_NAME = ".verdicts"
+"""The folder of verdicts on engines, in a store and in a dataset."""
+
 EARLIER_NAME = "manifest.json"
 """The manifest in outputs of format_version 1."""
 
@@ -241,20 +244,8 @@ def read_manifest(folder: Path, likely: Recipe | None = None) -> Manifest:
 
     Raises: MissingOutputError where there is none, but CorruptOutputError if the folder has an
     output's name and is not empty, if an earlier tokflow wrote it, and for anything that no
-    manifest has; ForeignOutputError where a newer tokflow wrote it. Of a store at a URL, what is
-    there is read before that is said.
+    manifest has; ForeignOutputError where a newer tokflow wrote it.
     """
-    try:
-        return _manifest_in(folder, likely)
-    except (CorruptOutputError, ForeignOutputError):
-        from tokflow.store.remote.mirror import has_come_again  # late: it reads manifests
-
-        if not has_come_again(folder):
-            raise
-        return _manifest_in(folder, likely)
-
-
-def _manifest_in(folder: Path, likely: Recipe | None) -> Manifest:
     path = f"{folder}/{MANIFEST_NAME}"
     try:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123 (of many: a Path takes longer)

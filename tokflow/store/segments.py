@@ -11,7 +11,6 @@ from pathlib import Path
 
 from tokflow.store.listed_files import broken_file
 from tokflow.store.manifest import FileEntry, is_output_name
-from tokflow.store.remote.places import OF_THIS_DISK, place_of
 
 SEGMENTS_SUFFIX = ".segments"
 
@@ -28,7 +27,9 @@ def folder_of_segments_here(output: Path) -> Path:
 
 def are_segments_here(path: Path) -> bool:
     """Return whether that is the folder of such segments."""
-    return OF_THIS_DISK.search(str(path)) is not None and path.name.endswith("-here")
+    return is_segments_folder(
+        path.with_name(path.name.removesuffix("-here"))
+    ) and path.name.endswith("-here")
 
 
 def segment_folder(segments: Path, number: int) -> Path:
@@ -43,12 +44,7 @@ def is_segments_folder(path: Path) -> bool:
 
 
 def link_file(path: Path, new: Path, entry: FileEntry) -> None:
-    """Let `new` be a file of this entry, too, or a copy where the file system has no hard links.
-
-    One that is at a URL alone stays there: the server copies it when the output is published.
-    """
-    if not path.exists() and place_of(path) is not None:
-        return
+    """Let `new` be a file of this entry, too, or a copy where the file system has no hard links."""
     try:
         os.link(path, new)
     except OSError:

@@ -3,6 +3,8 @@
 import os
 from dataclasses import dataclass
 
+from tokflow.store.manifest import FileEntry
+
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
@@ -23,3 +25,8 @@ class Stamp:
     def of(status: os.stat_result) -> "Stamp":
         """Return the stamp of a file with this status."""
         return Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+
+arrived: dict[str, tuple[FileEntry, Stamp]] = {}
+"""Files that this process has hashed when they were made, found whole or came, by path, and how
+they looked then."""

@@ -17,20 +17,17 @@ from tokflow.errors import (
     TokflowError,
     first_five,
 )
-from tokflow.store.integrity import Stored
 from tokflow.store.latest import LATEST, named_by, resolved
 from tokflow.store.manifest import (
     MANIFEST_NAME,
-    Manifest,
+    VERDICTS_NAME,
     holds_output,
     is_complete,
     is_earlier,
     is_output_name,
-    read_manifest,
 )
-from tokflow.store.remote.addresses import local_path, refresh_dataset
-from tokflow.store.remote.places import shown
-from tokflow.store.verdicts import VERDICTS_NAME
+from tokflow.store.opening import opened
+from tokflow.store.store import Store, StoredOutput
 
 STAGE_FOLDERS = ("tokenizer", "tokens", "split", "sequences", "exports")
 """The folders of a dataset that hold what a run makes, in the order of the stages."""
@@ -49,50 +46,6 @@ FILES_BESIDE = {
 """Files that tokflow keeps beside outputs, passed by without a word; so are pictures of reports."""
 
 
-def export_name(export: Stored) -> str:
-    """Return the name of an export: of the folder that has it and its older builds, or of its own
-    where it lies elsewhere."""
-    folder = export.folder
-    is_stored = folder.name == export.manifest.fingerprint[:16]
-    return (folder.parent if is_stored else folder).name
-
-
-@dataclass(frozen=True, slots=True)
-class StoredOutput:
-    """A finished output in a store: a folder with a manifest that can be believed."""
-
-    folder: Path
-    manifest: Manifest
-
-    @property
-    def name(self) -> str:
-        """`tokens of a.jsonl`, or `export bin`: how messages call it."""
-        manifest = self.manifest
-        if manifest.stage == "export":
-            return f"export {export_name(self)}"
-        return f"{manifest.stage} of {manifest.partition}" if manifest.partition else manifest.stage
-
-    @property
-    def dataset_folder(self) -> Path:
-        """`<store>/<dataset>`, if the folder is where it was made; else a folder above it."""
-        parents = self.folder.parents
-        return parents[min(len(self._place().parts), len(parents)) - 1]
-
-    @property
-    def is_misplaced(self) -> bool:
-        """True if it lies in a store, and not where a run looks for it."""
-        is_stored = (self.dataset_folder / "tokenizer").is_dir()
-        return is_stored and self.folder != self.dataset_folder / self._place()
-
-    def _place(self) -> Path:
-        """Return where it must lie below its dataset's folder."""
-        manifest = self.manifest
-        name = manifest.fingerprint[:16]
-        if manifest.stage == "export":
-            return Path("exports", self.folder.parent.name, name)
-        return Path(manifest.stage, manifest.partition or "", name)
-
-
 @dataclass(frozen=True, slots=True)
 class Unreadable:
     """A folder, or a link, that should be an output and cannot be read as one."""
@@ -105,12 +58,13 @@ class Unreadable:
 class PassedBy:
     """Something that is no output, and was not looked at."""
 
+    store: Store
     path: Path
     reason: str
 
 
-def walk(folder: Path) -> Iterator[StoredOutput | Unreadable | PassedBy]:
-    """Yield what is in `folder` and below it, sorted by path.
+def walk(store: Store, folder: Path) -> Iterator[StoredOutput | Unreadable | PassedBy]:
+    """Yield what is in a folder of a store and below it, sorted by path.
 
     An output is a folder called by 16 hexadecimal digits, as no part of a partition key is, that is
     not empty; or one called otherwise that holds a manifest, as an export that was copied out of
@@ -127,20 +81,20 @@ def walk(folder: Path) -> Iterator[StoredOutput | Unreadable | PassedBy]:
         return
     for path in paths:
         if path.name.startswith("."):
-            yield from _hidden(path)
+            yield from _hidden(store, path)
         elif path.is_symlink():
             yield from _link(path)
         elif _is_beside(path):
             continue
         elif not path.is_dir():
             strays.append(path.name)
-        elif (found := look_at(path)) is not None:
+        elif (found := look_at(store, path)) is not None:
             yield found
         else:
-            yield from _inside(path)
+            yield from _inside(store, path)
     if strays:
         more = f" and {len(strays) - 3:,} more" if len(strays) > 3 else ""
-        yield PassedBy(folder, f"{', '.join(strays[:3])}{more}: belongs to no output")
+        yield PassedBy(store, folder, f"{', '.join(strays[:3])}{more}: belongs to no output")
 
 
 def _is_beside(path: Path) -> bool:
@@ -156,13 +110,18 @@ def find_output(path: str | Path) -> StoredOutput:
     `path`: the folder, a link to it, a file in it, or a folder above it; or the URL of one of them.
 
     Raises: MissingOutputError where nothing finished is there, CorruptOutputError,
-    ForeignOutputError; of a URL as `local_path`.
+    ForeignOutputError; of a URL as `opened`.
     """
-    path = local_path(path, is_alone=True)  # of 100,000 outputs one is wanted
-    if (found := output_at(path)) is not None:
+    return _output_in(*opened(path, is_alone=True))  # of 100,000 outputs one is wanted
+
+
+def _output_in(store: Store, path: Path) -> StoredOutput:
+    if (found := output_at(store, path)) is not None:
         return found
     below = [
-        found for found in walk(resolved(path)) if isinstance(found, StoredOutput | Unreadable)
+        found
+        for found in walk(store, resolved(path))
+        if isinstance(found, StoredOutput | Unreadable)
     ]
     if len(below) == 1:
         [only] = below
@@ -173,7 +132,7 @@ def find_output(path: str | Path) -> StoredOutput:
         shown = below[0].folder.relative_to(resolved(path))
         found_there = f"a folder of {len(below):,} outputs such as {shown}"
     elif not path.exists():
-        refresh_dataset(path)
+        store.refresh_dataset(path)
         found_there = _beside(path.absolute())
     elif is_complete(path):
         found_there = f"a {MANIFEST_NAME} that is empty, cut short or not of tokflow"
@@ -198,14 +157,14 @@ def _beside(path: Path) -> str:
     return f"no {missing!r} in {folder}, which has {first_five(names) or 'nothing'}"
 
 
-def output_at(path: Path) -> StoredOutput | None:
+def output_at(store: Store, path: Path) -> StoredOutput | None:
     """Return the output that `path` is, is a file of, or leads to; None where there is none.
 
     Raises: CorruptOutputError, ForeignOutputError.
     """
     at = resolved(path)
     for folder in (at, resolved(at / LATEST), *list(at.parents)[:3]):
-        found = None if folder.name.startswith(".") else look_at(folder)
+        found = None if folder.name.startswith(".") else look_at(store, folder)
         if isinstance(found, Unreadable):
             raise found.error
         if found is not None:
@@ -218,18 +177,18 @@ def find_export(path: str | Path) -> StoredOutput:
 
     Raises: MissingOutputError also where another output is there.
     """
-    path = local_path(path, is_alone=True)
+    store, path = opened(path, is_alone=True)
     try:
-        output = find_output(path)
+        output = _output_in(store, path)
         if output.manifest.stage == "export":
             return output
         found = output.name
     except MissingOutputError as error:
         found = error.found
-    refresh_dataset(path)
+    store.refresh_dataset(path)
     above = (path.resolve(), *path.resolve().parents)
     exports = (sorted(folder.glob(f"exports/*/{LATEST}")) for folder in above)
-    near = [shown(link.parent) for link in next(filter(None, exports), [])]
+    near = [store.shown(link.parent) for link in next(filter(None, exports), [])]
     remedy = "name the folder of one, <store>/<dataset>/exports/<name>, which `tokflow run` makes"
     remedy = f"name one of {first_five(near)}" if near else remedy
     raise MissingOutputError(
@@ -237,11 +196,11 @@ def find_export(path: str | Path) -> StoredOutput:
     )
 
 
-def made_in(folder: Path) -> Iterator[StoredOutput]:
+def made_in(store: Store, folder: Path) -> Iterator[StoredOutput]:
     """Yield the finished outputs in `folder`, which holds those of one stage and file, newest
     first; each is read when it is asked for."""
     for each in newest_first(folder, MANIFEST_NAME):
-        if isinstance(found := look_at(each), StoredOutput):
+        if isinstance(found := look_at(store, each), StoredOutput):
             yield found
 
 
@@ -261,22 +220,17 @@ def _names_in(folder: Path) -> list[str]:
         return []
 
 
-def newest_output(folder: Path) -> StoredOutput | None:
+def newest_output(store: Store, folder: Path) -> StoredOutput | None:
     """Return the finished output in `folder` that was made last; None where there is none."""
-    return next(made_in(folder), None)
+    return next(made_in(store, folder), None)
 
 
-def read_output(folder: Path) -> StoredOutput:
-    """Return the finished output in `folder`. Raises: as `read_manifest`."""
-    return StoredOutput(folder, read_manifest(folder))
-
-
-def look_at(folder: Path) -> StoredOutput | Unreadable | None:
+def look_at(store: Store, folder: Path) -> StoredOutput | Unreadable | None:
     """Return the output that a folder is; None where it is none."""
     is_named = is_output_name(folder.name) and named_by(folder / LATEST) is None
     try:
         is_output = holds_output(folder) if is_named else is_complete(folder) or is_earlier(folder)
-        return read_output(folder) if is_output else None
+        return store.read(folder) if is_output else None
     except OSError as error:
         return Unreadable(folder, error)
     except (CorruptOutputError, ForeignOutputError) as error:
@@ -291,14 +245,16 @@ def _is_of_tokflow(folder: Path) -> bool:
     return b'"fingerprint"' in data or b'"format_version"' in data
 
 
-def _hidden(path: Path) -> Iterator[PassedBy]:
+def _hidden(store: Store, path: Path) -> Iterator[PassedBy]:
     """Yield what is to be said of something hidden, which is never entered."""
     if path.name.endswith(".tmp"):
-        yield PassedBy(path, "unfinished")
+        yield PassedBy(store, path, "unfinished")
     elif path.name.startswith(BLOCKS_PREFIX):
-        yield PassedBy(path, "what was read of a raw file elsewhere; reading it again checks it")
+        yield PassedBy(
+            store, path, "what was read of a raw file elsewhere; reading it again checks it"
+        )
     elif path.is_dir() and path.name != VERDICTS_NAME:
-        yield PassedBy(path, "hidden")
+        yield PassedBy(store, path, "hidden")
 
 
 def _link(path: Path) -> Iterator[Unreadable]:
@@ -313,11 +269,11 @@ def _link(path: Path) -> Iterator[Unreadable]:
         yield Unreadable(path, error)
 
 
-def _inside(folder: Path) -> Iterator[StoredOutput | Unreadable | PassedBy]:
+def _inside(store: Store, folder: Path) -> Iterator[StoredOutput | Unreadable | PassedBy]:
     """Yield what is in a folder that is no output itself; one line for one without outputs."""
-    inside = list(walk(folder))
+    inside = list(walk(store, folder))
     if any(not isinstance(each, PassedBy) for each in inside):
         yield from inside
     elif inside or not any(folder.iterdir()):  # else all in it are files beside outputs
         has_files = any(not path.is_dir() for path in folder.rglob("*"))
-        yield PassedBy(folder, "holds no output" if has_files else "an empty folder")
+        yield PassedBy(store, folder, "holds no output" if has_files else "an empty folder")

@@ -14,10 +14,8 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from tokflow.store.atomic import new_file
-from tokflow.store.remote.publication import publish_file
-
-VERDICTS_NAME = ".verdicts"
+from tokflow.store.manifest import VERDICTS_NAME
+from tokflow.store.store import Stored
 
 
 def read_verdict(folder: Path, fingerprint: str) -> str | None:
@@ -29,8 +27,9 @@ def read_verdict(folder: Path, fingerprint: str) -> str | None:
     return next((verdict for verdict in found if verdict is not None), None)
 
 
-def write_verdict(folder: Path, fingerprint: str, difference: str) -> None:
-    """Keep what gigatoken did wrong with the tokenizer in `folder`: whole or not at all."""
+def write_verdict(tokenizer: Stored, difference: str) -> None:
+    """Keep what gigatoken did wrong with a tokenizer: whole or not at all."""
+    fingerprint = tokenizer.manifest.details["tokenizer_fingerprint"]
     fields = {
         "engine": "gigatoken",
         "version": version("gigatoken"),
@@ -38,23 +37,23 @@ def write_verdict(folder: Path, fingerprint: str, difference: str) -> None:
         "difference": difference,
     }
     content = json.dumps(fields, indent=1, ensure_ascii=False) + "\n"
-    for path in _paths(folder, fingerprint):
-        _write(path, content.encode())
+    for path in _paths(tokenizer.folder, fingerprint):
+        tokenizer.store.write_beside(path, content.encode())
 
 
-def try_to_write_verdict(folder: Path, fingerprint: str, difference: str) -> None:
+def try_to_write_verdict(tokenizer: Stored, difference: str) -> None:
     """Keep a verdict unless the store cannot be written to: then nothing in it can be mended."""
     with suppress(OSError):
-        write_verdict(folder, fingerprint, difference)
+        write_verdict(tokenizer, difference)
 
 
-def spread_verdict(folder: Path, fingerprint: str) -> None:
+def spread_verdict(tokenizer: Stored) -> None:
     """Put a verdict that is known in one of its places into the other, byte for byte."""
-    paths = _paths(folder, fingerprint)
+    paths = _paths(tokenizer.folder, tokenizer.manifest.details["tokenizer_fingerprint"])
     known = [path for path in paths if path.is_file()]
     for path in paths if known else ():
         if path not in known:
-            _write(path, known[0].read_bytes())
+            tokenizer.store.write_beside(path, known[0].read_bytes())
 
 
 def _read(path: Path) -> str | None:
@@ -64,12 +63,6 @@ def _read(path: Path) -> str | None:
         return None
     except (OSError, ValueError, LookupError, TypeError):
         return f"{path} cannot be read"
-
-
-def _write(path: Path, content: bytes) -> None:
-    publish_file(path, content)
-    with new_file(path) as unfinished:
-        unfinished.write_bytes(content)
 
 
 def _paths(folder: Path, fingerprint: str) -> list[Path]:

@@ -14,7 +14,7 @@ from pydantic import Field
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.store.config import Config, Listed
 from tokflow.store.manifest import FileEntry, Manifest, Recipe
-from tokflow.store.remote.cached_files import fetch_all
+from tokflow.store.store import Store, StoredOutput
 from tokflow.store.urls import is_url
 from tokflow.store.verdicts import read_verdict
 from tokflow.tokenizers.patterns import check_pattern
@@ -192,8 +192,8 @@ class Tokenizer:
     eos_token: str | None = field(compare=False)
     bos_id: int | None = field(compare=False)
     bos_token: str | None = field(compare=False)
-    manifest: Manifest = field(compare=False, repr=False)
-    """Sizes and checksums of its files, and its recipe."""
+    stored: StoredOutput = field(compare=False, repr=False)
+    """It as it is in a store."""
     trust_remote_code: bool = False
     """True if Python code that was saved with it may run. A store cannot allow it: whoever opens
     the tokenizer does, by a dataset's YAML or on the command line."""
@@ -202,12 +202,22 @@ class Tokenizer:
     nothing is known."""
 
     def __post_init__(self) -> None:
-        """Fetch its files, if they are at a URL."""
-        fetch_all(self.folder / name for name in self.manifest.files)
+        """Let its files come."""
+        self.stored.fetch()
 
     def __reduce__(self) -> tuple[Any, ...]:
         fields = {name: getattr(self, name) for name in self.__slots__}
         return partial(Tokenizer, **fields), ()  # on another machine its files come again
+
+    @property
+    def store(self) -> Store:
+        """The store that it is in."""
+        return self.stored.store
+
+    @property
+    def manifest(self) -> Manifest:
+        """Sizes and checksums of its files, and its recipe."""
+        return self.stored.manifest
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
@@ -220,14 +230,15 @@ def vocab_size_asked(manifest: Manifest) -> int | None:
     return manifest.config.get("vocab_size")
 
 
-def tokenizer_of(manifest: Manifest, folder: Path, *, trust_remote_code: bool = False) -> Tokenizer:
-    """Return the tokenizer that `manifest` describes."""
+def tokenizer_of(stored: StoredOutput, *, trust_remote_code: bool = False) -> Tokenizer:
+    """Return the tokenizer that is in a store, with its files."""
+    manifest, folder = stored.manifest, stored.folder
     fingerprint = manifest.details["tokenizer_fingerprint"]
     return Tokenizer(
         folder=folder,
         fingerprint=fingerprint,
         vocab_size=manifest.counts["vocab_size"],
-        manifest=manifest,
+        stored=stored,
         trust_remote_code=trust_remote_code,
         verdict=read_verdict(folder, fingerprint),
         **{name: manifest.details[name] for name in _SPECIAL},

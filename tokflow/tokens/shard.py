@@ -21,9 +21,9 @@ from tokflow.errors import CorruptOutputError
 from tokflow.pools.pool import Advance, ignore
 from tokflow.raw import RawPartition
 from tokflow.store.arrow import read_table, to_arrow, to_numpy
-from tokflow.store.integrity import Stored, checked
-from tokflow.store.listed_files import check_sizes
+from tokflow.store.integrity import checked
 from tokflow.store.manifest import Manifest, Recipe, write_manifest
+from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.versions import known_changes
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.encoding import Encoding
@@ -58,11 +58,10 @@ THREADED_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class TokenShard:
+class TokenShard(InStore):
     """The tokens of one partition, documents end to end, as `open_token_shard` found them."""
 
-    folder: Path
-    manifest: Manifest
+    stored: StoredOutput
     num_passes: int = 1
     """Of a shard in a mixture: how often its documents come, as so many files of a group."""
 
@@ -110,14 +109,18 @@ class TokenShard:
         return self._source(LOSS_MASK_NAME, np.dtype(np.uint8))
 
     def _source(self, name: str, dtype: np.dtype[Any], map_: Any = mapped) -> TokenSource:
-        return TokenSource(tuple(map_(self.folder / each, dtype) for each in self.names(name)))
+        names = self.names(name)
+        paths = [
+            self.folder / of if map_ is mapped_lazily else self.stored.file(of) for of in names
+        ]
+        return TokenSource(tuple(map_(path, dtype) for path in paths))
 
     def documents(self, columns: list[str] | None = None) -> pa.Table:
         """Return documents.parquet, one row per document in the order of files and rows, and all
         of it again for each further pass of a mixture."""
         tables, bases = [], dict.fromkeys(COUNTED_FROM, 0)
         for name, counts in zip(self.names(DOCUMENTS_NAME), self.segments, strict=True):
-            tables.append(_moved(read_table(self.folder / name, columns), bases))
+            tables.append(_moved(read_table(self.stored.file(name), columns), bases))
             for column, num in COUNTED_FROM.items():
                 bases[column] += counts.get(num, 0)
         table = pa.concat_tables(tables)
@@ -131,7 +134,7 @@ class TokenShard:
 
     def kept_columns(self) -> pa.Table:
         """Return kept_columns.parquet, one row per document in the order of files and rows."""
-        return pa.concat_tables([read_table(self.folder / of) for of in self.names(KEPT_NAME)])
+        return pa.concat_tables([read_table(self.stored.file(of)) for of in self.names(KEPT_NAME)])
 
 
 ROWS_OF_PASS = 2**40
@@ -350,20 +353,19 @@ def _run_facts(engine: GatedEngine, counts: Mapping[str, int], started: float) -
     }
 
 
-def open_token_shard(stored: Stored) -> TokenShard:
+def open_token_shard(stored: StoredOutput) -> TokenShard:
     """Return a token shard that is in a store, its sizes checked against its manifest.
 
     Raises: CorruptOutputError.
     """
-    folder = stored.folder
-    check_sizes(folder, stored.manifest)
-    shard = TokenShard(folder, stored.manifest)
+    stored.store.check(stored)
+    shard = TokenShard(stored)
     sizes = {TOKENS_NAME: shard.dtype.itemsize}
     sizes |= {LOSS_MASK_NAME: 1} if shard.has_loss_mask else {}
     for name, size in sizes.items():
         for path, counts in zip(shard.names(name), shard.segments, strict=True):
             num_bytes = stored.manifest.files[path].num_bytes
-            _check_num_tokens(folder / path, num_bytes, counts["num_tokens"], size)
+            _check_num_tokens(stored.folder / path, num_bytes, counts["num_tokens"], size)
     return shard
 
 

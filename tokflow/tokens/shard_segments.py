@@ -26,9 +26,7 @@ from tokflow.store.manifest import (
     checksum,
     write_manifest,
 )
-from tokflow.store.remote.cached_files import fetch_run
-from tokflow.store.segments import link_file
-from tokflow.store.stored_outputs import StoredOutput
+from tokflow.store.store import StoredOutput
 from tokflow.tokens.origins import raw_paths
 from tokflow.tokens.rejects import joined_reasons
 from tokflow.tokens.writer import REJECTS_NAME, reject_line, segment_name
@@ -114,7 +112,7 @@ def join_segments(
     for number, segment in enumerate(segments):
         for name, entry in segment.manifest.files.items():
             if name != segment_name(REJECTS_NAME, number):
-                link_file(segment.folder / name, folder / name, entry)
+                segment.store.link(segment, name, folder / name)
                 files[name] = entry
     manifest = Manifest(
         recipe=recipe,
@@ -124,7 +122,7 @@ def join_segments(
         details=_details(segments),
         files=files,
     )
-    facts = _run([of.folder for of in segments], counts)
+    facts = _run(segments, counts)
     write_manifest(folder, manifest, run=facts | raw_paths(raw))
 
 
@@ -180,9 +178,9 @@ def _rejects(
     return b"".join(map(reject_line, rejects))
 
 
-def _run(folders: Sequence[Path], counts: Counter[str]) -> dict[str, object]:
+def _run(segments: Sequence[StoredOutput], counts: Counter[str]) -> dict[str, object]:
     """Return how long the segments took together, as if one core had made them."""
-    runs = [fetch_run(folder) for folder in folders]
+    runs = [segment.run() for segment in segments]
     seconds = sum(run.get("seconds", 0) for run in runs) or 0.001
     return {
         "seconds": round(seconds, 3),

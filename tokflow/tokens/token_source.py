@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.store.remote.cached_files import fetched
 from tokflow.store.remote.ranges import is_far, lazy_numbers
 
 POSITIONS_AT_ONCE = 2**20
@@ -34,7 +33,7 @@ def mapped(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
     A plain array over the map: its slices cost a fifth of a memmap's.
     """
-    if fetched(path).stat().st_size == 0:  # cannot be mapped
+    if path.stat().st_size == 0:  # cannot be mapped
         return np.zeros(0, dtype=dtype)
     return np.asarray(np.memmap(path, dtype=dtype, mode="r"))
 

@@ -15,8 +15,8 @@ from tokflow.errors import ConfigError, UntrustedCodeError, shortened
 from tokflow.exports import Export
 from tokflow.sequences.config import described
 from tokflow.split.shuffle import shuffled_by
-from tokflow.store.listed_files import check_sizes
-from tokflow.store.stored_outputs import StoredOutput, find_export
+from tokflow.store.store import StoredOutput
+from tokflow.store.stored_outputs import find_export
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.token_bytes import token_bytes
 from tokflow.tokenizers.tokenizer import Tokenizer
@@ -62,8 +62,8 @@ def make_viewer(
     damaged; ConfigError for a part or a sequence that it does not have.
     """
     found = find_export(path)
-    check_sizes(found.folder, found.manifest)
-    export = Export(found.folder, found.manifest)
+    found.store.check(found)
+    export = Export(found)
     if part is not None:
         export.check_part(part)
     of_parts = [PartWindows(output=found, part=name) for name in ([part] if part else export.parts)]

@@ -17,7 +17,7 @@ from tokflow.exports.columns import ALL_POSITIONS, positions_in_files
 from tokflow.exports.damage import damaged_file
 from tokflow.exports.index import read_index
 from tokflow.exports.reading import of_dtype, pieces
-from tokflow.store.stored_outputs import StoredOutput
+from tokflow.store.store import StoredOutput
 
 STREAM_WINDOW = 1_024
 """Tokens of a window where there are no sequences."""
@@ -77,7 +77,7 @@ class PartWindows:
     @property
     def export(self) -> Export:
         """The export, with the sequence_length of the part."""
-        return Export(self.output.folder, self.output.manifest).of_part(self.part)
+        return Export(self.output).of_part(self.part)
 
     @property
     def length(self) -> int:
@@ -102,7 +102,7 @@ class PartWindows:
 
         Of the files no more is read than portions with one of them.
         """
-        index, position = self.output.folder / INDEX_NAME, first * self.length
+        index, position = self.output.file(INDEX_NAME), first * self.length
         at_once = max(1, POSITIONS_AT_ONCE // self.length) * self.length
         sizes = equal_sizes(max(0, min(num, self.num_sequences - first)) * self.length, at_once)
         for taken in cut(self._tokens(range(position, position + sum(sizes))), sizes):

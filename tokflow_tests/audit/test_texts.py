@@ -9,7 +9,8 @@ from tokflow.errors import CorruptOutputError
 from tokflow.exports import INDEX_NAME
 from tokflow.exports.index import read_index
 from tokflow.pipeline.run import build_dataset
-from tokflow.store.stored_outputs import StoredOutput, find_export
+from tokflow.store.store import StoredOutput
+from tokflow.store.stored_outputs import find_export
 from tokflow_tests.tiny import TEXTS, declare_small
 
 CUT = {"boundary": "character", "parts": {"train": {"characters": 15}, "validation": {"start": 17}}}

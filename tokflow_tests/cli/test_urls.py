@@ -10,8 +10,6 @@ import yaml
 
 from tokflow.loaders import open_rows
 from tokflow.pipeline.dataset import load_dataset
-from tokflow.store.remote.garbage import find_unfinished
-from tokflow.store.remote.mirror import refresh
 from tokflow.store.remote.objects import Objects
 from tokflow_tests.cli.commands import run
 from tokflow_tests.hub import Hub
@@ -165,7 +163,8 @@ def test_a_report_is_at_the_url_and_belongs_to_no_output(machine: Path, url: str
     page = Objects(url).read("small/report/report.html")
     assert written.exit_code == 0, written.output
     assert page == (machine / "own.html").read_bytes()
-    folder = load_dataset(machine / "dataset.yaml").folder
-    refresh(folder)
-    assert find_unfinished(folder, seconds=0) == {}
+    dataset = load_dataset(machine / "dataset.yaml")
+    folder = dataset.folder
+    dataset.store.refresh(folder)
+    assert dataset.store.unfinished(folder, seconds=0) == {}
     assert (folder / "report" / "report.html").is_file()

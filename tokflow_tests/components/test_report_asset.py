@@ -12,6 +12,7 @@ from tokflow.components.markdown import MAX_CHARACTERS
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.report import has_report
 from tokflow.report.page import REPORT_PATH
+from tokflow.store.store import Store
 from tokflow.store.stored_outputs import walk
 from tokflow_tests.components.test_build_job import build, reported
 from tokflow_tests.dagster_case import Case, failure
@@ -36,7 +37,9 @@ def test_a_build_makes_the_report_last_and_its_pictures_are_in_the_metadata(case
     pictures = [of for of in metadata.values() if "data:image/svg+xml;base64," in str(of.value)]
     assert pictures
     assert b"small" in Path(str(metadata["path"].value)).read_bytes()
-    assert list(walk(case.dataset.folder / "report")) == []  # nothing of note
+    assert (
+        list(walk(Store(case.dataset.folder / "report"), case.dataset.folder / "report")) == []
+    )  # nothing of note
     assert case.not_fresh() == {}
     assert "report" not in reported(build(case))
 

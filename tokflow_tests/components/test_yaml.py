@@ -64,7 +64,7 @@ def test_a_defs_yaml_of_any_dagster_project_declares_a_dataset(project: Path):
 
     dataset = dataset_at(project, "mine")
 
-    assert (dataset.base, dataset.store) == (project, project / "data/store")
+    assert (dataset.base, dataset.store.root) == (project, project / "data/store")
     assert keys_of(load(project)) == {
         "small/raw",
         "small/files",

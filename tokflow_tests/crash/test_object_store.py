@@ -22,8 +22,7 @@ from tokflow.pipeline import output_tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
 from tokflow.store import failures
-from tokflow.store.remote.cached_files import fetch_all
-from tokflow.store.remote.garbage import find_unfinished, remove_unfinished
+from tokflow.store.remote.by_path import store_of
 from tokflow.store.remote.places import folder_of
 from tokflow.store.stored_outputs import find_export
 from tokflow_tests.crash.test_crash import KILLS, SEED
@@ -76,7 +75,7 @@ def _read(dataset: Dataset, folder: Path, store: ObjectStore) -> dict[str, bytes
     shutil.rmtree(folder / "cache")
     assert make_plan(dataset).is_up_to_date
     export = find_export(dataset.folder / "exports/bin/latest")
-    fetch_all(export.folder / name for name in export.manifest.files)
+    export.fetch()
     return {
         key: data for key, data in store.contents().items() if not key.endswith("_tokflow/run.json")
     }
@@ -168,8 +167,8 @@ def test_so_is_one_of_segments_and_gc_finds_what_is_left_of_them(
             _build_segments(tmp_path, url, store.environment(), kept_here_bytes)
         counts.append(by_writer.total())
         [dataset] = folder_of(url).glob("tiny")
-        for path in find_unfinished(dataset, seconds=-1):
-            remove_unfinished(path, seconds=-1)  # of this second, too
+        for path in store_of(dataset).unfinished(dataset, seconds=-1):
+            store_of(path).remove_all([path], seconds=-1)  # of this second, too
         return {
             k: data for k, data in store.contents().items() if not k.endswith("_tokflow/run.json")
         }

@@ -8,6 +8,7 @@ from tokflow.exports.formats import hf_dataset
 from tokflow.exports.reading import open_export
 from tokflow_tests.chats import chat_dataset
 from tokflow_tests.exports.exporting import export_as
+from tokflow_tests.outputs import stored
 from tokflow_tests.tiny import EOS, build
 
 
@@ -109,7 +110,7 @@ def test_the_loss_mask_of_chats_is_a_column_of_arrow(tmp_path: Path):
     made = build(dataset).export("arrow")
 
     table = open_shard(made.output.folder / "train-00000-of-00001.arrow").read_all()
-    [fields] = Export(made.output.folder, made.manifest).read("train")
+    [fields] = Export(stored(made.output.folder, made.manifest)).read("train")
 
     num_loss_tokens = sum(map(sum, table["loss_mask"].to_pylist()))
     assert 0 < num_loss_tokens == made.manifest.counts["train.num_loss_tokens"]

@@ -6,7 +6,7 @@ import numpy as np
 
 from tokflow.exports import Export
 from tokflow_tests.exports.exporting import MANY_IDS, export
-from tokflow_tests.outputs import content
+from tokflow_tests.outputs import content, stored
 from tokflow_tests.tiny import build, declare, ids, many_ids
 
 
@@ -41,7 +41,7 @@ def test_bin_calls_validation_as_nanogpt_does(tmp_path: Path):
 
     assert (folder / "val.bin").read_bytes() == b"c\0\0\1"
     assert not (folder / "validation.bin").exists()
-    [own] = Export(folder, manifest).read("validation")
+    [own] = Export(stored(folder, manifest)).read("validation")
     assert own["token_ids"].tolist() == ids("c")
 
 

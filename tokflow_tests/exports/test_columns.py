@@ -25,7 +25,7 @@ from tokflow.pipeline.results import StageResult
 from tokflow.sequences.segments import Sequences
 from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.fuzz import readers
-from tokflow_tests.outputs import make_manifest, make_recipe
+from tokflow_tests.outputs import make_manifest, make_recipe, stored
 from tokflow_tests.tiny import EOS, build, declare
 
 PAD = 9
@@ -78,7 +78,7 @@ def export_of(columns: list[str]) -> Export:
         "keeps": layout_of_columns(columns).keeps,
     }
     recipe = make_recipe(stage="export")
-    return Export(Path(), make_manifest(recipe=recipe, partition=None, details=details))
+    return Export(stored(Path(), make_manifest(recipe=recipe, partition=None, details=details)))
 
 
 @pytest.mark.parametrize("written", [ALL_POSITIONS, None])
@@ -208,7 +208,7 @@ def test_rows_are_as_long_as_padding_says_in_every_format_that_has_it(
         assert rows_in(made, "train") == (LEFT if side == "left" else ROWS)[padding], name
         row = [*pads, *b"fg", EOS] if side == "left" else [*b"fg", EOS, *pads]
         assert rows_in(made, "validation") == [row], name
-        assert verify_export(made.folder, made.manifest) == []
+        assert verify_export(stored(made.folder, made.manifest)) == []
         assert_counted_and_shown_as_in_files(made)
     assert len(formats) == 5
 
@@ -222,8 +222,11 @@ def assert_counted_and_shown_as_in_files(made: StageResult) -> None:
         padding = [t for of in shown for s in of.segments if s.is_padding for t in s.token_ids]
         assert padding == [PAD] * sum(row.count(PAD) for row in rows)
         assert made.manifest.counts[f"{part}.num_padding"] == len(padding)
-        [fields] = Export(made.folder, made.manifest).read(part)
-        assert Export(made.folder, made.manifest).num_positions(part) == fields["token_ids"].size
+        [fields] = Export(stored(made.folder, made.manifest)).read(part)
+        assert (
+            Export(stored(made.folder, made.manifest)).num_positions(part)
+            == fields["token_ids"].size
+        )
 
 
 def rows_in(made: StageResult, part: str) -> list[list[int]]:
@@ -252,19 +255,23 @@ def test_each_part_is_read_with_its_own_side(tmp_path: Path):
         padding="none",
     )
 
-    found = {part: [*Export(folder, manifest).read(part)] for part in split["parts"]}
+    found = {part: [*Export(stored(folder, manifest)).read(part)] for part in split["parts"]}
     assert found["train"][0]["token_ids"].tolist() == [[*b"a", EOS, PAD, PAD, PAD]]
     assert found["validation"][0]["token_ids"].tolist() == [[PAD, PAD, PAD, *b"b", EOS]]
-    assert verify_export(folder, manifest) == []
+    assert verify_export(stored(folder, manifest)) == []
 
 
 @pytest.mark.parametrize("format_", ["parquet", "arrow", "easydel"])
 def test_a_mask_that_is_left_out_leaves_the_other_columns(format_: str, tmp_path: Path):
     folder, manifest = export_as(format_, tmp_path, ["ab", "c"], attention_mask=False)
 
-    [fields] = Export(folder, manifest).read("train")
+    [fields] = Export(stored(folder, manifest)).read("train")
 
-    assert Export(folder, manifest).layout.columns == ("input_ids", "segment_ids", "position_ids")
+    assert Export(stored(folder, manifest)).layout.columns == (
+        "input_ids",
+        "segment_ids",
+        "position_ids",
+    )
     assert fields["loss_mask"].tolist() == [[True] * 4, [True, False, False, False]]
 
 

@@ -29,7 +29,7 @@ from tokflow.store.manifest import Manifest, read_manifest
 from tokflow_tests.chats import chat, chat_dataset, write_chats
 from tokflow_tests.exports.exporting import MANY_IDS, export
 from tokflow_tests.fuzz import readers as plain_readers
-from tokflow_tests.outputs import content, index_of, parts
+from tokflow_tests.outputs import content, index_of, parts, stored
 from tokflow_tests.tiny import EOS, build, declare, ids, many_ids
 
 _TRL = {"columns": ["seq_lengths", "labels"], "padding": False}
@@ -287,7 +287,7 @@ def test_every_format_keeps_its_contract(
         check_read(folder, manifest, part)
         check_bytes(folder, part, list(of_parts), EXPORTS[name], expected["token_ids"])
     check_files(folder, manifest)
-    assert verify_export(folder, manifest, list(of_parts.values())) == []
+    assert verify_export(stored(folder, manifest), list(of_parts.values())) == []
 
 
 def check_bytes(
@@ -309,14 +309,16 @@ def check_bytes(
 
 def check_read(folder: Path, manifest: Manifest, part: Part) -> None:
     """Read a part with our own reader and compare every field that the format keeps."""
-    if not Export(folder, manifest).is_read:
+    if not Export(stored(folder, manifest)).is_read:
         return
     own = read_whole(folder, manifest, part.name)
     if own is None:
         assert part.num_tokens == manifest.counts[f"{part.name}.num_dropped_tokens"]
         return
     expected = fields_of(part, manifest)
-    assert tuple(own) == tuple(n for n in Export(folder, manifest).layout.keeps if n in expected)
+    assert tuple(own) == tuple(
+        n for n in Export(stored(folder, manifest)).layout.keeps if n in expected
+    )
     for name, values in own.items():
         assert values.dtype == expected[name].dtype, name
         np.testing.assert_array_equal(values, expected[name], err_msg=name)
@@ -333,7 +335,7 @@ def test_a_portion_read_alone_by_any_thread_is_its_stretch_of_the_part(
 ):
     folder = (built_of("several files").folder / "exports" / name / "latest").resolve()
     manifest = read_manifest(folder)
-    export, whole = Export(folder, manifest), read_whole(folder, manifest, "train")
+    export, whole = Export(stored(folder, manifest)), read_whole(folder, manifest, "train")
     for module_name, module in list(sys.modules.items()):
         if module_name.startswith("tokflow.exports.") and hasattr(module, "TOKENS_AT_ONCE"):
             monkeypatch.setattr(module, "TOKENS_AT_ONCE", 8)
@@ -436,13 +438,13 @@ def test_every_format_keeps_the_loss_mask_of_chats_or_says_that_it_lost_it(
     folder = (built_chats.folder / "exports" / name / "latest").resolve()
     manifest = read_manifest(folder)
 
-    keeps = "loss_mask" in Export(folder, manifest).layout.keeps
+    keeps = "loss_mask" in Export(stored(folder, manifest)).layout.keeps
     of_parts = parts(built_chats, name)
     for part in of_parts.values():
         check_accounting(manifest, part)
         check_read(folder, manifest, part)
         num_loss_tokens = sum(int(run.sum()) for run in part.stream_loss_mask())
-        if Export(folder, manifest).layout.made_of == "sequences":
+        if Export(stored(folder, manifest)).layout.made_of == "sequences":
             num_loss_tokens = sum(int(rows.loss_mask.sum()) for rows in part.sequences())
         assert manifest.counts.get(f"{part.name}.num_loss_tokens") == (
             num_loss_tokens if keeps else None
@@ -450,12 +452,12 @@ def test_every_format_keeps_the_loss_mask_of_chats_or_says_that_it_lost_it(
         assert num_loss_tokens > 0
     assert manifest.details.get("lost") == (None if keeps else ["loss_mask"])
     check_files(folder, manifest)
-    assert verify_export(folder, manifest, list(of_parts.values())) == []
+    assert verify_export(stored(folder, manifest), list(of_parts.values())) == []
 
 
 def fields_of(part: Part, manifest: Manifest) -> dict[str, np.ndarray]:
     """Return what the files of an export must hold of a part, whole."""
-    layout = Export(Path(), manifest).layout
+    layout = Export(stored(Path(), manifest)).layout
     if layout.made_of == "sequences":
         rows = list(part.sequences(100))
         empty = np.zeros((0, part.sequence_length), dtype=part.dtype)
@@ -476,7 +478,7 @@ def fields_of(part: Part, manifest: Manifest) -> dict[str, np.ndarray]:
 
 def read_whole(folder: Path, manifest: Manifest, part: str) -> dict[str, np.ndarray] | None:
     """Return all that our own reader yields of a part, joined; None where it yields nothing."""
-    arrays = list(Export(folder, manifest).read(part))
+    arrays = list(Export(stored(folder, manifest)).read(part))
     return joined(arrays) if arrays else None
 
 
@@ -502,7 +504,7 @@ def check_accounting(manifest: Manifest, part: Part) -> None:
         padding = manifest.config["options"].get("padding", True)
         num_padding = slots - counts[f"{name}.num_tokens"] if padding is True else 0
         assert counts[f"{name}.num_padding"] == num_padding or padding == "longest"
-        assert Export(Path(), manifest).num_positions(name) == slots
+        assert Export(stored(Path(), manifest)).num_positions(name) == slots
 
 
 def check_index(folder: Path, manifest: Manifest, name: str, read: list, case: Case) -> None:
@@ -550,7 +552,7 @@ def test_bytes_do_not_depend_on_how_much_is_done_at_once(
 
     build(small)
 
-    assert content(small.store) == content(usual.store)
+    assert content(small.store.root) == content(usual.store.root)
 
 
 def test_the_manifest_names_what_a_reader_needs(tmp_path: Path):
@@ -598,7 +600,7 @@ def test_the_largest_pad_id_is_written_by_every_format_of_rows(tmp_path: Path):
 
     for each in exports:
         made = built.export(each["name"])
-        [rows] = Export(made.output.folder, made.manifest).read("train")
+        [rows] = Export(stored(made.output.folder, made.manifest)).read("train")
         assert rows["token_ids"].tolist() == [[69_999, 70_000, pad_id, pad_id]], each["name"]
     assert len(exports) > 9
 

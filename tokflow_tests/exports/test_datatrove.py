@@ -12,14 +12,14 @@ from tokflow.exports.formats.datatrove import _for_people
 from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.outputs import documents_of, parts
+from tokflow_tests.outputs import documents_of, parts, stored
 from tokflow_tests.tiny import EOS, build, declare, many_ids, tokenize
 
 export = partial(export_as, "datatrove")
 
 
 def read(folder: Path, manifest: Manifest, part: str = "train") -> list[Arrays]:
-    return list(Export(folder, manifest).read(part))
+    return list(Export(stored(folder, manifest)).read(part))
 
 
 def ends_of(path: Path) -> list[int]:
@@ -116,7 +116,7 @@ def test_verify_finds_a_wrong_end_and_a_wrong_loss(tmp_path: Path):
     dataset = chat_dataset(tmp_path, CHATS, exports=["datatrove"])
     made = build(dataset).export("datatrove")
     folder, of_parts = made.output.folder, list(parts(dataset, "datatrove").values())
-    assert verify_export(folder, made.manifest, of_parts) == []
+    assert verify_export(stored(folder, made.manifest), of_parts) == []
 
     index = folder / "train/00000_train.ds.index"
     ends = ends_of(index)
@@ -124,7 +124,7 @@ def test_verify_finds_a_wrong_end_and_a_wrong_loss(tmp_path: Path):
     loss = folder / "train/00000_train.ds.loss"
     loss.write_bytes(bytes(1 - byte for byte in loss.read_bytes()))
 
-    problems = "\n".join(verify_export(folder, made.manifest, of_parts))
+    problems = "\n".join(verify_export(stored(folder, made.manifest), of_parts))
     assert "length of document 0 differs from the split" in problems
     assert "loss mask of token 0 differs from the split" in problems
 

@@ -10,7 +10,7 @@ from tokflow.audit.verify.export import verify_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export
-from tokflow_tests.outputs import content, parts
+from tokflow_tests.outputs import content, parts, stored
 from tokflow_tests.tiny import EOS, declare
 
 
@@ -53,7 +53,7 @@ def test_position_ids_may_be_left_out_and_are_told_by_segment_ids(tmp_path: Path
     names = pq.read_schema(folder / "train" / "shard-00000.parquet").names
 
     assert names == ["input_ids", "attention_mask", "segment_ids"]
-    assert verify_export(folder, manifest, list(parts(dataset, "easydel").values())) == []
+    assert verify_export(stored(folder, manifest), list(parts(dataset, "easydel").values())) == []
 
 
 def test_of_chats_there_are_labels(tmp_path: Path):
@@ -66,7 +66,7 @@ def test_of_chats_there_are_labels(tmp_path: Path):
     [rows] = parts(dataset, "easydel")["train"].sequences(100)
     assert labels.tolist() == np.where(rows.loss_mask, ids, -100).tolist()
     assert manifest.counts["train.num_loss_tokens"] == rows.loss_mask.sum()
-    assert verify_export(folder, manifest, list(parts(dataset, "easydel").values())) == []
+    assert verify_export(stored(folder, manifest), list(parts(dataset, "easydel").values())) == []
 
 
 def test_a_row_group_holds_fewer_rows_where_they_are_long(

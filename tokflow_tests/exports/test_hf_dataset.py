@@ -8,7 +8,7 @@ import pytest
 from tokflow.exports import Export
 from tokflow_tests.chats import chat_dataset
 from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.outputs import content
+from tokflow_tests.outputs import content, stored
 from tokflow_tests.tiny import EOS, build
 
 TWO_PARTS = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
@@ -99,7 +99,7 @@ def test_labels_of_chats_are_the_loss_tokens(tmp_path: Path):
     made = build(chat_dataset(tmp_path, exports=exports)).export("hf_dataset")
 
     table = table_of(made.output.folder / "train")
-    [fields] = Export(made.output.folder, made.manifest).read("train")
+    [fields] = Export(stored(made.output.folder, made.manifest)).read("train")
 
     is_loss_token = fields["loss_mask"]
     labels = [[*row] for row in table["labels"].to_pylist()]

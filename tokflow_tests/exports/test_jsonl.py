@@ -13,6 +13,7 @@ from tokflow.exports import Export
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.chats import chat_dataset
 from tokflow_tests.exports.exporting import export_as
+from tokflow_tests.outputs import stored
 from tokflow_tests.tiny import EOS, build
 
 
@@ -137,7 +138,7 @@ def test_lines_are_read_whole_however_they_are_cut(
     monkeypatch.setattr("tokflow.exports.formats.jsonl.READ_BYTES", read_bytes)
     folder = exported(tmp_path, ["abcdefghij"])
 
-    arrays = Export(folder, read_manifest(folder)).read("train")
+    arrays = Export(stored(folder, read_manifest(folder))).read("train")
 
     rows = np.concatenate([fields["token_ids"] for fields in arrays])
     assert rows.reshape(-1).tolist() == [*b"abcdefghij", EOS, EOS]
@@ -158,6 +159,6 @@ def test_lines_that_are_no_such_rows_are_an_error_that_names_the_file(lines: str
     path.write_text(lines)
 
     with pytest.raises(CorruptOutputError) as raised:
-        list(Export(folder, read_manifest(folder)).read("train"))
+        list(Export(stored(folder, read_manifest(folder))).read("train"))
 
     assert str(raised.value).startswith(f"{path}: expected what its format says, found ")

@@ -13,7 +13,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.store.listed_files import broken_files
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export
-from tokflow_tests.outputs import content, documents_of, parts
+from tokflow_tests.outputs import content, documents_of, parts, stored
 from tokflow_tests.tiny import EOS, build, declare, ids, tokenize
 
 TEXTS = ["abc", "", "defghi"]
@@ -98,7 +98,7 @@ def test_of_chats_there_is_a_loss_mask(layout: str, tmp_path: Path):
     assert found[: len(mask)].tolist() == mask
     assert not found[len(mask) :].any()
     assert manifest.counts["train.num_loss_tokens"] == sum(mask)
-    assert verify_export(folder, manifest, list(parts(dataset, "lance").values())) == []
+    assert verify_export(stored(folder, manifest), list(parts(dataset, "lance").values())) == []
 
 
 @pytest.mark.parametrize("layout", ["stream", "sequences"])
@@ -109,10 +109,10 @@ def test_what_is_read_does_not_depend_on_how_much_is_at_once(
     folder, manifest = export(dataset)
     monkeypatch.setattr("tokflow.exports.formats.lance.TOKENS_AT_ONCE", 8)
 
-    pieces = list(Export(folder, manifest).read("train"))
+    pieces = list(Export(stored(folder, manifest)).read("train"))
 
     assert len(pieces) > 2
-    assert verify_export(folder, manifest, list(parts(dataset, "lance").values())) == []
+    assert verify_export(stored(folder, manifest), list(parts(dataset, "lance").values())) == []
 
 
 def test_what_fails_while_rows_are_made_is_said_as_it_is(

@@ -13,7 +13,7 @@ from tokflow.exports import Export
 from tokflow.exports.formats import levanter
 from tokflow_tests.chats import CHATS, chat, chat_dataset
 from tokflow_tests.exports.exporting import export
-from tokflow_tests.outputs import content, documents_of, parts
+from tokflow_tests.outputs import content, documents_of, parts, stored
 from tokflow_tests.tiny import EOS, declare, tokenize
 
 TEXTS = ["abc", "", "defghi"]
@@ -111,7 +111,7 @@ def test_of_chats_there_is_the_mask_that_levanter_has_of_them(tmp_path: Path):
     ends = np.cumsum([len(values) for _, values in documents]).tolist()
     assert values_of(masks / "offsets", len(documents) + 1) == [len(documents), *ends]
     assert manifest.counts["train.num_loss_tokens"] == sum(mask)
-    assert verify_export(folder, manifest, list(parts(dataset, "levanter").values())) == []
+    assert verify_export(stored(folder, manifest), list(parts(dataset, "levanter").values())) == []
 
 
 def test_a_mask_of_zeros_alone_has_no_file_and_is_read(tmp_path: Path):
@@ -124,7 +124,7 @@ def test_a_mask_of_zeros_alone_has_no_file_and_is_read(tmp_path: Path):
 
     assert names == ["data/zarr.json"]
     assert manifest.counts["train.num_loss_tokens"] == 0
-    assert verify_export(folder, manifest, list(parts(dataset, "levanter").values())) == []
+    assert verify_export(stored(folder, manifest), list(parts(dataset, "levanter").values())) == []
 
 
 def test_documents_are_read_whole_however_much_is_read_at_once(
@@ -135,7 +135,7 @@ def test_documents_are_read_whole_however_much_is_read_at_once(
     folder, manifest = export(dataset)
     monkeypatch.setattr(levanter, "TOKENS_AT_ONCE", 8)
 
-    pieces = list(Export(folder, manifest).read("train"))
+    pieces = list(Export(stored(folder, manifest)).read("train"))
 
     assert [piece["offsets"].tolist() for piece in pieces] == [
         [0, 4, 5],
@@ -143,4 +143,4 @@ def test_documents_are_read_whole_however_much_is_read_at_once(
         [0, 31],
         [0, 2, 3],
     ]
-    assert verify_export(folder, manifest, list(parts(dataset, "levanter").values())) == []
+    assert verify_export(stored(folder, manifest), list(parts(dataset, "levanter").values())) == []

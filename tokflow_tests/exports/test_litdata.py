@@ -12,7 +12,7 @@ from tokflow.exports import Export
 from tokflow.exports.formats.litdata import LitdataOptions
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.outputs import content
+from tokflow_tests.outputs import content, stored
 from tokflow_tests.tiny import declare, many_ids
 
 NO_EOS = {"tokenizer": {"kind": "bytes", "eos": "none"}}
@@ -128,7 +128,7 @@ def test_many_ids_are_int32_as_litdata_numbers_it(tmp_path: Path):
     attributes = {"tokenizer": tokenizer}
     folder, manifest = export(tmp_path, {"a.jsonl": ["w65536 w1"]}, attributes=attributes)
 
-    [own] = Export(folder, manifest).read("train")
+    [own] = Export(stored(folder, manifest)).read("train")
 
     assert chunks_of(folder) == [[struct.pack("<3i", 65_536, 1, 70_000)]]
     index = json.loads((folder / "train/index.json").read_text())
@@ -191,4 +191,4 @@ def test_a_chunk_that_is_cut_short_is_refused(tmp_path: Path):
     path.write_bytes(path.read_bytes()[:-2])
 
     with pytest.raises(CorruptOutputError, match="expected 26 bytes, 2 items in them, found 24"):
-        list(Export(folder, manifest).read("train"))
+        list(Export(stored(folder, manifest)).read("train"))

@@ -9,7 +9,7 @@ from tokflow.exports import Export
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import Manifest
 from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.outputs import content
+from tokflow_tests.outputs import content, stored
 from tokflow_tests.tiny import EOS, declare, many_ids
 
 BOS = 257
@@ -18,7 +18,7 @@ export = partial(export_as, "llmc")
 
 
 def tokens_of(folder: Path, manifest: Manifest, part: str = "train") -> list[list[int]]:
-    return [of["token_ids"].tolist() for of in Export(folder, manifest).read(part)]
+    return [of["token_ids"].tolist() for of in Export(stored(folder, manifest)).read(part)]
 
 
 def names_of(folder: Path) -> list[str]:
@@ -32,7 +32,7 @@ def test_a_file_is_a_header_and_tokens_with_eos_before_each_document(tmp_path: P
 
     assert struct.unpack("<256i", data[:1024]) == (20240520, 1, 6, *[0] * 253)
     assert struct.unpack("<6H", data[1024:]) == (EOS, *b"ab", EOS, EOS, *b"c")
-    assert Export(folder, manifest).layout.eos_first
+    assert Export(stored(folder, manifest)).layout.eos_first
 
 
 def test_many_ids_have_the_header_of_llama_3(tmp_path: Path):

@@ -15,7 +15,7 @@ from tokflow.exports import Export
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.outputs import content, parts
+from tokflow_tests.outputs import content, parts, stored
 from tokflow_tests.tiny import EOS, build, declare
 
 ALL_FIELDS = {"t": "token_ids", "p": "position_ids", "s": "segment_ids", "m": "loss_mask"}
@@ -91,7 +91,7 @@ def test_rows_with_a_token_more_for_labels_are_one_longer(tmp_path: Path):
     attributes = {"packing": {"sequence_length": 3, "label_token": True}}
     folder, manifest = export(tmp_path, {"a.jsonl": ["abcdef"]}, attributes=attributes)
 
-    [own] = Export(folder, manifest).read("train")
+    [own] = Export(stored(folder, manifest)).read("train")
 
     assert shards_of(folder)[0]["column_encodings"] == ["ndarray:int32:4"]
     assert own["token_ids"].tolist() == [[*b"abcd"], [*b"def", EOS]]
@@ -165,7 +165,7 @@ def test_rows_are_read_some_at_a_time(
     options = {"shard_size": 250, "compression": compression}
     folder, manifest = export(tmp_path, {"a.jsonl": ["abcdefghijklmnopqrs"]}, **options)
 
-    rows = [fields["token_ids"] for fields in Export(folder, manifest).read("train")]
+    rows = [fields["token_ids"] for fields in Export(stored(folder, manifest)).read("train")]
 
     assert [shard["samples"] for shard in shards_of(folder)] == [3, 2]
     assert [len(some) for some in rows] == [2, 1, 2]
@@ -206,4 +206,4 @@ def test_a_shard_that_is_cut_short_is_refused(tmp_path: Path):
     path.write_bytes(path.read_bytes()[:-1])
 
     with pytest.raises(CorruptOutputError, match="2 items in them, found"):
-        list(Export(folder, manifest).read("train"))
+        list(Export(stored(folder, manifest)).read("train"))

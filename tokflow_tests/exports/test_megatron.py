@@ -14,7 +14,7 @@ from tokflow.exports.formats.megatron import MegatronOptions
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import Manifest
-from tokflow_tests.outputs import parts
+from tokflow_tests.outputs import parts, stored
 from tokflow_tests.tiny import EOS, build, declare, many_ids
 
 WITHOUT_EOS = {"tokenizer": {"kind": "bytes", "eos": "none"}}
@@ -30,7 +30,7 @@ def export(
 
 
 def read(folder: Path, manifest: Manifest, part: str = "train") -> list[Arrays]:
-    return list(Export(folder, manifest).read(part))
+    return list(Export(stored(folder, manifest)).read(part))
 
 
 def index_of(path: Path) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def test_a_part_without_tokens_has_no_file(tmp_path: Path):
     ]
     assert read(folder, manifest, "validation") == []
     assert manifest.counts["validation.num_documents"] == 0
-    assert verify_export(folder, manifest, list(parts(dataset, "megatron").values())) == []
+    assert verify_export(stored(folder, manifest), list(parts(dataset, "megatron").values())) == []
 
 
 def test_names_have_a_prefix_and_a_key(tmp_path: Path):

@@ -11,7 +11,7 @@ from tokflow.exports import Export
 from tokflow.exports.formats.modalities import INDEX_START, INDEX_STOP, _entries
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.outputs import content, int64
+from tokflow_tests.outputs import content, int64, stored
 from tokflow_tests.tiny import build
 
 NO_EOS = {"tokenizer": {"kind": "bytes", "eos": "none"}}
@@ -57,7 +57,7 @@ def test_documents_without_tokens_are_in_the_index(tmp_path: Path):
     folder, manifest = export(tmp_path, {"a.jsonl": ["", "ab", "", "c", ""]}, attributes=NO_EOS)
 
     index = pickle.loads((folder / "train.pbin").read_bytes()[12 + 6 :])
-    [own] = Export(folder, manifest).read("train")
+    [own] = Export(stored(folder, manifest)).read("train")
 
     assert index == [(0, 0), (0, 4), (4, 0), (4, 2), (6, 0)]
     assert own["offsets"].tolist() == [0, 0, 2, 2, 3, 3]
@@ -67,7 +67,7 @@ def test_files_hold_whole_documents_up_to_the_size_asked_for(tmp_path: Path):
     files = {"a.jsonl": ["ab", "c", "defghij", "k"]}
     folder, manifest = export(tmp_path, files, shard_size=10)
 
-    own = list(Export(folder, manifest).read("train"))
+    own = list(Export(stored(folder, manifest)).read("train"))
 
     assert sorted(path.name for path in folder.glob("*.pbin")) == [
         "train-00000.pbin",
@@ -107,7 +107,7 @@ def test_an_index_that_is_not_ours_is_refused_and_not_loaded(tmp_path: Path):
     path.write_bytes(path.read_bytes()[: 12 + 6] + harm + padding)
 
     with pytest.raises(CorruptOutputError, match="an index that tokflow did not write"):
-        list(Export(folder, manifest).read("train"))
+        list(Export(stored(folder, manifest)).read("train"))
 
     assert not touched.exists()
     pickle.loads(harm)
@@ -121,7 +121,7 @@ def test_a_file_that_is_cut_short_is_refused(size: int, tmp_path: Path):
     path.write_bytes(path.read_bytes()[:size])
 
     with pytest.raises(CorruptOutputError, match=f"in a file of {size}; delete the export"):
-        list(Export(folder, manifest).read("train"))
+        list(Export(stored(folder, manifest)).read("train"))
 
 
 def test_data_that_the_index_does_not_fit_is_refused(tmp_path: Path):
@@ -132,7 +132,7 @@ def test_data_that_the_index_does_not_fit_is_refused(tmp_path: Path):
     path.write_bytes(moved)
 
     with pytest.raises(CorruptOutputError, match="data that it does not fit"):
-        list(Export(folder, manifest).read("train"))
+        list(Export(stored(folder, manifest)).read("train"))
 
 
 @pytest.mark.parametrize("at", [2, 10, 22, 41])
@@ -144,7 +144,7 @@ def test_an_index_of_which_a_byte_is_wrong_is_refused(at: int, tmp_path: Path):
     path.write_bytes(data)
 
     with pytest.raises(CorruptOutputError, match="an index that tokflow did not write"):
-        list(Export(folder, manifest).read("train"))
+        list(Export(stored(folder, manifest)).read("train"))
 
 
 def test_of_chats_the_manifest_says_that_the_loss_mask_is_lost(tmp_path: Path):

@@ -11,7 +11,7 @@ from tokflow.exports import FORMATS, Export, Part
 from tokflow.exports.options import ShardOptions
 from tokflow.exports.sequence_files import numbered_paths
 from tokflow.store.manifest import FileEntry, Manifest, read_manifest
-from tokflow_tests.outputs import parts
+from tokflow_tests.outputs import parts, stored
 from tokflow_tests.tiny import build, declare
 
 ONE_TOKEN_EACH = 100_001
@@ -29,7 +29,7 @@ def manifest_of(names: Sequence[str], folder: Path) -> Manifest:
 
 
 def test_files_are_numbered_from_0_until_one_is_not_there(tmp_path: Path):
-    export = Export(tmp_path, manifest_of(["a-0", "a-1", "a-2", "a-4", "b-3"], tmp_path))
+    export = Export(stored(tmp_path, manifest_of(["a-0", "a-1", "a-2", "a-4", "b-3"], tmp_path)))
 
     found = [path.name for path in export.numbered(lambda number: f"a-{number}")]
     assert found == ["a-0", "a-1", "a-2"]
@@ -66,14 +66,14 @@ def test_a_part_s_file_is_called_as_the_yaml_says_and_read_and_verified_by_that_
     folder = made.output.folder
 
     assert sorted(path.name for path in folder.glob(f"*{Path(expected[0]).suffix}")) == expected
-    [own] = Export(folder, made.manifest).read("validation")
+    [own] = Export(stored(folder, made.manifest)).read("validation")
     assert sorted(own["token_ids"].tolist()) == [*b"c", 256]
     of_parts = list(parts(dataset, format_).values())
-    assert verify_export(folder, made.manifest, of_parts) == []
+    assert verify_export(stored(folder, made.manifest), of_parts) == []
 
 
 def test_a_name_without_a_number_is_one_file(tmp_path: Path):
-    export = Export(tmp_path, manifest_of(["a"], tmp_path))
+    export = Export(stored(tmp_path, manifest_of(["a"], tmp_path)))
 
     assert export.numbered(lambda number: "a") == [tmp_path / "a"]
     assert export.numbered(lambda number: "b") == []
@@ -84,7 +84,7 @@ def test_files_of_more_than_five_digits_are_read_in_the_order_of_their_numbers(t
     others = ["train-b-00001-of-100001.arrow", "train-00003-of-100001.arrow.gz"]
     manifest = manifest_of([*reversed(sorted_names), *others], tmp_path)
 
-    paths = numbered_paths(Export(tmp_path, manifest), "train", ".arrow")
+    paths = numbered_paths(Export(stored(tmp_path, manifest)), "train", ".arrow")
     assert [path.name for path in paths] == sorted_names
 
 
@@ -97,7 +97,7 @@ def test_shards_of_datasets_are_read_in_the_order_of_their_numbers(tmp_path: Pat
     names = {f"train/{path.name}": FileEntry(num_bytes=0, sha256="") for path in train.iterdir()}
 
     manifest = replace(made.manifest, files=dict(sorted(names.items())))
-    read = Export(made.output.folder, manifest).read("train")
+    read = Export(stored(made.output.folder, manifest)).read("train")
 
     assert [rows["token_ids"].tolist() for rows in read] == [[[*b"abcd"]], [[*b"efg", 256]]]
 

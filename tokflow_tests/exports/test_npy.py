@@ -10,7 +10,7 @@ from tokflow.exports.format import Arrays
 from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, MARKED, chat_dataset
 from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.outputs import content, documents_of
+from tokflow_tests.outputs import content, documents_of, stored
 from tokflow_tests.tiny import EOS, build, declare, tokenize
 
 TWO_PARTS = {"split": {"parts": {"train": {"documents": 2}, "validation": {"start": 2}}}}
@@ -21,7 +21,7 @@ export = partial(export_as, "npy")
 
 
 def read(folder: Path, manifest: Manifest, part: str = "train") -> list[Arrays]:
-    return list(Export(folder, manifest).read(part))
+    return list(Export(stored(folder, manifest)).read(part))
 
 
 def names_of(folder: Path) -> list[str]:

@@ -10,7 +10,7 @@ from tokflow.exports import Export
 from tokflow.exports.formats.olmo import GZIP_LEVEL
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.outputs import content, documents_of
+from tokflow_tests.outputs import content, documents_of, stored
 from tokflow_tests.tiny import build, tokenize, write_texts
 
 FILES = {"a.jsonl": ["ab", "", "c"], "b.jsonl": ["defg"]}
@@ -57,7 +57,7 @@ def test_a_name_with_a_comma_stands_in_quotes(tmp_path: Path):
     folder, manifest = export(tmp_path, {"a,b.jsonl": ["ab"], "c.jsonl": ["d"]})
 
     lines = lines_of(folder / "train/part-0-00000.csv.gz")
-    [own] = Export(folder, manifest).read("train")
+    [own] = Export(stored(folder, manifest)).read("train")
 
     assert lines == ['0,3,"a,b.jsonl:0","a,b.jsonl",1', "3,5,c.jsonl:0,c.jsonl,1"]
     assert own["offsets"].tolist() == [0, 3, 5]
@@ -102,7 +102,7 @@ def test_files_hold_whole_documents_and_a_large_one_has_its_own(tmp_path: Path):
     files = {"a.jsonl": ["ab", "c"], "b.jsonl": ["defghij", "k"]}
     folder, manifest = export(tmp_path, files, shard_size=10)
 
-    own = list(Export(folder, manifest).read("train"))
+    own = list(Export(stored(folder, manifest)).read("train"))
 
     assert [fields["offsets"].tolist() for fields in own] == [[0, 3, 5], [0, 8], [0, 2]]
     assert lines_of(folder / "train/part-0-00002.csv.gz") == ["0,2,b.jsonl:1,b.jsonl,2"]
@@ -123,7 +123,7 @@ def test_the_loss_mask_of_chats_is_a_byte_per_token_in_a_file_of_its_own(tmp_pat
     assert [len(mask) for mask in masks] == [len(run) for run in tokens]
     assert np.concatenate(masks).astype(int).tolist() == expected
     assert made.manifest.counts["train.num_loss_tokens"] == sum(expected)
-    own = list(Export(made.output.folder, made.manifest).read("train"))
+    own = list(Export(stored(made.output.folder, made.manifest)).read("train"))
     assert [fields["loss_mask"].tolist() for fields in own] == [mask.tolist() for mask in masks]
     assert "lost" not in made.manifest.details
 
@@ -137,7 +137,7 @@ def test_lines_that_are_not_about_every_token_are_refused(lines: str, tmp_path: 
     path.write_bytes(gzip.compress(lines.encode()))
 
     with pytest.raises(CorruptOutputError, match="expected documents end to end, 11 tokens in all"):
-        list(Export(folder, manifest).read("train"))
+        list(Export(stored(folder, manifest)).read("train"))
 
 
 def test_a_part_whose_name_another_begins_with_is_read_alone(tmp_path: Path):
@@ -145,6 +145,6 @@ def test_a_part_whose_name_another_begins_with_is_read_alone(tmp_path: Path):
     write_texts(tmp_path / "raw/a.jsonl", ["ab", "c"])
     folder, manifest = export(tmp_path, {}, attributes={"split": split})
 
-    [own] = Export(folder, manifest).read("train")
+    [own] = Export(stored(folder, manifest)).read("train")
 
     assert own["token_ids"].tolist() == [*b"ab", 256]

@@ -9,7 +9,7 @@ from tokflow.errors import CorruptOutputError
 from tokflow.exports import Export
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.outputs import content
+from tokflow_tests.outputs import content, stored
 from tokflow_tests.tiny import EOS, build, declare, many_ids
 
 
@@ -103,7 +103,7 @@ def test_a_damaged_shard_is_an_error_that_names_it(start: int, data: bytes, tmp_
         file.write(data)
 
     with pytest.raises(CorruptOutputError) as raised:
-        list(Export(folder, read_manifest(folder)).read("train"))
+        list(Export(stored(folder, read_manifest(folder))).read("train"))
 
     assert str(raised.value).startswith(f"{path}: expected what its format says, found ")
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from tokflow.audit.verify.verification import verify_path
 from tokflow.errors import TokflowError
-from tokflow.store.remote.addresses import local_path
 from tokflow_tests.faults.trial import (
     MORE,
     Given,
@@ -188,9 +187,7 @@ def _one_object(
     if "/manifests/" not in key or after is not None:
         another_cache(given)
         try:
-            found = [
-                each for each in verify_path(local_path(f"{store.url}/store")) if each.problems
-            ]
+            found = [each for each in verify_path(f"{store.url}/store") if each.problems]
         except TokflowError as error:
             found = [error]  # type: ignore[list-item]
         if not found:

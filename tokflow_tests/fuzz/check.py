@@ -129,7 +129,7 @@ class _Run:
         return load_dataset(path, store=self.folder / "store")
 
     def _run_command(self, dataset: Dataset, *, expects_error: bool) -> None:
-        store = str(dataset.store)
+        store = dataset.store.name
         command = [sys.executable, "-m", "tokflow", "run", "--store", store]
         done = subprocess.run(
             [*command, "--config", str(self.folder / "dataset.yaml")],

@@ -12,7 +12,8 @@ from typing import Any
 from tokflow.exports import FORMATS
 from tokflow.pipeline.dataset import Dataset
 from tokflow.store.manifest import RUN_NAME
-from tokflow.store.stored_outputs import StoredOutput, walk
+from tokflow.store.store import Store, StoredOutput
+from tokflow.store.stored_outputs import walk
 from tokflow_tests.tiny import TEXTS, build, declare_small, write_raw
 
 FIELDS: dict[str, Any] = {
@@ -66,7 +67,7 @@ def write_remote(folder: Path) -> None:
 def outputs(store: Path) -> dict[str, list[Path]]:
     """Return the folders of a store's outputs by their kind: stage, or format of an export."""
     found: dict[str, list[Path]] = {}
-    for each in walk(store):
+    for each in walk(Store(store), store):
         assert isinstance(each, StoredOutput), each
         kind = each.manifest.details.get("format", each.manifest.stage)
         found.setdefault(kind, []).append(each.folder)

@@ -34,7 +34,7 @@ def test_a_fault_is_found_by_the_output_the_store_and_the_dataset(
     output = BuildGraph(made).tokens("a.jsonl").folder
     fault(output / name)
 
-    for found in (verify_path(output), verify_path(made.store), verify_dataset(made)):
+    for found in (verify_path(output), verify_path(made.store.root), verify_dataset(made)):
         assert {each.folder for each in found if each.problems} == {output}
 
 

@@ -19,6 +19,7 @@ from tokflow_tests.interop.harness import (
     read_with,
     write_with,
 )
+from tokflow_tests.outputs import stored
 
 pytestmark = pytest.mark.interop
 
@@ -93,8 +94,8 @@ def assert_map_gives_the_same(texts: list[str], folder: Path, encoding: str | No
     write_with("datasets", [], folder, arrays=arrays, how="map", encoding=encoding)
 
     mapped = np.load(folder / "token_ids.npy").tolist()
-    [streamed] = Export(stream.folder, stream.manifest).read("train")
-    [packed] = Export(rows.folder, rows.manifest).read("train")
+    [streamed] = Export(stored(stream.folder, stream.manifest)).read("train")
+    [packed] = Export(stored(rows.folder, rows.manifest)).read("train")
     assert streamed["token_ids"].tolist() == mapped
     assert packed["token_ids"][packed["segment_ids"] != 0].tolist() == mapped
     return len(mapped)

@@ -8,6 +8,7 @@ import pytest
 from tokflow.exports import Export
 from tokflow_tests.interop import harness
 from tokflow_tests.interop.harness import known_dataset
+from tokflow_tests.outputs import stored
 
 
 @pytest.mark.parametrize("part", ["train", "validation"])
@@ -19,8 +20,8 @@ def test_the_expected_tokens_and_rows_are_those_of_the_exports(
     stream = known_dataset(tmp_path / "stream", "bin", ids=ids, with_eos=with_eos)
     rows = known_dataset(tmp_path / "rows", "parquet", ids=ids, with_eos=with_eos)
 
-    [tokens] = Export(stream.folder, stream.manifest).read(part)
-    [arrays] = Export(rows.folder, rows.manifest).read(part)
+    [tokens] = Export(stored(stream.folder, stream.manifest)).read(part)
+    [arrays] = Export(stored(rows.folder, rows.manifest)).read(part)
 
     assert tokens["token_ids"].tolist() == stream.token_ids(part).tolist()
     assert stream.offsets(part)[-1] == len(tokens["token_ids"])

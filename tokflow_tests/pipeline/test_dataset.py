@@ -67,23 +67,23 @@ def test_a_tilde_before_no_user_is_part_of_the_name(
     dataset = load(tmp_path, f"{MINIMAL}{chat}  store: ~nobody-here\n")
     of_home = load(tmp_path, f"{MINIMAL}  store: ~/store\n")
 
-    assert dataset.store == tmp_path / "~nobody-here"
+    assert dataset.store.root == tmp_path / "~nobody-here"
     assert dataset.documents.chat_template == "text"
-    assert of_home.store == tmp_path / "home/store"
+    assert of_home.store.root == tmp_path / "home/store"
 
 
 def test_relative_paths_start_at_the_yamls_own_folder(tmp_path: Path):
     dataset = load(tmp_path, MINIMAL)
 
     assert dataset.base == tmp_path
-    assert dataset.store == tmp_path / "data" / "store"
+    assert dataset.store.root == tmp_path / "data" / "store"
     assert dataset.folder == tmp_path / "data" / "store" / "tiny"
 
 
 def test_base_and_store_can_be_given_from_outside(tmp_path: Path):
     dataset = load(tmp_path, MINIMAL, base=Path("/base"), store=tmp_path / "elsewhere")
 
-    assert (dataset.base, dataset.store) == (Path("/base"), tmp_path / "elsewhere")
+    assert (dataset.base, dataset.store.root) == (Path("/base"), tmp_path / "elsewhere")
 
 
 def test_exports_are_named_alone_or_with_options(tmp_path: Path):

@@ -10,7 +10,7 @@ import pytest
 from tokflow.documents import ranges
 from tokflow.errors import MissingOutputError
 from tokflow.pipeline import output_tasks, tasks, writers
-from tokflow.pipeline.gc import find_garbage, remove, remove_all
+from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
@@ -56,7 +56,7 @@ def test_after_collecting_nothing_has_to_be_built(tmp_path: Path):
     made = declare_small(tmp_path, exports=["parquet"])
 
     for garbage in find_garbage(made, keep=0):
-        remove(garbage)
+        remove_all(made.store, [garbage])
 
     assert find_garbage(made, keep=0) == {}
     assert make_plan(made).is_up_to_date
@@ -69,7 +69,7 @@ def test_outputs_of_a_file_that_is_gone_go_with_their_folder(tmp_path: Path):
     build_dataset(made)
 
     for garbage in find_garbage(made, keep=0):
-        remove(garbage)
+        remove_all(made.store, [garbage])
 
     assert not (tmp_path / STORE / "tokens/sub").exists()
 
@@ -81,7 +81,7 @@ def test_an_export_that_is_declared_no_more_goes_with_its_link(tmp_path: Path):
 
     assert find_garbage(made, keep=1) == {}
     for garbage in find_garbage(made, keep=0):
-        remove(garbage)
+        remove_all(made.store, [garbage])
 
     assert [path.name for path in exports.iterdir()] == ["parquet"]
 
@@ -91,7 +91,7 @@ def test_sequences_that_no_export_has_any_more_go(tmp_path: Path):
     made = declare_small(tmp_path, exports=["bin"])
 
     for garbage in find_garbage(made, keep=0):
-        remove(garbage)
+        remove_all(made.store, [garbage])
 
     assert not (tmp_path / STORE / "sequences").exists()
     assert make_plan(made).is_up_to_date
@@ -152,7 +152,7 @@ def test_what_another_machine_has_left_unfinished_goes_a_day_after_its_last_chan
     os.utime(left / "inner" / "tokens.bin", (day_ago, day_ago))
     a_day_later = find_garbage(made, keep=1)
     for garbage in a_day_later:
-        remove(garbage)
+        remove_all(made.store, [garbage])
 
     assert while_its_file_changes == {link: 0}
     assert a_day_later == {link: 0, left: 5}
@@ -173,7 +173,7 @@ def test_segments_that_never_go_to_the_url_of_a_store_go_with_the_outputs_there(
     (left / "00000" / "tokens.bin").write_bytes(b"12345")
 
     garbage = find_garbage(made, keep=0)
-    remove_all(garbage)
+    remove_all(made.store, garbage)
 
     assert len(garbage) > 1
     assert garbage[left] == 5
@@ -203,7 +203,8 @@ def test_segments_of_a_build_under_way_stay(
         if len(numbers) == 3:
             folders = {path.parent.name for path in tmp_path.rglob(".writer.*.tmp")}
             assert len(folders) == 1, "a mark stays from the first task to the last"
-            remove_all(find_garbage(declare_small(tmp_path, store=store), keep=0))
+            now = declare_small(tmp_path, store=store)
+            remove_all(now.store, find_garbage(now, keep=0))
         write(*arguments, segment=segment, **more)
 
     monkeypatch.setattr(writers, "write_token_shard", another)
@@ -228,7 +229,7 @@ def test_segments_are_garbage_when_the_process_that_wrote_them_has_ended(tmp_pat
         mark.touch()
 
         while_it_lives = find_garbage(made, keep=1)
-        remove(segments)
+        remove_all(made.store, [segments])
         is_there = mark.exists()
         writer.communicate(b"\n")
 

@@ -21,6 +21,7 @@ from tokflow.pipeline.run import (
 from tokflow.split.spans import write_split
 from tokflow.store.atomic import new_folder
 from tokflow.store.manifest import read_manifest
+from tokflow.store.store import Store
 from tokflow.tokens.shard import TokenShard, write_token_shard
 from tokflow_tests.outputs import content, touched
 from tokflow_tests.tiny import EOS, build, declare, ids, write_texts
@@ -69,9 +70,10 @@ def test_the_same_dataset_built_in_another_folder_is_the_same_to_the_byte(tmp_pa
 
     build(there)
 
-    assert content(there.store) == content(here.store)
+    assert content(there.store.root) == content(here.store.root)
     assert (
-        len([path for path in content(here.store) if path.endswith("_tokflow/manifest.json")]) >= 13
+        len([path for path in content(here.store.root) if path.endswith("_tokflow/manifest.json")])
+        >= 13
     )
 
 
@@ -85,7 +87,7 @@ def test_bytes_do_not_depend_on_batches_threads_or_the_order_of_partitions(
     graph = BuildGraph(other)
     make_tokenizer(graph)
     for key in reversed(graph.sources):
-        with new_folder(graph.tokens(key).folder) as folder:
+        with new_folder(graph.tokens(key).folder, Store(graph.tokens(key).folder)) as folder:
             write_token_shard(
                 graph.raw(key),
                 other.documents,
@@ -101,7 +103,7 @@ def test_bytes_do_not_depend_on_batches_threads_or_the_order_of_partitions(
     for config in reversed(other.exports):
         make_export(graph, config)
 
-    assert content(other.store) == content(usual.store)
+    assert content(other.store.root) == content(usual.store.root)
 
 
 def test_building_again_makes_nothing_and_touches_nothing(tmp_path: Path):

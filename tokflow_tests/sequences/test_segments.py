@@ -11,7 +11,7 @@ from tokflow.audit.verify.remade import verify_sequences
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.sequences.segments import fill_sequences
 from tokflow.store.manifest import read_manifest
-from tokflow_tests.outputs import content, index_of, int64, parts, rows_of
+from tokflow_tests.outputs import content, index_of, int64, parts, rows_of, stored
 from tokflow_tests.tiny import EOS, build, declare, ids
 
 
@@ -283,7 +283,7 @@ def test_each_token_of_the_split_is_read_back_or_declared(fields: dict, tmp_path
     graph = BuildGraph(dataset)
     for name in FILES:
         assert verify_sequences(graph.open_sequences(name)) == []
-    assert verify_export(folder, manifest, list(parts(dataset).values())) == []
+    assert verify_export(stored(folder, manifest), list(parts(dataset).values())) == []
 
 
 @pytest.mark.parametrize("fields", PACKINGS.values(), ids=PACKINGS)

@@ -16,6 +16,7 @@ from tokflow.store.manifest import (
     is_complete,
     write_manifest,
 )
+from tokflow.store.store import Store
 from tokflow_tests.outputs import content, edit_manifest, make_manifest
 from tokflow_tests.tiny import build, declare
 
@@ -24,9 +25,10 @@ import sys
 from pathlib import Path
 from tokflow.store.manifest import write_manifest
 from tokflow.store.atomic import new_folder
+from tokflow.store.store import Store
 from tokflow_tests.outputs import make_manifest
 
-with new_folder(Path(sys.argv[1])) as folder:
+with new_folder(Path(sys.argv[1]), Store(Path(sys.argv[1]))) as folder:
     (folder / "half").write_text("of the other")
     write_manifest(folder, make_manifest(), run={})
     print("open", flush=True)
@@ -54,7 +56,7 @@ build(dataset)
 
 
 def write(folder: Path, text: str = "mine") -> None:
-    with new_folder(folder) as temporary:
+    with new_folder(folder, Store(folder)) as temporary:
         (temporary / "data").write_text(text)
         write_manifest(temporary, make_manifest(files=checksums(temporary)), run={})
 
@@ -80,14 +82,17 @@ def test_what_fails_leaves_no_empty_folder_and_takes_none_that_was_there(tmp_pat
     (tmp_path / "mine").mkdir()
 
     for name in ("tokens/sub/a.jsonl/0", "mine/0"):
-        with pytest.raises(ValueError, match="bad"), new_folder(tmp_path / name):
+        with (
+            pytest.raises(ValueError, match="bad"),
+            new_folder(tmp_path / name, Store(tmp_path / name)),
+        ):
             raise ValueError("bad")
 
     assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
 
 
 def test_a_folder_takes_its_name_when_the_block_ends(tmp_path: Path):
-    with new_folder(tmp_path / "out") as temporary:
+    with new_folder(tmp_path / "out", Store(tmp_path / "out")) as temporary:
         (temporary / "data").write_text("x")
         write_manifest(temporary, make_manifest(), run={})
         is_there_too_early = (tmp_path / "out").exists()
@@ -99,7 +104,7 @@ def test_a_folder_takes_its_name_when_the_block_ends(tmp_path: Path):
 
 
 def write_and_fail(folder: Path) -> None:
-    with new_folder(folder) as temporary:
+    with new_folder(folder, Store(folder)) as temporary:
         write_manifest(temporary, make_manifest(), run={})
         raise KeyboardInterrupt
 
@@ -116,7 +121,7 @@ def test_a_folder_in_which_no_manifest_was_written_is_refused(tmp_path: Path):
         pytest.raises(
             TokflowError, match=r"expected a _tokflow/manifest\.json written last, found none"
         ),
-        new_folder(tmp_path / "out"),
+        new_folder(tmp_path / "out", Store(tmp_path / "out")),
     ):
         pass
 
@@ -156,7 +161,7 @@ def test_a_rerun_after_kill_9_gives_the_bytes_of_a_run_in_peace(step: int, tmp_p
     build(dataset)
 
     assert (killed.returncode, before) == (-signal.SIGKILL, ["raw", "store"])
-    assert content(dataset.store) == content(peaceful.store)
+    assert content(dataset.store.root) == content(peaceful.store.root)
 
 
 def test_what_a_living_process_writes_is_left_alone_and_the_first_to_end_stays(tmp_path: Path):
@@ -290,7 +295,7 @@ def test_every_file_is_on_disk_before_its_folder_takes_its_name(
 
 
 def write_in(new: NewFolders, folder: Path) -> None:
-    with new.writing(folder) as temporary:
+    with new.writing(folder, Store(folder)) as temporary:
         write_manifest(temporary, make_manifest(), run={})
 
 

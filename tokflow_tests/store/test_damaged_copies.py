@@ -18,8 +18,6 @@ from tokflow.store.integrity import (
     trust_files,
 )
 from tokflow.store.manifest import MANIFEST_NAME
-from tokflow.store.remote.mirror import refresh
-from tokflow.store.stored_outputs import read_output
 from tokflow_tests.cli.commands import run
 from tokflow_tests.object_store import ObjectStore, another_machine
 from tokflow_tests.outputs import content
@@ -60,7 +58,7 @@ def declared(
         object_store.put(key, data)
     url = f"{object_store.url}/store"
     first = declare(tmp_path, TEXTS, store=url)
-    refresh(first.folder)
+    first.store.refresh(first.folder)
     return lambda **fields: declare(tmp_path, store=url, **fields)
 
 
@@ -128,7 +126,7 @@ def test_segments_of_an_export_are_not_made_from_flipped_tables(
     [folder] = (
         path.parents[1] for path in (dataset.folder / stage / "a.jsonl").rglob(MANIFEST_NAME)
     )
-    check_files(read_output(folder))  # which fetches them
+    check_files(dataset.store.read(folder))  # which fetches them
     [table] = folder.glob("*.parquet")
     flip(table)
     next_run()

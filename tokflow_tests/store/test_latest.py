@@ -65,7 +65,7 @@ def test_without_links_latest_follows_the_config_and_what_it_names_stays(exports
     assert newest not in find_garbage(first, keep=0)
     build(first)
     assert newest in find_garbage(first, keep=0)
-    remove_all([find_export(exports / "parquet").folder])
+    remove_all(first.store, [find_export(exports / "parquet").folder])
     assert not (exports / "parquet/latest").exists()
 
 

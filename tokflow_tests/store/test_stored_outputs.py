@@ -10,14 +10,8 @@ from tokflow.audit.verify.verification import verify_path
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import keep_manifest, write_manifest
-from tokflow.store.stored_outputs import (
-    PassedBy,
-    StoredOutput,
-    Unreadable,
-    find_output,
-    newest_output,
-    walk,
-)
+from tokflow.store.store import Store, StoredOutput
+from tokflow.store.stored_outputs import PassedBy, Unreadable, find_output, newest_output, walk
 from tokflow_tests.outputs import edit_manifest, make_manifest, make_recipe
 from tokflow_tests.tiny import build, copy_of, declare, declare_small
 
@@ -57,7 +51,7 @@ def test_a_store_that_was_built_is_outputs_and_nothing_else(store: Path):
     for name in ("recorded.json", "checks.jsonl", "failures.json"):
         (store / "small" / name).write_text("{}")
 
-    found = list(walk(store))
+    found = list(walk(Store(store), store))
 
     assert [type(each) for each in found] == [StoredOutput] * NUM_OUTPUTS
 
@@ -73,7 +67,11 @@ def test_what_cannot_be_read_is_a_problem_of_the_store(store: Path, tmp_path: Pa
     rows.rename(tmp_path / "elsewhere")
     rows.symlink_to(tmp_path / "elsewhere")
 
-    found = {each.folder: each.error for each in walk(store) if isinstance(each, Unreadable)}
+    found = {
+        each.folder: each.error
+        for each in walk(Store(store), store)
+        if isinstance(each, Unreadable)
+    }
 
     assert {folder: type(error) for folder, error in found.items()} == {
         shard: CorruptOutputError,
@@ -109,7 +107,7 @@ def test_what_a_kill_left_of_a_link_is_unfinished_and_no_problem(store: Path):
     exports = store / "small/exports/bin"
     (exports / ".latest.0.1.2.tmp").symlink_to(only_in(exports).name, target_is_directory=True)
 
-    notes = [found.reason for found in walk(store) if isinstance(found, PassedBy)]
+    notes = [found.reason for found in walk(Store(store), store) if isinstance(found, PassedBy)]
 
     assert notes == ["unfinished"]
     assert problems(store) == []
@@ -120,7 +118,7 @@ def test_a_partition_may_be_called_as_the_cache_of_checksums(tmp_path: Path):
                    raw={"files": "raw/**/*.jsonl"})  # fmt: skip
     build(made)
 
-    found = [each for each in walk(made.store) if isinstance(each, StoredOutput)]
+    found = [each for each in walk(made.store, made.store.root) if isinstance(each, StoredOutput)]
 
     assert {each.manifest.partition for each in found} == {
         None,
@@ -147,7 +145,7 @@ def test_a_partition_may_be_called_manifest(store: Path):
     )
 
     assert problems(store) == []
-    assert len(list(walk(store))) == NUM_OUTPUTS + 1
+    assert len(list(walk(Store(store), store))) == NUM_OUTPUTS + 1
 
 
 def test_an_export_with_an_output_s_name_is_walked_through(tmp_path: Path):
@@ -156,7 +154,9 @@ def test_an_export_with_an_output_s_name_is_walked_through(tmp_path: Path):
     )
     assert build_dataset(made).failed == ()
 
-    assert [type(each) for each in walk(tmp_path / "store")] == [StoredOutput] * NUM_OUTPUTS
+    assert [type(each) for each in walk(Store(tmp_path / "store"), tmp_path / "store")] == [
+        StoredOutput
+    ] * NUM_OUTPUTS
 
 
 def test_outputs_that_were_copied_out_of_a_store_are_found_under_any_name(
@@ -166,7 +166,10 @@ def test_outputs_that_were_copied_out_of_a_store_are_found_under_any_name(
     shutil.copytree(store / "small/exports/bin/latest", tmp_path / "copies/two")
     (tmp_path / "copies/two/_tokflow/manifest.json").write_text('{"fingerprint": ')
 
-    assert [type(each) for each in walk(tmp_path / "copies")] == [StoredOutput, Unreadable]
+    assert [type(each) for each in walk(Store(tmp_path / "copies"), tmp_path / "copies")] == [
+        StoredOutput,
+        Unreadable,
+    ]
 
 
 def test_an_output_in_another_s_place_is_a_problem(store: Path):
@@ -198,7 +201,7 @@ def test_a_damaged_output_is_named_where_it_is_the_only_one(store: Path):
     shard = only_in(store / "small/tokens/a.jsonl")
     (shard / "_tokflow/manifest.json").write_text("{")
 
-    assert newest_output(shard.parent) is None
+    assert newest_output(Store(shard.parent), shard.parent) is None
     for path in (shard.parent, shard, shard / "tokens.bin"):
         with pytest.raises(CorruptOutputError, match=r"manifest\.json: expected JSON"):
             find_output(path)
@@ -234,7 +237,9 @@ def test_an_empty_folder_with_an_output_s_name_is_no_output(tmp_path: Path):
     empty = tmp_path / "tokens/a.jsonl/0123456789abcdef"
     empty.mkdir(parents=True)
 
-    assert list(walk(tmp_path)) == [PassedBy(tmp_path / "tokens", "an empty folder")]
+    assert list(walk(Store(tmp_path), tmp_path)) == [
+        PassedBy(Store(tmp_path), tmp_path / "tokens", "an empty folder")
+    ]
     with pytest.raises(MissingOutputError):
         find_output(empty)
     (empty / "tokens.bin").touch()
@@ -246,7 +251,9 @@ def test_a_folder_without_outputs_is_said_to_be_so(tmp_path: Path):
     (tmp_path / "a/b").mkdir(parents=True)
     keep_manifest(tmp_path / "a", b'{"text": "mine"}')
 
-    assert list(walk(tmp_path)) == [PassedBy(tmp_path / "a", "holds no output")]
+    assert list(walk(Store(tmp_path), tmp_path)) == [
+        PassedBy(Store(tmp_path), tmp_path / "a", "holds no output")
+    ]
     with pytest.raises(MissingOutputError, match=r"found no _tokflow/manifest\.json"):
         list(verify_path(tmp_path))
 

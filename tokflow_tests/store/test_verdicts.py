@@ -17,6 +17,7 @@ from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset, make_split, make_tokenizer, make_tokens
 from tokflow.split.rule import PartConfig, SplitConfig
+from tokflow.store.store import Store
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.tiny import build, save_tokenizer, write_texts
 from tokflow_tests.wrong_engine import use_wrong_engine
@@ -207,7 +208,7 @@ def test_a_copy_of_a_dataset_takes_the_verdict_along(tmp_path: Path):
         build(declare(tmp_path, name))
     shutil.copytree(tmp_path / "store" / "one", tmp_path / "copy" / "one", symlinks=True)
 
-    copied = declare(tmp_path).model_copy(update={"store": tmp_path / "copy"})
+    copied = declare(tmp_path).model_copy(update={"store": Store(tmp_path / "copy")})
 
     assert build(copied).num_new == 0
     assert engines(build(copied)) == {"a.jsonl": "tokenizers"}

@@ -16,7 +16,7 @@ from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import checksums, read_manifest, write_manifest
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import tokenizer_of
-from tokflow_tests.outputs import edit_manifest
+from tokflow_tests.outputs import edit_manifest, stored
 from tokflow_tests.special import letter_ids, write_letters
 from tokflow_tests.tiny import copy_of, write_raw, write_yaml
 
@@ -164,7 +164,7 @@ def test_code_that_was_added_is_seen_wherever_it_is(place: str, folder: Path):
     (found / "tokenization_letters.py").unlink()
     (found / place).parent.mkdir(exist_ok=True)
     (found / place).touch()
-    tokenizer = tokenizer_of(read_manifest(found), found)
+    tokenizer = tokenizer_of(stored(found))
 
     with pytest.raises(UntrustedCodeError):
         open_reference(tokenizer)

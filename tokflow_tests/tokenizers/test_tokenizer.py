@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tokflow.errors import ConfigError, TokenizerError
-from tokflow.store.manifest import Manifest, Recipe, read_manifest
+from tokflow.store.manifest import Manifest, Recipe
 from tokflow.tokenizers.encoding import resolve_encoding
 from tokflow.tokenizers.tokenizer import (
     Tokenizer,
@@ -23,6 +23,7 @@ from tokflow.tokenizers.tokenizer import (
     write_ranks,
 )
 from tokflow.tokenizers.vocabulary import Facts
+from tokflow_tests.outputs import stored
 from tokflow_tests.tiny import declare_texts, save_tokenizer
 
 
@@ -59,7 +60,7 @@ def test_ids_up_to_65_535_take_two_bytes_and_more_take_four(vocab_size: int, dty
 def test_a_saved_tokenizer_is_opened_as_it_was(tmp_path: Path):
     saved = save_tokenizer(declare_texts(tmp_path))
 
-    opened = tokenizer_of(read_manifest(saved.folder), saved.folder)
+    opened = tokenizer_of(stored(saved.folder))
 
     assert dataclasses.asdict(opened) == dataclasses.asdict(saved)
 

@@ -18,6 +18,7 @@ from tokflow.exports.sequence_files import sequences_within
 from tokflow.exports.writing import index_of
 from tokflow.store.arrow import to_numpy
 from tokflow.store.manifest import Manifest
+from tokflow.store.store import StoredOutput
 from tokflow.store.tables import read_part
 from tokflow.tokens.token_source import TokenSource
 
@@ -55,8 +56,7 @@ class Rechunked:
 
 
 def verify_export(
-    folder: Path,
-    manifest: Manifest,
+    made: StoredOutput,
     parts: Sequence[Part] | None = None,
     *,
     reads_files: bool = True,
@@ -69,37 +69,37 @@ def verify_export(
     every field that the format keeps has the values that they have. A format without a reader is
     compared by its counts and its index alone, and so is any other without `reads_files`.
     """
+    folder, manifest, export = made.folder, made.manifest, Export(made)
     counts, names = manifest.counts, manifest.details["parts"]
-    problems = [each for name in names for each in _index_problems(folder, manifest, name)]
+    problems = [each for name in names for each in _index_problems(made, name)]
     for part in parts or ():
         once = counts[f"{part.name}.num_tokens"] + counts[f"{part.name}.num_dropped_tokens"]
         once -= counts.get(f"{part.name}.num_repeated_tokens", 0)
         where = f"{folder}: {part.name}: written once and dropped"
         problems += unequal(where, num_tokens=(part.num_tokens, once))
     if parts and not problems:
-        problems += _compare_index(folder, Export(folder, manifest).layout, parts)
+        problems += _compare_index(made.file(INDEX_NAME), export.layout, parts)
     by_name = {part.name: part for part in parts or ()}
     for name in names if reads_files else ():
-        problems += _read_problems(folder, manifest, name, by_name.get(name))
+        problems += _read_problems(export, name, by_name.get(name))
     return problems
 
 
-def _index_problems(folder: Path, manifest: Manifest, part: str) -> Iterator[str]:
+def _index_problems(made: StoredOutput, part: str) -> Iterator[str]:
     """Yield what is wrong with the entries of a part: they cover its tokens and do not overlap."""
-    columns = read_part(folder / INDEX_NAME, part, ["position", "num_tokens"])
+    columns = read_part(made.file(INDEX_NAME), part, ["position", "num_tokens"])
     start, size = columns["position"], columns["num_tokens"]
-    where = f"{folder / INDEX_NAME}: {part}"
-    num_tokens = manifest.counts[f"{part}.num_tokens"]
+    where = f"{made.folder / INDEX_NAME}: {part}"
+    num_tokens = made.manifest.counts[f"{part}.num_tokens"]
     if len(wrong := np.flatnonzero(start[1:] < (start + size)[:-1])):
         yield f"{where}: expected entries that do not overlap, found one at {start[wrong[0] + 1]:,}"
     yield from unequal(where, num_tokens=(num_tokens, int(size.sum())))
 
 
-def _compare_index(folder: Path, layout: Layout, parts: Sequence[Part]) -> Iterator[str]:
+def _compare_index(path: Path, layout: Layout, parts: Sequence[Part]) -> Iterator[str]:
     """Yield the first entry of the index that is not the one which the parts have there."""
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
-    path = folder / INDEX_NAME
     with pq.ParquetFile(path) as file:
         groups = (file.read_row_group(number) for number in range(file.num_row_groups))
         stored = Rechunked(groups, pa.concat_tables)
@@ -118,13 +118,13 @@ def _compare_index(folder: Path, layout: Layout, parts: Sequence[Part]) -> Itera
             yield f"{path}: expected no more entries, found some"
 
 
-def _read_problems(folder: Path, manifest: Manifest, name: str, part: Part | None) -> Iterator[str]:
+def _read_problems(export: Export, name: str, part: Part | None) -> Iterator[str]:
     """Read a part as its users do and compare every field with `part`."""
-    export = Export(folder, manifest).of_part(name)
+    export = export.of_part(name)
     if not export.is_read:
         return
     manifest = export.manifest
-    where, layout = f"{folder}: {name}", export.layout
+    where, layout = f"{export.folder}: {name}", export.layout
     expected = {} if part is None else _expected_fields(layout, part)
     num: Counter[str] = Counter()
     for fields in export.read(name):

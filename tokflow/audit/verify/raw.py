@@ -11,7 +11,6 @@ import pyarrow as pa
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.raw import RawPartition
 from tokflow.store.arrow import to_numpy
-from tokflow.store.remote.cached_files import fetch_run
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.encoding import Encoding
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
@@ -58,7 +57,7 @@ def verify_against_raw(
         if problems or (num_read >= end and max_characters is not None):
             break
     raw.check_unchanged()
-    if sample.difference and "gigatoken" in fetch_run(shard.folder).get("engine", ""):
+    if sample.difference and "gigatoken" in shard.stored.run().get("engine", ""):
         on_difference(sample.difference)
     if not problems and num_read < end:
         num = shard.manifest.counts["num_documents"]

@@ -18,10 +18,9 @@ from tokflow.split.rule import NO_PART, NOT_TAKEN, FileSpans
 from tokflow.split.shuffle import shuffle_seed_of
 from tokflow.split.spans import LONGEST, SPANS_NAME, Split, config_of_split, write_split
 from tokflow.store.arrow import read_table, to_numpy
-from tokflow.store.integrity import Stored
 from tokflow.store.listed_files import broken_file
 from tokflow.store.manifest import read_manifest
-from tokflow.store.remote.cached_files import fetched
+from tokflow.store.store import Stored
 from tokflow.tokenizers.tokenizer import Tokenizer
 
 
@@ -86,7 +85,7 @@ def verify_sequences(sequences: FileSequences) -> list[str]:
 def _stored_cut_tokens(split: Split, spans: FileSpans, folder: Path) -> npt.NDArray[np.int64]:
     """Copy the tokens of cut spans from `split`; return how many it has of each span, 0 of those
     that no part takes."""
-    table = read_table(split.folder / SPANS_NAME)
+    table = read_table(split.stored.file(SPANS_NAME))
     in_file_order = np.lexsort([to_numpy(table[name]) for name in ("char_start", "document")])
     is_cut = to_numpy(table["is_cut"])[in_file_order]
     split.cut_tokens().tofile(folder / CUT_TOKENS_NAME)
@@ -114,7 +113,7 @@ def _differences(
                 f"found {found.get(name)!r}"
             )
     for name, entry in expected.files.items():
-        path = fetched(stored.folder / name)
+        path = stored.store.file(stored, name)
         if (broken := broken_file(stored.folder, name, entry)) is None:
             continue
         if path.suffix != ".parquet" or not path.is_file():

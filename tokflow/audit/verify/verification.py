@@ -31,18 +31,9 @@ from tokflow.sequences.segments import SEQUENCES_VERSION
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME
 from tokflow.split.mixture import mixture_of
 from tokflow.split.spans import SPLIT_VERSION, Split
-from tokflow.store.listed_files import broken_files
-from tokflow.store.remote.cached_files import fetch_run
-from tokflow.store.remote.places import place_of
-from tokflow.store.remote.rereading import broken_there
-from tokflow.store.stored_outputs import (
-    PassedBy,
-    StoredOutput,
-    Unreadable,
-    find_output,
-    output_at,
-    walk,
-)
+from tokflow.store.opening import opened
+from tokflow.store.store import StoredOutput
+from tokflow.store.stored_outputs import PassedBy, Unreadable, find_output, output_at, walk
 from tokflow.store.verdicts import try_to_write_verdict
 from tokflow.store.versions import changed_since
 from tokflow.tokenizers.tokenizer import tokenizer_of
@@ -68,6 +59,8 @@ class Verification:
     name: str
     """Such as `tokens of a.jsonl`."""
     folder: Path
+    shown: str = ""
+    """What messages call the folder of what is no output."""
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """Checks that could not be made, and why."""
@@ -75,7 +68,7 @@ class Verification:
     """False of what lies in a store and is no output: it was not looked at."""
 
 
-def verify_path(path: Path, *, trust_remote_code: bool = False) -> Iterator[Verification]:
+def verify_path(path: str | Path, *, trust_remote_code: bool = False) -> Iterator[Verification]:
     """Yield what is found of the output at `path`, or of everything below it.
 
     Outputs come in the order of the stages, before them those that cannot be read, after them
@@ -87,12 +80,13 @@ def verify_path(path: Path, *, trust_remote_code: bool = False) -> Iterator[Veri
     Raises: MissingOutputError where there is no output.
     """
     verifier = _Verifier(trust_remote_code=trust_remote_code)
+    store, path = opened(path)
     try:
-        at = output_at(path)
+        at = output_at(store, path)
     except (TokflowError, OSError) as error:
         yield _unreadable(path, error)
         return
-    below = [] if at is not None else sorted(walk(path.resolve()), key=_ordinal)
+    below = [] if at is not None else sorted(walk(store, path.resolve()), key=_ordinal)
     if at is not None:
         yield verifier.verify(at)
         yield from (_unreadable(at.folder, error) for error in verifier.unreadable_parents)
@@ -129,7 +123,7 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verification]:
     trust = dataset.tokenizer.trust_remote_code
     verifier = _Verifier(trust_remote_code=trust, graph=graph)
     # The copies of raw files that were fetched, before a damaged one is fetched anew.
-    for found in walk(dataset.folder / "raw"):
+    for found in walk(dataset.store, dataset.folder / "raw"):
         is_copy = isinstance(found, StoredOutput) and found.manifest.partition in graph.sources
         if isinstance(found, Unreadable) or is_copy:
             yield verifier.verify_any(found)
@@ -206,7 +200,10 @@ class _Verifier:
         if isinstance(found, Unreadable):
             return _unreadable(found.folder, found.error)
         notes = (found.reason,)
-        return Verification(name="not looked at", folder=found.path, notes=notes, is_output=False)
+        shown = found.store.shown(found.path)
+        return Verification(
+            name="not looked at", folder=found.path, shown=shown, notes=notes, is_output=False
+        )
 
     def damaged_parents(self) -> Iterator[Verification]:
         """Yield the outputs that others were to be compared with, are damaged, and were not
@@ -219,7 +216,7 @@ class _Verifier:
         self._verified.add(found.folder)
         self._ancestry.add(found)
         problems = [*self._broken_files(found)]
-        if place_of(found.folder) is None:
+        if found.store.is_here:
             problems += unlisted_files(found.folder, found.manifest)
         if found.is_misplaced:
             problems.append(
@@ -234,17 +231,14 @@ class _Verifier:
                 problems = [message_of(error, where=found.folder)]
             except Exception as error:  # whatever it is, the other outputs are looked at
                 problems = [f"{found.folder}: cannot be read: {type(error).__name__}: {error}"]
-        notes = [*notes, *changed_since([fetch_run(found.folder).get("versions", {})])]
+        notes = [*notes, *changed_since([found.run().get("versions", {})])]
         return Verification(
             name=found.name, folder=found.folder, problems=tuple(problems), notes=tuple(notes)
         )
 
     def _broken_files(self, found: StoredOutput) -> list[str]:
         if found.folder not in self._broken:
-            if place_of(found.folder) is None:
-                self._keep_broken(found, broken_files(found.folder, found.manifest))
-            else:
-                self._keep_broken(found, broken_there([found])[0])
+            self._keep_broken(found, found.store.problems([found])[0])
         return self._broken[found.folder][1]
 
     def _keep_broken(self, found: StoredOutput, problems: Iterable[TokflowError]) -> None:
@@ -254,10 +248,11 @@ class _Verifier:
         """Yield items, those of a store at a URL when the files of the next ones are looked at,
         too: many small ones at once, which wait for the server together."""
         while some := list(islice(items, ITEMS_AHEAD)):
-            outputs = [of for of in map(_stored, some) if of and place_of(of.folder) is not None]
+            outputs = [of for of in map(_stored, some) if of and not of.store.is_here]
             new = [of for of in outputs if of.folder not in self._broken]
-            for output, problems in zip(new, broken_there(new), strict=True):
-                self._keep_broken(output, problems)
+            problems = new[0].store.problems(new) if new else []
+            for output, of_output in zip(new, problems, strict=True):
+                self._keep_broken(output, of_output)
             yield from some
 
     def _content(self, found: StoredOutput) -> Result:
@@ -270,7 +265,7 @@ class _Verifier:
         if stage == "tokens":
             return self._tokens(found)
         if reason := self._why_not_compared(found):
-            problems = verify_export(found.folder, found.manifest) if stage == "export" else []
+            problems = verify_export(found) if stage == "export" else []
             return problems, [f"{reason}: {NOT_COMPARED}"]
         if stage == "export":
             return self._export(found)
@@ -295,7 +290,7 @@ class _Verifier:
         tokenizer = self._ancestry.tokenizer(found)
         if tokenizer is None:
             return [], ["its tokenizer is not in this store: not made again"]
-        if self._broken_files(StoredOutput(tokenizer.folder, tokenizer.manifest)):
+        if self._broken_files(tokenizer.stored):
             return [], ["its tokenizer is damaged: not made again"]
         try:
             trusted = replace(tokenizer, trust_remote_code=self._trust)
@@ -305,14 +300,14 @@ class _Verifier:
 
     def _export(self, found: StoredOutput) -> Result:
         """Compare an export with what it was made from."""
-        manifest, notes = found.manifest, []
-        export = Export(found.folder, manifest)
+        notes: list[str] = []
+        export = Export(found)
         if not export.is_read:
             notes = [f"{export.format_name} files are never read: compared by counts and checksums"]
-        return verify_export(found.folder, manifest, self._ancestry.parts(found)), notes
+        return verify_export(found, self._ancestry.parts(found)), notes
 
     def _tokenizer(self, found: StoredOutput) -> Result:
-        tokenizer = tokenizer_of(found.manifest, found.folder, trust_remote_code=self._trust)
+        tokenizer = tokenizer_of(found, trust_remote_code=self._trust)
         try:
             return verify_tokenizer(tokenizer), []
         except UntrustedCodeError as error:
@@ -327,22 +322,20 @@ class _Verifier:
             return [], ["its tokenizer is not in this store"]
         if self._graph is not None:
             return self._compare_with_raw(found, self._graph)
-        if tokenizer.verdict is None or "gigatoken" not in fetch_run(found.folder).get(
-            "engine", ""
-        ):
+        if tokenizer.verdict is None or "gigatoken" not in found.run().get("engine", ""):
             return [], []
         return [], ["gigatoken made it, and was found wrong with its tokenizer: no run uses it"]
 
     def _compare_with_raw(self, found: StoredOutput, graph: BuildGraph) -> Result:
         tokenizer = graph.tokenizer
-        if self._broken_files(StoredOutput(tokenizer.folder, tokenizer.manifest)):
+        if self._broken_files(tokenizer.stored):
             return [], ["its tokenizer is damaged: not compared with the raw file"]
         key = str(found.manifest.partition)
         raw = graph.raw(key)
         notes = [f"its raw file was {'read' if raw.files[0].is_lazy else 'hashed'}"]
 
         def disqualify(difference: str) -> None:
-            try_to_write_verdict(tokenizer.folder, tokenizer.fingerprint, difference)
+            try_to_write_verdict(tokenizer, difference)
             notes.append("gigatoken made it; `tokflow run` makes all of them with the reference")
 
         problems = verify_against_raw(

@@ -28,7 +28,7 @@ from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
-from tokflow.store.remote.cached_files import fetched
+from tokflow.store.remote.by_path import fetched
 from tokflow.store.remote.ranges import lazy_numbers
 
 UNKNOWN = "Unknown Tokenizer"

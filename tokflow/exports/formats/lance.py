@@ -45,7 +45,7 @@ from tokflow.exports.token_files import batches_of_documents
 from tokflow.sequences.segments import Sequences
 from tokflow.store.arrow import make_table, to_arrow, to_numpy
 from tokflow.store.config import Size
-from tokflow.store.remote.cached_files import fetch_all
+from tokflow.store.remote.by_path import fetch_all
 
 EXTRA = Extra(name="lance", module="lance")
 

@@ -36,7 +36,7 @@ from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import batches_of_documents
 from tokflow.store.config import Config
-from tokflow.store.remote.cached_files import fetch_all
+from tokflow.store.remote.by_path import fetch_all
 
 EXTRA = Extra(name="levanter", module="tensorstore")
 

@@ -39,7 +39,7 @@ from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import write_numbers
 from tokflow.store.config import Config
-from tokflow.store.remote.cached_files import fetched
+from tokflow.store.remote.by_path import fetched
 from tokflow.store.remote.ranges import lazy_numbers
 
 HEADER = struct.Struct("<9sQBQQ")

@@ -34,7 +34,7 @@ from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
-from tokflow.store.remote.cached_files import fetch_all
+from tokflow.store.remote.by_path import fetch_all
 from tokflow.store.remote.ranges import is_far, lazy_numbers, open_lazily
 
 HEADER = struct.Struct("<QI")

@@ -52,7 +52,7 @@ from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import files_of, sequences_within
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
-from tokflow.store.remote.cached_files import fetched
+from tokflow.store.remote.by_path import fetched
 from tokflow.store.remote.ranges import lazy_numbers, open_lazily
 
 ROW_DTYPES: dict[str, np.dtype[Any]] = {

@@ -38,7 +38,7 @@ from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.arrow import to_numpy
 from tokflow.store.config import Size
-from tokflow.store.remote.cached_files import fetched
+from tokflow.store.remote.by_path import fetched
 from tokflow.store.remote.ranges import lazy_numbers
 
 COLUMNS = ["start", "end", "id", "src", "loc"]

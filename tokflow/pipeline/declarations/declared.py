@@ -10,6 +10,7 @@ from tokflow.errors import ConfigError, first_five
 from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import Dataset, load_attributes
 from tokflow.pipeline.declarations.project import Project, find_project
+from tokflow.store.store import Store
 
 Scope: TypeAlias = Mapping[str, Any]
 
@@ -41,7 +42,9 @@ class Declaration:
     error: ConfigError | None = None
     """What keeps it from being loaded, as far as that is known without its other attributes."""
 
-    def load(self, store: Path | None = None, *, scope: Scope | None = None) -> Dataset:
+    def load(
+        self, store: Store | Path | str | None = None, *, scope: Scope | None = None
+    ) -> Dataset:
         """Return the dataset; `store` takes the place of the one in its file.
 
         `scope`: what its templates may name besides what they always may.

@@ -8,13 +8,19 @@ from tokflow.errors import ConfigError, first_five
 from tokflow.pipeline.declarations.several import OF_SOURCES, datasets_in
 from tokflow.split.mixture import MixtureConfig, MixtureSource
 from tokflow.store.config import expanded
+from tokflow.store.store import Store
 
 if TYPE_CHECKING:
     from tokflow.pipeline.dataset import Dataset
 
 
 def with_sources(
-    attributes: Mapping[str, Any], *, base: Path, store: Path | None, where: str, file: Path | None
+    attributes: Mapping[str, Any],
+    *,
+    base: Path,
+    store: Store | Path | str | None,
+    where: str,
+    file: Path | None,
 ) -> tuple[dict[str, Any], tuple["Dataset", ...]]:
     """Return the attributes of a mixture with all that it has from its sources, and the datasets
     that these are, in the order of its YAML.
@@ -80,8 +86,8 @@ def check_store(dataset: "Dataset", where: str) -> None:
         if source.store != dataset.store:
             raise _error(
                 f"{where}: mixture.sources.{source.name}",
-                f"a dataset with the store of the mixture, {dataset.store}",
-                str(source.store),
+                f"a dataset with the store of the mixture, {dataset.store.name}",
+                source.store.name,
                 "give both the same `store:`",
             )
 
@@ -91,7 +97,7 @@ def _load(
     source: MixtureSource,
     *,
     base: Path,
-    store: Path | None,
+    store: Store | Path | str | None,
     file: Path | None,
     where: str,
 ) -> "Dataset":

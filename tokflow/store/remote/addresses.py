@@ -1,53 +1,35 @@
-"""URLs as people write them, turned once into paths on this disk."""
+"""Where a store or an output begins at a URL that somebody names."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
 
-from tokflow.errors import ConfigError, MissingOutputError
+from tokflow.errors import MissingOutputError
 from tokflow.store.latest import LATEST
 from tokflow.store.manifest import EARLIER_NAME, MANIFEST_NAME, is_output_name
-from tokflow.store.remote.cache_limit import limit_of
 from tokflow.store.remote.keys import MANIFESTS, STAGES, is_dataset_name
-from tokflow.store.remote.mirror import refresh
+from tokflow.store.remote.object_store import ObjectStore, store_at
 from tokflow.store.remote.objects import Objects, RemoteStoreError
-from tokflow.store.remote.places import checked_url, folder_of, place_of
+from tokflow.store.remote.places import checked_url
 from tokflow.store.remote.requests import for_each
-from tokflow.store.urls import OF_OBJECT_STORES, check_slashes, is_url
 
 DEEPEST_FILE = 4
 """A file of an output is at most so deep in it, itself counted."""
 
 
-def store_folder(store: str | Path) -> Path:
-    """Return the folder of a store, which may be at a URL; nothing is asked there.
-
-    Raises: ConfigError for a URL that is refused; see `folder_of`.
-    """
-    return _folder_of(store) if isinstance(store, str) and is_url(store) else _of_disk(store)
-
-
-def local_path(path: str | Path, *, is_alone: bool = False) -> Path:
-    """Return a path, or the one on this disk that stands for a URL: of a store, a dataset, an
-    output, `latest` of an export, or a file of an output. A `Path` is never a URL.
-
-    The server is asked where the store begins, and for the manifests of the dataset; `is_alone`:
-    for those of what is named, and no others. Files come when they are opened.
-
-    Raises: MissingOutputError where there is nothing of tokflow; ConfigError for a URL that is
-    refused, or is a `Path`; RemoteStoreError.
-    """
-    if isinstance(path, Path) or not is_url(path):
-        return _of_disk(path)
-    url = checked_url(path)
+def opened_at(url: str, *, is_alone: bool) -> tuple[ObjectStore, Path]:
+    """Return the store that a URL is in, and the path on this disk that stands for it; see
+    `opened`."""
+    url = checked_url(url)
     at = _nearest(url)
     if at is None:
         raise _nothing_at(url)
     root, dataset = at
-    folder = _folder_of(root, is_store=dataset is not None)
+    store = store_at(root, is_store=dataset is not None)
+    folder = store.root
     named = folder / url[len(root) :].lstrip("/")
-    refresh(_alone(named, folder) if is_alone and dataset else folder / (dataset or ""))
-    return named
+    store.refresh(_alone(named, folder) if is_alone and dataset else folder / (dataset or ""))
+    return store, named
 
 
 def _nothing_at(url: str) -> MissingOutputError:
@@ -63,43 +45,12 @@ def _nothing_at(url: str) -> MissingOutputError:
     )
 
 
-def _folder_of(url: str, *, is_store: bool = True) -> Path:
-    """Return the folder that stands for a URL, and refuse a limit of all of them that is none."""
-    folder = folder_of(url, is_store=is_store)
-    limit_of(folder.parent)
-    return folder
-
-
-def refresh_dataset(path: Path) -> None:
-    """Let all manifests of the dataset that a path is in be those of its URL, so that what is not
-    there can be told from what is; nothing is done for a path of this disk alone."""
-    place = place_of(path)
-    if place is not None:
-        refresh(place.root / place.key(path).partition("/")[0])
-
-
 def _alone(path: Path, root: Path) -> Path:
     """Return the folder of the output that a path is, or is in, or else the one it is."""
     for above in (path, *path.parents[: len(path.relative_to(root).parts)]):
         if is_output_name(above.name):
             return above
     return path.parent if path.name == LATEST else path
-
-
-def _of_disk(path: str | Path) -> Path:
-    """Return a path, which must not be a URL without its two slashes, nor one that has something
-    before it, which may be of another kind and have a password in it."""
-    check_slashes(str(path))
-    before, colon, rest = str(path).partition(":/")
-    scheme = before.rpartition(":")[2].strip()
-    if colon and (scheme in OF_OBJECT_STORES or rest.startswith("/")):
-        raise ConfigError(
-            where=f"{scheme}://…",
-            expected="a path, or a URL",
-            found=f"a URL behind {before.rpartition(scheme)[0]!r}",
-            remedy="name the URL alone",
-        )
-    return Path(path)
 
 
 _At: TypeAlias = tuple[str, str | None]

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
 
 from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.store.manifest import (
@@ -13,42 +12,38 @@ from tokflow.store.manifest import (
     FileEntry,
     checksum,
     damaged,
+    is_complete,
     read_manifest,
-    read_run,
 )
 from tokflow.store.remote.cache_limit import note_bytes, note_use
 from tokflow.store.remote.damage import note_damage
 from tokflow.store.remote.keys import data_prefix, output_folder
-from tokflow.store.remote.mirror import fetch_manifest, refresh_output
+from tokflow.store.remote.mirror import refresh_output
 from tokflow.store.remote.part_files import alone
-from tokflow.store.remote.places import Place, place_of
+from tokflow.store.remote.places import Place
 from tokflow.store.remote.requests import for_each
-from tokflow.store.stamp import Stamp
+from tokflow.store.stamp import Stamp, arrived
 
 TRIES = 2
 """Of a file whose bytes are not those of its manifest: they may have been damaged on the way."""
 
-arrived: dict[str, tuple[FileEntry, Stamp]] = {}
-"""Files that this process has hashed when they came, by path, and how they looked then."""
 
-
-def fetched(path: Path) -> Path:
+def fetched(place: Place, path: Path) -> Path:
     """Return `path`, of a file of an output, which is on this disk when this returns.
 
-    A path of no place, or that no manifest lists, is returned as it is. Of several processes that
+    A path that no manifest lists is returned as it is. Of several processes that
     want the same file one fetches it. What arrives is compared with the manifest before it takes
     its name.
 
     Raises: MissingOutputError where the output is not at the URL, or not the one that its manifest
     here is of; CorruptOutputError where what is there is not what the manifest says.
     """
-    place = place_of(path)
-    if place is None or (folder := output_folder(place, path)) is None:
+    if (folder := output_folder(place, path)) is None:
         return path
     note_use(folder)
     if path.exists():
         return path
-    entry = listed_entry(folder, path)
+    entry = listed_entry(place, folder, path)
     if entry is not None or path == folder / RUN_NAME:
         with raise_if_removed(place, folder), _errors_name(path), alone(path) as part:
             if part is not None:
@@ -76,17 +71,18 @@ def raise_if_removed(place: Place, folder: Path) -> Iterator[None]:
     except MissingOutputError:
         raise
     except FileNotFoundError:
-        refresh_output(folder)  # for the folder may have been made once more
+        refresh_output(place, folder)  # for the folder may have been made once more
         raise _removed(place, folder) from None
 
 
-def listed_entry(folder: Path, path: Path) -> FileEntry | None:
+def listed_entry(place: Place, folder: Path, path: Path) -> FileEntry | None:
     """Return what the manifest of the output in a folder says of a file; None where it lists no
     such file.
 
     Raises: as `read_manifest`.
     """
-    fetch_manifest(folder)
+    if not is_complete(folder):
+        refresh_output(place, folder)
     try:
         files = _listed_files(folder, Stamp.of((folder / MANIFEST_NAME).stat()))
     except FileNotFoundError:
@@ -100,21 +96,13 @@ def _listed_files(folder: Path, stamp: Stamp) -> Mapping[str, FileEntry]:
     return read_manifest(folder).files
 
 
-def fetch_all(paths: Iterable[Path]) -> None:
+def fetch_all(place: Place, paths: Iterable[Path]) -> None:
     """Fetch files, several at once; see `fetched`."""
-    elsewhere = [path for path in paths if place_of(path) is not None]
-    away = [path for path in elsewhere if not path.exists()]
-    for path in {*elsewhere} - {*away}:
-        fetched(path)  # which notes the use alone
-    for_each(fetched, away)
-
-
-def fetch_run(folder: Path) -> dict[str, Any]:
-    """Return what is known of the run that made `folder`, as `read_run`, also of another machine's:
-    a request for each output."""
-    with suppress(MissingOutputError):
-        fetched(folder / RUN_NAME)
-    return read_run(folder)
+    paths = [*paths]
+    away = [path for path in paths if not path.exists()]
+    for path in {*paths} - {*away}:
+        fetched(place, path)  # which notes the use alone
+    for_each(partial(fetched, place), away)
 
 
 def _fetch(place: Place, folder: Path, path: Path, part: Path, entry: FileEntry | None) -> None:
@@ -149,7 +137,7 @@ def not_fetched(
 ) -> CorruptOutputError | MissingOutputError:
     """Return why a file could not be fetched, of which the manifest at the URL may tell."""
     known = _manifest(folder)
-    refresh_output(folder)
+    refresh_output(place, folder)
     with suppress(FileNotFoundError):
         if _manifest(folder) == known:
             note_damage(folder)

@@ -8,22 +8,18 @@ from pathlib import Path
 
 from tokflow.store.manifest import OWN_FOLDER
 from tokflow.store.remote.part_files import alone, part_path
-from tokflow.store.remote.places import place_of
 
 DAMAGE_NAME = f"{OWN_FOLDER}/.damaged"
 
 
-def drop_cached(path: Path) -> bool:
-    """Return whether a file comes from a URL when it is opened; what is on this disk, which is not
-    as it should be, goes. One that another thread or process fetches now stays."""
-    if place_of(path) is None:
-        return False
+def drop_cached(path: Path) -> None:
+    """Remove the copy of a file, which is not as it should be, from this disk. One that another
+    thread or process fetches now stays."""
     path.unlink(missing_ok=True)
     if part_path(path).exists():
         with alone(path) as part:
             if part is not None:
                 part.unlink()
-    return True
 
 
 def note_damage(folder: Path) -> None:
@@ -43,4 +39,4 @@ def forget_damage(folder: Path, put_ns: int) -> None:
 def is_known_damaged(folder: Path) -> bool:
     """Return whether a file of the output in a folder could not be fetched, and the output was not
     made again since."""
-    return place_of(folder) is not None and (folder / DAMAGE_NAME).exists()
+    return (folder / DAMAGE_NAME).exists()

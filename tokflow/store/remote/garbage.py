@@ -9,22 +9,19 @@ from tokflow.store.manifest import MANIFEST_NAME, folder_of_manifest, is_output_
 from tokflow.store.remote.entry import Entry
 from tokflow.store.remote.keys import PACKS, data_prefix, mirror_key, mirror_path
 from tokflow.store.remote.packs import packs_of, unread
-from tokflow.store.remote.places import Place, place_of
+from tokflow.store.remote.places import Place
 from tokflow.store.segments import is_segments_folder
 
 
-def find_unfinished(dataset_folder: Path, *, seconds: float) -> dict[Path, int]:
+def find_unfinished(place: Place, dataset_folder: Path, *, seconds: float) -> dict[Path, int]:
     """Return what nobody finished at the URL of a dataset, by the paths that stand for it, and its
-    bytes; nothing for a folder of this disk alone.
+    bytes.
 
     That is: files of an output whose manifest is not there, or is that of other bytes; segments;
     uploads in parts that were begun. It is of writers that are gone if nothing has changed in it
     for so many seconds. Packs that old of which nothing is left to read come with it. The manifests
     on this disk must be those of the URL; it takes a request for each thousand objects.
     """
-    place = place_of(dataset_folder)
-    if place is None:
-        return {}
     limit = _ago(seconds)
     manifests = [*dataset_folder.rglob(MANIFEST_NAME)]
     committed = {_files_of(place, path) for path in manifests}
@@ -52,10 +49,8 @@ def find_unfinished(dataset_folder: Path, *, seconds: float) -> dict[Path, int]:
     return {path: num for path, num in found.items() if newest.get(path, 0) < limit}
 
 
-def remove_unfinished(path: Path, *, seconds: float) -> None:
+def remove_unfinished(place: Place, path: Path, *, seconds: float) -> None:
     """Remove what `find_unfinished` found, unless somebody has written there since."""
-    place = place_of(path)
-    assert place is not None
     entries = [*_below(place, path)]
     if all(entry.modified_ns < _ago(seconds) for entry in entries):
         place.objects.remove([entry.key for entry in entries])

@@ -9,22 +9,21 @@ from pathlib import Path
 from tokflow.store.manifest import MANIFEST_NAME, read_manifest
 from tokflow.store.remote.damage import note_damage
 from tokflow.store.remote.keys import data_prefix
-from tokflow.store.remote.places import Place, place_of
+from tokflow.store.remote.places import Place
 
 
-def note_lacking(folders: Iterable[Path]) -> int:
+def note_lacking(place: Place, folders: Iterable[Path]) -> int:
     """Return of how many outputs, of those in these folders, files are not at their URL with the
     sizes of their manifests; this disk remembers them as damaged, so a run makes them again.
 
-    It takes a request for each thousand objects of their datasets. Nothing is done for folders of
-    this disk alone. The manifests on this disk must be those of the URL.
+    It takes a request for each thousand objects of their datasets. The manifests on this disk must
+    be those of the URL.
     """
-    datasets: dict[tuple[Place, str], list[Path]] = {}
+    datasets: dict[str, list[Path]] = {}
     for folder in folders:
-        if (place := place_of(folder)) is not None:
-            datasets.setdefault((place, place.key(folder).split("/")[0]), []).append(folder)
+        datasets.setdefault(place.key(folder).split("/")[0], []).append(folder)
     lacking: list[Path] = []
-    for (place, dataset), outputs in datasets.items():
+    for dataset, outputs in datasets.items():
         sizes = {entry.key: entry.num_bytes for entry in place.objects.listed(dataset)}
         lacking += [folder for folder in outputs if _is_lacking(place, folder, sizes)]
     for folder in lacking:

@@ -8,14 +8,19 @@ or many at once from packs.
 import hashlib
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
 from tokflow.store.atomic import remove, remove_empty
 from tokflow.store.latest import LATEST, make_latest
-from tokflow.store.manifest import MANIFEST_NAME, folder_of_manifest, is_complete, is_output_name
+from tokflow.store.manifest import (
+    MANIFEST_NAME,
+    VERDICTS_NAME,
+    folder_of_manifest,
+    is_output_name,
+)
 from tokflow.store.remote.damage import forget_damage
 from tokflow.store.remote.entry import Entry
 from tokflow.store.remote.keys import is_dataset_name, manifest_key, mirror_key, mirror_path
@@ -28,11 +33,10 @@ from tokflow.store.remote.packs import (
     unpacked,
     write_packs,
 )
-from tokflow.store.remote.places import Place, place_of
+from tokflow.store.remote.places import Place
 from tokflow.store.remote.requests import for_each
 from tokflow.store.sealed import has_its_digest
 from tokflow.store.segments import is_segments_folder
-from tokflow.store.verdicts import VERDICTS_NAME
 
 _Seen: TypeAlias = tuple[int, int]
 """Size and time of modification of something on this disk."""
@@ -42,18 +46,15 @@ LARGE = 5_000
 time."""
 
 
-def refresh(folder: Path) -> None:
+def refresh(place: Place, folder: Path) -> None:
     """Let the manifests on this disk be those of the URL: of the output in `folder`, or of all
     below the folder of a store, a dataset, a stage or an export.
 
-    Nothing is done for a folder of this disk alone. It takes a request for each thousand outputs,
+    It takes a request for each thousand outputs,
     and one for each that has come or changed since the last time, or for many from packs.
     """
-    place = place_of(folder)
-    if place is None:
-        return
     if not place.is_store or is_output_name(folder.name):
-        refresh_output(folder if place.is_store else place.root)
+        refresh_output(place, folder if place.is_store else place.root)
         return
     is_root = folder == place.root
     found = filter(is_dataset_name, place.objects.names("")) if is_root else [place.key(folder)]
@@ -66,26 +67,9 @@ def refresh(folder: Path) -> None:
         _refresh_below(place, place.root / name)
 
 
-def fetch_manifest(folder: Path) -> None:
-    """Fetch the manifest of one output, of which another machine may have published it since."""
-    place = place_of(folder)
-    if place is not None and not (folder / MANIFEST_NAME).exists():
-        refresh_output(folder)
-
-
-def fetch_manifests(folders: Iterable[Path]) -> None:
-    """Fetch the manifests of outputs that another machine has made, several at once; what goes
-    wrong goes wrong again where one is looked for alone."""
-    away = [of for of in folders if place_of(of) is not None and not is_complete(of)]
-    with suppress(RemoteStoreError):
-        for_each(fetch_manifest, away)
-
-
-def refresh_output(folder: Path) -> None:
+def refresh_output(place: Place, folder: Path) -> None:
     """Let the manifest of one output on this disk be that of its URL; if that is another, the files
     of this one go."""
-    place = place_of(folder)
-    assert place is not None
     data = _read(place, manifest_key(place, folder))
     if data is not None:
         _keep(f"{folder}/{MANIFEST_NAME}", data)
@@ -93,17 +77,16 @@ def refresh_output(folder: Path) -> None:
         _forget(folder / MANIFEST_NAME, place)
 
 
-def has_come_again(folder: Path) -> bool:
+def has_come_again(place: Place, folder: Path) -> bool:
     """Return whether the manifest in a folder, which cannot be read, was another at the URL that
     the folder stands for, and is that one now: a copy on this disk tells nothing of what is there.
     """
-    place = place_of(folder)
     is_output = is_output_name(folder.name) or is_segments_folder(folder.parent)
-    if place is None or not (is_output if place.is_store else folder == place.root):
+    if not (is_output if place.is_store else folder == place.root):
         return False
     with suppress(FileNotFoundError):
         before = (folder / MANIFEST_NAME).read_bytes()
-        refresh_output(folder)
+        refresh_output(place, folder)
         return (folder / MANIFEST_NAME).read_bytes() != before
     return False
 
@@ -150,15 +133,12 @@ def _listed(place: Place, folder: Path, *, is_large: bool) -> Iterator[Entry]:
         yield from entries
 
 
-def pack_manifests(folder: Path) -> None:
+def pack_manifests(place: Place, folder: Path) -> None:
     """Put the manifests of a dataset into packs where many are in none, so that a machine that has
-    nothing of it gets them by few requests; nothing is done for a folder of this disk alone."""
-    place = place_of(folder)
-    if place is None or not place.is_store:
-        return
+    nothing of it gets them by few requests."""
     last_ns = packed_until(place, place.key(folder))
     if sum(time_ns > last_ns for _, (_, time_ns) in _manifests(folder)) >= MANY:
-        refresh(folder)  # for the times of what was made here
+        refresh(place, folder)  # for the times of what was made here
         new = [Path(path) for path, (_, ns) in _manifests(folder) if ns > last_ns]
         write_packs(
             place,

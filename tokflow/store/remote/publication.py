@@ -4,32 +4,37 @@ import shutil
 from pathlib import Path
 
 from tokflow.errors import CorruptOutputError
+from tokflow.store.copies import copies_in
 from tokflow.store.latest import LATEST, named_by
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     RUN_NAME,
+    VERDICTS_NAME,
     folder_of_manifest,
     keep_manifest,
     read_manifest,
 )
 from tokflow.store.remote.cache_limit import note_bytes
-from tokflow.store.remote.copies import take_copies
 from tokflow.store.remote.damage import is_known_damaged
-from tokflow.store.remote.keys import data_prefix, manifest_key, mirror_key
-from tokflow.store.remote.places import Place, place_of
+from tokflow.store.remote.entry import Piece
+from tokflow.store.remote.keys import (
+    data_prefix,
+    manifest_key,
+    mirror_key,
+    output_folder,
+)
+from tokflow.store.remote.places import Place
 from tokflow.store.remote.requests import for_each
 from tokflow.store.segments import segments_folder
 
 
-def publish(temporary: Path, folder: Path) -> None:
+def publish(place: Place, temporary: Path, folder: Path) -> None:
     """Put the finished output in `temporary` at the URL that `folder` stands for.
 
     When this returns, a whole output is there, and `temporary` has its manifest: if another writer
     was first, and its bytes differ, that is the other's, and the files in `temporary` are gone, to
     be fetched where they are needed.
     """
-    place = place_of(folder)
-    assert place is not None
     data = (temporary / MANIFEST_NAME).read_bytes()
     prefix = data_prefix(place, folder, data)
     manifest = read_manifest(temporary)
@@ -42,7 +47,7 @@ def publish(temporary: Path, folder: Path) -> None:
             place.objects.copy(in_segments[entry.sha256], prefix + name, entry.num_bytes)
         else:
             path = temporary / name
-            place.objects.put_file(path, prefix + name, take_copies(path))
+            place.objects.put_file(path, prefix + name, _copied(place, path))
 
     for_each(put, [*files, *([RUN_NAME] if (temporary / RUN_NAME).exists() else [])])
     there = _commit(place, folder, data, temporary)
@@ -51,6 +56,18 @@ def publish(temporary: Path, folder: Path) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         keep_manifest(temporary, there)
     note_bytes(manifest.num_bytes)
+
+
+def _copied(place: Place, new: Path) -> dict[int, Piece]:
+    """Return the objects of a place that have ranges of a new file, by where they begin in it."""
+    found = {}
+    for each in copies_in(new):
+        is_here = each.path.is_relative_to(place.root)
+        if is_here and (folder := output_folder(place, each.path)) is not None:
+            prefix = data_prefix(place, folder, (folder / MANIFEST_NAME).read_bytes())
+            key = prefix + each.path.relative_to(folder).as_posix()
+            found[each.start] = Piece(key, each.start_there, each.start_there + each.num_bytes)
+    return found
 
 
 def _in_segments(place: Place, folder: Path) -> dict[str, str]:
@@ -95,49 +112,27 @@ def _is_same(there: bytes, temporary: Path) -> bool:
         shutil.rmtree(aside)
 
 
-def publish_file(path: Path, content: bytes) -> None:
-    """Put what a verdict or a link `latest` is to have at its URL; nothing is done for one of this
-    disk alone."""
-    place = place_of(path)
-    if place is not None:
-        place.objects.put(mirror_key(place, path), content)
+def publish_beside(place: Place, path: Path, content: bytes) -> None:
+    """Put a file that is none of an output's: a verdict and `latest` are mirrored."""
+    is_mirrored = path.name == LATEST or path.parent.name == VERDICTS_NAME
+    key = mirror_key(place, path) if is_mirrored else place.key(path)
+    place.objects.put(key, content)
 
 
-def publish_beside(path: Path, content: bytes) -> None:
-    """Put a file that lies beside outputs, and is none, at its URL; nothing is done for one of this
-    disk alone."""
-    place = place_of(path)
-    if place is not None and place.is_store:
-        place.objects.put(place.key(path), content)
+def remove_segments(place: Place, folder: Path) -> None:
+    """Remove the segments, of any machine, that the output in a folder was joined of."""
+    segments = segments_folder(folder)
+    for prefix in (mirror_key(place, segments), place.key(segments)):
+        place.objects.remove([entry.key for entry in place.objects.listed(prefix)])
 
 
-def remove_beside(path: Path) -> None:
-    """Remove what `publish_beside` put."""
-    place = place_of(path)
-    if place is not None and place.is_store:
-        place.objects.remove([place.key(path)])
-
-
-def remove_published_segments(folder: Path) -> None:
-    """Remove the segments at the URL, of any machine, that the output in a folder was joined of;
-    nothing is done for a folder of this disk alone."""
-    place = place_of(folder)
-    if place is not None:
-        segments = segments_folder(folder)
-        for prefix in (mirror_key(place, segments), place.key(segments)):
-            place.objects.remove([entry.key for entry in place.objects.listed(prefix)])
-
-
-def remove_published(folder: Path) -> None:
+def remove_published(place: Place, folder: Path) -> None:
     """Remove the output at the URL that a folder stands for, its manifest first, and `latest` if
-    it leads to it; nothing is done for a folder of this disk alone.
+    it leads to it.
 
     What somebody puts there meanwhile, who makes it again, stays; if it may not be whole, without
     its manifest.
     """
-    place = place_of(folder)
-    if place is None:
-        return
     latest = folder.parent / LATEST
     is_newest = named_by(latest) == folder.resolve()
     key, files = manifest_key(place, folder), place.key(folder)

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from tokflow.store.arrow import map_numbers
 from tokflow.store.positioned import PositionedReader
+from tokflow.store.remote import by_path
 from tokflow.store.remote.cached_files import (
-    fetched,
     key_of,
     listed_entry,
     not_fetched,
@@ -39,7 +39,7 @@ def _size_of(path: Path) -> int:
     """Return the size of a file at a URL; 0 of one that no manifest lists."""
     place = place_of(path)
     folder = None if place is None else output_folder(place, path)
-    entry = None if folder is None else listed_entry(folder, path)
+    entry = None if folder is None or place is None else listed_entry(place, folder, path)
     return 0 if entry is None else entry.num_bytes
 
 
@@ -57,7 +57,7 @@ def read_range(path: Path, start: int, stop: int) -> bytes:
     assert place is not None
     assert folder is not None  # as `is_far` has found
     with raise_if_removed(place, folder):
-        if (entry := listed_entry(folder, path)) is None:
+        if (entry := listed_entry(place, folder, path)) is None:
             raise FileNotFoundError(path)
         data = place.objects.read(key_of(place, folder, path), start, stop)
     if data is None or len(data) < stop - start:
@@ -70,7 +70,7 @@ def open_lazily(path: Path) -> BinaryIO:
     group."""
     if is_far(path):
         return cast(BinaryIO, io.BufferedReader(_Ranges(path), READ_AHEAD))
-    return fetched(path).open("rb")
+    return by_path.fetched(path).open("rb")
 
 
 class _Ranges(PositionedReader):

@@ -3,19 +3,20 @@
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
-from tokflow.store.integrity import Stored
 from tokflow.store.listed_files import broken_file
 from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, damaged
 from tokflow.store.remote.cached_files import fetched
 from tokflow.store.remote.damage import drop_cached
 from tokflow.store.remote.keys import data_prefix, manifest_key
-from tokflow.store.remote.places import Place, place_of
+from tokflow.store.remote.places import Place
 from tokflow.store.remote.requests import for_each
+from tokflow.store.store import Stored
 
 
-def broken_there(outputs: Sequence[Stored]) -> list[list[TokflowError]]:
+def broken_there(place: Place, outputs: Sequence[Stored]) -> list[list[TokflowError]]:
     """Return of each output, all of stores at URLs, an error for whatever there is not as its
     manifest says.
 
@@ -23,11 +24,11 @@ def broken_there(outputs: Sequence[Stored]) -> list[list[TokflowError]]:
     go, and come again; and no other object may be among theirs.
     """
     here = [(output, _manifest_of(output)) for output in outputs]
-    problems = for_each(_of_manifest, here)
+    problems = for_each(partial(_of_manifest, place), here)
     same = [number for number, found in enumerate(problems) if not found]
     files = [(number, name) for number in same for name in outputs[number].manifest.files]
-    of_files = for_each(lambda of: _of_file(outputs[of[0]], of[1]), files)
-    unlisted = for_each(_unlisted, [here[number] for number in same])
+    of_files = for_each(lambda of: _of_file(place, outputs[of[0]], of[1]), files)
+    unlisted = for_each(partial(_unlisted, place), [here[number] for number in same])
     for number, found in zip(
         [*(number for number, _ in files), *same], of_files + unlisted, strict=True
     ):
@@ -43,9 +44,8 @@ def _manifest_of(output: Stored) -> bytes:
     return b""
 
 
-def _of_manifest(here: tuple[Stored, bytes]) -> list[TokflowError]:
+def _of_manifest(place: Place, here: tuple[Stored, bytes]) -> list[TokflowError]:
     output, data = here
-    place = _place_of(output)
     there = place.objects.read(manifest_key(place, output.folder))
     if there == data:
         return []
@@ -54,21 +54,20 @@ def _of_manifest(here: tuple[Stored, bytes]) -> list[TokflowError]:
     return [damaged(output.folder, expected, found)]
 
 
-def _of_file(output: Stored, name: str) -> list[TokflowError]:
+def _of_file(place: Place, output: Stored, name: str) -> list[TokflowError]:
     path = output.folder / name
     drop_cached(path)
     try:
-        is_here = fetched(path).exists()
+        is_here = fetched(place, path).exists()
     except (CorruptOutputError, MissingOutputError) as error:
         return [error]
     problem = None if is_here else broken_file(output.folder, name, output.manifest.files[name])
     return [] if problem is None else [problem]
 
 
-def _unlisted(here: tuple[Stored, bytes]) -> list[TokflowError]:
+def _unlisted(place: Place, here: tuple[Stored, bytes]) -> list[TokflowError]:
     """Return an error for each object beside those of the output that nobody listed."""
     output, data = here
-    place = _place_of(output)
     prefix = data_prefix(place, output.folder, data)
     names = (*output.manifest.files, MANIFEST_NAME, RUN_NAME)
     known = {prefix + name for name in names}
@@ -82,9 +81,3 @@ def _unlisted(here: tuple[Stored, bytes]) -> list[TokflowError]:
         for entry in place.objects.listed(prefix.rstrip("/"))
         if entry.key not in known
     ]
-
-
-def _place_of(output: Stored) -> Place:
-    place = place_of(output.folder)
-    assert place is not None
-    return place

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from tokflow.audit.verify.tokens import verify_tokenizer
-from tokflow.store.manifest import read_manifest
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
-from tokflow_tests.outputs import edit_manifest
+from tokflow_tests.outputs import edit_manifest, stored
 from tokflow_tests.special import (
     Make,
     of_bytes,
@@ -36,7 +35,7 @@ def saved(make: Make, folder: Path) -> Tokenizer:
 
 
 def reopened(tokenizer: Tokenizer) -> Tokenizer:
-    return tokenizer_of(read_manifest(tokenizer.folder), tokenizer.folder)
+    return tokenizer_of(stored(tokenizer.folder))
 
 
 @pytest.mark.parametrize("make", KINDS)

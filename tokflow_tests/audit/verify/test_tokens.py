@@ -15,7 +15,7 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.store.manifest import read_manifest
 from tokflow.tokens.shard import TokenShard
 from tokflow_tests.chats import chat, chat_dataset
-from tokflow_tests.outputs import edit_manifest
+from tokflow_tests.outputs import edit_manifest, stored
 from tokflow_tests.tiny import build
 
 NUM_CHATS = 40
@@ -94,7 +94,7 @@ def test_the_first_wrong_value_of_a_loss_mask_is_found_by_its_place_in_the_shard
 def test_documents_that_are_not_as_counted_are_told_of_the_folder(shard: TokenShard):
     edit_manifest(shard.folder, lambda fields: fields["counts"].update({"num_empty_documents": 3}))
 
-    [problem] = verify_tokens(TokenShard(shard.folder, read_manifest(shard.folder)))
+    [problem] = verify_tokens(TokenShard(stored(shard.folder, read_manifest(shard.folder))))
 
     assert problem == f"{shard.folder}: expected num_empty_documents 3, found 0"
 

@@ -188,7 +188,7 @@ def test_each_manifest_is_read_once_however_many_outputs_are_made_from_it(
         times[folder] += small.folder in folder.parents and "tokenizer" not in folder.parts
         return read_manifest(folder, *expected)
 
-    for module in ("manifest", "stored_outputs"):
+    for module in ("manifest", "store"):
         monkeypatch.setattr(f"tokflow.store.{module}.read_manifest", read)
     verified = list(verify_dataset(small) if whole == "dataset" else verify_path(small.folder))
 

@@ -20,7 +20,7 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.listed_files import broken_files
 from tokflow.store.manifest import checksums, read_manifest
-from tokflow_tests.outputs import edit_manifest
+from tokflow_tests.outputs import edit_manifest, stored
 from tokflow_tests.tiny import copy_of, declare_small, write_raw
 
 SPLITS: dict[str, dict[str, Any]] = {
@@ -376,7 +376,7 @@ def test_an_export_with_another_token_is_found(name: str, small: tuple[Dataset, 
         edit_table(path, "input_ids", lambda rows: rows[2].reverse())
     believe_files(output.folder)
 
-    problems = verify_export(output.folder, output.manifest(), graph.parts(config))
+    problems = verify_export(stored(output.folder, output.manifest()), graph.parts(config))
 
     first = 20 if name == "bin" else 16
     assert problems == [f"{output.folder}: train: token {first} differs from the split"]
@@ -395,7 +395,7 @@ def test_an_index_that_leads_elsewhere_is_found(
     )
     believe_files(output.folder)
 
-    problems = verify_export(output.folder, output.manifest(), graph.parts(config))
+    problems = verify_export(stored(output.folder, output.manifest()), graph.parts(config))
 
     position = pq.read_table(output.folder / "_tokflow/index.parquet")["position"][1].as_py()
     assert problems == [
@@ -436,7 +436,7 @@ def test_an_export_that_lost_a_row_is_found_without_its_parents(small: tuple[Dat
     pq.write_table(pq.read_table(path).slice(1), path)
 
     with pytest.raises(CorruptOutputError, match="expected 9 sequences in a portion, found 8"):
-        verify_export(output.folder, read_manifest(output.folder))
+        verify_export(stored(output.folder, read_manifest(output.folder)))
 
 
 def test_an_export_that_was_copied_elsewhere_is_verified_as_far_as_it_goes(

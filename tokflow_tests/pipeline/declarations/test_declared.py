@@ -31,8 +31,8 @@ def test_declared_datasets_are_those_of_the_project_one_stands_in(project: Path)
 
     assert list(list_declared()) == ["own"]
     assert dataset.base == project
-    assert dataset.store == project / "store"
-    assert load_declared("own", store=project / "other").store == project / "other"
+    assert dataset.store.root == project / "store"
+    assert load_declared("own", store=project / "other").store.root == project / "other"
 
 
 def test_the_name_is_what_the_yaml_says_wherever_it_lies(project: Path):

@@ -16,7 +16,7 @@ from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset, load_dataset, load_datasets
-from tokflow.pipeline.gc import find_garbage, remove
+from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
@@ -586,7 +586,7 @@ def test_garbage_of_a_source_is_known_when_a_mixture_has_built_it_up_to_its_spli
     assert garbage == {Path("split/b.jsonl")}
     build(source)
     for path in find_garbage(source, keep=0):
-        remove(path)
+        remove_all(source.store, [path])
     assert make_plan(mixed).is_up_to_date
     declare_source(tmp_path, "code", CODE, packing={"sequence_length": 8})
     build(mixed := declare_mixture(tmp_path, mixture))

@@ -7,10 +7,9 @@ import pytest
 
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.pipeline.plan import make_plan
-from tokflow.store.remote.addresses import local_path, store_folder
-from tokflow.store.remote.mirror import refresh
+from tokflow.store.opening import open_store, opened
 from tokflow.store.remote.objects import Objects, RemoteStoreError
-from tokflow.store.remote.places import folder_of, shown
+from tokflow.store.remote.places import folder_of
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import declare_small
 
@@ -44,11 +43,11 @@ def test_a_url_in_a_store_is_found_with_the_manifests_there(path: str, object_st
     for key, data in OBJECTS.items():
         Objects(object_store.url).put(key, data)
 
-    found = local_path(f"{object_store.url}/a/store/{path}/")
+    of, found = opened(f"{object_store.url}/a/store/{path}/")
 
-    store = store_folder(f"{object_store.url}/a/store")
+    store = open_store(f"{object_store.url}/a/store").root
     assert found == store / path
-    assert shown(found) == f"{object_store.url}/a/store/{path}".rstrip("/")
+    assert of.shown(found) == f"{object_store.url}/a/store/{path}".rstrip("/")
     assert (
         store / "small/exports/bin" / FINGERPRINT / "_tokflow/manifest.json"
     ).read_bytes() == b"{}"
@@ -61,16 +60,16 @@ def test_a_store_is_found_by_who_may_not_look_above_it(object_store: ObjectStore
     for above in ("manifest*", "_tokflow/*", "a/manifest*", "a/_tokflow/*"):
         object_store.fail("403", "*", above, times=None)
 
-    assert local_path(f"{object_store.url}/a/store").name.startswith("s3-bucket-")
+    assert opened(f"{object_store.url}/a/store")[1].name.startswith("s3-bucket-")
     with pytest.raises(RemoteStoreError):
-        local_path(f"{object_store.url}/a/none")
+        opened(f"{object_store.url}/a/none")[1]
 
 
 def test_an_output_elsewhere_is_a_folder_of_its_name(object_store: ObjectStore):
     for key, data in OBJECTS.items():
         Objects(object_store.url).put(key, data)
 
-    found = local_path(f"{object_store.url}/a/one/train/train.bin")
+    found = opened(f"{object_store.url}/a/one/train/train.bin")[1]
 
     folder = folder_of(f"{object_store.url}/a/one", is_store=False)
     assert found == folder / "train/train.bin"
@@ -86,7 +85,7 @@ def test_a_url_with_nothing_of_tokflow_is_said_to_have_nothing(
     url = f"{object_store.url}/{path}".rstrip("/")
 
     with pytest.raises(MissingOutputError, match="neither manifests/ nor") as raised:
-        local_path(url)
+        opened(url)[1]
 
     assert raised.value.where == url
 
@@ -95,7 +94,7 @@ def test_a_url_with_nothing_of_tokflow_is_said_to_have_nothing(
     "url", ["s3://me:hidden@bucket/a", "s3://bucket/a?key=hidden", "s3://me:hid/den@bucket/a"]
 )
 def test_a_url_with_a_secret_is_refused_and_not_shown(url: str):
-    for turn in (local_path, store_folder):
+    for turn in (opened, open_store):
         with pytest.raises(ConfigError, match="into the environment") as raised:
             turn(url)
 
@@ -104,7 +103,7 @@ def test_a_url_with_a_secret_is_refused_and_not_shown(url: str):
 
 @pytest.mark.parametrize("url", ["https://server/store", "hf://datasets/org/name"])
 def test_a_url_that_nothing_is_written_to_is_no_store(url: str):
-    for turn in (local_path, store_folder):
+    for turn in (opened, open_store):
         with pytest.raises(ConfigError, match=f"that can be written, .* found {url}; "):
             turn(url)
 
@@ -125,7 +124,7 @@ def test_a_url_that_nothing_is_written_to_is_no_store(url: str):
     ],
 )
 def test_a_url_that_is_none_is_refused_and_not_taken_for_a_folder(url: str):
-    for turn in (local_path, store_folder):
+    for turn in (opened, open_store):
         with pytest.raises(ConfigError) as raised:
             turn(url)
 
@@ -136,47 +135,46 @@ def test_a_limit_of_the_cache_that_is_none_is_refused_at_once(monkeypatch: pytes
     monkeypatch.setenv("TOKFLOW_CACHE_BYTES", "much")
 
     with pytest.raises(ConfigError, match="TOKFLOW_CACHE_BYTES: expected a number of bytes"):
-        store_folder("s3://bucket/a")
+        open_store("s3://bucket/a")
 
 
 def test_a_cache_at_a_url_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TOKFLOW_CACHE", "s3://bucket/cache")
 
     with pytest.raises(ConfigError, match="TOKFLOW_CACHE: expected a folder on this disk"):
-        store_folder("s3://bucket/a")
+        open_store("s3://bucket/a")
 
 
 def test_an_endpoint_without_a_scheme_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "127.0.0.1:5577")
 
     with pytest.raises(RemoteStoreError, match="http:// before AWS_ENDPOINT_URL"):
-        local_path("s3://bucket/a")
+        opened("s3://bucket/a")[1]
 
 
 def test_a_scheme_is_one_in_capitals_too():
-    assert store_folder("S3://bucket/a") == store_folder("s3://bucket/a")
+    assert open_store("S3://bucket/a").root == open_store("s3://bucket/a").root
 
 
 def test_a_scheme_that_nobody_knows_is_named():
     with pytest.raises(RemoteStoreError, match="correct s4://"):
-        local_path("s4://bucket/a")
+        opened("s4://bucket/a")[1]
 
 
 def test_what_is_no_url_is_a_path():
-    assert local_path("a/b") == store_folder("a/b") == Path("a/b")
-    assert local_path("a:/b") == Path("a:/b")
+    assert opened("a/b")[1] == open_store("a/b").root == Path("a/b")
+    assert opened("a:/b")[1] == Path("a:/b")
 
 
 @pytest.mark.parametrize("path", [Path("s3://bucket/a"), "s3:/bucket/a", "s3:bucket/a"])
 def test_a_url_without_two_slashes_as_a_path_makes_of_it_is_refused(path: str | Path):
-    for turn in (local_path, store_folder):
+    for turn in (opened, open_store):
         with pytest.raises(ConfigError, match="give s3://bucket/a as text"):
             turn(path)
 
 
 def test_an_error_shows_the_url_also_in_another_process(object_store: ObjectStore):
-    folder = store_folder(f"{object_store.url}/store")
-    shown(folder)
+    folder = open_store(f"{object_store.url}/store").root
 
     error = MissingOutputError(
         where=folder / "a", expected=f"{folder}", found=f"no {folder}/b", remedy="x"
@@ -191,8 +189,9 @@ def test_a_bucket_that_is_not_there_is_named_for_stores_and_for_raw_files(
 ):
     nowhere = "s3://bucket-that-nobody-made"
 
+    store = open_store(f"{nowhere}/store")
     with pytest.raises(RemoteStoreError, match="expected a bucket that is there") as of_store:
-        refresh(store_folder(f"{nowhere}/store"))
+        store.refresh(store.root)
     with pytest.raises(ConfigError, match="expected a bucket that is there") as of_raw:
         make_plan(declare_small(tmp_path, raw={"files": f"{nowhere}/raw/*.jsonl"}))
 

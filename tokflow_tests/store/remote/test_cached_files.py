@@ -11,15 +11,12 @@ import pytest
 from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.store import listed_files
 from tokflow.store.integrity import check_files
-from tokflow.store.listed_files import is_intact
-from tokflow.store.remote.cached_files import fetched
+from tokflow.store.remote.by_path import fetched
 from tokflow.store.remote.damage import drop_cached
-from tokflow.store.remote.mirror import refresh
 from tokflow.store.remote.part_files import part_path
+from tokflow.store.remote.places import place_of
 from tokflow.store.remote.publication import remove_published
-from tokflow.store.stored_outputs import read_output
 from tokflow_tests.object_store import ObjectStore, another_machine
 from tokflow_tests.tiny import build, declare, declare_small
 
@@ -41,7 +38,7 @@ def built(tmp_path: Path, object_store: ObjectStore, objects: dict[str, bytes]) 
     for key, data in objects.items():
         object_store.put(key, data)
     dataset = declare_small(tmp_path, store=f"{object_store.url}/store")
-    refresh(dataset.folder)
+    dataset.store.refresh(dataset.folder)
     return dataset
 
 
@@ -57,25 +54,16 @@ def test_those_that_want_one_file_at_once_fetch_it_once(
     object_store.fail("slow", "GET", seconds=0.1, times=None)
     with object_store.counted() as count, ThreadPoolExecutor(8) as pool:
         sizes = list(pool.map(_size, [path] * 8))
-    assert set(sizes) == {read_output(path.parent).manifest.files["tokens.bin"].num_bytes}
+    assert set(sizes) == {built.store.read(path.parent).manifest.files["tokens.bin"].num_bytes}
     assert count["GET"] == 1
     assert not list(path.parent.glob(".*"))
 
 
-def test_a_file_that_comes_while_sizes_are_looked_at_stays(
-    built: Dataset, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As of two processes that open the same export, of which one fetches already."""
-    path, size = _tokens(built), listed_files._size
-
-    def size_before_it_comes(of: str) -> int | None:
-        before = size(of)
-        if of == str(path):
-            fetched(path)
-        return before
-
-    monkeypatch.setattr(listed_files, "_size", size_before_it_comes)
-    assert is_intact(path.parent)
+def test_a_file_that_is_on_its_way_is_no_damage(built: Dataset) -> None:
+    path = _tokens(built)
+    assert built.store.is_intact(path.parent)
+    assert fetched(path).is_file()
+    assert built.store.is_intact(path.parent)
     assert path.is_file()
 
 
@@ -101,7 +89,7 @@ def test_what_a_killed_process_left_of_a_file_is_fetched_again(built: Dataset) -
     path = _tokens(built)
     part = path.with_name(".tokens.bin.part")
     part.write_bytes(b"half of")
-    check_files(read_output(path.parent))
+    check_files(built.store.read(path.parent))
     assert not part.exists()
 
 
@@ -125,7 +113,7 @@ def test_a_tokenizer_comes_with_its_files_to_a_machine_that_has_none(
 def test_bytes_damaged_on_the_way_come_again(built: Dataset, object_store: ObjectStore) -> None:
     path = _tokens(built)
     object_store.fail("flip", "GET", "*tokens.bin")
-    check_files(read_output(path.parent))
+    check_files(built.store.read(path.parent))
     assert path.is_file()
 
 
@@ -133,7 +121,7 @@ def test_a_file_damaged_on_this_disk_comes_again(built: Dataset) -> None:
     path = fetched(_tokens(built))
     whole = path.read_bytes()
     path.write_bytes(b"x" * len(whole))
-    check_files(read_output(path.parent))
+    check_files(built.store.read(path.parent))
     assert path.read_bytes() == whole
 
 
@@ -158,7 +146,7 @@ def test_a_file_of_an_output_that_another_machine_removed_is_missing_and_named(
     path = _tokens(built)
     kept = path.parent.with_name("kept")
     shutil.copytree(path.parent, kept)
-    remove_published(path.parent)
+    remove_published(place_of(path.parent), path.parent)
     with pytest.raises(MissingOutputError, match="removed"):
         fetched(path)
     assert not path.parent.exists()
@@ -169,7 +157,7 @@ def test_all_that_want_files_of_an_output_that_was_removed_are_told_so(
     names: list[str], built: Dataset, object_store: ObjectStore
 ) -> None:
     folder = _tokens(built).parent
-    remove_published(folder)
+    remove_published(place_of(folder), folder)
     object_store.fail("slow", "GET", "*documents.parquet", seconds=0.3)
     with ThreadPoolExecutor(8) as pool:
         errors = [of.exception() for of in [pool.submit(fetched, folder / of) for of in names]]

@@ -8,9 +8,8 @@ import pytest
 from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
-from tokflow.store.remote.garbage import find_unfinished, remove_unfinished
+from tokflow.store.remote.by_path import store_of
 from tokflow.store.remote.objects import Objects
-from tokflow.store.remote.publication import remove_published
 from tokflow.store.s3_client import S3Client
 from tokflow.store.stored_outputs import find_export
 from tokflow_tests.object_store import ObjectStore
@@ -30,10 +29,11 @@ def test_outputs_that_are_not_used_go_at_the_url_and_all_others_stay(
     other = {"packing": {"sequence_length": 16}, "exports": ["parquet"]}
     build_dataset(declare_small(tmp_path, store=store, **other))
 
-    remove_all(find_garbage(declare_small(tmp_path, store=store, **other), keep=2))
+    now = declare_small(tmp_path, store=store, **other)
+    remove_all(now.store, find_garbage(now, keep=2))
     made = declare_small(tmp_path, store=store, exports=["bin", "parquet"])
     build_dataset(made)  # and so `latest` leads where it led
-    remove_all(find_garbage(made, keep=0))
+    remove_all(made.store, find_garbage(made, keep=0))
 
     assert object_store.keys() == expected
     shutil.rmtree(tmp_path / "cache")
@@ -83,11 +83,11 @@ def test_what_writers_left_is_found_and_removed_and_nothing_else(
     folder, expected = leftovers
     before = object_store.keys()
 
-    assert find_unfinished(folder, seconds=-1) == expected
+    assert store_of(folder).unfinished(folder, seconds=-1) == expected
     for path in expected:
-        remove_unfinished(path, seconds=-1)
+        store_of(path).remove_all([path], seconds=-1)
 
-    assert find_unfinished(folder, seconds=-1) == {}
+    assert store_of(folder).unfinished(folder, seconds=-1) == {}
     gone = {*before} - {*object_store.keys()}
     assert len(gone) == 6
     assert all(OTHER in key or "/1-2-" in key for key in gone)
@@ -100,10 +100,10 @@ def test_what_somebody_may_be_writing_is_neither_found_nor_removed(
     young = {path: num for path, num in found.items() if num}  # of uploads moto says 2010
     before = object_store.keys()
 
-    assert not find_unfinished(folder, seconds=DAY).keys() & young.keys()
+    assert not store_of(folder).unfinished(folder, seconds=DAY).keys() & young.keys()
     for path in young:
         if path.suffix != ".zst":  # is written once, and was found to be old
-            remove_unfinished(path, seconds=DAY)
+            store_of(path).remove_all([path], seconds=DAY)
 
     assert object_store.keys() == before
 
@@ -124,7 +124,7 @@ def test_an_output_made_again_while_it_is_removed_is_whole_or_not_there(
 
     kind, number = moment
     fault = object_store.fail("slow", kind, first=number, then=make_again)
-    remove_published(export)
+    dataset.store.remove_all([export], seconds=0)
 
     assert fault.met == 1
     there = made.keys() & {*object_store.keys()}

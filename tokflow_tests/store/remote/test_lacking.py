@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import CorruptOutputError
-from tokflow.store.remote.cached_files import fetched
+from tokflow.store.remote.by_path import fetched
 from tokflow.store.remote.objects import Objects
 from tokflow.store.remote.places import folder_of
 from tokflow_tests.cli.commands import run

@@ -15,15 +15,10 @@ from tokflow.errors import CorruptOutputError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.pipeline.plan import make_plan
-from tokflow.store.atomic import point_latest_to
 from tokflow.store.manifest import is_complete
 from tokflow.store.remote import mirror
-from tokflow.store.remote.cached_files import fetched
-from tokflow.store.remote.garbage import find_unfinished
-from tokflow.store.remote.mirror import refresh
-from tokflow.store.remote.publication import remove_published
 from tokflow.store.stored_outputs import find_export, newest_first
-from tokflow.store.verdicts import read_verdict, write_verdict
+from tokflow.store.verdicts import read_verdict
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import build, declare_small
 
@@ -74,8 +69,8 @@ def test_what_is_known_is_not_asked_for_again_nor_what_this_machine_has_made(
     dataset = machines.on("a")
     build(dataset)
     with object_store.counted() as count:
-        refresh(dataset.folder)
-        refresh(dataset.folder)
+        dataset.store.refresh(dataset.folder)
+        dataset.store.refresh(dataset.folder)
     assert not count["GET"]
 
 
@@ -87,8 +82,8 @@ def test_a_large_stage_or_export_is_listed_at_once_and_nothing_of_it_goes(
     monkeypatch.setattr(mirror, "LARGE", 0)
     before = sorted(dataset.folder.rglob("*"))
     with object_store.counted() as count:
-        refresh(dataset.folder / "tokens")
-        refresh(dataset.folder / "exports" / "bin")
+        dataset.store.refresh(dataset.folder / "tokens")
+        dataset.store.refresh(dataset.folder / "exports" / "bin")
     assert count == {"LIST": 4}  # verdicts, and the folder
     assert sorted(dataset.folder.rglob("*")) == before
 
@@ -99,13 +94,14 @@ def test_what_another_machine_removed_goes_and_what_it_wrote_comes(machines: Mac
     tokens, *_ = here.folder.glob("tokens/**/_tokflow/manifest.json")
     export = _latest(here).resolve()
     there = machines.on("b")
-    refresh(there.folder)
+    there.store.refresh(there.folder)
     other = there.folder / tokens.parents[1].relative_to(here.folder)
-    write_verdict(there.folder / "tokenizer" / "x", "f" * 64, "wrong")
-    remove_published(other)
-    point_latest_to(there.folder / "exports" / "bin" / "0123456789abcdef")
+    verdict = b'{"difference": "wrong"}'
+    there.store.write_beside(there.folder / ".verdicts" / f"{'f' * 16}.json", verdict)
+    there.store.remove_all([other], seconds=0)
+    there.store.point_latest(there.folder / "exports" / "bin" / "0123456789abcdef")
     here = machines.on("a")
-    refresh(here.folder)
+    here.store.refresh(here.folder)
     assert not tokens.parents[2].exists()
     assert is_complete(export)
     assert _latest(here).readlink().name == "0123456789abcdef"
@@ -118,7 +114,7 @@ def test_what_two_processes_find_removed_at_once_goes(
     dataset = machines.on("a")
     build(dataset)
     tokens, *_ = dataset.folder.glob("tokens/**/_tokflow/manifest.json")
-    remove_published(tokens.parents[1])
+    dataset.store.remove_all([tokens.parents[1]], seconds=0)
     names = Path.iterdir
 
     def names_of_removed(folder: Path) -> Iterator[Path]:
@@ -127,7 +123,7 @@ def test_what_two_processes_find_removed_at_once_goes(
         return names(folder)
 
     monkeypatch.setattr(Path, "iterdir", names_of_removed)
-    refresh(dataset.folder)
+    dataset.store.refresh(dataset.folder)
     assert not tokens.parents[1].exists()
 
 
@@ -138,7 +134,7 @@ def test_outputs_are_as_new_as_their_objects(machines: Machines, object_store: O
     newest = made / "_tokflow/manifest.json"
     made_ns = newest.stat().st_mtime_ns
     shutil.rmtree(dataset.folder)
-    refresh(dataset.folder)
+    dataset.store.refresh(dataset.folder)
     assert abs(newest.stat().st_mtime_ns - made_ns) < 60e9
 
 
@@ -148,7 +144,7 @@ def test_what_is_not_finished_is_not_taken_for_removed(machines: Machines) -> No
     made = _latest(dataset).resolve()
     unfinished = made.with_name(f".{made.name}.aaaaaaaa.1.bbbbbbbb.tmp")
     shutil.copytree(made, unfinished)
-    refresh(dataset.folder)
+    dataset.store.refresh(dataset.folder)
     assert is_complete(unfinished)
 
 
@@ -176,8 +172,8 @@ def test_keys_of_anybody_else_write_nothing_on_this_disk_and_remove_nothing(
         BELOW,
     ):
         object_store.put(key, b"other")
-    refresh(dataset.folder.parent)
-    assert find_unfinished(dataset.folder, seconds=-5) == {}
+    dataset.store.refresh(dataset.folder.parent)
+    assert dataset.store.unfinished(dataset.folder, seconds=-5) == {}
     assert (tmp_path / "mine").read_text() == "mine"
     assert sorted((tmp_path / "a").rglob("*")) == tree
     assert make_plan(machines.on("b")).is_up_to_date
@@ -193,7 +189,7 @@ def test_a_link_that_is_no_name_of_an_output_is_put_right_by_a_run(
         for key in links:
             object_store.put(key, next(bad))
         there = machines.on(machine)
-        refresh(there.folder)
+        there.store.refresh(there.folder)
         assert not [*there.folder.glob("exports/*/latest")]
         assert not build(there).failed
         assert links.items() <= object_store.contents().items()
@@ -202,14 +198,15 @@ def test_a_link_that_is_no_name_of_an_output_is_put_right_by_a_run(
 def test_a_link_that_is_set_twice_in_a_second_leads_where_it_was_set_last(
     machines: Machines, object_store: ObjectStore
 ) -> None:
-    link = _latest(machines.on("a"))
+    dataset = machines.on("a")
+    link = _latest(dataset)
     time.sleep(1 - time.time() % 1)
     for name in ("0" * 16, "1" * 16):
         object_store.put("store/small/manifests/exports/bin/latest", name.encode())
-        refresh(link.parents[2])
+        dataset.store.refresh(link.parents[2])
         assert link.readlink().name == name
     with object_store.counted() as count:
-        refresh(link.parents[2])
+        dataset.store.refresh(link.parents[2])
     assert not count["GET"]
 
 
@@ -220,10 +217,10 @@ def test_damage_that_another_machine_has_mended_is_forgotten(
     fault = object_store.fail("flip", "GET", "*tokens.bin", times=None)
     for machine in ("b", "c"):
         there = machines.on(machine)
-        refresh(there.folder)
+        there.store.refresh(there.folder)
         tokens, *_ = there.folder.glob("tokens/**/_tokflow/manifest.json")
         with pytest.raises(CorruptOutputError):
-            fetched(tokens.parents[1] / "tokens.bin")
+            there.store.read(tokens.parents[1]).file("tokens.bin")
         assert not make_plan(there).is_up_to_date
     os.utime(tokens.with_name(".damaged"), (1, 1))
     object_store.faults.remove(fault)
@@ -237,14 +234,14 @@ def test_a_damaged_copy_of_a_manifest_tells_nothing_of_the_url_and_comes_again(
 ) -> None:
     dataset = machines.on("a")
     build(dataset)
-    refresh(dataset.folder)
+    dataset.store.refresh(dataset.folder)
     expected = object_store.contents()
     for path in dataset.folder.rglob("_tokflow/manifest.json"):
         status, data = path.stat(), bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    remove_all(find_garbage(dataset, keep=0))
+    remove_all(dataset.store, find_garbage(dataset, keep=0))
     assert object_store.contents() == expected
     assert make_plan(dataset).is_up_to_date
 
@@ -253,12 +250,12 @@ def test_a_full_disk_is_told_of_and_leaves_no_half_of_a_file(machines: Machines)
     build(machines.on("a"))
     there = machines.on("b")
     with _full_disk():
-        refresh(there.folder)
+        there.store.refresh(there.folder)
     assert not [*there.folder.rglob("_tokflow/manifest.json")]
-    refresh(there.folder)
+    there.store.refresh(there.folder)
     tokens = next(there.folder.glob("tokens/**/_tokflow/manifest.json")).parents[1] / "tokens.bin"
     with _full_disk():
-        fetched(tokens)
+        there.store.read(tokens.parent).file("tokens.bin")
     assert not tokens.exists()
 
 

@@ -9,7 +9,6 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
 from tokflow.store.remote import mirror, packs
 from tokflow.store.remote.keys import manifest_key
-from tokflow.store.remote.mirror import pack_manifests, refresh
 from tokflow.store.remote.places import place_of
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import build, declare
@@ -43,7 +42,7 @@ def test_the_state_of_many_files_costs_few_requests_also_where_the_cache_is_empt
 def test_what_is_in_no_pack_or_another_now_is_asked_for_by_itself(
     packed: Dataset, object_store: ObjectStore
 ) -> None:
-    refresh(packed.folder)
+    packed.store.refresh(packed.folder)
     some, other, *_ = sorted(packed.folder.glob("tokens/**/_tokflow/manifest.json"))
     place = place_of(some)
     assert place is not None
@@ -51,7 +50,7 @@ def test_what_is_in_no_pack_or_another_now_is_asked_for_by_itself(
     place.objects.put(manifest_key(place, some.parents[1]), changed)
     place.objects.remove([manifest_key(place, other.parents[1])])
     shutil.rmtree(packed.folder)
-    refresh(packed.folder)
+    packed.store.refresh(packed.folder)
     assert some.read_bytes() == changed
     assert not other.exists()
 
@@ -61,5 +60,5 @@ def test_a_damaged_pack_costs_requests_and_nothing_else_and_one_is_enough(
 ) -> None:
     object_store.fail("flip", "GET", "*/packs/*", times=None)
     assert make_plan(packed).is_up_to_date
-    pack_manifests(packed.folder)
+    packed.store.pack_manifests(packed.folder)
     assert sum("/packs/" in key for key in object_store.keys()) == 1  # noqa: SIM118

@@ -15,9 +15,8 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import build_dataset
+from tokflow.store.remote import object_store as stores
 from tokflow.store.remote.cache_limit import make_room
-from tokflow.store.remote.cached_files import fetch_all
-from tokflow.store.remote.mirror import refresh
 from tokflow.store.remote.places import CACHE_VARIABLE, place_of
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import content
@@ -46,7 +45,7 @@ def test_segments_are_joined_on_the_server_and_are_gone_then(
     joined: list[str] = []
     with monkeypatch.context() as patch:
         patch.setattr(output_tasks, "KEPT_HERE_BYTES", 0)
-        patch.setattr(output_tasks, "_fetch_segments", _on_another_machine(there, joined))
+        patch.setattr(stores.ObjectStore, "refresh_outputs", _on_another_machine(there, joined))
         assert not build(there).failed
 
     assert joined == ["tokens", "exports"]
@@ -62,22 +61,22 @@ def _check_is_as_here(there: Dataset, folder: Path) -> None:
     objects = BuildGraph(there)
     for output in BuildGraph(here).outputs():
         twin = objects.output(output.stage, output.name, output.packing)
-        fetch_all(twin.folder / name for name in twin.open().manifest.files)
+        twin.open().fetch()
         assert content(twin.folder) == content(output.folder)
 
 
 def _on_another_machine(dataset: Dataset, joined: list[str]) -> Any:
-    fetch = output_tasks._fetch_segments
+    fetch = stores.ObjectStore.refresh_outputs
 
-    def fetch_there(folders: Sequence[Path]) -> None:
+    def fetch_there(store: stores.ObjectStore, folders: Sequence[Path]) -> None:
         """Have the manifests alone, and what others write now."""
         joined.append(folders[0].relative_to(dataset.folder).parts[0])
         shutil.rmtree(folders[0].parent)
-        refresh(dataset.folder)
+        dataset.store.refresh(dataset.folder)
         for folder in folders:
             unfinished = folder.with_name(f".{folder.name}.aaaaaaaa.1.bbbbbbbb.tmp")
             shutil.copytree(folder, unfinished)
-        fetch(folders)
+        fetch(store, folders)
 
     return fetch_there
 
@@ -122,7 +121,7 @@ def test_gc_removes_segments_that_stayed_here(tmp_path: Path, object_store: Obje
     before = object_store.keys()
 
     found = find_garbage(there, keep=1)
-    remove_all(found)
+    remove_all(there.store, found)
 
     assert found == {left: 5}
     assert not left.exists()

@@ -16,8 +16,7 @@ from tokflow.exports import index
 from tokflow.exports.reading import open_export
 from tokflow.loaders import open_rows, open_tokens
 from tokflow.store.remote import ranges
-from tokflow.store.remote.addresses import local_path
-from tokflow.store.remote.cached_files import fetched
+from tokflow.store.remote.by_path import fetched
 from tokflow.store.remote.objects import Objects, RemoteStoreError
 from tokflow.store.remote.ranges import is_far, lazy_numbers, read_range
 from tokflow.store.stored_outputs import find_output
@@ -65,7 +64,7 @@ def url(object_store: ObjectStore) -> str:
 
 
 def _output(url: str, name: str = "bin") -> Path:
-    return find_output(local_path(f"{url}/exports/{name}")).folder
+    return find_output(f"{url}/exports/{name}").folder
 
 
 def _here(folder: Path, name: str = "bin") -> Path:
@@ -168,7 +167,7 @@ def test_of_an_output_that_is_gone_it_is_said_that_it_is_missing(url: str):
 def test_trace_and_inspect_of_large_files_are_those_of_a_disk_and_bring_little(
     url: str, there: tuple[ObjectStore, Path], tmp_path: Path
 ):
-    here, elsewhere = _here(there[1]), local_path(f"{url}/exports/bin")
+    here, elsewhere = _here(there[1]), f"{url}/exports/bin"
     spread = {"part": "train", "start": 5_000, "stop": 5_003}
 
     traced, inspected = trace_tokens(elsewhere, **spread), inspect_output(elsewhere)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.audit.verify.verification import verify_path
-from tokflow.store.remote.addresses import local_path
+from tokflow.store.opening import opened
 from tokflow.store.remote.objects import Objects
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import build, declare_small
@@ -19,7 +19,7 @@ def store(tmp_path: Path, object_store: ObjectStore) -> ObjectStore:
 
 
 def _problems(store: ObjectStore) -> list[str]:
-    [verified] = verify_path(local_path(f"{store.url}/store/small/exports/bin"))
+    [verified] = verify_path(f"{store.url}/store/small/exports/bin")
     return [*verified.problems]
 
 
@@ -62,7 +62,7 @@ def test_an_object_that_is_gone_or_that_nobody_listed_is_found(store: ObjectStor
 
 
 def test_a_manifest_that_is_another_since_it_was_listed_is_found(store: ObjectStore):
-    folder = local_path(f"{store.url}/store/small/exports/bin")
+    folder = opened(f"{store.url}/store/small/exports/bin")[1]
     keys = store.keys()
     [key] = [key for key in keys if "/manifests/exports/" in key and key.endswith("json")]
     Objects(store.url).put(key, b"{}")
@@ -73,7 +73,7 @@ def test_a_manifest_that_is_another_since_it_was_listed_is_found(store: ObjectSt
 
 
 def test_an_output_that_is_removed_meanwhile_is_said_to_be_gone(store: ObjectStore):
-    folder = local_path(f"{store.url}/store/small/exports/bin")
+    folder = opened(f"{store.url}/store/small/exports/bin")[1]
     Objects(store.url).remove(store.keys())
 
     [verified] = verify_path(folder)

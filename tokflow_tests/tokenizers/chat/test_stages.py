@@ -25,6 +25,7 @@ from tokflow_tests.chats import (
     write_chats,
 )
 from tokflow_tests.cli.commands import run
+from tokflow_tests.outputs import stored
 from tokflow_tests.tiny import tokenize, write_texts
 from tokflow_tests.tokenizers.chat.test_renderer import of_transformers, transformers_tokenizer
 
@@ -149,7 +150,7 @@ def test_a_mask_that_was_changed_is_found(value: int, tmp_path: Path):
         assert any("expected num_loss_tokens" in problem for problem in problems)
     assert any("expected the loss mask of its loss spans" in problem for problem in of_raw)
     output = graph.export(dataset.exports[0])
-    found = verify_export(output.folder, output.manifest(), graph.parts(dataset.exports[0]))
+    found = verify_export(stored(output.folder, output.manifest()), graph.parts(dataset.exports[0]))
     if value != 7:  # which is True, as 1 is
         assert any("loss mask of token" in problem for problem in found)
 

@@ -1,0 +1,38 @@
+"""Ranges of a new file that are ranges of files of outputs: at a URL the server copies them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedRange:
+    """Bytes of a new file that are those of another, which was compared with its manifest."""
+
+    start: int
+    """In the new file."""
+    path: Path
+    """Of the other, in the folder of its output."""
+    start_there: int
+    num_bytes: int
+
+
+_noted: dict[Path, Iterable[CopiedRange]] = {}
+"""Of files that this process has written in folders that have not taken their names."""
+
+
+def note_copies(new: Path, ranges: Iterable[CopiedRange]) -> None:
+    """Keep, until the folder of `new` has its name, which ranges of it are copies; they do not
+    overlap, and are not looked at where nobody asks for them."""
+    _noted[new] = ranges
+
+
+def copies_in(new: Path) -> list[CopiedRange]:
+    """Return the ranges of a new file that are copies."""
+    return list(_noted.pop(new, ()))
+
+
+def forget_copies(temporary: Path) -> None:
+    """Forget what is noted of the files in a folder."""
+    for path in [path for path in _noted if path.is_relative_to(temporary)]:
+        del _noted[path]

@@ -1,0 +1,210 @@
+"""A store at a URL, through the folder on this disk that stands for it."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError, TokflowError
+from tokflow.store.atomic import in_use
+from tokflow.store.latest import LATEST, named_by
+from tokflow.store.manifest import RUN_NAME, Recipe, is_complete, read_run
+from tokflow.store.remote import (
+    cached_files,
+    damage,
+    garbage,
+    lacking,
+    mirror,
+    publication,
+    rereading,
+)
+from tokflow.store.remote.cache_limit import limit_of
+from tokflow.store.remote.keys import mirror_key
+from tokflow.store.remote.objects import RemoteStoreError
+from tokflow.store.remote.packs import WORTH_A_PACK
+from tokflow.store.remote.places import Place, folder_of, place_of
+from tokflow.store.remote.requests import for_each
+from tokflow.store.segments import folder_of_segments_here, is_segments_folder
+from tokflow.store.store import Store, Stored, StoredOutput
+
+T = TypeVar("T")
+
+
+def store_at(url: str, *, is_store: bool = True) -> "ObjectStore":
+    """Return the store at a URL, or a single output there; nothing is asked there.
+
+    Raises: ConfigError for a URL that is refused, and for a limit of the cache that is none.
+    """
+    folder = folder_of(url, is_store=is_store)
+    limit_of(folder.parent)
+    place = place_of(folder)
+    assert place is not None
+    return ObjectStore(place)
+
+
+class ObjectStore(Store):
+    """Outputs at a URL. Their manifests are on this disk as `refresh` found them; their files come
+    when they are asked for, and go when the cache is full."""
+
+    is_here = False
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place.root)
+        self.place = place
+
+    def __reduce__(self) -> Any:
+        return store_at, (self.place.url,)
+
+    @property
+    def here(self) -> Store:
+        return Store(self.root)
+
+    def at(self, base: Path) -> Store:
+        return self
+
+    def shown(self, path: Path) -> str:
+        is_below = path == self.root or self.root in path.parents
+        return self.place.url_of(path) if is_below else str(path)
+
+    def uri(self, path: Path) -> str:
+        return self.shown(path)
+
+    def read(self, folder: Path) -> StoredOutput:
+        return self._unless_known_better(folder, partial(super().read, folder))
+
+    def find(
+        self, folder: Path, stage: str, fingerprint: str, recipe: Recipe | None = None
+    ) -> StoredOutput:
+        find = partial(super().find, folder, stage, fingerprint, recipe)
+        return self._unless_known_better(folder, find)
+
+    def _unless_known_better(self, folder: Path, find: Callable[[], StoredOutput]) -> StoredOutput:
+        """Return what `find` returns; where the manifest cannot be read, a copy on this disk tells
+        nothing of what is there."""
+        try:
+            return find()
+        except (CorruptOutputError, ForeignOutputError):
+            if not mirror.has_come_again(self.place, folder):
+                raise
+            return find()
+
+    def check(self, output: Stored) -> None:
+        for name, entry in output.manifest.files.items():
+            path = output.folder / name
+            with suppress(FileNotFoundError):
+                if path.stat().st_size != entry.num_bytes:
+                    self.forget(path)  # another comes when it is opened
+
+    def is_intact(self, folder: Path) -> bool:
+        try:
+            self.check(self.read(folder))
+        except (MissingOutputError, CorruptOutputError):
+            return False
+        return not self.is_known_damaged(folder)
+
+    def refresh(self, folder: Path) -> None:
+        mirror.refresh(self.place, folder)
+
+    def refresh_dataset(self, path: Path) -> None:
+        self.refresh(self.root / self.place.key(path).partition("/")[0])
+
+    def refresh_outputs(self, folders: Iterable[Path]) -> None:
+        for_each(partial(mirror.refresh_output, self.place), folders)
+
+    def look_for(self, folders: Iterable[Path], *, below: Path | None = None) -> None:
+        away = [folder for folder in folders if not is_complete(folder)]
+        if below is not None and len(away) >= WORTH_A_PACK:
+            self.refresh(below)
+            return
+        with suppress(RemoteStoreError):
+            for_each(partial(mirror.refresh_output, self.place), away)
+
+    def problems(self, outputs: Sequence[StoredOutput]) -> list[list[TokflowError]]:
+        return rereading.broken_there(self.place, outputs)
+
+    def is_known_damaged(self, folder: Path) -> bool:
+        return damage.is_known_damaged(folder)
+
+    def note_damage(self, folder: Path) -> None:
+        damage.note_damage(folder)
+
+    def note_lacking(self, folders: Iterable[Path]) -> int:
+        return lacking.note_lacking(self.place, folders)
+
+    def file(self, output: Stored, name: str) -> Path:
+        return cached_files.fetched(self.place, output.folder / name)
+
+    def fetch(self, output: Stored, names: Iterable[str] | None = None) -> None:
+        names = output.manifest.files if names is None else names
+        cached_files.fetch_all(self.place, [output.folder / name for name in names])
+
+    def link(self, output: Stored, name: str, new: Path) -> None:
+        if (output.folder / name).exists():  # else the server copies it when the output is put
+            super().link(output, name, new)
+
+    def forget(self, path: Path) -> bool:
+        damage.drop_cached(path)
+        return True
+
+    def may_come(self, path: Path) -> bool:
+        return True
+
+    def run(self, folder: Path) -> dict[str, Any]:
+        with suppress(MissingOutputError):
+            cached_files.fetched(self.place, folder / RUN_NAME)
+        return read_run(folder)
+
+    def fetch_runs(self, folders: Iterable[Path]) -> None:
+        cached_files.fetch_all(self.place, [folder / RUN_NAME for folder in folders])
+
+    def put(self, temporary: Path, folder: Path) -> None:
+        publication.publish(self.place, temporary, folder)
+
+    def point_latest(self, folder: Path) -> None:
+        latest = folder.parent / LATEST
+        if named_by(latest) != folder.resolve():
+            self.place.objects.put(mirror_key(self.place, latest), folder.name.encode())
+        super().point_latest(folder)
+
+    def segments(self, folder: Path, *, stay_here: bool) -> tuple[Store, Path]:
+        if stay_here:
+            return self.here, folder_of_segments_here(folder)
+        return super().segments(folder, stay_here=False)
+
+    @contextmanager
+    def in_use(self, folder: Path) -> Iterator[Path]:
+        with in_use(folder) as mark:
+            self.place.objects.put(self.place.key(mark), b"")
+            try:
+                yield mark
+            finally:
+                with suppress(TokflowError):  # garbage a day later
+                    self.place.objects.remove([self.place.key(mark)])
+
+    def remove_segments(self, folder: Path) -> None:
+        with suppress(TokflowError):
+            publication.remove_segments(self.place, folder)
+        super().remove_segments(folder)
+
+    def write_beside(self, path: Path, content: bytes) -> None:
+        publication.publish_beside(self.place, path, content)
+        super().write_beside(path, content)
+
+    def pack_manifests(self, folder: Path) -> None:
+        mirror.pack_manifests(self.place, folder)
+
+    def unfinished(self, folder: Path, *, seconds: float) -> dict[Path, int]:
+        return garbage.find_unfinished(self.place, folder, seconds=seconds)
+
+    def remove_all(self, folders: Iterable[Path], *, seconds: float) -> None:
+        for_each(partial(self._remove, seconds=seconds), folders)
+
+    def _remove(self, folder: Path, *, seconds: float) -> None:
+        is_here_alone = folder.name.startswith(".") and not is_segments_folder(folder)
+        if not is_here_alone and not is_complete(folder):
+            garbage.remove_unfinished(self.place, folder, seconds=seconds)
+            return
+        if not is_here_alone:
+            publication.remove_published(self.place, folder)
+        super()._remove(folder, seconds=seconds)

@@ -1,0 +1,340 @@
+"""The only door to files: a store finds outputs, gives their files, and takes new ones.
+
+`Store` is a folder of this disk, `remote.object_store.ObjectStore` one at a URL with a folder of
+this disk through which it is reached. A reader holds a `StoredOutput` and asks it for files by
+their names; where they lie, nobody outside of `store/` knows.
+"""
+
+import shutil
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from tokflow.errors import TokflowError
+from tokflow.store.atomic import (
+    in_use,
+    is_in_use,
+    new_file,
+    point_latest_to,
+    remove_empty,
+    sync_all,
+)
+from tokflow.store.config import expanded
+from tokflow.store.latest import LATEST, named_by
+from tokflow.store.listed_files import broken_files, check_sizes, is_intact
+from tokflow.store.manifest import (
+    MANIFEST_NAME,
+    Manifest,
+    Recipe,
+    read_expected,
+    read_manifest,
+    read_run,
+)
+from tokflow.store.segments import folder_of_segments_here, link_file, segments_folder
+
+AT_ONCE = 16
+"""Requests to a store that are made at the same time."""
+
+
+class Stored(Protocol):
+    """An output in a store: a tokenizer, a token shard, a split, sequences, an export."""
+
+    @property
+    def store(self) -> "Store":
+        """The store that it is in."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder that its files have on this disk, once they are asked for."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """Sizes and checksums that its files must have."""
+
+
+class Store:
+    """Outputs below a folder of this disk, all of them here.
+
+    Stores of the same folder are equal. Goes to another process as the name of its folder.
+    """
+
+    is_here = True
+    """True where all files are on this disk, so that none has to come before it is read."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        """The folder of the outputs on this disk."""
+
+    @property
+    def name(self) -> str:
+        """What messages call the store: its folder, or its URL."""
+        return self.shown(self.root)
+
+    @property
+    def here(self) -> "Store":
+        """The store of what is in the same folder and never leaves this disk."""
+        return self
+
+    def at(self, base: Path) -> "Store":
+        """Return the store whose folder, if it is relative, begins at another."""
+        return Store((base / expanded(self.root)).resolve())
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and isinstance(other, Store) and self.root == other.root
+
+    def __hash__(self) -> int:
+        return hash(self.root)
+
+    def __reduce__(self) -> Any:
+        return Store, (self.root,)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def shown(self, path: Path) -> str:
+        """Return what messages call a path of this store."""
+        return str(path)
+
+    def uri(self, path: Path) -> str:
+        """Return the URI of a path of this store."""
+        return path.absolute().as_uri()
+
+    # Outputs are found.
+
+    def read(self, folder: Path) -> "StoredOutput":
+        """Return the finished output in a folder. Raises: as `read_manifest`."""
+        return StoredOutput(self, folder, read_manifest(folder))
+
+    def find(
+        self, folder: Path, stage: str, fingerprint: str, recipe: Recipe | None = None
+    ) -> "StoredOutput":
+        """Return the output of a stage with a fingerprint; `recipe`: the one that has it, where it
+        is known. Raises: as `read_expected`."""
+        return StoredOutput(self, folder, read_expected(folder, stage, fingerprint, recipe))
+
+    def check(self, output: Stored) -> None:
+        """Make sure that no file of an output is missing or cut short.
+
+        No content is read; checksums are compared elsewhere. Raises: CorruptOutputError.
+        """
+        check_sizes(output.folder, output.manifest)
+
+    def is_intact(self, folder: Path) -> bool:
+        """Return whether a folder holds a finished output of which no file is missing or cut short.
+
+        Raises: ForeignOutputError for one of a newer tokflow, which is neither absent nor damaged.
+        """
+        return is_intact(folder)
+
+    def refresh(self, folder: Path) -> None:
+        """Learn of outputs in a folder and below it that other machines have made or removed."""
+
+    def refresh_dataset(self, path: Path) -> None:
+        """Learn of all outputs of the dataset that a path is in, so that what is not there can be
+        told from what is."""
+
+    def refresh_outputs(self, folders: Iterable[Path]) -> None:
+        """Learn of these outputs alone, whatever is known of them."""
+
+    def look_for(self, folders: Iterable[Path], *, below: Path | None = None) -> None:
+        """Learn of those of these outputs that are not known, or of many by looking at all `below`
+        a folder; what goes wrong goes wrong again where one is asked for."""
+
+    def problems(self, outputs: Sequence["StoredOutput"]) -> list[list[TokflowError]]:
+        """Return of each output what is wrong with its files as they lie in the store itself,
+        every byte of them read."""
+        return [[*broken_files(of.folder, of.manifest)] for of in outputs]
+
+    def is_known_damaged(self, folder: Path) -> bool:
+        """Return whether a file of an output could not be had, and nobody made it again since."""
+        return False
+
+    def note_damage(self, folder: Path) -> None:
+        """Let a run make an output again, of which a file is not as its manifest says."""
+
+    def note_lacking(self, folders: Iterable[Path]) -> int:
+        """Return of how many of these outputs files are not there with the sizes of their
+        manifests, which nothing that is looked at otherwise tells; a run makes them again."""
+        return 0
+
+    # Files are read. `StoredOutput` calls these.
+
+    def file(self, output: Stored, name: str) -> Path:
+        """Return a file of an output, which is on this disk now."""
+        return output.folder / name
+
+    def fetch(self, output: Stored, names: Iterable[str] | None = None) -> None:
+        """Bring files to this disk, by default all, several at once; nothing if they are here."""
+
+    def link(self, output: Stored, name: str, new: Path) -> None:
+        """Let `new`, a file of an output that is being made, be one of another, too, without a copy
+        where that is possible."""
+        link_file(output.folder / name, new, output.manifest.files[name])
+
+    def forget(self, path: Path) -> bool:
+        """Drop a damaged copy of a file; return whether another can come."""
+        return False
+
+    def may_come(self, path: Path) -> bool:
+        """Return whether a file that is not on this disk is in the store all the same."""
+        return False
+
+    def run(self, folder: Path) -> dict[str, Any]:
+        """Return what is known of the run that made an output; empty where nothing is."""
+        return read_run(folder)
+
+    def fetch_runs(self, folders: Iterable[Path]) -> None:
+        """Bring what is known of the runs that made outputs, several at once."""
+
+    # Outputs are written.
+
+    def put(self, temporary: Path, folder: Path) -> None:
+        """Put what is in a temporary folder where it cannot be lost, before it takes its name."""
+        sync_all(temporary)
+
+    def point_latest(self, folder: Path) -> None:
+        """Let `latest` beside an export lead to it. Raises: OSError."""
+        point_latest_to(folder)
+
+    def segments(self, folder: Path, *, stay_here: bool) -> tuple["Store", Path]:
+        """Return where segments of an output are kept until it is joined; `stay_here`: one machine
+        makes them all, and has room for them."""
+        return self, segments_folder(folder)
+
+    def in_use(self, folder: Path) -> AbstractContextManager[Path]:
+        """Mark a folder of what is not finished as one that a process works with."""
+        return in_use(folder)
+
+    def remove_segments(self, folder: Path) -> None:
+        """Remove the segments that an output was joined of."""
+        for each in (segments_folder(folder), folder_of_segments_here(folder)):
+            shutil.rmtree(each, ignore_errors=True)
+
+    def write_beside(self, path: Path, content: bytes) -> None:
+        """Write a file that is none of an output's, whole or not at all."""
+        with new_file(path) as unfinished:
+            unfinished.write_bytes(content)
+
+    def pack_manifests(self, folder: Path) -> None:
+        """Let another machine learn of all outputs of a dataset by few requests."""
+
+    # Outputs are removed.
+
+    def unfinished(self, folder: Path, *, seconds: float) -> dict[Path, int]:
+        """Return what writers that are gone have left in the store, apart from this disk, and its
+        bytes: nothing has changed in it for so many seconds."""
+        return {}
+
+    def remove_all(self, folders: Iterable[Path], *, seconds: float) -> None:
+        """Remove outputs, what leads to them, and what is not finished; what another machine may
+        work with that has changed something within so many seconds stays."""
+        for folder in folders:
+            self._remove(folder, seconds=seconds)
+
+    def _remove(self, folder: Path, *, seconds: float) -> None:
+        """Remove an output, its manifest first, so that no reader takes half of it for whole."""
+        if is_in_use(folder, seconds=seconds):
+            return  # a build has begun since
+        if folder.is_symlink() or not folder.is_dir():
+            folder.unlink()
+            return
+        (folder / MANIFEST_NAME).unlink(missing_ok=True)
+        latest = folder.parent / LATEST
+        if named_by(latest) == folder.resolve():
+            latest.unlink()
+        shutil.rmtree(folder)
+        remove_empty(folder.parents)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOutput:
+    """A finished output in a store, with a manifest that can be believed."""
+
+    store: Store
+    folder: Path
+    """The folder that its files have on this disk, once they are asked for; it names the output."""
+    manifest: Manifest
+
+    def file(self, name: str) -> Path:
+        """Return one of its files, which is on this disk now.
+
+        Raises: MissingOutputError, CorruptOutputError where it cannot be had from a store at a URL.
+        """
+        return self.store.file(self, name)
+
+    def fetch(self, names: Iterable[str] | None = None) -> None:
+        """Bring files, by default all, to this disk, several at once. Raises: as `file`."""
+        self.store.fetch(self, names)
+
+    def run(self) -> dict[str, Any]:
+        """Return what is known of the run that made it; empty where nothing is."""
+        return self.store.run(self.folder)
+
+    @property
+    def shown(self) -> str:
+        """What messages call its folder."""
+        return self.store.shown(self.folder)
+
+    @property
+    def name(self) -> str:
+        """`tokens of a.jsonl`, or `export bin`: how messages call it."""
+        manifest = self.manifest
+        if manifest.stage == "export":
+            return f"export {export_name(self)}"
+        return f"{manifest.stage} of {manifest.partition}" if manifest.partition else manifest.stage
+
+    @property
+    def dataset_folder(self) -> Path:
+        """`<store>/<dataset>`, if the folder is where it was made; else a folder above it."""
+        parents = self.folder.parents
+        return parents[min(len(self._place().parts), len(parents)) - 1]
+
+    @property
+    def is_misplaced(self) -> bool:
+        """True if it lies in a store, and not where a run looks for it."""
+        is_stored = (self.dataset_folder / "tokenizer").is_dir()
+        return is_stored and self.folder != self.dataset_folder / self._place()
+
+    def _place(self) -> Path:
+        """Return where it must lie below its dataset's folder."""
+        manifest = self.manifest
+        name = manifest.fingerprint[:16]
+        if manifest.stage == "export":
+            return Path("exports", self.folder.parent.name, name)
+        return Path(manifest.stage, manifest.partition or "", name)
+
+    @property
+    def is_converted(self) -> bool:
+        """True if `tokflow convert` made it."""
+        return "export" in self.manifest.parents and self.manifest.partition is None
+
+
+def export_name(output: Stored) -> str:
+    """Return the name of an export: of the folder that has it and its older builds, or of its own
+    where it lies elsewhere."""
+    is_stored = output.folder.name == output.manifest.fingerprint[:16]
+    return (output.folder.parent if is_stored else output.folder).name
+
+
+class InStore:
+    """What is read of an output in a store, which it has as `stored`."""
+
+    __slots__ = ()
+    stored: StoredOutput
+
+    @property
+    def store(self) -> Store:
+        """The store that it is in."""
+        return self.stored.store
+
+    @property
+    def folder(self) -> Path:
+        """The folder that its files have on this disk, once they are asked for; it names it."""
+        return self.stored.folder
+
+    @property
+    def manifest(self) -> Manifest:
+        """What is in it, and what it was made from."""
+        return self.stored.manifest
