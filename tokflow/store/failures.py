@@ -206,8 +206,6 @@ def _advice(url: str, error: Exception) -> tuple[str, str]:
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
-        if isinstance(answer := getattr(error, "response", None), dict):
-            yield S3Error(answer)  # s3fs' cause
         error = error.__cause__
 
 

@@ -130,7 +130,7 @@ def test_of_a_server_without_ranges_one_answer_is_read_on(
 
 
 class ObjectStore(AbstractFileSystem):
-    """A store as s3fs and gcsfs make of theirs, of one object."""
+    """A store as gcsfs and adlfs make of theirs, of one object."""
 
     cachable = False
     content = b""
