@@ -11,7 +11,8 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,15 +40,21 @@ NEWEST_NAME = ".source.json"
 LEAST_BYTES = 2**20
 """A file that is no larger is fetched whole, but where nothing of it is kept."""
 
+_ASKED_AT_ONCE = 16
+"""Servers that are asked at the same time which version of a file is there."""
+
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Fetching:
     """How the remote files of a dataset are fetched."""
 
     store: Path
     """The dataset's folder."""
+    is_streamed: bool = False
+    """Nothing of a file of any size is kept here, as where the store is remote, too: a version that
+    is listed is not asked for, and one that is known is read even `offline`."""
     progress: Progress | None = None
     offline: bool = False
     rehash: bool = False
@@ -55,9 +62,14 @@ class Fetching:
     as_read: bool = False
     """Fetch nothing but what is read later, of a file of more than `LEAST_BYTES` whose versions can
     be told apart and of which no whole copy is there."""
-    is_streamed: bool = False
-    """Do so with a file of any size and keep nothing of it here, as where the store is remote, too:
-    a version that is listed is not asked for, and one that is known is read even `offline`."""
+
+    def all_hashed(self, sources: Sequence[RawSource]) -> dict[str, HashedFile]:
+        """Return files by key, one after the other; servers are asked several at once where nothing
+        is fetched."""
+        asked = [of for of in sources if self.is_streamed and of.may_differ]
+        with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
+            files = dict(zip([of.key for of in asked], pool.map(self.hashed, asked), strict=True))
+        return files | {of.key: self.hashed(of) for of in sources if of.key not in files}
 
     def hashed(self, source: RawSource) -> HashedFile:
         """Return what `fetch` finds, with a copy of an earlier run read if it was changed since.

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,6 @@ from tokflow.raw.keys import check_key
 from tokflow.raw.listing import RawSource, check_outside
 from tokflow.raw.remote_file import RemoteFile
 from tokflow.store.remote.places import place_of
-
-_ASKED_AT_ONCE = 16
-"""Servers that are asked at the same time which version of a file is there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,25 +87,14 @@ def read_raw_files(
     local = {source.key: Path(source.url) for source in sources if source.is_local}
     hashed = hash_files(local.values(), store=store, progress=progress, rehash=rehash)
     files = {key: hashed[path] for key, path in local.items()}
-    if len(files) < len(sources):
+    if remote := [source for source in sources if not source.is_local]:
         from tokflow.raw.fetch import Fetching  # local files need nothing of it
 
-        streamed = place_of(store) is not None
-        how = Fetching(
-            store=store, progress=progress, offline=offline, rehash=rehash, as_read=as_read,
-            is_streamed=streamed,
-        )  # fmt: skip
-        asked = [of for of in sources if streamed and of.may_differ]
-        with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
-            files |= zip([of.key for of in asked], pool.map(how.hashed, asked), strict=True)
-        files |= {of.key: how.hashed(of) for of in sources if of.key not in files}
-    return {
-        of.key: RawFile(
-            *(file.path, file.stamp, file.sha256, file.remembered, file.is_settled), key=of.key
-        )
-        for of in sources
-        if (file := files[of.key])
-    }
+        how = Fetching(store, place_of(store) is not None, progress, offline, rehash, as_read)
+        files |= how.all_hashed(remote)
+    names = "path", "stamp", "sha256", "remembered", "is_settled"
+    fields = {key: {name: getattr(file, name) for name in names} for key, file in files.items()}
+    return {source.key: RawFile(**fields[source.key], key=source.key) for source in sources}
 
 
 def check_unchanged(raw: RawFile) -> None:
