@@ -12,6 +12,8 @@ from tokflow.exports import Part
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest, Recipe, read_manifest
+from tokflow.store.remote.object_store import store_at
+from tokflow.store.remote.places import place_of
 from tokflow.store.sealed import sealed
 from tokflow.store.store import Store, StoredOutput
 from tokflow.tokens.shard import TokenShard
@@ -130,3 +132,16 @@ def int64(*values: int) -> np.ndarray:
 def stored(folder: Path, manifest: Manifest | None = None) -> StoredOutput:
     """Return the output in a folder of this disk, of a manifest that need not be the one there."""
     return StoredOutput(Store(folder.parent), folder, manifest or read_manifest(folder))
+
+
+def store_of(path: Path) -> Store:
+    """Return the store at a URL that a path in the cache of this machine stands for."""
+    place = place_of(path)
+    assert place is not None
+    return store_at(place.url, is_store=place.is_store)
+
+
+def fetched(path: Path) -> Path:
+    """Return a file of an output at a URL, by its path in the cache, which it has then."""
+    store_of(path).bring([path])
+    return path

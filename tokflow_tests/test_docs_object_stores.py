@@ -4,7 +4,6 @@ import json
 import re
 from pathlib import Path
 
-import fsspec
 import pytest
 
 import tokflow
@@ -39,8 +38,7 @@ def test_the_commands_and_the_code_of_the_page_work(
 ):
     [yaml], [commands], [code] = (_blocks(language) for language in ("yaml", "sh", "python"))
     monkeypatch.chdir(tmp_path)
-    with fsspec.open(f"{object_store.url}/raw/a.jsonl", "wb") as file:
-        file.write(b'{"text": "Some text of a page."}\n' * 40)
+    object_store.put("raw/a.jsonl", b'{"text": "Some text of a page."}\n' * 40)
     Path("web.yaml").write_text(yaml.replace("s3://bucket", object_store.url))
 
     with object_store.counted() as count:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tokflow.audit.ancestry import Ancestry
 from tokflow.errors import MissingOutputError, UntrustedCodeError
-from tokflow.exports import FORMATS, INDEX_NAME, Export, Part
+from tokflow.exports import FORMATS, Export, Part
 from tokflow.exports.batching import batches_of
 from tokflow.exports.columns import ALL_POSITIONS, positions_in_files
 from tokflow.exports.index import read_index
@@ -60,7 +60,7 @@ class Inspection:
 
 
 def inspect_output(
-    path: Path, *, num_sequences: int = 2, trust_remote_code: bool = False
+    path: str | Path, *, num_sequences: int = 2, trust_remote_code: bool = False
 ) -> Inspection:
     """Return what the output at `path` holds; of each part, at most `num_sequences` of tokens.
 
@@ -186,7 +186,7 @@ def _beginnings(found: StoredOutput, num: int) -> Iterator[_Beginning]:
                 sequence_length=length,
                 written=positions_in_files(export, part) if length else ALL_POSITIONS,
                 token_ids=export.beginning(part, stop),
-                entries=read_index(found.folder / INDEX_NAME, part, 0, stop),
+                entries=read_index(found, part, 0, stop),
             )
     elif stage in ("split", "sequences", "export"):
         yield from (_of_part(part, num) for part in ancestry.parts(found))

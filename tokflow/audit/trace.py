@@ -16,7 +16,7 @@ from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError
 from tokflow.exports import INDEX_NAME, Export
 from tokflow.exports.index import INDEX_SCHEMA, read_index
 from tokflow.store.integrity import check_files
-from tokflow.store.remote.ranges import is_far
+from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_export
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
@@ -60,7 +60,12 @@ class TokenOrigin:
 
 
 def trace_tokens(
-    path: Path, *, part: str, start: int, stop: int, trust_remote_code: bool = False
+    path: str | Path | StoredOutput,
+    *,
+    part: str,
+    start: int,
+    stop: int,
+    trust_remote_code: bool = False,
 ) -> list[TokenOrigin]:
     """Return the origins of the tokens from `start` to `stop` of a part, one per document.
 
@@ -80,9 +85,9 @@ def trace_tokens(
     found = find_export(path)
     export = Export(found)
     export.check_part(part)
-    if not is_far(found.folder / INDEX_NAME):
+    if not found.store.is_far(found.folder / INDEX_NAME):
         check_files(found, only={INDEX_NAME})
-    entries = read_index(found.folder / INDEX_NAME, part, start, stop)
+    entries = read_index(found, part, start, stop)
     if not entries:
         raise _no_token(found.name, export, part, start)
     origins = [_origin(entry, start, stop) for entry in entries]
@@ -109,7 +114,7 @@ def _no_token(name: str, export: Export, part: str, position: int) -> ConfigErro
     if length is not None and position < num_positions:
         sequence, column = divmod(position, length)
         start = sequence * length
-        entries = read_index(export.folder / INDEX_NAME, part, start, start + length)
+        entries = read_index(export, part, start, start + length)
         first = min(entry["position"] for entry in entries)
         last = max(entry["position"] + entry["num_tokens"] for entry in entries) - 1
         found = f"padding: column {column:,} of sequence {sequence:,}"
@@ -140,7 +145,7 @@ def _origin(entry: dict[str, Any], start: int, stop: int) -> TokenOrigin:
     )
 
 
-def sequence_range(path: Path, part: str, sequence: int) -> tuple[int, int]:
+def sequence_range(path: str | Path | StoredOutput, part: str, sequence: int) -> tuple[int, int]:
     """Return the positions of one sequence of a part of an export.
 
     Raises: ConfigError for a part that it does not have, and a format without sequences.

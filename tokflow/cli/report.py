@@ -29,8 +29,9 @@ def main(
     if json:
         print_json({"reports": reports})
     else:
-        for of in reports:
-            print(f"report: {shown_path(of['path'])}, {size(of['num_bytes'])}")
+        for dataset, of in zip(datasets, reports, strict=True):
+            store = dataset.store if output is None else None
+            print(f"report: {shown_path(of['path'], store)}, {size(of['num_bytes'])}")
 
 
 def _write(dataset: Dataset, output: Path | None) -> dict[str, Any]:

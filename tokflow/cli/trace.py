@@ -11,6 +11,7 @@ from tokflow.cli.terminal import (
     shown_ids,
 )
 from tokflow.errors import ConfigError
+from tokflow.store.stored_outputs import find_export
 
 CHARS_SHOWN = 400
 
@@ -42,12 +43,13 @@ def main(
             found="neither" if token is None else "both",
             remedy="give one of them",
         )
+    found = find_export(export)
     if token is not None:
         start, stop = token, token + 1
     else:
-        start, stop = sequence_range(export, part, sequence or 0)
+        start, stop = sequence_range(found, part, sequence or 0)
     origins = trace_tokens(
-        export, part=part, start=start, stop=stop, trust_remote_code=trust_remote_code
+        found, part=part, start=start, stop=stop, trust_remote_code=trust_remote_code
     )
     if json:
         print_json({"part": part, "origins": [dataclasses.asdict(origin) for origin in origins]})

@@ -6,8 +6,6 @@ URL becomes a path. Their texts come from anybody, so browsers show them as page
 can use neither Dagster nor anything else.
 """
 
-from pathlib import Path
-
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
@@ -91,4 +89,4 @@ def _viewer(dataset: Dataset, export: str) -> bytes | None:
     known = {of.name for of in dataset.exports}
     if export not in known:
         return None
-    return make_viewer(Path(dataset.folder, "exports", export, "latest"))
+    return make_viewer(dataset.store.shown(dataset.folder / "exports" / export / "latest"))

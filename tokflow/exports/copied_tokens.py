@@ -10,8 +10,7 @@ import numpy as np
 from tokflow.exports.part import Part
 from tokflow.split.spans import Split
 from tokflow.store.arrow import to_numpy
-from tokflow.store.copies import CopiedRange, note_copies
-from tokflow.store.remote.parts import SHORT_BYTES
+from tokflow.store.copies import SHORT_BYTES, CopiedRange, note_copies
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.writer import TOKENS_NAME
 

@@ -18,9 +18,8 @@ from tokflow.exports.options import Rows
 from tokflow.exports.part import Part
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.config import Config
-from tokflow.store.remote.by_path import fetch_all
-from tokflow.store.remote.places import place_of
 from tokflow.store.stamp import Stamp
+from tokflow.store.store import Store
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -29,6 +28,9 @@ MadeOf = Literal["stream", "sequences"]
 
 
 PORTIONS_AHEAD = 16
+
+HERE = Store(Path())
+"""The store of what is read by paths of this disk alone."""
 
 LOADS = 3
 """Of a portion whose files go while they are read."""
@@ -53,6 +55,8 @@ class Portion:
     """The files that `load` reads, where `path` alone is not all."""
     takes_ranges: bool = False
     """True where `load` gives `LazyNumbers` of large files at a URL."""
+    store: Store = HERE
+    """The store that its files are in."""
 
     @property
     def own_files(self) -> tuple[Path, ...]:
@@ -94,9 +98,8 @@ class Portion:
     def _loaded(self) -> Arrays:
         """Return what `load` does, of files that are here from its beginning to its end: where the
         limit of the cache takes one away meanwhile, some libraries would read zeros."""
-        is_elsewhere = place_of(self.path) is not None
-        for _ in range(LOADS if is_elsewhere else 0):
-            fetch_all(self.own_files)
+        for _ in range(0 if self.store.is_here else LOADS):
+            self.store.bring(self.own_files)
             with suppress(FileNotFoundError):
                 before = self._stamps()
                 fields = self.load()
@@ -114,7 +117,7 @@ class Portion:
 
 
 def mapped_portion(num: int, load: Callable[[], Arrays], *files: Path) -> Portion:
-    """Return files that `load` maps: `lazy_numbers`, and what else it has fetched itself."""
+    """Return files that `load` maps: `Store.numbers`, and what else it has brought itself."""
     return Portion(files[0], num, load, is_mapped=True, files=files, takes_ranges=True)
 
 
@@ -126,13 +129,14 @@ def _are_offsets(offsets: npt.NDArray[np.int64], num_tokens: int) -> bool:
 def fetched_ahead(portions: Sequence[Portion]) -> Iterator[Portion]:
     """Yield portions in order, of files at a URL those whose files have come, while those of the
     next PORTIONS_AHEAD are on their way."""
-    if not portions or place_of(portions[0].path) is None:
+    if not portions or portions[0].store.is_here:
         yield from portions
         return
 
     def fetched(first: int) -> Sequence[Portion]:
         some = portions[first : first + PORTIONS_AHEAD]
-        fetch_all(dict.fromkeys(path for portion in some for path in portion.own_files))
+        files = dict.fromkeys(path for portion in some for path in portion.own_files)
+        portions[0].store.bring(files)
         return some
 
     with ThreadPoolExecutor(1) as thread:

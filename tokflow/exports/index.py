@@ -13,8 +13,7 @@ from tokflow.exports.packed_file import PackedFile
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
 from tokflow.store.manifest import OWN_FOLDER
-from tokflow.store.remote.by_path import fetched
-from tokflow.store.remote.ranges import is_far, open_lazily
+from tokflow.store.store import Stored
 from tokflow.store.tables import Columns, TableWriter
 from tokflow.tokens.origins import Origins
 
@@ -67,7 +66,7 @@ def write_index(path: Path, parts: Iterable[Iterable[pa.Table]], kept: Sequence[
             writer.end_group()
 
 
-def read_index(path: Path, part: str, start: int, stop: int) -> list[dict[str, Any]]:
+def read_index(export: Stored, part: str, start: int, stop: int) -> list[dict[str, Any]]:
     """Return the rows that touch the positions from `start` to `stop` of a part, in order.
 
     Only the row groups that hold one of them are read, as their statistics tell; of a large file
@@ -75,8 +74,9 @@ def read_index(path: Path, part: str, start: int, stop: int) -> list[dict[str, A
     """
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
+    store, path = export.store, export.folder / INDEX_NAME
     with damage_named(path):
-        source = open_lazily(path) if is_far(path) else fetched(path)
+        source = store.open_lazily(path) if store.is_far(path) else store.file(export, INDEX_NAME)
         with pq.ParquetFile(source, read_dictionary=["part", "raw_file"]) as file:
             table = file.read_row_groups(_groups_with(file.metadata, part, start, stop))
         position = to_numpy(table["position"])
@@ -90,7 +90,7 @@ def read_sizes(path: Path, part: str, num_sequences: int, length: int) -> npt.ND
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
     sizes = np.zeros(num_sequences, dtype=np.int32)
-    with pq.ParquetFile(fetched(path)) as file:
+    with pq.ParquetFile(path) as file:
         for group in _groups_with(file.metadata, part, 0, num_sequences * length):
             table = file.read_row_group(group, columns=["position", "num_tokens"])
             num_tokens = to_numpy(table["num_tokens"]).astype(np.int32)

@@ -219,7 +219,8 @@ class Export(InStore):
                 "and run `tokflow run`, which tokenizes nothing again",
             )
         with damage_named(self.folder):
-            return self.format.portions(of_part, part)
+            found = self.format.portions(of_part, part)
+        return [replace(portion, store=self.store) for portion in found]
 
     def tokens(self, part: str) -> Iterator[npt.NDArray[np.unsignedinteger]]:
         """Yield the token ids of a part of a stream, documents end to end; (num_tokens,) each.

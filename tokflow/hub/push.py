@@ -22,9 +22,6 @@ from tokflow.raw.remote import TransientError
 from tokflow.raw.retries import Retries
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import MANIFEST_NAME, is_inside
-from tokflow.store.remote.by_path import fetch_all, fetched
-from tokflow.store.remote.cache_limit import limit_of
-from tokflow.store.remote.places import cache_folder, shown
 from tokflow.store.sealed import has_its_digest, plain_json
 
 Say = Callable[[str], None]
@@ -227,7 +224,7 @@ class _Push:
         gone = {path for path, _ in own} - kept
         found = self.repository.look(gone) if gone else None
         left = found.files if found else {}
-        changes.files = [f for f in self.files if not _is_same(f, look.files.get(f.path))]
+        changes.files = [f for f in self.files if not self._is_same(f, look.files.get(f.path))]
         replaced = {f.path for f in changes.files} & look.files.keys() - self.sent.keys()
         there = [*left.values(), *(look.files[path] for path in replaced)]
         foreign = {file.path for file in there if not self._is_own(file, own)}
@@ -239,14 +236,14 @@ class _Push:
         text = "" if card is None else self.repository.read(card).decode(errors="surrogateescape")
         merged = merged_card(text, self.target, self._config, self._section)
         last = [self.manifest, file_of(CARD, merged.encode(errors="surrogateescape"))]
-        changes.last = [file for file in last if not _is_same(file, look.files.get(file.path))]
+        changes.last = [file for file in last if not self._is_same(file, look.files.get(file.path))]
         return changes
 
     def _named(self, look: Look) -> Sent:
         """Return what the manifest there names, of this export or an earlier build."""
         if (there := look.files.get(self.manifest.path)) is None:
             return set()
-        if self.manifest.path in self.sent or _is_same(self.manifest, there):
+        if self.manifest.path in self.sent or self._is_same(self.manifest, there):
             return {(name, file.sha256) for name, file in self.export.manifest.files.items()}
         return self._earlier(self.repository.read(there))
 
@@ -336,7 +333,7 @@ class _Push:
             is_last = number == len(batches) - 1
             files = [*batch, *(changes.last if is_last else ())]
             deleted = {*changes.deleted, *(of.path for of in names)} if is_last else set()
-            fetch_all(file.source for file in batch if isinstance(file.source, Path))
+            self.export.store.bring(of.source for of in batch if isinstance(of.source, Path))
             check_files(self.export, only=self._names(batch))
             try:
                 parent = self.repository.commit(
@@ -355,15 +352,29 @@ class _Push:
 
     def _most_bytes(self) -> int:
         """Return how many a commit has: of what is fetched at most half of the cache's limit."""
-        if self.export.store.is_here:
-            return COMMIT_BYTES
-        return min(COMMIT_BYTES, limit_of(Path(cache_folder())) // 2)
+        return min(COMMIT_BYTES, self.export.store.most_bytes // 2)
 
     def _refuse_gone(self, batch: list[File]) -> None:
         """Have the files of a commit fetched again if another process let one go from the cache."""
         for file in batch:
             if isinstance(file.source, Path) and not file.source.exists():
-                raise TransientError(f"{shown(file.source)} went from the cache") from None
+                raise TransientError(
+                    f"{self.export.store.shown(file.source)} went from the cache"
+                ) from None
+
+    def _is_same(self, file: File, there: HubFile | None) -> bool:
+        """Return whether the hub has the content of a file, by size and digest; of a small one
+        git's, for which it is read."""
+        if there is None or there.num_bytes != file.num_bytes:
+            return False
+        if there.sha256 is not None:
+            return there.sha256 == file.sha256
+        content = file.source
+        if isinstance(content, Path):
+            self.export.store.bring([content])
+            content = content.read_bytes()
+        git_name = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
+        return git_name.hexdigest() == there.content_id
 
     def _pushed(self, look: Look) -> Pushed:
         export = [*self.files, self.manifest]
@@ -386,15 +397,3 @@ class _Push:
             found=found,
             remedy="push again when it answers: what arrived is not sent again",
         )
-
-
-def _is_same(file: File, there: HubFile | None) -> bool:
-    """Return whether the hub has the content of a file, by size and digest; of a small one git's,
-    for which it is read."""
-    if there is None or there.num_bytes != file.num_bytes:
-        return False
-    if there.sha256 is not None:
-        return there.sha256 == file.sha256
-    content = file.source if isinstance(file.source, bytes) else fetched(file.source).read_bytes()
-    git_name = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
-    return git_name.hexdigest() == there.content_id

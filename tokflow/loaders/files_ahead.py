@@ -11,7 +11,7 @@ import numpy as np
 
 from tokflow.errors import TokflowError
 from tokflow.loaders.samples import FilesOf, Samples
-from tokflow.store.remote.by_path import fetch_all
+from tokflow.store.store import Store, bring
 
 STEP = 1_024
 """Samples whose files are looked for at one go, 2 ms of a shuffle."""
@@ -50,24 +50,26 @@ class FilesAhead:
         self._queue.put(None)  # takes no lock that a forked process may have copied
 
 
-def _by_steps(files_of: FilesOf, num_samples: int) -> Callable[[int], Iterable[Path]]:
-    def files_of_step(step: int) -> Iterable[Path]:
+def _by_steps(files_of: FilesOf, num_samples: int) -> Callable[[int], Iterable[tuple[Store, Path]]]:
+    def files_of_step(step: int) -> Iterable[tuple[Store, Path]]:
         numbers = np.arange(step * STEP, min((step + 1) * STEP, num_samples))
         return files_of(numbers) if len(numbers) else ()
 
     return files_of_step
 
 
-def _fetch(queue: SimpleQueue[int | None], files_of_step: Callable[[int], Iterable[Path]]) -> None:
+def _fetch(
+    queue: SimpleQueue[int | None], files_of_step: Callable[[int], Iterable[tuple[Store, Path]]]
+) -> None:
     """Fetch the files of the steps from the one that was named last, until None is."""
-    files: Iterator[Path] = iter(())
+    files: Iterator[tuple[Store, Path]] = iter(())
     step, behind = queue.get(), 0
     while step is not None:
         if not step <= behind <= step + STEPS_AHEAD:
             files, behind = iter(()), step
         if some := list(islice(files, FILES_AT_ONCE)):
             with suppress(TokflowError, OSError):
-                fetch_all(some)
+                bring(some)
         elif behind < step + STEPS_AHEAD:
             files, behind = iter(files_of_step(behind)), behind + 1
         else:

@@ -6,7 +6,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +13,7 @@ import numpy as np
 from tokflow.exports.format import Arrays, Portion
 from tokflow.loaders.samples import Numbers
 from tokflow.pools.forks import renew_in_forks
-from tokflow.store.remote.by_path import fetch_all
-from tokflow.store.remote.places import place_of
+from tokflow.store.store import Store, bring
 
 KEPT_BYTES = 2**28
 """Decoded fields that a source keeps."""
@@ -71,20 +69,20 @@ class KeptPortions:
     @cached_property
     def is_elsewhere(self) -> bool:
         """True where files come from a URL when they are read."""
-        return bool(self._portions) and place_of(self._portions[0].path) is not None
+        return bool(self._portions) and not self._portions[0].store.is_here
 
-    def files_of(self, places: Numbers) -> list[Path]:
+    def files_of(self, places: Numbers) -> list[tuple[Store, Path]]:
         """Return the files of positions, or rows, that are in portions which are not kept."""
         numbers = np.minimum(self.of(places), len(self._portions) - 1)
         unread = [number for number in np.unique(numbers).tolist() if number not in self._kept]
         found = [self._portions[number] for number in unread]
-        return list(dict.fromkeys(chain.from_iterable(of.own_files for of in found)))
+        return list(dict.fromkeys((of.store, path) for of in found for path in of.own_files))
 
     def fetch(self, places: Numbers) -> None:
         """Bring the files of positions, or rows, to this disk, several at once, where `[]` would
         bring one after another; does nothing where all are here."""
         if self.is_elsewhere:
-            fetch_all(self.files_of(places))
+            bring(self.files_of(places))
 
     def _read(self, number: int, kept: Future[Arrays]) -> None:
         try:

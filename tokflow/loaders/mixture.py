@@ -35,6 +35,7 @@ from tokflow.loaders.samples import (
     samples_shown,
     sources_of,
 )
+from tokflow.store.store import Store
 
 MAX_BLOCKS = 16
 
@@ -100,7 +101,7 @@ class MixedSamples:
         if not any(of_sources):
             return None
 
-        def files_of(numbers: Numbers) -> Iterator[Path]:
+        def files_of(numbers: Numbers) -> Iterator[tuple[Store, Path]]:
             sources, rows = self.at(numbers)
             for number, here in grouped(sources):
                 if (of_source := of_sources[number]) is not None:

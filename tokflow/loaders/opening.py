@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.exports import FORMATS
-from tokflow.exports.reading import open_export
-from tokflow.store.store import Stored, StoredOutput, export_name
+from tokflow.exports.reading import Export
+from tokflow.store.store import Store, Stored, StoredOutput, export_name
 from tokflow.store.stored_outputs import find_output, newest_output
 
 ROWS_VERSION = 1
@@ -34,6 +34,7 @@ MADE_FROM = {
 class Opening:
     """The arguments of `open_rows`. A source of rows is pickled as these: without its tokens."""
 
+    store: Store
     path: Path
     """The folder of one output, which never holds another."""
     part: str | None
@@ -42,6 +43,11 @@ class Opening:
     fields: tuple[str, ...] | None = None
     tail: Tail = "pad"
     across_documents: bool | None = None
+
+    @property
+    def output(self) -> StoredOutput:
+        """The output. Raises: as `find_output`."""
+        return output_again(self.store, self.path)
 
     def name_of(self, output: Stored) -> str:
         """Return what people call the rows: `demo/exports/bin/train`."""
@@ -77,18 +83,21 @@ class Opening:
         return tuple(name for name in MADE_FROM if name in chosen)
 
 
-def find_part(path: str | Path, part: str | None) -> tuple[Path, str | None, bool]:
-    """Return the folder of the output at a path or URL, the part of it that is named or the only
-    one, None of a token store, and whether it holds packed rows.
+def find_part(
+    path: str | Path | StoredOutput, part: str | None
+) -> tuple[StoredOutput, str | None, bool]:
+    """Return the output at a path or URL, the part of it that is named or the only one, None of a
+    token store, and whether it holds packed rows.
 
     Raises: ConfigError, as `find_output`.
     """
-    output = _named(path)
+    output = path if isinstance(path, StoredOutput) else _named(path)
     if output.manifest.stage != "tokens":
-        export = open_export(output.folder)
+        output.store.check(output)
+        export = Export(output)
         is_only = part is None and len(export.parts) == 1
         export.check_part(name := export.parts[0] if is_only else part)
-        return export.folder, name, export.layout.is_packed
+        return output, name, export.layout.is_packed
     if part is not None:
         raise ConfigError(
             where=output.folder,
@@ -96,7 +105,13 @@ def find_part(path: str | Path, part: str | None) -> tuple[Path, str | None, boo
             found=repr(part),
             remedy="leave `part` out, or open an export",
         )
-    return output.folder, None, False
+    return output, None, False
+
+
+def output_again(store: Store, folder: Path) -> StoredOutput:
+    """Return an output that was opened before, maybe elsewhere. Raises: as `Store.read`."""
+    store.look_for([folder])
+    return store.read(folder)
 
 
 def _named(path: str | Path) -> StoredOutput:

@@ -14,7 +14,7 @@ from tokflow.exports.columns import NO_LABEL, positions_of
 from tokflow.exports.damage import damaged_file
 from tokflow.exports.format import Arrays, Portion
 from tokflow.exports.index import read_sizes
-from tokflow.exports.reading import Export, open_export
+from tokflow.exports.reading import Export
 from tokflow.loaders.buffers import copied, empty
 from tokflow.loaders.kept_portions import KeptPortions
 from tokflow.loaders.opening import Opening, lost, tokenizer_of
@@ -25,7 +25,7 @@ from tokflow.sequences.config import PackingConfig
 def open_packed_rows(opening: Opening) -> "PackedRows":
     """Return the rows of an export of sequences. Raises: ConfigError, CorruptOutputError."""
     part = opening.part or ""
-    export = open_export(opening.path).of_part(part)
+    export = Export(opening.output).of_part(part)
     keeps = export.layout.keeps
     if opening.across_documents is False and "segment_ids" not in keeps:
         raise lost("across_documents", export, ["segment_ids"])
@@ -64,7 +64,7 @@ def _sizes(export: Export, part: str, length: int) -> tuple[npt.NDArray[np.int32
     is_told = is_full or "segment_ids" in keeps or ("loss_mask" in keeps and not is_padded_left)
     if is_told and (is_full or is_padded_left or stored == length):
         return None, num_tokens - num_rows * (stored - length)
-    sizes = read_sizes(export.folder / INDEX_NAME, part, num_rows, stored)
+    sizes = read_sizes(export.stored.file(INDEX_NAME), part, num_rows, stored)
     num_labels = np.count_nonzero(sizes == stored) if not is_padded_left else num_rows
     return None if is_told else sizes, num_tokens - int(num_labels) * (stored - length)
 

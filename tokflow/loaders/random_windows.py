@@ -21,6 +21,7 @@ from tokflow.loaders.samples import (
     sources_of,
 )
 from tokflow.split.permutation import hashes
+from tokflow.store.store import Store
 
 RANDOM_WINDOWS_VERSION = 1
 """Raised when the same seed would give other windows."""
@@ -78,7 +79,7 @@ class RandomWindows:
         if (files_of := self.source.files_elsewhere()) is None:
             return None
 
-        def files_of_windows(numbers: Numbers) -> Iterable[Path]:
+        def files_of_windows(numbers: Numbers) -> Iterable[tuple[Store, Path]]:
             rows = self.at(numbers) // self.source.sequence_length
             return files_of(np.concatenate([rows, np.minimum(rows + 1, len(self.source) - 1)]))
 

@@ -55,9 +55,10 @@ def open_rows(
     if tail not in get_args(Tail):
         expected = " or ".join(map(repr, get_args(Tail)))
         raise ConfigError(where="tail", expected=expected, found=repr(tail), remedy="name one")
-    folder, part, is_packed = find_part(path, part)
+    output, part, is_packed = find_part(path, part)
     opening = Opening(
-        path=folder,
+        store=output.store,
+        path=output.folder,
         part=part,
         sequence_length=optional(integer, "sequence_length", sequence_length),
         fields=_names(fields),

@@ -8,6 +8,8 @@ from typing import Any, NoReturn, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from tokflow.store.store import Store
+
 Batch: TypeAlias = dict[str, npt.NDArray[Any]]
 """Fields of some rows. With T inputs a row: input_ids and labels, int64 (num_rows, T); segment_ids
 and position_ids, int32 (num_rows, T); loss_mask, bool (num_rows, T); index, int64 (num_rows,): the
@@ -15,8 +17,9 @@ number of each row in its source."""
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
-FilesOf: TypeAlias = Callable[[Numbers], Iterable[Path]]
-"""Returns the files that some rows, or samples, are read from, and that were not read yet."""
+FilesOf: TypeAlias = Callable[[Numbers], Iterable[tuple[Store, Path]]]
+"""Returns the files, each with its store, that some rows, or samples, are read from, and that were
+not read yet."""
 
 ENDLESS = 2**63 - 1
 """The length of samples that have no end."""

@@ -19,7 +19,7 @@ from tokflow.tokens.token_source import positions_of_runs
 
 def open_stream_rows(opening: Opening) -> "StreamRows":
     """Return the rows of a stream. Raises: ConfigError, CorruptOutputError."""
-    stream = open_stream(opening.path, opening.part)
+    stream = open_stream(opening.output, opening.part)
     across, length = opening.across_documents is not False, opening.sequence_length
     if length is None or length < 1:
         raise ConfigError(

@@ -12,13 +12,14 @@ import numpy.typing as npt
 from tokflow.errors import ConfigError
 from tokflow.exports.reading import of_dtype
 from tokflow.loaders.kept_portions import KeptPortions
-from tokflow.loaders.opening import find_part, lost
+from tokflow.loaders.opening import find_part, lost, output_again
 from tokflow.loaders.samples import Numbers, grouped, picked
 from tokflow.loaders.streams import Stream, open_stream
+from tokflow.store.store import Store, StoredOutput
 from tokflow.tokens.token_source import SHORT_RUN, positions_of_runs
 
 
-def open_tokens(path: str | Path, part: str | None = None) -> "TokenArray":
+def open_tokens(path: str | Path | StoredOutput, part: str | None = None) -> "TokenArray":
     """Open the tokens of a part of a stream export, or of a token store, as one array.
 
     By path or URL (`s3://...`), whose files come to this disk when they are first needed.
@@ -31,16 +32,20 @@ def open_tokens(path: str | Path, part: str | None = None) -> "TokenArray":
     file is missing or cut short; ForeignOutputError where a newer tokflow made it; ConfigError for
     a part that there is not, and for packed rows.
     """
-    folder, part, is_packed = find_part(path, part)
+    output, part, is_packed = find_part(path, part)
     if is_packed:
         raise ConfigError(
-            where=folder,
+            where=output.folder,
             expected="a stream of tokens",
             found="packed rows",
             remedy="call `open_rows`, or open an export of a stream (bin, npy, llmc, megatron)",
         )
-    stream = open_stream(folder, part)
-    return TokenArray(folder, part, stream, KeptPortions(stream.portions))
+    stream = open_stream(output, part)
+    return TokenArray(output.folder, part, output, stream, KeptPortions(stream.portions))
+
+
+def _open_again(store: Store, folder: Path, part: str | None) -> "TokenArray":
+    return open_tokens(output_again(store, folder), part)
 
 
 @dataclass(frozen=True)
@@ -55,11 +60,12 @@ class TokenArray:
     folder: Path
     part: str | None
     """None of a token store."""
+    _output: StoredOutput = field(repr=False, compare=False)
     _stream: Stream = field(repr=False, compare=False)
     _portions: KeptPortions = field(repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return open_tokens, (self.folder, self.part)
+        return _open_again, (self._output.store, self.folder, self.part)
 
     def __len__(self) -> int:
         return int(self._portions.edges[-1])

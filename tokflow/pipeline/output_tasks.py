@@ -66,7 +66,7 @@ class Task:
     stage: Stage
     name: str
     store: Store
-    """Where it belongs: of segments that stay on this disk not that of their output."""
+    """The store of the output."""
     folder: Path
     common: Shared[Common]
     num_bytes: int
@@ -79,9 +79,16 @@ class Task:
     joined: Sequence[Path] = ()
     """The folders of the segments that are to be joined."""
     segments_store: Store | None = None
-    """The store that they are in."""
+    """The store that segments are in, if it is one of segments or joined of them: of those that
+    stay on this disk not that of their output."""
     whole: Whole = field(default_factory=dict)
     """Of their files those that need not be hashed again."""
+
+    @property
+    def own_store(self) -> Store:
+        """The store that it is written to."""
+        is_segment = self.number is not None and self.segments_store is not None
+        return self.segments_store if is_segment and self.segments_store else self.store
 
     def write(self, folder: Path, advance: Advance) -> None:
         """Write the files into an empty folder."""
@@ -103,7 +110,8 @@ class Task:
         """Remove the segments that were joined, when the output has its name; what cannot be
         removed is garbage."""
         if self.joined:
-            self.store.remove_segments(self.folder)
+            stayed_here = self.segments_store is not None and self.segments_store.is_here
+            self.store.remove_segments(self.folder, stayed_here=stayed_here)
 
 
 class OutputTasks:
@@ -151,9 +159,10 @@ class OutputTasks:
             )
             self._use.enter_context(store.in_use(kept))
             folders = [segment_folder(kept, of.number) for of in self._segments]
-            self._joining = replace(task, joined=folders, segments_store=store)
+            task = replace(task, segments_store=store)
+            self._joining = replace(task, joined=folders)
             tasks = [
-                replace(task, store=store, folder=folder, number=of.number)
+                replace(task, folder=folder, number=of.number)
                 for of, folder in zip(self._segments, folders, strict=True)
                 if not _is_there(of, folder, store, output)
             ]
@@ -191,7 +200,7 @@ class OutputTasks:
             if error is not None:
                 raise error
             if self._segments and is_complete(task.folder):  # else on another machine
-                trust_files(task.store.read(task.folder))
+                trust_files(task.own_store.read(task.folder))
         except LostWorkerError as lost:
             fields = {**lost.fields(), "where": f"{self.output.title}, in a worker process"}
             self._errors[task.folder] = LostWorkerError(**fields)
@@ -202,7 +211,7 @@ class OutputTasks:
         """Return the output as it is in the store now, joined of its segments, or the error."""
         error = self._errors[min(self._errors)] if self._errors else None
         if self._segments and (error is None or self._is_made_elsewhere()):
-            self.output.store.remove_segments(self.output.folder)
+            self.output.store.remove_segments(self.output.folder, stayed_here=error is None)
             return result_of(self.output, is_new=error is None)
         if self._segments and isinstance(error, BadDocumentError):
             return self._first_error() or error

@@ -127,6 +127,7 @@ class OwnFiles:
         self._raw_files |= read_raw_files(
             sources,
             store=self._dataset.folder,
+            of=self._dataset.store,
             progress=progress,
             offline=self._graph.offline,
             rehash=self._graph.rehash,

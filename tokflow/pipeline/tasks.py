@@ -68,7 +68,7 @@ def _make_task(task: Task, new: NewFolders, advance: Advance) -> None:
         task.store.look_for([task.shard])
         if is_complete(task.shard):
             return
-    with new.writing(task.folder, task.store) as folder:
+    with new.writing(task.folder, task.own_store) as folder:
         task.write(folder, advance)
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from tokflow.errors import TokflowError, explained
 from tokflow.pools.pool import Advance
 from tokflow.pools.shared import Shared
-from tokflow.store.remote.places import folder_of, place_of
+from tokflow.store.opening import reduced_for_machines
 
 
 def answer(packed: bytes, advance: Advance) -> Any:
@@ -73,7 +73,7 @@ def packed_for_machines(value: object, share: Share | None = None) -> bytes:
 
     file = io.BytesIO()
     pickler = pickle.Pickler(file, protocol=pickle.HIGHEST_PROTOCOL)
-    pickler.dispatch_table = {**dispatch_table, type(Path()): _reduced, Shared: reduced}
+    pickler.dispatch_table = {**dispatch_table, type(Path()): reduced_for_machines, Shared: reduced}
     pickler.dump(value)
     return file.getvalue()
 
@@ -92,13 +92,3 @@ def take_shared(keys: Collection[str], fetch: Callable[[str], bytes]) -> None:
 
 def _taken(key: str) -> Shared[Any]:
     return _here[key]
-
-
-def _reduced(path: Path) -> Any:
-    if (place := place_of(path)) is None:
-        return path.__reduce__()
-    return _path_here, (place.url, place.is_store, place.key(path))
-
-
-def _path_here(url: str, is_store: bool, key: str) -> Path:
-    return folder_of(url, is_store=is_store) / key

@@ -29,9 +29,8 @@ from tokflow.shown import redact
 from tokflow.store.atomic import new_file, new_folder
 from tokflow.store.listed_files import is_intact
 from tokflow.store.manifest import OWN_FOLDER, FileEntry, Manifest, Recipe, write_manifest
-from tokflow.store.remote.by_path import store_of
-from tokflow.store.remote.places import shown
 from tokflow.store.stamp import Stamp
+from tokflow.store.store import Store
 from tokflow.store.stored_outputs import BLOCKS_PREFIX
 from tokflow.store.urls import is_url, split_url
 
@@ -62,6 +61,13 @@ class Fetching:
     as_read: bool = False
     """Fetch nothing but what is read later, of a file of more than `LEAST_BYTES` whose versions can
     be told apart and of which no whole copy is there."""
+    within: Store | None = None
+    """The store that the folder is in, if it is not one of this disk."""
+
+    @property
+    def keeper(self) -> Store:
+        """The store that whole copies are put into."""
+        return self.within or Store(self.store)
 
     def all_hashed(self, sources: Sequence[RawSource]) -> dict[str, HashedFile]:
         """Return files by key, one after the other; servers are asked several at once where nothing
@@ -194,10 +200,11 @@ class _File:
 
     def not_here(self) -> RawFileError:
         """Return the error for a file that would have to be downloaded."""
+        folder = self._how.keeper.shown(self.folder)
         return remote_error(
             self._source.url,
             "none",
-            expected=f"a complete copy in {shown(self.folder)}, as asked not to use the network",
+            expected=f"a complete copy in {folder}, as asked not to use the network",
             remedy="fetch it once without `offline`",
         )
 
@@ -253,7 +260,7 @@ class _File:
         sha256, num_bytes, hub = download.sha256, download.num_bytes, self._source.hub
         folder = self.folder / sha256[:16]
         recipe = Recipe(stage="raw", version=RAW_VERSION, config={}, parents={"content": sha256})
-        with new_folder(folder, store_of(folder)) as temporary:
+        with new_folder(folder, self._how.keeper) as temporary:
             manifest = Manifest(
                 recipe=recipe,
                 dataset=self._how.store.name,

@@ -10,7 +10,7 @@ from tokflow.raw.hashes import HashedFile, Progress, changed_error, hash_file, h
 from tokflow.raw.keys import check_key
 from tokflow.raw.listing import RawSource, check_outside
 from tokflow.raw.remote_file import RemoteFile
-from tokflow.store.remote.places import place_of
+from tokflow.store.store import Store
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,13 +59,14 @@ def read_raw_files(
     sources: Iterable[RawSource],
     *,
     store: Path,
+    of: Store | None = None,
     progress: Progress | None = None,
     offline: bool = False,
     rehash: bool = False,
     as_read: bool = False,
 ) -> dict[str, RawFile]:
     """Return the raw files by key, in the order of `sources`: hashed if they are of this machine,
-    fetched to `store`, the dataset's folder, if they are not.
+    fetched to `store`, the dataset's folder in a store, `of`, if they are not.
 
     A local file that is unchanged since it was hashed is not read again; a remote one of which
     the newest version is in the store costs one question to its server, or none with `offline`.
@@ -90,7 +91,8 @@ def read_raw_files(
     if remote := [source for source in sources if not source.is_local]:
         from tokflow.raw.fetch import Fetching  # local files need nothing of it
 
-        how = Fetching(store, place_of(store) is not None, progress, offline, rehash, as_read)
+        of = of or Store(store)
+        how = Fetching(store, not of.is_here, progress, offline, rehash, as_read, of)
         files |= how.all_hashed(remote)
     names = "path", "stamp", "sha256", "remembered", "is_settled"
     fields = {key: {name: getattr(file, name) for name in names} for key, file in files.items()}

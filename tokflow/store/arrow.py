@@ -13,8 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.store.remote.by_path import fetched
-
 NUMPY_TYPES = {
     pa.from_numpy_dtype(np.dtype(name)): np.dtype(name)
     for name in (
@@ -62,7 +60,7 @@ def map_numbers(
 
     numpy's own map holds the file open, and a process may have 1,024 open; this one does not.
     """
-    with pa.memory_map(str(fetched(path))) as file:
+    with pa.memory_map(str(path)) as file:
         return np.frombuffer(file.read_buffer(), dtype, count=num, offset=first_byte)
 
 
@@ -119,7 +117,7 @@ def num_rows(path: Path) -> int:
     """Return the rows of a parquet file, of which no more than the footer is read."""
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
-    return int(pq.read_metadata(fetched(path)).num_rows)
+    return int(pq.read_metadata(path).num_rows)
 
 
 SMALL_BYTES = 1_000_000
@@ -128,7 +126,6 @@ SMALL_BYTES = 1_000_000
 def parquet_source(path: Path) -> Path | pa.BufferReader:
     """Return what pyarrow reads a parquet file from: a small one is taken into memory, which
     spares the threads that it reads files with, and with them a third of the time."""
-    path = fetched(path)
     return path if path.stat().st_size > SMALL_BYTES else pa.BufferReader(path.read_bytes())
 
 

@@ -4,6 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+SHORT_BYTES = 8 << 20
+"""A shorter range is not copied on the server: S3 wants 5 MiB of each part but the last, and more
+of an object of which a range is copied."""
+
 
 @dataclass(frozen=True, slots=True)
 class CopiedRange:

@@ -233,7 +233,7 @@ def _here(files: Iterable[_File]) -> list[_File]:
     files = list(files)
     for output, of_output in groupby(files, key=lambda file: file.output):
         if not output.store.is_here:
-            output.store.fetch(output, [file.name for file in of_output])
+            output.store.bring([Path(file.path) for file in of_output])
     return files
 
 

@@ -1,6 +1,7 @@
 """Stores and outputs as people name them: by a path, or by a URL."""
 
 from pathlib import Path
+from typing import Any
 
 from tokflow.errors import ConfigError
 from tokflow.store.latest import resolved
@@ -35,10 +36,24 @@ def opened(path: str | Path, *, is_alone: bool = False) -> tuple[Store, Path]:
         from tokflow.store.remote.addresses import opened_at  # late, as above
 
         return opened_at(path, is_alone=is_alone)
-    from tokflow.store.remote.by_path import store_of
-
     path = path_of(path)
-    return store_of(resolved(path)), path
+    return Store(resolved(path)), path
+
+
+def reduced_for_machines(path: Path) -> Any:
+    """Return what a pickle has of a path that another machine opens: of a file of a store at a URL
+    the path that it has in the cache there."""
+    from tokflow.store.remote.places import place_of  # late: few builds are of many machines
+
+    if (place := place_of(path)) is None:
+        return path.__reduce__()
+    return _path_here, (place.url, place.is_store, place.key(path))
+
+
+def _path_here(url: str, is_store: bool, key: str) -> Path:
+    from tokflow.store.remote.places import folder_of
+
+    return folder_of(url, is_store=is_store) / key
 
 
 def path_of(path: str | Path) -> Path:

@@ -10,7 +10,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from tokflow.errors import TokflowError
 from tokflow.store.atomic import (
@@ -34,8 +37,8 @@ from tokflow.store.manifest import (
 )
 from tokflow.store.segments import folder_of_segments_here, link_file, segments_folder
 
-AT_ONCE = 16
-"""Requests to a store that are made at the same time."""
+AT_ONCE = 32
+"""Requests of one process under way at the same time: they wait, and take no core."""
 
 
 class Stored(Protocol):
@@ -71,6 +74,11 @@ class Store:
     def name(self) -> str:
         """What messages call the store: its folder, or its URL."""
         return self.shown(self.root)
+
+    @property
+    def most_bytes(self) -> int:
+        """What it has room for on this disk, of files that come when they are asked for."""
+        return 2**63 - 1
 
     @property
     def here(self) -> "Store":
@@ -165,8 +173,34 @@ class Store:
         """Return a file of an output, which is on this disk now."""
         return output.folder / name
 
-    def fetch(self, output: Stored, names: Iterable[str] | None = None) -> None:
-        """Bring files to this disk, by default all, several at once; nothing if they are here."""
+    def bring(self, paths: Iterable[Path]) -> None:
+        """Bring files of outputs, by the paths that they have then, to this disk, several at once;
+        nothing if they are here. Raises: as `StoredOutput.file`."""
+
+    def is_far(self, path: Path) -> bool:
+        """Return whether a file is worth being read in ranges: a large one that is not here."""
+        return False
+
+    def open_lazily(self, path: Path) -> BinaryIO:
+        """Return a file of an output, open for a reader of little of it, such as a header, or a
+        footer and a row group."""
+        return path.open("rb")
+
+    def numbers(
+        self,
+        path: Path,
+        dtype: npt.DTypeLike,
+        *,
+        first_byte: int = 0,
+        shape: tuple[int, ...] | None = None,
+    ) -> npt.NDArray[Any]:
+        """Return the numbers of a file of an output from a byte on, memory-mapped; of one that is
+        far `LazyNumbers`, which have no more of an array than is said there."""
+        from tokflow.store.arrow import map_numbers  # late: raw files of this disk need no pyarrow
+
+        num = -1 if shape is None else int(np.prod(shape))
+        values = map_numbers(path, dtype, first_byte=first_byte, num=num)
+        return values if shape is None else values.reshape(shape)
 
     def link(self, output: Stored, name: str, new: Path) -> None:
         """Let `new`, a file of an output that is being made, be one of another, too, without a copy
@@ -207,8 +241,9 @@ class Store:
         """Mark a folder of what is not finished as one that a process works with."""
         return in_use(folder)
 
-    def remove_segments(self, folder: Path) -> None:
-        """Remove the segments that an output was joined of."""
+    def remove_segments(self, folder: Path, *, stayed_here: bool) -> None:
+        """Remove the segments that an output was joined of, of all machines unless they were one's
+        alone and stayed there, or have been removed elsewhere."""
         for each in (segments_folder(folder), folder_of_segments_here(folder)):
             shutil.rmtree(each, ignore_errors=True)
 
@@ -266,7 +301,8 @@ class StoredOutput:
 
     def fetch(self, names: Iterable[str] | None = None) -> None:
         """Bring files, by default all, to this disk, several at once. Raises: as `file`."""
-        self.store.fetch(self, names)
+        names = self.manifest.files if names is None else names
+        self.store.bring([self.folder / name for name in names])
 
     def run(self) -> dict[str, Any]:
         """Return what is known of the run that made it; empty where nothing is."""
@@ -305,10 +341,14 @@ class StoredOutput:
             return Path("exports", self.folder.parent.name, name)
         return Path(manifest.stage, manifest.partition or "", name)
 
-    @property
-    def is_converted(self) -> bool:
-        """True if `tokflow convert` made it."""
-        return "export" in self.manifest.parents and self.manifest.partition is None
+
+def bring(files: Iterable[tuple[Store, Path]]) -> None:
+    """Bring files of several stores to this disk. Raises: as `StoredOutput.file`."""
+    of_stores: dict[Store, list[Path]] = {}
+    for store, path in files:
+        of_stores.setdefault(store, []).append(path)
+    for store, paths in of_stores.items():
+        store.bring(paths)
 
 
 def export_name(output: Stored) -> str:

@@ -112,10 +112,12 @@ def find_output(path: str | Path) -> StoredOutput:
     Raises: MissingOutputError where nothing finished is there, CorruptOutputError,
     ForeignOutputError; of a URL as `opened`.
     """
-    return _output_in(*opened(path, is_alone=True))  # of 100,000 outputs one is wanted
+    return output_in(*opened(path, is_alone=True))  # of 100,000 outputs one is wanted
 
 
-def _output_in(store: Store, path: Path) -> StoredOutput:
+def output_in(store: Store, path: Path) -> StoredOutput:
+    """Return the output that a path in a store is, leads to, or has as its only one; as
+    `find_output`."""
     if (found := output_at(store, path)) is not None:
         return found
     below = [
@@ -172,14 +174,16 @@ def output_at(store: Store, path: Path) -> StoredOutput | None:
     return None
 
 
-def find_export(path: str | Path) -> StoredOutput:
-    """Return the export at `path`; see `find_output`.
+def find_export(path: str | Path | StoredOutput) -> StoredOutput:
+    """Return the export at `path`, or that was found there; see `find_output`.
 
     Raises: MissingOutputError also where another output is there.
     """
+    if isinstance(path, StoredOutput):
+        return path
     store, path = opened(path, is_alone=True)
     try:
-        output = _output_in(store, path)
+        output = output_in(store, path)
         if output.manifest.stage == "export":
             return output
         found = output.name

@@ -35,7 +35,7 @@ from tokflow.tokens.origins import Origins, described_files, raw_paths
 from tokflow.tokens.prefetch import read_ahead, write_behind
 from tokflow.tokens.rejects import Rejects
 from tokflow.tokens.shard_segments import NUM_LINES, ShardSegment, may_have_segments
-from tokflow.tokens.token_source import TokenSource, mapped, mapped_lazily
+from tokflow.tokens.token_source import TokenSource, mapped
 from tokflow.tokens.writer import (
     DOCUMENTS_NAME,
     KEPT_NAME,
@@ -102,18 +102,17 @@ class TokenShard(InStore):
     def tokens(self, *, is_lazy: bool = False) -> TokenSource:
         """Return the token ids, memory-mapped read-only; (num_tokens,). `is_lazy`: for a `read` of
         few of them, so that of large files at a URL no more comes."""
-        return self._source(TOKENS_NAME, self.dtype, mapped_lazily if is_lazy else mapped)
+        return self._source(TOKENS_NAME, self.dtype, is_lazy=is_lazy)
 
     def loss_mask(self) -> TokenSource:
         """Return the loss mask of chats, memory-mapped read-only, uint8: 1 is supervised."""
         return self._source(LOSS_MASK_NAME, np.dtype(np.uint8))
 
-    def _source(self, name: str, dtype: np.dtype[Any], map_: Any = mapped) -> TokenSource:
-        names = self.names(name)
-        paths = [
-            self.folder / of if map_ is mapped_lazily else self.stored.file(of) for of in names
-        ]
-        return TokenSource(tuple(map_(path, dtype) for path in paths))
+    def _source(self, name: str, dtype: np.dtype[Any], *, is_lazy: bool = False) -> TokenSource:
+        stored, paths = self.stored, [self.folder / each for each in self.names(name)]
+        if is_lazy and any(map(stored.store.is_far, paths)):
+            return TokenSource(tuple(stored.store.numbers(path, dtype) for path in paths))
+        return TokenSource(tuple(mapped(stored.file(of), dtype) for of in self.names(name)))
 
     def documents(self, columns: list[str] | None = None) -> pa.Table:
         """Return documents.parquet, one row per document in the order of files and rows, and all

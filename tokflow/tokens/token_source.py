@@ -11,8 +11,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.store.remote.ranges import is_far, lazy_numbers
-
 POSITIONS_AT_ONCE = 2**20
 
 SHORT_RUN = 256
@@ -36,11 +34,6 @@ def mapped(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     if path.stat().st_size == 0:  # cannot be mapped
         return np.zeros(0, dtype=dtype)
     return np.asarray(np.memmap(path, dtype=dtype, mode="r"))
-
-
-def mapped_lazily(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return the same for a reader of few: of a large file at a URL the slices that are taken."""
-    return lazy_numbers(path, dtype) if is_far(path) else mapped(path, dtype)
 
 
 @dataclass(frozen=True, slots=True)

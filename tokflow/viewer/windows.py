@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.audit.ancestry import Ancestry
-from tokflow.exports import INDEX_NAME, Export
+from tokflow.exports import Export
 from tokflow.exports.batching import cut, equal_sizes
 from tokflow.exports.columns import ALL_POSITIONS, positions_in_files
 from tokflow.exports.damage import damaged_file
@@ -102,12 +102,12 @@ class PartWindows:
 
         Of the files no more is read than portions with one of them.
         """
-        index, position = self.output.file(INDEX_NAME), first * self.length
+        position = first * self.length
         at_once = max(1, POSITIONS_AT_ONCE // self.length) * self.length
         sizes = equal_sizes(max(0, min(num, self.num_sequences - first)) * self.length, at_once)
         for taken in cut(self._tokens(range(position, position + sum(sizes))), sizes):
             tokens = _Tokens.joined(list(taken))
-            entries = read_index(index, self.part, position, position + len(tokens))
+            entries = read_index(self.output, self.part, position, position + len(tokens))
             for window in self._edges(len(tokens)):
                 here = range(position + window.start, position + window.stop)
                 yield Window(

@@ -6,7 +6,6 @@ import pytest
 from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.texts import ExportTexts
 from tokflow.errors import CorruptOutputError
-from tokflow.exports import INDEX_NAME
 from tokflow.exports.index import read_index
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.store import StoredOutput
@@ -34,7 +33,7 @@ def test_the_text_of_a_document_is_found_with_its_tokens(
     texts = ExportTexts(export, Ancestry())
 
     for part in export.manifest.details["parts"]:
-        for entry in read_index(export.folder / INDEX_NAME, part, 0, 100):
+        for entry in read_index(export, part, 0, 100):
             found = texts.text_of(entry)
             document = TEXTS[entry["raw_file"]][entry["row"]]
             text = document[found.char_start : found.char_start + found.num_chars]
@@ -45,7 +44,7 @@ def test_the_text_of_a_document_is_found_with_its_tokens(
 
 def test_a_damaged_table_of_documents_is_not_taken_for_it(tmp_path: Path):
     export = build(tmp_path)
-    (entry, *_) = read_index(export.folder / INDEX_NAME, "train", 0, 100)
+    (entry, *_) = read_index(export, "train", 0, 100)
     (table,) = (tmp_path / "store/small/tokens/a.jsonl").glob("*/documents.parquet")
     damaged = bytearray(table.read_bytes())
     damaged[20] ^= 1

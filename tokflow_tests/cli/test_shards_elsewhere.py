@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
 
 from tokflow.pipeline.dataset import Dataset
@@ -25,7 +24,7 @@ def put_raw_files(there: ObjectStore, folder: Path) -> None:
     for key, texts in RAW.items():
         lines = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
         (folder / "raw" / key).write_bytes(lines)
-        fsspec.filesystem("s3").pipe_file(f"{there.bucket}/raw/{key}", lines)
+        there.put(f"raw/{key}", lines)
 
 
 def start(machine: str, folder: Path, *arguments: str) -> "subprocess.Popen[str]":

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
-import fsspec
 import pytest
 
 from tokflow.components.file_partitions import sync_files
@@ -27,10 +26,10 @@ class CaseElsewhere(Case):
         }
 
     def write(self, name: str, text: str) -> None:
-        fsspec.filesystem("s3").pipe_file(f"{self.there.bucket}/raw/{name}.txt", text.encode())
+        self.there.put(f"raw/{name}.txt", text.encode())
 
     def remove(self, name: str) -> None:
-        fsspec.filesystem("s3").rm_file(f"{self.there.bucket}/raw/{name}.txt")
+        self.there.remove(f"raw/{name}.txt")
 
 
 @pytest.fixture

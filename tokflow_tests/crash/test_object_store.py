@@ -22,11 +22,11 @@ from tokflow.pipeline import output_tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
 from tokflow.store import failures
-from tokflow.store.remote.by_path import store_of
 from tokflow.store.remote.places import folder_of
 from tokflow.store.stored_outputs import find_export
 from tokflow_tests.crash.test_crash import KILLS, SEED
 from tokflow_tests.object_store import Failure, ObjectStore
+from tokflow_tests.outputs import store_of
 from tokflow_tests.tiny import build, declare, declare_small
 
 pytestmark = pytest.mark.crash
@@ -74,7 +74,7 @@ def _read(dataset: Dataset, folder: Path, store: ObjectStore) -> dict[str, bytes
     to make, and from which it reads an export."""
     shutil.rmtree(folder / "cache")
     assert make_plan(dataset).is_up_to_date
-    export = find_export(dataset.folder / "exports/bin/latest")
+    export = find_export(dataset.store.shown(dataset.folder / "exports/bin/latest"))
     export.fetch()
     return {
         key: data for key, data in store.contents().items() if not key.endswith("_tokflow/run.json")

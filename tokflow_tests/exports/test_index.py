@@ -9,7 +9,7 @@ import pytest
 from tokflow.exports import index
 from tokflow.exports.index import INDEX_NAME, INDEX_SCHEMA, read_index, write_index
 from tokflow.store.arrow import make_table, repeated
-from tokflow_tests.outputs import index_of
+from tokflow_tests.outputs import index_of, make_manifest, stored
 
 LENGTHS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
 """Of the runs of a part, one in each raw file; one position of padding after every fourth."""
@@ -46,6 +46,7 @@ def test_many_files_share_a_row_group_and_parts_do_not(path: Path):
 @pytest.mark.parametrize("size", [1, 2, 12, 100])
 def test_a_lookup_finds_the_runs_that_touch_its_positions(part: str, size: int, path: Path):
     rows = index_of(path.parents[1], part)
+    export = stored(path.parents[1], make_manifest())
 
     for start in range(sum(LENGTHS) + 5):
         touched = [
@@ -53,7 +54,7 @@ def test_a_lookup_finds_the_runs_that_touch_its_positions(part: str, size: int, 
             for row in rows
             if row["position"] < start + size and row["position"] + row["num_tokens"] > start
         ]
-        assert read_index(path, part, start, start + size) == touched
+        assert read_index(export, part, start, start + size) == touched
 
 
 def test_a_lookup_of_a_token_reads_one_row_group(path: Path):

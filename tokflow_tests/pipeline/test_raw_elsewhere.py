@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
 
 from tokflow.audit.trace import trace_tokens
@@ -24,8 +23,7 @@ from tokflow_tests.tiny import SMALL, TEXTS, build, write_raw
 def put(there: ObjectStore, files: dict[str, list[str]]) -> None:
     for key, texts in files.items():
         lines = (json.dumps({"text": text}) + "\n" for text in texts)
-        path = f"{there.bucket}/raw/{key}"
-        fsspec.filesystem("s3").pipe_file(path, "".join(lines).encode())
+        there.put(f"raw/{key}", "".join(lines).encode())
 
 
 def declared(there: ObjectStore, folder: Path, **attributes: Any) -> Dataset:
@@ -52,7 +50,7 @@ def test_the_outputs_are_those_of_raw_files_on_this_disk(
     write_raw(tmp_path, TEXTS)
     for path in (tmp_path / "raw").rglob("*.jsonl"):  # whose JSON is written in another way
         key = path.relative_to(tmp_path / "raw").as_posix()
-        path.write_bytes(fsspec.filesystem("s3").cat_file(f"{object_store.bucket}/raw/{key}"))
+        path.write_bytes(object_store.contents()[f"raw/{key}"])
     here = {**SMALL, "raw": {"files": "raw/**/*.jsonl", **raw}}
     local = make_dataset(here, base=tmp_path, where="test")
     there = declared(
@@ -94,8 +92,8 @@ def test_verify_and_trace_go_back_to_the_raw_file_at_its_url(
     build(dataset)
 
     found = list(verify_dataset(dataset))
-    folder = BuildGraph(dataset).export(dataset.exports[0]).folder
-    [origin] = trace_tokens(folder, part="train", start=0, stop=3)
+    export = BuildGraph(dataset).export(dataset.exports[0]).open()
+    [origin] = trace_tokens(export, part="train", start=0, stop=3)
 
     assert [problem for each in found for problem in each.problems] == []
     assert "its raw file was read" in {note for each in found for note in each.notes}

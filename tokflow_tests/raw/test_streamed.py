@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +19,7 @@ from tokflow.raw import RawConfig, RawFile, list_raw, read_raw_files
 from tokflow.raw.reader import NoRangesError, RemoteReader
 from tokflow.raw.remote import Body, TransientError, Validator
 from tokflow.raw.remote_file import RemoteFile, RemoteVersion
+from tokflow.store.opening import open_store
 from tokflow.store.remote.places import folder_of
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.raw.test_lazy import CONTENT, LINES, TEXTS
@@ -28,7 +28,7 @@ MIB = 2**20
 
 
 def put(there: ObjectStore, key: str, content: bytes) -> None:
-    fsspec.filesystem("s3").pipe_file(f"{there.bucket}/{key}", content)
+    there.put(key, content)
 
 
 def looked_at(there: ObjectStore, pattern: str = "raw/*", **options) -> dict[str, RawFile]:
@@ -36,7 +36,8 @@ def looked_at(there: ObjectStore, pattern: str = "raw/*", **options) -> dict[str
     store = folder_of(f"{there.url}/store") / "en"
     config = RawConfig(files=(f"{there.url}/{pattern}",))
     listing = list_raw(config, base=Path("/"), store=store, format_of=lambda _: None)
-    return read_raw_files(listing.sources.values(), store=store, **options)
+    of = open_store(f"{there.url}/store")
+    return read_raw_files(listing.sources.values(), store=store, of=of, **options)
 
 
 def texts_of(path: Path, config: DocumentsConfig = LINES, **options) -> list[str]:
@@ -245,7 +246,8 @@ def test_any_filesystem_that_tells_versions_is_read_so(memory, object_store: Obj
     store = folder_of(f"{object_store.url}/store") / "en"
     config = RawConfig(files=("memory://raw/*",))
     listing = list_raw(config, base=Path("/"), format_of=lambda _: None)
-    [raw] = read_raw_files(listing.sources.values(), store=store).values()
+    of = open_store(f"{object_store.url}/store")
+    [raw] = read_raw_files(listing.sources.values(), store=store, of=of).values()
 
     assert texts_of(raw.path) == TEXTS
     assert raw.read_sha256 == hashlib.sha256(content).hexdigest()

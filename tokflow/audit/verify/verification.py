@@ -33,7 +33,7 @@ from tokflow.split.mixture import mixture_of
 from tokflow.split.spans import SPLIT_VERSION, Split
 from tokflow.store.opening import opened
 from tokflow.store.store import StoredOutput
-from tokflow.store.stored_outputs import PassedBy, Unreadable, find_output, output_at, walk
+from tokflow.store.stored_outputs import PassedBy, Unreadable, output_at, output_in, walk
 from tokflow.store.verdicts import try_to_write_verdict
 from tokflow.store.versions import changed_since
 from tokflow.tokenizers.tokenizer import tokenizer_of
@@ -91,7 +91,7 @@ def verify_path(path: str | Path, *, trust_remote_code: bool = False) -> Iterato
         yield verifier.verify(at)
         yield from (_unreadable(at.folder, error) for error in verifier.unreadable_parents)
     elif all(isinstance(found, PassedBy) for found in below):
-        find_output(path)  # says what is there
+        output_in(store, path)  # says what is there
     for found in verifier.ahead(iter(below)):
         yield verifier.verify_any(found)
     yield from verifier.damaged_parents()

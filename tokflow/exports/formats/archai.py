@@ -106,7 +106,7 @@ def portions(export: Export, part: str) -> list[Portion]:
     """Return the file of a part, memory-mapped."""
     paths = export.numbered(lambda number: f"{part}.npy")
     num = export.counts[f"{part}.num_tokens"]
-    return [npy_portion(path, num, {"token_ids": path}) for path in paths]
+    return [npy_portion(export.store, path, num, {"token_ids": path}) for path in paths]
 
 
 FORMAT = Format(

@@ -30,7 +30,7 @@ from tokflow.exports.reading import Export
 from tokflow.exports.token_files import write_numbers
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
-from tokflow.store.remote.ranges import lazy_numbers
+from tokflow.store.store import Store
 
 
 def _bin_name(name: str) -> str:
@@ -76,13 +76,13 @@ def write(part: Part, options: BinOptions, folder: Path) -> None:
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the file of a part, memory-mapped."""
     return [
-        mapped_portion(export.num_in(path), partial(_load, path, export.dtype), path)
+        mapped_portion(export.num_in(path), partial(_load, export.store, path, export.dtype), path)
         for path in export.numbered(lambda number: export.file_name(part))
     ]
 
 
-def _load(path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
-    return {"token_ids": lazy_numbers(path, dtype)}
+def _load(store: Store, path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
+    return {"token_ids": store.numbers(path, dtype)}
 
 
 FORMAT = Format(

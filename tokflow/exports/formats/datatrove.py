@@ -28,8 +28,7 @@ from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
-from tokflow.store.remote.by_path import fetched
-from tokflow.store.remote.ranges import lazy_numbers
+from tokflow.store.store import Store
 
 UNKNOWN = "Unknown Tokenizer"
 """The name that datatrove gives a tokenizer without one."""
@@ -95,21 +94,25 @@ def portions(export: Export, part: str) -> list[Portion]:
     return [
         mapped_portion(
             export.num_in(path),
-            partial(_load, path, export.dtype, has_loss_mask),
+            partial(_load, export.store, path, export.dtype, has_loss_mask),
             *(Path(f"{path}{suffix}") for suffix in suffixes),
         )
         for path in export.numbered(lambda number: _name(part, number))
     ]
 
 
-def _load(path: Path, dtype: np.dtype[np.unsignedinteger], has_loss_mask: bool) -> Arrays:
-    ends = np.fromfile(fetched(Path(f"{path}.index")), dtype="<u8").astype(np.int64)
+def _load(
+    store: Store, path: Path, dtype: np.dtype[np.unsignedinteger], has_loss_mask: bool
+) -> Arrays:
+    index = Path(f"{path}.index")
+    store.bring([index])
+    ends = np.fromfile(index, dtype="<u8").astype(np.int64)
     fields: Arrays = {
-        "token_ids": lazy_numbers(path, dtype),
+        "token_ids": store.numbers(path, dtype),
         "offsets": offsets_of(np.diff(ends, prepend=0)),
     }
     if has_loss_mask:
-        fields["loss_mask"] = lazy_numbers(Path(f"{path}.loss"), np.bool_)
+        fields["loss_mask"] = store.numbers(Path(f"{path}.loss"), np.bool_)
     return fields
 
 

@@ -45,7 +45,6 @@ from tokflow.exports.token_files import batches_of_documents
 from tokflow.sequences.segments import Sequences
 from tokflow.store.arrow import make_table, to_arrow, to_numpy
 from tokflow.store.config import Size
-from tokflow.store.remote.by_path import fetch_all
 
 EXTRA = Extra(name="lance", module="lance")
 
@@ -198,7 +197,7 @@ def portions(export: Export, part: str) -> list[Portion]:
         return []
     data = sorted(of for of in files if of.parent == path / "data")
     documents = export.folder / f"{part}.documents.lance"
-    fetch_all([*(of for of in files if of not in data), *export.files_in(documents)])
+    export.store.bring([*(of for of in files if of not in data), *export.files_in(documents)])
     dataset = EXTRA.load().dataset(str(path))
     if export.layout.is_packed:
         length = export.manifest.details["sequence_length"]

@@ -36,7 +36,6 @@ from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import batches_of_documents
 from tokflow.store.config import Config
-from tokflow.store.remote.by_path import fetch_all
 
 EXTRA = Extra(name="levanter", module="tensorstore")
 
@@ -173,7 +172,7 @@ def portions(export: Export, part: str) -> list[Portion]:
     names = {"token_ids": "input_ids"} | ({"loss_mask": "assistant_masks"} if has_loss_mask else {})
     arrays = {name: cache / of / "data" for name, of in names.items()}
     described = [array / "zarr.json" for array in arrays.values()]
-    fetch_all([*export.files_in(cache / "input_ids" / "offsets"), *described])
+    export.store.bring([*export.files_in(cache / "input_ids" / "offsets"), *described])
     offsets = _opened(cache / "input_ids" / "offsets")
     num_documents = int(offsets[0].read().result())
     ends = np.array(offsets[: num_documents + 1].read().result())

@@ -37,7 +37,7 @@ from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
-from tokflow.store.remote.ranges import lazy_numbers, open_lazily
+from tokflow.store.store import Store
 
 HEADER_NUMBERS = 256
 HEADER_BYTES = 4 * HEADER_NUMBERS
@@ -85,17 +85,17 @@ def portions(export: Export, part: str) -> list[Portion]:
     prefix, name = export.options.prefix or export.manifest.dataset, export.file_name(part)
     header = HEADER_BYTES // export.dtype.itemsize
     return [
-        mapped_portion(export.num_in(path) - header, partial(_load, path), path)
+        mapped_portion(export.num_in(path) - header, partial(_load, export.store, path), path)
         for path in export.numbered(lambda number: numbered_name(prefix, name, number, ".bin"))
     ]
 
 
-def _load(path: Path) -> Arrays:
+def _load(store: Store, path: Path) -> Arrays:
     """Return the token ids of a file.
 
     Raises: CorruptOutputError for a header that is not the file's.
     """
-    with open_lazily(path) as file:
+    with store.open_lazily(path) as file:
         magic, version, num_tokens = np.frombuffer(file.read(12), dtype="<i4").tolist()
         num_bytes = file.seek(0, 2)
     dtypes = {variant: dtype for dtype, variant in VARIANTS.items()}
@@ -106,7 +106,7 @@ def _load(path: Path) -> Arrays:
             expected="the magic and version of llm.c's files, and as many tokens as it says",
             found=f"{magic}, {version}, and {num_tokens:,} tokens in {num_bytes:,} bytes",
         )
-    return {"token_ids": lazy_numbers(path, dtype, first_byte=HEADER_BYTES)}
+    return {"token_ids": store.numbers(path, dtype, first_byte=HEADER_BYTES)}
 
 
 FORMAT = Format(

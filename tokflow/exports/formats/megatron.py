@@ -39,8 +39,7 @@ from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import write_numbers
 from tokflow.store.config import Config
-from tokflow.store.remote.by_path import fetched
-from tokflow.store.remote.ranges import lazy_numbers
+from tokflow.store.store import Store
 
 HEADER = struct.Struct("<9sQBQQ")
 MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
@@ -104,24 +103,26 @@ def portions(export: Export, part: str) -> list[Portion]:
     """Return the file of a part, memory-mapped but for its offsets."""
     stem, num = _stem(part, export.options), export.counts[f"{part}.num_tokens"]
     paths = export.numbered(lambda number: f"{stem}.idx")
+    load = partial(_load, export.store)
     return [
-        mapped_portion(num, partial(_load, path), path.with_suffix(".bin"), path) for path in paths
+        mapped_portion(num, partial(load, path), path.with_suffix(".bin"), path) for path in paths
     ]
 
 
-def _load(path: Path) -> Arrays:
+def _load(store: Store, path: Path) -> Arrays:
     """Return the tokens and offsets of a part, given its index.
 
     Raises: CorruptOutputError for an index that is not Megatron's.
     """
-    dtype, lengths = _read_index(path)
-    tokens = lazy_numbers(path.with_suffix(".bin"), dtype)
+    dtype, lengths = _read_index(store, path)
+    tokens = store.numbers(path.with_suffix(".bin"), dtype)
     return {"token_ids": tokens, "offsets": offsets_of(lengths)}
 
 
-def _read_index(path: Path) -> tuple[np.dtype[Any], npt.NDArray[np.int64]]:
+def _read_index(store: Store, path: Path) -> tuple[np.dtype[Any], npt.NDArray[np.int64]]:
     """Return the dtype of the tokens and the length of each document."""
-    with fetched(path).open("rb") as file:
+    store.bring([path])
+    with path.open("rb") as file:
         magic, version, code, num_sequences, num_firsts = HEADER.unpack(file.read(HEADER.size))
         dtypes = {number: name for name, number in CODES.items()}
         if (magic, version) != (MAGIC, VERSION) or code not in dtypes:

@@ -34,8 +34,7 @@ from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
-from tokflow.store.remote.by_path import fetch_all
-from tokflow.store.remote.ranges import is_far, lazy_numbers, open_lazily
+from tokflow.store.store import Store
 
 HEADER = struct.Struct("<QI")
 
@@ -101,20 +100,20 @@ def portions(export: Export, part: str) -> list[Portion]:
     """Return the files of a part, memory-mapped but for their offsets."""
     paths = export.numbered(lambda number: _name(part, number, export.options))
     # For their headers alone say how many tokens they have.
-    fetch_all(path for path in paths if not is_far(path))
+    export.store.bring(path for path in paths if not export.store.is_far(path))
     found = []
     for path in paths:
-        with open_lazily(path) as file:
+        with export.store.open_lazily(path) as file:
             header = file.read(HEADER.size)
         num_bytes, _ = HEADER.unpack(header) if len(header) == HEADER.size else (0, 0)
         num = num_bytes // export.dtype.itemsize
-        load = partial(_read_file, path, export.dtype)
+        load = partial(_read_file, export.store, path, export.dtype)
         found.append(mapped_portion(num, load, path))
     return found
 
 
-def _read_file(path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
-    with open_lazily(path) as file:
+def _read_file(store: Store, path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
+    with store.open_lazily(path) as file:
         header = file.read(HEADER.size)
         size = file.seek(0, 2)
     num_bytes, itemsize = HEADER.unpack(header) if len(header) == HEADER.size else (0, 0)
@@ -122,7 +121,7 @@ def _read_file(path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
     num_documents, rest = divmod(size - first - len(INDEX_STOP), ENTRY.itemsize)
     if itemsize != dtype.itemsize or num_documents < 1 or rest:
         raise _not_ours(path, f"a header of {num_bytes:,} bytes of data in a file of {size:,}")
-    entries = lazy_numbers(path, ENTRY, first_byte=first, shape=(num_documents,))[:]
+    entries = store.numbers(path, ENTRY, first_byte=first, shape=(num_documents,))[:]
     starts, lengths = entries["start"], entries["length"].astype(np.int64)
     offsets = offsets_of(lengths)
     is_tuple = (entries["long"] == LONG1) & (entries["long_"] == LONG1)
@@ -130,7 +129,7 @@ def _read_file(path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
     if not is_tuple.all() or offsets[-1] != num_bytes:
         raise _not_ours(path, "an index that tokflow did not write, or data that it does not fit")
     num = num_bytes // itemsize
-    tokens = lazy_numbers(path, dtype, first_byte=HEADER.size, shape=(num,))
+    tokens = store.numbers(path, dtype, first_byte=HEADER.size, shape=(num,))
     return {"token_ids": tokens, "offsets": offsets // itemsize}
 
 

@@ -35,7 +35,7 @@ from pydantic import Field
 from tokflow.errors import ConfigError, TokflowError
 from tokflow.exports.batching import offsets_of
 from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Format, Layout, Portion, mapped_portion
+from tokflow.exports.format import HERE, Arrays, Format, Layout, Portion, mapped_portion
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import (
     SHARD_DIGITS,
@@ -52,8 +52,7 @@ from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import files_of, sequences_within
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
-from tokflow.store.remote.by_path import fetched
-from tokflow.store.remote.ranges import lazy_numbers, open_lazily
+from tokflow.store.store import Store
 
 ROW_DTYPES: dict[str, np.dtype[Any]] = {
     "segment_ids": np.dtype(np.int32),
@@ -208,17 +207,17 @@ def portions(export: Export, part: str) -> list[Portion]:
         beside = {name: export.folder / name / path.name for name in ("offsets", *ROW_DTYPES)}
         files = export.manifest.files
         own = {name: of for name, of in beside.items() if f"{name}/{path.name}" in files}
-        found.append(npy_portion(path, num, {"token_ids": path, **own}))
+        found.append(npy_portion(export.store, path, num, {"token_ids": path, **own}))
     return found
 
 
-def npy_portion(path: Path, num: int, fields: Mapping[str, Path]) -> Portion:
+def npy_portion(store: Store, path: Path, num: int, fields: Mapping[str, Path]) -> Portion:
     """Return what a file holds, with the file of each field."""
 
     def load() -> Arrays:
         if "offsets" in fields:
-            fetched(fields["offsets"])
-        return {name: open_npy(of) for name, of in fields.items()}
+            store.bring([fields["offsets"]])
+        return {name: open_npy(of, store) for name, of in fields.items()}
 
     return mapped_portion(num, load, *fields.values())
 
@@ -232,7 +231,7 @@ def _read_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return header
 
 
-def open_npy(path: Path) -> npt.NDArray[Any]:
+def open_npy(path: Path, store: Store = HERE) -> npt.NDArray[Any]:
     """Return the whole numbers or booleans of a .npy file, memory-mapped read-only, or
     `LazyNumbers`.
 
@@ -242,7 +241,7 @@ def open_npy(path: Path) -> npt.NDArray[Any]:
     """
     expected = "a .npy file of whole numbers or booleans"
     try:
-        with open_lazily(path) as file:
+        with store.open_lazily(path) as file:
             shape, is_fortran, dtype = _read_header(file)
             first_byte = file.tell()
     except (OSError, TokflowError):
@@ -252,7 +251,7 @@ def open_npy(path: Path) -> npt.NDArray[Any]:
         raise damaged_file(path, expected=expected, found=found) from error
     if dtype.kind not in "iub" or is_fortran:
         raise damaged_file(path, expected=expected, found=f"an array of {dtype}")
-    return lazy_numbers(path, dtype, first_byte=first_byte, shape=shape)
+    return store.numbers(path, dtype, first_byte=first_byte, shape=shape)
 
 
 FORMAT = Format(

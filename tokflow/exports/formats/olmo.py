@@ -38,8 +38,7 @@ from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.arrow import to_numpy
 from tokflow.store.config import Size
-from tokflow.store.remote.by_path import fetched
-from tokflow.store.remote.ranges import lazy_numbers
+from tokflow.store.store import Store
 
 COLUMNS = ["start", "end", "id", "src", "loc"]
 """Of a line."""
@@ -120,7 +119,7 @@ def portions(export: Export, part: str) -> list[Portion]:
     found = []
     for path in export.numbered(lambda number: _name(part, number)):
         mask = _mask_of(path) if has_loss_mask else None
-        load = partial(_load, path, mask, export.dtype)
+        load = partial(_load, export.store, path, mask, export.dtype)
         files = filter(None, (path, _lines_of(path), mask))
         found.append(mapped_portion(export.num_in(path), load, *files))
     return found
@@ -130,15 +129,19 @@ def _lines_of(path: Path) -> Path:
     return path.with_suffix(".csv.gz")
 
 
-def _load(path: Path, mask: Path | None, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
+def _load(
+    store: Store, path: Path, mask: Path | None, dtype: np.dtype[np.unsignedinteger]
+) -> Arrays:
     """Return the fields of a file.
 
     Raises: CorruptOutputError where its lines are not about all of its tokens.
     """
-    tokens = lazy_numbers(path, dtype)
-    offsets = _read_offsets(fetched(_lines_of(path)), len(tokens))
+    lines = _lines_of(path)
+    store.bring([lines])
+    tokens = store.numbers(path, dtype)
+    offsets = _read_offsets(lines, len(tokens))
     fields: Arrays = {"token_ids": tokens, "offsets": offsets}
-    return fields | ({"loss_mask": lazy_numbers(mask, np.bool_)} if mask else {})
+    return fields | ({"loss_mask": store.numbers(mask, np.bool_)} if mask else {})
 
 
 def _read_offsets(path: Path, num_tokens: int) -> npt.NDArray[np.int64]:

@@ -4,7 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError, TokflowError
 from tokflow.store.atomic import in_use
@@ -17,15 +20,16 @@ from tokflow.store.remote import (
     lacking,
     mirror,
     publication,
+    ranges,
     rereading,
 )
 from tokflow.store.remote.cache_limit import limit_of
 from tokflow.store.remote.keys import mirror_key
 from tokflow.store.remote.objects import RemoteStoreError
 from tokflow.store.remote.packs import WORTH_A_PACK
-from tokflow.store.remote.places import Place, folder_of, place_of
+from tokflow.store.remote.places import Place, cache_folder, folder_of, place_of
 from tokflow.store.remote.requests import for_each
-from tokflow.store.segments import folder_of_segments_here, is_segments_folder
+from tokflow.store.segments import folder_of_segments_here, is_segments_folder, segments_folder
 from tokflow.store.store import Store, Stored, StoredOutput
 
 T = TypeVar("T")
@@ -57,6 +61,10 @@ class ObjectStore(Store):
         return store_at, (self.place.url,)
 
     @property
+    def most_bytes(self) -> int:
+        return limit_of(Path(cache_folder()))
+
+    @property
     def here(self) -> Store:
         return Store(self.root)
 
@@ -64,8 +72,7 @@ class ObjectStore(Store):
         return self
 
     def shown(self, path: Path) -> str:
-        is_below = path == self.root or self.root in path.parents
-        return self.place.url_of(path) if is_below else str(path)
+        return self.place.url_of(path) if self._has(path) else str(path)
 
     def uri(self, path: Path) -> str:
         return self.shown(path)
@@ -103,8 +110,13 @@ class ObjectStore(Store):
             return False
         return not self.is_known_damaged(folder)
 
+    def _has(self, folder: Path) -> bool:
+        """Return whether a folder is one of the store's: beside a single output there is none."""
+        return folder == self.root or self.root in folder.parents
+
     def refresh(self, folder: Path) -> None:
-        mirror.refresh(self.place, folder)
+        if self._has(folder):
+            mirror.refresh(self.place, folder)
 
     def refresh_dataset(self, path: Path) -> None:
         self.refresh(self.root / self.place.key(path).partition("/")[0])
@@ -113,7 +125,7 @@ class ObjectStore(Store):
         for_each(partial(mirror.refresh_output, self.place), folders)
 
     def look_for(self, folders: Iterable[Path], *, below: Path | None = None) -> None:
-        away = [folder for folder in folders if not is_complete(folder)]
+        away = [of for of in folders if self._has(of) and not is_complete(of)]
         if below is not None and len(away) >= WORTH_A_PACK:
             self.refresh(below)
             return
@@ -135,9 +147,28 @@ class ObjectStore(Store):
     def file(self, output: Stored, name: str) -> Path:
         return cached_files.fetched(self.place, output.folder / name)
 
-    def fetch(self, output: Stored, names: Iterable[str] | None = None) -> None:
-        names = output.manifest.files if names is None else names
-        cached_files.fetch_all(self.place, [output.folder / name for name in names])
+    def bring(self, paths: Iterable[Path]) -> None:
+        cached_files.fetch_all(self.place, paths)
+
+    def is_far(self, path: Path) -> bool:
+        return ranges.is_far(self.place, path)
+
+    def open_lazily(self, path: Path) -> BinaryIO:
+        return ranges.open_lazily(self.place, path)
+
+    def numbers(
+        self,
+        path: Path,
+        dtype: npt.DTypeLike,
+        *,
+        first_byte: int = 0,
+        shape: tuple[int, ...] | None = None,
+    ) -> npt.NDArray[Any]:
+        if self.is_far(path):
+            numbers = ranges.LazyNumbers(self.place, path, np.dtype(dtype), first_byte, shape)
+            return cast(npt.NDArray[Any], numbers)
+        self.bring([path])
+        return super().numbers(path, dtype, first_byte=first_byte, shape=shape)
 
     def link(self, output: Stored, name: str, new: Path) -> None:
         if (output.folder / name).exists():  # else the server copies it when the output is put
@@ -182,10 +213,11 @@ class ObjectStore(Store):
                 with suppress(TokflowError):  # garbage a day later
                     self.place.objects.remove([self.place.key(mark)])
 
-    def remove_segments(self, folder: Path) -> None:
-        with suppress(TokflowError):
-            publication.remove_segments(self.place, folder)
-        super().remove_segments(folder)
+    def remove_segments(self, folder: Path, *, stayed_here: bool) -> None:
+        if not stayed_here or segments_folder(folder).exists():
+            with suppress(TokflowError):
+                publication.remove_segments(self.place, folder)
+        super().remove_segments(folder, stayed_here=stayed_here)
 
     def write_beside(self, path: Path, content: bytes) -> None:
         publication.publish_beside(self.place, path, content)

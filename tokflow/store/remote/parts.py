@@ -3,13 +3,11 @@
 import itertools
 from collections.abc import Iterable, Iterator
 
+from tokflow.store.copies import SHORT_BYTES
 from tokflow.store.remote.entry import Piece
 
 PART_BYTES = 16 << 20
 """Of a part that is sent or got, where MAX_PARTS of them are enough."""
-SHORT_BYTES = 8 << 20
-"""A shorter piece is not copied on the server: S3 wants 5 MiB of each part but the last, and more
-of an object of which a range is copied."""
 COPIED_BYTES = 1 << 30
 """The longest that one request copies; S3 would take 5 GiB."""
 MAX_PARTS = 10_000

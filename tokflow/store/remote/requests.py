@@ -6,11 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TypeVar
 
+from tokflow.store.store import AT_ONCE
+
 T = TypeVar("T")
 R = TypeVar("R")
-
-AT_ONCE = 32
-"""Requests of one process under way at the same time: they wait, and take no core."""
 
 
 def for_each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:

@@ -10,9 +10,9 @@ from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.store.manifest import is_complete
 from tokflow.store.remote import cache_limit
-from tokflow.store.remote.by_path import fetched
 from tokflow.store.remote.cache_limit import limit_of, make_room
 from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.outputs import fetched
 from tokflow_tests.tiny import build, declare_small
 
 

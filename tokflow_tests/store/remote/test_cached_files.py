@@ -12,12 +12,12 @@ from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.store.integrity import check_files
-from tokflow.store.remote.by_path import fetched
 from tokflow.store.remote.damage import drop_cached
 from tokflow.store.remote.part_files import part_path
 from tokflow.store.remote.places import place_of
 from tokflow.store.remote.publication import remove_published
 from tokflow_tests.object_store import ObjectStore, another_machine
+from tokflow_tests.outputs import fetched
 from tokflow_tests.tiny import build, declare, declare_small
 
 

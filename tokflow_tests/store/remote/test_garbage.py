@@ -8,11 +8,11 @@ import pytest
 from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
-from tokflow.store.remote.by_path import store_of
 from tokflow.store.remote.objects import Objects
 from tokflow.store.s3_client import S3Client
 from tokflow.store.stored_outputs import find_export
 from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.outputs import store_of
 from tokflow_tests.tiny import declare_small
 
 DAY = 86_400
@@ -114,7 +114,9 @@ def test_an_output_made_again_while_it_is_removed_is_whole_or_not_there(
 ):
     dataset = declare_small(tmp_path, store=f"{object_store.url}/store", exports=["bin"])
     build_dataset(dataset)
-    [export] = find_export(dataset.folder / "exports/bin/latest").folder.parent.glob("[0-9a-f]*")
+    [export] = find_export(
+        dataset.store.shown(dataset.folder / "exports/bin/latest")
+    ).folder.parent.glob("[0-9a-f]*")
     object_store.age(seconds=60)
     made = {key: of for key, of in object_store.contents().items() if export.name in key}
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import CorruptOutputError
-from tokflow.store.remote.by_path import fetched
 from tokflow.store.remote.objects import Objects
 from tokflow.store.remote.places import folder_of
 from tokflow_tests.cli.commands import run
 from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.outputs import fetched
 from tokflow_tests.tiny import TEXTS, write_raw, write_yaml
 
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tokflow.store.positioned import write_range
 from tokflow.store.remote import parts
 from tokflow.store.remote.entry import Piece
-from tokflow.store.remote.parts import parts_of, ranges_of, write_range
+from tokflow.store.remote.parts import parts_of, ranges_of
 
 
 def test_a_short_piece_takes_what_it_lacks_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:

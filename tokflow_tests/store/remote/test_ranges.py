@@ -16,11 +16,12 @@ from tokflow.exports import index
 from tokflow.exports.reading import open_export
 from tokflow.loaders import open_rows, open_tokens
 from tokflow.store.remote import ranges
-from tokflow.store.remote.by_path import fetched
 from tokflow.store.remote.objects import Objects, RemoteStoreError
-from tokflow.store.remote.ranges import is_far, lazy_numbers, read_range
+from tokflow.store.remote.places import place_of
+from tokflow.store.remote.ranges import read_range
 from tokflow.store.stored_outputs import find_output
 from tokflow_tests.object_store import ObjectStore, another_machine
+from tokflow_tests.outputs import fetched, store_of
 from tokflow_tests.tiny import build, declare
 
 STREAMS = ["bin", "npy", "megatron", "llmc", "archai", "olmo", "datatrove", "modalities"]
@@ -130,9 +131,13 @@ def test_a_range_is_asked_for_once_and_not_kept(url: str, object_store: ObjectSt
     [key] = [key for key in object_store.contents() if key.endswith("train.bin")]
     whole, before = object_store.contents()[key], len(object_store.requests)
 
-    numbers = lazy_numbers(path, np.uint16)
+    numbers = store_of(path).numbers(path, np.uint16)
 
-    assert numbers[4_500:4_650].tobytes() == read_range(path, 9_000, 9_300) == whole[9_000:9_300]
+    assert (
+        numbers[4_500:4_650].tobytes()
+        == read_range(place_of(path), path, 9_000, 9_300)
+        == whole[9_000:9_300]
+    )
     assert _received(object_store, before, ".bin") == 600
     assert [of.name for of in path.parent.iterdir()] == ["_tokflow"]
     assert numbers[[9_000, 1]].tobytes() == whole[18_000:18_002] + whole[2:4]
@@ -146,22 +151,26 @@ def test_ranges_that_do_not_come_are_errors_that_name_the_file(url: str, object_
 
     object_store.fail("403", "GET", "*train.bin", times=None)
     with pytest.raises(RemoteStoreError, match=r"train\.bin"):
-        read_range(path, 0, 10)
+        read_range(place_of(path), path, 0, 10)
     object_store.recover()
     objects.put(key, b"short")
     with pytest.raises(CorruptOutputError, match=r"s3://.*train\.bin"):
-        read_range(path, 9_000, 9_100)
+        read_range(place_of(path), path, 9_000, 9_100)
     objects.put(key, whole)
 
 
 def test_of_an_output_that_is_gone_it_is_said_that_it_is_missing(url: str):
     path = _output(url).with_name("0123456789abcdef") / "train.bin"
 
-    for look in (is_far, lambda path: read_range(path, 0, 10), fetched):
+    for look in (
+        store_of(path).is_far,
+        lambda path: read_range(place_of(path), path, 0, 10),
+        fetched,
+    ):
         with pytest.raises(MissingOutputError, match="0123456789abcdef: expected a finished"):
             look(path)
     with pytest.raises(MissingOutputError, match="another, or none"):
-        read_range(_output(url) / "of another build.bin", 0, 10)
+        read_range(place_of(path), _output(url) / "of another build.bin", 0, 10)
 
 
 def test_trace_and_inspect_of_large_files_are_those_of_a_disk_and_bring_little(
@@ -189,9 +198,9 @@ def test_of_a_large_index_the_footer_and_a_row_group_come(
     store = f"{object_store.url}/store"
     build(declare(tmp_path, documents=documents, exports=["bin"], store=store))
     shutil.rmtree(tmp_path / "cache")
-    path = _output(f"{store}/tiny") / "_tokflow/index.parquet"
+    export = find_output(f"{store}/tiny/exports/bin")
 
-    [entry] = index.read_index(path, "train", 5_000, 5_001)
+    [entry] = index.read_index(export, "train", 5_000, 5_001)
 
     assert (entry["row"], entry["id"]) == (2_500, rows[2_500]["id"])
     [whole] = [of for key, of in object_store.contents().items() if key.endswith("index.parquet")]

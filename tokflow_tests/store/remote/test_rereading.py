@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tokflow.audit.verify.verification import verify_path
-from tokflow.store.opening import opened
 from tokflow.store.remote.objects import Objects
+from tokflow.store.stored_outputs import find_output
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import build, declare_small
 
@@ -62,22 +62,22 @@ def test_an_object_that_is_gone_or_that_nobody_listed_is_found(store: ObjectStor
 
 
 def test_a_manifest_that_is_another_since_it_was_listed_is_found(store: ObjectStore):
-    folder = opened(f"{store.url}/store/small/exports/bin")[1]
+    export = find_output(f"{store.url}/store/small/exports/bin")
     keys = store.keys()
     [key] = [key for key in keys if "/manifests/exports/" in key and key.endswith("json")]
     Objects(store.url).put(key, b"{}")
 
-    [verified] = verify_path(folder)
+    [[problem]] = export.store.problems([export])
 
-    assert "expected the manifest listed before, sha256" in verified.problems[0]
+    assert "expected the manifest listed before, sha256" in str(problem)
 
 
 def test_an_output_that_is_removed_meanwhile_is_said_to_be_gone(store: ObjectStore):
-    folder = opened(f"{store.url}/store/small/exports/bin")[1]
+    export = find_output(f"{store.url}/store/small/exports/bin")
     Objects(store.url).remove(store.keys())
 
-    [verified] = verify_path(folder)
+    [[problem]] = export.store.problems([export])
 
-    assert verified.problems[0].endswith(
+    assert str(problem).endswith(
         "found none; run `tokflow run`, which makes it again if it is needed, or `tokflow gc`"
     )

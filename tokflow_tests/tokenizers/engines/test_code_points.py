@@ -25,7 +25,7 @@ from tokflow.tokenizers.engines.code_points import (
 from tokflow.tokenizers.engines.fast import UNLIKE_PATTERNS, open_gigatoken
 from tokflow.tokenizers.patterns import PATTERNS, byte_letters, pre_tokenizer_fields
 from tokflow.tokenizers.tokenizer import Kind, Tokenizer
-from tokflow_tests.outputs import make_manifest, token_lists
+from tokflow_tests.outputs import make_manifest, stored, token_lists
 from tokflow_tests.tiny import declare_texts, tokenize
 
 of_the_compared = pytest.mark.skipif(
@@ -84,7 +84,7 @@ def crossing(kind: Kind, folder: Path) -> Tokenizer:
         kind=kind,
         vocab_size=1_000,
         special_tokens={},
-        manifest=make_manifest(),
+        stored=stored(folder, make_manifest()),
         **nobody,
     )
     (folder / "crossing").mkdir()

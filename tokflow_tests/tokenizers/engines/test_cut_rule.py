@@ -33,7 +33,7 @@ from tokflow.tokenizers.engines.reference import TiktokenEngine, TokenizersEngin
 from tokflow.tokenizers.engines.sentencepiece_ import SentencePieceEngine
 from tokflow.tokenizers.tokenizer import Tokenizer as SavedTokenizer
 from tokflow.tokenizers.tokenizer import write_ranks
-from tokflow_tests.outputs import make_manifest
+from tokflow_tests.outputs import make_manifest, stored
 from tokflow_tests.texts import awkward_strings
 
 GPT2 = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
@@ -233,7 +233,7 @@ def made(folder: Any, kind: Any = "file") -> SavedTokenizer:
         eos_token=None,
         bos_id=None,
         bos_token=None,
-        manifest=make_manifest(),
+        stored=stored(folder, make_manifest()),
     )
 
 
