@@ -14,6 +14,7 @@ from tokflow.pipeline import output_tasks, tasks, writers
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.remote import object_store as stores
 from tokflow.store.remote.cache_limit import make_room
@@ -147,3 +148,18 @@ def test_so_it_is_where_worker_processes_make_and_join_them(
     assert not [key for key in keys if ".segments" in key]
     assert not list(there.folder.rglob("*.segments*"))
     _check_is_as_here(there, tmp_path)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_build_goes_to_the_url_though_the_cache_was_removed_since_it_was_declared(
+    jobs: int, tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "SMALL_BYTES", 0)  # by other processes
+    there = _declared(tmp_path, f"{object_store.url}/store")
+    shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+
+    assert not build_dataset(there, jobs=jobs).failed
+
+    assert any("/exports/" in key for key in object_store.contents())
+    shutil.rmtree(tmp_path / "cache")
+    assert make_plan(there).is_up_to_date
