@@ -63,7 +63,7 @@ class Ancestry:
             names = {str(manifest.partition): stage}
         place, parents = output.dataset_folder / stage, manifest.parents
         store, folders = output.store, {key: place / key for key in names}
-        of_all = [folders[key] / parents[name][:16] for key, name in names.items()]
+        of_all = (folders[key] / parents[name][:16] for key, name in names.items())
         store.look_for(of_all, below=place)
         return [
             self._output(store, folders[key], stage, parents[name]) for key, name in names.items()

@@ -121,7 +121,7 @@ def remove_all(store: Store, paths: Collection[Path]) -> None:
 
 
 def _num_bytes(store: Store, folder: Path) -> int:
-    if is_output_name(folder.name):
+    if not store.is_here and is_output_name(folder.name):
         with suppress(TokflowError):
             return store.read(folder).manifest.num_bytes
     return sum(path.stat().st_size for path in (folder, *folder.rglob("*")) if path.is_file())

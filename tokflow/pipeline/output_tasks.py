@@ -87,8 +87,9 @@ class Task:
     @property
     def own_store(self) -> Store:
         """The store that it is written to."""
-        is_segment = self.number is not None and self.segments_store is not None
-        return self.segments_store if is_segment and self.segments_store else self.store
+        if self.number is None or self.segments_store is None:
+            return self.store
+        return self.segments_store
 
     def write(self, folder: Path, advance: Advance) -> None:
         """Write the files into an empty folder."""

@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import asdict, dataclass
-from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +75,9 @@ class TokenizerReport:
 
     def as_document(self) -> dict[str, Any]:
         """Return everything as `print_json` takes it."""
-        folder = self.tokenizer.folder
-        fields = {of.name: getattr(self, of.name) for of in dataclass_fields(self)}
+        folder, fields = self.tokenizer.folder, asdict(self)
         tokenizer = fields.pop("tokenizer")
-        tokenizer = {of.name: getattr(tokenizer, of.name) for of in dataclass_fields(tokenizer)}
         del tokenizer["stored"]
-        fields["sample"] = None if self.sample is None else asdict(self.sample)
         tokenizer["folder"] = folder if folder.is_dir() else None  # one that was not to be kept
         return {**tokenizer, "dtype": self.tokenizer.dtype.name, **fields}
 

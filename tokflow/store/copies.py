@@ -38,5 +38,6 @@ def copies_in(new: Path) -> list[CopiedRange]:
 
 def forget_copies(temporary: Path) -> None:
     """Forget what is noted of the files in a folder."""
-    for path in [path for path in _noted if path.is_relative_to(temporary)]:
-        del _noted[path]
+    for path in list(_noted):  # other threads may note more meanwhile
+        if path.is_relative_to(temporary):
+            _noted.pop(path, None)

@@ -19,7 +19,7 @@ from tokflow.errors import CorruptOutputError, TokflowError
 from tokflow.store.listed_files import broken_file
 from tokflow.store.manifest import FileEntry
 from tokflow.store.stamp import Stamp, arrived
-from tokflow.store.store import Stored
+from tokflow.store.store import Store, Stored
 
 T = TypeVar("T")
 
@@ -262,7 +262,7 @@ def _raise_damage(
             problem, is_replaced = _replaced(file), True
         if problem is not None:
             is_copy = not is_replaced and file.output.store.forget(Path(file.path))
-            problems.append(_of_copy(problem) if is_copy else problem)
+            problems.append(_of_copy(problem, file.output.store) if is_copy else problem)
             can_come.append(is_copy or is_replaced)
     if problems:
         for clear in _caches:
@@ -284,12 +284,12 @@ def _replaced(file: _File) -> CorruptOutputError:
     )
 
 
-def _of_copy(problem: CorruptOutputError) -> CorruptOutputError:
+def _of_copy(problem: CorruptOutputError, store: Store) -> CorruptOutputError:
     """Return the error of a file at a URL whose copy on this disk was damaged."""
     return CorruptOutputError(
         where=problem.where,
         expected=problem.expected,
         found=f"{problem.found} in the cache",
         remedy="that copy was removed: run it again, and another one is fetched; if this happens "
-        "often, the disk of the cache is failing",
+        f"often, the disk of {store.root.parent} is failing",
     )

@@ -80,11 +80,6 @@ class Store:
         """What it has room for on this disk, of files that come when they are asked for."""
         return 2**63 - 1
 
-    @property
-    def here(self) -> "Store":
-        """The store of what is in the same folder and never leaves this disk."""
-        return self
-
     def at(self, base: Path) -> "Store":
         """Return the store whose folder, if it is relative, begins at another."""
         return Store((base / expanded(self.root)).resolve())

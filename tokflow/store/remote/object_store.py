@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +32,6 @@ from tokflow.store.remote.requests import for_each
 from tokflow.store.segments import folder_of_segments_here, is_segments_folder, segments_folder
 from tokflow.store.store import Store, Stored, StoredOutput
 
-T = TypeVar("T")
-
 
 def store_at(url: str, *, is_store: bool = True) -> "ObjectStore":
     """Return the store at a URL, or a single output there; nothing is asked there.
@@ -58,15 +56,11 @@ class ObjectStore(Store):
         self.place = place
 
     def __reduce__(self) -> Any:
-        return store_at, (self.place.url,)
+        return partial(store_at, is_store=self.place.is_store), (self.place.url,)
 
     @property
     def most_bytes(self) -> int:
         return limit_of(Path(cache_folder()))
-
-    @property
-    def here(self) -> Store:
-        return Store(self.root)
 
     def at(self, base: Path) -> Store:
         return self
@@ -200,7 +194,7 @@ class ObjectStore(Store):
 
     def segments(self, folder: Path, *, stay_here: bool) -> tuple[Store, Path]:
         if stay_here:
-            return self.here, folder_of_segments_here(folder)
+            return Store(self.root), folder_of_segments_here(folder)
         return super().segments(folder, stay_here=False)
 
     @contextmanager

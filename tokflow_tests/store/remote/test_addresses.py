@@ -69,10 +69,11 @@ def test_an_output_elsewhere_is_a_folder_of_its_name(object_store: ObjectStore):
     for key, data in OBJECTS.items():
         Objects(object_store.url).put(key, data)
 
-    found = opened(f"{object_store.url}/a/one/train/train.bin")[1]
+    store, found = opened(f"{object_store.url}/a/one/train/train.bin")
 
     folder = folder_of(f"{object_store.url}/a/one", is_store=False)
     assert found == folder / "train/train.bin"
+    assert pickle.loads(pickle.dumps(store)) == store
     assert [path.name for path in (folder, *folder.iterdir())] == ["one", "_tokflow"]
 
 
