@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tokflow.raw.reader import AHEAD, PIECE_BYTES
-from tokflow.store.remote import mirror, packs, parts
-from tokflow.store.remote.entry import Piece
+from tokflow.store.remote import mirror, packs, s3
+from tokflow.store.remote.objects import Piece
 
 KEYS_PER_LIST = 1_000
 
@@ -63,13 +63,13 @@ class Shape:
 
 def put(num_bytes: float) -> Counter[str]:
     """Return the requests that put a file: in parts, if it is large."""
-    num = len(parts.parts_of([Piece("", 0, math.ceil(num_bytes))]))
+    num = len(s3.parts_of([Piece("", 0, math.ceil(num_bytes))]))
     return Counter(PUT=1) if num <= 1 else Counter(BEGIN=1, PART=num, COMPLETE=1)
 
 
 def got(num_bytes: float) -> Counter[str]:
     """Return the requests that get a file: in ranges, if it is large."""
-    return Counter(GET=max(1, len(list(parts.ranges_of(math.ceil(num_bytes))))))
+    return Counter(GET=max(1, len(list(s3.ranges_of(math.ceil(num_bytes))))))
 
 
 def refreshed(manifests: Mapping[str, int], *, num_here: int) -> Counter[str]:

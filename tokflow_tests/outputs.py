@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 from tokflow.exports import Part
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
+from tokflow.shown import shown_text, stands_for_url
 from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest, Recipe, read_manifest
-from tokflow.store.remote.object_store import store_at
-from tokflow.store.remote.places import place_of
+from tokflow.store.remote.object_store import ObjectStore, store_at
+from tokflow.store.remote.places import Place
 from tokflow.store.sealed import sealed
 from tokflow.store.store import Store, StoredOutput
 from tokflow.tokens.shard import TokenShard
@@ -134,11 +135,16 @@ def stored(folder: Path, manifest: Manifest | None = None) -> StoredOutput:
     return StoredOutput(Store(folder.parent), folder, manifest or read_manifest(folder))
 
 
-def store_of(path: Path) -> Store:
+def store_of(path: Path) -> ObjectStore:
     """Return the store at a URL that a path in the cache of this machine stands for."""
-    place = place_of(path)
-    assert place is not None
-    return store_at(place.url, is_store=place.is_store)
+    root = stands_for_url(str(path)) or ""
+    stores = (store_at(shown_text(root), is_store=is_store) for is_store in (True, False))
+    return next(store for store in stores if str(store.root) == root)
+
+
+def place_of(path: Path) -> Place:
+    """Return the place at a URL that a path in the cache of this machine stands for."""
+    return store_of(path).place
 
 
 def fetched(path: Path) -> Path:

@@ -13,8 +13,8 @@ from tokflow.documents import ranges
 from tokflow.exports import export_segments
 from tokflow.pipeline import output_tasks
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.store.remote import mirror, packs, parts
-from tokflow.store.remote.objects import Objects
+from tokflow.store.remote import mirror, packs, s3
+from tokflow.store.remote.places import objects_at
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import build, declare
 
@@ -84,9 +84,9 @@ def test_so_it_does_of_large_files_that_are_read_and_exported_in_segments(
 def test_so_it_does_of_a_file_that_goes_and_comes_in_parts(
     num_bytes: int, tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(parts, "SHORT_BYTES", 5 << 20)  # the least that S3 takes
-    monkeypatch.setattr(parts, "PART_BYTES", 10 << 20)
-    path, objects = tmp_path / "file", Objects(object_store.url)
+    monkeypatch.setattr(s3, "SHORT_BYTES", 5 << 20)  # the least that S3 takes
+    monkeypatch.setattr(s3, "PART_BYTES", 10 << 20)
+    path, objects = tmp_path / "file", objects_at(object_store.url)
     path.write_bytes(bytes(num_bytes))
     with object_store.counted() as sent:
         objects.put_file(path, "file")

@@ -26,8 +26,8 @@ from tokflow.pipeline.output import FILE_STAGES, STAGES, Output, Stage
 from tokflow.split.leakage import find_shared_texts
 from tokflow.store.check_memory import CheckMemory
 from tokflow.store.integrity import once_more, raise_damage
+from tokflow.store.listed_files import Stamp
 from tokflow.store.manifest import MANIFEST_NAME
-from tokflow.store.stamp import Stamp
 from tokflow.store.verdicts import try_to_write_verdict
 
 SAMPLED_FILES = 4

@@ -78,7 +78,7 @@ def _as_path(name: str, value: Any) -> Any:
         check_here(name, value)
     if not isinstance(value, str) or name not in ("store", "export", "path"):
         return value
-    from tokflow.store.opening import open_store
+    from tokflow.store.stored_outputs import open_store
 
     return open_store(value) if name == "store" else value
 

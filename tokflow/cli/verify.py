@@ -16,8 +16,8 @@ from tokflow.cli.terminal import (
 from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declarations.declared import list_declared
-from tokflow.store.opening import path_of
 from tokflow.store.store import Store
+from tokflow.store.stored_outputs import path_of
 from tokflow.store.urls import is_url
 
 

@@ -19,7 +19,7 @@ from tokflow.pipeline.status import file_statuses
 from tokflow.raw import RawFile, RawPartition
 from tokflow.raw.hashes import HashCache, stamp_of
 from tokflow.split.mixed_split import source_and_key
-from tokflow.store.stamp import Stamp
+from tokflow.store.listed_files import Stamp
 
 KEYS_AT_ONCE = 5_000
 """SQLite with a limit of 32,766 variables refuses many more in one call (dagster issue 16260)."""

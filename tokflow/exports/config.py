@@ -27,8 +27,7 @@ from tokflow.shown import redact
 from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow.split.shuffle import ExportOrder
 from tokflow.store.atomic import check_name
-from tokflow.store.config import Config, expanded
-from tokflow.store.config_errors import check_keys, relocated, within
+from tokflow.store.config import Config, check_keys, expanded, relocated, within
 from tokflow.store.manifest import Recipe
 from tokflow.store.urls import hub_url, is_url
 from tokflow.store.versions import known_changes

@@ -18,7 +18,7 @@ from tokflow.exports.options import Rows
 from tokflow.exports.part import Part
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.config import Config
-from tokflow.store.stamp import Stamp
+from tokflow.store.listed_files import Stamp
 from tokflow.store.store import Store
 
 Arrays = dict[str, npt.NDArray[Any]]

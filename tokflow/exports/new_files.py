@@ -11,8 +11,8 @@ from typing import IO
 from tokflow.errors import CorruptOutputError
 from tokflow.store.copies import CopiedRange, note_copies
 from tokflow.store.hashed_writer import HashedWriter
+from tokflow.store.listed_files import Stamp
 from tokflow.store.manifest import FileEntry
-from tokflow.store.stamp import Stamp
 
 _written: dict[Path, tuple[FileEntry, Stamp]] = {}
 """Files that were made here, and how they looked then."""

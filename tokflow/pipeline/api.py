@@ -8,7 +8,7 @@ from tokflow.pipeline.dataset import make_dataset
 from tokflow.pipeline.results import Reporter
 from tokflow.pipeline.run import build_dataset
 from tokflow.raw import escaped
-from tokflow.store.opening import open_store
+from tokflow.store.stored_outputs import open_store
 from tokflow.tokenizers.tokenizer import fields_of_name
 
 

@@ -19,10 +19,9 @@ from tokflow.split.mixture import MixtureConfig
 from tokflow.split.rule import SplitConfig, with_parts
 from tokflow.split.shares import Share
 from tokflow.split.shuffle import ShuffleConfig
-from tokflow.store.config import Config, Listed, expanded
-from tokflow.store.config_errors import relocated, within
-from tokflow.store.opening import open_store
+from tokflow.store.config import Config, Listed, expanded, relocated, within
 from tokflow.store.store import Store
+from tokflow.store.stored_outputs import open_store
 from tokflow.tokenizers.tokenizer import TokenizerConfig, with_kind
 
 DEFAULT_STORE = Path("data/store")

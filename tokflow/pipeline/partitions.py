@@ -14,7 +14,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.files_of_parts import part_of, taken_by_parts
 from tokflow.raw import Listing, RawSource, list_raw, partitions_of
 from tokflow.split.rule import FilePosition
-from tokflow.store.config_errors import relocated
+from tokflow.store.config import relocated
 from tokflow.tokens.shard_segments import is_large
 
 if TYPE_CHECKING:

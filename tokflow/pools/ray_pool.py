@@ -24,7 +24,7 @@ from tokflow.pools.cores import be_worker
 from tokflow.pools.pool import Advance, Finished, LostWorkerError, Make, R, T, ignore
 from tokflow.pools.sending import answer, packed_for_machines, take_shared
 from tokflow.pools.shared import Shared
-from tokflow.store.stamp import Stamp
+from tokflow.store.listed_files import Stamp
 from tokflow.store.versions import installed_versions, other_versions
 
 ADDRESS_VARIABLE = "RAY_ADDRESS"

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from tokflow.errors import TokflowError, explained
 from tokflow.pools.pool import Advance
 from tokflow.pools.shared import Shared
-from tokflow.store.opening import reduced_for_machines
+from tokflow.store.stored_outputs import reduced_for_machines
 
 
 def answer(packed: bytes, advance: Advance) -> Any:

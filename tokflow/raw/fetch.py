@@ -27,9 +27,8 @@ from tokflow.raw.remote_file import RemoteFile, RemoteVersion
 from tokflow.raw.retries import Retries
 from tokflow.shown import redact
 from tokflow.store.atomic import new_file, new_folder
-from tokflow.store.listed_files import is_intact
+from tokflow.store.listed_files import Stamp, is_intact
 from tokflow.store.manifest import OWN_FOLDER, FileEntry, Manifest, Recipe, write_manifest
-from tokflow.store.stamp import Stamp
 from tokflow.store.store import Store
 from tokflow.store.stored_outputs import BLOCKS_PREFIX
 from tokflow.store.urls import is_url, split_url

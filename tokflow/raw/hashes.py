@@ -14,8 +14,8 @@ from tempfile import TemporaryFile
 
 from tokflow.errors import ChangedFileError, RawFileError
 from tokflow.pools.cores import num_cores
+from tokflow.store.listed_files import Stamp
 from tokflow.store.sealed import plain_json
-from tokflow.store.stamp import Stamp
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes done so far and all there are to do, or None if that is not known."""

@@ -9,8 +9,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from tokflow.errors import ConfigError
-from tokflow.store.config import Config
-from tokflow.store.config_errors import check_keys, within
+from tokflow.store.config import Config, check_keys, within
 
 Strategy: TypeAlias = Literal["concat", "greedy", "first_fit", "best_fit", "pool", "one_document"]
 Overlong: TypeAlias = Literal["split", "truncate", "drop"]

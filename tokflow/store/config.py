@@ -2,13 +2,16 @@
 
 import os
 import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeAlias, TypeVar, get_args
 
 import pydantic
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
-from tokflow.errors import ConfigError
-from tokflow.store.config_errors import cause_of, explained, relocated, within
+from tokflow.errors import ConfigError, TokflowError, nearest
 
 T = TypeVar("T")
 
@@ -119,3 +122,164 @@ class Config(pydantic.BaseModel):
     def _checked(self) -> Self:
         self.check()
         return self
+
+
+def check_keys(
+    keys: Iterable[object],
+    known: Iterable[str],
+    *,
+    where: str,
+    remedy_of: Callable[[object], str | None] = lambda key: None,
+) -> None:
+    """Refuse the first key that is none of the known ones.
+
+    Raises: ConfigError with the remedy of the key, or that names the nearest.
+    """
+    names = list(known)
+    for key in keys:
+        if key not in names:
+            raise ConfigError(
+                where=where,
+                expected=f"one of the keys {', '.join(names)}",
+                found=repr(key),
+                remedy=remedy_of(key) or nearest(key, names) or "remove it",
+            )
+
+
+def cause_of(error: pydantic.ValidationError) -> TokflowError:
+    """Return the error that a config's own validators raised."""
+    cause: TokflowError = error.errors()[0]["ctx"]["error"]
+    return cause
+
+
+def relocated(error: TokflowError, where: str) -> ConfigError:
+    """Return the error with another `where`."""
+    return ConfigError(**{**error.fields(), "where": where})
+
+
+def within(outer: str, error: TokflowError) -> ConfigError:
+    """Return the error of a field in `outer`, of which its `where` is relative."""
+    dot = "." if outer and error.where and not error.where.startswith("[") else ""
+    return relocated(error, f"{outer}{dot}{error.where}")
+
+
+def explained(
+    error: pydantic.ValidationError, fields: Mapping[str, FieldInfo], values: object
+) -> ConfigError:
+    """Return the first problem, an unknown key before any other; `where` is a path in `values`.
+
+    `fields` are those of the config that was to be made of `values`.
+    """
+    problems = error.errors(include_url=False)
+    unknown = [each["loc"][-1] for each in problems if each["type"] in _UNKNOWN_KEY]
+    try:
+        check_keys(unknown, fields, where="", remedy_of=partial(_right_place, fields=fields))
+    except ConfigError as of_key:
+        return of_key
+    first, loc = problems[0], problems[0]["loc"]
+    if isinstance(cause := first.get("ctx", {}).get("error"), TokflowError):
+        return within(_path(loc, values), cause)
+    if first["type"] == "missing":
+        import yaml  # of an error alone
+
+        examples = fields[str(loc[0])].examples or []
+        shown = (yaml.safe_dump({loc[0]: each}, default_flow_style=True) for each in examples)
+        remedy = ", ".join(["add it", *(f"as in `{each.strip()[1:-1]}`" for each in shown)])
+        return ConfigError(where="", expected=f"`{loc[0]}:`", found="none", remedy=remedy)
+    # Of a union, every member has a problem with the value: the one that came deepest was meant.
+    alike = [problem for problem in problems if problem["loc"][:1] == loc[:1]]
+    path = max((_path(problem["loc"], values) for problem in alike), key=len)
+    meant = [problem for problem in alike if _path(problem["loc"], values) == path]
+    field = fields[str(loc[0])] if loc else FieldInfo()
+    return ConfigError(
+        where=path,
+        expected=" or ".join(dict.fromkeys(_expected(problem, field) for problem in meant)),
+        found=repr(meant[0]["input"]),
+        remedy=next(filter(None, (_remedy(problem, field) for problem in meant)), "correct it"),
+    )
+
+
+def _right_place(key: object, fields: Mapping[str, FieldInfo]) -> str | None:
+    """Return where a key belongs that is one of a section; None where no section has it."""
+    sections = [
+        f"`{name}`"
+        for name, field in fields.items()
+        for kind in (field.annotation, *get_args(field.annotation))
+        if isinstance(kind, type) and key in getattr(kind, "model_fields", ())
+    ]
+    return f"put it under {' or '.join(sections)}" if sections else None
+
+
+_UNKNOWN_KEY = ("extra_forbidden", "invalid_key")
+
+_WORDS = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a number",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+}
+
+
+def _expected(problem: ErrorDetails, field: FieldInfo) -> str:
+    bounds = dict(problem.get("ctx", {}))
+    if problem["type"] == "literal_error":
+        return f"one of {', '.join(_choices(problem))}"
+    if problem["type"] == "greater_than":
+        return f"more than {bounds['gt']:g}"
+    if not {"ge", "le"} & {*bounds}:
+        return _WORDS.get(problem["type"], problem["msg"])
+    for each in field.metadata:
+        bounds |= {name: getattr(each, name) for name in ("ge", "le") if hasattr(each, name)}
+    text = " to ".join(f"{bounds[name]:,}" for name in ("ge", "le") if name in bounds)
+    if len(bounds) == 1:
+        text += " or more" if "ge" in bounds else " or less"
+    return ", ".join([text, *(each for each in field.metadata if isinstance(each, str))])
+
+
+def _remedy(problem: ErrorDetails, field: FieldInfo) -> str | None:
+    found, context = problem["input"], problem.get("ctx", {})
+    match problem["type"]:
+        case "greater_than_equal" | "less_than_equal":
+            change = "raise it" if "ge" in context else "lower it"
+            return f"{change}, or leave it out" if field.default is None else change
+        case "greater_than":
+            return "raise it"
+        case "literal_error":
+            return nearest(found, _choices(problem)) or "name one of them"
+        case "int_type" | "float_type":
+            return _number_as_written(found)
+        case "tuple_type" if isinstance(found, str | int | float):
+            return f"write [{found}]"
+        case "string_type" if isinstance(found, int | float):
+            return "write it in quotes"
+        case "model_type" | "dict_type":
+            return "write keys and their values below it"
+    return None
+
+
+def _choices(problem: ErrorDetails) -> list[str]:
+    return re.findall(r"'([^']*)'", problem["ctx"]["expected"])
+
+
+def _number_as_written(text: object) -> str | None:
+    """Return what to write for a number that YAML takes for text, such as 1.5e6."""
+    try:
+        number = float(text) if isinstance(text, str) else float("nan")
+    except ValueError:
+        return None
+    return f"write {int(number):_}" if number.is_integer() else None
+
+
+def _path(loc: Iterable[int | str], values: Any) -> str:
+    """Return a path such as `limit.characters` or `text[1]`, without names of a union's members."""
+    path = ""
+    for key in loc:
+        if isinstance(values, Mapping) and key in values:
+            path, values = f"{path}.{key}", values[key]
+        elif isinstance(values, list | tuple) and isinstance(key, int):
+            path, values = f"{path}[{key}]", values[key]
+    return path.removeprefix(".")

@@ -16,9 +16,8 @@ from types import MappingProxyType
 from typing import TypeAlias, TypeVar
 
 from tokflow.errors import CorruptOutputError, TokflowError
-from tokflow.store.listed_files import broken_file
+from tokflow.store.listed_files import Stamp, arrived, broken_file
 from tokflow.store.manifest import FileEntry
-from tokflow.store.stamp import Stamp, arrived
 from tokflow.store.store import Store, Stored
 
 T = TypeVar("T")

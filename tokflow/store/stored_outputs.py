@@ -9,8 +9,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tokflow.errors import (
+    ConfigError,
     CorruptOutputError,
     ForeignOutputError,
     MissingOutputError,
@@ -26,8 +28,8 @@ from tokflow.store.manifest import (
     is_earlier,
     is_output_name,
 )
-from tokflow.store.opening import opened
 from tokflow.store.store import Store, StoredOutput
+from tokflow.store.urls import OF_OBJECT_STORES, check_slashes, is_url
 
 STAGE_FOLDERS = ("tokenizer", "tokens", "split", "sequences", "exports")
 """The folders of a dataset that hold what a run makes, in the order of the stages."""
@@ -281,3 +283,66 @@ def _inside(store: Store, folder: Path) -> Iterator[StoredOutput | Unreadable | 
     elif inside or not any(folder.iterdir()):  # else all in it are files beside outputs
         has_files = any(not path.is_dir() for path in folder.rglob("*"))
         yield PassedBy(store, folder, "holds no output" if has_files else "an empty folder")
+
+
+def open_store(store: str | Path) -> Store:
+    """Return the store in a folder of this disk or at a URL; nothing is asked there.
+
+    Raises: ConfigError for a URL that is refused: one with a user name, password or query, since
+    credentials come from the environment, and one that nothing can be written to.
+    """
+    if isinstance(store, str) and is_url(store):
+        from tokflow.store.remote.object_store import store_at  # late: few stores are at URLs
+
+        return store_at(store)
+    return Store(path_of(store))
+
+
+def opened(path: str | Path, *, is_alone: bool = False) -> tuple[Store, Path]:
+    """Return a path and the store that it is in: of a store, a dataset, an output, `latest` of an
+    export, or a file of an output. A `Path` is never a URL.
+
+    Of a URL the server is asked where the store begins, and for the manifests of the dataset;
+    `is_alone`: for those of what is named, and no others. Files come when they are asked for.
+
+    Raises: MissingOutputError where there is nothing of tokflow at a URL; ConfigError for one that
+    is refused, or is a `Path`; RemoteStoreError.
+    """
+    if isinstance(path, str) and is_url(path):
+        from tokflow.store.remote.object_store import opened_at  # late, as above
+
+        return opened_at(path, is_alone=is_alone)
+    path = path_of(path)
+    return Store(resolved(path)), path
+
+
+def reduced_for_machines(path: Path) -> Any:
+    """Return what a pickle has of a path that another machine opens: of one in the cache of this
+    machine, the path in the cache there."""
+    from tokflow.store.remote.places import cache_folder  # late: few builds are of many machines
+
+    if not path.is_relative_to(cache_folder()):
+        return path.__reduce__()
+    return _path_in_cache, (str(path.relative_to(cache_folder())),)
+
+
+def _path_in_cache(path: str) -> Path:
+    from tokflow.store.remote.places import cache_folder
+
+    return Path(cache_folder(), path)
+
+
+def path_of(path: str | Path) -> Path:
+    """Return a path, which must not be a URL without its two slashes, nor one that has something
+    before it, which may be of another kind and have a password in it."""
+    check_slashes(str(path))
+    before, colon, rest = str(path).partition(":/")
+    scheme = before.rpartition(":")[2].strip()
+    if colon and (scheme in OF_OBJECT_STORES or rest.startswith("/")):
+        raise ConfigError(
+            where=f"{scheme}://…",
+            expected="a path, or a URL",
+            found=f"a URL behind {before.rpartition(scheme)[0]!r}",
+            remedy="name the URL alone",
+        )
+    return Path(path)

@@ -10,7 +10,7 @@ import yaml
 
 from tokflow.loaders import open_rows
 from tokflow.pipeline.dataset import load_dataset
-from tokflow.store.remote.objects import Objects
+from tokflow.store.remote.places import objects_at
 from tokflow_tests.cli.commands import run
 from tokflow_tests.hub import Hub
 from tokflow_tests.object_store import ObjectStore
@@ -98,7 +98,7 @@ def test_an_export_that_was_copied_to_a_url_is_read_there(url: str, machine: Pat
     export = (machine / "here/small/exports/bin/latest").resolve()
     copy = f"{url}-copied/bin"
     for path in filter(Path.is_file, export.rglob("*")):
-        Objects(copy).put(path.relative_to(export).as_posix(), path.read_bytes())
+        objects_at(copy).put(path.relative_to(export).as_posix(), path.read_bytes())
 
     shown, verified = run("inspect", f"{copy}/train.bin"), run("verify", copy)
 
@@ -160,7 +160,7 @@ def test_a_report_is_at_the_url_and_belongs_to_no_output(machine: Path, url: str
 
     assert result.exit_code == 0, result.output
     written = run("report", "--config", machine / "dataset.yaml")
-    page = Objects(url).read("small/report/report.html")
+    page = objects_at(url).read("small/report/report.html")
     assert written.exit_code == 0, written.output
     assert page == (machine / "own.html").read_bytes()
     dataset = load_dataset(machine / "dataset.yaml")

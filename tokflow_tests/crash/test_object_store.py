@@ -22,7 +22,7 @@ from tokflow.pipeline import output_tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
 from tokflow.store import failures
-from tokflow.store.remote.places import folder_of
+from tokflow.store.remote.places import place_at
 from tokflow.store.stored_outputs import find_export
 from tokflow_tests.crash.test_crash import KILLS, SEED
 from tokflow_tests.object_store import Failure, ObjectStore
@@ -166,7 +166,7 @@ def test_so_is_one_of_segments_and_gc_finds_what_is_left_of_them(
         with store.counted() as by_writer:
             _build_segments(tmp_path, url, store.environment(), kept_here_bytes)
         counts.append(by_writer.total())
-        [dataset] = folder_of(url).glob("tiny")
+        [dataset] = place_at(url).root.glob("tiny")
         for path in store_of(dataset).unfinished(dataset, seconds=-1):
             store_of(path).remove_all([path], seconds=-1)  # of this second, too
         return {

@@ -19,7 +19,7 @@ from tokflow.pipeline import output_tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.run import build_dataset
 from tokflow.store import failures
-from tokflow.store.remote import parts
+from tokflow.store.remote import s3
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import declare
 
@@ -72,9 +72,9 @@ def short() -> Iterator[None]:
         patch.setattr(ranges, "RANGE_BYTES", 4 * MIB)
         patch.setattr(export_segments, "SEGMENT_TOKENS", 4 * MIB)
         patch.setattr(output_tasks, "KEPT_HERE_BYTES", 0)
-        for module in (parts, copied_tokens):
+        for module in (s3, copied_tokens):
             patch.setattr(module, "SHORT_BYTES", 5 * MIB)
-        patch.setattr(parts, "PART_BYTES", 10 * MIB)
+        patch.setattr(s3, "PART_BYTES", 10 * MIB)
         yield
 
 

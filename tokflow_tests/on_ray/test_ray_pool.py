@@ -16,7 +16,7 @@ from tokflow.errors import BadDocumentError, ConfigError
 from tokflow.pools import ray_pool
 from tokflow.pools.pool import Advance, LostWorkerError, Pool, open_pool
 from tokflow.pools.shared import Shared
-from tokflow.store.remote.places import folder_of
+from tokflow.store.remote.places import place_at
 from tokflow.store.versions import installed_versions
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.on_ray.conftest import Nodes
@@ -144,7 +144,7 @@ def test_ctrl_c_stops_every_task_soon_and_lets_it_clean_up(nodes: Nodes, tmp_pat
 def test_a_path_of_a_url_is_one_in_the_cache_of_the_node(
     pool: Pool, nodes: Nodes, object_store: ObjectStore
 ) -> None:
-    path = folder_of(object_store.url) / "small" / "tokens"
+    path = place_at(object_store.url).root / "small" / "tokens"
 
     [(task, result)] = pool.map(path_here, [path])
 
@@ -158,7 +158,7 @@ def test_a_path_of_a_url_is_one_in_the_cache_of_the_node(
 def test_what_tasks_share_is_opened_once_in_each_process_and_has_its_paths(
     pool: Pool, nodes: Nodes, object_store: ObjectStore
 ) -> None:
-    shared = Shared((folder_of(object_store.url), Counted("common")), num_tasks=8)
+    shared = Shared((place_at(object_store.url).root, Counted("common")), num_tasks=8)
 
     results = [result for _, result in pool.map(open_there, [(shared, n) for n in range(8)])]
 

@@ -15,7 +15,7 @@ from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset, make_dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
-from tokflow.store.remote.places import place_of
+from tokflow.store.store import Store
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import SMALL, TEXTS, build, write_raw
 
@@ -178,7 +178,7 @@ def test_a_store_on_this_disk_has_copies_and_asks_for_no_file_again(
     assert {of.name for of in plan.missing if of.stage == "tokens"} == {"b.jsonl"}
     assert (planned["HEAD"], planned["GET"]) == (0, 0)
     assert built["HEAD"] <= 4
-    assert place_of(dataset.folder) is None
+    assert dataset.store == Store(tmp_path / "store")
 
 
 def test_a_credential_in_a_url_is_refused_where_the_store_is_elsewhere(

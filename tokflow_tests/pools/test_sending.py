@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from tokflow.pools.sending import packed_for_machines
-from tokflow.store.remote.places import folder_of
+from tokflow.store.remote.places import place_at
 
 
 def test_a_path_of_a_url_is_one_in_the_cache_of_who_opens_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("TOKFLOW_CACHE", str(tmp_path / "here"))
-    root = folder_of("s3://bucket/store")
+    root = place_at("s3://bucket/store").root
     packed = packed_for_machines([root, root / "a" / "_tokflow/manifest.json", tmp_path / "local"])
     monkeypatch.setenv("TOKFLOW_CACHE", str(tmp_path / "there"))
 
@@ -21,5 +21,4 @@ def test_a_path_of_a_url_is_one_in_the_cache_of_who_opens_it(
 
     there = tmp_path / "there" / root.name
     assert opened == [there, there / "a" / "_tokflow/manifest.json", tmp_path / "local"]
-    assert (there / ".place.json").is_file()
     assert str(tmp_path / "here").encode() not in packed

@@ -19,8 +19,8 @@ from tokflow.raw import RawConfig, RawFile, list_raw, read_raw_files
 from tokflow.raw.reader import NoRangesError, RemoteReader
 from tokflow.raw.remote import Body, TransientError, Validator
 from tokflow.raw.remote_file import RemoteFile, RemoteVersion
-from tokflow.store.opening import open_store
-from tokflow.store.remote.places import folder_of
+from tokflow.store.remote.places import place_at
+from tokflow.store.stored_outputs import open_store
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.raw.test_lazy import CONTENT, LINES, TEXTS
 
@@ -33,7 +33,7 @@ def put(there: ObjectStore, key: str, content: bytes) -> None:
 
 def looked_at(there: ObjectStore, pattern: str = "raw/*", **options) -> dict[str, RawFile]:
     """Return the raw files of a dataset whose store is elsewhere."""
-    store = folder_of(f"{there.url}/store") / "en"
+    store = place_at(f"{there.url}/store").root / "en"
     config = RawConfig(files=(f"{there.url}/{pattern}",))
     listing = list_raw(config, base=Path("/"), store=store, format_of=lambda _: None)
     of = open_store(f"{there.url}/store")
@@ -243,7 +243,7 @@ def test_an_object_that_may_not_be_read_is_named_by_its_url(object_store: Object
 def test_any_filesystem_that_tells_versions_is_read_so(memory, object_store: ObjectStore):
     content = CONTENT["a.jsonl"]()
     memory.pipe("/raw/a.jsonl", content)
-    store = folder_of(f"{object_store.url}/store") / "en"
+    store = place_at(f"{object_store.url}/store").root / "en"
     config = RawConfig(files=("memory://raw/*",))
     listing = list_raw(config, base=Path("/"), format_of=lambda _: None)
     of = open_store(f"{object_store.url}/store")

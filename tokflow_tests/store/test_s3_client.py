@@ -11,7 +11,7 @@ import pytest
 
 from tokflow.store import failures
 from tokflow.store.failures import RemoteStoreError
-from tokflow.store.remote.objects import Objects
+from tokflow.store.remote.places import objects_at
 from tokflow.store.s3_client import S3Client
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.raw.servers import make_certificate, needs_openssl, running
@@ -90,8 +90,8 @@ def test_a_profile_has_its_credentials_and_every_request_says_who_pays_and_encry
     encrypted = '{"s3_additional_kwargs": {"ServerSideEncryption": "aws:kms"}}'
     monkeypatch.setenv("FSSPEC_S3", encrypted)
 
-    Objects("s3://bucket/store").read("a", 1, 3)
-    Objects("s3://bucket/store").put("a", b"data")
+    objects_at("s3://bucket/store").read("a", 1, 3)
+    objects_at("s3://bucket/store").put("a", b"data")
 
     (of_read, read), (_, put) = site.asked
     assert (of_read, read["Range"]) == ("/bucket/store/a", "bytes=1-2")
@@ -120,10 +120,10 @@ def test_certificates_to_trust_are_those_of_the_bundle(
     with serving(Site(), tls) as secured:
         monkeypatch.setenv("AWS_ENDPOINT_URL", secured.url)
         with pytest.raises(RemoteStoreError, match="CERTIFICATE_VERIFY_FAILED"):
-            Objects("s3://bucket").read("a")
+            objects_at("s3://bucket").read("a")
 
         monkeypatch.setenv("AWS_CA_BUNDLE", str(bundle))
-        assert Objects("s3://bucket").read("a") == b"data"
+        assert objects_at("s3://bucket").read("a") == b"data"
 
 
 def test_a_bucket_of_another_region_is_told_with_what_to_set(
@@ -133,7 +133,7 @@ def test_a_bucket_of_another_region_is_told_with_what_to_set(
     site.refusal = "IllegalLocationConstraintException"
 
     with pytest.raises(RemoteStoreError, match="expected the region of the bucket") as raised:
-        Objects("s3://bucket").read("a")
+        objects_at("s3://bucket").read("a")
 
     assert raised.value.found == "S3Error: IllegalLocationConstraintException:"
     assert len(site.asked) == 1
@@ -145,7 +145,7 @@ def test_a_body_of_another_checksum_is_asked_for_again(
 ):
     monkeypatch.setenv("FSSPEC_S3_ANON", "true")
     site.checksum = "AAAAAA=="
-    objects = Objects("s3://bucket")
+    objects = objects_at("s3://bucket")
 
     if is_kept:
         assert objects.get_file("a", tmp_path / "a", 4)

@@ -31,9 +31,8 @@ from tokflow.sequences.segments import SEQUENCES_VERSION
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME
 from tokflow.split.mixture import mixture_of
 from tokflow.split.spans import SPLIT_VERSION, Split
-from tokflow.store.opening import opened
 from tokflow.store.store import StoredOutput
-from tokflow.store.stored_outputs import PassedBy, Unreadable, output_at, output_in, walk
+from tokflow.store.stored_outputs import PassedBy, Unreadable, opened, output_at, output_in, walk
 from tokflow.store.verdicts import try_to_write_verdict
 from tokflow.store.versions import changed_since
 from tokflow.tokenizers.tokenizer import tokenizer_of

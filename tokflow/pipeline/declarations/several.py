@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.errors import ConfigError
-from tokflow.store.config_errors import check_keys
+from tokflow.store.config import check_keys
 
 KEYS = ("defaults", "datasets")
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from tokflow.errors import ConfigError
-from tokflow.store.config_errors import check_keys
+from tokflow.store.config import check_keys
 
 STANDARD_INPUT = Path("-")
 """Stands for what is piped into a command; relative paths start at the current folder."""

@@ -19,7 +19,7 @@ from tokflow.split.mixed_split import (
 )
 from tokflow.split.mixture import MixtureConfig, PartSize, epochs, plan_partitions, plan_sources
 from tokflow.split.spans import Split
-from tokflow.store.config_errors import relocated
+from tokflow.store.config import relocated
 from tokflow.store.manifest import Recipe
 from tokflow.tokenizers.sources import TokenizerSource
 from tokflow.tokens.shard import TokenShard

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from tokflow.errors import ConfigError
 from tokflow.store.config import bytes_of
-from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, RUN_NAME, is_output_name
-from tokflow.store.remote.damage import DAMAGE_NAME
-from tokflow.store.remote.places import PLACE_NAME, cache_folder
+from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, RUN_NAME
+from tokflow.store.remote.mirror import DAMAGE_NAME
+from tokflow.store.remote.places import cache_folder
 from tokflow.store.segments import is_segments_folder
 
 LIMIT_VARIABLE = "TOKFLOW_CACHE_BYTES"
@@ -71,6 +71,7 @@ def limit_of(base: Path, *, taken: int = 0) -> int:
     """
     named = os.environ.get(LIMIT_VARIABLE)
     if named is None:
+        base.mkdir(parents=True, exist_ok=True)
         return int((shutil.disk_usage(base).free + taken) * SHARE_OF_DISK)
     try:
         return bytes_of(named)
@@ -122,7 +123,7 @@ def _of_export(output: _Cached) -> list[Path]:
     """Return the files of an export that may go while it is used, as one larger than the limit is
     by a training: who reads it finds them gone and brings them again. None of another output."""
     folder = Path(output.folder)
-    is_export = folder.parent.parent.name == "exports" or (folder.parent / PLACE_NAME).exists()
+    is_export = folder.parent.parent.name == "exports" or folder.parents[1] == Path(cache_folder())
     found = _files(output.folder) if is_export else []
     return [path for path in found if path.parent.name != OWN_FOLDER and path.suffix != ".part"]
 
@@ -146,11 +147,9 @@ def _let_go(output: _Cached) -> bool:
 
 def _cached(folder: str) -> Iterator[_Cached]:
     """Yield the outputs in a folder and below it that may go."""
-    has_outputs = is_segments_folder(Path(folder)) or Path(folder, PLACE_NAME).exists()
     for inner in _folders(folder):
         name = inner.rpartition("/")[2]
-        found = _of_output(inner) if has_outputs or is_output_name(name) else None
-        if found is not None:
+        if (found := _of_output(inner)) is not None:
             yield found
         elif is_segments_folder(Path(inner)) or (name[0] != "." and name != "tokenizer"):
             yield from _cached(inner)

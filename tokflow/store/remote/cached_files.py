@@ -1,11 +1,14 @@
 """Files of outputs at a URL, on this disk when they are opened."""
 
+import fcntl
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 
 from tokflow.errors import CorruptOutputError, MissingOutputError
+from tokflow.store.listed_files import Stamp, arrived
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     RUN_NAME,
@@ -16,13 +19,9 @@ from tokflow.store.manifest import (
     read_manifest,
 )
 from tokflow.store.remote.cache_limit import note_bytes, note_use
-from tokflow.store.remote.damage import note_damage
-from tokflow.store.remote.keys import data_prefix, output_folder
-from tokflow.store.remote.mirror import refresh_output
-from tokflow.store.remote.part_files import alone
+from tokflow.store.remote.mirror import note_damage, refresh_output
+from tokflow.store.remote.objects import for_each
 from tokflow.store.remote.places import Place
-from tokflow.store.remote.requests import for_each
-from tokflow.store.stamp import Stamp, arrived
 
 TRIES = 2
 """Of a file whose bytes are not those of its manifest: they may have been damaged on the way."""
@@ -38,7 +37,7 @@ def fetched(place: Place, path: Path) -> Path:
     Raises: MissingOutputError where the output is not at the URL, or not the one that its manifest
     here is of; CorruptOutputError where what is there is not what the manifest says.
     """
-    if (folder := output_folder(place, path)) is None:
+    if (folder := place.output_folder(path)) is None:
         return path
     note_use(folder)
     if path.exists():
@@ -129,7 +128,7 @@ def _fetch(place: Place, folder: Path, path: Path, part: Path, entry: FileEntry 
 
 def key_of(place: Place, folder: Path, path: Path) -> str:
     """Return the key of a file of the output in a folder."""
-    return data_prefix(place, folder, _manifest(folder)) + path.relative_to(folder).as_posix()
+    return place.data_prefix(folder, _manifest(folder)) + path.relative_to(folder).as_posix()
 
 
 def not_fetched(
@@ -164,3 +163,47 @@ def _run_of(place: Place, folder: Path) -> str:
 
 def _manifest(folder: Path) -> bytes:
     return (folder / MANIFEST_NAME).read_bytes()
+
+
+def part_path(path: Path) -> Path:
+    """Return the name that a file has until all of it is here."""
+    return path.with_name(f".{path.name}.part")
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[Path | None]:
+    """Yield the path that a file has until all of it is here, for this thread alone of all
+    processes; None where another has fetched it meanwhile.
+
+    A process that is killed lets go of it; the next one begins again.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = part_path(path)
+    while True:
+        with part.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if path.exists():
+                part.unlink(missing_ok=True)
+                yield None
+                return
+            if _has_inode(part, os.fstat(file.fileno()).st_ino):
+                yield part
+                return
+
+
+def _has_inode(path: Path, inode: int) -> bool:
+    """Return whether a file that was waited for still has its name."""
+    try:
+        return path.stat().st_ino == inode
+    except FileNotFoundError:
+        return False
+
+
+def drop_cached(path: Path) -> None:
+    """Remove the copy of a file, which is not as it should be, from this disk. One that another
+    thread or process fetches now stays."""
+    path.unlink(missing_ok=True)
+    if part_path(path).exists():
+        with alone(path) as part:
+            if part is not None:
+                part.unlink()

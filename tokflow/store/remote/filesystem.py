@@ -12,32 +12,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tokflow.store.failures import Tries, status_of
-from tokflow.store.remote.entry import Entry, Piece, Upload
+from tokflow.store.remote.objects import Entry, Objects, Piece
 
 _AT_ONCE = 16
 
 
-class FileSystemObjects:
+class FileSystemObjects(Objects):
     """The objects of a file system below a path. What asks it raises what it raises."""
 
     def __init__(self, url: str) -> None:
-        from fsspec.core import url_to_fs  # late: with its protocol's library it takes 0.3 s
-
+        super().__init__(url)
         self._is_local = url.startswith(("file:", "local:"))
-        options = {"auto_mkdir": True} if self._is_local else {}
-        self._files, path = url_to_fs(url, use_listings_cache=False, **options)
-        self._root = str(path).rstrip("/")
         self._tries = Tries(url)
 
-    def read(self, key: str, start: int, stop: int | None) -> bytes:
-        """Return the bytes of an object between two positions.
+    @property
+    def _files(self) -> Any:
+        return _file_system(os.getpid(), self.url)[0]
 
-        Raises: FileNotFoundError.
-        """
+    def _read(self, key: str, start: int, stop: int | None) -> bytes:
         path = self._path(key)
         try:
             data: bytes = self._tries(lambda: self._files.cat_file(path, start=start, end=stop))
@@ -47,8 +44,7 @@ class FileSystemObjects:
             return b""
         return data
 
-    def put(self, key: str, data: bytes, *, is_new: bool = False) -> None:
-        """Put an object. Raises: FileExistsError where there is one and it must be new."""
+    def _put(self, key: str, data: bytes, *, is_new: bool = False) -> None:
         path = self._path(key)
         if self._is_local:
             _put_here(Path(path), data, is_new=is_new)
@@ -56,23 +52,19 @@ class FileSystemObjects:
         mode = "create" if is_new else "overwrite"
         self._tries(lambda: self._files.pipe_file(path, data, mode=mode))
 
-    def put_file(self, path: Path, key: str, copies: Mapping[int, Piece]) -> None:
-        """Put a file of this disk, all of it: nothing is copied there."""
+    def _put_file(self, path: Path, key: str, copies: Mapping[int, Piece]) -> None:
         there = self._path(key)
         self._tries(lambda: self._files.put_file(str(path), there))
 
-    def get_file(self, key: str, path: Path, num_bytes: int) -> None:
-        """Write an object to a file. Raises: FileNotFoundError where there is no object."""
+    def _get_file(self, key: str, path: Path, num_bytes: int) -> None:
         there = self._path(key)
         self._tries(lambda: self._files.get_file(there, str(path)))
 
-    def copy(self, source: str, key: str, num_bytes: int) -> None:
-        """Put a copy of an object. Raises: FileNotFoundError."""
+    def _copy(self, source: str, key: str, num_bytes: int) -> None:
         paths = self._path(source), self._path(key)
         self._tries(lambda: self._files.cp_file(*paths))
 
-    def listed(self, prefix: str) -> Iterator[Entry]:
-        """Yield the objects whose keys begin with a prefix, which ends with a `/` or is empty."""
+    def _listed(self, prefix: str) -> Iterator[Entry]:
         path = self._path(prefix).rstrip("/")
         try:
             found = self._tries(lambda: self._files.find(path, detail=True))
@@ -80,11 +72,10 @@ class FileSystemObjects:
             return
         for name, info in sorted(found.items()):
             etag = str(info.get("etag") or info.get("ETag") or "").strip('"')
-            key = name[len(self._root) + 1 :]
+            key = name[len(self._path("")) :]
             yield Entry(key, int(info["size"]), _nanoseconds(info), etag)
 
-    def names(self, prefix: str) -> set[str]:
-        """Return the next parts of the keys that begin with a prefix."""
+    def _names(self, prefix: str) -> set[str]:
         path = self._path(prefix).rstrip("/")
         try:
             found = self._tries(lambda: self._files.ls(path, detail=False))
@@ -92,8 +83,7 @@ class FileSystemObjects:
             return set()
         return {str(name).rstrip("/").rpartition("/")[2] for name in found}
 
-    def remove(self, keys: Sequence[str]) -> None:
-        """Remove objects."""
+    def _remove(self, keys: Sequence[str]) -> None:
 
         def remove(key: str) -> None:
             with suppress(FileNotFoundError):
@@ -102,15 +92,18 @@ class FileSystemObjects:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             list(pool.map(remove, keys))
 
-    def uploads(self, prefix: str) -> Iterator[Upload]:
-        """Yield nothing: uploads that are not finished are the file system's to remove."""
-        return iter(())
-
-    def abort(self, upload: Upload) -> None:
-        """Do nothing; see `uploads`."""
-
     def _path(self, key: str) -> str:
-        return f"{self._root}/{key}"
+        return f"{_file_system(os.getpid(), self.url)[1]}/{key}"
+
+
+@cache
+def _file_system(process: int, url: str) -> tuple[Any, str]:
+    """Return the file system of a URL and its path there; a fork has no connection of its own."""
+    from fsspec.core import url_to_fs  # late: with its protocol's library it takes 0.3 s
+
+    options = {"auto_mkdir": True} if url.startswith(("file:", "local:")) else {}
+    files, path = url_to_fs(url, use_listings_cache=False, **options)
+    return files, str(path).rstrip("/")
 
 
 def _put_here(path: Path, data: bytes, *, is_new: bool) -> None:

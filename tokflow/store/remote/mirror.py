@@ -17,14 +17,12 @@ from tokflow.store.atomic import remove, remove_empty
 from tokflow.store.latest import LATEST, make_latest
 from tokflow.store.manifest import (
     MANIFEST_NAME,
+    OWN_FOLDER,
     VERDICTS_NAME,
     folder_of_manifest,
     is_output_name,
 )
-from tokflow.store.remote.damage import forget_damage
-from tokflow.store.remote.entry import Entry
-from tokflow.store.remote.keys import is_dataset_name, manifest_key, mirror_key, mirror_path
-from tokflow.store.remote.objects import RemoteStoreError
+from tokflow.store.remote.objects import Entry, RemoteStoreError, for_each
 from tokflow.store.remote.packs import (
     MANY,
     WORTH_A_PACK,
@@ -33,13 +31,15 @@ from tokflow.store.remote.packs import (
     unpacked,
     write_packs,
 )
-from tokflow.store.remote.places import Place
-from tokflow.store.remote.requests import for_each
+from tokflow.store.remote.places import Place, is_dataset_name
 from tokflow.store.sealed import has_its_digest
 from tokflow.store.segments import is_segments_folder
 
 _Seen: TypeAlias = tuple[int, int]
 """Size and time of modification of something on this disk."""
+
+DAMAGE_NAME = f"{OWN_FOLDER}/.damaged"
+"""Beside the manifest of an output of which a file cannot be had: a run makes it again."""
 
 LARGE = 5_000
 """Outputs of a dataset of which the listing takes several requests, which are made at the same
@@ -70,7 +70,7 @@ def refresh(place: Place, folder: Path) -> None:
 def refresh_output(place: Place, folder: Path) -> None:
     """Let the manifest of one output on this disk be that of its URL; if that is another, the files
     of this one go."""
-    data = _read(place, manifest_key(place, folder))
+    data = _read(place, place.manifest_key(folder))
     if data is not None:
         _keep(f"{folder}/{MANIFEST_NAME}", data)
     else:
@@ -103,7 +103,7 @@ def _refresh_below(place: Place, folder: Path) -> None:
     new: dict[str, Entry] = {}
     paths: dict[str, str] = {}
     for entry in _listed(place, folder, is_large=is_large):
-        path = mirror_path(place, entry.key)
+        path = place.mirror_path(entry.key)
         if path is not None and not _is_known(path, entry, gone.pop(path, None)):
             new[entry.key], paths[entry.key] = entry, path
     for path in gone:
@@ -124,7 +124,7 @@ def _refresh_below(place: Place, folder: Path) -> None:
 def _listed(place: Place, folder: Path, *, is_large: bool) -> Iterator[Entry]:
     """Yield the objects of what is mirrored in a folder; those of the folders in a large one are
     listed at the same time."""
-    key = mirror_key(place, folder)
+    key = place.mirror_key(folder)
     names = place.objects.names(key) if is_large else []
     if len(names) < 2:
         yield from place.objects.listed(key)
@@ -143,7 +143,7 @@ def pack_manifests(place: Place, folder: Path) -> None:
         write_packs(
             place,
             place.key(folder),
-            {manifest_key(place, folder_of_manifest(of)): of for of in new},
+            {place.manifest_key(folder_of_manifest(of)): of for of in new},
         )
 
 
@@ -266,3 +266,23 @@ def _drop_files(manifest: Path) -> None:
     with suppress(FileNotFoundError):  # another process has just removed it
         for path in [*folder_of_manifest(manifest).iterdir()]:
             remove(path)
+
+
+def note_damage(folder: Path) -> None:
+    """Remember that a file of the output in a folder cannot be fetched."""
+    (folder / DAMAGE_NAME).touch()
+
+
+def forget_damage(folder: Path, put_ns: int) -> None:
+    """Forget that a file of the output in a folder could not be fetched before its manifest was put
+    once more, at this time, as who makes an output again does."""
+    mark = folder / DAMAGE_NAME
+    with suppress(FileNotFoundError):
+        if mark.stat().st_mtime_ns < put_ns:
+            mark.unlink()
+
+
+def is_known_damaged(folder: Path) -> bool:
+    """Return whether a file of the output in a folder could not be fetched, and the output was not
+    made again since."""
+    return (folder / DAMAGE_NAME).exists()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -12,23 +12,29 @@ import numpy.typing as npt
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError, TokflowError
 from tokflow.store.atomic import in_use
 from tokflow.store.latest import LATEST, named_by
-from tokflow.store.manifest import RUN_NAME, Recipe, is_complete, read_run
-from tokflow.store.remote import (
-    cached_files,
-    damage,
-    garbage,
-    lacking,
-    mirror,
-    publication,
-    ranges,
-    rereading,
+from tokflow.store.manifest import (
+    EARLIER_NAME,
+    MANIFEST_NAME,
+    RUN_NAME,
+    Recipe,
+    is_complete,
+    is_output_name,
+    read_run,
 )
+from tokflow.store.remote import cached_files, mirror, publication, ranges, rereading
 from tokflow.store.remote.cache_limit import limit_of
-from tokflow.store.remote.keys import mirror_key
-from tokflow.store.remote.objects import RemoteStoreError
+from tokflow.store.remote.objects import Objects, RemoteStoreError, for_each
 from tokflow.store.remote.packs import WORTH_A_PACK
-from tokflow.store.remote.places import Place, cache_folder, folder_of, place_of
-from tokflow.store.remote.requests import for_each
+from tokflow.store.remote.places import (
+    MANIFESTS,
+    STAGES,
+    Place,
+    cache_folder,
+    checked_url,
+    is_dataset_name,
+    objects_at,
+    place_at,
+)
 from tokflow.store.segments import folder_of_segments_here, is_segments_folder, segments_folder
 from tokflow.store.store import Store, Stored, StoredOutput
 
@@ -38,10 +44,8 @@ def store_at(url: str, *, is_store: bool = True) -> "ObjectStore":
 
     Raises: ConfigError for a URL that is refused, and for a limit of the cache that is none.
     """
-    folder = folder_of(url, is_store=is_store)
-    limit_of(folder.parent)
-    place = place_of(folder)
-    assert place is not None
+    place = place_at(url, is_store=is_store)
+    limit_of(Path(cache_folder()))
     return ObjectStore(place)
 
 
@@ -130,13 +134,13 @@ class ObjectStore(Store):
         return rereading.broken_there(self.place, outputs)
 
     def is_known_damaged(self, folder: Path) -> bool:
-        return damage.is_known_damaged(folder)
+        return mirror.is_known_damaged(folder)
 
     def note_damage(self, folder: Path) -> None:
-        damage.note_damage(folder)
+        mirror.note_damage(folder)
 
     def note_lacking(self, folders: Iterable[Path]) -> int:
-        return lacking.note_lacking(self.place, folders)
+        return rereading.note_lacking(self.place, folders)
 
     def file(self, output: Stored, name: str) -> Path:
         return cached_files.fetched(self.place, output.folder / name)
@@ -169,7 +173,7 @@ class ObjectStore(Store):
             super().link(output, name, new)
 
     def forget(self, path: Path) -> bool:
-        damage.drop_cached(path)
+        cached_files.drop_cached(path)
         return True
 
     def may_come(self, path: Path) -> bool:
@@ -189,7 +193,7 @@ class ObjectStore(Store):
     def point_latest(self, folder: Path) -> None:
         latest = folder.parent / LATEST
         if named_by(latest) != folder.resolve():
-            self.place.objects.put(mirror_key(self.place, latest), folder.name.encode())
+            self.place.objects.put(self.place.mirror_key(latest), folder.name.encode())
         super().point_latest(folder)
 
     def segments(self, folder: Path, *, stay_here: bool) -> tuple[Store, Path]:
@@ -221,7 +225,7 @@ class ObjectStore(Store):
         mirror.pack_manifests(self.place, folder)
 
     def unfinished(self, folder: Path, *, seconds: float) -> dict[Path, int]:
-        return garbage.find_unfinished(self.place, folder, seconds=seconds)
+        return publication.find_unfinished(self.place, folder, seconds=seconds)
 
     def remove_all(self, folders: Iterable[Path], *, seconds: float) -> None:
         for_each(partial(self._remove, seconds=seconds), folders)
@@ -229,8 +233,102 @@ class ObjectStore(Store):
     def _remove(self, folder: Path, *, seconds: float) -> None:
         is_here_alone = folder.name.startswith(".") and not is_segments_folder(folder)
         if not is_here_alone and not is_complete(folder):
-            garbage.remove_unfinished(self.place, folder, seconds=seconds)
+            publication.remove_unfinished(self.place, folder, seconds=seconds)
             return
         if not is_here_alone:
             publication.remove_published(self.place, folder)
         super()._remove(folder, seconds=seconds)
+
+
+DEEPEST_FILE = 4
+"""A file of an output is at most so deep in it, itself counted."""
+
+
+def opened_at(url: str, *, is_alone: bool) -> tuple[ObjectStore, Path]:
+    """Return the store that a URL is in, and the path on this disk that stands for it; see
+    `opened`."""
+    url = checked_url(url)
+    at = _nearest(url)
+    if at is None:
+        raise _nothing_at(url)
+    root, dataset = at
+    store = store_at(root, is_store=dataset is not None)
+    folder = store.root
+    named = folder / url[len(root) :].lstrip("/")
+    store.refresh(_alone(named, folder) if is_alone and dataset else folder / (dataset or ""))
+    return store, named
+
+
+def _nothing_at(url: str) -> MissingOutputError:
+    found = f"neither {MANIFESTS}/ nor a {MANIFEST_NAME} of tokflow, there or above it"
+    remedy = "correct the URL, or run `tokflow run` first"
+    if b'"format_version"' in (objects_at(url).read(EARLIER_NAME) or b""):
+        found, remedy = f"a {EARLIER_NAME} of an earlier tokflow", "remove it, and make it again"
+    return MissingOutputError(
+        where=url,
+        expected="a store, a dataset, an output or a file of one, made by tokflow",
+        found=found,
+        remedy=remedy,
+    )
+
+
+def _alone(path: Path, root: Path) -> Path:
+    """Return the folder of the output that a path is, or is in, or else the one it is."""
+    for above in (path, *path.parents[: len(path.relative_to(root).parts)]):
+        if is_output_name(above.name):
+            return above
+    return path.parent if path.name == LATEST else path
+
+
+_At: TypeAlias = tuple[str, str | None]
+"""The URL where a place begins, and the name of a dataset: None of one output, empty of a store."""
+
+
+def _nearest(url: str) -> _At | None:
+    """Return the place that a URL is in, the nearest of several.
+
+    All URLs above it are looked at together. A refusal counts only where nothing is found, since
+    credentials may be for one store in a bucket.
+    """
+    found = for_each(lambda above: _look_at(*above), _above(url))
+    if places := [of for of in found if isinstance(of, tuple)]:
+        return places[0]
+    if _is_store(url):
+        return url, ""
+    if refused := [of for of in found if isinstance(of, RemoteStoreError)]:
+        raise refused[0]
+    return None
+
+
+def _above(url: str) -> Iterator[tuple[str, int]]:
+    """Yield a URL and those above it, down to the bucket, and how many steps they are away."""
+    scheme, _, rest = url.partition("://")
+    parts = rest.split("/")
+    for num_steps in range(len(parts)):
+        if above := "/".join(parts[: len(parts) - num_steps]):
+            yield f"{scheme}://{above}", num_steps
+
+
+def _look_at(url: str, num_steps: int) -> _At | RemoteStoreError | None:
+    """Return the place if a dataset or one output begins at this URL, or why that is not known."""
+    objects = objects_at(url)
+    try:
+        if _is_dataset(objects):
+            store, _, name = url.rpartition("/")
+            return store, name
+        if num_steps < DEEPEST_FILE and b'"fingerprint"' in (objects.read(MANIFEST_NAME) or b""):
+            return url, None
+    except RemoteStoreError as error:
+        return error
+    return None
+
+
+def _is_dataset(objects: Objects) -> bool:
+    names = {*objects.names(MANIFESTS)}  # those of a dataset that is called so have it, too
+    return MANIFESTS not in names and not STAGES.isdisjoint(names)
+
+
+def _is_store(url: str) -> bool:
+    """Return whether there is a dataset right below a URL."""
+    names = filter(is_dataset_name, objects_at(url).names(""))
+    return any(for_each(lambda name: _is_dataset(objects_at(f"{url}/{name}")), names))

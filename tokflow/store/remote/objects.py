@@ -1,35 +1,73 @@
 """Objects below one URL, by their keys: S3's, or of whatever file system fsspec knows."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any, TypeVar
 
 from tokflow.store.failures import RemoteStoreError, error_of, is_of_this_disk
-from tokflow.store.remote.entry import Entry, Piece, Upload
-from tokflow.store.urls import split_url
+from tokflow.store.store import AT_ONCE
 
-if TYPE_CHECKING:
-    from tokflow.store.remote.filesystem import FileSystemObjects
-    from tokflow.store.remote.s3 import S3Objects
-
-__all__ = ["Objects", "RemoteStoreError"]
+__all__ = ["Entry", "Objects", "Piece", "RemoteStoreError", "Upload", "for_each"]
 
 
-@dataclass(frozen=True)  # without slots, since it keeps its connections
-class Objects:
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One object, as a listing tells of it."""
+
+    key: str
+    num_bytes: int
+    modified_ns: int
+    """Where the store tells seconds alone, what is below a second is made of the etag."""
+    etag: str = ""
+    """Another where the content is another; empty where the store has none. Of S3 the md5 of an
+    object that was put at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The bytes of an object between two positions."""
+
+    key: str
+    """Empty: of the file that is being put."""
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """An upload in parts that was not finished: its parts are kept, and paid for, until it is
+    aborted."""
+
+    key: str
+    name: str
+    """By which the store knows it."""
+    begun_ns: int
+
+
+class Objects(ABC):
     """The objects whose URLs begin with `url` and a `/`; goes to other processes as its URL.
 
     Credentials, region and endpoint come from the environment of the library for that protocol.
     Methods may be called by several threads, and in processes that were forked. A request that
-    fails in a way that may pass is made again, for about a minute; all methods raise
+    fails in a way that may pass is made again, for about a minute; all public methods raise
     RemoteStoreError, which names the object's URL and no credentials, and OSError where a file of
     this disk cannot be written, or read.
     """
 
-    url: str
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.url,)
 
     def put_new(self, key: str, data: bytes) -> bool:
         """Put an object unless there is one; return whether these bytes are there now.
@@ -39,7 +77,7 @@ class Objects:
         """
         with self._errors(key):
             try:
-                self._server.put(key, data, is_new=True)
+                self._put(key, data, is_new=True)
             except FileExistsError:
                 return self.read(key) == data
             return True
@@ -47,7 +85,7 @@ class Objects:
     def put(self, key: str, data: bytes) -> None:
         """Put an object in the place of any other."""
         with self._errors(key):
-            self._server.put(key, data)
+            self._put(key, data)
 
     def put_file(self, path: Path, key: str, copies: Mapping[int, Piece] | None = None) -> None:
         """Put a file of this disk, in parts that go at the same time if it is large.
@@ -59,15 +97,15 @@ class Objects:
         with self._errors(key, path):
             if copies:
                 with _object_may_be_absent(path):
-                    self._server.put_file(path, key, copies)
+                    self._put_file(path, key, copies)
                     return
-            self._server.put_file(path, key, {})
+            self._put_file(path, key, {})
 
     def read(self, key: str, start: int = 0, stop: int | None = None) -> bytes | None:
         """Return the bytes of an object, or those between two positions as a slice has them; None
         where there is no object."""
         with self._errors(key), _object_may_be_absent():
-            return self._server.read(key, start, stop)
+            return self._read(key, start, stop)
         return None
 
     def get_file(self, key: str, path: Path, num_bytes: int) -> bool:
@@ -77,21 +115,21 @@ class Objects:
         Nothing is compared: of an object of another size, or changed meanwhile, the file is wrong.
         """
         with self._errors(key, path), _object_may_be_absent(path):
-            self._server.get_file(key, path, num_bytes)
+            self._get_file(key, path, num_bytes)
             return True
         return False
 
     def copy(self, source: str, key: str, num_bytes: int) -> None:
         """Put a copy of an object of so many bytes; S3 copies it on the server."""
         with self._errors(source):
-            self._server.copy(source, key, num_bytes)
+            self._copy(source, key, num_bytes)
 
     def listed(self, prefix: str) -> Iterator[Entry]:
         """Yield the objects whose keys begin with `prefix` and a `/`, in order, a thousand at a
         request; none whose key is no path below a folder, which tokflow has not put there, nor a
         console's mark of an empty folder."""
         with self._errors(prefix):
-            for entry in self._server.listed(f"{prefix}/" if prefix else ""):
+            for entry in self._listed(f"{prefix}/" if prefix else ""):
                 if _is_path_below(entry.key):
                     yield entry
 
@@ -99,13 +137,13 @@ class Objects:
         """Return the next parts, sorted, of the keys that begin with `prefix` and a `/`, where they
         can be names of files."""
         with self._errors(prefix):
-            names = self._server.names(f"{prefix}/" if prefix else "")
+            names = self._names(f"{prefix}/" if prefix else "")
             return sorted(filter(_is_path_below, names))
 
     def remove(self, keys: Iterable[str]) -> None:
         """Remove objects, a thousand at a request; those that are not there are no error."""
         with self._errors(""):
-            self._server.remove(list(keys))
+            self._remove(list(keys))
 
     def uploads(self, prefix: str) -> Iterator[Upload]:
         """Yield the uploads below `prefix` that were begun, and neither finished nor aborted.
@@ -113,27 +151,14 @@ class Objects:
         They may be under way now, in another process.
         """
         with self._errors(prefix):
-            for upload in self._server.uploads(f"{prefix}/" if prefix else ""):
+            for upload in self._uploads(f"{prefix}/" if prefix else ""):
                 if _is_path_below(upload.key):
                     yield upload
 
     def abort(self, upload: Upload) -> None:
         """Let the store forget the parts of an upload; no error where it has ended meanwhile."""
         with self._errors(upload.key):
-            self._server.abort(upload)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Objects, (self.url,)
-
-    @property
-    def _server(self) -> Union["S3Objects", "FileSystemObjects"]:
-        """What makes the requests, of this process: a fork has no connection of its own."""
-        servers = self.__dict__.setdefault("_servers", {})
-        process = os.getpid()
-        if process not in servers:
-            servers[process] = _server_of(self.url)
-        server: S3Objects | FileSystemObjects = servers[process]
-        return server
+            self._abort(upload)
 
     @contextmanager
     def _errors(self, key: str, path: Path | None = None) -> Iterator[None]:
@@ -147,6 +172,48 @@ class Objects:
             if is_of_this_disk(error, path):
                 raise
             raise error_of(f"{self.url}/{key}".rstrip("/"), error) from None
+
+    # How one kind of server is asked. A prefix is empty, or ends with a `/`.
+
+    @abstractmethod
+    def _put(self, key: str, data: bytes, *, is_new: bool = False) -> None:
+        """Put an object. Raises: FileExistsError where there is one and it must be new."""
+
+    @abstractmethod
+    def _put_file(self, path: Path, key: str, copies: Mapping[int, Piece]) -> None:
+        """Put a file. Raises: FileNotFoundError where what is to be copied is not there, or has
+        other bytes than the file, as far as the server tells."""
+
+    @abstractmethod
+    def _read(self, key: str, start: int, stop: int | None) -> bytes:
+        """Return bytes of an object; none behind its end. Raises: FileNotFoundError."""
+
+    @abstractmethod
+    def _get_file(self, key: str, path: Path, num_bytes: int) -> None:
+        """Write an object to a file. Raises: FileNotFoundError where there is no object."""
+
+    @abstractmethod
+    def _copy(self, source: str, key: str, num_bytes: int) -> None:
+        """Put a copy of an object. Raises: FileNotFoundError."""
+
+    @abstractmethod
+    def _listed(self, prefix: str) -> Iterator[Entry]:
+        """Yield the objects whose keys begin with a prefix, in order."""
+
+    @abstractmethod
+    def _names(self, prefix: str) -> set[str]:
+        """Return the next parts of the keys that begin with a prefix."""
+
+    @abstractmethod
+    def _remove(self, keys: Sequence[str]) -> None:
+        """Remove objects; those that are not there are no error."""
+
+    def _uploads(self, prefix: str) -> Iterator[Upload]:
+        """Yield unfinished uploads in parts, of a server that leaves them to who made them."""
+        return iter(())
+
+    def _abort(self, upload: Upload) -> None:  # noqa: B027 (nor has it any to let go)
+        """Let go of the parts of an upload; nothing where it has ended meanwhile."""
 
 
 @contextmanager
@@ -169,11 +236,26 @@ def _is_path_below(key: str) -> bool:
     )
 
 
-def _server_of(url: str) -> Union["S3Objects", "FileSystemObjects"]:
-    if split_url(url).scheme in {"s3", "s3a"}:
-        from tokflow.store.remote.s3 import S3Objects
+T = TypeVar("T")
+R = TypeVar("R")
 
-        return S3Objects(url)
-    from tokflow.store.remote.filesystem import FileSystemObjects
 
-    return FileSystemObjects(url)
+def for_each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """Return what `function` returns for each item, several at once; it must not call this.
+
+    Raises: what it raises, of the first item in order, when all have been tried.
+    """
+    items = list(items)
+    if len(items) < 2:
+        return [function(item) for item in items]
+    futures = [_threads(os.getpid()).submit(function, item) for item in items]
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    for error in errors:
+        raise error
+    return [future.result() for future in futures]
+
+
+@cache
+def _threads(process: int) -> ThreadPoolExecutor:
+    """Return the threads of a process, which a forked one does not have."""
+    return ThreadPoolExecutor(AT_ONCE, thread_name_prefix="requests")

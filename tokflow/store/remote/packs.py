@@ -16,11 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from tokflow.store.remote.entry import Entry
-from tokflow.store.remote.keys import PACKS
-from tokflow.store.remote.objects import RemoteStoreError
-from tokflow.store.remote.places import Place
-from tokflow.store.remote.requests import for_each
+from tokflow.store.remote.objects import Entry, RemoteStoreError, for_each
+from tokflow.store.remote.places import PACKS, Place
 from tokflow.store.sealed import has_its_digest
 from tokflow.store.zstd import zstd
 

@@ -1,38 +1,57 @@
-"""Folders on this disk that stand for stores, and single outputs, at URLs.
+"""URLs at which stores, and single outputs, are; keys of the objects there, and the paths on this
+disk that stand for them.
 
     <TOKFLOW_CACHE, or ~/.cache/tokflow>/<scheme>-<bucket>-<sha256 of the URL[:8]>/
-      .place.json           the URL
       <dataset>/...         of a store
       <last part of URL>/   of a single output, whose folder has its name
 
-Any path below one of them belongs to its URL, in every process of the machine: a prefix tells.
+    <dataset>/manifests/<stage>/<partition>/<fingerprint[:16]>.json    a manifest
+    <dataset>/manifests/exports/<name>/latest                          the name of a folder
+    <dataset>/manifests/.verdicts/<tokenizer[:16]>.json                a verdict; also .verdicts/...
+    <dataset>/<stage>/<partition>/<fingerprint[:16]>/<digest[:16]>/..  files of an output
+    <dataset>/packs/...                                                many manifests together
 """
 
 import hashlib
-import json
 import os
 import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from uuid import uuid4
 
 from tokflow.errors import ConfigError
 from tokflow.shown import redact, show_as
+from tokflow.store.manifest import MANIFEST_NAME, is_output_name
 from tokflow.store.remote.objects import Objects
+from tokflow.store.segments import is_segments_folder
 from tokflow.store.urls import Url, is_url, split_url
 
 CACHE_VARIABLE = "TOKFLOW_CACHE"
-PLACE_NAME = ".place.json"
-
-OF_THIS_DISK = re.compile(r"/\.[0-9a-f]{16}\.segments-here(/|$)")
-"""Where below a place segments are kept that never go to its URL: see store/segments.py."""
 
 NEVER_WRITTEN = {"http", "https", "hf"}
 """Schemes of URLs at which there is no store."""
 
 OF_THIS_MACHINE = {"file", "local", "memory"}
 """Schemes of URLs that need no host, but a path then."""
+
+MANIFESTS = "manifests"
+"""The second part of the keys of what is mirrored, as no stage is called."""
+
+PACKS = "packs"
+"""The second part of the keys of packs."""
+
+SUFFIX = ".json"
+
+STAGES = {"raw", "tokenizer", "tokens", "split", "sequences", "exports"}
+"""The folders below the manifests of a dataset."""
+
+_FOLDER = r"(?!(?:\.\.?|latest|[0-9a-f]{16})/)[^/\\\x00-\x1f\x7f]+/"
+_OUTPUT = r"(?:[0-9a-f]{16}|\.[0-9a-f]{16}\.segments/\d+)\.json"
+_VERDICT = r"\.verdicts/[0-9a-f]+\.json"
+_MIRRORED = re.compile(
+    rf"(?:{'|'.join(sorted(STAGES))})/(?:{_FOLDER})*{_OUTPUT}|exports/{_FOLDER}latest|{_VERDICT}"
+)
+"""Keys below the manifests of a dataset that are tokflow's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +62,7 @@ class Place:
     """The folder of the store, or of the output."""
     objects: Objects
     is_store: bool
-    """It holds datasets; else it is one output, such as an export that was written elsewhere."""
+    """It holds datasets; else it is one output, such as an export that was copied there."""
 
     @property
     def url(self) -> str:
@@ -58,6 +77,82 @@ class Place:
         """Return the URL that a path on this disk stands for, to be shown."""
         key = self.key(path)
         return self.url if key == "." else f"{self.url}/{key}"
+
+    def mirror_key(self, path: Path) -> str:
+        """Return the key of what `path` is the mirror of: a folder of a dataset or in one, an
+        output's manifest by its folder's path, a link `latest`, a verdict."""
+        dataset, slash, rest = self.key(path).partition("/")
+        if dataset.startswith("."):
+            return self.key(path)
+        return f"{dataset}/{MANIFESTS}{slash}{rest}"
+
+    def manifest_key(self, folder: Path) -> str:
+        """Return the key of the manifest of the output in a folder."""
+        return self.mirror_key(folder) + SUFFIX if self.is_store else MANIFEST_NAME
+
+    def mirror_path(self, key: str) -> str | None:
+        """Return the path on this disk of what has this key, which `mirror_key` or `manifest_key`
+        gave it; as text, for there are many. None for any other key: it may be anybody's, and lead
+        anywhere."""
+        dataset, manifests, rest = key.partition(f"/{MANIFESTS}/")
+        if not manifests:
+            return f"{self.root}/{key}" if re.fullmatch(_VERDICT, key) else None
+        if not is_dataset_name(dataset) or _MIRRORED.fullmatch(rest) is None:
+            return None
+        if rest.endswith(SUFFIX) and not rest.startswith("."):
+            return f"{self.root}/{dataset}/{rest.removesuffix(SUFFIX)}/{MANIFEST_NAME}"
+        return f"{self.root}/{dataset}/{rest}"
+
+    def data_prefix(self, folder: Path, manifest: bytes | None = None) -> str:
+        """Return what the keys of an output's files begin with, up to a `/`; it has the digest of
+        the bytes of their manifest, by default that in the folder, so that writers whose bytes
+        differ never write to one name. Raises: FileNotFoundError."""
+        if not self.is_store:
+            return ""
+        manifest = (folder / MANIFEST_NAME).read_bytes() if manifest is None else manifest
+        return f"{self.key(folder)}/{hashlib.sha256(manifest).hexdigest()[:16]}/"
+
+    def output_folder(self, path: Path) -> Path | None:
+        """Return the folder of the output that a path of a file is in; None where it is in none."""
+        if not self.is_store:
+            return self.root
+        for folder in path.parents:
+            if is_output_name(folder.name) or is_segments_folder(folder.parent):
+                return folder
+            if folder == self.root:
+                break
+        return None
+
+
+def is_dataset_name(name: str) -> bool:
+    """Return whether a dataset may have a name that was found at a URL."""
+    return re.fullmatch(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*", name) is not None
+
+
+def place_at(url: str, *, is_store: bool = True) -> Place:
+    """Return the place at a URL; nothing there is asked, and nothing here is made.
+
+    Raises: ConfigError as `checked_url`.
+    """
+    url = checked_url(url)
+    parts = split_url(url)
+    digest = hashlib.sha256(f"{url} {is_store}".encode()).hexdigest()[:8]
+    name = re.sub(r"[^A-Za-z0-9.-]", "-", f"{parts.scheme}-{parts.host}")
+    folder = Path(cache_folder(), f"{name}-{digest}")
+    root = folder if is_store else folder / url.rpartition("/")[2]
+    show_as(str(root), url)
+    return Place(root, objects_at(url), is_store)
+
+
+def objects_at(url: str) -> Objects:
+    """Return the objects below a URL; nothing is asked there."""
+    if split_url(url).scheme in {"s3", "s3a"}:
+        from tokflow.store.remote.s3 import S3Objects  # late: a store has one kind of them
+
+        return S3Objects(url)
+    from tokflow.store.remote.filesystem import FileSystemObjects
+
+    return FileSystemObjects(url)
 
 
 def cache_folder() -> str:
@@ -76,24 +171,6 @@ def _resolved(folder: str) -> str:
             remedy="name a folder; a store at a URL is what `--store` or `store` in the YAML names",
         )
     return str(Path(folder).expanduser().resolve())
-
-
-def folder_of(url: str, *, is_store: bool = True) -> Path:
-    """Return the folder on this disk that stands for a URL; nothing elsewhere is asked or made.
-
-    Raises: ConfigError as `checked_url`.
-    """
-    url = checked_url(url)
-    parts = split_url(url)
-    digest = hashlib.sha256(f"{url} {is_store}".encode()).hexdigest()[:8]
-    name = re.sub(r"[^A-Za-z0-9.-]", "-", f"{parts.scheme}-{parts.host}")
-    folder = Path(cache_folder(), f"{name}-{digest}")
-    if not (folder / PLACE_NAME).exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / f"{PLACE_NAME}.{uuid4().hex[:8]}.tmp"
-        temporary.write_text(json.dumps({"url": url, "is_store": is_store}))
-        temporary.replace(folder / PLACE_NAME)
-    return _root(folder, url, is_store=is_store)
 
 
 def checked_url(url: str) -> str:
@@ -139,41 +216,3 @@ def _check_path(url: str, parts: Url) -> None:
             found=redact(url),
             remedy="correct it" if has_host else "name the bucket",
         )
-
-
-def _root(folder: Path, url: str, *, is_store: bool) -> Path:
-    return folder if is_store else folder / url.rpartition("/")[2]
-
-
-def place_of(path: Path) -> Place | None:
-    """Return the place that a path on this disk belongs to; None where it is of this disk alone."""
-    base, text = cache_folder(), str(path)
-    if not text.startswith(base) or text[len(base) : len(base) + 1] != "/":
-        return None
-    place = _place(f"{base}/{text[len(base) + 1 :].split('/', 1)[0]}")
-    if place is None or not f"{text}/".startswith(f"{place.root}/"):
-        return None
-    return None if OF_THIS_DISK.search(text) else place
-
-
-def _place(folder: str) -> Place | None:
-    """Return the place of a folder, which may become one; once it is, it stays one."""
-    if (known := _places.get(folder)) is None:
-        try:
-            fields = json.loads(Path(folder, PLACE_NAME).read_text())
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        url, is_store = fields["url"], fields["is_store"]
-        root = _root(Path(folder), url, is_store=is_store)
-        show_as(str(root), url)
-        known = _places[folder] = Place(root, Objects(url), is_store)
-    return known
-
-
-_places: dict[str, Place] = {}
-
-
-def shown(path: Path) -> str:
-    """Return how messages call a path: as the URL that it stands for, if it does."""
-    place = place_of(path)
-    return str(path) if place is None else place.url_of(path)

@@ -1,9 +1,12 @@
 """Outputs put at a URL, whole or not at all, and removed there."""
 
 import shutil
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from tokflow.errors import CorruptOutputError
+from tokflow.store.atomic import remove
 from tokflow.store.copies import copies_in
 from tokflow.store.latest import LATEST, named_by
 from tokflow.store.manifest import (
@@ -11,21 +14,16 @@ from tokflow.store.manifest import (
     RUN_NAME,
     VERDICTS_NAME,
     folder_of_manifest,
+    is_output_name,
     keep_manifest,
     read_manifest,
 )
 from tokflow.store.remote.cache_limit import note_bytes
-from tokflow.store.remote.damage import is_known_damaged
-from tokflow.store.remote.entry import Piece
-from tokflow.store.remote.keys import (
-    data_prefix,
-    manifest_key,
-    mirror_key,
-    output_folder,
-)
-from tokflow.store.remote.places import Place
-from tokflow.store.remote.requests import for_each
-from tokflow.store.segments import segments_folder
+from tokflow.store.remote.mirror import is_known_damaged
+from tokflow.store.remote.objects import Entry, Piece, for_each
+from tokflow.store.remote.packs import packs_of, unread
+from tokflow.store.remote.places import PACKS, Place
+from tokflow.store.segments import is_segments_folder, segments_folder
 
 
 def publish(place: Place, temporary: Path, folder: Path) -> None:
@@ -36,7 +34,7 @@ def publish(place: Place, temporary: Path, folder: Path) -> None:
     be fetched where they are needed.
     """
     data = (temporary / MANIFEST_NAME).read_bytes()
-    prefix = data_prefix(place, folder, data)
+    prefix = place.data_prefix(folder, data)
     manifest = read_manifest(temporary)
     files = manifest.files
     in_segments = _in_segments(place, folder)
@@ -63,8 +61,8 @@ def _copied(place: Place, new: Path) -> dict[int, Piece]:
     found = {}
     for each in copies_in(new):
         is_here = each.path.is_relative_to(place.root)
-        if is_here and (folder := output_folder(place, each.path)) is not None:
-            prefix = data_prefix(place, folder, (folder / MANIFEST_NAME).read_bytes())
+        if is_here and (folder := place.output_folder(each.path)) is not None:
+            prefix = place.data_prefix(folder)
             key = prefix + each.path.relative_to(folder).as_posix()
             found[each.start] = Piece(key, each.start_there, each.start_there + each.num_bytes)
     return found
@@ -75,7 +73,7 @@ def _in_segments(place: Place, folder: Path) -> dict[str, str]:
     server copies them, and they need not be on this disk."""
     keys: dict[str, str] = {}
     for manifest in segments_folder(folder).glob(f"[!.]*/{MANIFEST_NAME}"):  # those finished
-        prefix = data_prefix(place, folder_of_manifest(manifest), manifest.read_bytes())
+        prefix = place.data_prefix(folder_of_manifest(manifest), manifest.read_bytes())
         files = read_manifest(folder_of_manifest(manifest)).files
         keys |= {entry.sha256: prefix + name for name, entry in files.items()}
     return keys
@@ -87,7 +85,7 @@ def _commit(place: Place, folder: Path, data: bytes, temporary: Path) -> bytes:
 
     Raises: ForeignOutputError where a newer tokflow made the one that is there.
     """
-    key = manifest_key(place, folder)
+    key = place.manifest_key(folder)
     if is_known_damaged(folder):  # its new time tells other machines that it is not any more
         place.objects.put(key, data)
         return data
@@ -115,14 +113,14 @@ def _is_same(there: bytes, temporary: Path) -> bool:
 def publish_beside(place: Place, path: Path, content: bytes) -> None:
     """Put a file that is none of an output's: a verdict and `latest` are mirrored."""
     is_mirrored = path.name == LATEST or path.parent.name == VERDICTS_NAME
-    key = mirror_key(place, path) if is_mirrored else place.key(path)
+    key = place.mirror_key(path) if is_mirrored else place.key(path)
     place.objects.put(key, content)
 
 
 def remove_segments(place: Place, folder: Path) -> None:
     """Remove the segments, of any machine, that the output in a folder was joined of."""
     segments = segments_folder(folder)
-    for prefix in (mirror_key(place, segments), place.key(segments)):
+    for prefix in (place.mirror_key(segments), place.key(segments)):
         place.objects.remove([entry.key for entry in place.objects.listed(prefix)])
 
 
@@ -135,13 +133,91 @@ def remove_published(place: Place, folder: Path) -> None:
     """
     latest = folder.parent / LATEST
     is_newest = named_by(latest) == folder.resolve()
-    key, files = manifest_key(place, folder), place.key(folder)
+    key, files = place.manifest_key(folder), place.key(folder)
     before = {*place.objects.listed(files)}
-    place.objects.remove([mirror_key(place, latest), key] if is_newest else [key])
+    place.objects.remove([place.mirror_key(latest), key] if is_newest else [key])
     old = [entry.key for entry in place.objects.listed(files) if entry in before]
     place.objects.remove(old)
     again = place.objects.read(key) if old else None
-    if again is not None and any(
-        each.startswith(data_prefix(place, folder, again)) for each in old
-    ):
+    if again is not None and any(each.startswith(place.data_prefix(folder, again)) for each in old):
         place.objects.remove([key])
+
+
+def find_unfinished(place: Place, dataset_folder: Path, *, seconds: float) -> dict[Path, int]:
+    """Return what nobody finished at the URL of a dataset, by the paths that stand for it, and its
+    bytes.
+
+    That is: files of an output whose manifest is not there, or is that of other bytes; segments;
+    uploads in parts that were begun. It is of writers that are gone if nothing has changed in it
+    for so many seconds. Packs that old of which nothing is left to read come with it. The manifests
+    on this disk must be those of the URL; it takes a request for each thousand objects.
+    """
+    limit = _ago(seconds)
+    manifests = [*dataset_folder.rglob(MANIFEST_NAME)]
+    committed = {_files_of(place, path) for path in manifests}
+    times = sorted(path.stat().st_mtime_ns for path in manifests)
+    packs = {pack.key for pack in unread(packs_of(place, place.key(dataset_folder)), times)}
+    found: dict[Path, int] = {}
+    newest: dict[Path, int] = {}
+    mirrored = f"{place.mirror_key(dataset_folder)}/"
+    for entry in place.objects.listed(place.key(dataset_folder)):
+        is_mirrored = entry.key.startswith(mirrored)
+        there = place.mirror_path(entry.key) if is_mirrored else f"{place.root}/{entry.key}"
+        if there is None:
+            continue
+        path = Path(there)
+        group = path if entry.key in packs else _group_of(path, committed)
+        if group is not None:
+            found[group] = found.get(group, 0) + entry.num_bytes
+            newest[group] = max(newest.get(group, 0), entry.modified_ns)
+    for upload in place.objects.uploads(place.key(dataset_folder)):
+        path = place.root / upload.key
+        if upload.begun_ns < limit:
+            found[path] = 0
+        elif (group := _group_of(path, committed)) is not None:
+            newest[group] = upload.begun_ns
+    return {path: num for path, num in found.items() if newest.get(path, 0) < limit}
+
+
+def remove_unfinished(place: Place, path: Path, *, seconds: float) -> None:
+    """Remove what `find_unfinished` found, unless somebody has written there since."""
+    entries = [*_below(place, path)]
+    if all(entry.modified_ns < _ago(seconds) for entry in entries):
+        place.objects.remove([entry.key for entry in entries])
+        key = place.key(path)
+        for upload in place.objects.uploads(place.key(path.parent)):
+            is_below = f"{upload.key}/".startswith(f"{key}/")
+            if is_below and upload.begun_ns < _ago(seconds):
+                place.objects.abort(upload)
+        remove(path)
+
+
+def _below(place: Place, path: Path) -> Iterator[Entry]:
+    """Yield the objects of a path, manifests first; a pack, which is written once, is one."""
+    for prefix in (place.mirror_key(path), place.key(path)):
+        yield from place.objects.listed(prefix)
+    if path.parent == place.root / place.key(path).split("/")[0] / PACKS:
+        yield Entry(place.key(path), num_bytes=0, modified_ns=0)
+
+
+def _files_of(place: Place, manifest: Path) -> Path:
+    """Return the folder that stands for the files of an output that has a manifest."""
+    return place.root / place.data_prefix(folder_of_manifest(manifest), manifest.read_bytes())
+
+
+def _group_of(path: Path, committed: set[Path]) -> Path | None:
+    """Return the folder that is removed as a whole with a file: of segments, or of the files of one
+    manifest that is not there; None for what belongs to an output, or is none of tokflow's."""
+    for folder in path.parents:
+        if is_segments_folder(folder):
+            return folder
+    for folder in path.parents:
+        if folder in committed:
+            return None
+        if is_output_name(folder.name) and is_output_name(folder.parent.name):
+            return folder
+    return None
+
+
+def _ago(seconds: float) -> int:
+    return time.time_ns() - int(seconds * 1e9)

@@ -20,7 +20,6 @@ from tokflow.store.remote.cached_files import (
     not_fetched,
     raise_if_removed,
 )
-from tokflow.store.remote.keys import output_folder
 from tokflow.store.remote.places import Place
 
 SMALL_BYTES = 1 << 24
@@ -37,7 +36,7 @@ def is_far(place: Place, path: Path) -> bool:
 
 def _size_of(place: Place, path: Path) -> int:
     """Return the size of a file at a URL; 0 of one that no manifest lists."""
-    folder = output_folder(place, path)
+    folder = place.output_folder(path)
     entry = None if folder is None else listed_entry(place, folder, path)
     return 0 if entry is None else entry.num_bytes
 
@@ -51,7 +50,7 @@ def read_range(place: Place, path: Path, start: int, stop: int) -> bytes:
     with suppress(FileNotFoundError), path.open("rb") as file:
         file.seek(start)
         return file.read(stop - start)
-    folder = output_folder(place, path)
+    folder = place.output_folder(path)
     assert folder is not None  # as `is_far` has found
     with raise_if_removed(place, folder):
         if (entry := listed_entry(place, folder, path)) is None:

@@ -1,18 +1,18 @@
 """Objects at the URLs of outputs, compared with manifests, whatever is on this disk."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.store.listed_files import broken_file
-from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, damaged
-from tokflow.store.remote.cached_files import fetched
-from tokflow.store.remote.damage import drop_cached
-from tokflow.store.remote.keys import data_prefix, manifest_key
+from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, damaged, read_manifest
+from tokflow.store.remote.cached_files import drop_cached, fetched
+from tokflow.store.remote.mirror import note_damage
+from tokflow.store.remote.objects import for_each
 from tokflow.store.remote.places import Place
-from tokflow.store.remote.requests import for_each
 from tokflow.store.store import Stored
 
 
@@ -46,7 +46,7 @@ def _manifest_of(output: Stored) -> bytes:
 
 def _of_manifest(place: Place, here: tuple[Stored, bytes]) -> list[TokflowError]:
     output, data = here
-    there = place.objects.read(manifest_key(place, output.folder))
+    there = place.objects.read(place.manifest_key(output.folder))
     if there == data:
         return []
     found = "none" if there is None else f"sha256 {hashlib.sha256(there).hexdigest()[:16]}…"
@@ -68,7 +68,7 @@ def _of_file(place: Place, output: Stored, name: str) -> list[TokflowError]:
 def _unlisted(place: Place, here: tuple[Stored, bytes]) -> list[TokflowError]:
     """Return an error for each object beside those of the output that nobody listed."""
     output, data = here
-    prefix = data_prefix(place, output.folder, data)
+    prefix = place.data_prefix(output.folder, data)
     names = (*output.manifest.files, MANIFEST_NAME, RUN_NAME)
     known = {prefix + name for name in names}
     return [
@@ -81,3 +81,28 @@ def _unlisted(place: Place, here: tuple[Stored, bytes]) -> list[TokflowError]:
         for entry in place.objects.listed(prefix.rstrip("/"))
         if entry.key not in known
     ]
+
+
+def note_lacking(place: Place, folders: Iterable[Path]) -> int:
+    """Return of how many outputs, of those in these folders, files are not at their URL with the
+    sizes of their manifests; this disk remembers them as damaged, so a run makes them again.
+
+    It takes a request for each thousand objects of their datasets. The manifests on this disk must
+    be those of the URL.
+    """
+    datasets: dict[str, list[Path]] = {}
+    for folder in folders:
+        datasets.setdefault(place.key(folder).split("/")[0], []).append(folder)
+    lacking: list[Path] = []
+    for dataset, outputs in datasets.items():
+        sizes = {entry.key: entry.num_bytes for entry in place.objects.listed(dataset)}
+        lacking += [folder for folder in outputs if _is_lacking(place, folder, sizes)]
+    for folder in lacking:
+        note_damage(folder)
+    return len(lacking)
+
+
+def _is_lacking(place: Place, folder: Path, sizes: dict[str, int]) -> bool:
+    prefix = place.data_prefix(folder)
+    files = read_manifest(folder).files
+    return any(sizes.get(prefix + name) != entry.num_bytes for name, entry in files.items())

@@ -4,24 +4,18 @@ import hashlib
 import itertools
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Any
 
+from tokflow.store.copies import SHORT_BYTES
 from tokflow.store.failures import S3Error
-from tokflow.store.remote.entry import Entry, Piece, Upload
-from tokflow.store.remote.parts import (
-    COPIED_BYTES,
-    Part,
-    is_copied,
-    parts_of,
-    ranges_of,
-)
+from tokflow.store.remote.objects import Entry, Objects, Piece, Upload
 from tokflow.store.s3_client import S3Client
 
 _PARTS_AT_ONCE = 8
@@ -33,25 +27,21 @@ _DELETED_AT_ONCE = 1_000
 """The most that one request takes."""
 
 
-class S3Objects:
+Part = list[Piece]
+
+
+class S3Objects(Objects):
     """The objects of a bucket below a prefix."""
 
     def __init__(self, url: str) -> None:
+        super().__init__(url)
         self._client = S3Client(url)
         self._prefix = f"{self._client.path}/" if self._client.path else ""
-        self._room = BoundedSemaphore(_PARTS_AT_ONCE)
-        """For files of one part."""
-        self._pool = ThreadPoolExecutor(_PARTS_AT_ONCE, thread_name_prefix="tokflow-objects")
 
-    def read(self, key: str, start: int, stop: int | None) -> bytes:
-        """Return the bytes of an object between two positions.
-
-        Raises: FileNotFoundError.
-        """
+    def _read(self, key: str, start: int, stop: int | None) -> bytes:
         return self._client.read(self._prefix + key, start, stop)
 
-    def put(self, key: str, data: bytes, *, is_new: bool = False) -> None:
-        """Put an object. Raises: FileExistsError where there is one and it must be new."""
+    def _put(self, key: str, data: bytes, *, is_new: bool = False) -> None:
         if_none = {"IfNoneMatch": "*"} if is_new else {}
         try:
             self._ask("put_object", Key=key, Body=data, **if_none)
@@ -60,20 +50,14 @@ class S3Objects:
                 raise
             raise FileExistsError(key) from error
 
-    def put_file(self, path: Path, key: str, copies: Mapping[int, Piece]) -> None:
-        """Put a file of this disk, in parts if it is large; of `copies`, by where in the file they
-        begin, long ones are copied on the server.
-
-        Raises: FileNotFoundError where an object that is to be copied is not there, or has
-        other bytes than the file, as far as the server tells.
-        """
+    def _put_file(self, path: Path, key: str, copies: Mapping[int, Piece]) -> None:
         with path.open("rb") as file:
             descriptor = file.fileno()
             num_bytes = os.fstat(descriptor).st_size
             parts = parts_of(_with_copies(num_bytes, copies))
             if len(parts) <= 1 and not any(map(is_copied, parts)):
-                with self._room_for(num_bytes):
-                    self.put(key, file.read())
+                with _room(os.getpid()) if num_bytes > _SMALL_BYTES else nullcontext():
+                    self._put(key, file.read())
                 return
 
             def put(part: Part, start: int, **upload: Any) -> str:
@@ -87,11 +71,7 @@ class S3Objects:
             puts = [partial(put, part, start) for part, start in zip(parts, starts, strict=False)]
             self._put_parts(key, num_bytes, puts)
 
-    def get_file(self, key: str, path: Path, num_bytes: int) -> None:
-        """Write the first so many bytes of an object to a file, by many requests if it is large.
-
-        Raises: FileNotFoundError where there is no object.
-        """
+    def _get_file(self, key: str, path: Path, num_bytes: int) -> None:
         ranges = list(ranges_of(num_bytes))
         with path.open("wb") as file:
             if len(ranges) <= 1:
@@ -102,8 +82,7 @@ class S3Objects:
             read = partial(self._client.read_to, file.fileno(), self._prefix + key)
             self._at_once([partial(read, *each) for each in ranges])
 
-    def copy(self, source: str, key: str, num_bytes: int) -> None:
-        """Put a copy of an object. Raises: FileNotFoundError."""
+    def _copy(self, source: str, key: str, num_bytes: int) -> None:
         if num_bytes <= COPIED_BYTES:
             self._ask("copy_object", Key=key, CopySource=self._source(source))
             return
@@ -114,8 +93,7 @@ class S3Objects:
         parts = parts_of([Piece(source, 0, num_bytes)])
         self._put_parts(key, num_bytes, [partial(put, part) for part in parts])
 
-    def listed(self, prefix: str) -> Iterator[Entry]:
-        """Yield the objects whose keys begin with a prefix, in order."""
+    def _listed(self, prefix: str) -> Iterator[Entry]:
         for page in self._pages("list_objects_v2", prefix, "ContinuationToken"):
             for each in page.get("Contents", []):
                 etag = each.get("ETag", "").strip('"')
@@ -126,8 +104,7 @@ class S3Objects:
                     etag=etag,
                 )
 
-    def names(self, prefix: str) -> set[str]:
-        """Return the next parts of the keys that begin with a prefix."""
+    def _names(self, prefix: str) -> set[str]:
         start = len(self._prefix) + len(prefix)
         pages = self._pages("list_objects_v2", prefix, "ContinuationToken", Delimiter="/")
         names = set()
@@ -136,25 +113,21 @@ class S3Objects:
             names |= {each["Prefix"][start:-1] for each in page.get("CommonPrefixes", [])}
         return names
 
-    def remove(self, keys: Sequence[str]) -> None:
-        """Remove objects; those that are not there are no error."""
-        batches = [keys[i : i + _DELETED_AT_ONCE] for i in range(0, len(keys), _DELETED_AT_ONCE)]
-        self._at_once([partial(self._remove, batch) for batch in batches])
-
     def _remove(self, keys: Sequence[str]) -> None:
-        names = {"Quiet": True, "Objects": [{"Key": self._prefix + key} for key in keys]}
+        batches = [keys[i : i + _DELETED_AT_ONCE] for i in range(0, len(keys), _DELETED_AT_ONCE)]
+        self._at_once([partial(self._remove_some, batch) for batch in batches])
 
+    def _remove_some(self, keys: Sequence[str]) -> None:
+        names = {"Quiet": True, "Objects": [{"Key": self._prefix + key} for key in keys]}
         self._client.ask("delete_objects", Delete=names)
 
-    def uploads(self, prefix: str) -> Iterator[Upload]:
-        """Yield the uploads in parts below a prefix that were begun and not finished."""
+    def _uploads(self, prefix: str) -> Iterator[Upload]:
         for page in self._pages("list_multipart_uploads", prefix, "KeyMarker", "UploadIdMarker"):
             for each in page.get("Uploads", []):
                 begun_ns = int(each["Initiated"].timestamp() * 1e9)
                 yield Upload(each["Key"][len(self._prefix) :], each["UploadId"], begun_ns)
 
-    def abort(self, upload: Upload) -> None:
-        """Let go of the parts of an upload; nothing where it has ended meanwhile."""
+    def _abort(self, upload: Upload) -> None:
         try:
             self._ask("abort_multipart_upload", Key=upload.key, UploadId=upload.name)
         except FileNotFoundError:
@@ -176,7 +149,7 @@ class S3Objects:
             parts = [{"PartNumber": i, "ETag": etag} for i, etag in enumerate(etags, start=1)]
             self._complete(key, num_bytes, UploadId=upload, MultipartUpload={"Parts": parts})
         except BaseException:
-            self.abort(Upload(key, upload, 0))
+            self._abort(Upload(key, upload, 0))
             raise
 
     def _complete(self, key: str, num_bytes: int, **upload: Any) -> None:
@@ -214,21 +187,29 @@ class S3Objects:
     def _ask(self, method: str, *, Key: str, **arguments: Any) -> dict[str, Any]:  # noqa: N803
         return self._client.ask(method, Key=self._prefix + Key, **arguments)
 
-    def _room_for(self, num_bytes: int) -> AbstractContextManager[object]:
-        """Return what waits, while it is entered, until so many bytes more may be in memory."""
-        return self._room if num_bytes > _SMALL_BYTES else nullcontext()
-
     def _at_once(self, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
         """Return the results of tasks, none of which may call this again."""
         if len(tasks) <= 1:
             return [task() for task in tasks]
-        futures = [self._pool.submit(task) for task in tasks]
+        futures = [_threads(os.getpid()).submit(task) for task in tasks]
         try:
             return [future.result() for future in futures]
         finally:
             for future in futures:
                 future.cancel()
             wait(futures)  # no task may go on with a file that is closed
+
+
+@cache
+def _threads(process: int) -> ThreadPoolExecutor:
+    """Return the threads of a process for parts of files; a forked one does not have them."""
+    return ThreadPoolExecutor(_PARTS_AT_ONCE, thread_name_prefix="tokflow-objects")
+
+
+@cache
+def _room(process: int) -> BoundedSemaphore:
+    """Return what bounds the files of one part that a process has in memory."""
+    return BoundedSemaphore(_PARTS_AT_ONCE)
 
 
 def _etag(answer: dict[str, Any]) -> str:
@@ -273,3 +254,74 @@ def _with_copies(num_bytes: int, copies: Mapping[int, Piece]) -> Iterator[Piece]
         yield piece
         position = start + len(piece)
     yield Piece("", position, num_bytes)
+
+
+PART_BYTES = 16 << 20
+"""Of a part that is sent or got, where MAX_PARTS of them are enough."""
+COPIED_BYTES = 1 << 30
+"""The longest that one request copies; S3 would take 5 GiB."""
+MAX_PARTS = 10_000
+
+
+def ranges_of(num_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield where parts of an object begin and end; one of 0 bytes has none."""
+    step = max(PART_BYTES, -(-num_bytes // MAX_PARTS))
+    for start in range(0, num_bytes, step):
+        yield start, min(num_bytes, start + step)
+
+
+def parts_of(pieces: Iterable[Piece]) -> list[Part]:
+    """Return pieces, end to end, as the parts of one object.
+
+    A part is either one piece of at least SHORT_BYTES, or pieces that have so many bytes together;
+    the last alone may have fewer. With SHORT_BYTES of 8, of pieces of 3, 20 and 1 bytes:
+
+        [3 and 5 of the second] [the 15 others of the second] [1]
+
+    They are longer where there would be more than MAX_PARTS.
+    """
+    parts: list[Part] = []
+    waiting: Part = []
+    merged = _merged(pieces)
+    short = max(SHORT_BYTES, 3 * sum(map(len, merged)) // MAX_PARTS)
+    for piece in merged:
+        missing = short - sum(map(len, waiting))
+        if waiting or len(piece) < short:
+            waiting.append(_cut(piece, 0, min(missing, len(piece))))
+            if len(piece) < missing:
+                continue
+            parts.append(waiting)
+            waiting, piece = [], _cut(piece, missing, len(piece))
+        if len(piece) >= short:
+            parts += [[each] for each in _divided(piece, max(PART_BYTES, short))]
+        elif piece:
+            waiting = [piece]
+    return parts + ([waiting] if waiting else [])
+
+
+def _merged(pieces: Iterable[Piece]) -> list[Piece]:
+    """Return pieces that are not empty; those of one object that follow each other as one."""
+    merged: list[Piece] = []
+    for piece in filter(len, pieces):
+        if merged and (merged[-1].key, merged[-1].stop) == (piece.key, piece.start):
+            piece = Piece(piece.key, merged.pop().start, piece.stop)
+        merged.append(piece)
+    return merged
+
+
+def is_copied(part: Part) -> bool:
+    """Return whether a part is copied on the server, and not sent."""
+    piece, *others = part
+    return bool(piece.key) and not others and len(piece) >= SHORT_BYTES
+
+
+def _divided(piece: Piece, part_bytes: int) -> Iterator[Piece]:
+    """Yield a piece in as few as one request takes, all about as long."""
+    num_parts = -(-len(piece) // (COPIED_BYTES if is_copied([piece]) else part_bytes))
+    edges = [len(piece) * i // num_parts for i in range(num_parts + 1)]
+    for start, stop in itertools.pairwise(edges):
+        yield _cut(piece, start, stop)
+
+
+def _cut(piece: Piece, start: int, stop: int) -> Piece:
+    return Piece(piece.key, piece.start + start, piece.start + stop)

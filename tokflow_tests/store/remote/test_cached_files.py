@@ -1,7 +1,10 @@
 """Files of outputs at a URL: fetched once, whole, and again where they are damaged here."""
 
+import fcntl
+import os
 import pickle
 import shutil
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,12 +15,10 @@ from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.store.integrity import check_files
-from tokflow.store.remote.damage import drop_cached
-from tokflow.store.remote.part_files import part_path
-from tokflow.store.remote.places import place_of
+from tokflow.store.remote.cached_files import alone, drop_cached, part_path
 from tokflow.store.remote.publication import remove_published
 from tokflow_tests.object_store import ObjectStore, another_machine
-from tokflow_tests.outputs import fetched
+from tokflow_tests.outputs import fetched, place_of
 from tokflow_tests.tiny import build, declare, declare_small
 
 
@@ -163,3 +164,53 @@ def test_all_that_want_files_of_an_output_that_was_removed_are_told_so(
         errors = [of.exception() for of in [pool.submit(fetched, folder / of) for of in names]]
     assert {type(error) for error in errors} == {MissingOutputError}, errors
     assert not folder.exists()
+
+
+def test_a_file_that_is_on_its_way_is_hidden_beside_its_place():
+    assert part_path(Path("far/tokens.bin")) == Path("far/.tokens.bin.part")
+
+
+def test_who_comes_first_writes_and_who_waited_finds_the_file(tmp_path: Path):
+    path, seen = tmp_path / "new" / "tokens.bin", []
+
+    def wait() -> None:
+        with alone(path) as part:
+            seen.append(part)
+
+    with alone(path) as part:
+        assert part == part_path(path)
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        part.write_bytes(b"all of it")
+        assert seen == []
+        part.replace(path)
+    waiting.join()
+
+    assert seen == [None]
+    assert [*path.parent.iterdir()] == [path]
+
+
+def test_where_the_first_gave_up_the_next_has_the_file_of_that_name_to_itself(tmp_path: Path):
+    path, is_locked = tmp_path / "tokens.bin", []
+
+    def wait() -> None:
+        with alone(path) as part, part.open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                is_locked.append(True)
+
+    with alone(path) as part:
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        while num_open(part) < 2:
+            time.sleep(0.001)
+        part.unlink()
+    waiting.join()
+
+    assert is_locked == [True]
+
+
+def num_open(path: Path) -> int:
+    """Return how often this process has a file open."""
+    return sum(os.path.realpath(of) == str(path) for of in Path("/proc/self/fd").iterdir())

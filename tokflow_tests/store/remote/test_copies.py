@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.exports import copied_tokens
-from tokflow.store.remote import parts
+from tokflow.store.remote import s3
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import build, declare
 
@@ -14,8 +14,8 @@ MIB = 1 << 20
 
 @pytest.fixture(autouse=True)
 def _short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "SHORT_BYTES", 5 * MIB)
-    monkeypatch.setattr(parts, "PART_BYTES", 10 * MIB)
+    monkeypatch.setattr(s3, "SHORT_BYTES", 5 * MIB)
+    monkeypatch.setattr(s3, "PART_BYTES", 10 * MIB)
     monkeypatch.setattr(copied_tokens, "SHORT_BYTES", 5 * MIB)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tokflow.pipeline.plan import make_plan
 from tokflow.store import failures
-from tokflow.store.remote.objects import Objects
+from tokflow.store.remote.places import objects_at
 from tokflow_tests.object_store import Failure, ObjectStore
 from tokflow_tests.tiny import build, declare_small
 
@@ -77,7 +77,7 @@ def test_an_endpoint_that_answers_with_a_web_page_is_named_soon(
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
 
         with pytest.raises(failures.RemoteStoreError, match="web page") as raised:
-            Objects("s3://bucket-of-a-page/store").names("")
+            objects_at("s3://bucket-of-a-page/store").names("")
 
         server.shutdown()
     assert f"AWS_ENDPOINT_URL={endpoint}," in raised.value.remedy

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from tokflow.store import failures
-from tokflow.store.remote import parts, s3
-from tokflow.store.remote.entry import Piece
-from tokflow.store.remote.objects import Objects, RemoteStoreError
+from tokflow.store.remote import s3
+from tokflow.store.remote.objects import Objects, Piece, RemoteStoreError
+from tokflow.store.remote.places import objects_at
 from tokflow.store.s3_client import S3Client
 from tokflow_tests.object_store import Failure, ObjectStore
 
@@ -41,9 +41,9 @@ _FAILURES: dict[str, list[Failure]] = {
 def _short_waits_and_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures, "FIRST_WAIT_SECONDS", 0.001)
     monkeypatch.setattr(failures, "LONGEST_WAIT_SECONDS", 0.01)
-    monkeypatch.setattr(parts, "PART_BYTES", 10 << 20)
-    monkeypatch.setattr(parts, "SHORT_BYTES", 5 << 20)  # the least that S3 takes
-    monkeypatch.setattr(parts, "COPIED_BYTES", 16 << 20)
+    monkeypatch.setattr(s3, "PART_BYTES", 10 << 20)
+    monkeypatch.setattr(s3, "SHORT_BYTES", 5 << 20)  # the least that S3 takes
+    monkeypatch.setattr(s3, "COPIED_BYTES", 16 << 20)
     monkeypatch.setattr(s3, "COPIED_BYTES", 16 << 20)
 
 
@@ -56,7 +56,7 @@ def test_all_kinds_of_stores_do_the_same(
         "memory": f"memory://{uuid.uuid4().hex}/c",
         "file": f"file://{tmp_path}/there",
     }
-    objects = Objects(urls[scheme])
+    objects = objects_at(urls[scheme])
     assert objects.read("x/none") is None
     assert list(objects.listed("x")) == []
     assert objects.names("x") == []
@@ -90,7 +90,7 @@ def test_all_kinds_of_stores_do_the_same(
 def test_large_files_go_and_come_in_parts_and_are_copied_on_the_server(
     tmp_path: Path, object_store: ObjectStore
 ) -> None:
-    objects, path, data = Objects(f"{object_store.url}/x"), tmp_path / "large", 2 * LARGE
+    objects, path, data = objects_at(f"{object_store.url}/x"), tmp_path / "large", 2 * LARGE
     path.write_bytes(data)
     with object_store.counted() as put:
         objects.put_file(path, "large")
@@ -117,7 +117,7 @@ def test_large_files_go_and_come_in_parts_and_are_copied_on_the_server(
 def test_what_is_to_be_copied_and_is_not_there_whole_is_sent(
     source: str, tmp_path: Path, object_store: ObjectStore
 ) -> None:
-    objects, path = Objects(object_store.url), tmp_path / "large"
+    objects, path = objects_at(object_store.url), tmp_path / "large"
     path.write_bytes(LARGE)
     object_store.put("damaged", LARGE[:-1] + bytes([LARGE[-1] ^ 1]))
     objects.put_file(path, "a", {0: Piece(source, 0, len(LARGE))})
@@ -128,7 +128,7 @@ def test_what_is_to_be_copied_and_is_not_there_whole_is_sent(
 def test_what_is_wrong_with_a_file_of_this_disk_is_not_said_of_the_store(
     tmp_path: Path, object_store: ObjectStore
 ) -> None:
-    objects = Objects(object_store.url)
+    objects = objects_at(object_store.url)
     objects.put("key", b"data")
     with pytest.raises(IsADirectoryError):
         objects.get_file("key", tmp_path, 4)
@@ -175,7 +175,7 @@ def test_any_failure_of_any_request_that_may_pass_changes_nothing(
 ) -> None:
     path = tmp_path / "large"
     path.write_bytes(LARGE)
-    objects = Objects(f"{object_store.url}/x")
+    objects = objects_at(f"{object_store.url}/x")
     objects.put_file(path, "source")
     with object_store.counted() as count:
         expected = act(objects, path)
@@ -200,20 +200,20 @@ def test_of_many_writers_one_alone_is_told_that_its_bytes_are_there(
     texts = [str(i).encode() for i in range(12)]
 
     def put(text: bytes) -> bool:
-        return Objects(object_store.url).put_new("one", text)
+        return objects_at(object_store.url).put_new("one", text)
 
     with ThreadPoolExecutor(12) as pool:
         won = list(pool.map(put, texts))
     object_store.recover()
 
     assert sum(won) == 1
-    assert Objects(object_store.url).read("one") == texts[won.index(True)]
+    assert objects_at(object_store.url).read("one") == texts[won.index(True)]
 
 
 def test_an_upload_that_fails_leaves_no_parts_and_one_that_was_killed_is_found(
     tmp_path: Path, object_store: ObjectStore
 ) -> None:
-    objects, path = Objects(f"{object_store.url}/x"), tmp_path / "large"
+    objects, path = objects_at(f"{object_store.url}/x"), tmp_path / "large"
     path.write_bytes(LARGE)
     object_store.fail("403", "PART", first=2)
     with pytest.raises(RemoteStoreError):
@@ -231,7 +231,7 @@ def test_an_upload_that_fails_leaves_no_parts_and_one_that_was_killed_is_found(
 def test_a_request_is_made_no_more_often_than_is_said_and_the_log_tells_of_it(
     object_store: ObjectStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    objects = Objects(f"{object_store.url}/x")
+    objects = objects_at(f"{object_store.url}/x")
     objects.put("key", b"data")
     object_store.fail("503", times=None)
     with object_store.counted() as count, pytest.raises(RemoteStoreError, match="run again"):
@@ -243,7 +243,7 @@ def test_a_request_is_made_no_more_often_than_is_said_and_the_log_tells_of_it(
 
 
 def test_objects_that_the_store_keeps_are_named(object_store: ObjectStore) -> None:
-    objects = Objects(object_store.url)
+    objects = objects_at(object_store.url)
     objects.put("kept", b"")
     object_store.fail("403", "DELETE")
     with pytest.raises(RemoteStoreError, match=r"permits it.*let these credentials"):
@@ -252,8 +252,8 @@ def test_objects_that_the_store_keeps_are_named(object_store: ObjectStore) -> No
 
 FORKS = """
 import os, sys
-from tokflow.store.remote.objects import Objects
-objects = Objects(sys.argv[1])
+from tokflow.store.remote.places import objects_at
+objects = objects_at(sys.argv[1])
 assert objects.read("a") == b"a"
 child = os.fork()
 if child == 0:
@@ -263,7 +263,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_a_forked_process_asks_by_itself(object_store: ObjectStore) -> None:
-    Objects(object_store.url).put("a", b"a")
+    objects_at(object_store.url).put("a", b"a")
     command = [sys.executable, "-P", "-c", FORKS, object_store.url]
     subprocess.run(command, check=True, timeout=60)
 
@@ -295,7 +295,7 @@ def test_errors_say_what_to_do_and_no_credentials(
                 monkeypatch.delenv(name)
             monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
             monkeypatch.setenv("HOME", str(tmp_path))
-    objects = Objects(f"{url}/x")
+    objects = objects_at(f"{url}/x")
 
     for ask in (lambda: objects.read("key"), lambda: list(objects.listed("key"))):
         with pytest.raises(RemoteStoreError) as caught:
@@ -308,4 +308,4 @@ def test_errors_say_what_to_do_and_no_credentials(
         for text in (str(error), repr(error), repr(again), repr(error.fields()), repr(objects)):
             assert "not-to-be-shown" not in text
             assert "tester" not in text
-    assert pickle.loads(pickle.dumps(objects)) == objects
+    assert pickle.loads(pickle.dumps(objects)).url == objects.url

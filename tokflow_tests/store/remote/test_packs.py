@@ -8,9 +8,8 @@ import pytest
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
 from tokflow.store.remote import mirror, packs
-from tokflow.store.remote.keys import manifest_key
-from tokflow.store.remote.places import place_of
 from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.outputs import place_of
 from tokflow_tests.tiny import build, declare
 
 
@@ -47,8 +46,8 @@ def test_what_is_in_no_pack_or_another_now_is_asked_for_by_itself(
     place = place_of(some)
     assert place is not None
     changed = some.read_bytes().replace(b"tiny", b"tinY")
-    place.objects.put(manifest_key(place, some.parents[1]), changed)
-    place.objects.remove([manifest_key(place, other.parents[1])])
+    place.objects.put(place.manifest_key(some.parents[1]), changed)
+    place.objects.remove([place.manifest_key(other.parents[1])])
     shutil.rmtree(packed.folder)
     packed.store.refresh(packed.folder)
     assert some.read_bytes() == changed

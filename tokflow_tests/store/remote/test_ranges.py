@@ -16,12 +16,12 @@ from tokflow.exports import index
 from tokflow.exports.reading import open_export
 from tokflow.loaders import open_rows, open_tokens
 from tokflow.store.remote import ranges
-from tokflow.store.remote.objects import Objects, RemoteStoreError
-from tokflow.store.remote.places import place_of
+from tokflow.store.remote.objects import RemoteStoreError
+from tokflow.store.remote.places import objects_at
 from tokflow.store.remote.ranges import read_range
 from tokflow.store.stored_outputs import find_output
 from tokflow_tests.object_store import ObjectStore, another_machine
-from tokflow_tests.outputs import fetched, store_of
+from tokflow_tests.outputs import fetched, place_of, store_of
 from tokflow_tests.tiny import build, declare
 
 STREAMS = ["bin", "npy", "megatron", "llmc", "archai", "olmo", "datatrove", "modalities"]
@@ -145,7 +145,7 @@ def test_a_range_is_asked_for_once_and_not_kept(url: str, object_store: ObjectSt
 
 
 def test_ranges_that_do_not_come_are_errors_that_name_the_file(url: str, object_store: ObjectStore):
-    path, objects = _output(url) / "train.bin", Objects(object_store.url)
+    path, objects = _output(url) / "train.bin", objects_at(object_store.url)
     [key] = [key for key in object_store.contents() if key.endswith("train.bin")]
     whole = object_store.contents()[key]
 

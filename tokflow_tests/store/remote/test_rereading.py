@@ -5,10 +5,13 @@ from pathlib import Path
 import pytest
 
 from tokflow.audit.verify.verification import verify_path
-from tokflow.store.remote.objects import Objects
+from tokflow.errors import CorruptOutputError
+from tokflow.store.remote.places import objects_at, place_at
 from tokflow.store.stored_outputs import find_output
+from tokflow_tests.cli.commands import run
 from tokflow_tests.object_store import ObjectStore
-from tokflow_tests.tiny import build, declare_small
+from tokflow_tests.outputs import fetched
+from tokflow_tests.tiny import TEXTS, build, declare_small, write_raw, write_yaml
 
 
 @pytest.fixture
@@ -31,7 +34,7 @@ def _key(store: ObjectStore, end: str) -> str:
 
 def test_damage_at_the_url_is_found_where_the_cache_is_whole(store: ObjectStore):
     assert _problems(store) == []
-    Objects(store.url).put(_key(store, "/train.bin"), b"x" * 144)
+    objects_at(store.url).put(_key(store, "/train.bin"), b"x" * 144)
 
     [problem] = _problems(store)
 
@@ -48,7 +51,7 @@ def test_damage_in_the_cache_is_none(store: ObjectStore, tmp_path: Path):
 
 
 def test_an_object_that_is_gone_or_that_nobody_listed_is_found(store: ObjectStore):
-    objects, key = Objects(store.url), _key(store, "/train.bin")
+    objects, key = objects_at(store.url), _key(store, "/train.bin")
     objects.remove([key])
     objects.put(f"{key}.bak", b"")
 
@@ -65,7 +68,7 @@ def test_a_manifest_that_is_another_since_it_was_listed_is_found(store: ObjectSt
     export = find_output(f"{store.url}/store/small/exports/bin")
     keys = store.keys()
     [key] = [key for key in keys if "/manifests/exports/" in key and key.endswith("json")]
-    Objects(store.url).put(key, b"{}")
+    objects_at(store.url).put(key, b"{}")
 
     [[problem]] = export.store.problems([export])
 
@@ -74,10 +77,41 @@ def test_a_manifest_that_is_another_since_it_was_listed_is_found(store: ObjectSt
 
 def test_an_output_that_is_removed_meanwhile_is_said_to_be_gone(store: ObjectStore):
     export = find_output(f"{store.url}/store/small/exports/bin")
-    Objects(store.url).remove(store.keys())
+    objects_at(store.url).remove(store.keys())
 
     [[problem]] = export.store.problems([export])
 
     assert str(problem).endswith(
         "found none; run `tokflow run`, which makes it again if it is needed, or `tokflow gc`"
     )
+
+
+def test_recheck_makes_again_what_lacks_an_object_on_any_machine(
+    tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_raw(tmp_path, TEXTS)
+    store = f"{object_store.url}/store"
+    config = ("--config", write_yaml(tmp_path, store=store))
+    assert run("run", *config).exit_code == 0
+    objects = objects_at(store)
+    keys = [entry.key for entry in objects.listed("small")]
+    removed, *_ = [key for key in keys if key.endswith("tokens.bin")]
+    cut, *_ = [key for key in keys if key.endswith("train.bin")]
+    before = {key: objects.read(key) for key in (removed, cut)}
+    objects.remove([removed])
+    objects.put(cut, b"less")
+    cached = place_at(store).root / Path(removed).parent.parent / "tokens.bin"
+    cached.unlink()
+    with pytest.raises(CorruptOutputError, match="found none; run `tokflow run small --recheck`,"):
+        fetched(cached)
+    monkeypatch.setenv("TOKFLOW_CACHE", str(tmp_path / "another"))
+    assert "nothing to do" in run("run", *config).output
+
+    with object_store.counted() as count:
+        result = run("run", *config, "--recheck", "--json")
+
+    assert result.exit_code == 0, result.output
+    assert '"num_new": 2' in result.output
+    assert {key: objects.read(key) for key in before} == before
+    assert count["LIST"] < 12
+    assert "nothing to do" in run("run", *config, "--recheck").output

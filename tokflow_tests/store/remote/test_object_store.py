@@ -7,9 +7,9 @@ import pytest
 
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.pipeline.plan import make_plan
-from tokflow.store.opening import open_store, opened
-from tokflow.store.remote.objects import Objects, RemoteStoreError
-from tokflow.store.remote.places import folder_of
+from tokflow.store.remote.objects import RemoteStoreError
+from tokflow.store.remote.places import objects_at, place_at
+from tokflow.store.stored_outputs import open_store, opened
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import declare_small
 
@@ -41,7 +41,7 @@ OBJECTS = {
 )
 def test_a_url_in_a_store_is_found_with_the_manifests_there(path: str, object_store: ObjectStore):
     for key, data in OBJECTS.items():
-        Objects(object_store.url).put(key, data)
+        objects_at(object_store.url).put(key, data)
 
     of, found = opened(f"{object_store.url}/a/store/{path}/")
 
@@ -56,7 +56,7 @@ def test_a_url_in_a_store_is_found_with_the_manifests_there(path: str, object_st
 
 def test_a_store_is_found_by_who_may_not_look_above_it(object_store: ObjectStore):
     for key, data in OBJECTS.items():
-        Objects(object_store.url).put(key, data)
+        objects_at(object_store.url).put(key, data)
     for above in ("manifest*", "_tokflow/*", "a/manifest*", "a/_tokflow/*"):
         object_store.fail("403", "*", above, times=None)
 
@@ -67,11 +67,11 @@ def test_a_store_is_found_by_who_may_not_look_above_it(object_store: ObjectStore
 
 def test_an_output_elsewhere_is_a_folder_of_its_name(object_store: ObjectStore):
     for key, data in OBJECTS.items():
-        Objects(object_store.url).put(key, data)
+        objects_at(object_store.url).put(key, data)
 
     store, found = opened(f"{object_store.url}/a/one/train/train.bin")
 
-    folder = folder_of(f"{object_store.url}/a/one", is_store=False)
+    folder = place_at(f"{object_store.url}/a/one", is_store=False).root
     assert found == folder / "train/train.bin"
     assert pickle.loads(pickle.dumps(store)) == store
     assert [path.name for path in (folder, *folder.iterdir())] == ["one", "_tokflow"]
@@ -82,7 +82,7 @@ def test_a_url_with_nothing_of_tokflow_is_said_to_have_nothing(
     path: str, object_store: ObjectStore
 ):
     for key, data in OBJECTS.items():
-        Objects(object_store.url).put(key, data)
+        objects_at(object_store.url).put(key, data)
     url = f"{object_store.url}/{path}".rstrip("/")
 
     with pytest.raises(MissingOutputError, match="neither manifests/ nor") as raised:

@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tokflow.store.positioned import write_range
-from tokflow.store.remote import parts
-from tokflow.store.remote.entry import Piece
-from tokflow.store.remote.parts import parts_of, ranges_of
+from tokflow.store.remote import s3
+from tokflow.store.remote.objects import Piece
+from tokflow.store.remote.s3 import parts_of, ranges_of
 
 
 def test_a_short_piece_takes_what_it_lacks_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "SHORT_BYTES", 8)
+    monkeypatch.setattr(s3, "SHORT_BYTES", 8)
     assert parts_of([Piece("", 0, 3), Piece("k", 0, 20), Piece("", 23, 24)]) == [
         [Piece("", 0, 3), Piece("k", 0, 5)],
         [Piece("k", 5, 20)],
@@ -27,10 +27,11 @@ def test_a_short_piece_takes_what_it_lacks_of_the_next(monkeypatch: pytest.Monke
 def test_ranges_of_one_object_that_follow_each_other_are_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(parts, "SHORT_BYTES", 8)
+    monkeypatch.setattr(s3, "SHORT_BYTES", 8)
     assert parts_of([Piece("k", 0, 4), Piece("", 4, 4), Piece("k", 4, 9)]) == [[Piece("k", 0, 9)]]
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # of a busy machine
 @given(st.lists(st.tuples(st.integers(0, 100), st.booleans()), max_size=12))
 def test_parts_are_the_pieces_end_to_end_and_all_but_the_last_are_long(
     pieces: list[tuple[int, bool]],
@@ -42,7 +43,7 @@ def test_parts_are_the_pieces_end_to_end_and_all_but_the_last_are_long(
 
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"SHORT_BYTES": 8, "PART_BYTES": 16, "COPIED_BYTES": 40}.items():
-            patch.setattr(parts, name, value)
+            patch.setattr(s3, name, value)
         found = parts_of(data)
 
     assert _bytes_of(itertools.chain(*found)) == _bytes_of(data)
