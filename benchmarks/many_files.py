@@ -106,7 +106,7 @@ def unbuilt_table(found):
 def main():
     import dagster as dg  # noqa: TID251 (its process runs no core that has to do without)
 
-    from tokflow.components import state
+    from tokflow.components import decisions
     from tokflow.components.automation import files_sensor, scan_job
     from tokflow.components.file_partitions import sync_files
     from tokflow.pipeline.dataset import load_dataset
@@ -118,7 +118,7 @@ def main():
     parser.add_argument("--scan", action="store_true", help="only the scan job's work")
     arguments = parser.parse_args()
     dataset = load_dataset(arguments.config)
-    state.CALM_SECONDS = 0.0  # else a tick would wait for the file that has just been written
+    decisions.CALM_SECONDS = 0.0  # else a tick would wait for the file that has just been written
     sensor = files_sensor([dataset], [scan_job(dataset)])
     arguments.history.mkdir()
     with dg.DagsterInstance.local_temp(str(arguments.history)) as instance:

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from tokflow.components import broken_definitions, make_definitions
-from tokflow.errors import TokflowError
-from tokflow.pipeline.dataset import Dataset
+from tokflow.components import TextDataset
 from tokflow.pipeline.declarations.declared import find_declarations, is_first
 from tokflow.pipeline.declarations.project import Project, find_project
 
@@ -40,12 +38,5 @@ def _load(project: Project) -> dg.Definitions:
             raise
         told = "loaded are the datasets alone, since Dagster cannot load all of %s: %s"
         logging.getLogger("tokflow").error(told, project.defs, error)
-    datasets: list[Dataset] = []
-    broken: list[dg.Definitions] = []
-    for declaration in declarations:
-        try:
-            datasets += [declaration.load()]
-        except TokflowError as error:
-            if is_first(declaration, declarations):
-                broken += [broken_definitions(declaration.name, error)]
-    return dg.Definitions.merge(make_definitions(*datasets), *broken)
+    loaded = TextDataset.declared(of for of in declarations if is_first(of, declarations))
+    return loaded.definitions(loaded.datasets)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from tokflow.cli.terminal import counted, print_json
 from tokflow.components import open_instance
-from tokflow.components.pruning import find_old_runs, remove_runs
+from tokflow.components.instance import find_old_runs, remove_runs
 
 
 def main(*, days: float, yes: bool, json: bool) -> None:

@@ -1,17 +1,25 @@
 """`tokflow ui`: Dagster's web UI and daemon, which pages of other sites cannot use."""
 
+import http.client
 import os
+import signal
 import socket
+import subprocess
+import sys
+import time
 import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import chdir
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit
 
 import yaml
 
 from tokflow.cli import set_by_default
-from tokflow.cli.services import CodeLocation, serve
-from tokflow.cli.terminal import print_json
+from tokflow.cli.terminal import DONE, FAILED, print_error, print_json
 from tokflow.errors import ConfigError
 from tokflow.pipeline.declarations.project import project_root, state_home
 
@@ -20,6 +28,20 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 QUIET = {"telemetry": {"enabled": False}, "nux": {"enabled": False}}
 """Settings where there is no dagster.yaml: without them pages load a script of dagster.io."""
 
+POLL_SECONDS = 0.2
+
+STOP_SECONDS = 8.0
+"""Seconds after which a process that was told to end is killed."""
+
+ELSEWHERE = "tokflow.invalid"
+"""A name that leads nowhere, by which the web server must not let itself be called."""
+
+RUN_DAEMON = (
+    "from importlib.metadata import entry_points\n"
+    "[daemon] = entry_points(group='console_scripts', name='dagster-daemon')\n"
+    "daemon.load()()"
+)
+
 
 def main(*, host: str, port: int, expose: bool, json: bool) -> int | None:
     """Serve the web UI of the project's code locations until it is interrupted.
@@ -27,7 +49,13 @@ def main(*, host: str, port: int, expose: bool, json: bool) -> int | None:
     Raises: ConfigError where the web server is not installed, where `host` can be reached from
     elsewhere and nobody said it may, or where the port is taken.
     """
-    _check_installed()
+    if find_spec("dagster_webserver") is None:
+        raise ConfigError(
+            where="tokflow ui",
+            expected="Dagster's web server, which comes with the extra ui",
+            found="none installed",
+            remedy="run `pip install 'dagster-tokflow[ui]'`; all other commands work without it",
+        )
     if not expose and host not in LOOPBACK:
         _refuse_unless_loopback(host)
     root = project_root()
@@ -51,17 +79,7 @@ def main(*, host: str, port: int, expose: bool, json: bool) -> int | None:
     environment = {name: os.environ[name] for name in os.environ if name not in set_by_default}
     environment |= {"DAGSTER_DISABLE_TELEMETRY": "1", "DAGSTER_HOME": str(home)}
     with chdir(root):
-        return serve(location, host=host, port=port, url=url(host, port), environment=environment)
-
-
-def _check_installed() -> None:
-    if find_spec("dagster_webserver") is None:
-        raise ConfigError(
-            where="tokflow ui",
-            expected="Dagster's web server, which comes with the extra ui",
-            found="none installed",
-            remedy="run `pip install 'dagster-tokflow[ui]'`; all other commands work without it",
-        )
+        return serve(location, host=host, port=port, environment=environment)
 
 
 def _refuse_unless_loopback(host: str) -> None:
@@ -98,6 +116,15 @@ def url(host: str, port: int) -> str:
     return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
 
 
+@dataclass(frozen=True, slots=True)
+class CodeLocation:
+    """Definitions that one code server loads."""
+
+    name: str
+    options: Sequence[str]
+    """Those of `dagster code-server start` that name them."""
+
+
 def code_location(root: Path) -> CodeLocation | None:
     """Return the definitions that `dagster dev` loads in a project; None: those in workspace.yaml.
 
@@ -121,3 +148,131 @@ def code_location(root: Path) -> CodeLocation | None:
     else:
         module = "tokflow.definitions"
     return CodeLocation(name or module, (option, module))
+
+
+def serve(
+    location: CodeLocation | None, *, host: str, port: int, environment: Mapping[str, str]
+) -> int:
+    """Run code server, web server and daemon until this process is told to end, or one of them
+    ends; return the exit status.
+
+    Web server and daemon share a code server, so that a reload in the UI reloads for both; without
+    a location each loads what workspace.yaml says. When this returns, no process is left.
+    """
+    services = _Services(environment)
+    with TemporaryDirectory(prefix="tokflow-ui-") as folder:
+        try:
+            services.run(location, Path(folder), host, port)
+        except _EndedError as ended:
+            print_error(str(ended))
+            return FAILED
+        finally:
+            services.stop()
+    return DONE
+
+
+class _EndedError(Exception):
+    """A process that should go on does not."""
+
+
+class _Services:
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._is_told_to_end = False
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        self._handlers = {number: signal.getsignal(number) for number in numbers}
+        for number, handler in self._handlers.items():
+            if number != signal.SIGHUP or handler != signal.SIG_IGN:  # no nohup
+                signal.signal(number, self._end)
+
+    def _end(self, number: int, frame: object) -> None:
+        self._is_told_to_end = True
+
+    def run(self, location: CodeLocation | None, folder: Path, host: str, port: int) -> None:
+        """Start the processes, each when what it needs is there, and say where the UI is."""
+        workspace = Path("workspace.yaml")
+        if location is not None:
+            workspace, code = folder / "workspace.yaml", folder / "code"
+            server = {"socket": str(code), "location_name": location.name}
+            workspace.write_text(yaml.safe_dump({"load_from": [{"grpc_server": server}]}))
+            options = ["--socket", str(code), "--location-name", location.name, *location.options]
+            command = ["-m", "dagster", "code-server", "start", "--log-level", "warning", *options]
+            self._start("code server", [*command, "--inject-env-vars-from-instance"])
+            if not self._wait(code.exists):
+                return
+        target = ["-w", str(workspace), "--code-server-log-level", "warning"]
+        listen = ["-h", host, "-p", str(port)]
+        web = ["-m", "tokflow.components.webserver", host]
+        self._start("web server", [*web, *listen, "--dagster-log-level", "warning", *target])
+        self._start("daemon", ["-c", RUN_DAEMON, "run", "--log-level", "warning", *target])
+        address = url(host, port)
+        if self._wait(lambda: _is_guarded(address)):
+            print(f"Dagster's web UI: {address} (Ctrl-C ends it)", flush=True)
+            self._wait(lambda: False)
+
+    def stop(self) -> None:
+        """End all processes and what they have started, as Ctrl-C would.
+
+        A run that goes on is interrupted, so that it has failed in the history, too.
+        """
+        until = time.monotonic() + STOP_SECONDS
+        processes = self._processes.values()
+        for process in processes:
+            _signal(process, signal.SIGINT)
+        while any(_signal(process, 0) for process in processes) and time.monotonic() < until:
+            time.sleep(POLL_SECONDS)
+        for process in processes:
+            _signal(process, signal.SIGKILL)
+            process.wait()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def _start(self, name: str, arguments: Sequence[str]) -> None:
+        # In a session of its own, so that Ctrl-C reaches this process alone, which ends the others
+        # in their order, and with it whatever they have started.
+        self._processes[name] = subprocess.Popen(
+            [sys.executable, *arguments], env=self._environment, start_new_session=True
+        )
+
+    def _wait(self, until: Callable[[], bool]) -> bool:
+        """Wait for it and return True, or False as soon as this process is told to end."""
+        while not self._is_told_to_end:
+            for name, process in self._processes.items():
+                if (status := process.poll()) is not None:
+                    raise _EndedError(
+                        f"the {name} of the web UI ended by itself, with status {status}: what it "
+                        "printed says why; nothing else of the web UI is left running"
+                    )
+            if until():
+                return True
+            time.sleep(POLL_SECONDS)
+        return False
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> bool:
+    """Send a signal to a process and all it has started; return whether any of them is left."""
+    process.poll()  # takes note of its end
+    try:
+        os.killpg(process.pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _is_guarded(address: str) -> bool:
+    """Return whether the web server answers, and refuses what has not its name."""
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=5)
+    try:
+        connection.request("GET", "/server_info", headers={"Host": ELSEWHERE})
+        status = connection.getresponse().status
+    except OSError:
+        return False
+    finally:
+        connection.close()
+    if status != http.client.FORBIDDEN:
+        raise _EndedError(
+            f"the web server answers pages of other sites (status {status}), as this version of "
+            "Dagster does not start it as tokflow expects: use the one in constraints.txt"
+        )
+    return True

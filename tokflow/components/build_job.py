@@ -20,15 +20,14 @@ from tokflow.audit.checks import Checker
 from tokflow.components.checks import check_result, log_check
 from tokflow.components.console import CONSOLE_CONFIG, console_logger
 from tokflow.components.dagster_names import asset_key, build_job_name
+from tokflow.components.decisions import INPUTS_TAG, inputs_digest
 from tokflow.components.failed_outputs import exports_and_files, failed_outputs, mark_failed
 from tokflow.components.file_partitions import FileChanges, look_at_sources, sync_files
 from tokflow.components.history import AssetHistory
-from tokflow.components.instance import end_killed_runs, process_tags
+from tokflow.components.instance import end_lost_runs, process_tags
 from tokflow.components.report_asset import record_pages
 from tokflow.components.reports import data_version, report
-from tokflow.components.state import INPUTS_TAG, inputs_digest
-from tokflow.components.steps import again_if_fetched, failure_of
-from tokflow.components.workers import RESOURCE, WORKERS
+from tokflow.components.steps import RESOURCE, WORKERS, again_if_fetched, failure_of
 from tokflow.errors import TokflowError, counted, message_of
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
@@ -138,7 +137,7 @@ def run_build_job(
         if result.failure is not None:
             raise result.failure
 
-    end_killed_runs(instance)
+    end_lost_runs(instance)
     job, run_id = build_job(graph.dataset, body), str(uuid.uuid4())
     tags = {**process_tags(run_id), MAX_RETRIES_TAG: "0"}
     try:

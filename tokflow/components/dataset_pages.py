@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tokflow.components.links import PREFIX
+from tokflow.components.markdown import PREFIX
 from tokflow.errors import TokflowError, message_of
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declarations.declared import list_declared

@@ -9,8 +9,9 @@ import dagster as dg
 
 from tokflow.components.checks import check_files, log_check
 from tokflow.components.dagster_names import partition_set
+from tokflow.components.file_reports import files_version, report_files, report_raw
 from tokflow.components.history import AssetHistory, Log
-from tokflow.components.reports import Report, files_version, report_files, report_raw
+from tokflow.components.reports import Report
 from tokflow.errors import RawFileError, first_five
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph

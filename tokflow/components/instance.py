@@ -1,14 +1,25 @@
-"""Dagster's instance of the project: the history that `dagster dev` keeps there."""
+"""Dagster's instance of a project: its history, runs that were lost, and old runs.
 
+Relative folders of Dagster's own start at the working folder, so that with DAGSTER_HOME set each
+working folder would get a history of its own; and without it the state is in a temporary folder.
+Dagster keeps all runs unless somebody removes them.
+"""
+
+import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, get_type_hints
 
 import dagster as dg
 
 from tokflow.pipeline.declarations.project import project_root, state_home
 from tokflow.store.atomic import boot, is_alive, machine
+from tokflow.store.config import expanded
 
 PROCESS_TAG = "tokflow/process"
 """On a build: its run, and the process that does it. Dagster's daemon watches no processes but
@@ -20,6 +31,35 @@ NOT_ENDED = [
     if status.value not in ("SUCCESS", "FAILURE", "CANCELED")
 ]
 """Statuses of a run that is queued or under way."""
+
+ENDED = [status for status in dg.DagsterRunStatus if status not in NOT_ENDED]
+
+LAUNCHED_TAG = ".dagster/grpc_info"
+"""On a run that was launched: the code server that it runs in."""
+
+AT_ONCE = 1_000
+"""Runs or events asked for by one query."""
+
+
+class ProjectInstance(dg.DagsterInstance):
+    """History, files and logs of runs in `.dagster` beside dagster.yaml, unless that says where.
+
+    Dagster reads dagster.yaml from DAGSTER_HOME or, if that is not set, from the current folder.
+    """
+
+    @classmethod
+    def config_schema(cls) -> Mapping[str, Any]:
+        """Return the keys of dagster.yaml that are for this class alone: none."""
+        return {}
+
+    @classmethod
+    def config_defaults(cls, base_dir: str) -> Mapping[str, Any]:
+        """Return Dagster's own defaults, in that folder in place of `base_dir`."""
+        home = expanded(os.environ.get("DAGSTER_HOME") or Path.cwd())
+        # Dagster exports this class nowhere, but takes it in a method that is public.
+        instance_ref = get_type_hints(dg.DagsterInstance.from_ref)["instance_ref"]
+        defaults: Mapping[str, Any] = instance_ref.config_defaults(os.fspath(home / ".dagster"))
+        return defaults
 
 
 @contextmanager
@@ -46,15 +86,88 @@ def process_tags(run_id: str) -> dict[str, str]:
     return {PROCESS_TAG: f"{run_id} {socket.gethostname()} {boot()} {machine()} {os.getpid()}"}
 
 
-def end_killed_runs(instance: dg.DagsterInstance) -> None:
-    """End runs that say they go on though their process, of this host, has been killed: as failed
-    ones but for those that somebody wanted to cancel."""
+def end_lost_runs(instance: dg.DagsterInstance, hosts: Collection[str] = ()) -> None:
+    """End runs that say they go on though nothing does them any more: their process, of this host,
+    has been killed, or they are of one of `hosts`, none of whose processes is left, as of a
+    container that is starting.
+
+    They end as failed ones, which Dagster's daemon starts again where they were launched, except
+    those that somebody wanted to cancel.
+    """
     for run in instance.get_runs(dg.RunsFilter(statuses=NOT_ENDED)):
+        why = ""
         match run.tags.get(PROCESS_TAG, "").split():
-            case [run.run_id, host, booted, where, number] if host == socket.gethostname():
-                if booted != boot() or (where == machine() and not is_alive(int(number))):
-                    is_canceled = run.status is dg.DagsterRunStatus.CANCELING
-                    end = (
-                        instance.report_run_canceled if is_canceled else instance.report_run_failed
-                    )
-                    end(run, "The process of this run was killed.")
+            case [run.run_id, host, booted, where, number]:
+                is_gone = booted != boot() or (where == machine() and not is_alive(int(number)))
+                if is_gone and host == socket.gethostname():
+                    why = "The process of this run was killed."
+            case _:
+                host = ""
+        if {host, json.loads(run.tags.get(LAUNCHED_TAG, "{}")).get("host")} & {*hosts}:
+            why = "The container of this run has ended."
+        is_canceled = run.status is dg.DagsterRunStatus.CANCELING
+        end = instance.report_run_canceled if is_canceled else instance.report_run_failed
+        if why:
+            end(run, why)
+
+
+@dataclass(frozen=True, slots=True)
+class OldRuns:
+    """Runs that ended before some time, by their ids, newest first."""
+
+    removable: tuple[str, ...]
+    needed: tuple[str, ...]
+    """Those with the latest event of an asset or a partition, by which Dagster knows that it is
+    built, and in which version, or that it has failed."""
+
+
+def find_old_runs(instance: dg.DagsterInstance, *, before: datetime) -> OldRuns:
+    """Return the runs that have ended and were last updated before that time.
+
+    Runs that go on, or say so, are not among them, whatever their age.
+    """
+    latest = set(_runs_of_latest_events(instance))
+    old = list(_ended_runs(instance, before))
+    return OldRuns(
+        removable=tuple(run for run in old if run not in latest),
+        needed=tuple(run for run in old if run in latest),
+    )
+
+
+def remove_runs(instance: dg.DagsterInstance, runs: Sequence[str]) -> None:
+    """Remove runs, their events, and what they printed. Nothing in a store is touched."""
+    for run in runs:
+        instance.compute_log_manager.delete_logs(prefix=[run])
+        instance.delete_run(run)
+
+
+def _ended_runs(instance: dg.DagsterInstance, before: datetime) -> Iterator[str]:
+    cursor = None
+    filters = dg.RunsFilter(statuses=ENDED, updated_before=before)
+    while runs := instance.get_runs(filters, cursor=cursor, limit=AT_ONCE):
+        cursor = runs[-1].run_id
+        yield from (run.run_id for run in runs)
+
+
+def _runs_of_latest_events(instance: dg.DagsterInstance) -> Iterator[str]:
+    """Yield the run of the latest materialization, and of the latest observation, of each asset and
+    of each of its partitions, and that of the last attempt where it came to nothing."""
+    storage = instance.event_log_storage
+    events = (
+        (dg.DagsterEventType.ASSET_MATERIALIZATION, instance.fetch_materializations),
+        (dg.DagsterEventType.ASSET_OBSERVATION, instance.fetch_observations),
+    )
+    planned = dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
+    for key in instance.all_asset_keys():
+        yield from (str(of.asset_entry.last_run_id) for of in instance.get_asset_records([key]))
+        made = storage.get_latest_storage_id_by_partition(key, events[0][0])
+        for partition, own in storage.get_latest_storage_id_by_partition(key, planned).items():
+            if own > made.get(partition, 0):
+                info = storage.get_latest_planned_materialization_info(key, partition)
+                yield from [info.run_id] if info else []
+        for kind, fetch in events:
+            yield from (record.run_id for record in fetch(key, limit=1).records)
+            ids = list(storage.get_latest_storage_id_by_partition(key, kind).values())
+            for start in range(0, len(ids), AT_ONCE):
+                asked = dg.AssetRecordsFilter(key, storage_ids=ids[start : start + AT_ONCE])
+                yield from (record.run_id for record in fetch(asked, limit=AT_ONCE).records)

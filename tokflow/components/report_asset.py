@@ -9,7 +9,7 @@ import dagster as dg
 from tokflow.components.dagster_names import asset_keys
 from tokflow.components.file_partitions import record_status
 from tokflow.components.history import AssetHistory
-from tokflow.components.links import report_link, report_pictures
+from tokflow.components.markdown import report_link, report_pictures
 from tokflow.components.reports import Report
 from tokflow.errors import MissingOutputError, explained, size
 from tokflow.pipeline.dataset import Dataset

@@ -5,24 +5,25 @@ the rest in one table. After them stand the numbers that differ from file to fil
 build, once more, as numbers: those Dagster draws.
 """
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dagster as dg
+import numpy.typing as npt
 
-from tokflow.components.links import viewer_link
+from tokflow.audit.inspection import visible
 from tokflow.components.markdown import (
+    code_block,
     columns_table,
     details_table,
     numbers_table,
     rows_table,
+    shortened_to,
+    viewer_link,
 )
-from tokflow.components.previews import preview_of_part, preview_of_shard
-from tokflow.components.status_table import status_metadata
 from tokflow.errors import counted
+from tokflow.exports import Part
 from tokflow.pipeline.lines import speed
 from tokflow.pipeline.notices import Totals
 from tokflow.pipeline.output import Output
@@ -35,12 +36,12 @@ from tokflow.pipeline.statistics import (
     rows_of_mixture,
     text_statistics,
 )
-from tokflow.pipeline.status import FileStatus
-from tokflow.raw import LeftOut, RawFile, RawPartition, RawSource
-from tokflow.shown import redact
+from tokflow.store.arrow import read_first
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
-from tokflow.tokenizers.tokenizer import vocab_size_asked
-from tokflow.tokens.shard import open_token_shard
+from tokflow.tokenizers.engines import open_reference
+from tokflow.tokenizers.tokenizer import Tokenizer, vocab_size_asked
+from tokflow.tokens.shard import TokenShard, open_token_shard
+from tokflow.tokens.writer import DOCUMENTS_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,66 +80,6 @@ class Page:
             **{name: self.summary[name] for name in self.plots if name in self.summary},
             **self.own,
         }
-
-
-def report_raw(raw: RawPartition, sources: Sequence[RawSource]) -> Report:
-    """Return the report of the raw files of a partition, which are on this disk, or are fetched as
-    they are read."""
-    version = None if raw.is_group else raw.files[0].version
-    summary: dict[str, Any] = {"num_bytes": raw.num_bytes}
-    details = {"version": version} if version else {"sha256": raw.sha256}
-    if raw.is_group:
-        page = Page(
-            summary={"num_files": len(raw.files), **summary},
-            shown={"files": rows_table([_listed(file) for file in raw.files])},
-            details=details,
-            plots=("num_files", "num_bytes"),
-        )
-    else:
-        hub = sources[0].hub
-        page = Page(
-            summary=summary,
-            details={**details, **({} if hub is None else {"commit": hub.commit})},
-            plots=("num_bytes",),
-            own={
-                "dagster/uri": redact(sources[0].url),
-                "path": dg.MetadataValue.path(str(raw.paths[0])),
-            },
-        )
-    return Report(raw.sha256, page.metadata, f"{raw.key}: {counted(raw.num_bytes, 'byte')}")
-
-
-def _listed(raw: RawFile) -> dict[str, Any]:
-    sha256 = raw.sha256[:16] if raw.version is None else "fetched as it is read"
-    return {"raw_file": raw.key, "num_bytes": raw.num_bytes, "sha256": sha256}
-
-
-def report_files(
-    raw_files: Mapping[str, RawFile | None],
-    left_out: Sequence[LeftOut] = (),
-    statuses: Sequence[FileStatus] = (),
-) -> Report:
-    """Return the report of the list of raw files, None for one that has not been fetched, with the
-    status of each.
-
-    `left_out`: what is no raw file though a pattern matches it; it decides nothing.
-    """
-    rows = [asdict(of) for of in left_out]
-    raw_bytes = {key: raw.num_bytes for key, raw in raw_files.items() if raw}
-    summary, shown_first = status_metadata(statuses, raw_bytes)
-    page = Page(
-        summary={"num_files": len(raw_files), **summary, "num_bytes": sum(raw_bytes.values())},
-        shown={**shown_first, **({"left_out": rows_table(rows)} if rows else {})},
-        plots=("num_files", "num_failed", "num_documents", "num_tokens", "bytes_per_token"),
-        own={"dagster/row_count": len(raw_files)},
-    )
-    return Report(files_version(raw_files), page.metadata, counted(len(raw_files), "file"))
-
-
-def files_version(raw_files: Mapping[str, RawFile | None]) -> str:
-    """Return the data version of the list of raw files."""
-    versions = [[key, raw.sha256 if raw else None] for key, raw in raw_files.items()]
-    return hashlib.sha256(json.dumps(versions).encode()).hexdigest()
 
 
 def report(made: StageResult) -> Report:
@@ -366,3 +307,69 @@ def _files(made: StageResult) -> dg.MetadataValue[Any]:
             for name, entry in made.manifest.files.items()
         ]
     )
+
+
+PREVIEW_TOKENS = 256
+"""Tokens of a file, or of a part, that are decoded for a person to see what a model will."""
+
+PREVIEW_ROWS = 5
+"""Documents of a file, or sequences of a part, that a table shows."""
+
+TEXT_TOKENS, TEXT_WIDTH = 16, 24
+"""Tokens of a row that are decoded, and characters of them that are shown."""
+
+Metadata = Mapping[str, dg.MetadataValue[Any]]
+
+
+def preview_of_shard(shard: TokenShard, tokenizer: Tokenizer) -> Metadata:
+    """Return the first tokens of a file as text, and its first documents as a table."""
+    tokens, table = shard.tokens(is_lazy=True), shard.stored.file(shard.names(DOCUMENTS_NAME)[0])
+    first = read_first(table, ["row", "token_offset", "num_tokens"], PREVIEW_ROWS)
+    rows = []
+    for of in first.to_pylist():
+        start, num_tokens = of["token_offset"], of["num_tokens"]
+        few = tokens.read(start, start + min(num_tokens, TEXT_TOKENS))
+        rows.append({"row": of["row"], "num_tokens": num_tokens, "text": _start(few, tokenizer)})
+    text = _decoded(tokens.read(0, PREVIEW_TOKENS), tokenizer)
+    return {"preview": _as_code(text), **({"documents": rows_table(rows)} if rows else {})}
+
+
+def preview_of_part(part: Part, tokenizer: Tokenizer) -> Metadata:
+    """Return the beginning of the part's first sequence and a table of its first sequences or, of a
+    stream, its first tokens."""
+    if not part.packed.files:
+        batch = next((batch for batch in part.stream() if len(batch)), None)
+        return {"preview": _as_code(_decoded(batch, tokenizer))}
+    sequences = next(part.sequences(PREVIEW_ROWS), None)
+    if sequences is None or len(sequences) == 0:
+        return {"preview": _as_code("")}
+    rows: list[dict[str, Any]] = []
+    shown = zip(sequences.token_ids, sequences.segment_ids, strict=True)
+    for number, (token_ids, segment_ids) in enumerate(shown):
+        rows.append(
+            {
+                "sequence": number,
+                "num_segments": int(segment_ids.max()),
+                "text": _start(token_ids[segment_ids > 0][:TEXT_TOKENS], tokenizer),
+            }
+        )
+    first = sequences.token_ids[0][sequences.segment_ids[0] > 0]
+    return {"preview": _as_code(_decoded(first, tokenizer)), "sequences": rows_table(rows)}
+
+
+def _start(token_ids: npt.NDArray[Any], tokenizer: Tokenizer) -> str:
+    """Return how a text begins, on one line."""
+    text = visible(" ".join(_decoded(token_ids, tokenizer).split()))
+    return shortened_to(text, TEXT_WIDTH)
+
+
+def _decoded(token_ids: npt.NDArray[Any] | None, tokenizer: Tokenizer) -> str:
+    """Return the text of the first tokens, in which BOS and EOS show where documents meet."""
+    first = [] if token_ids is None else token_ids[:PREVIEW_TOKENS].tolist()
+    if first and max(first) >= tokenizer.vocab_size:
+        return "(damaged: an id is not below vocab_size)"  # a check says where
+    return open_reference(tokenizer).decode(first) if first else ""
+
+
+def _as_code(text: str) -> dg.MarkdownMetadataValue:
+    return code_block(text) if text else dg.MetadataValue.md("*no text*")

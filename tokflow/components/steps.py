@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,11 @@ from tokflow.components.file_partitions import (
     record_status,
     report_listing,
 )
+from tokflow.components.file_reports import report_raw
 from tokflow.components.history import AssetHistory
 from tokflow.components.markdown import shortened_to
 from tokflow.components.report_asset import report_page
-from tokflow.components.reports import Report, report, report_raw
-from tokflow.components.workers import RESOURCE
+from tokflow.components.reports import Report, report
 from tokflow.errors import (
     FetchError,
     MissingOutputError,
@@ -44,7 +45,7 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.lines import Lines, now_and_then
 from tokflow.pipeline.results import StageFailure, StageResult
 from tokflow.pipeline.run import make_export, make_stage, make_tokenizer
-from tokflow.pools.pool import Pool, open_pool
+from tokflow.pools.pool import Pool, Workers, open_pool
 
 Results = Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]
 Body = Callable[[dg.AssetExecutionContext], Results]
@@ -314,3 +315,31 @@ def again_if_fetched(
 def _joined(reports: Mapping[str, Report]) -> Report:
     text = "\n".join(f"{key} {report.data_version}" for key, report in reports.items())
     return Report(hashlib.sha256(text.encode()).hexdigest(), {})
+
+
+RESOURCE = "tokflow_workers"
+"""Its key in a run's config."""
+
+
+class PoolKind(Enum):
+    """Where they are. A text could be `{env: NAME}`, and an error would show that variable."""
+
+    local = "local"
+    ray = "ray"
+
+
+class WorkersResource(dg.ConfigurableResource[None]):
+    """Processes that a step works with; by default one for each core, or `TOKFLOW_JOBS`."""
+
+    jobs: int | None = None
+    """Their number, 1 or more."""
+    pool: PoolKind | None = None
+    """`ray` for those of a Ray cluster, `local` for those of this machine; by default as
+    `TOKFLOW_POOL` says, else local."""
+
+    def of_build(self) -> Workers:
+        """Return them as a build takes them."""
+        return {"jobs": self.jobs, "pool": self.pool.value if self.pool else None}
+
+
+WORKERS = WorkersResource()

@@ -1,27 +1,113 @@
-"""TextDataset: everything that Dagster does for one dataset."""
+"""TextDataset: everything that Dagster does for the datasets of a YAML, and its scaffolder."""
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import hashlib
+import logging
+import os
+import re
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import starmap
 from pathlib import Path
 from typing import Any, Self
 
+import click
 import dagster as dg
 import pydantic
 
-from tokflow.components.attributes import Attributes
-from tokflow.components.broken import broken_definitions
-from tokflow.components.dataset_definitions import asset_definitions, job_definitions
-from tokflow.components.scaffolder import DatasetScaffolder
+from tokflow.components.assets import make_assets
+from tokflow.components.automation import build_schedule, files_sensor, scan_job
+from tokflow.components.build_job import build_job
+from tokflow.documents import format_of_name
 from tokflow.errors import TokflowError
-from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.dagster_fields import dagster_name
+from tokflow.pipeline.dataset import DEFAULT_STORE, Dataset
 from tokflow.pipeline.declarations.declared import (
+    YAML_NAMES,
     Declaration,
+    check_new,
     declared_by,
     find_declarations,
     is_first,
 )
 from tokflow.pipeline.declarations.project import find_project
+from tokflow.pipeline.declarations.raw_patterns import as_name, patterns_of, shortened_to
+from tokflow.pipeline.declarations.schema import attributes_schema
+from tokflow.pipeline.declarations.suggestion import UNSEEN, suggest
+from tokflow.pipeline.declarations.yaml_writer import dataset_yaml
+from tokflow.store.atomic import remove_empty
+
+EXECUTORS: Mapping[str | None, dg.ExecutorDefinition] = {
+    "in_process": dg.in_process_executor,
+    "multiprocess": dg.multiprocess_executor,
+}
+
+IS_CHECKED = "DAGSTER_IS_DEFS_VALIDATION_CLI"
+"""Variable that `dg check defs` and `dagster definitions validate` set."""
+
+
+class Attributes(pydantic.RootModel[dict[str, Any]]):
+    """The attributes as they stand in the YAML, with templates; the schema is that of a dataset, or
+    of several with their defaults."""
+
+    @classmethod
+    def model_json_schema(cls, *_: Any, **__: Any) -> dict[str, Any]:
+        """Return the schema of one dataset or several, in the form that Dagster asks for."""
+        return attributes_schema()
+
+
+class DatasetParams(pydantic.BaseModel):
+    """Parameters that `dg scaffold defs` takes."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    files: list[str] | None = None
+    """Raw files of this machine to look at: paths, globs or folders, relative to the project."""
+    text: str | None = None
+    """Field or column that holds the text; by default the one that has most of it."""
+
+
+class DatasetScaffolder(dg.Scaffolder[DatasetParams]):
+    """Writes the YAML of a dataset. Without `files` it is one of `data/raw/NAME/*`, which are
+    looked at if they are there already."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[DatasetParams]:
+        """Return the parameters."""
+        return DatasetParams
+
+    def scaffold(self, request: dg.ScaffoldRequest[DatasetParams]) -> None:
+        """Write `defs.yaml` into the folder of the request, or nothing at all."""
+        try:
+            if request.scaffold_format != "yaml":
+                raise click.UsageError("--format: expected yaml, which declares a dataset")
+            text = _scaffolded(request)
+        except (TokflowError, click.ClickException) as error:
+            remove_empty([request.target_path])  # Dagster made it, and would refuse a second try
+            if isinstance(error, TokflowError):
+                raise click.ClickException(str(error)) from None
+            raise
+        with (request.target_path / YAML_NAMES[0]).open("x", encoding="utf-8") as file:
+            file.write(text)
+
+
+def _scaffolded(request: dg.ScaffoldRequest[DatasetParams]) -> str:
+    name, params = as_name(request.target_path.name), request.params
+    root = request.project_root or Path.cwd()
+    project = find_project(root)
+    if project is not None:
+        check_new(name, request.target_path / YAML_NAMES[0], project)
+    raw = root / "data/raw" / name
+    files = params.files
+    if files is None and any(format_of_name(path.name) for path in raw.rglob("*")):
+        files = [str(raw)]
+    if files is None:
+        suggested = dataclasses.replace(UNSEEN, documents={"text": params.text or "text"})
+        return dataset_yaml(name, [f"data/raw/{name}/*"], suggested, in_project=True)
+    patterns = patterns_of(files, here=root, store=root / DEFAULT_STORE)
+    suggested = suggest(patterns, text=params.text)
+    return dataset_yaml(name, shortened_to(root, patterns), suggested, in_project=True)
 
 
 @dg.scaffold_with(DatasetScaffolder)
@@ -52,10 +138,17 @@ class TextDataset(dg.Component):
         others of the code location with it.
         """
         values = attributes.root if isinstance(attributes, Attributes) else {}
+        return cls.declared(_declarations(context, values), context.resolution_context.scope)
+
+    @classmethod
+    def declared(
+        cls, declarations: Iterable[Declaration], scope: Mapping[str, Any] | None = None
+    ) -> Self:
+        """Return the component of some datasets, whatever is wrong with any of them."""
         datasets, broken = [], {}
-        for declaration in _declarations(context, values):
+        for declaration in declarations:
             try:
-                datasets.append(declaration.load(scope=context.resolution_context.scope))
+                datasets.append(declaration.load(scope=scope))
             except TokflowError as error:
                 broken[declaration.name] = error
         return cls(datasets, broken)
@@ -66,17 +159,20 @@ class TextDataset(dg.Component):
         The first of all datasets brings the jobs of all: Dagster refuses two sensors of one name,
         and a sensor for jobs that come from elsewhere.
         """
-        own = [
-            *map(asset_definitions, self.datasets),
-            *starmap(broken_definitions, self.broken.items()),
-        ]
         is_alone = getattr(context.component_loc, "file_path", None) == context.project_root
         # Of what `build_defs_for_component` is given, whose tree is the whole working folder.
         others = [] if is_alone else context.component_tree.get_all_components(TextDataset)
         datasets = {of.name: of for component in (*others, self) for of in component.datasets}
-        if datasets and min(datasets) in {of.name for of in self.datasets}:
-            own.append(job_definitions(list(datasets.values())))
-        return dg.Definitions.merge(*own)
+        is_of_all = bool(datasets) and min(datasets) in {of.name for of in self.datasets}
+        return self.definitions(list(datasets.values()) if is_of_all else [])
+
+    def definitions(self, with_jobs: Sequence[Dataset]) -> dg.Definitions:
+        """Return the assets of the datasets, those of the broken ones, and the jobs of some."""
+        return dg.Definitions.merge(
+            *map(_assets_of, self.datasets),
+            *starmap(_broken, self.broken.items()),
+            _jobs_of(with_jobs),
+        )
 
 
 def _declarations(
@@ -95,3 +191,68 @@ def _declarations(
     name = folder.name if folder else "dataset"
     document = Declaration(name, path, 0, context.project_root, {}, str(path))
     return declared_by(document, attributes)
+
+
+def make_definitions(*datasets: Dataset) -> dg.Definitions:
+    """Return all definitions of the datasets of a code location."""
+    return TextDataset(datasets).definitions(datasets)
+
+
+def _assets_of(dataset: Dataset) -> dg.Definitions:
+    """Return the assets of a dataset, and the executor that it asks for."""
+    with warnings.catch_warnings():
+        # Backfill policies and a few more are called beta though they stay as they are in 1.13.
+        warnings.simplefilter("ignore", category=dg.BetaWarning)
+        warnings.simplefilter("ignore", category=dg.PreviewWarning)
+        return dg.Definitions(assets=make_assets(dataset), executor=EXECUTORS.get(dataset.executor))
+
+
+def _jobs_of(datasets: Sequence[Dataset]) -> dg.Definitions:
+    """Return the jobs and schedules of datasets, and the sensor that they share."""
+    builds = {dataset.name: build_job(dataset) for dataset in datasets}
+    jobs = [*builds.values(), *map(scan_job, datasets)]
+    return dg.Definitions(
+        jobs=jobs,
+        schedules=[build_schedule(of, builds[of.name]) for of in datasets if of.schedule],
+        sensors=[files_sensor(datasets, jobs)] if datasets else [],
+    )
+
+
+def _broken(name: str, error: TokflowError) -> dg.Definitions:
+    """Return an asset `<name>/error` that says why a dataset cannot be loaded, and a job
+    `<name>_build` that fails with it, so that no other dataset goes with it.
+
+    The log of the code location has it, too.
+
+    Raises: the error, where definitions are only checked: there it is to be an error.
+    """
+    if os.environ.get(IS_CHECKED):
+        raise error
+    logging.getLogger("tokflow").error("%s", error)
+    safe_name, said = _safe(name), f"This dataset cannot be loaded:\n\n    {error}"
+    asset = dg.AssetSpec(
+        [safe_name, "error"], group_name=safe_name, kinds={"error"}, description=said
+    )
+
+    @dg.op(name=f"{safe_name}_build_all")
+    def fail() -> None:
+        raise dg.Failure(str(error), allow_retries=False)
+
+    @dg.job(
+        name=f"{safe_name}_build",
+        description=f"Fails. {said}",
+        executor_def=dg.in_process_executor,
+    )
+    def build() -> None:
+        fail()
+
+    return dg.Definitions(assets=[asset], jobs=[build])
+
+
+def _safe(name: str) -> str:
+    """Return a name that Dagster takes, and that no dataset has which can be loaded."""
+    plain = dagster_name(name)
+    safe = re.sub(r"\W+", "_", plain, flags=re.ASCII).strip("_")
+    if safe and safe == plain:
+        return safe
+    return f"{safe}_{hashlib.sha256(name.encode()).hexdigest()[:8]}".strip("_")

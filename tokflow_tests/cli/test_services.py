@@ -18,7 +18,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tokflow.cli.services import CodeLocation, serve
+from tokflow.cli.ui import CodeLocation, serve
 from tokflow.components import open_instance
 from tokflow_tests.projects import declare_in, make_project
 from tokflow_tests.tiny import SMALL, write_raw
@@ -167,7 +167,7 @@ def test_a_daemon_that_ends_is_said_and_ends_the_rest(ui: WebUI):
 def test_a_code_server_that_cannot_start_is_said(capfd: pytest.CaptureFixture[str]):
     location = CodeLocation("own", ["--no-such-option"])
 
-    status = serve(location, host="127.0.0.1", port=0, url="", environment=dict(os.environ))
+    status = serve(location, host="127.0.0.1", port=0, environment=dict(os.environ))
 
     assert status == 1
     said = capfd.readouterr().err

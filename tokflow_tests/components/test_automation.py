@@ -14,8 +14,8 @@ import dagster as dg
 import pytest
 from dagster import instance_for_test
 
+from tokflow.components import decisions as state_module
 from tokflow.components import run_build_job, sync_files
-from tokflow.components import state as state_module
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import build_dataset
 from tokflow.report import has_report

@@ -4,7 +4,7 @@ import uuid
 import dagster as dg
 import pytest
 
-from tokflow.components.code_server import end_runs_of
+from tokflow.components.instance import end_lost_runs
 
 
 @dg.job
@@ -40,7 +40,7 @@ def test_runs_of_a_container_that_is_gone_are_ended(
         now = dg.DagsterRunStatus(status)
         instance.create_run_for_job(job, run_id=RUN, tags=tags, status=now)
 
-        end_runs_of({"code", "5c1e"}, instance)
+        end_lost_runs(instance, {"code", "5c1e"})
 
         run = instance.get_run_by_id(RUN)
         assert run is not None

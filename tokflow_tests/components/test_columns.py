@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from tokflow.components import make_definitions
-from tokflow.components.columns import column_metadata
+from tokflow.components.assets import column_metadata
 from tokflow_tests.tiny import declare
 
 

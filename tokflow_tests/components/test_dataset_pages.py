@@ -10,7 +10,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from tokflow.components.dataset_pages import DatasetPages
-from tokflow.components.links import report_path, viewer_path
+from tokflow.components.markdown import report_path, viewer_path
 from tokflow.pipeline.declarations.declared import list_declared
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.projects import attributes, declare_in, make_project

@@ -7,7 +7,7 @@ import pytest
 
 from tokflow.components import run_build_job
 from tokflow.components.checks import FILES_CHECK, check_files
-from tokflow.components.pruning import find_old_runs
+from tokflow.components.instance import find_old_runs
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.status import FileStatus
 from tokflow_tests.dagster_case import QUIET, Case, failure, is_built, selection, shown_failed

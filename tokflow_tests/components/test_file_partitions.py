@@ -2,7 +2,7 @@
 
 import pytest
 
-from tokflow.components import SyncedFiles, file_partitions, state, sync_files
+from tokflow.components import SyncedFiles, decisions, file_partitions, sync_files
 from tokflow.errors import ConfigError
 from tokflow.pipeline.graph import BuildGraph
 from tokflow_tests.dagster_case import QUIET, Case, Sensor, selection
@@ -12,7 +12,7 @@ KEYS = ["a.txt", "b.txt", "c.txt"]
 
 @pytest.fixture(autouse=True)
 def _files_are_complete(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "CALM_SECONDS", 0.0)
+    monkeypatch.setattr(decisions, "CALM_SECONDS", 0.0)
 
 
 def test_new_files_become_partitions_and_a_scan_of_thousands_writes_one_event(case: Case):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tokflow.components import state
+from tokflow.components import decisions
 from tokflow_tests.dagster_case import Case, Sensor, shown
 from tokflow_tests.hub import Hub
 
@@ -12,7 +12,7 @@ KEYS = ["test.jsonl", "train.jsonl"]
 @pytest.fixture
 def automation(hub: Hub, case: Case, monkeypatch: pytest.MonkeyPatch) -> Sensor:
     """A dataset whose parts are the splits of its source, built."""
-    monkeypatch.setattr(state, "CALM_SECONDS", 0.0)
+    monkeypatch.setattr(decisions, "CALM_SECONDS", 0.0)
     hub.push("team/texts", {"train.jsonl": b'{"text":"one"}', "test.jsonl": b'{"text":"two"}'})
     parts = {split: {"source_split": split} for split in ("train", "test")}
     case.attributes |= {"split": {"parts": parts}, "documents": {}, "automation": True}

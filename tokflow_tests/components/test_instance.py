@@ -9,7 +9,7 @@ import pytest
 
 from tokflow.components import instance as instance_module
 from tokflow.components import open_instance
-from tokflow.components.instance import end_killed_runs, process_tags
+from tokflow.components.instance import end_lost_runs, process_tags
 
 
 def test_the_instance_is_the_one_of_the_project_wherever_one_stands(
@@ -80,7 +80,7 @@ def test_runs_whose_process_was_killed_are_ended(
         instance.create_run_for_job(job, run_id=run_id, tags=tags, status=now)
         instance.create_run_for_job(job, tags=tags, status=now)  # begun again, not yet by a process
 
-        end_killed_runs(instance)
+        end_lost_runs(instance)
 
         statuses = {run.run_id == run_id: run.status.value for run in instance.get_runs()}
         assert statuses == {True: ended if is_ended else status, False: status}

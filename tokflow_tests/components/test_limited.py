@@ -8,8 +8,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from tokflow.components import decisions as state_module
 from tokflow.components import file_partitions, sync_files
-from tokflow.components import state as state_module
 from tokflow.pipeline.graph import BuildGraph
 from tokflow_tests.components.test_build_job import build
 from tokflow_tests.dagster_case import Case, Sensor, failure, selection

@@ -25,10 +25,10 @@ from pathlib import Path
 import dagster as dg
 
 from tokflow.pipeline.dataset import load_dataset
-from tokflow.components import automation, make_definitions, state
+from tokflow.components import automation, make_definitions, decisions
 
 automation.SENSOR_SECONDS = 1  # the daemon ticks every five seconds at most
-state.CALM_SECONDS = 2.0
+decisions.CALM_SECONDS = 2.0
 
 dataset = load_dataset(Path(__file__).with_name("defs.yaml"))
 defs = dg.Definitions.merge(

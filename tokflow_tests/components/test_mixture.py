@@ -10,7 +10,7 @@ import yaml
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 
-from tokflow.components import make_definitions, state
+from tokflow.components import decisions, make_definitions
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declarations.declared import find_declarations
 from tokflow.pipeline.declarations.project import Project, find_project
@@ -207,7 +207,7 @@ def test_a_change_that_decides_no_byte_is_recorded_once_by_the_next_build(projec
 def test_automation_builds_a_mixture_when_a_source_has_a_new_file(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(state, "CALM_SECONDS", 0.0)
+    monkeypatch.setattr(decisions, "CALM_SECONDS", 0.0)
     asked: list[list[str]] = []
     cursor = None
     with dg.DagsterInstance.ephemeral() as instance:

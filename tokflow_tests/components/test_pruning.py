@@ -6,8 +6,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from tokflow.components import pruning
-from tokflow.components.pruning import find_old_runs, remove_runs
+from tokflow.components import instance as pruning
+from tokflow.components.instance import find_old_runs, remove_runs
 
 
 @dg.op

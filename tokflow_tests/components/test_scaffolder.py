@@ -7,7 +7,7 @@ import click
 import dagster as dg
 import pytest
 
-from tokflow.components.scaffolder import DatasetParams, DatasetScaffolder
+from tokflow.components.text_dataset import DatasetParams, DatasetScaffolder
 from tokflow.pipeline.dataset import load_dataset
 from tokflow_tests.projects import declare_in, make_project
 

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 import yaml
 
-from tokflow.components import TextDataset, state
+from tokflow.components import TextDataset, decisions
 from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset, load_dataset
 from tokflow.pipeline.declarations.declared import find_declarations
@@ -124,7 +124,7 @@ def test_the_datasets_of_a_dagster_project_share_a_sensor(
     declare_in(project, "a", {"name": "a"})  # which cannot be loaded
     (project / "data").mkdir()
     (project / "data/a.txt").write_text("one\n")
-    monkeypatch.setattr(state, "CALM_SECONDS", 0.0)
+    monkeypatch.setattr(decisions, "CALM_SECONDS", 0.0)
     repository = load(project).get_repository_def()
 
     [sensor] = repository.sensor_defs

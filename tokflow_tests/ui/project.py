@@ -36,7 +36,7 @@ code_location_target_module = "tokflow.definitions"
 INSTANCE = """\
 from dagster._daemon import controller
 
-from tokflow.components.storage import ProjectInstance
+from tokflow.components.instance import ProjectInstance
 
 controller.DEFAULT_DAEMON_INTERVAL_SECONDS = 2
 """

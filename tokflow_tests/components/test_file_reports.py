@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tokflow.components.file_partitions import record_status, sync_files
+from tokflow.components.file_reports import status_metadata
 from tokflow.components.markdown import MAX_CHARACTERS
-from tokflow.components.status_table import status_metadata
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.status import FileStatus
 from tokflow_tests.components.test_build_job import build
