@@ -67,7 +67,7 @@ class KeptPortions:
         return np.searchsorted(self.edges, places, side="right") - 1
 
     @cached_property
-    def is_elsewhere(self) -> bool:
+    def is_remote(self) -> bool:
         """True where files come from a URL when they are read."""
         return bool(self._portions) and not self._portions[0].store.is_here
 
@@ -81,7 +81,7 @@ class KeptPortions:
     def fetch(self, places: Numbers) -> None:
         """Bring the files of positions, or rows, to this disk, several at once, where `[]` would
         bring one after another; does nothing where all are here."""
-        if self.is_elsewhere:
+        if self.is_remote:
             bring(self.files_of(places))
 
     def _read(self, number: int, kept: Future[Arrays]) -> None:
@@ -100,7 +100,7 @@ class KeptPortions:
         cost = KEPT_BYTES // MAX_MAPPED + sum(values.nbytes for values in decoded)
         with self._lock:
             self._costs[number], self._total = cost, self._total + cost
-            if self.is_elsewhere and is_mapped:
+            if self.is_remote and is_mapped:
                 self._forget_gone()
             while self._total > KEPT_BYTES and len(self._costs) > 1:
                 self._forget(next(each for each in self._kept if each in self._costs))

@@ -7,16 +7,22 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.util import find_spec
 from threading import Lock
-from types import TracebackType
 from typing import Any, Literal, get_args
 
 from tokflow.errors import ConfigError
-from tokflow.loaders.arguments import boolean, integer
-from tokflow.loaders.files_ahead import FilesAhead
+from tokflow.loaders.batches import Batch, tensors_of
 from tokflow.loaders.position import Position, position_of, share_of
 from tokflow.loaders.rows import Rows
-from tokflow.loaders.samples import ENDLESS, Batch, Numbers, Samples, no_dataset
-from tokflow.loaders.torch_loading import SamplesDataset, tensors_of
+from tokflow.loaders.samples import (
+    ENDLESS,
+    FilesAhead,
+    Numbers,
+    Samples,
+    SamplesDataset,
+    boolean,
+    integer,
+    no_dataset,
+)
 from tokflow.pools.forks import renew_in_forks
 
 ArrayKind = Literal["numpy", "torch"]
@@ -63,20 +69,16 @@ class Loader:
         `batch_size` counts the samples of all ranks together; `prefetch` batches are made ahead,
         each by a thread of its own, none with 0.
         """
-        batch_size = integer("batch_size", batch_size)
-        rank, world_size = integer("rank", rank), integer("world_size", world_size)
-        prefetch = integer("prefetch", prefetch)
-        _check_ranks(batch_size, rank, world_size)
-        _check_batches(prefetch, arrays)
+        self.batch_size = integer("batch_size", batch_size)
+        self.rank, self.world_size = integer("rank", rank), integer("world_size", world_size)
+        self.prefetch, self.arrays = integer("prefetch", prefetch), arrays
+        self.drop_last = boolean("drop_last", drop_last)
+        _check_batches(self.batch_size, self.rank, self.world_size, self.prefetch, arrays)
         if isinstance(rows, Rows):
             self.samples: Samples = rows.epochs(seed, blocks=blocks, num_epochs=num_epochs)
         else:
-            _check_samples(rows)
-            _check_none(seed=seed, blocks=blocks, num_epochs=num_epochs)
+            _check_samples(rows, seed=seed, blocks=blocks, num_epochs=num_epochs)
             self.samples = rows
-        self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
-        self.drop_last = boolean("drop_last", drop_last)
-        self.prefetch, self.arrays = prefetch, arrays
         self.position = Position()
         """The place behind the last batch that was handed out."""
         self._begin_anew()
@@ -190,12 +192,7 @@ class Loader:
     def __enter__(self) -> "Loader":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -298,67 +295,46 @@ class BatchNumbers(Iterator[list[int]]):
         self._position = position_of(state, self._loader.samples)
 
 
-def _check_samples(samples: Any) -> None:
-    """Make sure that it is given samples, which are no rows. Raises: ConfigError."""
+def _check_samples(samples: Any, **options: int | None) -> None:
+    """Make sure that it is given samples, which are no rows, and no order or end of them again.
+
+    Raises: ConfigError.
+    """
+    given = [f"{name}={value!r}" for name, value in options.items() if value is not None]
     if not isinstance(samples, Samples):
-        raise ConfigError(
-            where="Loader",
-            expected="rows of `open_rows`, or samples, such as of `mix`",
-            found=f"{samples!r:.60}, of {type(samples).__name__}",
-            remedy="open an export first, `open_rows(path, part=...)`; give several to `mix`",
-        )
+        expected = "rows of `open_rows`, or samples, such as of `mix`"
+        found = f"{samples!r:.60}, of {type(samples).__name__}"
+        remedy = "open an export first, `open_rows(path, part=...)`; give several to `mix`"
+    elif given:
+        expected = f"no {given[0].partition('=')[0]}, since samples already define order and length"
+        found = ", ".join(given)
+        remedy = "drop it, or give it where they are made, as in `mix(..., seed=1)`"
+    else:
+        return
+    raise ConfigError(where="Loader", expected=expected, found=found, remedy=remedy)
 
 
-def _check_none(**options: int | None) -> None:
-    """Make sure that samples are given no order or end again. Raises: ConfigError."""
-    for name, value in options.items():
-        if value is not None:
-            raise ConfigError(
-                where="Loader",
-                expected=f"no {name}, since samples already define order and length",
-                found=f"{name}={value!r}",
-                remedy="drop it, or give it where they are made, as in `mix(..., seed=1)`",
-            )
-
-
-def _check_ranks(batch_size: int, rank: int, world_size: int) -> None:
-    """Make sure that every rank is one of them and gets some of each batch. Raises: ConfigError."""
+def _check_batches(
+    batch_size: int, rank: int, world_size: int, prefetch: int, arrays: ArrayKind
+) -> None:
+    """Make sure that every rank is one of them and gets some of each batch, and that batches can
+    be made so. Raises: ConfigError."""
     if not 0 <= rank < world_size:
-        raise ConfigError(
-            where="Loader",
-            expected=f"a rank from 0 to world_size - 1, which is {world_size - 1}",
-            found=f"rank {rank}",
-            remedy="give the number of this process, and of all processes, of the training",
-        )
-    if batch_size < world_size:
-        raise ConfigError(
-            where="Loader",
-            expected=f"a batch_size of at least {world_size}, a sample for each rank",
-            found=f"{batch_size}",
-            remedy="count the samples of all ranks together in batch_size",
-        )
-
-
-def _check_batches(prefetch: int, arrays: str) -> None:
-    """Make sure that batches can be made so. Raises: ConfigError."""
-    if prefetch < 0:
-        raise ConfigError(
-            where="Loader",
-            expected="prefetch of at least 0",
-            found=f"{prefetch}",
-            remedy="give 0 for no threads",
-        )
-    if arrays not in get_args(ArrayKind):
-        raise ConfigError(
-            where="Loader",
-            expected=f"arrays of {' or '.join(get_args(ArrayKind))}",
-            found=repr(arrays),
-            remedy="take numpy for other libraries: most make arrays of their own from it",
-        )
-    if arrays == "torch" and find_spec("torch") is None:
-        raise ConfigError(
-            where="Loader",
-            expected="torch, for arrays='torch'",
-            found="no torch in this environment",
-            remedy="install it, `pip install torch`, or leave arrays out for those of numpy",
-        )
+        expected = f"a rank from 0 to world_size - 1, which is {world_size - 1}"
+        found = f"rank {rank}"
+        remedy = "give the number of this process, and of all processes, of the training"
+    elif batch_size < world_size:
+        expected, found = f"a batch_size of at least {world_size}, one per rank", f"{batch_size}"
+        remedy = "count the samples of all ranks together in batch_size"
+    elif prefetch < 0:
+        expected, found = "prefetch of at least 0", f"{prefetch}"
+        remedy = "give 0 for no threads"
+    elif arrays not in get_args(ArrayKind):
+        expected, found = f"arrays of {' or '.join(get_args(ArrayKind))}", repr(arrays)
+        remedy = "take numpy for other libraries: most make arrays of their own from it"
+    elif arrays == "torch" and find_spec("torch") is None:
+        expected, found = "torch, for arrays='torch'", "no torch in this environment"
+        remedy = "install it, `pip install torch`, or leave arrays out for those of numpy"
+    else:
+        return
+    raise ConfigError(where="Loader", expected=expected, found=found, remedy=remedy)

@@ -12,9 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import ConfigError, nearest
-from tokflow.loaders.arguments import integer, optional
-from tokflow.loaders.buffers import empty
-from tokflow.loaders.epochs import Epochs
+from tokflow.loaders.batches import Batch, empty
 from tokflow.loaders.mixture_stages import (
     BLOCK,
     MIXTURE_VERSION,
@@ -23,15 +21,16 @@ from tokflow.loaders.mixture_stages import (
     shuffled_block,
 )
 from tokflow.loaders.orders import WINDOW, InOrder
-from tokflow.loaders.rows import Rows
+from tokflow.loaders.rows import Epochs, Rows
 from tokflow.loaders.samples import (
     ENDLESS,
-    Batch,
     FilesOf,
     Numbers,
     check_samples,
     grouped,
+    integer,
     no_dataset,
+    optional,
     samples_shown,
     sources_of,
 )
@@ -95,9 +94,9 @@ class MixedSamples:
                 batch[name][here] = values
         return {**(batch or every[0].gather(rows)), "source": sources.astype(np.int32)}
 
-    def files_elsewhere(self) -> FilesOf | None:
+    def remote_files(self) -> FilesOf | None:
         """As `Samples` has it."""
-        of_sources = [epochs.source.files_elsewhere() for epochs in self.sources.values()]
+        of_sources = [epochs.source.remote_files() for epochs in self.sources.values()]
         if not any(of_sources):
             return None
 

@@ -1,17 +1,27 @@
-"""The arguments that rows are opened with, and what can be told of rows from an output."""
+"""Opening of exports and token stores: the arguments that rows are opened with, the portions of a
+part, and what its output tells of its rows."""
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
 
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.exports import FORMATS
+from tokflow.exports.damage import damaged_file
+from tokflow.exports.format import Arrays, Portion, mapped_portion
 from tokflow.exports.reading import Export
-from tokflow.store.store import Store, Stored, StoredOutput, export_name
-from tokflow.store.stored_outputs import find_output, newest_output
+from tokflow.loaders.kept_portions import KeptPortions
+from tokflow.store.arrow import read_table, to_numpy
+from tokflow.store.store import Stored, StoredOutput, export_name
+from tokflow.store.stored_outputs import find_output
+from tokflow.tokens.shard import TokenShard, open_token_shard
+from tokflow.tokens.writer import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
 
 ROWS_VERSION = 1
 """Raised when the same tokens would give other rows."""
@@ -34,9 +44,7 @@ MADE_FROM = {
 class Opening:
     """The arguments of `open_rows`. A source of rows is pickled as these: without its tokens."""
 
-    store: Store
-    path: Path
-    """The folder of one output, which never holds another."""
+    output: StoredOutput = field(repr=False, hash=False)
     part: str | None
     """None of a token store, which has no parts."""
     sequence_length: int | None = None
@@ -44,30 +52,13 @@ class Opening:
     tail: Tail = "pad"
     across_documents: bool | None = None
 
-    @property
-    def output(self) -> StoredOutput:
-        """The output. Raises: as `find_output`."""
-        return output_again(self.store, self.path)
-
-    def name_of(self, output: Stored) -> str:
-        """Return what people call the rows: `demo/exports/bin/train`."""
-        manifest = output.manifest
-        if self.part is None:
-            return f"{manifest.dataset}/{manifest.stage}/{manifest.partition}"
-        return f"{manifest.dataset}/exports/{export_name(output)}/{self.part}"
-
-    def fingerprint_of(self, output: Stored, *decides: object) -> str:
-        """Return the sha256 of what decides the rows: the output, the part and these."""
-        own = [ROWS_VERSION, output.manifest.fingerprint, self.part, *decides]
-        return hashlib.sha256(json.dumps(own).encode()).hexdigest()
-
-    def fields_of(self, output: Stored, keeps: Sequence[str]) -> tuple[str, ...]:
+    def fields_of(self, stored: Stored, keeps: Sequence[str]) -> tuple[str, ...]:
         """Return the fields of the rows: those asked for and the index, or all that there are.
 
         Raises: ConfigError for one that the output does not keep.
         """
         told = {name for name, needed in MADE_FROM.items() if {*needed} & {*keeps}}
-        if "loss_mask" not in output.manifest.details.get("lost", ()):
+        if "loss_mask" not in stored.manifest.details.get("lost", ()):
             told.add("loss_mask")  # every token is a loss token
         for name in self.fields or ():
             if name not in MADE_FROM:
@@ -78,9 +69,57 @@ class Opening:
                     remedy="name some of them",
                 )
             if name not in told:
-                raise lost(f"fields: {name}", output, MADE_FROM[name])
+                raise lost(f"fields: {name}", stored, MADE_FROM[name])
         chosen = told if self.fields is None else {*self.fields, "index"}
         return tuple(name for name in MADE_FROM if name in chosen)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedRows:
+    """What rows of any output have in common; see `RowSource`."""
+
+    opening: Opening
+    stored: Stored = field(repr=False, compare=False)
+    fields: tuple[str, ...]
+    sequence_length: int
+    across_documents: bool
+    portions: KeptPortions = field(repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """As `RowSource` has it."""
+        manifest = self.stored.manifest
+        if self.opening.part is None:
+            return f"{manifest.dataset}/{manifest.stage}/{manifest.partition}"
+        return f"{manifest.dataset}/exports/{export_name(self.stored)}/{self.opening.part}"
+
+    @property
+    def fingerprint(self) -> str:
+        """As `RowSource` has it."""
+        output, part = self.stored.manifest.fingerprint, self.opening.part
+        own = json.dumps([ROWS_VERSION, output, part, *self._decides])
+        return hashlib.sha256(own.encode()).hexdigest()
+
+    @property
+    def _decides(self) -> list[Any]:
+        """What decides the rows besides output and part."""
+        return [self.across_documents]
+
+    @property
+    def cut(self) -> Mapping[str, Any]:
+        """As `RowSource` has it."""
+        return {"sequence_length": self.sequence_length, "across_documents": self.across_documents}
+
+    @property
+    def output(self) -> str:
+        """As `RowSource` has it."""
+        return self.stored.manifest.fingerprint[:16]
+
+    @property
+    def tokenizer(self) -> str:
+        """As `RowSource` has it."""
+        details, parents = self.stored.manifest.details, self.stored.manifest.parents
+        return str(details.get("tokenizer_fingerprint") or parents.get("tokenizer", ""))
 
 
 def find_part(
@@ -91,13 +130,19 @@ def find_part(
 
     Raises: ConfigError, as `find_output`.
     """
-    output = path if isinstance(path, StoredOutput) else _named(path)
-    if output.manifest.stage != "tokens":
-        output.store.check(output)
+    output = path if isinstance(path, StoredOutput) else find_output(path)
+    if output.manifest.stage == "export":
         export = Export(output)
         is_only = part is None and len(export.parts) == 1
         export.check_part(name := export.parts[0] if is_only else part)
         return output, name, export.layout.is_packed
+    if output.manifest.stage != "tokens":
+        raise MissingOutputError(
+            where=output.folder,
+            expected="an export, or the tokens of a raw file",
+            found=output.name,
+            remedy="name the folder of one of them",
+        )
     if part is not None:
         raise ConfigError(
             where=output.folder,
@@ -108,29 +153,73 @@ def find_part(
     return output, None, False
 
 
-def output_again(store: Store, folder: Path) -> StoredOutput:
-    """Return an output that was opened before, maybe elsewhere. Raises: as `Store.read`."""
-    store.look_for([folder])
-    return store.read(folder)
+def portions_of(export: Export, part: str, count: str) -> Sequence[Portion]:
+    """Return the portions of a part. Raises: CorruptOutputError where they have not together as
+    many `tokens`, or `sequences`, as the manifest counts."""
+    portions = export.portions(part)
+    num, num_found = export.counts[f"{part}.num_{count}"], sum(of.num for of in portions)
+    if num_found != num:
+        expected = f"{num:,} {count} of {part}"
+        raise damaged_file(export.folder, expected=expected, found=f"{num_found:,}")
+    return portions
 
 
-def _named(path: str | Path) -> StoredOutput:
-    """Return the output at a path. Raises: as `find_output`, which says what is beside it."""
-    try:
-        return find_output(path)
-    except MissingOutputError as error:
-        expected = "the folder of an export, or of the tokens of a raw file"
-        raise MissingOutputError(**{**error.fields(), "expected": expected}) from None
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The tokens of a part, documents end to end."""
+
+    output: Stored
+    portions: Sequence[Portion]
+    keeps: tuple[str, ...]
+    """The fields that portions have: token_ids and, if it is kept, offsets."""
+    has_loss_mask: bool
+    """True where portions have loss_mask: of chats."""
 
 
-def tokenizer_of(output: Stored) -> str:
-    """Return the fingerprint of the tokenizer that made the tokens; empty where it is not known."""
-    details, parents = output.manifest.details, output.manifest.parents
-    return str(details.get("tokenizer_fingerprint") or parents.get("tokenizer", ""))
+def open_stream(output: StoredOutput, part: str | None) -> Stream:
+    """Return the tokens of a part of a stream export, or those of a token store, where part is
+    None. No token is read.
+
+    Raises: ConfigError, MissingOutputError, CorruptOutputError, ForeignOutputError.
+    """
+    output.store.look_for([output.folder])  # this may be another process than opened it first
+    if part is None:
+        return _of_shard(open_token_shard(output))
+    output.store.check(output)
+    export = Export(output)
+    portions = portions_of(export, part, "tokens")
+    return Stream(export, portions, export.layout.keeps, export.has_loss_mask(part))
+
+
+def _of_shard(shard: TokenShard) -> Stream:
+    names = [shard.names(name) for name in (TOKENS_NAME, DOCUMENTS_NAME)]
+    masks = shard.names(LOSS_MASK_NAME) if shard.has_loss_mask else [None] * len(shard.segments)
+    portions = [
+        replace(
+            mapped_portion(
+                counts["num_tokens"],
+                partial(_fields, shard, tokens, documents, mask),
+                *(shard.folder / name for name in (tokens, documents, mask) if name),
+            ),
+            store=shard.store,
+        )
+        for counts, tokens, documents, mask in zip(shard.segments, *names, masks, strict=True)
+    ]
+    return Stream(shard, portions, ("token_ids", "offsets"), shard.has_loss_mask)
+
+
+def _fields(shard: TokenShard, tokens: str, documents: str, mask: str | None) -> Arrays:
+    """Return the fields of a segment of a token store, memory-mapped but for the offsets."""
+    numbers, folder = shard.store.numbers, shard.folder
+    token_ids = numbers(folder / tokens, shard.dtype)
+    table = read_table(shard.stored.file(documents), ["token_offset"])
+    offsets = np.append(to_numpy(table["token_offset"]), len(token_ids))
+    fields = {"token_ids": token_ids, "offsets": offsets}
+    return fields | ({"loss_mask": numbers(folder / mask, np.bool_)} if mask else {})
 
 
 def lost(where: str, output: Stored, needed: Sequence[str]) -> ConfigError:
-    """Return the error of an export that keeps no field of those needed: who keeps them."""
+    """Return the error of an export that keeps no field of those needed: which formats do."""
     details = output.manifest.details
     is_packed = "sequence_length" in details
     formats = [
@@ -139,24 +228,9 @@ def lost(where: str, output: Stored, needed: Sequence[str]) -> ConfigError:
         if (layout := of.layout(of.options())).is_packed == is_packed
         and {*needed} & {*layout.keeps}
     ]
-    of_format = f"one of the formats {', '.join(formats)}"
-    beside = [
-        str(of.folder.parent)
-        for of in _exports_beside(output)
-        if ("sequence_length" in of.manifest.details) == is_packed
-        and {*needed} & {*of.manifest.details.get("keeps", ())}
-    ]
     return ConfigError(
         where=where,
         expected=f"an export that keeps {' or '.join(needed)}",
         found=f"{details['format']}, which loses that",
-        remedy=f"leave it out, or open one that keeps it: {', or '.join([*beside, of_format])}",
+        remedy=f"leave it out, or open one of the formats {', '.join(formats)}, which keep it",
     )
-
-
-def _exports_beside(output: Stored) -> list[StoredOutput]:
-    """Return the newest export of each name in the dataset; none where `output` lies elsewhere."""
-    folder = output.folder.parents[1]
-    names = sorted(folder.iterdir()) if folder.name == "exports" else []
-    found = filter(None, (newest_output(output.store, of) for of in names))
-    return [of for of in found if of.manifest.dataset == output.manifest.dataset]

@@ -1,6 +1,6 @@
 """Rows that were packed, as they lie in an export."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -11,42 +11,40 @@ import numpy.typing as npt
 from tokflow.errors import ConfigError
 from tokflow.exports import INDEX_NAME
 from tokflow.exports.columns import NO_LABEL, positions_of
-from tokflow.exports.damage import damaged_file
 from tokflow.exports.format import Arrays, Portion
 from tokflow.exports.index import read_sizes
 from tokflow.exports.reading import Export
-from tokflow.loaders.buffers import copied, empty
+from tokflow.loaders.batches import Batch, copied, empty
 from tokflow.loaders.kept_portions import KeptPortions
-from tokflow.loaders.opening import Opening, lost, tokenizer_of
-from tokflow.loaders.samples import Batch, FilesOf, Numbers, grouped
+from tokflow.loaders.opening import OpenedRows, Opening, lost, portions_of
+from tokflow.loaders.samples import FilesOf, Numbers, grouped
 from tokflow.sequences.config import PackingConfig
 
 
 def open_packed_rows(opening: Opening) -> "PackedRows":
     """Return the rows of an export of sequences. Raises: ConfigError, CorruptOutputError."""
-    part = opening.part or ""
-    export = Export(opening.output).of_part(part)
+    output, part = opening.output, opening.part or ""
+    output.store.look_for([output.folder])  # this may be another process than opened it first
+    output.store.check(output)
+    export = Export(output).of_part(part)
     keeps = export.layout.keeps
     if opening.across_documents is False and "segment_ids" not in keeps:
         raise lost("across_documents", export, ["segment_ids"])
-    stored = int(export.manifest.details["sequence_length"])
-    length = stored - _has_label_token(export, part)
+    stored_length = int(export.manifest.details["sequence_length"])
+    packing = PackingConfig(**export.manifest.config["packing"])
+    length = stored_length - packing.of_part(part).label_token
     _check_cut(opening, export, length)
-    across = opening.across_documents is True
     sizes, num_tokens = _sizes(export, part, length)
     fields = opening.fields_of(export, keeps)
     needs = _needed(fields, keeps)
     return PackedRows(
         opening=opening,
-        name=opening.name_of(export),
-        fingerprint=opening.fingerprint_of(export, across),
-        output=export.manifest.fingerprint[:16],
-        tokenizer=tokenizer_of(export),
+        stored=export,
         fields=fields,
         needs=needs,
         sequence_length=length,
-        stored_length=stored,
-        across_documents=across,
+        stored_length=stored_length,
+        across_documents=opening.across_documents is True,
         num_tokens=num_tokens,
         sizes=sizes,
         is_padded_left=_is_padded_left(export),
@@ -84,14 +82,9 @@ def _needed(fields: Collection[str], keeps: Collection[str]) -> frozenset[str]:
 
 
 def _portions(export: Export, part: str) -> Sequence[Portion]:
-    portions = export.portions(part)
-    num_rows, num_found = export.counts[f"{part}.num_sequences"], sum(of.num for of in portions)
-    if num_found != num_rows:
-        expected = f"{num_rows:,} sequences of {part}"
-        raise damaged_file(export.folder, expected=expected, found=f"{num_found:,}")
     return [
         of if of.is_mapped else replace(of, load=partial(_narrowed, of.load, export))
-        for of in portions
+        for of in portions_of(export, part, "sequences")
     ]
 
 
@@ -104,12 +97,6 @@ def _narrowed(load: Callable[[], Arrays], export: Export) -> Arrays:
         name: values.astype(types.get(name, values.dtype), copy=False)
         for name, values in fields.items()
     }
-
-
-def _has_label_token(export: Export, part: str) -> bool:
-    """Say whether the sequences of a part have one token more, the label of the last input."""
-    packing = PackingConfig(**export.manifest.config["packing"])
-    return packing.of_part(part).label_token
 
 
 def _check_cut(opening: Opening, export: Export, length: int) -> None:
@@ -132,7 +119,7 @@ def _check_cut(opening: Opening, export: Export, length: int) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PackedRows:
+class PackedRows(OpenedRows):
     """A row of L tokens has L inputs and no label for its last; where the packing has a label token
     it has L - 1 inputs, and a label for each. A label is of the same segment as its input.
 
@@ -144,35 +131,20 @@ class PackedRows:
     Where the export has lost the segments, labels go on from one document to the next.
     """
 
-    opening: Opening
-    name: str
-    fingerprint: str
-    output: str
-    tokenizer: str
-    fields: tuple[str, ...]
     needs: frozenset[str]
-    """Fields of the export that these are made from."""
-    sequence_length: int
+    """Fields of the export that those of rows are made from."""
     stored_length: int
     """L"""
-    across_documents: bool
-    """True: the first token of a document is the label of the last of the document before it."""
     num_tokens: int
     sizes: npt.NDArray[np.int32] | None = field(repr=False, compare=False)
     """Tokens of each row, where nothing else tells them from padding."""
     is_padded_left: bool
-    portions: KeptPortions = field(repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return open_packed_rows, (self.opening,)
 
     def __len__(self) -> int:
         return int(self.portions.edges[-1])
-
-    @property
-    def cut(self) -> Mapping[str, Any]:
-        """As `RowSource` has it."""
-        return {"sequence_length": self.sequence_length, "across_documents": self.across_documents}
 
     def gather(self, numbers: Numbers) -> Batch:
         """As `RowSource` has it."""
@@ -190,9 +162,9 @@ class PackedRows:
             batch[name] = copied(values[:, :length], np.int32)
         return {name: batch[name] for name in self.fields}
 
-    def files_elsewhere(self) -> FilesOf | None:
+    def remote_files(self) -> FilesOf | None:
         """As `RowSource` has it."""
-        return self.portions.files_of if self.portions.is_elsewhere else None
+        return self.portions.files_of if self.portions.is_remote else None
 
     def _taken(self, numbers: Numbers) -> Arrays:
         """Return the fields of rows that are needed as they are stored, (num_rows, L) each."""

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from tokflow.errors import ConfigError
-from tokflow.loaders.arguments import integer
 from tokflow.loaders.mixture_stages import BLOCK
-from tokflow.loaders.samples import ENDLESS, Numbers, Samples
+from tokflow.loaders.samples import ENDLESS, Numbers, Samples, integer
 
 STATE_VERSION = 1
 
@@ -114,20 +113,25 @@ def position_of(state: Mapping[str, Any], samples: Samples) -> Position:
     if not {"samples", "skipped", "order"} <= state.keys():
         _check("samples, skipped and order", AS_SAVED, ", ".join(map(str, state)))
     num_samples = integer("samples", state["samples"])
-    _, ours = _read(Position().state(samples)["order"], num_samples)
-    of_state, theirs = _read(state["order"], num_samples)
-    for name in sorted(ours | theirs, key=lambda name: not name.startswith("sources")):
-        _check(name, ours.get(name), theirs.get(name), _remedy(name, of_state, num_samples))
+    ours = _read(Position().state(samples)["order"], num_samples)
+    theirs = _read(state["order"], num_samples)
+    for name in sorted(ours | theirs, key=_of_sources_first):
+        if not (name.startswith("sources[") and name.endswith("].name")):
+            _check(name, ours.get(name), theirs.get(name), _remedy(name, theirs, num_samples))
     if not 0 <= num_samples <= len(samples):
         _check("samples", f"from 0 to {len(samples):,}", num_samples)
     return Position(num_samples, _skipped(state["skipped"]))
 
 
-def _read(order: Any, num_samples: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return an order, and its leaves by name. Raises: ConfigError for what is no order."""
+def _of_sources_first(name: str) -> tuple[bool, bool]:
+    """Return a key to sort leaves by: those of sources first, what decides a fingerprint before."""
+    return not name.startswith("sources["), name.endswith(".fingerprint")
+
+
+def _read(order: Any, num_samples: int) -> dict[str, Any]:
+    """Return the leaves of an order by name. Raises: ConfigError for what is no order."""
     try:
-        parsed = json.loads(order)
-        return parsed, dict(_leaves({**parsed}, num_samples))
+        return dict(_leaves({**json.loads(order)}, num_samples))
     except (TypeError, ValueError, RecursionError):
         _check("order", AS_SAVED, f"{order!r:.60}")
         raise
@@ -148,11 +152,11 @@ def _skipped(ranges: Any) -> tuple[range, ...]:
 
 
 def _leaves(value: Any, num_samples: int, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield what an identity holds by its name, such as `order.seed`; a source is one thing.
+    """Yield what an identity holds by its name, such as `order.seed`.
 
     What `decides_from` a sample behind the first `num_samples` on is left out.
     """
-    if isinstance(value, Mapping) and "fingerprint" not in value:
+    if isinstance(value, Mapping):
         first = value.get("decides_from", 0)
         if isinstance(first, int) and first >= max(1, num_samples):
             return
@@ -167,58 +171,31 @@ def _leaves(value: Any, num_samples: int, name: str = "") -> Iterator[tuple[str,
 
 def _check(name: str, ours: Any, theirs: Any, remedy: str = MADE_ALIKE) -> None:
     """Make sure that what the loader has is what the state has. Raises: ConfigError."""
-    if _content(ours) != _content(theirs):
-        others: dict[str, Any] = {}
-        if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
-            same = ours.keys() & theirs.keys() - {"name", "fingerprint"}
-            others = {
-                key: theirs[key] for key in theirs if key in same and ours[key] != theirs[key]
-            }
-        if others:
-            remedy = f"open {theirs.get('name')}{_how(others)}"
+    if ours != theirs:
+        expected, found = (
+            f"{of if isinstance(of, str) else repr(of):.200}" for of in (ours, theirs)
+        )
         raise ConfigError(
             where="load_state_dict",
-            expected=f"a state of {name} {_shown(ours, others)}",
-            found=_shown(theirs, others),
+            expected=f"a state of {name} {expected}",
+            found=found,
             remedy=f"{remedy}, or begin without a state",
         )
 
 
-def _how(arguments: Mapping[str, Any]) -> str:
-    """Return how a source is to be opened: ` of the folder 2bd3a0c4e85f9b17 with tail='drop'`."""
-    others = [f"{key}={of!r:.60}" for key, of in arguments.items() if key != "output"]
-    folder = f" of the folder {arguments['output']}" if "output" in arguments else ""
-    return f"{folder} with {', '.join(others)}" if others else folder
-
-
-def _content(value: Any) -> Any:
-    return value.get("fingerprint") if isinstance(value, Mapping) else value
-
-
-def _shown(value: Any, others: Iterable[str] = ()) -> str:
-    """Return a value as people read it; of a source what is other in the other."""
-    if isinstance(value, Mapping):
-        told = [f"{key} {value[key]!s:.60}" for key in others] or [
-            f"fingerprint {value.get('fingerprint')!s:.7}"
-        ]
-        return f"{value.get('name')} ({', '.join(told)})"
-    return f"{value if isinstance(value, str) else repr(value):.200}"
-
-
-def _remedy(name: str, order: Mapping[str, Any], num_samples: int) -> str:
+def _remedy(name: str, theirs: Mapping[str, Any], num_samples: int) -> str:
     """Return what to do where something differs from the order of a state of so many samples."""
-    if name.startswith("sources"):
-        return "open the export that it is of, with the same part"
-    if not name.startswith("stages"):
-        return MADE_ALIKE
-    decided = max(1, num_samples)
-    try:
-        *_, last = (of["first_sample"] for of in order["stages"] if of["decides_from"] < decided)
-        last = integer("first_sample", last)
-    except (LookupError, TypeError, ValueError):  # in a state that was edited
-        return MADE_ALIKE
-    first = max(last + 1, last + -((last - decided) // BLOCK) * BLOCK)
-    return (
-        f"keep the stages of the first {num_samples:,} samples: others may begin at sample "
-        f"{first:,} and later, for samples are mixed in blocks of {BLOCK:,}"
-    )
+    if name.startswith("sources["):
+        source = f"{name.partition('.')[0]}."
+        shown = (
+            f"{key.removeprefix(source)}={of!r:.60}"
+            for key, of in theirs.items()
+            if key.startswith(source) and not key.endswith(".fingerprint")
+        )
+        return f"open the rows that it is of ({', '.join(shown)})"
+    if name.startswith("stages"):
+        return (
+            f"keep the stages of the first {num_samples:,} samples: others may begin at sample "
+            f"{num_samples + BLOCK:,} and later, for samples are mixed in blocks of {BLOCK:,}"
+        )
+    return MADE_ALIKE

@@ -1,31 +1,42 @@
-"""Rows: the rows of an export in an order, opened by `open_rows`."""
+"""Rows: those of an export in an order, opened by `open_rows`, and the samples made of them: epoch
+after epoch of all, or random windows of their stream."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
 import numpy as np
 
 from tokflow.errors import ConfigError
-from tokflow.loaders.arguments import boolean, integer, optional
-from tokflow.loaders.epochs import Epochs
+from tokflow.loaders.batches import Batch, Gathered
 from tokflow.loaders.opening import Opening, Tail, find_part
 from tokflow.loaders.orders import WINDOW, InOrder, shuffled_order
 from tokflow.loaders.packed_rows import open_packed_rows
-from tokflow.loaders.random_windows import RandomWindows
 from tokflow.loaders.samples import (
-    Batch,
+    ENDLESS,
     FilesOf,
-    Gathered,
     Numbers,
     Order,
     RowSource,
     StreamSource,
+    boolean,
+    check_samples,
+    grouped,
+    integer,
+    no_dataset,
+    optional,
     picked,
+    samples_shown,
     sources_of,
 )
 from tokflow.loaders.stream_rows import open_stream_rows
+from tokflow.split.permutation import hashes
+from tokflow.store.store import Store
+
+RANDOM_WINDOWS_VERSION = 1
+"""Raised when the same seed would give other windows."""
 
 
 def open_rows(
@@ -57,8 +68,7 @@ def open_rows(
         raise ConfigError(where="tail", expected=expected, found=repr(tail), remedy="name one")
     output, part, is_packed = find_part(path, part)
     opening = Opening(
-        store=output.store,
-        path=output.folder,
+        output=output,
         part=part,
         sequence_length=optional(integer, "sequence_length", sequence_length),
         fields=_names(fields),
@@ -109,11 +119,6 @@ class Rows:
         """Return the rows at these places of the order; `index` tells which they are."""
         return self.source.gather(self.order.at(numbers))
 
-    def files_elsewhere(self) -> FilesOf | None:
-        """As `Samples` has it."""
-        files_of = self.source.files_elsewhere()
-        return None if files_of is None else lambda numbers: files_of(self.order.at(numbers))
-
     def __getitem__(self, chosen: int | slice | Sequence[int] | Numbers) -> Batch:
         """Return one row, whose fields have one dimension less, or those of a slice or a list."""
         if isinstance(chosen, slice) or np.ndim(chosen):
@@ -149,7 +154,7 @@ class Rows:
         blocks: int | None = None,
         window: int = WINDOW,
         num_epochs: int | None = None,
-    ) -> Epochs:
+    ) -> "Epochs":
         """Return the rows as the samples of a training, every row once in each epoch.
 
         Each epoch is `shuffled` anew by the seed; without one it is in this order. Without
@@ -158,13 +163,13 @@ class Rows:
         return Epochs(
             source=self.source,
             order=self.order,
-            seed=seed,
-            blocks=blocks,
-            window=window,
-            num_epochs=num_epochs,
+            seed=optional(integer, "seed", seed),
+            blocks=optional(integer, "blocks", blocks),
+            window=integer("window", window),
+            num_epochs=optional(integer, "num_epochs", num_epochs),
         )
 
-    def random_windows(self, seed: int) -> RandomWindows:
+    def random_windows(self, seed: int) -> "RandomWindows":
         """Return rows cut from the stream at random, as nanoGPT's `get_batch` does: without end,
         and without epochs. Raises: ConfigError where rows are packed."""
         if not isinstance(self.source, StreamSource):
@@ -174,9 +179,156 @@ class Rows:
                 found="packed rows",
                 remedy="take epochs, or an export of a stream (bin, npy, llmc, megatron)",
             )
-        return RandomWindows(self.source, seed)
+        return RandomWindows(self.source, integer("seed", seed))
 
 
 def in_order(source: RowSource) -> Rows:
     """Return the rows of a source in the order of their files."""
     return Rows(source, InOrder(len(source)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Epochs:
+    """Epoch after epoch of n rows: sample s is the row at place s % n of epoch s // n.
+
+    Of 3 rows, in order:
+
+        sample  0 1 2  3 4 5  6 ...
+        epoch   0 0 0  1 1 1  2
+        row     0 1 2  0 1 2  0
+    """
+
+    source: RowSource
+    order: Order
+    """Of each epoch where there is no seed."""
+    seed: int | None = None
+    """Each epoch has an order of its own, which seed and epoch decide."""
+    blocks: int | None = None
+    """Rows of a block, where the orders are of `ShuffledBlocks`."""
+    window: int = WINDOW
+    num_epochs: int | None = None
+    """None: without end."""
+
+    __repr__ = samples_shown
+    __getitem__ = no_dataset
+
+    def __post_init__(self) -> None:
+        order = self.order.identity["kind"]
+        given = [
+            f"{name}={of}" for name in ("seed", "blocks") if (of := getattr(self, name)) is not None
+        ]
+        if not len(self.source):
+            where, expected, found = self.source.name, "at least one row, to make epochs of", "none"
+            remedy = "take another part, or a shorter sequence_length"
+        elif given and not isinstance(self.order, InOrder):
+            where, expected = "epochs", "rows in the order of their files, to shuffle in each epoch"
+            found = f"rows that are {order}, and {', '.join(given)}"
+            remedy = (
+                "give the seed once: here, with rows as open_rows returns them "
+                "(`rows.epochs(seed, blocks=, window=)` takes a window too), "
+                "or to `shuffled` alone, for the same order in each epoch"
+            )
+        elif self.num_epochs is not None and self.num_epochs < 1:
+            where, expected, found = "num_epochs", "at least 1", f"{self.num_epochs:,}"
+            remedy = "leave it out for epochs without end"
+        elif self.blocks is not None and self.seed is None:
+            where, expected, found = "blocks", "a seed too, which decides their order", "none"
+            remedy = "give a seed, or leave blocks out"
+        else:
+            return
+        raise ConfigError(where=where, expected=expected, found=found, remedy=remedy)
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """As `Samples` has it; the number of epochs decides no row, so that it may change."""
+        return {
+            "kind": "epochs",
+            "seed": self.seed,
+            "order": self._order(epoch=0).identity,
+            "sources": sources_of(self.source),
+        }
+
+    def __len__(self) -> int:
+        return ENDLESS if self.num_epochs is None else self.num_epochs * len(self.order)
+
+    def at(self, numbers: Numbers) -> Numbers:
+        """Return the number of the row that each sample is. Raises: IndexError."""
+        check_samples(numbers, len(self))
+        epochs, places = np.divmod(numbers, len(self.order))
+        rows = np.empty_like(numbers)
+        for epoch, here in grouped(epochs):
+            rows[here] = self._order(epoch).at(places[here])
+        return rows
+
+    def gather(self, numbers: Numbers) -> Batch:
+        """Return the samples of these numbers; `index` tells which rows they are."""
+        return self.source.gather(self.at(numbers))
+
+    def remote_files(self) -> FilesOf | None:
+        """As `Samples` has it."""
+        files_of = self.source.remote_files()
+        return None if files_of is None else lambda numbers: files_of(self.at(numbers))
+
+    def _order(self, epoch: int) -> Order:
+        """Return the order of the rows in an epoch."""
+        if self.seed is None:
+            return self.order
+        return shuffled_order(len(self.source), self.seed, epoch, self.blocks, self.window)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomWindows:
+    """Samples without end: each begins at any token of the stream that is as likely as the next.
+
+    Windows overlap, and after one epoch's worth of them a share of 1/e of the tokens was not seen.
+    """
+
+    source: StreamSource
+    seed: int
+    _keys: tuple[np.uint64, ...] = field(init=False, repr=False, compare=False)
+
+    __repr__ = samples_shown
+    __getitem__ = no_dataset
+
+    def __post_init__(self) -> None:
+        if not self.source.num_windows:
+            raise ConfigError(
+                where=self.source.name,
+                expected=f"more than {self.source.sequence_length:,} tokens, to cut windows from",
+                found="no more",
+                remedy="take another part, or a shorter sequence_length",
+            )
+        name = f"{RANDOM_WINDOWS_VERSION}:{self.source.num_windows}:{self.seed}".encode()
+        digest = hashlib.shake_256(name).digest(16)
+        object.__setattr__(self, "_keys", tuple(np.frombuffer(digest, dtype="<u8")))
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """As `Samples` has it."""
+        decided = {"version": RANDOM_WINDOWS_VERSION, "seed": self.seed}
+        return {"kind": "random windows", **decided, "sources": sources_of(self.source)}
+
+    def __len__(self) -> int:
+        return ENDLESS
+
+    def at(self, numbers: Numbers) -> Numbers:
+        """Return the position that each sample begins at."""
+        first, second = self._keys
+        hashed = hashes(hashes(numbers.astype(np.uint64), first), second)
+        # Of 2**40 tokens the likeliest position is so by one part in 2**24.
+        return (hashed % np.uint64(self.source.num_windows)).astype(np.int64)
+
+    def gather(self, numbers: Numbers) -> Batch:
+        """Return the samples of these numbers; `index` is the position in the stream."""
+        return self.source.windows(self.at(numbers))
+
+    def remote_files(self) -> FilesOf | None:
+        """As `Samples` has it: those of the rows in which windows begin and end."""
+        if (files_of := self.source.remote_files()) is None:
+            return None
+
+        def files_of_windows(numbers: Numbers) -> Iterable[tuple[Store, Path]]:
+            rows = self.at(numbers) // self.source.sequence_length
+            return files_of(np.concatenate([rows, np.minimum(rows + 1, len(self.source) - 1)]))
+
+        return files_of_windows

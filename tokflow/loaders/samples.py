@@ -1,19 +1,23 @@
 """The contracts of loaders: a source of rows, an order of them, and the samples of a training."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
+from numbers import Integral
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, TypeAlias, runtime_checkable
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.store.store import Store
+from tokflow.errors import ConfigError, TokflowError
+from tokflow.loaders.batches import Batch, Gathered
+from tokflow.store.store import Store, bring
 
-Batch: TypeAlias = dict[str, npt.NDArray[Any]]
-"""Fields of some rows. With T inputs a row: input_ids and labels, int64 (num_rows, T); segment_ids
-and position_ids, int32 (num_rows, T); loss_mask, bool (num_rows, T); index, int64 (num_rows,): the
-number of each row in its source."""
+T = TypeVar("T")
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
@@ -23,6 +27,15 @@ not read yet."""
 
 ENDLESS = 2**63 - 1
 """The length of samples that have no end."""
+
+STEP = 1_024
+"""Samples whose files are looked for at one go, 2 ms of a shuffle."""
+
+STEPS_AHEAD = 64
+"""65,536 samples: of 2,048 tokens 256 MB, which a network brings in the time in which no training
+has gone through them."""
+
+FILES_AT_ONCE = 32
 
 
 class RowSource(Protocol):
@@ -70,7 +83,7 @@ class RowSource(Protocol):
         In arrays of their own, which the caller may change; several threads may ask at once.
         """
 
-    def files_elsewhere(self) -> FilesOf | None:
+    def remote_files(self) -> FilesOf | None:
         """Return what tells the files of rows at a URL; None where all are on this disk."""
 
 
@@ -116,29 +129,71 @@ class Samples(Protocol):
     def gather(self, numbers: Numbers) -> Batch:
         """Return the samples of these numbers in the order asked for."""
 
-    def files_elsewhere(self) -> FilesOf | None:
+    def remote_files(self) -> FilesOf | None:
         """Return what tells the files of samples at a URL; None where all are on this disk."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered(Sequence[Batch]):
-    """The rows of a batch, each a view of it: what torch's DataLoader gets from `__getitems__`.
+class SamplesDataset:
+    """Samples as a map-style Dataset of torch: the one of a number, or a batch of some."""
 
-    Its default collate copies them one after another; `collate` of tokflow takes the batch as it
-    is."""
-
-    batch: Batch
+    samples: Samples
 
     def __len__(self) -> int:
-        return len(self.batch["index"])
+        return len(self.samples)
 
-    def __getitem__(self, number: Any) -> Any:
-        if isinstance(number, slice):
-            return Gathered({name: values[number] for name, values in self.batch.items()})
-        return {name: values[number] for name, values in self.batch.items()}
+    def __getitem__(self, number: int) -> Batch:
+        batch: Batch = self.__getitems__([number])[0]
+        return batch
 
-    def __iter__(self) -> Iterator[Batch]:
-        return (self[number] for number in range(len(self)))
+    def __getitems__(self, numbers: Sequence[int]) -> Gathered:
+        """Return the samples of these numbers, gathered in one pass."""
+        return Gathered(self.samples.gather(picked(numbers, len(self))))
+
+
+class FilesAhead:
+    """The files of the next 65,536 samples on their way to this disk, for a reader that goes
+    through them in order; nothing where all are on this disk. No sample is made.
+
+    A file that cannot be fetched is passed over: its reader meets the error.
+    """
+
+    def __init__(self, samples: Samples) -> None:
+        self._files_of, self._num_samples = samples.remote_files(), len(samples)
+        self._queue: SimpleQueue[int | None] = SimpleQueue()
+        self._step: int | None = None
+
+    def move_to(self, sample: int) -> None:
+        """Fetch the files of the samples from this one on; does something every 1,024 samples."""
+        if self._files_of is None or self._step == sample // STEP:
+            return
+        if self._step is None:
+            arguments = self._queue, self._files_of, self._num_samples
+            Thread(target=_fetch, args=arguments, name="tokflow-files", daemon=True).start()
+        self._step = sample // STEP
+        self._queue.put(self._step)
+
+    def __del__(self) -> None:
+        self._queue.put(None)  # takes no lock that a forked process may have copied
+
+
+def _fetch(queue: SimpleQueue[int | None], files_of: FilesOf, num_samples: int) -> None:
+    """Fetch the files of the steps from the one that was named last, until None is."""
+    files: Iterator[tuple[Store, Path]] = iter(())
+    step, behind = queue.get(), 0
+    while step is not None:
+        if not step <= behind <= step + STEPS_AHEAD:
+            files, behind = iter(()), step
+        if some := list(islice(files, FILES_AT_ONCE)):
+            with suppress(TokflowError, OSError):
+                bring(some)
+        elif behind < min(step + STEPS_AHEAD, -(-num_samples // STEP)):
+            numbers = np.arange(behind * STEP, min((behind + 1) * STEP, num_samples))
+            files, behind = iter(files_of(numbers)), behind + 1
+        else:
+            step = queue.get()
+        while step is not None and not queue.empty():
+            step = queue.get()
 
 
 def picked(chosen: Any, length: int) -> Numbers:
@@ -193,12 +248,8 @@ def samples_shown(samples: Samples) -> str:
     """Return the `repr` of samples: their kind, their sources and how many they are."""
     kind = type(samples).__name__
     names = ", ".join(str(source["name"]) for source in samples.identity["sources"])
-    return f"<{kind} of {names}: {num_shown(len(samples))}>"
-
-
-def num_shown(num_samples: int) -> str:
-    """Return how many samples there are, as people read it."""
-    return "without end" if num_samples == ENDLESS else f"{num_samples:,} samples"
+    num = "without end" if len(samples) == ENDLESS else f"{len(samples):,} samples"
+    return f"<{kind} of {names}: {num}>"
 
 
 def grouped(values: Numbers) -> Iterator[tuple[int, Numbers]]:
@@ -206,3 +257,29 @@ def grouped(values: Numbers) -> Iterator[tuple[int, Numbers]]:
     order = np.argsort(values, kind="stable")
     found, firsts = np.unique(values[order], return_index=True)
     yield from zip(found.tolist(), np.split(order, firsts[1:]), strict=False)
+
+
+def integer(name: str, value: Any) -> int:
+    """Return an integer of any library as an int; a bool is none. Raises: ConfigError."""
+    is_integer = isinstance(value, Integral) and not isinstance(value, bool)
+    remedy = "give a whole number such as 1; 1.0, '1' and True are none"
+    _check_type(name, value, "an integer", remedy, is_it=is_integer)
+    return int(value)
+
+
+def boolean(name: str, value: Any) -> bool:
+    """Return a bool, also one of numpy; a text such as `no` is none. Raises: ConfigError."""
+    is_bool = isinstance(value, bool | np.bool_)
+    _check_type(name, value, "True or False", "give one of them", is_it=is_bool)
+    return bool(value)
+
+
+def optional(check: Callable[[str, Any], T], name: str, value: Any) -> T | None:
+    """Return None as it is, and all else as the check does. Raises: ConfigError."""
+    return None if value is None else check(name, value)
+
+
+def _check_type(name: str, value: Any, expected: str, remedy: str, *, is_it: bool) -> None:
+    if not is_it:
+        found = f"{value!r}, of {type(value).__name__}"
+        raise ConfigError(where=name, expected=expected, found=found, remedy=remedy)

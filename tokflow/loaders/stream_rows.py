@@ -1,7 +1,7 @@
 """Rows of a stream: its tokens cut into rows of any length, nothing encoded again."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,11 +9,10 @@ import numpy.typing as npt
 
 from tokflow.errors import ConfigError
 from tokflow.exports.columns import NO_LABEL
-from tokflow.loaders.buffers import copied, empty
+from tokflow.loaders.batches import Batch, copied, empty
 from tokflow.loaders.kept_portions import KeptPortions
-from tokflow.loaders.opening import Opening, lost, tokenizer_of
-from tokflow.loaders.samples import Batch, FilesOf, Numbers, grouped
-from tokflow.loaders.streams import open_stream
+from tokflow.loaders.opening import OpenedRows, Opening, lost, open_stream
+from tokflow.loaders.samples import FilesOf, Numbers, grouped
 from tokflow.tokens.token_source import positions_of_runs
 
 
@@ -32,13 +31,9 @@ def open_stream_rows(opening: Opening) -> "StreamRows":
         raise lost("across_documents", stream.output, ["offsets"])
     return StreamRows(
         opening=opening,
-        name=opening.name_of(stream.output),
-        fingerprint=opening.fingerprint_of(stream.output, length, opening.tail, across),
-        output=stream.output.manifest.fingerprint[:16],
-        tokenizer=tokenizer_of(stream.output),
+        stored=stream.output,
         fields=opening.fields_of(stream.output, stream.keeps),
         sequence_length=length,
-        is_tail_dropped=opening.tail == "drop",
         across_documents=across,
         has_loss_mask=stream.has_loss_mask,
         pad_id=stream.output.manifest.details["eos_id"] or 0,
@@ -47,7 +42,7 @@ def open_stream_rows(opening: Opening) -> "StreamRows":
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamRows:
+class StreamRows(OpenedRows):
     """Row i has the inputs i * T to i * T + T and, as labels, the token behind each.
 
     Of the tokens a b c d e f, in rows of 4:
@@ -60,27 +55,16 @@ class StreamRows:
     cuts begins a new segment, at position 0.
     """
 
-    opening: Opening
-    name: str
-    fingerprint: str
-    output: str
-    tokenizer: str
-    fields: tuple[str, ...]
-    sequence_length: int
-    is_tail_dropped: bool
-    across_documents: bool
-    """False: the first token of a document is no label."""
     has_loss_mask: bool
     """True of chats: a label counts where the loss mask says so of it."""
     pad_id: int
-    portions: KeptPortions = field(repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return open_stream_rows, (self.opening,)
 
     def __len__(self) -> int:
         num_rows, rest = divmod(self._num_pairs, self.sequence_length)
-        return num_rows + (rest > 0 and not self.is_tail_dropped)
+        return num_rows + (rest > 0 and self.opening.tail == "pad")
 
     @property
     def num_tokens(self) -> int:
@@ -92,6 +76,10 @@ class StreamRows:
         """As `RowSource` has it."""
         across = {"across_documents": self.across_documents}
         return {"sequence_length": self.sequence_length, "tail": self.opening.tail, **across}
+
+    @property
+    def _decides(self) -> list[Any]:
+        return list(self.cut.values())
 
     @property
     def num_windows(self) -> int:
@@ -111,9 +99,9 @@ class StreamRows:
         """As `StreamSource` has it."""
         return self._batch(positions, positions)
 
-    def files_elsewhere(self) -> FilesOf | None:
+    def remote_files(self) -> FilesOf | None:
         """As `RowSource` has it."""
-        if not self.portions.is_elsewhere:
+        if not self.portions.is_remote:
             return None
         return lambda numbers: self.portions.files_of(self._ends(numbers * self.sequence_length))
 

@@ -12,10 +12,9 @@ import numpy.typing as npt
 from tokflow.errors import ConfigError
 from tokflow.exports.reading import of_dtype
 from tokflow.loaders.kept_portions import KeptPortions
-from tokflow.loaders.opening import find_part, lost, output_again
+from tokflow.loaders.opening import Stream, find_part, lost, open_stream
 from tokflow.loaders.samples import Numbers, grouped, picked
-from tokflow.loaders.streams import Stream, open_stream
-from tokflow.store.store import Store, StoredOutput
+from tokflow.store.store import StoredOutput
 from tokflow.tokens.token_source import SHORT_RUN, positions_of_runs
 
 
@@ -41,11 +40,7 @@ def open_tokens(path: str | Path | StoredOutput, part: str | None = None) -> "To
             remedy="call `open_rows`, or open an export of a stream (bin, npy, llmc, megatron)",
         )
     stream = open_stream(output, part)
-    return TokenArray(output.folder, part, output, stream, KeptPortions(stream.portions))
-
-
-def _open_again(store: Store, folder: Path, part: str | None) -> "TokenArray":
-    return open_tokens(output_again(store, folder), part)
+    return TokenArray(output, part, stream, KeptPortions(stream.portions))
 
 
 @dataclass(frozen=True)
@@ -54,18 +49,17 @@ class TokenArray:
     looked at.
 
     `tokens[7]` is a token, `tokens[3:9]` and `tokens[[3, 1, 2]]` are arrays: of a slice within a
-    memory-mapped file a view of it, which costs nothing. It is pickled by its path.
+    memory-mapped file a view of it, which costs nothing. It is pickled without its tokens.
     """
 
-    folder: Path
+    output: StoredOutput = field(repr=False, hash=False)
     part: str | None
     """None of a token store."""
-    _output: StoredOutput = field(repr=False, compare=False)
     _stream: Stream = field(repr=False, compare=False)
     _portions: KeptPortions = field(repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _open_again, (self._output.store, self.folder, self.part)
+        return open_tokens, (self.output, self.part)
 
     def __len__(self) -> int:
         return int(self._portions.edges[-1])

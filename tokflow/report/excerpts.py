@@ -10,7 +10,7 @@ from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.inspection import visible
 from tokflow.pipeline.output import Stage
 from tokflow.report.sample import StoreFacts, length_of, spread
-from tokflow.report.token_texts import TokenTexts
+from tokflow.report.vocabulary import TokenTexts
 from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.split.spans import Split
 from tokflow.store.arrow import to_numpy

@@ -1,9 +1,11 @@
 """Page of a report: everything in one file that asks nobody for anything."""
 
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +15,27 @@ from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.statistics import full, percent_full, ratio
 from tokflow.pipeline.status import STATES
 from tokflow.report import check_report
-from tokflow.report.compression import by_file, by_script
-from tokflow.report.excerpts import ShownSequence, chip, make_excerpts
-from tokflow.report.lengths import length_pictures
-from tokflow.report.picture import Picture
-from tokflow.report.rejects import reject_picture
-from tokflow.report.sample import StoreFacts, spread
-from tokflow.report.shares import (
+from tokflow.report.bars import (
+    by_file,
+    by_script,
     export_rows,
     fill_rows,
     mixture_rows,
     part_rows,
+    reject_picture,
     share_pictures,
 )
-from tokflow.report.template import rendered
-from tokflow.report.token_texts import TokenTexts, open_texts
+from tokflow.report.excerpts import ShownSequence, chip, make_excerpts
+from tokflow.report.lengths import length_pictures
+from tokflow.report.picture import INK, MUTED, SERIES, Picture, shortened_name
+from tokflow.report.sample import StoreFacts, spread
 from tokflow.report.vocabulary import (
     UNUSED,
     UNUSED_LOOKED_AT,
+    TokenTexts,
     VocabularyUse,
     count_ids,
+    open_texts,
     vocabulary_picture,
 )
 from tokflow.store.integrity import once_more
@@ -45,6 +48,17 @@ MAX_BYTES = 300_000
 
 ROWS = (50, 20, 5)
 """Rows of the table of files, and of others, at most: fewer where the page would be too large."""
+
+
+COLORS = {
+    INK: "var(--ink-2)",
+    MUTED: "var(--ink-3)",
+    **{color: f"var(--c{number})" for number, color in enumerate(SERIES)},
+}
+"""Colours of pictures, and those of the page in their places: one for light, one for dark."""
+
+MAX_CHARS = 160
+"""Characters of a name or a message that are shown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -203,3 +217,43 @@ def _unused(use: VocabularyUse, texts: TokenTexts) -> list[tuple[int, str]]:
     shown = [(of, chip(texts, of)) for of in spread(use.unused, UNUSED_LOOKED_AT)]
     shown.sort(key=lambda of: ("\\" in of[1], -len(of[1]), of[0]))
     return shown[:UNUSED]
+
+
+def rendered(values: Mapping[str, Any]) -> bytes:
+    """Return the page of these values. Everything but pictures is escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = {"inline": inline, "number": _number, "short": _short, "percent_full": percent_full}
+    environment.filters |= filters
+    page = environment.get_template("page.html").render(values)
+    return page.encode(errors="replace")
+
+
+def inline(picture: Picture) -> str:
+    """Return a picture as part of the page, in its colours."""
+    svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", picture.svg.decode(), flags=re.DOTALL)
+    svg = re.sub("<[^<>]*>", _in_own_colors, svg)  # not the text between them
+    label = escape(f"{picture.title}: {picture.note}")
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+
+
+def _in_own_colors(tag: re.Match[str]) -> str:
+    text = tag[0]
+    for color, name in COLORS.items():
+        text = text.replace(color, name)
+    return text
+
+
+def _number(value: float | None, digits: int = 0) -> str:
+    return "\N{EN DASH}" if value is None else f"{value:,.{digits}f}"
+
+
+def _short(text: str, most: int = MAX_CHARS) -> str:
+    return shortened_name(text, most)

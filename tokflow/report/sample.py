@@ -19,9 +19,8 @@ from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import newest_output
 from tokflow.tokens.shard import TokenShard, open_token_shard
 
-MAX_FILES, MAX_FAR_FILES = 64, 8
-"""Files whose tokens and tables are read, spread evenly over all; of a store at a URL fewer, for
-they are fetched."""
+FILE_BYTES = 2**23
+"""Bytes of a sample for which one file is read: 64 files of a store on this disk."""
 
 T = TypeVar("T")
 
@@ -42,11 +41,6 @@ class ShardSample:
     def num_tokens(self) -> int:
         """Tokens of the shards, read or not."""
         return sum(of.num_tokens for of in self.shards)
-
-    @property
-    def is_far(self) -> bool:
-        """True of shards at a URL."""
-        return any(not of.store.is_here for of in self.shards)
 
     def beginnings(self, most: int) -> Iterator[npt.NDArray[Any]]:
         """Yield the first tokens of each shard, so many together at most: an equal share of each,
@@ -143,12 +137,10 @@ class StoreFacts:
         return total
 
     def sampled(self, folders: Sequence[Path]) -> list[StoredOutput]:
-        """Return at most `MAX_FILES` of the outputs in folders, of those at a URL `MAX_FAR_FILES`,
-        whether these were fetched before or not: the same store gives the same report."""
+        """Return some of the outputs in folders, spread evenly, whether they were fetched before or
+        not: the same store gives the same report."""
         store = self.plan.dataset.store
-        return [
-            store.read(of) for of in spread(folders, MAX_FILES if store.is_here else MAX_FAR_FILES)
-        ]
+        return [store.read(of) for of in spread(folders, store.sample_bytes // FILE_BYTES)]
 
     @cached_property
     def parts(self) -> tuple[str, ...]:

@@ -66,6 +66,9 @@ class Store:
     is_here = True
     """True where all files are on this disk, so that none has to come before it is read."""
 
+    sample_bytes = 2**29
+    """What is read of its files to draw a sample of all, at most: a second or two."""
+
     def __init__(self, root: Path) -> None:
         self.root = root
         """The folder of the outputs on this disk."""

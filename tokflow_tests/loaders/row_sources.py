@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokflow.loaders.samples import Batch, Numbers
+from tokflow.loaders.batches import Batch
+from tokflow.loaders.samples import Numbers
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,7 @@ class CountingRows:
         input_ids = begins + np.arange(self.sequence_length)
         return {"input_ids": input_ids, "labels": input_ids + 1, "index": numbers}
 
-    def few(self) -> "CountingRows":
-        return self
-
-    def files_elsewhere(self) -> None:
+    def remote_files(self) -> None:
         return None
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.loaders.arguments import boolean, integer, optional
 from tokflow.loaders.loader import Loader
 from tokflow.loaders.mixture import mix
 from tokflow.loaders.rows import in_order
+from tokflow.loaders.samples import boolean, integer, optional
 from tokflow_tests.loaders.row_sources import CountingStream
 
 ROWS = in_order(CountingStream(100))

@@ -137,7 +137,7 @@ def test_mixtures_windows_memory_and_token_arrays_are_the_same_by_url(
                     name: of.tolist() for name, of in own.items()
                 }
     tokens = open_tokens(f"{url}/npy")
-    assert tokens[:].tolist() == open_tokens(here.source.opening.path)[:].tolist()
+    assert tokens[:].tolist() == open_tokens(here.source.opening.output.folder)[:].tolist()
 
 
 def test_of_an_export_that_is_larger_than_the_limit_files_go_while_it_is_read_and_come_again(

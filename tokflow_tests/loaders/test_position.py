@@ -83,23 +83,14 @@ def test_a_state_of_a_source_with_another_name_is_taken():
     [
         (
             samples_of(name="code", seed=2),
-            r"state of sources\[0\] code \(output code0\), found counting \(output counting0\); "
-            "open counting of the folder counting0, or begin",
+            r"state of sources\[0\].output code0, found counting0; open the rows that it is of "
+            r"\(name='counting', output='counting0', sequence_length=4\), or begin",
         ),
         (
             samples_of(sequence_length=8),
-            r"counting \(sequence_length 8\), found counting \(sequence_length 4\); "
-            "open counting with sequence_length=4, or begin",
+            r"state of sources\[0\].sequence_length 8, found 4; open .* sequence_length=4\), or",
         ),
-        (
-            samples_of(sequence_length=8, first=1),
-            "; open counting of the folder counting0 with sequence_length=4, or begin",
-        ),
-        (
-            samples_of(num_rows=9),
-            r"counting \(fingerprint countin\), found .*; "
-            "open the export that it is of, with the same part, or begin",
-        ),
+        (samples_of(num_rows=9), r"state of sources\[0\].fingerprint counting:9.*counting:10"),
         (samples_of(seed=2), "expected a state of seed 2, found 1; make the loader as it was"),
         (samples_of(seed=None), "expected a state of seed None, found 1"),
         (samples_of(num_epochs=2), "expected a state of samples from 0 to 20, found 21"),

@@ -7,13 +7,12 @@ import pytest
 
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
+from tokflow.report.bars import mixture_rows, share_pictures
 from tokflow.report.excerpts import chip, make_excerpts, shown_token
 from tokflow.report.lengths import length_pictures
 from tokflow.report.page import make_report
 from tokflow.report.sample import ShardSample, StoreFacts, spread
-from tokflow.report.shares import mixture_rows, share_pictures
-from tokflow.report.token_texts import TokenTexts, open_texts
-from tokflow.report.vocabulary import count_ids
+from tokflow.report.vocabulary import TokenTexts, count_ids, open_texts
 from tokflow_tests.pipeline.mixtures.test_mixture import declare_mixture
 from tokflow_tests.tiny import EOS, build, declare, declare_small, many_ids, tokenize
 

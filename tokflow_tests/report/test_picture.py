@@ -1,8 +1,8 @@
 import base64
 import xml.etree.ElementTree as ElementTree
 
+from tokflow.report.page import inline
 from tokflow.report.picture import Picture, bars_picture, short_number, shortened_name
-from tokflow.report.template import inline
 
 
 def make_bars(*names: str) -> Picture:

@@ -1,8 +1,14 @@
-"""Pictures of shares: of parts, of tokens in sequences, and of the sources of a mixture."""
+"""Pictures of bars and the rows of their numbers: bytes per token, rejects by reason, the shares of
+parts, of tokens in sequences and of the sources of a mixture."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
+from tokflow.errors import counted
 from tokflow.pipeline.statistics import (
     export_statistics,
     part_statistics,
@@ -20,13 +26,96 @@ from tokflow.report.picture import (
     shortened_name,
 )
 from tokflow.report.sample import StoreFacts
+from tokflow.report.vocabulary import TokenTexts
+from tokflow.tokens.rejects import OTHERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Rows = list[dict[str, Any]]
+Rows: TypeAlias = list[dict[str, Any]]
 
 MAX_BARS = 12
+
+MAX_REASONS = 8
+
+SCRIPT_TOKENS = 200_000
+"""Tokens of the sample in which scripts are looked for."""
+
+COMMON = "digits, signs, spaces"
+"""Name of what has the script Common: what all languages share."""
+
+MAX_SCRIPTS = 10
+
+
+def by_file(facts: StoreFacts) -> Picture | None:
+    """Return bytes per token of each file; of many files, of the densest and the least dense."""
+    known = [of for of in facts.statuses if of.bytes_per_token]
+    known.sort(key=lambda of: (-(of.bytes_per_token or 0), of.key))
+    if not known:
+        return None
+    shown, note = known, "bytes of UTF-8 of the text; more is denser"
+    if len(known) > MAX_BARS:
+        median = np.median([of.bytes_per_token for of in known])
+        shown = [*known[: MAX_BARS // 2], *known[-MAX_BARS // 2 :]]
+        note = f"the {MAX_BARS // 2} most and least of {len(known):,} files, median {median:.2f}"
+    bars = [(of.key, of.bytes_per_token or 0, f"{of.bytes_per_token:.2f}") for of in shown]
+    return bars_picture("bytes_per_token_by_file", "Bytes per token, by file", bars, note=note)
+
+
+def by_script(facts: StoreFacts, texts: TokenTexts) -> Picture | None:
+    """Return bytes per token of each script that the tokens of a sample are in.
+
+    A token is of the script of its first letter; one without letters, such as a number, of none.
+    """
+    num_bytes: Counter[str] = Counter()
+    num_tokens: Counter[str] = Counter()
+    for beginning in facts.shards.beginnings(SCRIPT_TOKENS):
+        for ids, text in texts.pieces(beginning.tolist()):
+            if texts.special_ids.isdisjoint(ids):
+                script = _script_of(text)
+                num_bytes[script] += len(text.encode(errors="replace"))
+                num_tokens[script] += len(ids)
+    whole = sum(num_bytes.values())
+    if not whole:
+        return None
+    largest = sorted(num_bytes, key=lambda of: (-num_bytes[of], of))[:MAX_SCRIPTS]
+    rates = {of: num_bytes[of] / num_tokens[of] for of in largest}
+    bars = [(of, rates[of], f"{rates[of]:.2f}, {_share(num_bytes[of] / whole)}") for of in largest]
+    rest = f"; {len(num_bytes) - MAX_SCRIPTS:,} rarer scripts left out"
+    note = f"with the share of the text; read: {facts.shards.read_of(SCRIPT_TOKENS)}"
+    note += rest if len(num_bytes) > MAX_SCRIPTS else ""
+    title = "Bytes per token, by script"
+    return bars_picture("bytes_per_token_by_script", title, bars, note=note, color=SERIES[2])
+
+
+def _share(fraction: float) -> str:
+    return f"{fraction:.1%}" if fraction >= 0.001 else "<0.1%"
+
+
+@cache
+def _script_of(text: str) -> str:
+    """Return the name of the script of the first character that has one."""
+    from fontTools import unicodedata as unicode_data  # comes with matplotlib
+
+    for character in text:
+        script = unicode_data.script(character)
+        if script not in ("Zyyy", "Zinh", "Zzzz"):
+            return str(unicode_data.script_name(script)).replace("_", " ")
+    return COMMON
+
+
+def reject_picture(facts: StoreFacts) -> Picture | None:
+    """Return the bars of rejects by reason, the most frequent first; None where there is none."""
+    reasons = facts.plan.totals.reject_reasons
+    if not reasons:
+        return None
+    ordered = sorted(reasons.items(), key=lambda item: (item[0] == OTHERS, -item[1], item[0]))
+    bars = [(reason, num, f"{num:,}") for reason, num in ordered[:MAX_REASONS]]
+    note = f"{counted(reasons.total(), 'reject')} in all"
+    if len(ordered) > MAX_REASONS:
+        note += f"; {len(ordered) - MAX_REASONS:,} rarer reasons left out"
+    name, title = "rejects_by_reason", "Rejects, by reason"
+    return bars_picture(name, title, bars, note=note, color=SERIES[4], is_named_above=True)
 
 
 def part_rows(facts: StoreFacts) -> Rows:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tokflow.loaders import buffers
+from tokflow.loaders import batches
 
 SHAPE = (64, 512)
 
@@ -11,19 +11,19 @@ def address_of(values: np.ndarray) -> int:
 
 
 def test_memory_is_used_again_when_the_last_view_of_it_is_gone():
-    first = buffers.empty(SHAPE, np.int64)
+    first = batches.empty(SHAPE, np.int64)
     address, view = address_of(first), first[3:]
 
     del first
-    while_held = buffers.empty(SHAPE, np.int64)
+    while_held = batches.empty(SHAPE, np.int64)
     assert address_of(while_held) != address
     del view
 
-    assert address_of(buffers.empty((512, 64), np.uint64)) == address
+    assert address_of(batches.empty((512, 64), np.uint64)) == address
 
 
 def test_an_array_is_what_was_asked_for_and_can_be_written_to():
-    values = buffers.empty(SHAPE, np.int32)
+    values = batches.empty(SHAPE, np.int32)
 
     values.fill(-1)
 
@@ -32,19 +32,19 @@ def test_an_array_is_what_was_asked_for_and_can_be_written_to():
 
 
 def test_memory_of_sizes_that_are_no_longer_asked_for_is_given_back():
-    for size in range(buffers.SMALL_BYTES, buffers.SMALL_BYTES + 100):
-        buffers.empty((size,), np.uint8)
+    for size in range(batches.SMALL_BYTES, batches.SMALL_BYTES + 100):
+        batches.empty((size,), np.uint8)
 
-    assert len(buffers._idle) <= buffers.MAX_SIZES
+    assert len(batches._idle) <= batches.MAX_SIZES
 
 
 def test_of_a_size_so_much_memory_is_kept_and_none_of_what_is_larger(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(buffers, "IDLE_BYTES", 4 * buffers.SMALL_BYTES)
-    small, large = buffers.SMALL_BYTES + 8, 4 * buffers.SMALL_BYTES + 8
+    monkeypatch.setattr(batches, "IDLE_BYTES", 4 * batches.SMALL_BYTES)
+    small, large = batches.SMALL_BYTES + 8, 4 * batches.SMALL_BYTES + 8
 
-    held = [buffers.empty((size,), np.uint8) for size in (small, large) for _ in range(9)]
+    held = [batches.empty((size,), np.uint8) for size in (small, large) for _ in range(9)]
     del held
 
-    assert (len(buffers._idle[small]), len(buffers._idle[large])) == (3, 0)
+    assert (len(batches._idle[small]), len(batches._idle[large])) == (3, 0)
