@@ -22,7 +22,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 from tokflow.errors import ConfigError
 from tokflow.exports.format import Arrays, Layout
 from tokflow.exports.kept import KeptOfSequences
-from tokflow.exports.options import Rows, ShardOptions
+from tokflow.exports.options import PartRows, ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import sequences_within
@@ -140,13 +140,13 @@ def sequence_bytes(columns: Iterable[str], length: int) -> int:
     return sum(TYPES[name].bit_width // 8 * length + 4 for name in columns)
 
 
-def sizes_in_memory(rows: Rows, options: Any) -> list[int]:
+def sizes_in_memory(rows: PartRows, options: Any) -> list[int]:
     """Return the number of sequences in each file of a part, given its options as RowOptions."""
     names = with_loss_mask(options.columns, is_chats=rows.has_loss_mask)
     return sizes_of_rows(rows, options, sequence_bytes(names, rows.sequence_length))
 
 
-def sizes_of_rows(rows: Rows, options: ShardOptions, row_bytes: int) -> list[int]:
+def sizes_of_rows(rows: PartRows, options: ShardOptions, row_bytes: int) -> list[int]:
     """Return the number of sequences in each file of a part, of so many bytes each."""
     usual = sequences_within(TOKENS_PER_FILE, rows.sequence_length)
     return options.sizes(rows.num_sequences, item_bytes=row_bytes, usual=usual)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tokflow.errors import ConfigError
 from tokflow.exports.damage import damage_named, damaged_file
-from tokflow.exports.options import Rows
+from tokflow.exports.options import PartRows
 from tokflow.exports.part import Part
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.config import Config
@@ -275,7 +275,7 @@ class Format:
     }
     """The name of each part in file names: `Part.file_name`. Refuses, by a ConfigError, options
     that do not go with the parts."""
-    sizes: Callable[[Rows, Any], list[int] | None] = lambda rows, options: None
+    sizes: Callable[[PartRows, Any], list[int] | None] = lambda rows, options: None
     """Number of sequences in each file of a part, where no file depends on another, so that several
     processes can write them. None: one process writes all."""
     merge: Callable[[Sequence[bytes]], bytes] = b"".join

@@ -73,7 +73,7 @@ def numbered_name(prefix: str | None, part: str, number: int, suffix: str) -> st
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rows:
+class PartRows:
     """Facts of a part that decide, with its options, how its sequences are divided into files."""
 
     num_sequences: int

@@ -15,7 +15,7 @@ from tokflow.errors import ConfigError
 from tokflow.exports.batching import offsets_of
 from tokflow.exports.document_groups import groups_of
 from tokflow.exports.index import index_tables
-from tokflow.exports.options import Rows
+from tokflow.exports.options import PartRows
 from tokflow.exports.part_sequences import TOKENS_AT_ONCE, PartSequences
 from tokflow.exports.shuffled_documents import PartitionDocuments, ShuffledDocuments, make_shuffled
 from tokflow.sequences.config import PackingConfig
@@ -97,9 +97,9 @@ class Part:
         return self.packed.pad_id
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> PartRows:
         """Facts of this part that decide how its sequences are divided into files."""
-        return Rows(
+        return PartRows(
             num_sequences=self.num_sequences,
             sequence_length=self.sequence_length,
             has_loss_mask=self.has_loss_mask,

@@ -12,7 +12,7 @@ from tokflow.errors import ConfigError
 from tokflow.exports.damage import damage_named
 from tokflow.exports.format import Arrays, Format, Layout, Portion, fetched_ahead
 from tokflow.exports.formats import FORMATS
-from tokflow.exports.options import Rows
+from tokflow.exports.options import PartRows
 from tokflow.exports.token_files import batches_of_documents
 from tokflow.sequences.segments import Sequences
 from tokflow.store.store import InStore, StoredOutput
@@ -69,9 +69,9 @@ class Export(InStore):
         it."""
         return f"{part}.num_loss_tokens" in self.counts
 
-    def rows(self, part: str) -> Rows:
+    def rows(self, part: str) -> PartRows:
         """Return what decides how the sequences of a part are divided into files."""
-        return Rows(
+        return PartRows(
             num_sequences=self.counts[f"{part}.num_sequences"],
             sequence_length=self.manifest.details["sequence_length"],
             has_loss_mask=self.has_loss_mask(part),

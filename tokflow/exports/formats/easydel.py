@@ -26,7 +26,7 @@ from pathlib import Path
 from tokflow.exports.columns import layout_of_columns, sequence_bytes, sizes_of_rows
 from tokflow.exports.format import Format, Portion
 from tokflow.exports.formats.parquet import ParquetOptions, at_once, row_groups, write_groups
-from tokflow.exports.options import Rows
+from tokflow.exports.options import PartRows
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import numbered_files, numbered_paths
@@ -64,7 +64,7 @@ def _columns(options: EasydelOptions, *, is_chats: bool) -> tuple[str, ...]:
     return ("input_ids", *options.columns, *(["labels"] if is_chats else []))
 
 
-def _sizes(rows: Rows, options: EasydelOptions) -> list[int]:
+def _sizes(rows: PartRows, options: EasydelOptions) -> list[int]:
     columns = _columns(options, is_chats=rows.has_loss_mask)
     return sizes_of_rows(rows, options, sequence_bytes(columns, rows.sequence_length))
 

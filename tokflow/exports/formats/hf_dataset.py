@@ -48,7 +48,7 @@ from tokflow.exports.columns import (
 from tokflow.exports.format import Arrays, Format, Portion
 from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.new_files import open_hashed
-from tokflow.exports.options import Rows, ShardOptions
+from tokflow.exports.options import PartRows, ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
@@ -127,7 +127,7 @@ def write(part: Part, options: HfDatasetOptions, folder: Path) -> None:
     _write_json(folder / part.name / "state.json", state)
 
 
-def _sizes(rows: Rows, options: HfDatasetOptions, row_bytes: int) -> list[int]:
+def _sizes(rows: PartRows, options: HfDatasetOptions, row_bytes: int) -> list[int]:
     usual = sequences_within(FILE_BYTES, row_bytes)
     return options.sizes(rows.num_sequences, item_bytes=row_bytes, usual=usual)
 

@@ -52,7 +52,7 @@ from tokflow.exports.columns import (
 from tokflow.exports.format import Arrays, Format, Portion
 from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.new_files import open_hashed
-from tokflow.exports.options import Rows, ShardOptions, check_level
+from tokflow.exports.options import PartRows, ShardOptions, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.records import Located, ReadOn, Taken, portions_of_records
@@ -111,7 +111,7 @@ def write(part: Part, options: JsonlOptions, folder: Path) -> None:
                 file.write(_lines(batch, columns, written, kept))
 
 
-def _sizes(rows: Rows, options: JsonlOptions) -> list[int]:
+def _sizes(rows: PartRows, options: JsonlOptions) -> list[int]:
     columns = with_loss_mask(options.columns, is_chats=rows.has_loss_mask)
     num_bytes = sum(6 if name in OF_IDS else 2 for name in columns)
     return sizes_of_rows(rows, options, num_bytes * rows.sequence_length)

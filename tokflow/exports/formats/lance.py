@@ -37,7 +37,7 @@ import pyarrow as pa
 from tokflow.exports.batching import batches_of, cut, equal_sizes, offsets_of
 from tokflow.exports.columns import TYPES, fields_of, lists_of
 from tokflow.exports.format import Arrays, Extra, Format, Layout, Portion
-from tokflow.exports.options import Rows, ShardOptions
+from tokflow.exports.options import PartRows, ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import sequences_within
@@ -95,7 +95,7 @@ def _sizes_of_stream(num_tokens: int, options: LanceOptions) -> list[int]:
     return options.sizes(num_tokens, item_bytes=8, usual=TOKENS_PER_FILE, most=most, unit="rows")
 
 
-def _sizes_of_rows(rows: Rows, options: LanceOptions) -> list[int]:
+def _sizes_of_rows(rows: PartRows, options: LanceOptions) -> list[int]:
     row_bytes = (12 + rows.has_loss_mask) * rows.sequence_length
     usual = sequences_within(TOKENS_PER_FILE, rows.sequence_length)
     most = MAX_ROWS_PER_FILE

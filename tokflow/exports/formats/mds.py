@@ -34,7 +34,7 @@ from tokflow.exports.batching import equal_sizes, even_sizes
 from tokflow.exports.damage import damaged_file
 from tokflow.exports.format import Arrays, Declared, Format, Layout, Portion
 from tokflow.exports.new_files import open_hashed
-from tokflow.exports.options import Rows, ShardOptions, check_level
+from tokflow.exports.options import PartRows, ShardOptions, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import files_of
@@ -170,7 +170,7 @@ def _sequences_within(num_bytes: int, options: MdsOptions, dtype: np.dtype[np.vo
     return num
 
 
-def _sizes(rows: Rows, options: MdsOptions) -> list[int]:
+def _sizes(rows: PartRows, options: MdsOptions) -> list[int]:
     dtype = _dtype(options.columns, rows.sequence_length)
     if options.shards is None:
         per_shard = _sequences_within(options.shard_size or SHARD_BYTES, options, dtype)

@@ -41,7 +41,7 @@ from tokflow.exports.options import (
     SHARD_DIGITS,
     FileName,
     FilePrefix,
-    Rows,
+    PartRows,
     ShardOptions,
     numbered_name,
     renamed,
@@ -190,7 +190,7 @@ def _write_sequences(part: Part, options: NpyOptions, folder: Path) -> None:
                     file.write(np.ascontiguousarray(getattr(batch, field)))
 
 
-def _sizes_of_rows(rows: Rows, options: NpyOptions) -> list[int]:
+def _sizes_of_rows(rows: PartRows, options: NpyOptions) -> list[int]:
     row_bytes = rows.dtype.itemsize * rows.sequence_length
     return options.sizes(rows.num_sequences, item_bytes=row_bytes, usual=None)
 

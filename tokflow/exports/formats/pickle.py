@@ -25,7 +25,7 @@ from pydantic import Field
 
 from tokflow.exports.format import Format, fixed_layout
 from tokflow.exports.new_files import open_hashed
-from tokflow.exports.options import Rows, ShardOptions
+from tokflow.exports.options import PartRows, ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import files_of, sequences_within
 from tokflow.sequences.segments import Sequences
@@ -78,7 +78,7 @@ def write(part: Part, options: PickleOptions, folder: Path) -> None:
     (folder / part.name / "dump-meta_data.json").write_text(json.dumps(dumps, indent=4))
 
 
-def _sizes(rows: Rows, options: PickleOptions) -> list[int]:
+def _sizes(rows: PartRows, options: PickleOptions) -> list[int]:
     is_short = rows.dtype.itemsize == 2 and 0 <= (options.pad_id or 0) < 2**16
     row_bytes = (3 if is_short else 5) * rows.sequence_length + 3
     return options.sizes(rows.num_sequences, item_bytes=row_bytes, usual=SEQUENCES_PER_FILE)

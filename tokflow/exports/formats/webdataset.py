@@ -33,7 +33,7 @@ import numpy as np
 
 from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.new_files import open_hashed
-from tokflow.exports.options import Rows, ShardOptions, check_level
+from tokflow.exports.options import PartRows, ShardOptions, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.records import Located, portions_of_records
@@ -104,7 +104,7 @@ def write(part: Part, options: WebdatasetOptions, folder: Path) -> None:
     (folder / part.name / "manifest.jsonl").write_text("".join(lines))
 
 
-def _sizes(rows: Rows, options: WebdatasetOptions) -> list[int]:
+def _sizes(rows: PartRows, options: WebdatasetOptions) -> list[int]:
     row_bytes = 6 * rows.sequence_length + 2 * tarfile.BLOCKSIZE
     return options.sizes(
         rows.num_sequences, item_bytes=row_bytes, usual=SEQUENCES_PER_FILE, most=MAX_ROWS
