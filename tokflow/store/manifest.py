@@ -31,9 +31,6 @@ RUN_NAME = f"{OWN_FOLDER}/run.json"
 VERDICTS_NAME = ".verdicts"
 """The folder of verdicts on engines, in a store and in a dataset."""
 
-EARLIER_NAME = "manifest.json"
-"""The manifest in outputs of format_version 1."""
-
 _SHA256 = re.compile("[0-9a-f]{64}")
 _OUTPUT_NAME = re.compile("[0-9a-f]{16}")
 _LEADS_OUT = re.compile(r"(\A|/)\.{0,2}(/|\Z)|[\\\0]")
@@ -203,20 +200,9 @@ def is_complete(folder: Path) -> bool:
 def holds_output(folder: Path) -> bool:
     """Return whether `folder` is an output, finished or damaged: an empty one is none, whatever
     its name."""
-    if is_complete(folder) or is_earlier(folder):
+    if is_complete(folder):
         return True
     return is_output_name(folder.name) and folder.is_dir() and any(folder.iterdir())
-
-
-def is_earlier(folder: Path) -> bool:
-    """Return whether an earlier tokflow made the output in `folder`: its manifest lies beside the
-    other files."""
-    if folder.name == OWN_FOLDER:
-        return False
-    try:
-        return b'"format_version"' in (folder / EARLIER_NAME).read_bytes()
-    except OSError:
-        return False
 
 
 def read_expected(
@@ -243,7 +229,7 @@ def read_manifest(folder: Path, likely: Recipe | None = None) -> Manifest:
     `likely`: a recipe that it may have, and then the fingerprint is not worked out again.
 
     Raises: MissingOutputError where there is none, but CorruptOutputError if the folder has an
-    output's name and is not empty, if an earlier tokflow wrote it, and for anything that no
+    output's name and is not empty, and for anything that no
     manifest has; ForeignOutputError where a newer tokflow wrote it.
     """
     path = f"{folder}/{MANIFEST_NAME}"
@@ -252,8 +238,7 @@ def read_manifest(folder: Path, likely: Recipe | None = None) -> Manifest:
             data = file.read()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         if holds_output(folder):
-            found = f"a {EARLIER_NAME} of an earlier tokflow" if is_earlier(folder) else "none"
-            raise damaged(folder, f"a {MANIFEST_NAME}", found) from None
+            raise damaged(folder, f"a {MANIFEST_NAME}", "none") from None
         raise MissingOutputError(
             where=folder,
             expected=f"a finished output with a {MANIFEST_NAME}",

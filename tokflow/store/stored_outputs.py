@@ -25,7 +25,6 @@ from tokflow.store.manifest import (
     VERDICTS_NAME,
     holds_output,
     is_complete,
-    is_earlier,
     is_output_name,
 )
 from tokflow.store.store import Store, StoredOutput
@@ -138,8 +137,6 @@ def output_in(store: Store, path: Path) -> StoredOutput:
     elif not path.exists():
         store.refresh_dataset(path)
         found_there = _beside(path.absolute())
-    elif is_complete(path):
-        found_there = f"a {MANIFEST_NAME} that is empty, cut short or not of tokflow"
     else:
         found_there = f"no {MANIFEST_NAME}"
     raise MissingOutputError(
@@ -235,20 +232,10 @@ def look_at(store: Store, folder: Path) -> StoredOutput | Unreadable | None:
     """Return the output that a folder is; None where it is none."""
     is_named = is_output_name(folder.name) and named_by(folder / LATEST) is None
     try:
-        is_output = holds_output(folder) if is_named else is_complete(folder) or is_earlier(folder)
+        is_output = (holds_output if is_named else is_complete)(folder)
         return store.read(folder) if is_output else None
-    except OSError as error:
+    except (OSError, CorruptOutputError, ForeignOutputError) as error:
         return Unreadable(folder, error)
-    except (CorruptOutputError, ForeignOutputError) as error:
-        return Unreadable(folder, error) if is_named or _is_of_tokflow(folder) else None
-
-
-def _is_of_tokflow(folder: Path) -> bool:
-    """Return whether a manifest that cannot be read was one of tokflow's, and not a raw file."""
-    if is_earlier(folder):
-        return True
-    data = (folder / MANIFEST_NAME).read_bytes()
-    return b'"fingerprint"' in data or b'"format_version"' in data
 
 
 def _hidden(store: Store, path: Path) -> Iterator[PassedBy]:

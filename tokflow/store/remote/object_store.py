@@ -13,7 +13,6 @@ from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutput
 from tokflow.store.atomic import in_use
 from tokflow.store.latest import LATEST, named_by
 from tokflow.store.manifest import (
-    EARLIER_NAME,
     MANIFEST_NAME,
     RUN_NAME,
     Recipe,
@@ -251,26 +250,18 @@ def opened_at(url: str, *, is_alone: bool) -> tuple[ObjectStore, Path]:
     url = checked_url(url)
     at = _nearest(url)
     if at is None:
-        raise _nothing_at(url)
+        raise MissingOutputError(
+            where=url,
+            expected="a store, a dataset, an output or a file of one, made by tokflow",
+            found=f"neither {MANIFESTS}/ nor a {MANIFEST_NAME} of tokflow, there or above it",
+            remedy="correct the URL, or run `tokflow run` first",
+        )
     root, dataset = at
     store = store_at(root, is_store=dataset is not None)
     folder = store.root
     named = folder / url[len(root) :].lstrip("/")
     store.refresh(_alone(named, folder) if is_alone and dataset else folder / (dataset or ""))
     return store, named
-
-
-def _nothing_at(url: str) -> MissingOutputError:
-    found = f"neither {MANIFESTS}/ nor a {MANIFEST_NAME} of tokflow, there or above it"
-    remedy = "correct the URL, or run `tokflow run` first"
-    if b'"format_version"' in (objects_at(url).read(EARLIER_NAME) or b""):
-        found, remedy = f"a {EARLIER_NAME} of an earlier tokflow", "remove it, and make it again"
-    return MissingOutputError(
-        where=url,
-        expected="a store, a dataset, an output or a file of one, made by tokflow",
-        found=found,
-        remedy=remedy,
-    )
 
 
 def _alone(path: Path, root: Path) -> Path:
