@@ -114,7 +114,7 @@ def _no_token(name: str, export: Export, part: str, position: int) -> ConfigErro
     if length is not None and position < num_positions:
         sequence, column = divmod(position, length)
         start = sequence * length
-        entries = read_index(export, part, start, start + length)
+        entries = read_index(export.stored, part, start, start + length)
         first = min(entry["position"] for entry in entries)
         last = max(entry["position"] + entry["num_tokens"] for entry in entries) - 1
         found = f"padding: column {column:,} of sequence {sequence:,}"

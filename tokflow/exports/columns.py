@@ -12,6 +12,8 @@ seq_lengths     list<int32>  tokens of each segment, padding not among them
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
@@ -20,7 +22,7 @@ import pyarrow as pa
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from tokflow.errors import ConfigError
-from tokflow.exports.format import Arrays, Layout
+from tokflow.exports.format import Arrays, Layout, Portion
 from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.options import PartRows, ShardOptions
 from tokflow.exports.part import Part
@@ -238,6 +240,41 @@ def _segment_lengths(segment_ids: npt.NDArray[np.int32], is_token: npt.NDArray[n
     return lengths, np.count_nonzero(is_start, axis=1)
 
 
+def batches_of_tables(
+    export: Export,
+    names: Sequence[str],
+    sizes: Sequence[int],
+    read: Callable[[Path, int, Sequence[str]], Any],
+    *,
+    at_once: int,
+    is_mapped: bool,
+) -> list[Portion]:
+    """Return the batches that `files_of` yields, `at_once` in each but where a file ends, of files
+    of so many sequences; `read` returns a table, or a record batch, of one of them: by its file,
+    its number there and the fields that are kept. `is_mapped`: it decodes nothing.
+
+    Of 5 sequences in the file a and 3 in b, 3 at once: 3 and 2 of a, 1 and 2 of b.
+    """
+    keeps = export.manifest.details["keeps"]
+    columns = columns_read(export.layout.columns, keeps)
+    # Nothing has to be worked out or filled.
+    is_told = "position_ids" in columns or "position_ids" not in keeps
+    is_mapped &= export.options.padding == "max" and is_told and "labels" not in columns
+
+    def load(name: str, number: int) -> Arrays:
+        return read_columns(read(export.stored.file(name), number, keeps), export)
+
+    found, first = [], 0
+    for name, size in zip(names, sizes, strict=True):
+        stop = first + size
+        edges = [first, *range(first - first % at_once + at_once, stop, at_once), stop]
+        for number, (start, end) in enumerate(pairwise(edges)):
+            of_batch = partial(load, name, number)
+            found.append(Portion(export.stored, (name,), end - start, of_batch, is_mapped))
+        first = stop
+    return found
+
+
 def read_columns(table: pa.Table | pa.RecordBatch, export: Export) -> Arrays:
     """Return the fields that an export keeps, from a table of its columns; see `fields_of`."""
     lists: dict[str, Lists] = {}
@@ -247,15 +284,6 @@ def read_columns(table: pa.Table | pa.RecordBatch, export: Export) -> Arrays:
         num_values = np.diff(to_numpy(column.offsets)).astype(np.int64)
         lists[name] = to_numpy(column.flatten()), num_values
     return fields_of(lists, export)
-
-
-def are_mapped(export: Export) -> bool:
-    """Return whether the fields of an export are its columns as they lie in record batches, so that
-    nothing has to be worked out or filled."""
-    keeps = export.manifest.details["keeps"]
-    columns = columns_read(export.layout.columns, keeps)
-    is_told = "position_ids" in columns or "position_ids" not in keeps
-    return export.options.padding == "max" and is_told and "labels" not in columns
 
 
 def columns_read(names: Iterable[str], keeps: Iterable[str]) -> list[str]:

@@ -3,9 +3,9 @@
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import KW_ONLY, asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +19,8 @@ from tokflow.exports.part import Part
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.config import Config
 from tokflow.store.listed_files import Stamp
-from tokflow.store.store import Store
+from tokflow.store.store import StoredOutput
+from tokflow.tokens.prefetch import in_order
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -29,11 +30,8 @@ MadeOf = Literal["stream", "sequences"]
 
 PORTIONS_AHEAD = 16
 
-HERE = Store(Path())
-"""The store of what is read by paths of this disk alone."""
-
 LOADS = 3
-"""Of a portion whose files go while they are read."""
+"""Of a portion whose files go while they are read, as the limit of a cache takes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +39,24 @@ class Portion:
     """Some of a part that are read alone, in any order and by any thread: a row group, a record
     batch, a file that is memory-mapped."""
 
-    path: Path
-    """The file, or the folder of a dataset, that it is in."""
+    stored: StoredOutput
+    """The output that it is of."""
+    files: tuple[str, ...]
+    """The files that `load` reads, by their names there."""
     num: int
     """Sequences; of a stream tokens. Known before anything is read."""
     load: Callable[[], Arrays]
     """Return its fields in whatever types they are in the files; see `read`."""
     is_mapped: bool = False
-    """True where `read` decodes nothing and costs no memory: its arrays are maps of the file."""
+    """True where `load` decodes nothing and costs no memory: its arrays are maps of the files, or
+    `LazyNumbers` of large ones at a URL."""
     offsets: npt.NDArray[np.int64] | None = None
     """Of a stream: where its documents begin, if that is known before its tokens are decoded."""
-    files: tuple[Path, ...] = ()
-    """The files that `load` reads, where `path` alone is not all."""
-    takes_ranges: bool = False
-    """True where `load` gives `LazyNumbers` of large files at a URL."""
-    store: Store = HERE
-    """The store that its files are in."""
 
     @property
-    def own_files(self) -> tuple[Path, ...]:
-        """All files that `load` reads."""
-        return self.files or (self.path,)
+    def path(self) -> Path:
+        """The first of its files, by which messages name it."""
+        return self.stored.folder / self.files[0]
 
     def read(self) -> Arrays:
         """Return its fields as they are in the files, where `Export.read` makes them alike; files
@@ -79,7 +74,7 @@ class Portion:
     def read_lazily(self) -> Arrays:
         """Return what `read` does, and fetch no more of large files at a URL than the slices that
         are taken, where the format allows it: those fields are `LazyNumbers`. Raises: as `read`."""
-        return self._checked(self.load) if self.takes_ranges else self.read()
+        return self._checked(self.load if self.is_mapped else self._loaded)
 
     def _checked(self, load: Callable[[], Arrays]) -> Arrays:
         with damage_named(self.path):
@@ -98,8 +93,8 @@ class Portion:
     def _loaded(self) -> Arrays:
         """Return what `load` does, of files that are here from its beginning to its end: where the
         limit of the cache takes one away meanwhile, some libraries would read zeros."""
-        for _ in range(0 if self.store.is_here else LOADS):
-            self.store.bring(self.own_files)
+        for _ in range(LOADS):
+            self.stored.fetch(self.files)
             with suppress(FileNotFoundError):
                 before = self._stamps()
                 fields = self.load()
@@ -108,17 +103,12 @@ class Portion:
         return {name: np.asarray(values) for name, values in self.load().items()}
 
     def _stamps(self) -> list[Stamp]:
-        return [Stamp.of(path.stat()) for path in self.own_files]
+        return [Stamp.of((self.stored.folder / name).stat()) for name in self.files]
 
     def read_offsets(self) -> npt.NDArray[np.int64]:
         """Return where the documents of a stream begin, and the last ends, of a format that keeps
         it. Raises: as `read`."""
         return self.read_lazily()["offsets"] if self.offsets is None else self.offsets
-
-
-def mapped_portion(num: int, load: Callable[[], Arrays], *files: Path) -> Portion:
-    """Return files that `load` maps: `Store.numbers`, and what else it has brought itself."""
-    return Portion(files[0], num, load, is_mapped=True, files=files, takes_ranges=True)
 
 
 def _are_offsets(offsets: npt.NDArray[np.int64], num_tokens: int) -> bool:
@@ -127,23 +117,16 @@ def _are_offsets(offsets: npt.NDArray[np.int64], num_tokens: int) -> bool:
 
 
 def fetched_ahead(portions: Sequence[Portion]) -> Iterator[Portion]:
-    """Yield portions in order, of files at a URL those whose files have come, while those of the
-    next PORTIONS_AHEAD are on their way."""
-    if not portions or portions[0].store.is_here:
-        yield from portions
-        return
+    """Yield portions of one output in order, those whose files have come, while those of the next
+    PORTIONS_AHEAD are on their way."""
 
-    def fetched(first: int) -> Sequence[Portion]:
-        some = portions[first : first + PORTIONS_AHEAD]
-        files = dict.fromkeys(path for portion in some for path in portion.own_files)
-        portions[0].store.bring(files)
+    def fetched(some: Sequence[Portion]) -> Sequence[Portion]:
+        some[0].stored.fetch(dict.fromkeys(name for portion in some for name in portion.files))
         return some
 
-    with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(fetched, 0)
-        for first in range(0, len(portions), PORTIONS_AHEAD):
-            some, coming = coming.result(), thread.submit(fetched, first + PORTIONS_AHEAD)
-            yield from some
+    firsts = range(0, len(portions), PORTIONS_AHEAD)
+    several = (portions[first : first + PORTIONS_AHEAD] for first in firsts)
+    return chain.from_iterable(in_order(fetched, several, workers=1))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

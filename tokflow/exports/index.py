@@ -13,7 +13,7 @@ from tokflow.exports.packed_file import PackedFile
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
 from tokflow.store.manifest import OWN_FOLDER
-from tokflow.store.store import Stored
+from tokflow.store.store import StoredOutput
 from tokflow.store.tables import Columns, TableWriter
 from tokflow.tokens.origins import Origins
 
@@ -66,7 +66,7 @@ def write_index(path: Path, parts: Iterable[Iterable[pa.Table]], kept: Sequence[
             writer.end_group()
 
 
-def read_index(export: Stored, part: str, start: int, stop: int) -> list[dict[str, Any]]:
+def read_index(export: StoredOutput, part: str, start: int, stop: int) -> list[dict[str, Any]]:
     """Return the rows that touch the positions from `start` to `stop` of a part, in order.
 
     Only the row groups that hold one of them are read, as their statistics tell; of a large file
@@ -74,11 +74,12 @@ def read_index(export: Stored, part: str, start: int, stop: int) -> list[dict[st
     """
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
-    store, path = export.store, export.folder / INDEX_NAME
-    with damage_named(path):
-        source = store.open_lazily(path) if store.is_far(path) else store.file(export, INDEX_NAME)
-        with pq.ParquetFile(source, read_dictionary=["part", "raw_file"]) as file:
-            table = file.read_row_groups(_groups_with(file.metadata, part, start, stop))
+    with (
+        damage_named(export.folder / INDEX_NAME),
+        export.open(INDEX_NAME) as source,
+        pq.ParquetFile(source, read_dictionary=["part", "raw_file"]) as file,
+    ):
+        table = file.read_row_groups(_groups_with(file.metadata, part, start, stop))
         position = to_numpy(table["position"])
         is_wanted = (position < stop) & (position + to_numpy(table["num_tokens"]) > start)
         rows: list[dict[str, Any]] = table.take(to_arrow(np.flatnonzero(is_wanted))).to_pylist()

@@ -1,7 +1,8 @@
 """An export on disk: what it is, and the tokens in its files."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ class Export(InStore):
         manifest = replace(self.manifest, details=details)
         return replace(self, stored=replace(self.stored, manifest=manifest))
 
-    def numbered(self, name_of: Callable[[int], str]) -> list[Path]:
+    def numbered(self, name_of: Callable[[int], str]) -> list[str]:
         """Return its files that are called `name_of(0)`, `name_of(1)`, ... in order.
 
         At most one where all have the same name.
@@ -150,18 +151,35 @@ class Export(InStore):
         found: list[str] = []
         while (name := name_of(len(found))) in self.manifest.files and name not in found[-1:]:
             found.append(name)
-        return [self.folder / name for name in found]
+        return found
 
-    def files_in(self, folder: Path) -> list[Path]:
+    def names_below(self, folder: str) -> list[str]:
         """Return its files that are in a folder of its own, or in one below that."""
-        prefix = f"{folder.relative_to(self.folder).as_posix()}/"
-        return [self.folder / name for name in self.manifest.files if name.startswith(prefix)]
+        return [name for name in self.manifest.files if name.startswith(f"{folder}/")]
 
-    def num_in(self, path: Path) -> int:
-        """Return how many token ids of its dtype one of its files has room for, a header counted as
-        such."""
-        name = path.relative_to(self.folder).as_posix()
-        return self.manifest.files[name].num_bytes // self.dtype.itemsize
+    def num_in(self, name: str, *, header_bytes: int = 0) -> int:
+        """Return how many token ids of its dtype one of its files has room for."""
+        return (self.manifest.files[name].num_bytes - header_bytes) // self.dtype.itemsize
+
+    def numbers(self, name: str) -> npt.NDArray[Any]:
+        """Return the numbers of a file of nothing but token ids, as `StoredOutput.numbers`."""
+        return self.stored.numbers(name, self.dtype)
+
+    def file_portions(
+        self,
+        load: Callable[["Export", str], Arrays],
+        names: Sequence[str],
+        sizes: Iterable[int],
+        beside: Callable[[str], Iterable[str]] = lambda name: (),
+        *,
+        is_mapped: bool = True,
+    ) -> list[Portion]:
+        """Return files of which each is a portion, which `load` returns by its name; `beside`: the
+        other files that it reads then."""
+        return [
+            Portion(self.stored, (name, *beside(name)), num, partial(load, self, name), is_mapped)
+            for name, num in zip(names, sizes, strict=True)
+        ]
 
     def file_name(self, part: str) -> str:
         """Return what the names of its files call a part."""
@@ -219,8 +237,7 @@ class Export(InStore):
                 "and run `tokflow run`, which tokenizes nothing again",
             )
         with damage_named(self.folder):
-            found = self.format.portions(of_part, part)
-        return [replace(portion, store=self.store) for portion in found]
+            return self.format.portions(of_part, part)
 
     def tokens(self, part: str) -> Iterator[npt.NDArray[np.unsignedinteger]]:
         """Yield the token ids of a part of a stream, documents end to end; (num_tokens,) each.

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from tokflow.exports.damage import damaged_file
 from tokflow.exports.format import Arrays, Portion
+from tokflow.exports.reading import Export
 from tokflow.pools.forks import renew_in_forks
 
 T = TypeVar("T")
@@ -98,11 +99,12 @@ class Located:
 
 
 def portions_of_records(
-    path: Path,
+    export: Export,
+    name: str,
     num: int,
     at_once: int,
     taken: Taken,
-    load: Callable[[list[bytes]], Arrays],
+    load: Callable[[Export, list[bytes]], Arrays],
 ) -> list[Portion]:
     """Return the portions of a file of `num` records, `at_once` in each."""
 
@@ -114,9 +116,10 @@ def portions_of_records(
             found = taken(first, size if first + size < num else None)
             if not found:  # of other numbers than `size` the portion tells
                 found_none = f"none from record {first:,} on"
+                path = export.folder / name
                 raise damaged_file(path, expected=f"{num:,} records", found=found_none)
-            return load(found)
+            return load(export, found)
 
-        return Portion(path, size, load_taken)
+        return Portion(export.stored, (name,), size, load_taken)
 
     return [portion(first) for first in range(0, num, at_once)]

@@ -2,8 +2,8 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 from tokflow.exports.batching import cut
@@ -43,27 +43,11 @@ def numbered_files(
         yield stem.with_name(f"{stem.name}-{number:05d}{total}{suffix}"), batches
 
 
-def numbered_paths(export: Export, stem: str, suffix: str) -> list[Path]:
+def numbered_names(export: Export, stem: str, suffix: str) -> list[str]:
     """Return the files that are called as in `numbered_files`, in order."""
     pattern = re.compile(rf"{re.escape(stem)}-(\d+)(-of-\d+)?{re.escape(suffix)}")
     found = [match for name in export.manifest.files if (match := pattern.fullmatch(name))]
-    return [export.folder / match[0] for match in sorted(found, key=lambda match: int(match[1]))]
-
-
-def batches_in_files(
-    paths: Iterable[Path], sizes: Sequence[int], *, at_once: int
-) -> Iterator[tuple[Path, int, int]]:
-    """Yield the file of each batch that `files_of` yields, its number there, and its sequences.
-
-    Of 5 sequences in the file a and 3 in b, 3 at once: (a, 0, 3), (a, 1, 2), (b, 0, 1), (b, 1, 2).
-    """
-    first = 0
-    for path, size in zip(paths, sizes, strict=True):
-        stop = first + size
-        edges = [first, *range(first - first % at_once + at_once, stop, at_once), stop]
-        for number, (start, end) in enumerate(pairwise(edges)):
-            yield path, number, end - start
-        first = stop
+    return [match[0] for match in sorted(found, key=lambda match: int(match[1]))]
 
 
 def files_of(

@@ -69,14 +69,16 @@ class KeptPortions:
     @cached_property
     def is_remote(self) -> bool:
         """True where files come from a URL when they are read."""
-        return bool(self._portions) and not self._portions[0].store.is_here
+        return bool(self._portions) and not self._portions[0].stored.store.is_here
 
     def files_of(self, places: Numbers) -> list[tuple[Store, Path]]:
         """Return the files of positions, or rows, that are in portions which are not kept."""
         numbers = np.minimum(self.of(places), len(self._portions) - 1)
         unread = [number for number in np.unique(numbers).tolist() if number not in self._kept]
-        found = [self._portions[number] for number in unread]
-        return list(dict.fromkeys((of.store, path) for of in found for path in of.own_files))
+        files = (
+            (of.stored, name) for of in map(self._portions.__getitem__, unread) for name in of.files
+        )
+        return list(dict.fromkeys((of.store, of.folder / name) for of, name in files))
 
     def fetch(self, places: Numbers) -> None:
         """Bring the files of positions, or rows, to this disk, several at once, where `[]` would

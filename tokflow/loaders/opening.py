@@ -4,7 +4,7 @@ part, and what its output tells of its rows."""
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -14,7 +14,7 @@ import numpy as np
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.exports import FORMATS
 from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Portion, mapped_portion
+from tokflow.exports.format import Arrays, Portion
 from tokflow.exports.reading import Export
 from tokflow.loaders.kept_portions import KeptPortions
 from tokflow.store.arrow import read_table, to_numpy
@@ -195,13 +195,12 @@ def _of_shard(shard: TokenShard) -> Stream:
     names = [shard.names(name) for name in (TOKENS_NAME, DOCUMENTS_NAME)]
     masks = shard.names(LOSS_MASK_NAME) if shard.has_loss_mask else [None] * len(shard.segments)
     portions = [
-        replace(
-            mapped_portion(
-                counts["num_tokens"],
-                partial(_fields, shard, tokens, documents, mask),
-                *(shard.folder / name for name in (tokens, documents, mask) if name),
-            ),
-            store=shard.store,
+        Portion(
+            shard.stored,
+            tuple(name for name in (tokens, documents, mask) if name),
+            counts["num_tokens"],
+            partial(_fields, shard, tokens, documents, mask),
+            is_mapped=True,
         )
         for counts, tokens, documents, mask in zip(shard.segments, *names, masks, strict=True)
     ]
@@ -210,12 +209,11 @@ def _of_shard(shard: TokenShard) -> Stream:
 
 def _fields(shard: TokenShard, tokens: str, documents: str, mask: str | None) -> Arrays:
     """Return the fields of a segment of a token store, memory-mapped but for the offsets."""
-    numbers, folder = shard.store.numbers, shard.folder
-    token_ids = numbers(folder / tokens, shard.dtype)
+    token_ids = shard.stored.numbers(tokens, shard.dtype)
     table = read_table(shard.stored.file(documents), ["token_offset"])
     offsets = np.append(to_numpy(table["token_offset"]), len(token_ids))
     fields = {"token_ids": token_ids, "offsets": offsets}
-    return fields | ({"loss_mask": numbers(folder / mask, np.bool_)} if mask else {})
+    return fields | ({"loss_mask": shard.stored.numbers(mask, np.bool_)} if mask else {})
 
 
 def lost(where: str, output: Stored, needed: Sequence[str]) -> ConfigError:

@@ -184,21 +184,9 @@ class Store:
         footer and a row group."""
         return path.open("rb")
 
-    def numbers(
-        self,
-        path: Path,
-        dtype: npt.DTypeLike,
-        *,
-        first_byte: int = 0,
-        shape: tuple[int, ...] | None = None,
-    ) -> npt.NDArray[Any]:
-        """Return the numbers of a file of an output from a byte on, memory-mapped; of one that is
-        far `LazyNumbers`, which have no more of an array than is said there."""
-        from tokflow.store.arrow import map_numbers  # late: raw files of this disk need no pyarrow
-
-        num = -1 if shape is None else int(np.prod(shape))
-        values = map_numbers(path, dtype, first_byte=first_byte, num=num)
-        return values if shape is None else values.reshape(shape)
+    def far_numbers(self, path: Path, *described: Any) -> npt.NDArray[Any] | None:
+        """Return `LazyNumbers` of a file that is far, given what they are; None of any other."""
+        return None
 
     def link(self, output: Stored, name: str, new: Path) -> None:
         """Let `new`, a file of an output that is being made, be one of another, too, without a copy
@@ -301,6 +289,32 @@ class StoredOutput:
         """Bring files, by default all, to this disk, several at once. Raises: as `file`."""
         names = self.manifest.files if names is None else names
         self.store.bring([self.folder / name for name in names])
+
+    def open(self, name: str) -> BinaryIO:
+        """Return one of its files, open for a reader of little of it, such as a header, or a footer
+        and a row group. Raises: as `file`."""
+        return self.store.open_lazily(self.folder / name)
+
+    def numbers(
+        self,
+        name: str,
+        dtype: npt.DTypeLike,
+        *,
+        first_byte: int = 0,
+        shape: tuple[int, ...] | None = None,
+    ) -> npt.NDArray[Any]:
+        """Return the numbers of one of its files from a byte on, memory-mapped; of a large one that
+        is at a URL `LazyNumbers`, which have no more of an array than is said there. Raises: as
+        `file`."""
+        from tokflow.store.arrow import map_numbers  # late: raw files of this disk need no pyarrow
+
+        path = self.folder / name
+        far = self.store.far_numbers(path, np.dtype(dtype), first_byte, shape)
+        if far is not None:
+            return far
+        num = -1 if shape is None else int(np.prod(shape))
+        values = map_numbers(self.file(name), dtype, first_byte=first_byte, num=num)
+        return values if shape is None else values.reshape(shape)
 
     def run(self) -> dict[str, Any]:
         """Return what is known of the run that made it; empty where nothing is."""

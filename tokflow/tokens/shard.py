@@ -109,10 +109,10 @@ class TokenShard(InStore):
         return self._source(LOSS_MASK_NAME, np.dtype(np.uint8))
 
     def _source(self, name: str, dtype: np.dtype[Any], *, is_lazy: bool = False) -> TokenSource:
-        stored, paths = self.stored, [self.folder / each for each in self.names(name)]
-        if is_lazy and any(map(stored.store.is_far, paths)):
-            return TokenSource(tuple(stored.store.numbers(path, dtype) for path in paths))
-        return TokenSource(tuple(mapped(stored.file(of), dtype) for of in self.names(name)))
+        stored, names = self.stored, self.names(name)
+        if is_lazy and any(stored.store.is_far(self.folder / of) for of in names):
+            return TokenSource(tuple(stored.numbers(of, dtype) for of in names))
+        return TokenSource(tuple(mapped(stored.file(of), dtype) for of in names))
 
     def documents(self, columns: list[str] | None = None) -> pa.Table:
         """Return documents.parquet, one row per document in the order of files and rows, and all

@@ -12,7 +12,9 @@ import pytest
 
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.format import Arrays, Portion
+from tokflow.exports.reading import Export
 from tokflow.exports.records import MAX_LEFT, Located, ReadOn, Taken, portions_of_records
+from tokflow_tests.outputs import make_manifest, stored
 from tokflow_tests.pools.forked import forked
 
 LINES = [b"a", b"bcd", b"", b"ef", b"g"]
@@ -152,7 +154,7 @@ def test_a_process_forked_while_a_thread_finds_where_records_begin_finds_it_too(
         thread.join()
 
 
-def lengths(lines: list[bytes]) -> Arrays:
+def lengths(export: Export, lines: list[bytes]) -> Arrays:
     return {"token_ids": np.array([len(line) for line in lines])}
 
 
@@ -161,7 +163,8 @@ def test_a_file_with_more_or_less_records_than_it_should_have_is_damaged(
     taken_of: Callable[[Path], Taken], path: Path
 ):
     def portions(num: int) -> list[Portion]:
-        return portions_of_records(path, num, 2, taken_of(path), lengths)
+        export = Export(stored(path.parent, make_manifest()))
+        return portions_of_records(export, path.name, num, 2, taken_of(path), lengths)
 
     assert [of.read()["token_ids"].tolist() for of in portions(5)] == [[1, 3], [0, 2], [1]]
     with pytest.raises(CorruptOutputError, match="expected 2 tokens in a portion, found 3"):

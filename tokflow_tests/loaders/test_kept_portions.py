@@ -9,7 +9,11 @@ from tokflow.errors import CorruptOutputError
 from tokflow.exports.format import Arrays, Portion
 from tokflow.loaders import kept_portions
 from tokflow.loaders.kept_portions import KeptPortions
+from tokflow_tests.outputs import make_manifest, stored
 from tokflow_tests.pools.forked import forked
+
+OUTPUT = stored(Path(), make_manifest())
+"""Its file is not there, and nobody looks."""
 
 
 class Portions:
@@ -19,7 +23,7 @@ class Portions:
         self.num_read, self.is_mapped = [0] * num, is_mapped
         self.kept = KeptPortions(
             [
-                Portion(Path("p"), 10, lambda number=number: self._load(number), is_mapped)
+                Portion(OUTPUT, ("p",), 10, lambda number=number: self._load(number), is_mapped)
                 for number in range(num)
             ]
         )
@@ -66,7 +70,9 @@ def test_of_mapped_portions_the_offsets_that_are_decoded_count(monkeypatch: pyte
     monkeypatch.setattr(kept_portions, "KEPT_BYTES", 100)
     fields = {"token_ids": np.zeros(10, np.uint16)[:], "offsets": np.array([0, 3, 7, 8, 9, 9, 10])}
     num_read = []
-    portion = Portion(Path("p"), 10, lambda: num_read.append(1) or dict(fields), is_mapped=True)
+    portion = Portion(
+        OUTPUT, ("p",), 10, lambda: num_read.append(1) or dict(fields), is_mapped=True
+    )
     kept = KeptPortions([portion, portion])
 
     for number in (0, 1, 1, 0):
@@ -102,7 +108,7 @@ def test_a_process_forked_while_a_thread_reads_a_portion_reads_it_too():
         assert os.getpid() != parent or may_end.wait(60)
         return {"token_ids": np.arange(10)}
 
-    kept = KeptPortions([Portion(Path("p"), 10, load)])
+    kept = KeptPortions([Portion(OUTPUT, ("p",), 10, load)])
     thread = threading.Thread(target=lambda: kept[0])
     thread.start()
     assert is_reading.wait(20)
@@ -115,7 +121,7 @@ def test_a_process_forked_while_a_thread_reads_a_portion_reads_it_too():
 
 def test_a_portion_that_could_not_be_read_is_read_again_when_it_is_asked_for():
     loads = iter([{"token_ids": np.zeros(3)}, {"token_ids": np.zeros(10)}])
-    kept = KeptPortions([Portion(Path("p"), 10, lambda: next(loads))])
+    kept = KeptPortions([Portion(OUTPUT, ("p",), 10, lambda: next(loads))])
 
     with pytest.raises(CorruptOutputError, match="expected 10 tokens in a portion, found 3"):
         kept[0]

@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import Field
 
 from tokflow.exports.format import Format, Portion, fixed_layout
-from tokflow.exports.formats.npy import npy_portion, write_npy
+from tokflow.exports.formats.npy import load_npy, write_npy
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.store.config import Config, Listed
@@ -104,9 +104,8 @@ def _source(options: ArchaiOptions) -> dict[str, str | None]:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the file of a part, memory-mapped."""
-    paths = export.numbered(lambda number: f"{part}.npy")
-    num = export.counts[f"{part}.num_tokens"]
-    return [npy_portion(export.store, path, num, {"token_ids": path}) for path in paths]
+    names = export.numbered(lambda number: f"{part}.npy")
+    return export.file_portions(load_npy, names, [export.counts[f"{part}.num_tokens"]] * len(names))
 
 
 FORMAT = Format(

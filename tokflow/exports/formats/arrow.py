@@ -15,7 +15,7 @@ where `compression` is none; pandas.read_feather, polars.read_ipc and
 Source: the Arrow columnar format 1.5, "IPC File Format".
 """
 
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -23,26 +23,24 @@ import pyarrow as pa
 
 from tokflow.exports.columns import (
     RowOptions,
-    are_mapped,
+    batches_of_tables,
     columns_read,
     layout_of_columns,
     make_columns,
-    read_columns,
     schema_of,
     sizes_in_memory,
     with_loss_mask,
     written_positions,
 )
-from tokflow.exports.format import Arrays, Format, Portion
+from tokflow.exports.format import Format, Portion
 from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
     TOKENS_PER_BATCH,
-    batches_in_files,
     numbered_files,
-    numbered_paths,
+    numbered_names,
     sequences_within,
 )
 from tokflow.store.config import Count
@@ -78,16 +76,14 @@ def portions(export: Export, part: str) -> list[Portion]:
     """Return the record batches of a part, memory-mapped where they are not compressed and of one
     length."""
     options, length = export.options, export.manifest.details["sequence_length"]
-    is_mapped = options.compression == "none" and are_mapped(export)
-    batches = batches_in_files(
-        numbered_paths(export, part, ".arrow"),
+    return batches_of_tables(
+        export,
+        numbered_names(export, part, ".arrow"),
         sizes_in_memory(export.rows(part), options),
+        _batch,
         at_once=_at_once(length, options),
+        is_mapped=options.compression == "none",
     )
-    return [
-        Portion(path, num, partial(_load, path, number, export), is_mapped)
-        for path, number, num in batches
-    ]
 
 
 def _at_once(sequence_length: int, options: ArrowOptions) -> int:
@@ -95,14 +91,13 @@ def _at_once(sequence_length: int, options: ArrowOptions) -> int:
     return min(options.sequences_per_batch, most)
 
 
-def _load(path: Path, number: int, export: Export) -> Arrays:
+def _batch(path: Path, number: int, keeps: Sequence[str]) -> pa.RecordBatch:
     with pa.memory_map(str(path)) as mapped:
         with pa.ipc.open_file(mapped) as file:
-            columns = columns_read(file.schema.names, export.manifest.details["keeps"])
-            numbers = [*map(file.schema.get_field_index, columns)]
+            numbers = [*map(file.schema.get_field_index, columns_read(file.schema.names, keeps))]
         options = pa.ipc.IpcReadOptions(included_fields=numbers)
         with pa.ipc.open_file(mapped, options=options) as file:
-            return read_columns(file.get_batch(number), export)
+            return file.get_batch(number)
 
 
 FORMAT = Format(

@@ -13,16 +13,14 @@ Source: karpathy/nanoGPT at 3adf61e, data/openwebtext/prepare.py lines 58-81, tr
 """
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 from pydantic import AfterValidator, Field
 
 from tokflow.errors import ConfigError
 from tokflow.exports.copied_tokens import note_copied_tokens
-from tokflow.exports.format import Arrays, Format, Portion, fixed_layout, mapped_portion
+from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.new_files import copy_file
 from tokflow.exports.options import renamed, val_names
 from tokflow.exports.part import Part
@@ -30,7 +28,6 @@ from tokflow.exports.reading import Export
 from tokflow.exports.token_files import write_numbers
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
-from tokflow.store.store import Store
 
 
 def _bin_name(name: str) -> str:
@@ -75,14 +72,12 @@ def write(part: Part, options: BinOptions, folder: Path) -> None:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the file of a part, memory-mapped."""
-    return [
-        mapped_portion(export.num_in(path), partial(_load, export.store, path, export.dtype), path)
-        for path in export.numbered(lambda number: export.file_name(part))
-    ]
+    names = export.numbered(lambda number: export.file_name(part))
+    return export.file_portions(_load, names, map(export.num_in, names))
 
 
-def _load(store: Store, path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
-    return {"token_ids": store.numbers(path, dtype)}
+def _load(export: Export, name: str) -> Arrays:
+    return {"token_ids": export.numbers(name)}
 
 
 FORMAT = Format(

@@ -15,20 +15,18 @@ Source: datatrove 0.10.1, pipeline/tokens/tokenizer.py lines 24-270 (TokenizedFi
 utils/dataset.py lines 30-210.
 """
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from tokflow.errors import ConfigError
 from tokflow.exports.batching import offsets_of
-from tokflow.exports.format import Arrays, Format, Portion, fixed_layout, mapped_portion
+from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.options import ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
-from tokflow.store.store import Store
 
 UNKNOWN = "Unknown Tokenizer"
 """The name that datatrove gives a tokenizer without one."""
@@ -89,30 +87,22 @@ def _for_people(num_tokens: int) -> str:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the files of a part, memory-mapped but for their offsets."""
-    has_loss_mask = export.has_loss_mask(part)
-    suffixes = ("", ".index", *[".loss"] * has_loss_mask)
-    return [
-        mapped_portion(
-            export.num_in(path),
-            partial(_load, export.store, path, export.dtype, has_loss_mask),
-            *(Path(f"{path}{suffix}") for suffix in suffixes),
-        )
-        for path in export.numbered(lambda number: _name(part, number))
-    ]
+    names = export.numbered(lambda number: _name(part, number))
+    beside = (".index", ".loss") if export.has_loss_mask(part) else (".index",)
+    return export.file_portions(
+        _load, names, map(export.num_in, names), lambda name: [f"{name}{of}" for of in beside]
+    )
 
 
-def _load(
-    store: Store, path: Path, dtype: np.dtype[np.unsignedinteger], has_loss_mask: bool
-) -> Arrays:
-    index = Path(f"{path}.index")
-    store.bring([index])
-    ends = np.fromfile(index, dtype="<u8").astype(np.int64)
+def _load(export: Export, name: str) -> Arrays:
+    stored = export.stored
+    ends = np.fromfile(stored.file(f"{name}.index"), dtype="<u8").astype(np.int64)
     fields: Arrays = {
-        "token_ids": store.numbers(path, dtype),
+        "token_ids": export.numbers(name),
         "offsets": offsets_of(np.diff(ends, prepend=0)),
     }
-    if has_loss_mask:
-        fields["loss_mask"] = store.numbers(Path(f"{path}.loss"), np.bool_)
+    if f"{name}.loss" in export.manifest.files:
+        fields["loss_mask"] = stored.numbers(f"{name}.loss", np.bool_)
     return fields
 
 

@@ -23,7 +23,6 @@ naming.py line 29 (names of splits).
 
 import json
 from collections.abc import Sequence
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -35,26 +34,24 @@ from tokflow.exports.columns import (
     TYPES,
     Column,
     Padding,
-    are_mapped,
+    batches_of_tables,
     check_columns,
     layout_of_columns,
     make_columns,
-    read_columns,
     schema_of,
     sequence_bytes,
     with_loss_mask,
     written_positions,
 )
-from tokflow.exports.format import Arrays, Format, Portion
+from tokflow.exports.format import Format, Portion
 from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import PartRows, ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
-    batches_in_files,
     numbered_files,
-    numbered_paths,
+    numbered_names,
     sequences_within,
 )
 from tokflow.store.arrow import to_numpy
@@ -166,21 +163,19 @@ def portions(export: Export, part: str) -> list[Portion]:
     options, length = export.options, export.manifest.details["sequence_length"]
     is_chats = export.has_loss_mask(part)
     size = sequence_bytes(with_loss_mask(options.columns, is_chats=is_chats), length)
-    batches = batches_in_files(
-        numbered_paths(export, f"{part}/data", ".arrow"),
+    return batches_of_tables(
+        export,
+        numbered_names(export, f"{part}/data", ".arrow"),
         _sizes(export.rows(part), options, size),
+        _batch,
         at_once=_at_once(size),
+        is_mapped=True,
     )
-    is_mapped = are_mapped(export)
-    return [
-        Portion(path, num, partial(_load, path, number, export), is_mapped)
-        for path, number, num in batches
-    ]
 
 
-def _load(path: Path, number: int, export: Export) -> Arrays:
+def _batch(path: Path, number: int, keeps: Sequence[str]) -> pa.RecordBatch:
     with pa.memory_map(str(path)) as mapped, pa.ipc.open_stream(mapped) as batches:
-        return read_columns(next(islice(batches, number, None)), export)
+        return next(islice(batches, number, None))
 
 
 FORMAT = Format(

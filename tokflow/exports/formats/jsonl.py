@@ -22,7 +22,6 @@ import mmap
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import IO, Any, Literal, cast
@@ -58,7 +57,7 @@ from tokflow.exports.reading import Export
 from tokflow.exports.records import Located, ReadOn, Taken, portions_of_records
 from tokflow.exports.sequence_files import (
     numbered_files,
-    numbered_paths,
+    numbered_names,
     sequences_within,
 )
 from tokflow.sequences.segments import Sequences
@@ -159,17 +158,18 @@ def _of_sequences(
 def portions(export: Export, part: str) -> list[Portion]:
     """Return some lines of a file each."""
     suffix = _suffix(export.options.compression)
-    paths = numbered_paths(export, part, suffix)
     length = export.manifest.details["sequence_length"]
-    sizes = _sizes(export.rows(part), export.options)
     at_once = sequences_within(TOKENS_AT_ONCE, length)
     taken_of = _taken_where_they_begin if suffix == ".jsonl" else ReadOn(_lines_of).taker
     return [
         portion
-        for path, num in zip(paths, sizes, strict=True)
-        for portion in portions_of_records(
-            path, num, at_once, taken_of(path), partial(_load, export)
+        for name, num in zip(
+            numbered_names(export, part, suffix),
+            _sizes(export.rows(part), export.options),
+            strict=True,
         )
+        for taken in [taken_of(export.folder / name)]
+        for portion in portions_of_records(export, name, num, at_once, taken, _load)
     ]
 
 

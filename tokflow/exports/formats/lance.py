@@ -192,35 +192,35 @@ def _counted(fragment: Any, number: int, path: Path) -> Any:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return some million tokens of a part each, documents whole."""
-    path = export.folder / f"{part}.lance"
-    if not (files := export.files_in(path)):
+    if not (files := export.names_below(f"{part}.lance")):
         return []
-    data = sorted(of for of in files if of.parent == path / "data")
-    documents = export.folder / f"{part}.documents.lance"
-    export.store.bring([*(of for of in files if of not in data), *export.files_in(documents)])
-    dataset = EXTRA.load().dataset(str(path))
+    data = sorted(of for of in files if of.startswith(f"{part}.lance/data/"))
+    documents = export.names_below(f"{part}.documents.lance")
+    export.stored.fetch([*(of for of in files if of not in data), *documents])
+    dataset = EXTRA.load().dataset(str(export.folder / f"{part}.lance"))
     if export.layout.is_packed:
         length = export.manifest.details["sequence_length"]
         at_once = sequences_within(TOKENS_AT_ONCE, length)
         sizes = _sizes_of_rows(export.rows(part), export.options)
         total = export.counts[f"{part}.num_sequences"]
         return [
-            Portion(path, len(own), load, files=_holding(data, own, sizes))
+            Portion(export.stored, _holding(data, own, sizes), len(own), load)
             for first in range(0, total, at_once)
             for own in [range(first, min(first + at_once, total))]
             for load in [partial(_load_sequences, dataset, export, own)]
         ]
-    lengths = to_numpy(EXTRA.load().dataset(str(documents)).to_table(["num_tokens"])["num_tokens"])
+    table = EXTRA.load().dataset(str(export.folder / f"{part}.documents.lance"))
+    lengths = to_numpy(table.to_table(["num_tokens"])["num_tokens"])
     sizes = _sizes_of_stream(export.counts[f"{part}.num_tokens"], export.options)
     return [
-        Portion(path, len(own), load, offsets=offsets, files=_holding(data, own, sizes))
+        Portion(export.stored, _holding(data, own, sizes), len(own), load, offsets=offsets)
         for here, offsets in batches_of_documents(lengths, TOKENS_AT_ONCE)
         for own in [range(here.start, here.stop)]
         for load in [partial(_load_stream, dataset, here.start, len(own), offsets)]
     ]
 
 
-def _holding(data: Sequence[Path], rows: range, sizes: Sequence[int]) -> tuple[Path, ...]:
+def _holding(data: Sequence[str], rows: range, sizes: Sequence[int]) -> tuple[str, ...]:
     """Return the data files, of so many rows each, of which some rows are."""
     edges = [0, *accumulate(sizes)]
     return tuple(data[bisect_right(edges, rows.start) - 1 : bisect_left(edges, rows.stop)])

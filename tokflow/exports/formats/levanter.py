@@ -21,7 +21,7 @@ Source: levanter 1.2.dev1644, store/cache.py lines 479-590, store/jagged_array.p
 """
 
 import json
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -168,35 +168,34 @@ def portions(export: Export, part: str) -> list[Portion]:
     """Return some million tokens of a part each, in whole documents."""
     if f"{part}/shard_ledger.json" not in export.manifest.files:
         return []
-    cache, has_loss_mask = export.folder / part, export.has_loss_mask(part)
-    names = {"token_ids": "input_ids"} | ({"loss_mask": "assistant_masks"} if has_loss_mask else {})
-    arrays = {name: cache / of / "data" for name, of in names.items()}
-    described = [array / "zarr.json" for array in arrays.values()]
-    export.store.bring([*export.files_in(cache / "input_ids" / "offsets"), *described])
-    offsets = _opened(cache / "input_ids" / "offsets")
+    names = {"token_ids": f"{part}/input_ids/data", "loss_mask": f"{part}/assistant_masks/data"}
+    if not export.has_loss_mask(part):
+        del names["loss_mask"]
+    described = [f"{name}/zarr.json" for name in names.values()]
+    export.stored.fetch([*export.names_below(f"{part}/input_ids/offsets"), *described])
+    offsets = _opened(export.folder / part / "input_ids" / "offsets")
     num_documents = int(offsets[0].read().result())
     ends = np.array(offsets[: num_documents + 1].read().result())
     ends[0] = 0
-    shards = {path for array in arrays.values() for path in export.files_in(array / "c")}
-    data = {name: _opened(array) for name, array in arrays.items()}
+    data = {field: _opened(export.folder / name) for field, name in names.items()}
     return [
         Portion(
-            cache,
+            export.stored,
+            (*_shards_within(here, names.values(), export.manifest.files), *described),
             here.stop - here.start,
             partial(_load, data, here, own),
             offsets=own,
-            files=(*described, *_shards_within(here, [*arrays.values()], shards)),
         )
         for here, own in batches_of_documents(np.diff(ends), TOKENS_AT_ONCE)
     ]
 
 
-def _shards_within(here: slice, arrays: Sequence[Path], shards: Container[Path]) -> list[Path]:
+def _shards_within(here: slice, arrays: Iterable[str], files: Container[str]) -> list[str]:
     """Return the files that hold some values of arrays; one of zeros alone is not there."""
     values = CHUNKS_PER_SHARD * CHUNK
     numbers = range(here.start // values, -(-here.stop // values))
-    paths = (array / "c" / str(number) for array in arrays for number in numbers)
-    return [path for path in paths if path in shards]
+    names = (f"{array}/c/{number}" for array in arrays for number in numbers)
+    return [name for name in names if name in files]
 
 
 def _load(data: Mapping[str, Any], here: slice, offsets: npt.NDArray[np.int64]) -> Arrays:

@@ -18,7 +18,6 @@ streaming/item_loader.py lines 1491-1690; its `optimize` writes the same bytes f
 """
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -162,23 +161,21 @@ def _check_size(num_bytes: int, options: LitdataOptions) -> None:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the chunks of a part, memory-mapped unless they are compressed."""
-    codec, dtype = export.options.codec, export.dtype
-    paths = export.numbered(lambda number: f"{part}/{_name(number, codec)}")
+    codec = export.options.codec
+    names = export.numbered(lambda number: f"{part}/{_name(number, codec)}")
     num_tokens = export.counts[f"{part}.num_tokens"]
-    sizes = export.options.chunk_sizes(num_tokens, dtype.itemsize)[1] if num_tokens else []
-    return [
-        Portion(path, num, partial(_load, path, dtype, bool(codec)), codec is None)
-        for path, num in zip(paths, sizes, strict=True)
-    ]
+    sizes = export.options.chunk_sizes(num_tokens, export.dtype.itemsize)[1] if num_tokens else []
+    return export.file_portions(_load, names, sizes, is_mapped=codec is None)
 
 
-def _load(path: Path, dtype: np.dtype[np.unsignedinteger], is_compressed: bool) -> Arrays:
+def _load(export: Export, name: str) -> Arrays:
     """Return the token ids of a chunk.
 
     Raises: CorruptOutputError for a chunk whose size is not the one it announces.
     """
-    data, offsets = open_items(path, is_compressed=is_compressed)
-    return {"token_ids": data[offsets[0] :].view(dtype)}
+    is_compressed = export.options.codec is not None
+    data, offsets = open_items(export.stored.file(name), is_compressed=is_compressed)
+    return {"token_ids": data[offsets[0] :].view(export.dtype)}
 
 
 FORMAT = Format(LitdataOptions, fixed_layout("stream", "token_ids"), write, portions)

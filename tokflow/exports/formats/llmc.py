@@ -15,14 +15,13 @@ Source: karpathy/llm.c, dev/data/data_common.py lines 26-61 at 16635d4 and llmc/
 61-195 at 077f9bd.
 """
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from pydantic import Field
 
 from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Format, Portion, fixed_layout, mapped_portion
+from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.options import (
     SHARD_DIGITS,
     FileName,
@@ -37,7 +36,6 @@ from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
-from tokflow.store.store import Store
 
 HEADER_NUMBERS = 256
 HEADER_BYTES = 4 * HEADER_NUMBERS
@@ -82,31 +80,29 @@ def write(part: Part, options: LlmcOptions, folder: Path) -> None:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the files of a part, memory-mapped."""
-    prefix, name = export.options.prefix or export.manifest.dataset, export.file_name(part)
-    header = HEADER_BYTES // export.dtype.itemsize
-    return [
-        mapped_portion(export.num_in(path) - header, partial(_load, export.store, path), path)
-        for path in export.numbered(lambda number: numbered_name(prefix, name, number, ".bin"))
-    ]
+    prefix, own = export.options.prefix or export.manifest.dataset, export.file_name(part)
+    names = export.numbered(lambda number: numbered_name(prefix, own, number, ".bin"))
+    sizes = [export.num_in(name, header_bytes=HEADER_BYTES) for name in names]
+    return export.file_portions(_load, names, sizes)
 
 
-def _load(store: Store, path: Path) -> Arrays:
+def _load(export: Export, name: str) -> Arrays:
     """Return the token ids of a file.
 
     Raises: CorruptOutputError for a header that is not the file's.
     """
-    with store.open_lazily(path) as file:
+    with export.stored.open(name) as file:
         magic, version, num_tokens = np.frombuffer(file.read(12), dtype="<i4").tolist()
         num_bytes = file.seek(0, 2)
     dtypes = {variant: dtype for dtype, variant in VARIANTS.items()}
     dtype = dtypes.get((magic, version))
     if dtype is None or num_bytes != HEADER_BYTES + num_tokens * np.dtype(dtype).itemsize:
         raise damaged_file(
-            path,
+            export.folder / name,
             expected="the magic and version of llm.c's files, and as many tokens as it says",
             found=f"{magic}, {version}, and {num_tokens:,} tokens in {num_bytes:,} bytes",
         )
-    return {"token_ids": store.numbers(path, dtype, first_byte=HEADER_BYTES)}
+    return {"token_ids": export.stored.numbers(name, dtype, first_byte=HEADER_BYTES)}
 
 
 FORMAT = Format(

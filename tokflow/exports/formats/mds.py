@@ -20,7 +20,6 @@ bytes for the same rows.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -203,23 +202,20 @@ def portions(export: Export, part: str) -> list[Portion]:
     """Return the shards of a part, memory-mapped unless they are compressed."""
     is_compressed = export.options.compression == "zstd"
     suffix = ".zstd" if is_compressed else ""
-    paths = export.numbered(lambda number: f"{part}/shard.{number:05d}.mds{suffix}")
-    dtype = _dtype(export.options.columns, export.manifest.details["sequence_length"])
+    names = export.numbered(lambda number: f"{part}/shard.{number:05d}.mds{suffix}")
     sizes = _sizes(export.rows(part), export.options)
-    return [
-        Portion(path, num, partial(_load, path, export, dtype), not is_compressed)
-        for path, num in zip(paths, sizes, strict=True)
-    ]
+    return export.file_portions(_load, names, sizes, is_mapped=not is_compressed)
 
 
-def _load(path: Path, export: Export, dtype: np.dtype[np.void]) -> Arrays:
+def _load(export: Export, name: str) -> Arrays:
     """Return the columns of a shard as their fields.
 
     Raises: CorruptOutputError for a shard whose size is not the one it announces.
     """
-    columns, is_compressed = export.options.columns, path.suffix == ".zstd"
+    columns, path = export.options.columns, export.stored.file(name)
+    dtype = _dtype(columns, export.manifest.details["sequence_length"])
     column_of = {kept: column for column, kept in columns.items()}
-    data, offsets = open_items(path, is_compressed=is_compressed)
+    data, offsets = open_items(path, is_compressed=path.suffix == ".zstd")
     if len(wrong := np.flatnonzero(np.diff(offsets) != dtype.itemsize)):
         expected = f"rows of {dtype.itemsize:,} bytes"
         raise damaged_file(path, expected=expected, found=f"another at row {wrong[0]:,}")

@@ -22,7 +22,6 @@ gpt_dataset.py lines 87-91 for what its cache takes 65,500 to 65,536 ids to be.
 
 import os
 import struct
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,13 +32,12 @@ from tokflow.errors import ConfigError
 from tokflow.exports.batching import offsets_of
 from tokflow.exports.copied_tokens import note_copied_tokens
 from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Format, Portion, fixed_layout, mapped_portion
+from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.options import FileName, FilePrefix, check_document_size
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import write_numbers
 from tokflow.store.config import Config
-from tokflow.store.store import Store
 
 HEADER = struct.Struct("<9sQBQQ")
 MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
@@ -101,27 +99,28 @@ def _dtype(part: Part, options: MegatronOptions) -> str:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the file of a part, memory-mapped but for its offsets."""
-    stem, num = _stem(part, export.options), export.counts[f"{part}.num_tokens"]
-    paths = export.numbered(lambda number: f"{stem}.idx")
-    load = partial(_load, export.store)
-    return [
-        mapped_portion(num, partial(load, path), path.with_suffix(".bin"), path) for path in paths
-    ]
+    name = f"{_stem(part, export.options)}.bin"
+    names = export.numbered(lambda number: name)
+    return export.file_portions(
+        _load, names, [export.counts[f"{part}.num_tokens"]] * len(names), lambda _: [_idx(name)]
+    )
 
 
-def _load(store: Store, path: Path) -> Arrays:
-    """Return the tokens and offsets of a part, given its index.
+def _idx(name: str) -> str:
+    return f"{name.removesuffix('.bin')}.idx"
+
+
+def _load(export: Export, name: str) -> Arrays:
+    """Return the tokens and offsets of a part.
 
     Raises: CorruptOutputError for an index that is not Megatron's.
     """
-    dtype, lengths = _read_index(store, path)
-    tokens = store.numbers(path.with_suffix(".bin"), dtype)
-    return {"token_ids": tokens, "offsets": offsets_of(lengths)}
+    dtype, lengths = _read_index(export.stored.file(_idx(name)))
+    return {"token_ids": export.stored.numbers(name, dtype), "offsets": offsets_of(lengths)}
 
 
-def _read_index(store: Store, path: Path) -> tuple[np.dtype[Any], npt.NDArray[np.int64]]:
+def _read_index(path: Path) -> tuple[np.dtype[Any], npt.NDArray[np.int64]]:
     """Return the dtype of the tokens and the length of each document."""
-    store.bring([path])
     with path.open("rb") as file:
         magic, version, code, num_sequences, num_firsts = HEADER.unpack(file.read(HEADER.size))
         dtypes = {number: name for name, number in CODES.items()}

@@ -28,13 +28,14 @@ import numpy.typing as npt
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.batching import offsets_of
 from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Format, Portion, fixed_layout, mapped_portion
+from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.options import ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
-from tokflow.store.store import Store
+from tokflow.store.store import AT_ONCE
+from tokflow.tokens.prefetch import in_order
 
 HEADER = struct.Struct("<QI")
 
@@ -98,38 +99,36 @@ def _entries(
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the files of a part, memory-mapped but for their offsets."""
-    paths = export.numbered(lambda number: _name(part, number, export.options))
-    # For their headers alone say how many tokens they have.
-    export.store.bring(path for path in paths if not export.store.is_far(path))
-    found = []
-    for path in paths:
-        with export.store.open_lazily(path) as file:
-            header = file.read(HEADER.size)
-        num_bytes, _ = HEADER.unpack(header) if len(header) == HEADER.size else (0, 0)
-        num = num_bytes // export.dtype.itemsize
-        load = partial(_read_file, export.store, path, export.dtype)
-        found.append(mapped_portion(num, load, path))
-    return found
+    names = export.numbered(lambda number: _name(part, number, export.options))
+    # Their headers alone say how many tokens they have.
+    headers = in_order(partial(_header, export), names, workers=AT_ONCE)
+    return export.file_portions(_load, names, [num // export.dtype.itemsize for num, *_ in headers])
 
 
-def _read_file(store: Store, path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
-    with store.open_lazily(path) as file:
+def _header(export: Export, name: str) -> tuple[int, int, int]:
+    """Return the bytes of the data of a file, of a token, and of all."""
+    with export.stored.open(name) as file:
         header = file.read(HEADER.size)
         size = file.seek(0, 2)
-    num_bytes, itemsize = HEADER.unpack(header) if len(header) == HEADER.size else (0, 0)
+    return (*(HEADER.unpack(header) if len(header) == HEADER.size else (0, 0)), size)
+
+
+def _load(export: Export, name: str) -> Arrays:
+    num_bytes, itemsize, size = _header(export, name)
     first = HEADER.size + num_bytes + len(INDEX_START)
     num_documents, rest = divmod(size - first - len(INDEX_STOP), ENTRY.itemsize)
-    if itemsize != dtype.itemsize or num_documents < 1 or rest:
+    path, stored = export.folder / name, export.stored
+    if itemsize != export.dtype.itemsize or num_documents < 1 or rest:
         raise _not_ours(path, f"a header of {num_bytes:,} bytes of data in a file of {size:,}")
-    entries = store.numbers(path, ENTRY, first_byte=first, shape=(num_documents,))[:]
+    entries = stored.numbers(name, ENTRY, first_byte=first, shape=(num_documents,))[:]
     starts, lengths = entries["start"], entries["length"].astype(np.int64)
     offsets = offsets_of(lengths)
     is_tuple = (entries["long"] == LONG1) & (entries["long_"] == LONG1)
     is_tuple &= (entries["tuple"] == TUPLE2) & (starts == offsets[:-1])
     if not is_tuple.all() or offsets[-1] != num_bytes:
         raise _not_ours(path, "an index that tokflow did not write, or data that it does not fit")
-    num = num_bytes // itemsize
-    tokens = store.numbers(path, dtype, first_byte=HEADER.size, shape=(num,))
+    shape = (num_bytes // itemsize,)
+    tokens = stored.numbers(name, export.dtype, first_byte=HEADER.size, shape=shape)
     return {"token_ids": tokens, "offsets": offsets // itemsize}
 
 

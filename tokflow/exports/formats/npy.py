@@ -22,7 +22,7 @@ then has whole documents, and offsets of its own. build-nanogpt, which takes eve
 Source: numpy.lib.format, version 1.0; karpathy/build-nanogpt at 69cb21f, fineweb.py lines 17-83.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
@@ -35,7 +35,7 @@ from pydantic import Field
 from tokflow.errors import ConfigError, TokflowError
 from tokflow.exports.batching import offsets_of
 from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import HERE, Arrays, Format, Layout, Portion, mapped_portion
+from tokflow.exports.format import Arrays, Format, Layout, Portion
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import (
     SHARD_DIGITS,
@@ -52,7 +52,7 @@ from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import files_of, sequences_within
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
-from tokflow.store.store import Store
+from tokflow.store.store import StoredOutput
 
 ROW_DTYPES: dict[str, np.dtype[Any]] = {
     "segment_ids": np.dtype(np.int32),
@@ -198,28 +198,24 @@ def _sizes_of_rows(rows: PartRows, options: NpyOptions) -> list[int]:
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the files of a part, memory-mapped."""
     options, name_of_part = export.options, export.file_name(part)
-    paths = export.numbered(lambda number: _name(options, name_of_part, number))
-    sizes = [export.num_in(path) - HEADER_BYTES // export.dtype.itemsize for path in paths]
+    names = export.numbered(lambda number: _name(options, name_of_part, number))
+    sizes = [export.num_in(name, header_bytes=HEADER_BYTES) for name in names]
     if options.layout == "sequences":
         sizes = _sizes_of_rows(export.rows(part), options)
-    found = []
-    for path, num in zip(paths, sizes, strict=True):
-        beside = {name: export.folder / name / path.name for name in ("offsets", *ROW_DTYPES)}
-        files = export.manifest.files
-        own = {name: of for name, of in beside.items() if f"{name}/{path.name}" in files}
-        found.append(npy_portion(export.store, path, num, {"token_ids": path, **own}))
-    return found
+    return export.file_portions(load_npy, names, sizes, lambda name: _beside(export, name).values())
 
 
-def npy_portion(store: Store, path: Path, num: int, fields: Mapping[str, Path]) -> Portion:
-    """Return what a file holds, with the file of each field."""
+def _beside(export: Export, name: str) -> dict[str, str]:
+    """Return the files of the other fields of a file, by field."""
+    beside = {field: f"{field}/{name}" for field in ("offsets", *ROW_DTYPES)}
+    return {field: of for field, of in beside.items() if of in export.manifest.files}
 
-    def load() -> Arrays:
-        if "offsets" in fields:
-            store.bring([fields["offsets"]])
-        return {name: open_npy(of, store) for name, of in fields.items()}
 
-    return mapped_portion(num, load, *fields.values())
+def load_npy(export: Export, name: str) -> Arrays:
+    """Return the fields of a file and of those beside it."""
+    fields = {"token_ids": name, **_beside(export, name)}
+    export.stored.fetch(of for field, of in fields.items() if field == "offsets")
+    return {field: open_npy(export.stored, of) for field, of in fields.items()}
 
 
 def _read_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -231,7 +227,7 @@ def _read_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return header
 
 
-def open_npy(path: Path, store: Store = HERE) -> npt.NDArray[Any]:
+def open_npy(stored: StoredOutput, name: str) -> npt.NDArray[Any]:
     """Return the whole numbers or booleans of a .npy file, memory-mapped read-only, or
     `LazyNumbers`.
 
@@ -239,9 +235,9 @@ def open_npy(path: Path, store: Store = HERE) -> npt.NDArray[Any]:
 
     Raises: CorruptOutputError.
     """
-    expected = "a .npy file of whole numbers or booleans"
+    path, expected = stored.folder / name, "a .npy file of whole numbers or booleans"
     try:
-        with store.open_lazily(path) as file:
+        with stored.open(name) as file:
             shape, is_fortran, dtype = _read_header(file)
             first_byte = file.tell()
     except (OSError, TokflowError):
@@ -251,7 +247,7 @@ def open_npy(path: Path, store: Store = HERE) -> npt.NDArray[Any]:
         raise damaged_file(path, expected=expected, found=found) from error
     if dtype.kind not in "iub" or is_fortran:
         raise damaged_file(path, expected=expected, found=f"an array of {dtype}")
-    return store.numbers(path, dtype, first_byte=first_byte, shape=shape)
+    return stored.numbers(name, dtype, first_byte=first_byte, shape=shape)
 
 
 FORMAT = Format(

@@ -20,7 +20,6 @@ tokenizer/executor.py lines 300-310; ai2-olmo-core 3.0.0, data/numpy_dataset.py 
 
 import gzip
 from collections.abc import Iterator
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -30,7 +29,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Format, Portion, fixed_layout, mapped_portion
+from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import ShardOptions
 from tokflow.exports.part import Part
@@ -38,7 +37,6 @@ from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.arrow import to_numpy
 from tokflow.store.config import Size
-from tokflow.store.store import Store
 
 COLUMNS = ["start", "end", "id", "src", "loc"]
 """Of a line."""
@@ -66,19 +64,23 @@ def write(part: Part, options: OlmoOptions, folder: Path) -> None:
     """Write a part into a folder of its own."""
     documents = _documents(part)
     for shard in cut_by_documents(part, options, usual=TOKENS_PER_FILE, has_loss_mask=True):
-        path = folder / _name(part.name, shard.number)
-        write_numbers(path, shard.tokens)
-        _write_lines(_lines_of(path), islice(documents, len(shard.lengths)))
+        name = _name(part.name, shard.number)
+        write_numbers(folder / name, shard.tokens)
+        _write_lines(folder / _lines_of(name), islice(documents, len(shard.lengths)))
         if shard.loss_mask is not None:
-            write_numbers(_mask_of(path), shard.loss_mask)
+            write_numbers(folder / _mask_of(name), shard.loss_mask)
 
 
 def _name(part: str, number: int) -> str:
     return f"{part}/part-0-{number:05d}.npy"
 
 
-def _mask_of(path: Path) -> Path:
-    return path.with_name(path.name.replace("part", "labels_mask"))
+def _mask_of(name: str) -> str:
+    return name.replace("/part-0-", "/labels_mask-0-")
+
+
+def _lines_of(name: str) -> str:
+    return f"{name.removesuffix('.npy')}.csv.gz"
 
 
 def _documents(part: Part) -> Iterator[tuple[str, int, int]]:
@@ -115,33 +117,26 @@ def _lines(documents: Iterator[tuple[str, int, int]]) -> Iterator[str]:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the files of a part, memory-mapped but for their offsets."""
-    has_loss_mask = export.has_loss_mask(part)
-    found = []
-    for path in export.numbered(lambda number: _name(part, number)):
-        mask = _mask_of(path) if has_loss_mask else None
-        load = partial(_load, export.store, path, mask, export.dtype)
-        files = filter(None, (path, _lines_of(path), mask))
-        found.append(mapped_portion(export.num_in(path), load, *files))
-    return found
+    names = export.numbered(lambda number: _name(part, number))
+    own = (_lines_of, _mask_of) if export.has_loss_mask(part) else (_lines_of,)
+    return export.file_portions(
+        _load, names, map(export.num_in, names), lambda name: [beside(name) for beside in own]
+    )
 
 
-def _lines_of(path: Path) -> Path:
-    return path.with_suffix(".csv.gz")
-
-
-def _load(
-    store: Store, path: Path, mask: Path | None, dtype: np.dtype[np.unsignedinteger]
-) -> Arrays:
+def _load(export: Export, name: str) -> Arrays:
     """Return the fields of a file.
 
     Raises: CorruptOutputError where its lines are not about all of its tokens.
     """
-    lines = _lines_of(path)
-    store.bring([lines])
-    tokens = store.numbers(path, dtype)
-    offsets = _read_offsets(lines, len(tokens))
-    fields: Arrays = {"token_ids": tokens, "offsets": offsets}
-    return fields | ({"loss_mask": store.numbers(mask, np.bool_)} if mask else {})
+    tokens, stored = export.numbers(name), export.stored
+    fields = {
+        "token_ids": tokens,
+        "offsets": _read_offsets(stored.file(_lines_of(name)), len(tokens)),
+    }
+    if (mask := _mask_of(name)) in export.manifest.files:
+        fields["loss_mask"] = stored.numbers(mask, np.bool_)
+    return fields
 
 
 def _read_offsets(path: Path, num_tokens: int) -> npt.NDArray[np.int64]:

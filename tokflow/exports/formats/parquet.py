@@ -18,32 +18,33 @@ train_b for train too. Say which files are which where parts are called otherwis
 `load_dataset("parquet", data_files={"train": "train-[0-9]*", "train_b": "train-b-[0-9]*"})`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial
+from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
+
+import pyarrow as pa
 
 from tokflow.exports.columns import (
     OF_IDS,
     RowOptions,
+    batches_of_tables,
     columns_read,
     layout_of_columns,
     make_columns,
-    read_columns,
     schema_of,
     sizes_in_memory,
     with_loss_mask,
     written_positions,
 )
-from tokflow.exports.format import Arrays, Format, Portion
+from tokflow.exports.format import Format, Portion
 from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
     TOKENS_PER_BATCH,
-    batches_in_files,
     numbered_files,
-    numbered_paths,
+    numbered_names,
     sequences_within,
 )
 from tokflow.sequences.segments import Sequences
@@ -94,38 +95,33 @@ def write_groups(
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the row groups of a part."""
-    paths = numbered_paths(export, part, ".parquet")
+    names = numbered_names(export, part, ".parquet")
     sizes = sizes_in_memory(export.rows(part), export.options)
-    return row_groups(paths, sizes, export, most=TOKENS_PER_BATCH)
+    return row_groups(names, sizes, export, most=TOKENS_PER_BATCH)
 
 
 def row_groups(
-    paths: Sequence[Path], sizes: Sequence[int], export: Export, *, most: int
+    names: Sequence[str], sizes: Sequence[int], export: Export, *, most: int
 ) -> list[Portion]:
     """Return the row groups of the files of a part, of `most` tokens at most; `sizes`: sequences in
     each file. Footers are read with the first group of a file, and kept."""
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
-    options, length = export.options, export.manifest.details["sequence_length"]
-    groups = batches_in_files(paths, sizes, at_once=at_once(length, options, most=most))
     footer_of = cache(pq.read_metadata)
-    return [
-        Portion(path, num, partial(_load, path, footer_of, group, export))
-        for path, group, num in groups
-    ]
+
+    def group(path: Path, number: int, keeps: Sequence[str]) -> pa.Table:
+        with pq.ParquetFile(path, metadata=footer_of(path)) as file:
+            columns = columns_read(file.schema_arrow.names, keeps)
+            return file.read_row_group(number, columns=columns)
+
+    length = export.manifest.details["sequence_length"]
+    size = at_once(length, export.options, most=most)
+    return batches_of_tables(export, names, sizes, group, at_once=size, is_mapped=False)
 
 
 def at_once(sequence_length: int, options: ParquetOptions, *, most: int) -> int:
     """Return how many sequences a row group has."""
     return min(sequences_within(most, sequence_length), options.sequences_per_group)
-
-
-def _load(path: Path, footer_of: Callable[[Path], Any], group: int, export: Export) -> Arrays:
-    import pyarrow.parquet as pq  # late: it imports ssl and every file system
-
-    with pq.ParquetFile(path, metadata=footer_of(path)) as file:
-        columns = columns_read(file.schema_arrow.names, export.manifest.details["keeps"])
-        return read_columns(file.read_row_group(group, columns=columns), export)
 
 
 FORMAT = Format(

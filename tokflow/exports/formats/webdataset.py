@@ -23,10 +23,9 @@ import mmap
 import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
-from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -113,16 +112,14 @@ def _sizes(rows: PartRows, options: WebdatasetOptions) -> list[int]:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return some rows of a shard each."""
-    paths = export.numbered(lambda number: f"{part}/shard_{number:08d}.tar")
+    names = export.numbered(lambda number: f"{part}/shard_{number:08d}.tar")
     at_once = sequences_within(TOKENS_AT_ONCE, export.manifest.details["sequence_length"])
     sizes = _sizes(export.rows(part), export.options)
     return [
         portion
-        for path, num in zip(paths, sizes, strict=True)
-        for records in [Located(path, _end_of, _members)]
-        for portion in portions_of_records(
-            path, num, at_once, records.taken, partial(_load, export.dtype)
-        )
+        for name, num in zip(names, sizes, strict=True)
+        for taken in [Located(export.folder / name, _end_of, _members).taken]
+        for portion in portions_of_records(export, name, num, at_once, taken, _load)
     ]
 
 
@@ -145,9 +142,9 @@ def _members(data: bytes) -> Iterator[bytes]:
             yield b"" if file is None else file.read()
 
 
-def _load(dtype: np.dtype[Any], members: Sequence[bytes]) -> Arrays:
+def _load(export: Export, members: Sequence[bytes]) -> Arrays:
     decoder = msgspec.json.Decoder(list[int])
-    token_ids = np.array([decoder.decode(_text(data)) for data in members], dtype=dtype)
+    token_ids = np.array([decoder.decode(_text(data)) for data in members], dtype=export.dtype)
     return {"token_ids": token_ids.reshape(len(members), -1)}
 
 

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, cast
 
-import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError, TokflowError
@@ -154,19 +153,9 @@ class ObjectStore(Store):
     def open_lazily(self, path: Path) -> BinaryIO:
         return ranges.open_lazily(self.place, path)
 
-    def numbers(
-        self,
-        path: Path,
-        dtype: npt.DTypeLike,
-        *,
-        first_byte: int = 0,
-        shape: tuple[int, ...] | None = None,
-    ) -> npt.NDArray[Any]:
-        if self.is_far(path):
-            numbers = ranges.LazyNumbers(self.place, path, np.dtype(dtype), first_byte, shape)
-            return cast(npt.NDArray[Any], numbers)
-        self.bring([path])
-        return super().numbers(path, dtype, first_byte=first_byte, shape=shape)
+    def far_numbers(self, path: Path, *described: Any) -> npt.NDArray[Any] | None:
+        numbers = ranges.LazyNumbers(self.place, path, *described) if self.is_far(path) else None
+        return cast(npt.NDArray[Any] | None, numbers)
 
     def link(self, output: Stored, name: str, new: Path) -> None:
         if (output.folder / name).exists():  # else the server copies it when the output is put

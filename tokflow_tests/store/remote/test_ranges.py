@@ -131,7 +131,7 @@ def test_a_range_is_asked_for_once_and_not_kept(url: str, object_store: ObjectSt
     [key] = [key for key in object_store.contents() if key.endswith("train.bin")]
     whole, before = object_store.contents()[key], len(object_store.requests)
 
-    numbers = store_of(path).numbers(path, np.uint16)
+    numbers = store_of(path).read(path.parent).numbers("train.bin", np.uint16)
 
     assert (
         numbers[4_500:4_650].tobytes()
