@@ -43,7 +43,7 @@ class RawFileError(TokflowError, OSError):
 class ChangedFileError(RawFileError):
     """A raw file is another than the one that was hashed.
 
-    `path`, and `stamp` (`store.stamp.Stamp`): how it looked then.
+    `path`, and `stamp` (`store.listed_files.Stamp`): how it looked then.
     """
 
     def __init__(self, *, path: Path, stamp: object, **fields: Any) -> None:

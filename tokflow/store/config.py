@@ -1,4 +1,4 @@
-"""Configs: frozen models of what a user declares, in YAML or by keyword."""
+"""Configs: frozen models of what a user declares, in YAML or by keyword, and their errors."""
 
 import os
 import re

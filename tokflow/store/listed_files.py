@@ -1,4 +1,4 @@
-"""The files that manifests list, compared with what is there."""
+"""The files that manifests list, compared with what is there, or known again without reading."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Outputs of a store: found by path, or by a walk with those that cannot be read.
+"""Stores and outputs as people name them, by a path or a URL, and a walk over all of a folder.
 
 <store>/<dataset>/tokenizer/<fingerprint[:16]>
 <store>/<dataset>/{raw,tokens,split,sequences}/<partition>/<fingerprint[:16]>

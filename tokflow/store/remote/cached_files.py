@@ -1,4 +1,4 @@
-"""Files of outputs at a URL, on this disk when they are opened."""
+"""Files of outputs at a URL, on this disk when they are opened, each fetched by one process."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""Outputs put at a URL, whole or not at all, and removed there."""
+"""Outputs put at a URL, whole or not at all, and removed there, with what nobody finished."""
 
 import shutil
 import time

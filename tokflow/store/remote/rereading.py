@@ -1,4 +1,4 @@
-"""Objects at the URLs of outputs, compared with manifests, whatever is on this disk."""
+"""Objects at the URLs of outputs, compared with manifests: every byte, or only their sizes."""
 
 import hashlib
 from collections.abc import Iterable, Sequence

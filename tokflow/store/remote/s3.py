@@ -1,4 +1,4 @@
-"""Objects of S3, and of servers that speak as it does, by their keys."""
+"""Objects of S3, and of servers that speak as it does: a large one goes and comes in parts."""
 
 import hashlib
 import itertools
