@@ -87,7 +87,7 @@ class DocumentGroup:
     @property
     def _packed(self) -> "_PackedGroup":
         source = self.source
-        key = source.digest, self.packing.model_dump_json(), source.part, self.number
+        key = source.key, self.packing.model_dump_json(), source.part, self.number
         if key not in _packed_groups:
             other = next(iter(_packed_groups), key)
             if not self.is_kept or other[:2] != key[:2]:
@@ -127,8 +127,8 @@ class _PackedGroup:
     counts: Mapping[str, int]
 
 
-_packed_groups: dict[tuple[str, str, str, int], _PackedGroup] = {}
-"""By the digest of the order, the packing, the part and the number."""
+_packed_groups: dict[tuple[tuple[str, bool], str, str, int], _PackedGroup] = {}
+"""By the key of the order, the packing, the part and the number."""
 clear_when_damaged(_packed_groups.clear)
 
 

@@ -7,8 +7,8 @@ Only of formats whose files do not depend on each other: `Format.sizes`.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -16,7 +16,6 @@ from pathlib import Path
 from tokflow.exports.config import ExportConfig, export_named
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.part import Part, inputs_of
-from tokflow.store.integrity import check_files_here, checked, read_compared
 from tokflow.store.manifest import FileEntry, Recipe, checksum
 from tokflow.store.store import Stored, StoredOutput
 
@@ -48,24 +47,16 @@ class ExportSegment:
             parents={"whole": self.export.fingerprint},
         )
 
-    @contextmanager
-    def checked_inputs(self, parts: Sequence[Part]) -> Iterator[None]:
-        """Compare what the segment is made from with its manifests, as `integrity.checked` does; of
-        the index, all tables. All segments together compare every file that is read."""
-        inputs, only = inputs_of(parts), None
-        for part in parts:
-            if part.name == self.part:
-                inputs = part.packed.inputs_within(self.within)
-        if self.part is None:
-            only = _tables_of(inputs)
-        with checked(*inputs, only=only):
-            yield
 
-
-def _tables_of(inputs: Sequence[Stored]) -> set[str]:
-    """Return the names of their files that are not plain numbers."""
-    names = {name for stored in inputs for name in stored.manifest.files}
-    return {name for name in names if not name.endswith(".bin")}
+def fetching(parts: Sequence[Part], segment: ExportSegment | None) -> AbstractContextManager[None]:
+    """Let come, where it is at a URL, what the block makes an export from, or a segment of it; of
+    sequences made of tails it comes when it is read."""
+    inputs: Sequence[Stored] = inputs_of(parts)
+    store, has_numbers = inputs[0].store, segment is None or segment.part is not None
+    for part in parts:
+        if segment is not None and part.name == segment.part:
+            inputs = part.packed.inputs_within(segment.within)
+    return store.fetching(inputs, has_numbers=has_numbers)
 
 
 def segments_of_export(
@@ -75,12 +66,12 @@ def segments_of_export(
 
     They depend on the sequences and the config alone.
 
-    Raises: as `integrity.checked`, of the tables that tell how many sequences there are.
+    Raises: as `integrity.Reading`, of the tables that tell how many sequences there are.
     """
     if sum(part.num_tokens for part in parts) <= SEGMENT_TOKENS:
         return []
     inputs = inputs_of(parts)
-    with checked(*inputs, only=_tables_of(inputs)):
+    with inputs[0].store.fetching(inputs, has_numbers=False):
         return _cut(parts, config, recipe)
 
 
@@ -110,7 +101,6 @@ def join_files(
 
     Raises: CorruptOutputError where one is damaged.
     """
-    check_files_here(*segments)
     having: dict[str, list[StoredOutput]] = {}
     for segment in segments:
         for name in segment.manifest.files:
@@ -121,9 +111,9 @@ def join_files(
         path.parent.mkdir(exist_ok=True)
         if len(those) == 1:
             entries[name] = those[0].manifest.files[name]
-            those[0].store.link(those[0], name, path)
+            those[0].link(name, path)
         else:
-            found = [read_compared(of, name) for of in those]
+            found = [of.file(name).read_bytes() for of in those]
             path.write_bytes(FORMATS[config.format].merge(found))
             entries[name] = checksum(path)
     return entries

@@ -112,23 +112,16 @@ class PartSequences:
     def _count(self, name: str) -> int:
         return sum(file.counts[f"{self.part}.{name}"] for file in self.files)
 
-    def inputs_within(self, within: range) -> list[Stored]:
-        """Return the outputs that the sequences within are made from: token shard, split and
-        sequences of each file that has a token in them; of those made of tails, the sequences of
-        all files, which were packed together; of a shuffle, all."""
+    def inputs_within(self, within: range) -> Sequence[Stored]:
+        """Return the outputs that the sequences within are made from, those made of tails left out:
+        token shard, split and sequences of each file that has some; of a shuffle, all."""
         if self.inputs:
-            return [*self.inputs]
+            return self.inputs
         if self._shuffled is not None:
             within = range(self.num_sequences)
-        made_of_tails = self._own(within, len(self.files))
-        edges = made_of_tails.start, made_of_tails.stop
-        segments = slice(*np.searchsorted(self._tails.columns["sequence"], edges))
-        tails_of = set(self._tails.file[segments].tolist())
-        files = [file for file in self.files if isinstance(file, FileSequences)]
-        read = [file for n, file in enumerate(files) if n in tails_of or self._own(within, n)]
-        splits = [file.split for file in read]
-        packed = files if made_of_tails else read
-        return [*(split.shard for split in splits), *splits, *packed]
+        read = (file for number, file in enumerate(self.files) if self._own(within, number))
+        of_files = (file for file in read if isinstance(file, FileSequences))
+        return [each for file in of_files for each in (file.split.shard, file.split, file)]
 
     @cached_property
     def _shuffled(self) -> ShuffledSequences | None:

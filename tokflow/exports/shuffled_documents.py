@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tokflow.split.shuffle import document_keys
 from tokflow.split.spans import SPAN_COLUMNS, Split
 from tokflow.store.arrow import to_numpy
-from tokflow.store.integrity import clear_when_damaged
+from tokflow.store.integrity import clear_when_damaged, is_compared
 from tokflow.tokens.origins import Origins
 from tokflow.tokens.token_source import TokenSource, taken_in_batches
 
@@ -155,12 +155,18 @@ class ShuffledDocuments:
             spans = table.start[some], table.num_tokens[some]
             yield from taken_in_batches(source, *spans, num_tokens, gathered=TOKENS_GATHERED)
 
+    @property
+    def key(self) -> tuple[str, bool]:
+        """By what it is kept which was read: what files have that are not compared is for no
+        export."""
+        return self.digest, is_compared()
+
     def table(self) -> "DocumentTable":
         """Return where the documents are; it is made once in each process, and kept until another
         order is asked for."""
-        if self.digest not in _tables:
+        if self.key not in _tables:
             _tables.clear()
-        of_parts = _tables.setdefault(self.digest, {})
+        of_parts = _tables.setdefault(self.key, {})
         if self.part not in of_parts:
             of_parts[self.part] = _make_table(self)
         return of_parts[self.part]
@@ -190,7 +196,7 @@ class DocumentTable:
         return self.char_start[some]
 
 
-_tables: dict[str, dict[str, DocumentTable]] = {}
+_tables: dict[tuple[str, bool], dict[str, DocumentTable]] = {}
 """Of the order that was asked for last, by its digest and its parts."""
 clear_when_damaged(_tables.clear)
 

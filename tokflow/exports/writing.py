@@ -12,15 +12,14 @@ import pyarrow as pa
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.columns import Padding, num_written_padding
 from tokflow.exports.config import ExportConfig, export_named
-from tokflow.exports.export_segments import ExportSegment, join_files, taken_counts
+from tokflow.exports.export_segments import ExportSegment, fetching, join_files, taken_counts
 from tokflow.exports.format import Layout
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.index import INDEX_NAME, write_index
 from tokflow.exports.kept import kept_of
 from tokflow.exports.new_files import take_hashed
-from tokflow.exports.part import Part, inputs_of
+from tokflow.exports.part import Part
 from tokflow.sequences.config import Side, one_or_each
-from tokflow.store.integrity import checked
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import StoredOutput
 
@@ -41,8 +40,7 @@ def write_export(
     where the format cannot hold them.
     """
     started = time.perf_counter()
-    inputs = checked(*inputs_of(parts)) if segment is None else segment.checked_inputs(parts)
-    with export_named(config), inputs:
+    with export_named(config), fetching(parts, segment):
         counts = _write_files(parts, config, folder, segment)
     manifest = Manifest(
         recipe=segment.recipe if segment else recipe,

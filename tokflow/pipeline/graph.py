@@ -29,11 +29,14 @@ from tokflow.raw import (
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences
 from tokflow.split.spans import Split
+from tokflow.store.integrity import Reading
 from tokflow.store.manifest import Recipe
 from tokflow.store.verdicts import write_verdict
 from tokflow.tokenizers.encoding import Encoding, resolve_encoding
+from tokflow.tokenizers.engines import GatedEngine
 from tokflow.tokenizers.sources import TokenizerSource
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
+from tokflow.tokens.encoder import engine_for
 from tokflow.tokens.shard import TokenShard
 
 
@@ -265,6 +268,11 @@ class BuildGraph:
         Raises: TokenizerError where it has no such EOS or BOS.
         """
         return resolve_encoding(self.dataset.tokenizer, self.tokenizer)
+
+    def engine(self) -> GatedEngine:
+        """Return the engine that makes the tokens. Raises: as `engine_for`."""
+        with Reading():
+            return engine_for(self.encoding, self.dataset.documents)
 
     def disqualify(self, difference: str) -> None:
         """Keep in the store what gigatoken did wrong with the tokenizer, and expect the tokens of

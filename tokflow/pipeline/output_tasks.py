@@ -18,6 +18,7 @@ from tokflow.pipeline.writers import WRITERS, ExportWriter, Write
 from tokflow.pools.pool import Advance, LostWorkerError
 from tokflow.pools.shared import Shared
 from tokflow.store.integrity import (
+    Reading,
     Whole,
     check_files_here,
     known_whole,
@@ -99,13 +100,15 @@ class Task:
             store = self.segments_store or self.store
             store.refresh_outputs(self.joined)  # one of an earlier run may be here
             store.fetch_runs(self.joined)
-            common.join([store.read(of) for of in self.joined], folder)
+            with Reading():
+                common.join([store.read(of) for of in self.joined], folder)
             return
         take_as_whole(common.whole)
         how: dict[str, Any] = {"progress": advance} if self.stage == "tokens" else {}
         if self.number is not None:
             how["segment"] = common.segments[self.number]
-        common.write(folder, **how)
+        with Reading():
+            common.write(folder, **how)
 
     def clean_up(self) -> None:
         """Remove the segments that were joined, when the output has its name; what cannot be
@@ -143,9 +146,10 @@ class OutputTasks:
         """Return what is to be done; what makes that impossible is the result."""
         output = self.output
         try:
-            make_write = WRITERS[output.stage]
-            folder, write = output.folder, make_write(output.graph, output.name, output.packing)
-            self._segments = _segments_of(output, write)
+            folder = output.folder
+            with Reading():
+                write = WRITERS[output.stage](output.graph, output.name, output.packing)
+                self._segments = _segments_of(output, write)
             join = _join_of(output, write) if self._segments else None
             common = Common(write, self._segments, join, _whole_inputs(write))
             shared = Shared(common, num_tasks=len(self._segments))

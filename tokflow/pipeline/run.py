@@ -29,7 +29,6 @@ from tokflow.pipeline.tasks import is_small, make_outputs
 from tokflow.pools.pool import Advance, InProcess, Pool, ignore, open_pool
 from tokflow.raw import RawPartition
 from tokflow.tokenizers.engines import EngineDiffersError
-from tokflow.tokens.encoder import engine_for
 
 
 def make_tokenizer(graph: BuildGraph) -> StageResult:
@@ -362,7 +361,7 @@ class _Build:
             with suppress(TokflowError, OSError):
                 made = make_tokenizer(self.graph)
                 if is_done_here:
-                    engine_for(self.graph.encoding, dataset.documents)
+                    self.graph.engine()
         return made
 
     def in_order(self) -> Iterator[StageResult]:

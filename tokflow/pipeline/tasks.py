@@ -17,7 +17,6 @@ from tokflow.store.integrity import ReadAgainError
 from tokflow.store.manifest import is_complete
 from tokflow.store.store import AT_ONCE, Store
 from tokflow.tokenizers.engines import EngineDiffersError
-from tokflow.tokens.encoder import engine_for
 
 SMALL_BYTES = 250_000_000
 """Raw files that hold no more text together are done in this process: to start others, and to load
@@ -115,7 +114,7 @@ def _are_small(missing: Sequence[Output]) -> bool:
         if graph.dataset.documents.transform and num_bytes > SMALL_BYTES_OF_TRANSFORMS:
             return False
         with suppress(TokflowError):  # of which each output tells
-            return engine_for(graph.encoding, graph.dataset.documents).name in FAST_ENGINES
+            return graph.engine().name in FAST_ENGINES
     return True
 
 

@@ -10,6 +10,7 @@ from tokflow.errors import RawFileError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import make_tokenizer
+from tokflow.store.integrity import Reading
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt, find_other_ids
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.encoding import Encoding
@@ -94,10 +95,11 @@ def report_tokenizer(dataset: Dataset, *, file: Path | None, is_measured: bool) 
     graph = BuildGraph(dataset)
     make_tokenizer(graph)
     tokenizer, manifest = graph.tokenizer, graph.tokenizer_output.manifest()
-    render = open_renderer(dataset.documents, tokenizer) if is_measured else None
     # Any tokenizer can be looked at, one without an EOS too.
     encoding = Encoding(config=dataset.tokenizer, tokenizer=tokenizer, bos_id=None, eos_id=None)
-    engine = engine_for(encoding, dataset.documents)
+    with Reading():
+        render = open_renderer(dataset.documents, tokenizer) if is_measured else None
+        engine = engine_for(encoding, dataset.documents)
     if is_measured and file is None:
         file = graph.raw_file(_first_key(graph)).path
     sample = None if file is None else _measure(engine, file, dataset.documents, render)

@@ -12,14 +12,12 @@ import pyarrow as pa
 
 from tokflow.sequences.config import PackingConfig, Side, one_or_each
 from tokflow.sequences.packing import PackingResult, Segments, pack_spans
-from tokflow.split.spans import SPANS_NAME, PartSpans, Split
+from tokflow.split.spans import PartSpans, Split
 from tokflow.store.arrow import make_table, repeated, to_numpy
-from tokflow.store.integrity import checked
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.tables import Columns, parquet_options, read_part
 from tokflow.tokens.origins import Origins
-from tokflow.tokens.writer import DOCUMENTS_NAME
 
 SEQUENCES_VERSION = 2
 """Raised when the same input would give other bytes."""
@@ -148,12 +146,11 @@ def write_sequences(split: Split, config: PackingConfig, folder: Path, *, datase
     counts: dict[str, int] = {}
     lengths = {part: config.of_part(part).stored_length for part in split.parts}
     tables = []
-    with checked(split, split.shard, only={SPANS_NAME, *split.shard.names(DOCUMENTS_NAME)}):
-        for part, spans in split.spans_of_parts().items():
-            packing = config.of_part(part)
-            packed = pack_spans(spans.num_tokens, packing)
-            tables.append(_segments_table(part, spans, packed.segments))
-            counts |= counts_of(part, packed, lengths[part])
+    for part, spans in split.spans_of_parts().items():
+        packing = config.of_part(part)
+        packed = pack_spans(spans.num_tokens, packing)
+        tables.append(_segments_table(part, spans, packed.segments))
+        counts |= counts_of(part, packed, lengths[part])
     pq.write_table(
         pa.concat_tables(tables), folder / SEGMENTS_NAME, **parquet_options(SEGMENTS_SCHEMA)
     )

@@ -25,14 +25,12 @@ from tokflow.split.spans import (
     span_table,
 )
 from tokflow.store.arrow import to_numpy
-from tokflow.store.integrity import checked
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import parquet_options
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import ROWS_OF_PASS, TokenShard
-from tokflow.tokens.writer import DOCUMENTS_NAME
 
 MIXTURE_VERSION = 3
 """Raised when the same input would give other bytes of a mixture's split."""
@@ -126,12 +124,11 @@ def write_mixed_split(
 
     started = time.perf_counter()
     shard, names = shard_in_mixture(source, share), tuple(share.tokens)
-    with checked(source, source.shard, only={SPANS_NAME, *source.shard.names(DOCUMENTS_NAME)}):
-        of_parts = [_taken(source, share, name, tokenizer) for name in names]
-        taken, spans = _Taken.joined(of_parts), _file_spans(of_parts)
-        _write_cut_tokens(source, taken, folder)
-        table, num_tokens = shard.documents([*SPAN_COLUMNS]), taken.num_tokens
-        order = span_order(spans, shard, shuffle_seed)
+    of_parts = [_taken(source, share, name, tokenizer) for name in names]
+    taken, spans = _Taken.joined(of_parts), _file_spans(of_parts)
+    _write_cut_tokens(source, taken, folder)
+    table, num_tokens = shard.documents([*SPAN_COLUMNS]), taken.num_tokens
+    order = span_order(spans, shard, shuffle_seed)
     rows = span_table(spans, order, table, num_tokens, shard.num_tokens, names)
     pq.write_table(rows, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
     manifest = Manifest(
@@ -279,13 +276,13 @@ def _num_chars(source: Split, span: _Taken, num_tokens: int, tokenizer: Tokenize
     details, is_chat = source.shard.manifest.details, source.shard.has_loss_mask
     num_eos = int(details["eos_id"] is not None)
     num_read = span.num_tokens if is_chat else np.array([num_tokens])
-    with checked(source, source.shard, tokenizer):
-        token_ids = source.token_source().take(span.token_start, num_read)
-        decode = open_reference(tokenizer).decode
-        num_bos = int(token_ids[0] == details["bos_id"])
-        if num_bos and is_chat and _is_in_text(token_ids, span, num_eos, decode):
-            num_bos = 0
-        return count_characters(token_ids[num_bos : num_tokens - num_eos], decode)
+    tokenizer.ask_for_files()
+    token_ids = source.token_source().take(span.token_start, num_read)
+    decode = open_reference(tokenizer).decode
+    num_bos = int(token_ids[0] == details["bos_id"])
+    if num_bos and is_chat and _is_in_text(token_ids, span, num_eos, decode):
+        num_bos = 0
+    return count_characters(token_ids[num_bos : num_tokens - num_eos], decode)
 
 
 def _is_in_text(token_ids: TokenIds, span: _Taken, num_eos: int, decode: Decode) -> bool:
@@ -301,11 +298,10 @@ def _write_cut_tokens(source: Split, taken: _Taken, folder: Path) -> None:
     cut = taken[np.flatnonzero(taken.is_cut)]
     eos_id = source.shard.manifest.details["eos_id"]
     ended = (np.cumsum(cut.num_tokens) - 1)[cut.is_cut_here & (eos_id is not None)]
-    with checked(source, source.shard):
-        tokens = np.array(source.token_source().take(cut.token_start, cut.num_tokens))
-        tokens[ended] = eos_id or 0
-        tokens.tofile(folder / CUT_TOKENS_NAME)
-        if (masks := source.loss_mask_source()) is not None:
-            mask = np.array(masks.take(cut.token_start, cut.num_tokens))
-            mask[ended] = 0  # the reply did not end there
-            mask.tofile(folder / CUT_LOSS_MASK_NAME)
+    tokens = np.array(source.token_source().take(cut.token_start, cut.num_tokens))
+    tokens[ended] = eos_id or 0
+    tokens.tofile(folder / CUT_TOKENS_NAME)
+    if (masks := source.loss_mask_source()) is not None:
+        mask = np.array(masks.take(cut.token_start, cut.num_tokens))
+        mask[ended] = 0  # the reply did not end there
+        mask.tofile(folder / CUT_LOSS_MASK_NAME)

@@ -23,13 +23,11 @@ from tokflow.split.rule import (
 )
 from tokflow.split.shuffle import document_keys, shuffle_fields
 from tokflow.store.arrow import make_table, to_arrow, to_numpy, to_texts
-from tokflow.store.integrity import checked
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.tables import Columns, parquet_options, read_part, read_parts
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.token_source import TokenSource
-from tokflow.tokens.writer import DOCUMENTS_NAME
 
 SPLIT_VERSION = 3
 """Raised when the same input would give other bytes."""
@@ -197,10 +195,9 @@ def write_split(
     started = time.perf_counter()
     first_file = shard.origins.raw_files[0]
     by_hash = config.form == "hash_fraction"
-    with checked(shard, only=shard.names(DOCUMENTS_NAME)):
-        table = shard.documents([*RULE_COLUMNS, *["text_hash"] * by_hash])
-        spans = assign_parts(table, config, key=first_file, position=position)
-        order, names = span_order(spans, shard, shuffle_seed), tuple(config.parts)
+    table = shard.documents([*RULE_COLUMNS, *["text_hash"] * by_hash])
+    spans = assign_parts(table, config, key=first_file, position=position)
+    order, names = span_order(spans, shard, shuffle_seed), tuple(config.parts)
     num_tokens = to_numpy(table["num_tokens"])[spans.document]
     if spans.is_cut.any():
         num_tokens = np.where(spans.is_cut, encode_cut(spans, folder), num_tokens)

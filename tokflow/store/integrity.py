@@ -3,7 +3,6 @@
 Else a bit that flips in the store becomes wrong training data with valid checksums.
 """
 
-import hashlib
 import os
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -12,13 +11,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from queue import SimpleQueue
 from types import MappingProxyType
-from typing import TypeAlias, TypeVar
+from typing import Protocol, Self, TypeAlias, TypeVar
 
 from tokflow.errors import CorruptOutputError, TokflowError
 from tokflow.store.listed_files import Stamp, arrived, broken_file
-from tokflow.store.manifest import FileEntry
-from tokflow.store.store import Store, Stored
+from tokflow.store.manifest import FileEntry, Manifest
 
 T = TypeVar("T")
 
@@ -30,6 +29,37 @@ _whole = arrived
 
 _caches: list[Callable[[], object]] = []
 """Functions that clear what this process keeps of files it has read."""
+
+
+class Copies(Protocol):
+    """A store, as far as its files are compared."""
+
+    root: Path
+
+    def bring(self, paths: Iterable[Path]) -> None:
+        """Bring files to this disk."""
+
+    def may_come(self, path: Path) -> bool:
+        """Return whether a file that is not on this disk is in the store all the same."""
+
+    def forget(self, path: Path) -> bool:
+        """Drop a damaged copy of a file; return whether another can come."""
+
+
+class Stored(Protocol):
+    """An output in a store, as far as its files are compared."""
+
+    @property
+    def store(self) -> Copies:
+        """The store that it is in."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its files on this disk."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """Sizes and checksums that they must have."""
 
 
 class ReadAgainError(CorruptOutputError):
@@ -54,18 +84,22 @@ def clear_when_damaged(clear: Callable[[], object]) -> None:
     _caches.append(clear)
 
 
-@contextmanager
-def checked(*outputs: Stored, only: Container[str] | None = None) -> Iterator[None]:
-    """Compare the files of `outputs`, or of them those named in `only`, with their manifests.
+class Reading:
+    """Files of outputs that are asked for while something is made from them: they are compared with
+    their manifests, so that nothing is made from a bit that flipped.
 
-    For the block that reads them, which must end before what it made is committed. Tables and
-    JSON are compared before the block begins, since a library that parses damage may do
-    anything; plain numbers (`.bin`) by a thread while the block works. An error of the block
-    gives way to the damage that may be its cause.
+        with Reading():
+            ...  # read files by `StoredOutput.file`, and write
+        # then commit
 
-    The bytes compared are those that were there when the block began. They are never replaced
-    by a whole copy in between: a damaged copy in the cache of a store at a URL goes when the error
-    is raised. Size, times and inode tell whether a file was replaced during the block.
+    All files count that `StoredOutput.file` gives in this process, in any thread, until the block
+    ends. Tables and JSON are compared before they are given away, since a library that parses
+    damage may do anything; plain numbers (`.bin`) by a thread while the block works. An error of
+    the block gives way to the damage that may be its cause.
+
+    The bytes compared are those that were given. Nothing here fetches, so they are never replaced
+    by a whole copy in between: a damaged copy of numbers in the cache of a store at a URL goes when
+    the error is raised. Size, times and inode tell whether a file was replaced since it was given.
 
     Each file is read once per process, and not at all if this process made it: what was hashed
     while it was written is taken to be there still. A file that was written to since, as its size,
@@ -74,24 +108,76 @@ def checked(*outputs: Stored, only: Container[str] | None = None) -> Iterator[No
     Raises: CorruptOutputError that names the damaged files; ReadAgainError where whole copies of
     all of them can be had.
     """
-    files = _files(outputs, only)
-    numbers = [file for file in files if file.name.endswith(".bin")]
-    _raise_damage(_here(file for file in files if not file.name.endswith(".bin")))
-    looks = ((file, file.stamp()) for file in files)
-    unknown = {of.path: look for of, look in looks if look and not of.is_whole(look)}
-    ahead = threading.Thread(target=_look_ahead, args=(numbers, unknown), daemon=True)
-    if numbers:
-        ahead.start()
-    cause: Exception | None = None
-    try:
-        yield
-    except Exception as error:
-        cause = error
-    if numbers:
-        ahead.join()
-    _raise_damage(files, unknown, cause=cause)
-    if cause is not None:
-        raise cause
+
+    def __init__(self) -> None:
+        self._given: dict[str, _File] = {}
+        self._unknown: dict[str, Stamp] = {}
+        """How files looked when they were given that are not known to have been whole then."""
+        self._numbers: SimpleQueue[_File | None] = SimpleQueue()
+        self._comparing: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        _open.append(self)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        _open.remove(self)
+        if error is not None and not isinstance(error, Exception):
+            return
+        if self._comparing is not None:
+            self._numbers.put(None)
+            self._comparing.join()
+        _raise_damage(self._given.values(), self._unknown, cause=error)
+
+    def give(self, file: "_File") -> None:
+        """Take a file that is given away now. Raises: as the block, of a table or JSON."""
+        look = file.stamp()
+        if look is None or file.is_whole(look):
+            self._given[file.path] = file
+            return
+        if not file.name.endswith(".bin"):
+            _raise_damage([file])
+        self._given[file.path] = file
+        if not file.is_whole(look):
+            self._unknown.setdefault(file.path, look)
+            self._numbers.put(file)
+        if self._comparing is None:
+            self._comparing = threading.Thread(target=self._compare, daemon=True)
+            self._comparing.start()
+
+    def _compare(self) -> None:
+        """Compare numbers, one file after another; what is damaged is found again at the end."""
+        while (file := self._numbers.get()) is not None:
+            with suppress(TokflowError):
+                if file.problem() is None and file.is_whole(self._unknown.get(file.path)):
+                    del self._unknown[file.path]
+
+
+_open: list[Reading] = []
+"""Those whose blocks have not ended."""
+
+
+def given(output: Stored, name: str) -> None:
+    """Note that a file of an output is given away, which is on this disk if it is anywhere.
+
+    Raises: as `Reading`.
+    """
+    for reading in tuple(_open):
+        for file in _files([output], {name}):
+            reading.give(file)
+
+
+def is_compared() -> bool:
+    """Return whether what is read now is compared with its manifest."""
+    return bool(_open)
+
+
+def linked(output: Stored, name: str, before: Stamp | None) -> None:
+    """Remember that a file which was known to be whole as it looked `before` is so still: it has a
+    link more, which changes one of its times."""
+    [file] = _files([output], {name})
+    if file.is_whole(before) and not file.was_replaced(before):
+        file.trust()
 
 
 @contextmanager
@@ -100,7 +186,7 @@ def report_damage_on_error(*outputs: Stored, only: Container[str] | None = None)
     its cause. The files are compared with their manifests then, and only then: damage that makes no
     error is not found.
 
-    Raises: as `checked`.
+    Raises: as `Reading`.
     """
     try:
         yield
@@ -114,7 +200,7 @@ def report_damage_on_error(*outputs: Stored, only: Container[str] | None = None)
 def raise_damage(*outputs: Stored) -> None:
     """Compare all files with their manifests.
 
-    Raises: as `checked`.
+    Raises: as `Reading`.
     """
     _raise_damage(_here(_files(outputs, None)))
 
@@ -139,27 +225,10 @@ def check_files_here(*outputs: Stored) -> None:
     once_more(partial(_raise_damage, _files(outputs, None)))
 
 
-def read_compared(output: Stored, name: str) -> bytes:
-    """Return the bytes of a small file, which are those of its manifest.
-
-    Raises: CorruptOutputError.
-    """
-    [file] = _files([output], {name})
-
-    def read() -> bytes:
-        data = output.store.file(output, name).read_bytes()
-        if hashlib.sha256(data).hexdigest() != file.entry.sha256:
-            _raise_damage([file], {file.path: None})
-        return data
-
-    return once_more(read)
-
-
 def trust_files(output: Stored) -> None:
     """Remember that this process has just hashed the files of `output` while it made them."""
     for file in _files([output], None):
-        if (stamp := file.stamp()) is not None:
-            _whole[file.path] = file.entry, stamp
+        file.trust()
 
 
 Whole: TypeAlias = Mapping[str, tuple[FileEntry, Stamp]]
@@ -192,6 +261,11 @@ class _File:
             return Stamp.of(os.stat(self.path))  # noqa: PTH116 (of many files: a Path costs more)
         except OSError:
             return None
+
+    def trust(self) -> None:
+        """Remember that the file is whole as it looks now."""
+        if (stamp := self.stamp()) is not None:
+            _whole[self.path] = self.entry, stamp
 
     def is_whole(self, look: Stamp | None) -> bool:
         """Return whether it is known that the file was whole when it looked so."""
@@ -231,26 +305,15 @@ def _here(files: Iterable[_File]) -> list[_File]:
     """Return files when those at a URL are on this disk."""
     files = list(files)
     for output, of_output in groupby(files, key=lambda file: file.output):
-        if not output.store.is_here:
-            output.store.bring([Path(file.path) for file in of_output])
+        output.store.bring([Path(file.path) for file in of_output])
     return files
-
-
-def _look_ahead(files: Iterable[_File], unknown: dict[str, Stamp]) -> None:
-    """Fetch and compare what is not known yet, and remove from `unknown` what was whole as it
-    looked there; what is found damaged is found again at the end."""
-    for file in files:
-        with suppress(TokflowError):
-            file.output.store.file(file.output, file.name)
-            if file.problem() is None and file.is_whole(unknown.get(file.path)):
-                del unknown[file.path]
 
 
 def _raise_damage(
     files: Iterable[_File],
     unknown: Mapping[str, Stamp | None] = MappingProxyType({}),
     *,
-    cause: Exception | None = None,
+    cause: BaseException | None = None,
 ) -> None:
     """Raise the error that names the damaged files, and those that were read as they looked in
     `unknown` and replaced since; let damaged copies go where others can be had."""
@@ -283,7 +346,7 @@ def _replaced(file: _File) -> CorruptOutputError:
     )
 
 
-def _of_copy(problem: CorruptOutputError, store: Store) -> CorruptOutputError:
+def _of_copy(problem: CorruptOutputError, store: Copies) -> CorruptOutputError:
     """Return the error of a file at a URL whose copy on this disk was damaged."""
     return CorruptOutputError(
         where=problem.where,

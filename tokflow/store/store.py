@@ -7,7 +7,7 @@ their names; where they lie, nobody outside of `store/` knows.
 
 import shutil
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -25,8 +25,9 @@ from tokflow.store.atomic import (
     sync_all,
 )
 from tokflow.store.config import expanded
+from tokflow.store.integrity import given, linked, once_more
 from tokflow.store.latest import LATEST, named_by
-from tokflow.store.listed_files import broken_files, check_sizes, is_intact
+from tokflow.store.listed_files import Stamp, broken_files, check_sizes, is_intact
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     Manifest,
@@ -175,6 +176,13 @@ class Store:
         """Bring files of outputs, by the paths that they have then, to this disk, several at once;
         nothing if they are here. Raises: as `StoredOutput.file`."""
 
+    def fetching(
+        self, outputs: Iterable[Stored], *, has_numbers: bool
+    ) -> AbstractContextManager[None]:
+        """Let files of outputs come that the block reads: tables several at once before it, and, if
+        it `has_numbers`, these meanwhile, one after another in the order of the outputs."""
+        return nullcontext()
+
     def is_far(self, path: Path) -> bool:
         """Return whether a file is worth being read in ranges: a large one that is not here."""
         return False
@@ -281,9 +289,17 @@ class StoredOutput:
     def file(self, name: str) -> Path:
         """Return one of its files, which is on this disk now.
 
+        Where something is made from it, `integrity.Reading` compares it with the manifest.
+
         Raises: MissingOutputError, CorruptOutputError where it cannot be had from a store at a URL.
         """
-        return self.store.file(self, name)
+
+        def give() -> Path:
+            path = self.store.file(self, name)
+            given(self, name)
+            return path
+
+        return once_more(give)
 
     def fetch(self, names: Iterable[str] | None = None) -> None:
         """Bring files, by default all, to this disk, several at once. Raises: as `file`."""
@@ -315,6 +331,15 @@ class StoredOutput:
         num = -1 if shape is None else int(np.prod(shape))
         values = map_numbers(self.file(name), dtype, first_byte=first_byte, num=num)
         return values if shape is None else values.reshape(shape)
+
+    def link(self, name: str, new: Path) -> None:
+        """Let `new`, a file of an output that is being made, be one of these files, too, without a
+        copy where that is possible."""
+        path = self.folder / name
+        before = Stamp.of(path.stat()) if path.exists() else None
+        self.store.link(self, name, new)
+        linked(self, name, before)
+        given(self, name)
 
     def run(self) -> dict[str, Any]:
         """Return what is known of the run that made it; empty where nothing is."""

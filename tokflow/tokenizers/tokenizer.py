@@ -205,6 +205,12 @@ class Tokenizer:
         """Let its files come."""
         self.stored.fetch()
 
+    def ask_for_files(self) -> None:
+        """Have its files compared, as all that something is made from; what is read of them is kept
+        in this process."""
+        for name in self.manifest.files:
+            self.stored.file(name)
+
     def __reduce__(self) -> tuple[Any, ...]:
         fields = {name: getattr(self, name) for name in self.__slots__}
         return partial(Tokenizer, **fields), ()  # on another machine its files come again

@@ -7,7 +7,6 @@ from pathlib import Path
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.documents.limits import Encode
 from tokflow.errors import BadDocumentError
-from tokflow.store.integrity import checked
 from tokflow.tokenizers.encoding import Encoding
 from tokflow.tokenizers.engines import Encoded, GatedEngine, open_engine
 from tokflow.tokens.bos_eos import ChatMarks, TokenBatch, add_bos_eos
@@ -21,9 +20,9 @@ def engine_for(encoding: Encoding, documents: DocumentsConfig) -> GatedEngine:
 
     Raises: TokenizerError; CorruptOutputError where a file of the tokenizer is damaged.
     """
-    in_text = encoding.in_text(documents)
-    with checked(encoding.tokenizer):
-        return open_engine(encoding.tokenizer, choice=encoding.config.engine, in_text=in_text)
+    in_text, tokenizer = encoding.in_text(documents), encoding.tokenizer
+    tokenizer.ask_for_files()  # of which an engine may have been made before
+    return open_engine(tokenizer, choice=encoding.config.engine, in_text=in_text)
 
 
 class DocumentEncoder:

@@ -21,7 +21,6 @@ from tokflow.errors import CorruptOutputError
 from tokflow.pools.pool import Advance, ignore
 from tokflow.raw import RawPartition
 from tokflow.store.arrow import read_table, to_arrow, to_numpy
-from tokflow.store.integrity import checked
 from tokflow.store.manifest import Manifest, Recipe, write_manifest
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.versions import known_changes
@@ -239,8 +238,7 @@ def write_token_shard(
         batch_bytes=batch_bytes, on_reject=rejects, render=render, encode=encoder.for_limit
     )
     number = segment.number if segment else None
-    inputs = checked(encoding.tokenizer)
-    with inputs, ShardWriter(folder, source, documents, segment=number) as writer:
+    with ShardWriter(folder, source, documents, segment=number) as writer:
         _write_tokens(batches, encoder, writer, progress, is_small=raw.num_bytes < THREADED_BYTES)
     raw.check_unchanged(source.paths)
     whole = tokens_recipe(raw, documents, encoding.config, encoding.tokenizer)

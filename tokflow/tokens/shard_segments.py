@@ -19,7 +19,6 @@ from tokflow.documents import DocumentsConfig, Reject, is_accepted, ranges
 from tokflow.documents.file_range import Range, gathered
 from tokflow.errors import BadDocumentError
 from tokflow.raw import RawPartition
-from tokflow.store.integrity import check_files_here, read_compared
 from tokflow.store.manifest import (
     Manifest,
     Recipe,
@@ -100,7 +99,6 @@ def join_segments(
     Raises: BadDocumentError where they have set aside more documents together than
     `documents.max_rejects`; CorruptOutputError where a file of them is damaged.
     """
-    check_files_here(*segments)
     counts: Counter[str] = Counter()
     for segment in segments:
         counts.update(segment.manifest.counts)
@@ -112,7 +110,7 @@ def join_segments(
     for number, segment in enumerate(segments):
         for name, entry in segment.manifest.files.items():
             if name != segment_name(REJECTS_NAME, number):
-                segment.store.link(segment, name, folder / name)
+                segment.link(name, folder / name)
                 files[name] = entry
     manifest = Manifest(
         recipe=recipe,
@@ -158,9 +156,8 @@ def _rejects(
     for number, segment in enumerate(segments):
         name = segment_name(REJECTS_NAME, number)
         if name in segment.manifest.files:
-            found = [
-                Reject(**json.loads(line)) for line in read_compared(segment, name).splitlines()
-            ]
+            lines = segment.file(name).read_bytes().splitlines()
+            found = [Reject(**json.loads(line)) for line in lines]
             of_file = (0, 0, 0) if len(raw.files) > 1 else (num_rows, num_lines, num_records)
             rejects += [each.moved(*of_file) for each in found]
         if not is_accepted(documents, num_rejects=len(rejects)):

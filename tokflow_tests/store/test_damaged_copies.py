@@ -12,8 +12,8 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.store import integrity
 from tokflow.store.integrity import (
     ReadAgainError,
+    Reading,
     check_files,
-    checked,
     once_more,
     trust_files,
 )
@@ -143,7 +143,7 @@ def test_a_copy_that_is_damaged_again_is_an_error(
     times = []
 
     def read() -> None:
-        with checked(shard):
+        with Reading():
             shard.tokens()
             times.append(flip(shard.folder / "tokens.bin"))
 
@@ -165,7 +165,7 @@ def test_a_whole_file_in_the_place_of_the_one_that_was_read_makes_it_no_better(
     read = []
 
     def read_and_replace() -> None:
-        with checked(shard):
+        with Reading():
             read.append(shard.tokens().read(0, len(whole) // 2).tobytes())
             path.with_name("another").write_bytes(whole)
             path.with_name("another").replace(path)

@@ -14,7 +14,8 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import build_dataset
 from tokflow.store import integrity
-from tokflow.store.integrity import checked
+from tokflow.store.integrity import Reading
+from tokflow.tokens.shard import TokenShard
 from tokflow_tests.chats import CHATS, chat_dataset, write_chats
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import build, declare
@@ -140,8 +141,14 @@ def test_a_file_that_is_written_to_while_it_is_read_is_found(tmp_path: Path):
     build(dataset)
     shard = BuildGraph(dataset).open_tokens("a.jsonl")
 
-    with pytest.raises(CorruptOutputError, match=r"tokens\.bin: expected sha256"), checked(shard):
-        flip(shard.folder / "tokens.bin")
+    with pytest.raises(CorruptOutputError, match=r"tokens\.bin: expected sha256"), Reading():
+        flip(shard.stored.file("tokens.bin"))
+
+
+def read_and_fail(shard: TokenShard, error: Exception) -> None:
+    with Reading():
+        shard.tokens()
+        raise error
 
 
 def test_an_error_gives_way_to_the_damage_that_may_be_its_cause(
@@ -153,8 +160,8 @@ def test_an_error_gives_way_to_the_damage_that_may_be_its_cause(
     flip(shard.folder / "tokens.bin")
     next_run()
 
-    with pytest.raises(CorruptOutputError, match=r"tokens\.bin") as raised, checked(shard):
-        raise ValueError("strange")
+    with pytest.raises(CorruptOutputError, match=r"tokens\.bin") as raised:
+        read_and_fail(shard, ValueError("strange"))
     assert isinstance(raised.value.__cause__, ValueError)
 
 
@@ -162,11 +169,8 @@ def test_an_error_of_what_reads_whole_files_stays_what_it_is(tmp_path: Path):
     dataset = declare(tmp_path, TEXTS)
     build(dataset)
 
-    with (
-        pytest.raises(ValueError, match="mine"),
-        checked(BuildGraph(dataset).open_tokens("a.jsonl")),
-    ):
-        raise ValueError("mine")
+    with pytest.raises(ValueError, match="mine"):
+        read_and_fail(BuildGraph(dataset).open_tokens("a.jsonl"), ValueError("mine"))
 
 
 def test_what_this_process_made_is_not_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

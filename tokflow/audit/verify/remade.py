@@ -18,6 +18,7 @@ from tokflow.split.rule import NO_PART, NOT_TAKEN, FileSpans
 from tokflow.split.shuffle import shuffle_seed_of
 from tokflow.split.spans import LONGEST, SPANS_NAME, Split, config_of_split, write_split
 from tokflow.store.arrow import read_table, to_numpy
+from tokflow.store.integrity import Reading
 from tokflow.store.listed_files import broken_file
 from tokflow.store.manifest import read_manifest
 from tokflow.store.store import Stored
@@ -40,7 +41,7 @@ def verify_split(split: Split, encode_cut: CutEncoder | None = None) -> list[str
         encode_cut = partial(_stored_cut_tokens, split)
         if CUT_TOKENS_NAME in split.manifest.files:
             unknown = {f"{NOT_TAKEN}.num_tokens", f"{NOT_TAKEN}.{LONGEST}"}
-    with TemporaryDirectory(prefix="tokflow.") as folder:
+    with TemporaryDirectory(prefix="tokflow.") as folder, Reading():
         write_split(
             split.shard,
             config,
@@ -60,7 +61,7 @@ def verify_mixed_split(split: Split, source: Split, tokenizer: Tokenizer) -> lis
 
     Raises: UntrustedCodeError where a document is cut and the tokenizer is code that may not run.
     """
-    with TemporaryDirectory(prefix="tokflow.") as folder:
+    with TemporaryDirectory(prefix="tokflow.") as folder, Reading():
         remake_mixed_split(split, source, Path(folder), tokenizer)
         return [*_differences(split, Path(folder))]
 
@@ -77,7 +78,7 @@ def verify_sequences(sequences: FileSequences) -> list[str]:
         where = f"{sequences.folder}: {part}: in sequences, leftover and dropped"
         problems += unequal(where, num_tokens=num_tokens)
     config = PackingConfig(**manifest.config)
-    with TemporaryDirectory(prefix="tokflow.") as folder:
+    with TemporaryDirectory(prefix="tokflow.") as folder, Reading():
         write_sequences(split, config, Path(folder), dataset=manifest.dataset)
         return [*problems, *_differences(sequences, Path(folder))]
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, BinaryIO, TypeAlias, cast
 
 import numpy.typing as npt
@@ -146,6 +147,25 @@ class ObjectStore(Store):
 
     def bring(self, paths: Iterable[Path]) -> None:
         cached_files.fetch_all(self.place, paths)
+
+    @contextmanager
+    def fetching(self, outputs: Iterable[Stored], *, has_numbers: bool) -> Iterator[None]:
+        files = [of.folder / name for of in outputs for name in of.manifest.files]
+        self.bring(of for of in files if of.suffix != ".bin")
+        has_ended = Event()
+
+        def fetch() -> None:
+            for path in files:
+                if path.suffix == ".bin" and not has_ended.is_set():
+                    with suppress(TokflowError, OSError):  # of which whoever reads it tells
+                        self.bring([path])
+
+        if has_numbers:
+            Thread(target=fetch, daemon=True).start()
+        try:
+            yield
+        finally:
+            has_ended.set()
 
     def is_far(self, path: Path) -> bool:
         return ranges.is_far(self.place, path)

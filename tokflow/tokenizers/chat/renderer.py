@@ -12,7 +12,6 @@ from tokflow.documents import Batch, DocumentsConfig, Render, Spans
 from tokflow.documents.parsed import BadDocument, ParsedBatch, excerpt
 from tokflow.errors import ConfigError
 from tokflow.store.arrow import to_texts
-from tokflow.store.integrity import checked
 from tokflow.tokenizers.chat.template import (
     BadChatError,
     CharSpan,
@@ -71,10 +70,10 @@ def open_renderer(documents: DocumentsConfig, tokenizer: Tokenizer | None) -> Re
     names: dict[str, str] = {}
     special_tokens: Iterable[str] = ()
     if tokenizer is not None:
-        with checked(tokenizer):
-            template = template or _template_in(tokenizer.folder)
-            names = _names(tokenizer)
-            special_tokens = control_tokens(tokenizer)
+        tokenizer.ask_for_files()
+        template = template or _template_in(tokenizer.folder)
+        names = _names(tokenizer)
+        special_tokens = control_tokens(tokenizer)
     if template is None:
         raise ConfigError(
             where="documents.chat_template",
