@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-deploy test-dg test-ray test-slow test-crash test-integrity test-interop test-ui \
-	test-newest test-lowest test-faults golden fuzz bench bench-large bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-orders bench-loaders bench-scale \
+	environments test-newest test-lowest test-faults golden fuzz bench bench-large bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-orders bench-loaders bench-scale \
 	bench-peers docs examples \
 	example-train lock clean
 
@@ -75,6 +75,9 @@ test-integrity: $(READY) ## A fault in every kind of file of a store: found, and
 test-interop: $(READY) ## Exports read by their peers (PEERS='megatron datatrove' picks some)
 	@$(call make_environments,.venv-interop,$(INTEROP_PEERS)); \
 	TOKFLOW_PEERS="$(INTEROP_PEERS)" $(BIN)/pytest --quiet -m interop -n 2 --dist loadfile $(ARGS)
+
+environments: .venv-dg/ready .venv-docs/ready .venv-ray/ready .venv-ui/ready .venv-deploy/ready ## All that the other tests need
+	@$(call make_environments,.venv-interop,$(INTEROP_PEERS))
 
 test-newest: .venv-newest/ready ## The tests on the newest Python and libraries (NEWEST=python3.13 picks a Python)
 	@.venv-newest/bin/pytest --quiet -m "$(FAST)" -n 2 --dist loadfile $(ARGS)
