@@ -25,9 +25,9 @@ from tokflow.tokenizers.encoding import in_text_of
 from tokflow.tokenizers.engines import Encoded, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.chat import ChatEncoder
-from tokflow.tokens.document_table import text_hashes
 from tokflow.tokens.loss_mask import TokenChars, TokenPlaces
 from tokflow.tokens.shard import TokenShard
+from tokflow.tokens.writer import text_hashes
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,7 @@ def raw_per_text(plan: Plan) -> float:
     largest = sorted(to_do, key=lambda of: of.num_bytes)[-FILES_ASKED:]
     if not largest:
         return 1.0
-    from tokflow.documents.text_size import declared_text_bytes
+    from tokflow.documents.ranges import declared_text_bytes
 
     files = [
         (path, num_bytes, graph.dataset.documents)  # of a mixture those of the source

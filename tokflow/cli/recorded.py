@@ -20,7 +20,7 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.plan import PlannedOutput
 from tokflow.pipeline.results import Reporter
-from tokflow.pools.pool import Workers
+from tokflow.pools import Workers
 from tokflow.shown import printable
 from tokflow.store.atomic import new_file
 

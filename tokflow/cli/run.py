@@ -43,7 +43,7 @@ from tokflow.pipeline.run import build_dataset
 from tokflow.pipeline.share import Share
 from tokflow.pipeline.statistics import statistics_of
 from tokflow.pipeline.tasks import SMALL_BYTES
-from tokflow.pools.pool import Workers, get_ready, is_local, num_jobs
+from tokflow.pools import Workers, get_ready, is_local, num_jobs
 from tokflow.store.store import Store
 from tokflow.store.versions import loaded_versions
 

@@ -24,7 +24,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.schedule import longest_pause
 from tokflow.sequences.config import PackingConfig, described, one_or_each
 from tokflow.shown import redact
-from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
+from tokflow.tokens.writer import DOCUMENTS_SCHEMA
 
 KINDS = {"tiktoken": "openai", "huggingface": "huggingface"}
 

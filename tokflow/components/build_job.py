@@ -35,7 +35,7 @@ from tokflow.pipeline.lines import Lines
 from tokflow.pipeline.output import Output, Stage
 from tokflow.pipeline.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.pipeline.run import build_dataset
-from tokflow.pools.pool import Workers
+from tokflow.pools import Workers
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """Without Dagster's log on the terminal, which has a display."""

@@ -45,7 +45,8 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.lines import Lines, now_and_then
 from tokflow.pipeline.results import StageFailure, StageResult
 from tokflow.pipeline.run import make_export, make_stage, make_tokenizer
-from tokflow.pools.pool import Pool, Workers, open_pool
+from tokflow.pools import Workers, open_pool
+from tokflow.pools.pool import Pool
 
 Results = Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]
 Body = Callable[[dg.AssetExecutionContext], Results]

@@ -11,10 +11,9 @@ import numpy.typing as npt
 from tokflow.documents.batch import Batch, Reject
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.file_range import OpenRange, Range
-from tokflow.documents.limits import Encode
 from tokflow.documents.parsed import Render
 from tokflow.documents.ranges import open_range
-from tokflow.documents.reader import BATCH_BYTES, Tally, accepted_documents, regulated
+from tokflow.documents.reader import BATCH_BYTES, Encode, Tally, accepted_documents, regulated
 from tokflow.raw.remote_file import RemoteFile
 
 _FILES_AHEAD = 8

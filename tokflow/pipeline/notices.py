@@ -10,7 +10,7 @@ from typing import Any, Self, TypeAlias
 
 from tokflow.errors import counted, shortened
 from tokflow.store.manifest import Manifest
-from tokflow.tokens.rejects import REASONS
+from tokflow.tokens.writer import REASONS
 
 SHORT_ROW = 8
 """Tokens of a row; fewer on average are a notice."""

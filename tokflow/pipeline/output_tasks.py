@@ -16,7 +16,7 @@ from tokflow.pipeline.output import Output, Stage
 from tokflow.pipeline.results import StageResult
 from tokflow.pipeline.writers import WRITERS, ExportWriter, Write
 from tokflow.pools.pool import Advance, LostWorkerError
-from tokflow.pools.shared import Shared
+from tokflow.pools.sending import Shared
 from tokflow.store.integrity import (
     Reading,
     Whole,

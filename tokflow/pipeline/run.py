@@ -26,7 +26,8 @@ from tokflow.pipeline.output import STAGES, Output, Stage, by_step
 from tokflow.pipeline.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.pipeline.share import Share
 from tokflow.pipeline.tasks import is_small, make_outputs
-from tokflow.pools.pool import Advance, InProcess, Pool, ignore, open_pool
+from tokflow.pools import open_pool
+from tokflow.pools.pool import Advance, InProcess, Pool, ignore
 from tokflow.raw import RawPartition
 from tokflow.tokenizers.engines import EngineDiffersError
 

@@ -1,13 +1,9 @@
 """The one thing a pool does: make what each of many tasks asks for."""
 
-import os
 from collections.abc import Callable, Generator, Iterable
-from functools import cache
-from importlib.util import find_spec
-from typing import Literal, Protocol, Self, TypeAlias, TypedDict, TypeVar, get_args
+from typing import Protocol, Self, TypeAlias, TypeVar
 
-from tokflow.errors import ConfigError, TokflowError
-from tokflow.pools.cores import num_cores
+from tokflow.errors import TokflowError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -21,17 +17,6 @@ Make: TypeAlias = Callable[[T, Advance], R]
 
 Finished: TypeAlias = Generator[tuple[T, R | Exception], None, None]
 """Tasks, each with what came of it."""
-
-
-class Workers(TypedDict, total=False):
-    """Arguments of `open_pool` as a build takes them: what it makes does not depend on them."""
-
-    jobs: int | None
-    pool: str | None
-
-
-PoolKind = Literal["local", "ray"]
-"""Where tasks run: in processes of this machine, or of a cluster."""
 
 
 def ignore(num_documents: int, num_bytes: int) -> None:
@@ -91,75 +76,3 @@ class InProcess:
 
     def __exit__(self, *error: object) -> None:
         """Leave nothing open."""
-
-
-def num_jobs(jobs: int | None = None) -> int:
-    """Return how many processes are to work; by default `TOKFLOW_JOBS`, else one for each core.
-
-    Raises: ConfigError where `jobs`, or the environment variable, is no such number.
-    """
-    where, asked = "jobs", str(jobs)
-    if jobs is None:
-        where, asked = "TOKFLOW_JOBS", os.environ.get("TOKFLOW_JOBS", str(num_cores()))
-    if not (asked.isdecimal() and int(asked) > 0):
-        raise ConfigError(
-            where=where,
-            expected="how many processes work at once, 1 or more",
-            found=repr(asked),
-            remedy="correct it, or leave it out for one for each core",
-        )
-    return int(asked)
-
-
-@cache
-def get_ready(num_workers: int) -> None:
-    """Start the process that the workers of a pool will be forked from, if there will be some."""
-    if num_workers > 1:
-        from tokflow.pools.local import FORK_SERVER  # 0.04 s to import
-        from tokflow.pools.processes import start_fork_server
-
-        start_fork_server(FORK_SERVER)
-
-
-def is_local(kind: str | None = None) -> bool:
-    """Return whether work is done on this machine: by default `TOKFLOW_POOL` says so.
-
-    Raises: ConfigError where `kind`, or the environment variable, is no kind of pool, or one whose
-    library is not installed.
-    """
-    where, asked = "pool", kind
-    if asked is None:
-        where, asked = "TOKFLOW_POOL", os.environ.get("TOKFLOW_POOL", "local")
-    if asked not in get_args(PoolKind):
-        raise ConfigError(
-            where=where,
-            expected="local, processes of this machine, or ray, a cluster",
-            found=repr(asked),
-            remedy="correct it, or leave it out for processes of this machine",
-        )
-    if asked == "ray" and find_spec("ray") is None:
-        raise ConfigError(
-            where=where,
-            expected="ray to be installed",
-            found="none",
-            remedy="pip install 'dagster-tokflow[ray]', here and on every node",
-        )
-    return asked == "local"
-
-
-def open_pool(jobs: int | None = None, kind: str | None = None) -> Pool:
-    """Return a pool in which `num_jobs(jobs)` tasks are under way at once; of a cluster, where none
-    is asked for, as many as it has cores.
-
-    Raises: as `num_jobs` and `is_local`.
-    """
-    if not is_local(kind):
-        from tokflow.pools.ray_pool import RayPool
-
-        is_asked = jobs is not None or "TOKFLOW_JOBS" in os.environ
-        return RayPool(num_jobs(jobs) if is_asked else None)
-    if (num_workers := num_jobs(jobs)) == 1:
-        return InProcess()
-    from tokflow.pools.local import LocalPool  # 0.04 s to import
-
-    return LocalPool(num_workers)

@@ -27,7 +27,7 @@ from tokflow.report.picture import (
 )
 from tokflow.report.sample import StoreFacts
 from tokflow.report.vocabulary import TokenTexts
-from tokflow.tokens.rejects import OTHERS
+from tokflow.tokens.writer import OTHERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,8 +15,8 @@ from tokflow.pipeline.plan import Plan
 from tokflow.report.picture import INK, SERIES, Picture, make_picture, short_number
 from tokflow.report.sample import StoreFacts
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
-from tokflow.tokenizers.token_bytes import token_bytes
 from tokflow.tokenizers.tokenizer import Tokenizer
+from tokflow.tokenizers.vocabulary import token_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,7 +17,7 @@ from tokflow.split.shares import Share, as_part
 from tokflow.store.arrow import to_numpy
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
-from tokflow.tokens.document_table import hashes_as_array
+from tokflow.tokens.writer import hashes_as_array
 
 Form = Literal["characters", "documents", "fraction", "hash_fraction", "files", "source_split"]
 

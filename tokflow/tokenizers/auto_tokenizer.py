@@ -5,15 +5,28 @@ TokenizersBackend alone; a class with a name of its own takes the vocabulary fro
 splits text as the class is written, which for OLMo and Dolma 2 is not what their file says.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from tokflow.errors import TokenizerError, shortened
 from tokflow.tokenizers.engines.reference import load_tokenizer_json
 from tokflow.tokenizers.engines.transformers_ import load_pretrained
 from tokflow.tokenizers.hub import find_difference
 from tokflow.tokenizers.patterns import describe_splitting, flat_steps
 from tokflow.tokenizers.tokenizer import scan_tokenizer_json
-from tokflow.tokenizers.vocabulary import AS_THEY_STAND, class_name
+from tokflow.tokenizers.vocabulary import (
+    AS_THEY_STAND,
+    class_name,
+    content_of,
+    listed_tokens,
+    special_fields,
+)
+
+if TYPE_CHECKING:
+    import tokenizers
+
 
 STEPS_OF_CLASSES = {
     "CodeGenTokenizer": "gpt2",
@@ -76,3 +89,96 @@ def find_other_ids(folder: Path) -> str | None:
         f"AutoTokenizer gives other ids as {type(loaded).__name__}: {text[:40]!r} becomes "
         f"{found[shown]}, with tokenizer.json {expected[shown]}{place}"
     )
+
+
+ROLES = ("bos_token", "eos_token", "unk_token", "pad_token")
+"""Special tokens that a class of transformers may have by default, where no file names them."""
+
+FLAGS = ("special", "lstrip", "rstrip", "single_word", "normalized")
+
+Added = Mapping[str, tuple[int, Mapping[str, bool]]]
+"""Id and flags of added tokens, by their names."""
+
+
+def check_added_tokens(folder: Path, name: str) -> None:
+    """Check that AutoTokenizer has the added tokens of the tokenizer.json in `folder`, with their
+    ids and flags, and no others.
+
+    The files are read first; where they leave a doubt AutoTokenizer is asked, which takes some
+    seconds. What it cannot load is not compared. `name`: what the config calls the tokenizer.
+
+    Raises: TokenizerError.
+    """
+    library = load_tokenizer_json((folder / "tokenizer.json").read_bytes(), "ordinary")
+    own = _added(library.get_added_tokens_decoder())
+    if not any(_doubts(folder, library, own)):
+        return
+    try:
+        loaded = load_pretrained(folder, trust_remote_code=False)
+    except Exception:  # of any class; then nobody gets other ids from it
+        return
+    matters = FLAGS if scan_tokenizer_json(folder).get("normalizer") else FLAGS[:-1]
+    theirs = _added(loaded.added_tokens_decoder)
+    # EOS and the like may be pieces of the vocabulary, and stay what they are in a text.
+    listed = {name for name, id_, _ in listed_tokens(folder) if id_ is not None}
+    theirs = {
+        name: token
+        for name, token in theirs.items()
+        if name in own or name in listed or library.token_to_id(name) != token[0]
+    }
+    if differences := list(_differences(own, theirs, matters)):
+        raise TokenizerError(
+            where=f"tokenizer.name: {name}",
+            expected="the added tokens that AutoTokenizer has of these files, in tokenizer.json",
+            found="; ".join(shortened(differences)),
+            remedy="save the tokenizer whole, by AutoTokenizer.from_pretrained(...)"
+            ".save_pretrained('a/folder'), see that its ids are those of your model, and name that "
+            "folder",
+        )
+
+
+def _added(decoder: "Mapping[int, tokenizers.AddedToken]") -> Added:
+    return {
+        token.content: (id_, {flag: getattr(token, flag) for flag in FLAGS})
+        for id_, token in decoder.items()
+    }
+
+
+def _doubts(folder: Path, library: "tokenizers.Tokenizer", own: Added) -> Iterator[bool]:
+    """Yield True for what the files say that may make other added tokens."""
+    listed, roles = [*listed_tokens(folder)], special_fields(folder)
+    for name, id_, token in listed:
+        is_piece = id_ is None and name not in own and library.token_to_id(name) is not None
+        yield _is_other(token, own, id_) and not is_piece
+    names = {name for name, id_, _ in listed if id_ is not None}
+    yield "added_tokens_decoder" in roles and names != own.keys()
+    if class_name(folder) not in AS_THEY_STAND:
+        yield any(role not in roles for role in ROLES)
+        # Such a class may number them anew: in their order, behind the vocabulary.
+        num = library.get_vocab_size(with_added_tokens=False)
+        behind = [id_ for name, (id_, _) in own.items() if library.model.token_to_id(name) is None]
+        yield sorted(behind) != list(range(num, num + len(behind)))
+
+
+def _is_other(token: object, own: Added, id_: int | None) -> bool:
+    """Return whether a token that a file names is none of the added ones, or another."""
+    known = own.get(content_of(token) or "")
+    if known is None or id_ not in (None, known[0]):
+        return True
+    flags = token if isinstance(token, dict) else {}
+    return any(flags.get(flag, value) != value for flag, value in known[1].items())
+
+
+def _differences(own: Added, theirs: Added, flags: Sequence[str]) -> Iterator[str]:
+    for name in sorted({*own, *theirs}, key=lambda name: (theirs.get(name) or own[name])[0]):
+        if name not in own:
+            yield f"{name!r}, which is {theirs[name][0]:,} there, is missing"
+        elif name not in theirs:
+            yield f"{name!r}, which is {own[name][0]:,}, is none there"
+        elif own[name][0] != theirs[name][0]:
+            yield f"{name!r} is {own[name][0]:,}, and there {theirs[name][0]:,}"
+        else:
+            other = [flag for flag in flags if own[name][1][flag] != theirs[name][1][flag]]
+            if other:
+                named = ", ".join(f"{flag}: {theirs[name][1][flag]}".lower() for flag in other)
+                yield f"{name!r} has there {named}"

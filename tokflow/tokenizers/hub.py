@@ -1,26 +1,37 @@
 """Tokenizers that are published: their files taken from the hub or a folder, and made ready."""
 
 import fnmatch
+import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokflow.errors import TokenizerError
+from tokflow.errors import TokenizerError, shortened
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
+from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, SPACE, load_processor
 from tokflow.tokenizers.engines.transformers_ import load_pretrained, without_advice
-from tokflow.tokenizers.model_files import find_other_pieces, model_file_in, open_model
+from tokflow.tokenizers.patterns import GPT2, GPT2_REGEX, PATTERNS
+from tokflow.tokenizers.tokenizer import RANKS_NAME, read_ranks, write_ranks
 from tokflow.tokenizers.vocabulary import (
     ADDED_TOKENS_NAME,
+    AS_THEY_STAND,
     SPECIAL_MAP_NAME,
+    Facts,
     class_name,
+    facts_of_sentencepiece,
+    facts_of_tiktoken,
+    listed_tokens,
     read_config,
     shown,
+    special_fields,
 )
 
 if TYPE_CHECKING:
+    import sentencepiece
     import tokenizers
     from transformers import PreTrainedTokenizerBase
+
 
 HUB_FILES = (
     "tokenizer.json",
@@ -196,3 +207,163 @@ def _is_known_class(folder: Path) -> bool:
 
     name = class_name(folder)
     return bool(name) and tokenizer_class_from_name(name) is not None
+
+
+SUFFIXES = (".model", ".spm", ".tiktoken")
+
+OWN_IDS = (*AS_THEY_STAND, "CodeLlamaTokenizer", "GemmaTokenizer", "LlamaTokenizer")
+"""Classes of transformers whose ids are those of the SentencePiece model itself."""
+
+RANKS = {
+    "82e9d31979e92ab929cd544440f129d9ecd797b69e327f80f17e1c50d5551b55": "llama3",
+    "d0bdbaf59b0762c8c807617e2d8ea51420eb1b1de266df2495be755c8e0ed6ed": "o200k",
+}
+"""The split patterns of files of ranks, by the sha256 of the file: those of Llama 3 and of Llama 4.
+
+Source: llama_models 0.3.0, llama3/tokenizer.py and llama4/tokenizer.py."""
+
+
+def model_file_in(folder: Path) -> Path | None:
+    """Return the model file in a folder; None where there is none, or several."""
+    found = [path for path in folder.iterdir() if path.suffix in SUFFIXES]
+    return found[0] if len(found) == 1 else None
+
+
+def facts_of_model_file(folder: Path, *, name: str, pattern: str | None) -> Facts | None:
+    """Let the library of the model file in `folder` be the tokenizer; None where transformers must
+    be asked, for there is none, or its class numbers tokens otherwise.
+
+    `pattern`: the split pattern that the YAML names for ranks of tiktoken.
+
+    Raises: TokenizerError where the ranks are unknown and no pattern is named, and where tokens
+    are added whose ids are not known.
+    """
+    path = model_file_in(folder)
+    if path is None:
+        return None
+    content = path.read_bytes()
+    if _is_ranks(content):
+        return _facts_of_ranks(path, content, name=name, pattern=pattern)
+    processor = open_model(path)
+    if processor is None or class_name(folder) not in OWN_IDS:
+        return None
+    _check_model(folder, processor, name)
+    path.rename(folder / MODEL_NAME)
+    return facts_of_sentencepiece(folder).with_roles_of(folder, "sentencepiece")
+
+
+def sha256_of(content: bytes) -> str:
+    """Return the sha256 that RANKS knows a file by."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def open_model(path: Path) -> "sentencepiece.SentencePieceProcessor | None":
+    """Return the processor of a file; None where it is no SentencePiece model."""
+    try:
+        return load_processor(path.read_bytes())
+    except ValueError:
+        return None
+
+
+def find_other_pieces(
+    loaded: "PreTrainedTokenizerBase", processor: "sentencepiece.SentencePieceProcessor"
+) -> tuple[str, list[str], list[str]] | None:
+    """Return the first awkward string that a class cuts into other pieces than its model does, with
+    the pieces of both; None where there is none. Strings that spell an added token are left out."""
+    added = list(loaded.get_added_vocab())
+    for text in AWKWARD_STRINGS:
+        if any(token and token in text for token in added):
+            continue
+        ids = loaded.encode(text, add_special_tokens=False)
+        found = [str(loaded.convert_ids_to_tokens(id_)) for id_ in ids]
+        expected = [processor.id_to_piece(id_) for id_ in processor.encode(text)]
+        if found != expected:
+            return text, found, expected
+    return None
+
+
+def _check_model(folder: Path, processor: Any, name: str) -> None:
+    """Refuse what SentencePiece's library does not do as the tokenizer's class does."""
+    ids = {processor.id_to_piece(id_): id_ for id_ in range(processor.get_piece_size())}
+    unknown = [
+        repr(token)
+        for token, id_, _ in listed_tokens(folder)
+        if token not in ids or id_ not in (None, ids[token])
+    ]
+    if unknown:
+        raise TokenizerError(
+            where=f"tokenizer.name: {name}",
+            expected="added tokens that are pieces of the SentencePiece model, with its ids, or a "
+            "tokenizer.json",
+            found=", ".join(shortened(unknown)),
+            remedy="save a tokenizer.json with the version of transformers that the model was "
+            "trained with, and name its folder; to do without these tokens set kind: "
+            f"sentencepiece and name the {MODEL_NAME}",
+        )
+    puts_space = any(piece.startswith(SPACE) for piece in processor.encode("x", out_type=str)[:1])
+    if special_fields(folder).get("add_prefix_space") is False and puts_space:
+        raise TokenizerError(
+            where=f"tokenizer.name: {name}",
+            expected="add_prefix_space as the SentencePiece model has it, or a tokenizer.json",
+            found="false in tokenizer_config.json, where the model puts a space before a text",
+            remedy="save a tokenizer.json with the version of transformers that the model was "
+            "trained with, and name its folder",
+        )
+
+
+def _is_ranks(content: bytes) -> bool:
+    """Return whether a file begins as tiktoken's do: base64 of a token, a space and its rank."""
+    first, _, rank = content[: content.find(b"\n") + 1].partition(b" ")
+    return bool(first) and first.isascii() and rank.strip().isdigit()
+
+
+def _facts_of_ranks(path: Path, content: bytes, *, name: str, pattern: str | None) -> Facts:
+    folder, named = path.parent, pattern or RANKS.get(sha256_of(content))
+    if named is None:
+        raise TokenizerError(
+            where=f"tokenizer.name: {name}",
+            expected=f"tokenizer.pattern, for {path.name} holds tiktoken's ranks, which do not say "
+            "how text is split before pairs are merged, and is not that of Llama 3 or 4",
+            found="none",
+            remedy=f"set tokenizer.pattern to {', '.join((GPT2, *PATTERNS))} or a regular "
+            "expression, as the code says that the model was published with",
+        )
+    try:
+        ranks = read_ranks(path)
+    except ValueError as error:
+        raise TokenizerError(
+            where=f"tokenizer.name: {name}",
+            expected=f"{path.name} to hold base64 of a token and its rank in each line",
+            found=str(error),
+            remedy="copy it anew",
+        ) from error
+    special = _special_tokens(folder, ranks, name)
+    path.unlink()
+    write_ranks(ranks, folder / RANKS_NAME)
+    fields = {
+        "name": named if named in PATTERNS else "ranks",
+        "pattern": GPT2_REGEX if named == GPT2 else PATTERNS.get(named, named),
+        "special_tokens": special,
+    }
+    (folder / "encoding.json").write_text(json.dumps(fields, indent=1), encoding="utf-8")
+    return facts_of_tiktoken(folder).with_roles_of(folder, "tiktoken")
+
+
+def _special_tokens(folder: Path, ranks: Mapping[bytes, int], name: str) -> dict[str, int]:
+    """Return the tokens that the files beside ranks add, with their ids."""
+    others = [
+        (token, id_) for token, id_, _ in listed_tokens(folder) if token.encode() not in ranks
+    ]
+    found = {token: id_ for token, id_ in others if id_ is not None}
+    nowhere = [token for token, _ in others if token not in found]
+    taken = {*ranks.values()} & {*found.values()}
+    if nowhere or taken:
+        wrong = nowhere or [token for token, id_ in found.items() if id_ in taken]
+        raise TokenizerError(
+            where=f"tokenizer.name: {name}",
+            expected="an id of its own for each special token, in added_tokens_decoder of "
+            "tokenizer_config.json",
+            found=", ".join(shortened([*map(repr, wrong)])),
+            remedy="write their ids there, or remove them",
+        )
+    return found

@@ -15,16 +15,16 @@ from tokflow.raw import RawFile
 from tokflow.store.config import expanded
 from tokflow.store.manifest import Manifest, Recipe, checksum, checksums, write_manifest
 from tokflow.store.versions import known_changes
-from tokflow.tokenizers.added_tokens import check_added_tokens
+from tokflow.tokenizers.auto_tokenizer import check_added_tokens
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME
 from tokflow.tokenizers.engines.transformers_ import holds_code
 from tokflow.tokenizers.hub import (
     download_tokenizer,
+    facts_of_model_file,
     files_to_take,
     make_with_transformers,
     refuse_code,
 )
-from tokflow.tokenizers.model_files import facts_of_model_file
 from tokflow.tokenizers.tokenizer import (
     BYTES_BOS_ID,
     BYTES_EOS_ID,

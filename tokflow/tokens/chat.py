@@ -13,8 +13,8 @@ from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.chat.template import CharSpan
 from tokflow.tokenizers.engines import Encoded, Engine, InText, open_reference
 from tokflow.tokenizers.engines.protocol import any_of, encoded_from_lists
-from tokflow.tokenizers.special_tokens import control_tokens, unknown_id
 from tokflow.tokenizers.tokenizer import SpecialTokensInText, Tokenizer
+from tokflow.tokenizers.vocabulary import control_tokens, unknown_id
 from tokflow.tokens.bos_eos import ChatMarks
 from tokflow.tokens.loss_mask import (
     CharStarts,

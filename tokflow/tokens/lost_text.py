@@ -15,8 +15,8 @@ from tokflow.tokenizers.engines.protocol import InText, any_of, text_buffers
 from tokflow.tokenizers.engines.reference import load_tokenizer_json
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, load_processor
 from tokflow.tokenizers.patterns import byte_letters, flat_steps
-from tokflow.tokenizers.special_tokens import id_of_unknown
 from tokflow.tokenizers.tokenizer import Tokenizer, scan_tokenizer_json
+from tokflow.tokenizers.vocabulary import id_of_unknown
 
 Count: TypeAlias = Callable[[pa.LargeStringArray], int]
 """Function that counts the bytes of texts that are in no token."""

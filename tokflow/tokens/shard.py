@@ -32,7 +32,6 @@ from tokflow.tokens.bos_eos import ChatMarks, TokenBatch
 from tokflow.tokens.encoder import DocumentEncoder
 from tokflow.tokens.origins import Origins, described_files, raw_paths
 from tokflow.tokens.prefetch import read_ahead, write_behind
-from tokflow.tokens.rejects import Rejects
 from tokflow.tokens.shard_segments import NUM_LINES, ShardSegment, may_have_segments
 from tokflow.tokens.token_source import TokenSource, mapped
 from tokflow.tokens.writer import (
@@ -40,6 +39,7 @@ from tokflow.tokens.writer import (
     KEPT_NAME,
     LOSS_MASK_NAME,
     TOKENS_NAME,
+    Rejects,
     ShardWriter,
     bytes_of,
     segment_name,

@@ -27,8 +27,7 @@ from tokflow.store.manifest import (
 )
 from tokflow.store.store import StoredOutput
 from tokflow.tokens.origins import raw_paths
-from tokflow.tokens.rejects import joined_reasons
-from tokflow.tokens.writer import REJECTS_NAME, reject_line, segment_name
+from tokflow.tokens.writer import REJECTS_NAME, joined_reasons, reject_line, segment_name
 
 WHOLE_RANGES = 4
 """A file that holds no more text than so many ranges is read whole."""

@@ -2,27 +2,69 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
 
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource, Reject
 from tokflow.documents.kept_columns import KeptColumns
+from tokflow.raw import RawPartition
 from tokflow.store.arrow import make_table
 from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.manifest import FileEntry, checksum
 from tokflow.store.tables import TableWriter
 from tokflow.tokenizers.engines.protocol import offsets_of, text_buffers
 from tokflow.tokens.bos_eos import TokenBatch
-from tokflow.tokens.document_table import (
-    DOCUMENTS_SCHEMA,
-    RECORDS_SCHEMA,
-    ROWS_PER_GROUP,
-    text_hashes,
+
+DOCUMENTS_SCHEMA = pa.schema(
+    [
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("char_offset", pa.int64(), nullable=False),
+        pa.field("num_chars", pa.int64(), nullable=False),
+        pa.field("token_offset", pa.int64(), nullable=False),
+        pa.field("num_tokens", pa.int64(), nullable=False),
+        pa.field("text_hash", pa.binary(16), nullable=False),
+    ]
 )
+"""One row per document. row: ordinal in the raw file (rejects leave a gap); char_offset: code
+points before it in the file's accepted documents; token_offset: tokens before it in tokens.bin;
+num_tokens: with BOS and EOS; text_hash: xxh3-128 of the UTF-8 text, big-endian."""
+
+RECORDS_SCHEMA = DOCUMENTS_SCHEMA.append(pa.field("record", pa.int64(), nullable=False))
+"""The same of documents that a transform made; record: the ordinal in the raw file of the record
+that it was made of, where `row` counts what was made: of each record its documents, or one row
+where it is left out or bad."""
+
+ROWS_PER_GROUP = 65_536
+
+
+def text_hashes(texts: pa.LargeStringArray) -> pa.FixedSizeBinaryArray:
+    """Return the xxh3-128 of the UTF-8 of each text, big-endian."""
+    offsets, data = text_buffers(texts)
+    view = data.data
+    hashes = b"".join(
+        xxhash.xxh3_128_digest(view[start:stop]) for start, stop in pairwise(offsets.tolist())
+    )
+    return pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(16), len(texts), [None, pa.py_buffer(hashes)]
+    )
+
+
+def hashes_as_array(hashes: pa.FixedSizeBinaryArray) -> npt.NDArray[np.void]:
+    """Return text hashes as an array of 16 bytes each, which shares their memory."""
+    array = np.frombuffer(hashes.buffers()[1] or b"", dtype="V16")
+    return array[hashes.offset : hashes.offset + len(hashes)]
+
 
 TOKENS_NAME = "tokens.bin"
 LOSS_MASK_NAME = "loss_mask.bin"
@@ -155,3 +197,58 @@ def reject_line(reject: Reject) -> bytes:
         if fields[name] is None:
             del fields[name]
     return json.dumps(fields).encode() + b"\n"
+
+
+REASONS = "rejects"
+"""The name of the reasons in the details of a manifest: numbers by reason."""
+
+MAX_REASONS = 20
+
+OTHERS = "other reasons"
+"""Name for all reasons past the `MAX_REASONS` most frequent ones."""
+
+_VALUES = re.compile(r"""b?'(?:[^'\\]|\\.)*'|b?"(?:[^"\\]|\\.)*"|\d[\d,.]*""")
+"""Quoted values and numbers, which differ between two rejects of one reason."""
+
+
+class Rejects:
+    """The bad documents of a partition, added as they are found."""
+
+    def __init__(self, raw: RawPartition) -> None:
+        self._raw = raw
+        self.found: list[Reject] = []
+
+    def __call__(self, path: Path, reject: Reject) -> None:
+        """Add one of a raw file; in a group it has the key of that file."""
+        raw = self._raw
+        self.found.append(replace(reject, raw_file=raw.at(path).key) if raw.is_group else reject)
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The reasons as the details of a manifest; none where nothing was rejected."""
+        reasons = Counter(reason_of(reject.reason) for reject in self.found)
+        return {REASONS: most_frequent(reasons)} if reasons else {}
+
+
+def most_frequent(reasons: Mapping[str, int]) -> dict[str, int]:
+    """Return numbers by reason, the most frequent first, and one number for all rare ones."""
+    counted = dict(reasons)
+    num_others = counted.pop(OTHERS, 0)
+    ordered = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
+    num_others += sum(num for _, num in ordered[MAX_REASONS:])
+    return dict(ordered[:MAX_REASONS]) | ({OTHERS: num_others} if num_others else {})
+
+
+def joined_reasons(details: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the reasons of several segments as the details of their shard."""
+    reasons = Counter[str]()
+    for each in details:
+        reasons.update(each.get(REASONS, {}))
+    return {REASONS: most_frequent(reasons)} if reasons else {}
+
+
+def reason_of(text: str) -> str:
+    """Return what rejects of one reason have in common: of `expected a string in 'text', found the
+    number 5` the words `a string in 'text', found the number …`."""
+    expected, comma, found = text.removeprefix("expected ").partition(", found ")
+    return f"{expected}{comma}{_VALUES.sub('…', found).partition(' (')[0]}"

@@ -18,8 +18,8 @@ from tokflow.split.shuffle import shuffled_by
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_export
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
-from tokflow.tokenizers.token_bytes import token_bytes
 from tokflow.tokenizers.tokenizer import Tokenizer
+from tokflow.tokenizers.vocabulary import token_bytes
 from tokflow.viewer import characters
 from tokflow.viewer.characters import Characters, is_text_of
 from tokflow.viewer.content import Content, Vocabulary, as_json

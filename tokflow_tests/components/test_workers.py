@@ -10,7 +10,8 @@ import yaml
 from tokflow.components import steps
 from tokflow.pipeline import tasks
 from tokflow.pipeline.run import build_dataset
-from tokflow.pools.pool import Pool, open_pool
+from tokflow.pools import open_pool
+from tokflow.pools.pool import Pool
 from tokflow_tests.dagster_case import Case, failure
 from tokflow_tests.outputs import content
 

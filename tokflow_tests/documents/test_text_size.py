@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.documents import DocumentsConfig
-from tokflow.documents.text_size import declared_text_bytes
+from tokflow.documents.ranges import declared_text_bytes
 from tokflow.store.zstd import zstd
 
 TEXT = b'{"text": "what is said"}\n' * 1_000

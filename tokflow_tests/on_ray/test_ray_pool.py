@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tokflow.errors import BadDocumentError, ConfigError
-from tokflow.pools import ray_pool
-from tokflow.pools.pool import Advance, LostWorkerError, Pool, open_pool
-from tokflow.pools.shared import Shared
+from tokflow.pools import open_pool, ray_pool
+from tokflow.pools.pool import Advance, LostWorkerError, Pool
+from tokflow.pools.sending import Shared
 from tokflow.store.remote.places import place_at
 from tokflow.store.versions import installed_versions
 from tokflow_tests.object_store import ObjectStore

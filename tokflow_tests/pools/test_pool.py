@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from tokflow import pools as pool_module
 from tokflow.errors import BadDocumentError, ConfigError, TokflowError
-from tokflow.pools import pool as pool_module
-from tokflow.pools import processes
+from tokflow.pools import open_pool, processes
 from tokflow.pools.cores import num_cores
 from tokflow.pools.local import LocalPool, _Worker
-from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore, open_pool
+from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore
 from tokflow.pools.processes import ProcessPool
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.engines.fast import open_gigatoken

@@ -217,7 +217,7 @@ SCRIPT_OF_SERVER = """
 import os
 from pathlib import Path
 
-from tokflow.pools.pool import get_ready, open_pool
+from tokflow.pools import get_ready, open_pool
 from tokflow_tests.pools.test_pool import server_of
 
 children = Path(f"/proc/self/task/{os.getpid()}/children")

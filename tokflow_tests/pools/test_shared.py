@@ -10,8 +10,7 @@ import pytest
 
 from tokflow.pools.local import LocalPool
 from tokflow.pools.pool import Advance
-from tokflow.pools.sending import packed_for_machines, take_shared
-from tokflow.pools.shared import Shared
+from tokflow.pools.sending import Shared, packed_for_machines, take_shared
 
 _opened = 0
 

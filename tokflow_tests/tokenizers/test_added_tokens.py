@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tokflow.errors import TokenizerError
-from tokflow.tokenizers.added_tokens import check_added_tokens
+from tokflow.tokenizers.auto_tokenizer import check_added_tokens
 from tokflow.tokenizers.engines.transformers_ import load_pretrained
 from tokflow.tokenizers.vocabulary import names_of_roles
 from tokflow_tests.chats import END, START, byte_level_json

@@ -10,7 +10,7 @@ import sentencepiece
 import tiktoken
 
 from tokflow.errors import TokenizerError
-from tokflow.tokenizers import model_files
+from tokflow.tokenizers import hub
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.transformers_ import load_pretrained
 from tokflow.tokenizers.patterns import PATTERNS
@@ -113,7 +113,7 @@ def test_ranks_are_split_by_the_pattern_that_is_named(pattern: str, tmp_path: Pa
 
 def test_ranks_that_are_known_have_their_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     content = ranks(RANKS)
-    monkeypatch.setattr(model_files, "RANKS", {model_files.sha256_of(content): "qwen2"})
+    monkeypatch.setattr(hub, "RANKS", {hub.sha256_of(content): "qwen2"})
     save(tmp_path, content, None)
     dataset = declare_texts(tmp_path, ["123"], kind="huggingface", name="t", eos="none")
 

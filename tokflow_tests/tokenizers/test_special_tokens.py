@@ -11,8 +11,8 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import make_tokenizer
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.engines import open_reference
-from tokflow.tokenizers.special_tokens import control_tokens, unknown_id
 from tokflow.tokenizers.tokenizer import Tokenizer
+from tokflow.tokenizers.vocabulary import control_tokens, unknown_id
 from tokflow_tests.chats import END, START, byte_level_json, chat_dataset, save_chat_tokenizer
 from tokflow_tests.special import train_model
 

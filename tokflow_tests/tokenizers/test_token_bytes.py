@@ -5,7 +5,7 @@ from tokenizers import Tokenizer as HfTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 
 from tokflow.tokenizers.engines import open_reference
-from tokflow.tokenizers.token_bytes import token_bytes
+from tokflow.tokenizers.vocabulary import token_bytes
 from tokflow_tests import special
 from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize
 

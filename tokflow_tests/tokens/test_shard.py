@@ -15,8 +15,8 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import make_stage, make_tokenizer
 from tokflow.pools.pool import InProcess
 from tokflow.store.listed_files import broken_files
-from tokflow.tokens.document_table import DOCUMENTS_SCHEMA, ROWS_PER_GROUP
 from tokflow.tokens.shard import open_token_shard, write_token_shard
+from tokflow.tokens.writer import DOCUMENTS_SCHEMA, ROWS_PER_GROUP
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.texts import awkward_strings
 from tokflow_tests.tiny import FEW_TEXTS, declare_texts, save_tokenizer, tokenize

@@ -3,7 +3,7 @@ import pytest
 
 from tokflow.documents import Batch
 from tokflow.store.arrow import to_texts
-from tokflow.tokens.special_counts import LOOKED_AT_BYTES, SpecialTokenCounter
+from tokflow.tokens.encoder import LOOKED_AT_BYTES, SpecialTokenCounter
 
 EOT = "<|endoftext|>"
 

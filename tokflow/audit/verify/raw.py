@@ -16,8 +16,8 @@ from tokflow.tokenizers.encoding import Encoding
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokens.bos_eos import TokenBatch, add_bos_eos
 from tokflow.tokens.chat import ChatEncoder
-from tokflow.tokens.document_table import text_hashes
 from tokflow.tokens.shard import TokenShard
+from tokflow.tokens.writer import text_hashes
 
 LOSSLESS_KINDS = frozenset({"bytes", "tiktoken", "trained"})
 """Kinds of tokenizers whose decoded tokens are the very text; others may normalise it."""

@@ -13,11 +13,11 @@ from tokflow.errors import TokflowError, UntrustedCodeError
 from tokflow.store.arrow import to_numpy, to_texts
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer, check_content
-from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.token_source import TokenSource
 from tokflow.tokens.writer import (
     DOCUMENTS_NAME,
+    DOCUMENTS_SCHEMA,
     KEPT_NAME,
     LOSS_MASK_NAME,
     REJECTS_NAME,

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokflow.documents.config import KEPT, DocumentsConfig, correct_column, name_messages
-from tokflow.documents.file_kinds import START_BYTES, kind_of
+from tokflow.documents.encodings import START_BYTES, kind_of
 from tokflow.documents.file_range import OpenRange
 from tokflow.documents.parsed import ParsedBatch, holds_no_number, parse, value_json
 from tokflow.errors import ConfigError, RawFileError, TokflowError

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.file_kinds import refuse_other_kinds
+from tokflow.documents.encodings import refuse_other_kinds
 from tokflow.documents.file_range import Before, OpenRange, Range
 from tokflow.documents.formats.columns import check_single, missing_column_error
 from tokflow.documents.formats.csv_records import (

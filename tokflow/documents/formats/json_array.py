@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from tokflow.documents.file_kinds import refuse_other_kinds
+from tokflow.documents.encodings import refuse_other_kinds
 from tokflow.documents.file_range import Place
 from tokflow.documents.lines import LineBatch, cut
 from tokflow.documents.parsed import excerpt

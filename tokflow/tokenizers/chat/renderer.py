@@ -20,9 +20,8 @@ from tokflow.tokenizers.chat.template import (
     Message,
 )
 from tokflow.tokenizers.engines.protocol import text_buffers
-from tokflow.tokenizers.special_tokens import control_tokens
 from tokflow.tokenizers.tokenizer import Tokenizer
-from tokflow.tokenizers.vocabulary import names_of_roles, read_config
+from tokflow.tokenizers.vocabulary import control_tokens, names_of_roles, read_config
 
 TEMPLATE_NAME = "chat_template.jinja"
 

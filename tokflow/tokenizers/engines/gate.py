@@ -14,9 +14,8 @@ from tokflow.errors import TokenizerError, TokflowError
 from tokflow.store.arrow import to_arrow, to_texts
 from tokflow.store.integrity import clear_when_damaged
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
-from tokflow.tokenizers.engines.chunks import ChunkedEngine
+from tokflow.tokenizers.engines.chunks import ChunkedEngine, CutRule, find_cut_rule
 from tokflow.tokenizers.engines.code_points import CodePoints, code_points_for_reference
-from tokflow.tokenizers.engines.cut_rule import CutRule, find_cut_rule
 from tokflow.tokenizers.engines.fast import GigatokenEngine, open_gigatoken
 from tokflow.tokenizers.engines.protocol import (
     Encoded,

@@ -5,8 +5,7 @@ import pyarrow as pa
 import pytest
 
 from tokflow.store.arrow import to_texts
-from tokflow.tokenizers.engines.chunks import ChunkedEngine
-from tokflow.tokenizers.engines.cut_rule import CutRule
+from tokflow.tokenizers.engines.chunks import ChunkedEngine, CutRule
 from tokflow.tokenizers.engines.protocol import Encoded
 from tokflow.tokenizers.engines.reference import BytesEngine
 

@@ -24,9 +24,8 @@ from tokenizers import (
 )
 
 from tokflow.store.arrow import to_texts
-from tokflow.tokenizers.engines import cut_rule, open_engine
-from tokflow.tokenizers.engines.chunks import CHUNKED_BYTES, ChunkedEngine
-from tokflow.tokenizers.engines.cut_rule import find_cut_rule
+from tokflow.tokenizers.engines import chunks, open_engine
+from tokflow.tokenizers.engines.chunks import CHUNKED_BYTES, ChunkedEngine, find_cut_rule
 from tokflow.tokenizers.engines.fast import open_gigatoken
 from tokflow.tokenizers.engines.protocol import InText
 from tokflow.tokenizers.engines.reference import TiktokenEngine, TokenizersEngine
@@ -237,7 +236,7 @@ def made(folder: Any, kind: Any = "file") -> SavedTokenizer:
     )
 
 
-def in_chunks(engine: Any, rule: cut_rule.CutRule | None) -> ChunkedEngine:
+def in_chunks(engine: Any, rule: chunks.CutRule | None) -> ChunkedEngine:
     """Return the engine in chunks of a few bytes."""
     return ChunkedEngine(
         engine, lambda: rule, dtype=np.dtype("<u2"), chunk_bytes=2, chunked_bytes=8, batch_bytes=20
@@ -295,7 +294,7 @@ def test_tiktoken_in_chunks_gives_the_tokens_of_the_whole(pattern: str, tmp_path
     )
     rule = find_cut_rule(made(tmp_path, "tiktoken"), in_text="control")
     whole = TiktokenEngine(encoding, in_text="control")
-    assert rule is cut_rule.WIDE
+    assert rule is chunks.WIDE
 
     assert_same_tokens(in_chunks(whole, rule), whole)
 
@@ -384,7 +383,7 @@ def test_a_special_token_with_a_space_matters_only_where_it_is_found(tmp_path: P
     tokenizer.add_special_tokens([AddedToken("end of")])
     kept = saved(tokenizer, tmp_path)
 
-    assert find_cut_rule(kept, in_text="ordinary") is cut_rule.WIDE
+    assert find_cut_rule(kept, in_text="ordinary") is chunks.WIDE
     assert find_cut_rule(kept, in_text="control") is None
 
 
@@ -463,7 +462,7 @@ def test_a_sentencepiece_model_without_a_proven_place_has_no_rule(
 
 def test_a_rule_that_changes_a_token_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     tokenizer = saved(bpe(BYTE_LEVEL()), tmp_path)
-    wrong = cut_rule.CutRule(re.compile(b"[a-z](?=[a-z])"))
+    wrong = chunks.CutRule(re.compile(b"[a-z](?=[a-z])"))
     monkeypatch.setattr("tokflow.tokenizers.engines.gate.find_cut_rule", lambda *_, **__: wrong)
     text = "the foo bar " * (CHUNKED_BYTES // 10)
 
