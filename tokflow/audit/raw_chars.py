@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.audit.texts import TokenizedText
-from tokflow.documents import Batch, DocumentsConfig, read_documents
+from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.errors import TokflowError
 from tokflow.store.arrow import texts_of
 from tokflow.tokenizers.chat.renderer import open_renderer
@@ -120,7 +120,7 @@ class _Reader:
 
     def __init__(self, path: Path, documents: DocumentsConfig, tokenizer: Tokenizer) -> None:
         render = open_renderer(documents, tokenizer)
-        self._batches = read_documents(path, documents, render=render)
+        self._batches = DocumentSource([path], documents).batches(render=render)
         self._batch: Batch | None = None
 
     def can_reach(self, row: int) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -49,21 +49,6 @@ class Spans:
         return list(zip(self.starts[kept].tolist(), self.stops[kept].tolist(), strict=True))
 
 
-class BatchTokens(Protocol):
-    """The tokens of the documents of a batch, as they are stored."""
-
-    @property
-    def num_tokens(self) -> npt.NDArray[np.int64]:
-        """Tokens of each document; (num_documents,)."""
-
-    def slice(self, start: int, end: int) -> "BatchTokens":
-        """Return those of the documents `start` to `end`."""
-
-    @staticmethod
-    def joined(batches: Sequence[Any]) -> "BatchTokens":
-        """Return those of several batches, one after another."""
-
-
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Documents of one raw file in their order. Every array has shape (num_documents,)."""
@@ -82,8 +67,9 @@ class Batch:
     records: npt.NDArray[np.int64] | None = None
     """Of documents that a transform made: the ordinal in its raw file of the record that each is
     of, ascending; None where the row says it."""
-    tokens: BatchTokens | None = None
-    """Where a limit of tokens is counted; else None, and the tokens are made after the reading."""
+    tokens: Any = None
+    """The `TokenBatch` of the documents, where a limit of tokens is counted; else None, and the
+    tokens are made after the reading."""
 
     def slice(self, start: int, end: int) -> "Batch":
         """Return the documents `start` to `end` of the batch, without a copy."""

@@ -1,7 +1,8 @@
 """The `documents` section of a dataset: how the documents of a raw file are found."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
@@ -74,20 +75,18 @@ class Limit(Config):
 
     def check(self) -> None:
         """Refuse `count_empty` and `scope` where nothing is counted."""
-        if self.scope == "dataset" and not self.ends_early:
-            raise ConfigError(
-                where="scope",
-                expected="file, or a limit of documents, characters or tokens",
-                found="'dataset'",
-                remedy="set one of them, or leave scope out",
-            )
         if not self.count_empty and self.documents is None:
-            raise ConfigError(
-                where="count_empty",
-                expected="true, or a limit of documents, which alone it is about",
-                found="false",
-                remedy="set documents.limit.documents, or leave count_empty out",
-            )
+            name, expected = "count_empty", "true, or a limit of documents, which alone it is about"
+        elif self.scope == "dataset" and not self.ends_early:
+            name, expected = "scope", "file, or a limit of documents, characters or tokens"
+        else:
+            return
+        raise ConfigError(
+            where=name,
+            expected=expected,
+            found=repr(getattr(self, name)),
+            remedy=f"set such a limit, or leave {name} out",
+        )
 
 
 class DocumentsConfig(Config):
@@ -192,22 +191,13 @@ class DocumentsConfig(Config):
             object.__setattr__(self, "text", "text")
         if self.encoding == "utf-8-sig":  # the same, for its mark may be missing
             object.__setattr__(self, "encoding", "utf-8")
-        for problem in (
-            self._problem_of_chat(),
-            self._problem_of_text(),
-            self._problem_of_txt(),
-            self._problem_of_fields(),
-            self._problem_of_transform(),
-            self._problem_of_kept(),
-        ):
-            if problem is not None:
-                name, expected = problem
-                raise ConfigError(
-                    where=name,
-                    expected=expected,
-                    found=repr(getattr(self, name))[:60],
-                    remedy=f"correct documents.{name}",
-                )
+        for name, expected in chain(self._problems_of_columns(), self._problems_of_format()):
+            raise ConfigError(
+                where=name,
+                expected=expected,
+                found=repr(getattr(self, name))[:60],
+                remedy=f"correct documents.{name}",
+            )
 
     def at(self, base: Path, *, where: str) -> Self:
         """Return the same with the function of `transform` found, from the folder `base`.
@@ -270,78 +260,59 @@ class DocumentsConfig(Config):
         """Documents of a record: one for each of its columns, unless they are joined."""
         return 1 if self.separator_of_columns is not None else len(self.columns)
 
-    def _problem_of_chat(self) -> tuple[str, str] | None:
-        """Return a field that is wrong, and what it has to be."""
+    def _problems_of_columns(self) -> Iterator[tuple[str, str]]:
+        """Yield fields that are wrong, of those that say what is read, and what each has to be."""
         given = [name for name in _WHAT_IS_READ if getattr(self, name) is not None]
-        if len(given) > 1 and given != ["prompt", "completion"]:
-            return given[1], f"one of text, messages, or prompt with completion; not {given[0]} too"
-        if len(given) == 1 and given[0] in (pair := ("prompt", "completion")):
-            return pair[given == ["prompt"]], f"a field, for there is a {given[0]}"
+        pair, columns, kept = ("prompt", "completion"), self.columns, self.keep_columns
+        if len(given) > 1 and given != [*pair]:
+            yield given[1], f"one of text, messages, or prompt with completion; not {given[0]} too"
+        if len(given) == 1 and given[0] in pair:
+            yield pair[given == ["prompt"]], f"a field, for there is a {given[0]}"
         if empty := [name for name in given if name != "text" and not getattr(self, name)]:
-            return empty[0], "the name of a field"
+            yield empty[0], "the name of a field"
         if self.prompt is not None and self.prompt == self.completion:
-            return "completion", "another field than the prompt"
-        if self.chat_template is not None and self.messages is None:
-            return "chat_template", "null, for there are no messages"
-        if self.is_chat and self.format == "txt":
-            return "format", "a format with fields, for documents are chats"
-        return None
-
-    def _problem_of_text(self) -> tuple[str, str] | None:
-        columns = self.columns
+            yield "completion", "another field than the prompt"
         if not columns or "" in columns:
-            return "text", "the name of a column, or several"
+            yield "text", "the name of a column, or several"
         if len(set(columns)) < len(columns):
-            return "text", "each column once"
+            yield "text", "each column once"
         if self.join is not None and (self.is_chat or len(columns) < 2):
-            return "join", "null, for text is not several columns"
-        return None
+            yield "join", "null, for text is not several columns"
+        if self.transform is None and self.transform_version is not None:
+            yield "transform_version", "null, for there is no transform"
+        if self.transform is not None and not _FUNCTION.fullmatch(self.transform):
+            yield "transform", "the name of a function, as in package.module:function"
+        if self.transform is not None and self.is_chat:
+            yield "transform", "null, for documents are chats, of which text has no loss spans"
+        if self.transform is not None and self.join is not None:
+            yield "join", "null, for the transform gets each column and joins them"
+        if "" in kept or len(set(kept)) < len(kept):
+            yield "keep_columns", "names of columns, each once"
+        if OWN_COLUMNS & {*kept}:
+            yield "keep_columns", f"no column that exports have: {', '.join(sorted(OWN_COLUMNS))}"
 
-    def _problem_of_transform(self) -> tuple[str, str] | None:
-        if self.transform is None:
-            is_alone = self.transform_version is not None
-            return ("transform_version", "null, for there is no transform") if is_alone else None
-        if not _FUNCTION.fullmatch(self.transform):
-            return "transform", "the name of a function, as in package.module:function"
-        if self.is_chat:
-            return "transform", "null, for documents are chats, of which text has no loss spans"
-        if self.join is not None:
-            return "join", "null, for the transform gets each column and joins them"
-        return None
-
-    def _problem_of_kept(self) -> tuple[str, str] | None:
-        names = self.keep_columns
-        if "" in names or len(set(names)) < len(names):
-            return "keep_columns", "names of columns, each once"
-        if OWN_COLUMNS & {*names}:
-            return "keep_columns", f"no column that exports have: {', '.join(sorted(OWN_COLUMNS))}"
-        return ("keep_columns", "none, for txt has no columns") if self._is_kept_of_txt else None
-
-    @property
-    def _is_kept_of_txt(self) -> bool:
-        return bool(self.keep_columns) and self.format == "txt"
-
-    def _problem_of_fields(self) -> tuple[str, str] | None:
-        delimiter = self.delimiter
-        is_single = delimiter is None or (len(delimiter) == 1 and delimiter.isascii())
-        if not is_single or delimiter in ('"', "\r", "\n"):
-            return "delimiter", 'one ASCII character, such as ";" or "\t", and no quote or line end'
-        kinds = {"delimiter": ("csv", "tsv"), "quoting": ("csv", "tsv")}
-        for name, formats in {**kinds, "encoding": ("csv", "tsv", "txt")}.items():
-            is_set = getattr(self, name) not in (None, "utf-8")
-            if is_set and self.format not in ("auto", *formats):
-                return name, f"none, for {self.format} has no such thing"
-        return None
-
-    def _problem_of_txt(self) -> tuple[str, str] | None:
+    def _problems_of_format(self) -> Iterator[tuple[str, str]]:
+        """Yield fields that the format does not have, or that do not go with others of it."""
+        if self.chat_template is not None and self.messages is None:
+            yield "chat_template", "null, for there are no messages"
+        if self.format == "txt" and self.is_chat:
+            yield "format", "a format with fields, for documents are chats"
+        if self.format == "txt" and self.keep_columns:
+            yield "keep_columns", "none, for txt has no columns"
         if self.document_per != "file" and self.format not in ("auto", "txt"):
-            return "document_per", f"file, for {self.format} has its own records"
+            yield "document_per", f"file, for {self.format} has its own records"
         if self.document_per == "separator" and not self.separator:
-            return "separator", "the text between documents, for document_per is separator"
+            yield "separator", "the text between documents, for document_per is separator"
         if self.document_per != "separator" and self.separator is not None:
             expected = f"`document_per: separator` beside it, which is {self.document_per}, or null"
-            return "separator", expected
-        return None
+            yield "separator", expected
+        if self.delimiter is not None and not _DELIMITER.fullmatch(self.delimiter):
+            expected = 'one ASCII character, such as ";" or "\t", and no quote or line end'
+            yield "delimiter", expected
+        for name, formats in _OF_FORMATS.items():
+            is_set = getattr(self, name) not in (None, "utf-8")
+            if is_set and self.format not in ("auto", *formats):
+                yield name, f"none, for {self.format} has no such thing"
 
 
 def correct_column(config: DocumentsConfig, *, unit: Literal["column", "field"] = "column") -> str:
@@ -361,6 +332,12 @@ def name_messages(text: str) -> str:
 
 
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_DELIMITER = re.compile(r'[^"\r\n\x80-\U0010ffff]')
+_OF_FORMATS = {
+    "delimiter": ("csv", "tsv"),
+    "quoting": ("csv", "tsv"),
+    "encoding": ("csv", "tsv", "txt"),
+}
 
 KEPT = "tokflow:keep_columns"
 """Stands for a transform in the config that the columns which are kept are read by."""

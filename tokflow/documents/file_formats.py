@@ -1,35 +1,24 @@
 """Formats of raw files, by name: their readers, and the config fields that each looks at."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from tokflow.documents.compression import COMPRESSED_SUFFIXES, is_compressed
 from tokflow.documents.config import DocumentsConfig, FileFormat, Limit
-from tokflow.documents.file_range import Before, Range
-from tokflow.documents.parsed import Reader
 from tokflow.errors import ConfigError
 
 READERS: dict[FileFormat, str] = {
-    "parquet": "parquet.read",
-    "jsonl": "jsonl.read",
-    "csv": "delimited.read",
-    "tsv": "delimited.read",
-    "txt": "txt.read",
-    "arrow": "columns.read_arrow",
+    "parquet": "parquet",
+    "jsonl": "jsonl",
+    "csv": "delimited",
+    "tsv": "delimited",
+    "txt": "txt",
+    "arrow": "columns",
 }
-"""The function that reads each format; its module is imported when such a file is read."""
-
-_BEFORE: dict[FileFormat, str] = {
-    "parquet": "column_ranges.before_in_parquet",
-    "jsonl": "jsonl.before",
-    "csv": "delimited.before",
-    "tsv": "delimited.before",
-    "txt": "txt.before",
-    "arrow": "column_ranges.before_in_arrow",
-}
-"""The function that counts what stands before a range."""
+"""The module for each format, imported when such a file is read: `read` yields its documents,
+`ranges` cuts it into ranges, `before` counts what stands before one."""
 
 SUFFIXES: dict[str, FileFormat] = {
     ".parquet": "parquet",
@@ -55,25 +44,9 @@ _ACCEPTANCE = ("on_bad_document", "max_rejects", "on_no_loss")
 _OF_TXT = ("document_per", "separator")
 
 
-def reader_of(path: Path, config: DocumentsConfig) -> Reader:
-    """Return the reader of a raw file. Raises: ConfigError."""
-    reader: Reader = _imported(READERS[format_of(path, config)])
-    return reader
-
-
-def before_of(
-    path: Path, config: DocumentsConfig
-) -> Callable[[Path, DocumentsConfig, Range], Before]:
-    """Return what counts the lines and the rows before a range of a raw file."""
-    count: Callable[[Path, DocumentsConfig, Range], Before] = _imported(
-        _BEFORE[format_of(path, config)]
-    )
-    return count
-
-
-def _imported(name: str) -> Any:
-    module, function = name.split(".")
-    return getattr(import_module(f"tokflow.documents.formats.{module}"), function)
+def reader_of(path: Path, config: DocumentsConfig) -> Any:
+    """Return the module that reads a raw file. Raises: ConfigError."""
+    return import_module(f"tokflow.documents.formats.{READERS[format_of(path, config)]}")
 
 
 def format_of(path: Path, config: DocumentsConfig) -> FileFormat:

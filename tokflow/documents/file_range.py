@@ -31,13 +31,6 @@ class Range:
             raise ValueError(f"expected 0 <= start <= stop, found {self}")
 
 
-def even_edges(num_bytes: int, range_bytes: int) -> list[int]:
-    """Return where ranges of a file begin, and its end: all of one size, of `range_bytes` or
-    less."""
-    num_ranges = -(-num_bytes // range_bytes)
-    return [num_bytes * nth // num_ranges for nth in range(num_ranges + 1)]
-
-
 def gathered(sizes: Sequence[int], range_bytes: int) -> tuple[Range, ...]:
     """Return consecutive things of these sizes in ranges of about one size.
 

@@ -109,7 +109,7 @@ def _records_of(path: Path, config: DocumentsConfig, within: OpenRange | None) -
         )
     num_each = config.documents_per_record
     number = 0
-    for found in reader_of(path, config)(path, config, READ_BYTES, within):
+    for found in reader_of(path, config).read(path, config, READ_BYTES, within):
         values: list[str | _Lost | None] = [_LOST] * found.num_rows
         for row, value in zip(
             found.batch.rows.tolist(), _texts(found.batch.texts.to_pylist()), strict=True

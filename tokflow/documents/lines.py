@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokflow.documents.compression import read_blocks
+from tokflow.documents.compression import is_compressed, read_blocks
 from tokflow.documents.encodings import Encoding, as_utf8, recoded
 from tokflow.documents.file_range import Before, OpenRange, Range
 from tokflow.raw.reader import read_until
@@ -148,6 +148,17 @@ def _within(found: LineBatch, max_bytes: int) -> Iterator[LineBatch]:
                 ends=found.ends[kept],
                 is_too_large=is_too_large,
             )
+
+
+def text_ranges(path: Path, range_bytes: int) -> tuple[Range, ...]:
+    """Return ranges of a text file, all of one size, of `range_bytes` or less; none where it is
+    compressed under a plain name."""
+    if is_compressed(path):
+        return ()
+    num_bytes = path.stat().st_size
+    num_ranges = -(-num_bytes // range_bytes)
+    edges = [num_bytes * nth // num_ranges for nth in range(num_ranges + 1)]
+    return tuple(map(Range, edges, edges[1:]))
 
 
 def read_text(

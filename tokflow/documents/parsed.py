@@ -1,9 +1,8 @@
 """Documents, and bad ones, out of the columns that a reader cut from consecutive records."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -11,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.documents.batch import Batch, Spans
+from tokflow.documents.batch import Batch, Reject, Spans
 from tokflow.documents.config import DocumentsConfig, Limit
 from tokflow.documents.encodings import Encoding, in_file
-from tokflow.documents.file_range import OpenRange, Place
+from tokflow.documents.file_range import Place
 from tokflow.store.arrow import texts_of, to_arrow, to_numpy
 
 
@@ -48,6 +47,14 @@ class BadDocument(NamedTuple):
         """Return the same, so many rows and records further on."""
         record = None if self.record is None else self.record + records
         return self._replace(row=self.row + rows, record=record)
+
+    def as_reject(self) -> Reject:
+        """Return it as one that was set aside."""
+        line, byte_offset = self.place
+        reason = f"expected {self.problem.expected}, found {self.problem.found}"
+        return Reject(
+            row=self.row, line=line, byte_offset=byte_offset, reason=reason, record=self.record
+        )
 
 
 def no_place(row: int) -> Place:
@@ -96,9 +103,6 @@ class ParsedBatch:
         bad = tuple(each.moved(rows, records) for each in self.bad)
         return ParsedBatch(batch, bad, left_out=self.left_out + rows, is_uncut=self.is_uncut)
 
-
-Reader: TypeAlias = Callable[[Path, DocumentsConfig, int, OpenRange | None], Iterator[ParsedBatch]]
-"""Reads a file, about so many bytes at once, and no further than it is asked to."""
 
 Render: TypeAlias = Callable[[ParsedBatch], ParsedBatch]
 """Makes documents of the messages that were found."""

@@ -1,38 +1,20 @@
-"""Ranges of a large raw file, each of which is read alone: `read_documents(..., within=...)`.
+"""Ranges of a large raw file, each of which is read alone: `DocumentSource(..., within=...)`.
 
 A text file is cut by bytes alone: a range has the lines that begin in it, none where one line is
 longer than it. Whole stay compressed files, JSON arrays, txt whose documents are not lines, csv and
 tsv with quotes, text in utf-16, Arrow streams, and what a limit ends early.
 """
 
-import struct
-from codecs import BOM_UTF8
-from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from tokflow.documents.compression import (
-    COMPRESSED_SUFFIXES,
-    ZSTD_SUFFIXES,
-    hidden_suffix,
-    read_blocks,
-)
-from tokflow.documents.config import DocumentsConfig, FileFormat
+from tokflow.documents.compression import COMPRESSED_SUFFIXES
+from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.encodings import is_wide
-from tokflow.documents.file_formats import before_of, format_of, format_of_file
-from tokflow.documents.file_range import OpenRange, Range, even_edges
-from tokflow.documents.formats.parquet import text_bytes
+from tokflow.documents.file_formats import format_of_file, reader_of
+from tokflow.documents.file_range import OpenRange, Range
 from tokflow.errors import TokflowError
-from tokflow.store.zstd import zstd
-
-__all__ = [
-    "RANGE_BYTES",
-    "Range",
-    "is_cut",
-    "open_range",
-    "ranges_of",
-    "text_bytes_of",
-]
 
 RANGE_BYTES = 64_000_000
 """Text in a range, about: 17 ranges of 1 GB take no more processor time than 5 do, and at the end
@@ -40,8 +22,6 @@ of a file a worker that has no range left waits for no more than this."""
 
 TEXT_PER_PACKED_BYTE = 4
 """Bytes of text in a byte of parquet or of a compressed file, about."""
-
-_START_BYTES = 64 * 1024
 
 
 def may_be_cut(path: Path, config: DocumentsConfig) -> bool:
@@ -86,29 +66,8 @@ def ranges_of(
     num_bytes = path.stat().st_size
     if not is_cut(path, num_bytes, config, range_bytes=range_bytes):
         return ()
-    format_ = format_of(path, config)
-    if format_ in ("parquet", "arrow"):
-        from tokflow.documents.formats.column_ranges import ranges_of_arrow, ranges_of_parquet
-
-        find = ranges_of_parquet if format_ == "parquet" else ranges_of_arrow
-        found = find(path, config, range_bytes)
-        return found if len(found) > 1 else ()
-    edges = even_edges(num_bytes, range_bytes)
-    return () if _is_whole(path, config, format_) else tuple(map(Range, edges, edges[1:]))
-
-
-def _is_whole(path: Path, config: DocumentsConfig, format_: FileFormat) -> bool:
-    """Return whether a text file is compressed under a plain name, is one JSON array, or has line
-    ends in quotes."""
-    with path.open("rb", buffering=0) as file:
-        if hidden_suffix(file.read(_START_BYTES)):
-            return True
-    if format_ in ("csv", "tsv"):
-        from tokflow.documents.formats.delimited import has_quotes
-
-        return has_quotes(path, config)
-    start = next(read_blocks(path, block_bytes=_START_BYTES), b"")
-    return format_ == "jsonl" and start.removeprefix(BOM_UTF8).lstrip().startswith(b"[")
+    found: tuple[Range, ...] = reader_of(path, config).ranges(path, config, range_bytes)
+    return found if len(found) > 1 else ()
 
 
 def open_range(path: Path, config: DocumentsConfig, within: Range) -> OpenRange:
@@ -118,54 +77,15 @@ def open_range(path: Path, config: DocumentsConfig, within: Range) -> OpenRange:
     """
     if not may_be_cut(path, config):
         raise ValueError(f"{path}: expected a file that may be cut, found one that is read whole")
-    return OpenRange(within, partial(before_of(path, config), path, config, within))
-
-
-_HEADER_BYTES = 18
-"""The longest header of a Zstandard frame."""
+    return OpenRange(within, partial(reader_of(path, config).before, path, config, within))
 
 
 def declared_text_bytes(path: Path, num_bytes: int, config: DocumentsConfig) -> int:
-    """Return about how many bytes of text a file of `num_bytes` holds; see `text_bytes_of`.
+    """Return about how many bytes of text a file of `num_bytes` holds: of parquet as it says of
+    its columns, else as `text_bytes_of`; what is wrong with a file its reader says."""
+    if format_of_file(path, config) == "parquet":
+        from tokflow.documents.formats import parquet
 
-    A parquet file says it of its columns, a .zst of its first frame, a .gz of its last member
-    modulo 4 GiB. What is no more than the file itself is taken for that of a part.
-    """
-    suffix = path.suffix.lower()
-    say = _DECLARED.get(suffix)
-    if say is None and format_of_file(path, config) == "parquet":
-        say = _of_parquet
-    declared = 0
-    if say is not None:
-        try:
-            declared = say(path, config)
-        except (TokflowError, OSError, ValueError, struct.error, zstd.ZstdError):
-            declared = 0  # who reads it says what is wrong
-    return declared if declared > num_bytes else text_bytes_of(path, num_bytes, config)
-
-
-def _of_parquet(path: Path, config: DocumentsConfig) -> int:
-    import pyarrow.parquet as pq
-
-    from tokflow.documents.formats.columns import for_parquet
-
-    metadata = pq.read_metadata(for_parquet(path))
-    row_groups = map(metadata.row_group, range(metadata.num_row_groups))
-    return sum(text_bytes(row_group, list(config.columns)) for row_group in row_groups)
-
-
-def _of_gzip(path: Path, config: DocumentsConfig) -> int:
-    with path.open("rb") as file:
-        file.seek(-4, 2)
-        return int(struct.unpack("<I", file.read())[0])
-
-
-def _of_zstd(path: Path, config: DocumentsConfig) -> int:
-    with path.open("rb") as file:
-        return zstd.get_frame_info(file.read(_HEADER_BYTES)).decompressed_size or 0
-
-
-_DECLARED: dict[str, Callable[[Path, DocumentsConfig], int]] = {
-    ".gz": _of_gzip,
-    **dict.fromkeys(ZSTD_SUFFIXES, _of_zstd),
-}
+        with suppress(TokflowError, OSError):
+            return sum(parquet.sizes_of_row_groups(path, config))
+    return text_bytes_of(path, num_bytes, config)

@@ -1,18 +1,17 @@
-"""Documents of one raw file in batches, in file order, with their text unaltered."""
+"""What is found in one raw file, in file order, up to a limit and in batches of one size."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.documents.batch import Batch, Reject
+from tokflow.documents.batch import Batch
 from tokflow.documents.config import DocumentsConfig, Limit
 from tokflow.documents.file_formats import reader_of
 from tokflow.documents.file_range import OpenRange
 from tokflow.documents.parsed import BadDocument, ParsedBatch, Render, ends_of
-from tokflow.documents.transform import transform_of
 from tokflow.errors import BadDocumentError, RawFileError, TokflowError
 
 Encode = Callable[[Batch], Batch]
@@ -115,99 +114,26 @@ BATCH_BYTES = 2_000_000
 """Text of a batch, unless another size is asked for."""
 
 
-@dataclass(slots=True)
-class Tally:
-    """Counts of what was read of a raw file so far."""
-
-    num_rows: int = 0
-    """Documents, bad ones, and records that a transform left out."""
-    num_rejects: int = 0
-    """Bad documents, those of the files before it too."""
-    num_left_out: int = 0
-    """Records of which a transform made no document."""
-    num_records: int = 0
-    """Records, where a transform may make several documents of one; else as `num_rows`."""
-    is_uncut: bool = False
-    """True if the separator of documents occurs nowhere in the file."""
-
-
-def read_documents(
-    path: Path,
-    config: DocumentsConfig,
-    *,
-    batch_bytes: int = BATCH_BYTES,
-    on_reject: Callable[[Reject], None] | None = None,
-    render: Render | None = None,
-    within: OpenRange | None = None,
-) -> Iterator[Batch]:
-    """Return the documents of a raw file in batches of about `batch_bytes` of text.
-
-    No batch is empty; a document larger than a batch is a batch of its own. Which documents
-    there are, and their rows, depends on the file and the config alone. Each is either in a batch
-    or given to `on_reject`, in file order. `render`, from `tokflow.tokenizers.chat`, makes texts of
-    messages. The path and the format are checked at once, the rest with the first batch. A limit of
-    tokens, which takes a tokenizer, does not hold here.
-
-    Memory holds a few batches, or the largest document four times over, whatever the size of
-    the file; of a parquet file two pages as well, and of an Arrow file a record batch.
-
-    With `within`, one of `ranges_of`, there are the documents of that range alone. Their rows, and
-    rows and lines of rejects, are counted from its first record. Errors name row and line of the
-    file, for which the text before the range is read. `max_rejects` is of the range.
-
-    Raises:
-        ConfigError: the file has no such column, or its format is not known.
-        RawFileError: the file is missing, damaged or cut short.
-        BadDocumentError: a record is no document, or too many are not.
-    """
-    documents = accepted_documents(
-        path,
-        config,
-        Tally(),
-        batch_bytes=batch_bytes,
-        on_reject=on_reject,
-        render=render,
-        within=within,
-    )
-    return regulated(documents, batch_bytes)
-
-
-def accepted_documents(
-    path: Path,
-    config: DocumentsConfig,
-    tally: Tally,
-    *,
-    batch_bytes: int,
-    on_reject: Callable[[Reject], None] | None = None,
-    render: Render | None = None,
-    within: OpenRange | None = None,
-    encode: Encode | None = None,
-) -> Iterator[Batch]:
-    """Return the documents of a raw file as `read_documents` does, in batches of any size.
-
-    What is read is added to `tally`. With `encode` a limit of tokens holds, too.
-    """
-    reader = reader_of(path, config)
-    _require_readable(path)
-    if config.messages is not None and render is None:
-        raise TypeError("messages are no text: give `render`, of tokflow.tokenizers.chat.renderer")
-    found = reader(path, config, max(batch_bytes, _MIN_READ_BYTES), within)
-    make = render or transform_of(config)
-    if make is not None:
-        found = map(make, found)
-    parsed = until(config.limit, _numbered(found), encode)
-    return _accepted(parsed, path, config, on_reject, within, tally)
-
-
 def is_accepted(config: DocumentsConfig, *, num_rejects: int) -> bool:
     """Return whether a raw file with so many bad documents is one that may be taken."""
     return num_rejects <= (0 if config.on_bad_document == "error" else config.max_rejects)
 
 
-def _require_readable(path: Path) -> None:
+def read_numbered(
+    path: Path,
+    config: DocumentsConfig,
+    batch_bytes: int,
+    make: Render | None,
+    within: OpenRange | None,
+) -> Iterator[ParsedBatch]:
+    """Yield what is in a raw file, rows and records counted from its beginning, about
+    `batch_bytes` at once; `make` makes documents of what the reader finds.
+
+    Raises: ConfigError, RawFileError.
+    """
+    read = reader_of(path, config).read
     try:
-        with path.open("rb"):
-            pass
+        path.open("rb").close()
     except OSError as error:
         raise RawFileError(
             where=path,
@@ -215,64 +141,27 @@ def _require_readable(path: Path) -> None:
             found=f"{error.strerror}",
             remedy="correct the path or the permissions",
         ) from error
-
-
-def _numbered(parsed: Iterator[ParsedBatch]) -> Iterator[ParsedBatch]:
-    """Yield what was found with rows and records counted from the beginning of the file."""
+    found: Iterator[ParsedBatch] = read(path, config, max(batch_bytes, _MIN_READ_BYTES), within)
     rows = records = 0
-    for found in parsed:
-        numbered = found.moved(rows, records)
-        rows, records = rows + found.num_rows, records + found.num_records
-        del found  # which keeps the lines
+    for some in found if make is None else map(make, found):
+        numbered = some.moved(rows, records)
+        rows, records = rows + some.num_rows, records + some.num_records
+        del some  # which keeps the lines
         yield numbered
 
 
-def _accepted(
-    parsed: Iterator[ParsedBatch],
-    path: Path,
-    config: DocumentsConfig,
-    on_reject: Callable[[Reject], None] | None,
-    within: OpenRange | None,
-    tally: Tally,
-) -> Iterator[Batch]:
-    """Yield the batches without the empty ones; the bad documents are errors or rejects."""
-    for found in parsed:
-        tally.num_rows += found.num_rows
-        tally.num_left_out += len(found.left_out)
-        tally.num_records += found.num_records
-        tally.is_uncut |= found.is_uncut
-        for bad in found.bad:
-            tally.num_rejects += 1
-            if not is_accepted(config, num_rejects=tally.num_rejects):
-                raise _bad_document_error(_in_file(bad, within), path, config)
-            if on_reject is not None:
-                on_reject(_reject(bad))
-        if len(found.batch.rows):
-            yield found.batch
-
-
-def _in_file(bad: BadDocument, within: OpenRange | None) -> BadDocument:
-    """Return the bad document, which may be of a range, with its row and line in the file; with a
-    transform the row is the record's, as in the file itself."""
+def bad_document_error(
+    bad: BadDocument, path: Path, config: DocumentsConfig, within: OpenRange | None
+) -> BadDocumentError:
+    """Return the error of a bad document, with its row and line in the file, of which a range may
+    have been read; with a transform the row is the record's."""
     row = bad.row if bad.record is None else bad.record
-    if within is None:
-        return bad._replace(row=row)
-    (line, byte_offset), before = bad.place, within.before
-    line = None if line is None else line + before.lines
-    return bad._replace(row=row + before.rows, place=(line, byte_offset))
-
-
-def _reject(bad: BadDocument) -> Reject:
-    line, byte_offset = bad.place
-    reason = f"expected {bad.problem.expected}, found {bad.problem.found}"
-    row, record = bad.row, bad.record
-    return Reject(row=row, line=line, byte_offset=byte_offset, reason=reason, record=record)
-
-
-def _bad_document_error(bad: BadDocument, path: Path, config: DocumentsConfig) -> BadDocumentError:
     (line, byte_offset), problem = bad.place, bad.problem
+    if within is not None:
+        row += within.before.rows
+        line = None if line is None else line + within.before.lines
     unit = "row" if line is None else "line"
-    where = f"{path}, row {bad.row:,}"
+    where = f"{path}, row {row:,}"
     where += "" if line is None else f", line {line:,}"
     where += "" if byte_offset is None else f", byte {byte_offset:,}"
     remedy = f"{problem.remedy or f'fix the {unit}'}, or "
@@ -285,7 +174,7 @@ def _bad_document_error(bad: BadDocument, path: Path, config: DocumentsConfig) -
         )
     return BadDocumentError(
         path=path,
-        row=bad.row,
+        row=row,
         line=line,
         byte_offset=byte_offset,
         where=where,

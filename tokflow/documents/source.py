@@ -13,7 +13,16 @@ from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.file_range import OpenRange, Range
 from tokflow.documents.parsed import Render
 from tokflow.documents.ranges import open_range
-from tokflow.documents.reader import BATCH_BYTES, Encode, Tally, accepted_documents, regulated
+from tokflow.documents.reader import (
+    BATCH_BYTES,
+    Encode,
+    bad_document_error,
+    is_accepted,
+    read_numbered,
+    regulated,
+    until,
+)
+from tokflow.documents.transform import Transform
 from tokflow.raw.remote_file import RemoteFile
 
 _FILES_AHEAD = 8
@@ -43,9 +52,9 @@ class DocumentSource:
         """Documents, bad ones and records left out by a transform, of each file that was read to
         its end, or to its limit."""
         self.num_left_out = 0
-        """Records that a transform left out of those files."""
+        """Records that a transform left out."""
         self.num_records = 0
-        """Records of those files; without a transform, as many as rows."""
+        """Records; without a transform, as many as rows."""
         self.num_uncut_files = 0
         """txt files in which the separator of documents occurs nowhere."""
 
@@ -57,17 +66,27 @@ class DocumentSource:
         render: Render | None = None,
         encode: Encode | None = None,
     ) -> Iterator[Batch]:
-        """Return the documents in batches, which may be of several files; see `read_documents`.
+        """Return the documents in batches of about `batch_bytes` of text, which may be of several
+        files.
 
-        With `encode` a limit of tokens holds, too, and batches have the tokens that it made.
+        No batch is empty; a document larger than a batch is a batch of its own. Which documents
+        there are, and their rows, depends on the files and the config alone. Each is either in a
+        batch or given to `on_reject`, in order: with its file, and with its row there or, of a
+        range of it, in the range; `max_rejects` is of all files together, and limits are of each.
+        `render`, from `tokflow.tokenizers.chat`, makes texts of messages. With `encode` a limit of
+        tokens holds, too, and batches have the tokens that it made.
 
-        `on_reject` hears of each bad document with its file, and with its row there or, of a range
-        of it, in the range; `max_rejects` is of all files together, and limits are of each.
+        Memory holds a few batches, or the largest document four times over, whatever the size of
+        a file; of a parquet file two pages as well, and of an Arrow file a record batch.
 
-        Raises: as `read_documents`.
+        Errors name row and line of the file, for which the text before a range is read.
+
+        Raises:
+            ConfigError: a file has no such column, or its format is not known.
+            RawFileError: a file is missing, damaged or cut short.
+            BadDocumentError: a record is no document, or too many are not.
         """
-        accepted = self._accepted(batch_bytes, on_reject, render, encode)
-        return regulated(accepted, batch_bytes)
+        return regulated(self._accepted(batch_bytes, on_reject, render, encode), batch_bytes)
 
     def _accepted(
         self,
@@ -76,28 +95,32 @@ class DocumentSource:
         render: Render | None,
         encode: Encode | None,
     ) -> Iterator[Batch]:
+        """Yield the documents in batches of any size; the bad ones are errors or rejects."""
+        config, within = self._config, self._within
+        if config.messages is not None and render is None:
+            raise TypeError("messages are no text: give `render`, of tokflow.tokenizers.chat")
+        make = render or (Transform(config) if config.transform is not None else None)
         first = num_rejects = 0
         for number, path in enumerate(self.paths):
             self._read_ahead(number)
             self._first_rows.append(first)
-            tally = Tally(num_rejects=num_rejects)
-            heard = None if on_reject is None else _naming(path, on_reject)
-            for batch in accepted_documents(
-                path,
-                self._config,
-                tally,
-                batch_bytes=batch_bytes,
-                on_reject=heard,
-                render=render,
-                within=self._within,
-                encode=encode and _further(encode, first),
-            ):
-                yield _moved(batch, first)
-            self.num_rows.append(tally.num_rows)
-            self.num_left_out += tally.num_left_out
-            self.num_records += tally.num_records
-            self.num_uncut_files += tally.is_uncut
-            first, num_rejects = first + tally.num_rows, tally.num_rejects
+            num_rows = 0
+            parsed = read_numbered(path, config, batch_bytes, make, within)
+            for found in until(config.limit, parsed, encode and _further(encode, first)):
+                num_rows += found.num_rows
+                self.num_left_out += len(found.left_out)
+                self.num_records += found.num_records
+                self.num_uncut_files += found.is_uncut
+                for bad in found.bad:
+                    num_rejects += 1
+                    if not is_accepted(config, num_rejects=num_rejects):
+                        raise bad_document_error(bad, path, config, within)
+                    if on_reject is not None:
+                        on_reject(path, bad.as_reject())
+                if len(found.batch.rows):
+                    yield _moved(found.batch, first)
+            self.num_rows.append(num_rows)
+            first += num_rows
 
     def _read_ahead(self, number: int) -> None:
         """Let small files be fetched that follow and are elsewhere, while this one is read."""
@@ -147,7 +170,3 @@ def _further(encode: Encode, rows: int) -> Encode:
     """Return the function for a file that has so many rows before it, by which errors call
     documents."""
     return lambda batch: _moved(encode(_moved(batch, rows)), -rows)
-
-
-def _naming(path: Path, on_reject: OnReject) -> Callable[[Reject], None]:
-    return lambda reject: on_reject(path, reject)

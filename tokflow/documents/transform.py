@@ -1,6 +1,6 @@
 """Documents that a user's function makes of records: one, several or none of each."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import GeneratorType
 from typing import Any
@@ -101,14 +101,6 @@ class _UndecodableError(Exception):
 
 class _NoTextError(Exception):
     """A function returned something else than text, several or None."""
-
-
-def transform_of(config: DocumentsConfig) -> Callable[[ParsedBatch], ParsedBatch] | None:
-    """Return what makes documents of records; None where they are the documents.
-
-    Raises: ConfigError where the function cannot be had.
-    """
-    return None if config.transform is None else Transform(config)
 
 
 def _strings(texts: pa.LargeStringArray) -> Iterator[str]:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tokflow.documents import DocumentsConfig, Render, read_documents
+from tokflow.documents import DocumentsConfig, DocumentSource, Render
 from tokflow.errors import RawFileError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
@@ -136,9 +136,7 @@ def _measure(
     most = min(documents.limit.characters or SAMPLE_BYTES, SAMPLE_BYTES)  # a character has a byte
     limit = documents.limit.model_copy(update={"characters": most})
     limited = documents.model_copy(update={"limit": limit})
-    for batch in read_documents(
-        path, limited, batch_bytes=BATCH_BYTES, on_reject=lambda _: None, render=render
-    ):
+    for batch in DocumentSource([path], limited).batches(batch_bytes=BATCH_BYTES, render=render):
         offsets, _ = text_buffers(batch.texts)
         started = time.perf_counter()
         encoded = engine.encode(batch.texts)

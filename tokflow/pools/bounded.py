@@ -16,9 +16,6 @@ from pathlib import Path
 LOOK_SECONDS = 0.25
 """Seconds between looks; a block that takes less is never looked at."""
 
-IDLE_LOOKS = 20
-"""Looks without a running block, after which the thread ends."""
-
 MEMORY_BYTES = 4_000_000_000
 """Bytes by which a process may grow while a bounded block runs."""
 
@@ -103,15 +100,9 @@ def _stop(block: _Block) -> None:
 
 
 def _look() -> None:
-    global _watch
-    num_idle = 0
     while True:
         time.sleep(LOOK_SECONDS)
         with _lock:
-            num_idle = 0 if _blocks else num_idle + 1
-            if num_idle > IDLE_LOOKS:
-                _watch = None
-                return
             for block in _blocks.values():
                 is_long = time.monotonic() - block.started > LOOK_SECONDS
                 if block.why is None and is_long and (why := block.excess()) is not None:

@@ -10,11 +10,10 @@ import pickle
 import signal
 import socket
 import threading
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Self
@@ -38,13 +37,8 @@ SENT_PER_CORE = 2
 ATTEMPTS = 4
 """Of a task whose node or process is lost."""
 
-STRAGGLER_SECONDS = 30.0
-STRAGGLER_FACTOR = 2.0
-"""A task that takes longer than this, and so many times as long as any before, is sent once more
-where cores are idle: both make equal bytes, and the first receipt counts."""
-
 SECONDS_BETWEEN = 1.0
-"""How often cores and stragglers are looked at while no task ends."""
+"""How often cores are looked at while no task ends."""
 
 ANSWER_SECONDS = 10.0
 """Until a cluster that does not answer is taken not to be there."""
@@ -126,17 +120,13 @@ class RayPool:
 
 @dataclass(eq=False)
 class _Sent(Generic[T]):
-    """A task that the cluster has, once or twice."""
+    """A task that the cluster has."""
 
     task: T
     packed: bytes
     shared: dict[str, Any]
     """References of Ray to the shared values that are in it, by key."""
     num_attempts: int = 0
-    refs: set[Any] = field(default_factory=set)
-    """Of Ray, for each attempt that is under way."""
-    started: float = 0.0
-    """When the last attempt was sent."""
 
 
 class _Map(Generic[T]):
@@ -149,11 +139,8 @@ class _Map(Generic[T]):
         """By reference, of what is under way."""
         self._again: deque[_Sent[T]] = deque()
         """Those that were lost, and are to be sent again."""
-        self._stopped: list[Any] = []
         self._shared: dict[str, Any] = {}
         """References of Ray to the pickles of shared values, by key."""
-        self._longest = 0.0
-        """Seconds that a task has taken at most."""
         self._do = ray.remote(_do).options(
             num_cpus=1,
             memory=_task_memory(ray),
@@ -170,28 +157,24 @@ class _Map(Generic[T]):
             if not self._sent:
                 return
             for ref in self._ready():
-                sent = self._sent.pop(ref, None)
-                if sent is None:  # another attempt was first, just now
-                    continue
-                sent.refs.discard(ref)
+                sent = self._sent.pop(ref)
                 result = self._result(ref, advance)
-                if isinstance(result, LostWorkerError) and self._goes_on(sent):
-                    continue
-                self._longest = max(self._longest, time.monotonic() - sent.started)
-                self._stop(sent.refs)
-                yield sent.task, result
+                if isinstance(result, LostWorkerError) and sent.num_attempts < ATTEMPTS:
+                    self._again.append(sent)
+                else:
+                    yield sent.task, result
 
     def stop(self) -> None:
         """Stop what is under way; what has begun may clean up."""
-        self._stop(self._sent)
-        if self._stopped:
-            num = len(self._stopped)
-            self._ray.wait(self._stopped, num_returns=num, timeout=STOP_SECONDS)
-            self._stopped.clear()
+        refs = list(self._sent)
+        for ref in refs:
+            with suppress(Exception):  # it is done, or its node is gone
+                self._ray.cancel(ref)
+        if refs:
+            self._ray.wait(refs, num_returns=len(refs), timeout=STOP_SECONDS)
 
     def _send_more(self, make: Make[T, Any], tasks: Iterator[T]) -> None:
-        """Send what was lost, then new tasks, as many as the cluster has room for now; then, if
-        cores are idle, stragglers."""
+        """Send what was lost, then new tasks, as many as the cluster has room for now."""
         cores = int(self._ray.cluster_resources().get("CPU", 0))
         room = max(1, cores * SENT_PER_CORE)
         room = min(room, self._jobs or room) - len(self._sent)
@@ -200,8 +183,6 @@ class _Map(Generic[T]):
             room -= 1
         for task in islice(tasks, max(0, room)):
             self._send(self._packed(make, task))
-        if len(self._sent) < min(cores, self._jobs or cores):
-            self._send_stragglers()
 
     def _packed(self, make: Make[T, Any], task: T) -> _Sent[T]:
         """Return a task as it is sent; a value that tasks share goes to each node once."""
@@ -214,17 +195,9 @@ class _Map(Generic[T]):
 
         return _Sent(task, packed_for_machines((make, task), share), shared)
 
-    def _send_stragglers(self) -> None:
-        limit = max(STRAGGLER_SECONDS, STRAGGLER_FACTOR * self._longest)
-        for sent in list(self._sent.values()):
-            if len(sent.refs) == 1 and time.monotonic() - sent.started > limit:
-                self._send(sent)
-
     def _send(self, sent: _Sent[T]) -> None:
         ref = self._do.remote(sent.packed, sent.shared, installed_versions())
         sent.num_attempts += 1
-        sent.started = time.monotonic()
-        sent.refs.add(ref)
         self._sent[ref] = sent
 
     def _ready(self) -> list[Any]:
@@ -250,20 +223,6 @@ class _Map(Generic[T]):
         if isinstance(result, list):
             return [_explained(each, receipt) for each in result]
         return _explained(result, receipt)
-
-    def _goes_on(self, sent: _Sent[T]) -> bool:
-        """Return whether a task of which an attempt was lost is under way, or goes there again."""
-        if not sent.refs and sent.num_attempts < ATTEMPTS:
-            self._again.append(sent)
-            return True
-        return bool(sent.refs)
-
-    def _stop(self, refs: Iterable[Any]) -> None:
-        for ref in list(refs):
-            self._sent.pop(ref, None)
-            self._stopped.append(ref)
-            with suppress(Exception):  # it is done, or its node is gone
-                self._ray.cancel(ref)
 
 
 class _Receipt(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokflow.documents import DocumentsConfig, read_documents
+from tokflow.documents import DocumentsConfig, DocumentSource
 from tokflow.errors import TokenizerError
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.tokenizers.chat.renderer import open_renderer
@@ -80,7 +80,8 @@ def _write_text(
     with path.open("wb") as file:
         for key in sorted(raw_files):
             limited = documents.model_copy(update={"limit": limit})
-            for batch in read_documents(raw_files[key].path, limited, render=render):
+            source = DocumentSource([raw_files[key].path], limited)
+            for batch in source.batches(render=render):
                 offsets, data = text_buffers(batch.texts)
                 for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
                     text = data[start:stop].data

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.documents import READERS, DocumentsConfig, Limit, Reject, read_documents
+from tokflow.documents import READERS, DocumentsConfig, Limit, Reject
 from tokflow.errors import BadDocumentError, ConfigError, RawFileError, TokflowError
+from tokflow_tests.reading import read_documents
 
 
 class Frame(NamedTuple):
@@ -403,18 +404,19 @@ def test_a_file_that_is_wrong_is_an_error_in_both_modes(file: File, mode: Any, t
         ),
     ],
 )
-def test_a_file_that_cannot_be_opened_is_an_error_at_once(name: str, found: str, tmp_path: Path):
+def test_a_file_that_cannot_be_opened_is_an_error(name: str, found: str, tmp_path: Path):
     (tmp_path / "folder.txt").mkdir()
     (tmp_path / "secret.txt").touch(mode=0)
 
     with pytest.raises(RawFileError, match=f"expected a file that can be read, found {found}"):
-        read_documents(tmp_path / name, DocumentsConfig())
+        next(read_documents(tmp_path / name, DocumentsConfig()))
 
 
 CUT_WHILE_READ = """
 import os, sys
 from pathlib import Path
-from tokflow.documents import DocumentsConfig, read_documents
+from tokflow.documents import DocumentsConfig
+from tokflow_tests.reading import read_documents
 from tokflow.errors import RawFileError
 
 path = Path(sys.argv[1])

@@ -9,9 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tokflow.documents import DocumentsConfig, ranges_of, read_documents
+from tokflow.documents import DocumentsConfig, ranges_of
 from tokflow.documents.compression import COMPRESSED_SUFFIXES, read_blocks, zstd
 from tokflow.errors import ConfigError, RawFileError
+from tokflow_tests.reading import read_documents
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": lambda data: gzip.compress(data, mtime=0),
@@ -136,7 +137,7 @@ def test_a_damaged_stream_is_an_error(suffix: str, tmp_path: Path):
 @pytest.mark.parametrize("name", ["a.parquet.gz", "a.arrow.zst"])
 def test_parquet_and_arrow_are_not_compressed_outside(name: str, tmp_path: Path):
     with pytest.raises(ConfigError, match="which compresses inside"):
-        read_documents(tmp_path / name, DocumentsConfig())
+        next(read_documents(tmp_path / name, DocumentsConfig()))
 
 
 def test_a_field_above_the_csv_modules_own_limit_is_read_and_the_limit_is_left_alone(

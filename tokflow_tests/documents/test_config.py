@@ -3,13 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.documents import DocumentsConfig, Limit, read_documents
+from tokflow.documents import DocumentsConfig, Limit
 from tokflow.errors import ConfigError
+from tokflow_tests.reading import read_documents
 
 
 def test_an_unknown_suffix_is_an_error_with_the_known_ones(tmp_path: Path):
     with pytest.raises(ConfigError) as caught:
-        read_documents(tmp_path / "a.xml.gz", DocumentsConfig())
+        next(read_documents(tmp_path / "a.xml.gz", DocumentsConfig()))
 
     assert str(caught.value) == (
         f"{tmp_path / 'a.xml.gz'}: expected a suffix of .parquet, .jsonl, .ndjson, .json, .csv, "

@@ -16,12 +16,11 @@ from tokflow.documents import (
     Limit,
     Range,
     is_cut,
-    open_range,
     ranges_of,
-    read_documents,
 )
 from tokflow.errors import ConfigError, RawFileError
 from tokflow_tests.documents.test_ranges import find, find_in_ranges
+from tokflow_tests.reading import read_documents
 
 PLAIN = DocumentsConfig()
 LINES = DocumentsConfig(document_per="line")
@@ -110,7 +109,7 @@ def test_what_cannot_be_cut_is_whole(name: str, config: DocumentsConfig, tmp_pat
     assert ranges_of(path, config, range_bytes=10) == ()
     assert not is_cut(path, 10**15, config)
     with pytest.raises((ValueError, ConfigError)):
-        read_documents(path, config, within=open_range(path, config, Range(0, 5)))
+        read_documents(path, config, within=Range(0, 5))
 
 
 def test_a_stream_and_one_row_group_are_whole(tmp_path: Path):
@@ -145,7 +144,7 @@ def test_a_file_that_is_damaged_or_missing_is_an_error_and_not_whole(name: str, 
     with pytest.raises(OSError, match="No such file"):
         ranges_of(path, CUT[name], range_bytes=10)
     with pytest.raises(RawFileError):
-        read_documents(path, CUT[name], within=open_range(path, CUT[name], Range(0, 1)))
+        next(read_documents(path, CUT[name], within=Range(0, 1)))
     if path.suffix in (".parquet", ".arrow"):
         path.write_bytes(b"ARROW1 and no more")
         with pytest.raises(RawFileError, match="expected an undamaged file"):

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tokflow.documents import READERS, Batch, DocumentsConfig, read_documents
+from tokflow.documents import READERS, Batch, DocumentsConfig
 from tokflow.documents.lines import cut, separator_of
+from tokflow_tests.reading import read_documents
 
 AWKWARD = [
     "plain",
@@ -328,7 +329,8 @@ def test_reading_imports_neither_pandas_nor_dagster(tmp_path: Path):
     program = f"""
 import sys
 from pathlib import Path
-from tokflow.documents import DocumentsConfig, read_documents
+from tokflow.documents import DocumentsConfig
+from tokflow_tests.reading import read_documents
 config = DocumentsConfig(on_bad_document="reject")
 for name in ("a.parquet", "a.jsonl"):
     list(read_documents(Path({str(tmp_path)!r}, name), config))

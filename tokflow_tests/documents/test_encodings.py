@@ -14,10 +14,10 @@ from tokflow.documents import (
     deciding_fields,
     open_range,
     ranges_of,
-    read_documents,
 )
 from tokflow.errors import BadDocumentError, ConfigError, RawFileError
 from tokflow_tests.documents.test_ranges import find, find_in_ranges
+from tokflow_tests.reading import read_documents
 
 CSV = 'id;text\n1;caf\xe9\n2;"two\n\xfc; lines"\n3\n4;\n5;a;"b\nc"\n6;' + "x\xe9" * 40 + "\n7;end\n"
 LINES = "\xe9\n\nbc\r\n" + "\xe4" * 70 + "\nlast \xdf"

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.documents import DocumentsConfig, read_documents
+from tokflow.documents import DocumentsConfig
 from tokflow.errors import RawFileError
+from tokflow_tests.reading import read_documents
 
 
 def _zip() -> bytes:

@@ -6,8 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.documents import DocumentsConfig, Limit, Reject, deciding_fields, read_documents
+from tokflow.documents import DocumentsConfig, Limit, Reject, deciding_fields
 from tokflow.errors import BadDocumentError, ConfigError
+from tokflow_tests.reading import read_documents
 
 RECORDS = [
     {"title": "One", "meta": {"body": "größe"}, "other": "x"},

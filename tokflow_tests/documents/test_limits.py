@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.documents import Batch, DocumentsConfig, Limit, Reject, read_documents
+from tokflow.documents import Batch, DocumentsConfig, Limit, Reject
 from tokflow.documents.compression import zstd
 from tokflow.errors import BadDocumentError, ConfigError
+from tokflow_tests.reading import read_documents
 
 PLAIN = DocumentsConfig()
 

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from tokflow.documents import (
     DocumentsConfig,
+    DocumentSource,
     Limit,
     Range,
     Reject,
     Render,
     open_range,
     ranges_of,
-    read_documents,
 )
 from tokflow.errors import BadDocumentError, ConfigError, TokflowError
 from tokflow.tokenizers.chat.renderer import open_renderer
@@ -60,10 +60,11 @@ def find(
 ) -> Found:
     documents: list[Document] = []
     rejects: list[Reject] = []
-    opened = None if within is None else open_range(path, config, within)
-    options: dict[str, Any] = {"on_reject": rejects.append, "within": opened, "render": render}
+    source = DocumentSource([path], config, within=within)
     try:
-        for batch in read_documents(path, config, batch_bytes=1000, **options):
+        for batch in source.batches(
+            batch_bytes=1000, on_reject=lambda _, reject: rejects.append(reject), render=render
+        ):
             spans = [
                 None if batch.loss_spans is None else batch.loss_spans.document(index)
                 for index in range(len(batch.rows))
@@ -74,7 +75,7 @@ def find(
             )
     except TokflowError as error:
         return Found(documents, rejects, error)
-    return Found(documents, rejects, None, opened.num_lines if opened else 0)
+    return Found(documents, rejects, None, source.num_lines)
 
 
 def moved(reject: Reject, rows: int, lines: int) -> Reject:

@@ -19,9 +19,9 @@ from tokflow.documents import (
     Reject,
     deciding_fields,
     open_range,
-    read_documents,
 )
 from tokflow.errors import BadDocumentError, ConfigError
+from tokflow_tests.reading import read_documents
 
 SOURCE = """import sys
 def strip(text):

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.documents import DocumentsConfig, format_of_name, read_documents
+from tokflow.documents import DocumentsConfig, format_of_name
 from tokflow.raw import RawConfig, list_raw, read_raw_files
 from tokflow_tests.hub import Hub
 from tokflow_tests.interop.harness import python_of
+from tokflow_tests.reading import read_documents
 
 pytestmark = pytest.mark.interop
 

@@ -36,16 +36,6 @@ def work(folder: Path, advance: Advance) -> None:
         mark.unlink()
 
 
-def be_slow_the_first_time(task: Path, advance: Advance) -> int:
-    """Do a task at once, but the one whose name says so, which is slow the first time."""
-    advance(1, 1)
-    if task.name == "slow" and not task.exists():
-        task.touch()
-        for _ in range(600):
-            time.sleep(0.1)
-    return os.getpid()
-
-
 def path_here(task: Path, advance: Advance) -> tuple[Path, str]:
     return task, str(task)
 
@@ -108,22 +98,6 @@ def test_a_task_whose_process_is_killed_is_sent_again_and_not_for_ever(
     error = lost[tasks[1]]
     assert isinstance(error, LostWorkerError)
     assert error.found.startswith("WorkerCrashedError: ")
-
-
-def test_a_straggler_is_sent_twice_and_counted_once(
-    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ray_pool, "STRAGGLER_SECONDS", 3.0)
-    heard: list[tuple[int, int]] = []
-    tasks = [tmp_path / name for name in ("slow", "a", "b", "c")]
-
-    results = list(
-        pool.map(be_slow_the_first_time, tasks, advance=lambda *call: heard.append(call))
-    )
-
-    assert sorted(task.name for task, _ in results) == ["a", "b", "c", "slow"]
-    assert all(isinstance(result, int) for _, result in results)
-    assert heard == [(1, 1)] * 4
 
 
 def test_ctrl_c_stops_every_task_soon_and_lets_it_clean_up(nodes: Nodes, tmp_path: Path) -> None:

@@ -6,117 +6,30 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tokflow.errors import TokenizerError
 from tokflow.pools.local import FORK_SERVER
 from tokflow.pools.processes import ProcessPool, affordable, stop_all
-from tokflow.store.arrow import to_texts
-from tokflow.tokenizers.engines import transformers_
-from tokflow.tokenizers.engines.reference import open_reference
-from tokflow.tokenizers.engines.transformers_ import TransformersEngine
-from tokflow.tokenizers.tokenizer import Tokenizer
-from tokflow_tests.special import letter_ids, write_letters
-from tokflow_tests.tiny import declare_texts, save_tokenizer
 
-TEXTS = ["one", "", "two and a half", "a <word> b", "five", "", "seven"]
-FAILS_AT_BAD = "list(text) if text != 'bad' else [][0]"
-
-LETTERS = {"kind": "huggingface", "name": "letters", "trust_remote_code": True}
 SCRIPT = """
 import os, sys
 import tokflow
 
 print("begun", os.getpid(), flush=True)
-tokenizer = {tokenizer!r}
+tokenizer = {"kind": "trained", "vocab_size": 300}
 tokflow.tokenize_and_save("texts.jsonl", tokenizer=tokenizer, output="store")
 print("ended", flush=True)
 """
 
 
-@pytest.fixture(autouse=True)
-def _every_batch_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transformers_, "MIN_POOL_BYTES", 0)
-
-
-def save_letters(folder: Path, **letters: str) -> Tokenizer:
-    write_letters(folder / "letters", **letters)
-    return save_tokenizer(
-        declare_texts(folder, kind="huggingface", name="letters", trust_remote_code=True)
-    )
-
-
-def open_letters(folder: Path, **letters: str) -> TransformersEngine:
-    engine = open_reference(save_letters(folder, **letters))
-    assert isinstance(engine, TransformersEngine)
-    return engine
-
-
-def ids_of(engine: TransformersEngine, texts: list[str]) -> list[list[int]]:
-    encoded = engine.encode(to_texts(texts))
-    return [encoded.document(index).tolist() for index in range(len(texts))]
-
-
-def test_processes_give_the_tokens_of_all_texts_in_order(tmp_path: Path):
-    engine = open_letters(tmp_path)
-
-    got = [ids_of(engine, texts) for texts in (TEXTS, TEXTS[::-1], ["x", "y"])]
-
-    expected = [engine._encode(text) for text in TEXTS]
-    assert got == [expected, expected[::-1], [letter_ids("x"), letter_ids("y")]]
-
-
-def test_a_small_batch_starts_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(transformers_, "MIN_POOL_BYTES", 1_000)
-    engine = open_letters(tmp_path)
-
-    assert ids_of(engine, ["ab", "c"]) == [letter_ids("ab"), letter_ids("c")]
-    assert "_pool" not in vars(engine)
-
-
-def test_an_error_in_a_process_is_an_error_here_and_the_next_batch_works(tmp_path: Path):
-    engine = open_letters(tmp_path, tokenize=FAILS_AT_BAD)
-
-    with pytest.raises(TokenizerError, match="IndexError: list index out of range"):
-        ids_of(engine, ["good", "fine", "bad"])
-    assert ids_of(engine, ["ab", "c"]) == [letter_ids("ab"), letter_ids("c")]
-
-
-def test_a_process_that_is_killed_is_an_error_and_the_next_batch_works(tmp_path: Path):
-    engine = open_letters(tmp_path)
-    ids_of(engine, TEXTS)
-    for process in engine._pool._processes:
-        os.kill(process, signal.SIGKILL)
-
-    with pytest.raises(TokenizerError, match="ended abruptly"):
-        ids_of(engine, TEXTS)
-    assert ids_of(engine, ["ab", "c"]) == [letter_ids("ab"), letter_ids("c")]
-
-
-def test_processes_end_with_their_engine(tmp_path: Path):
-    engine = open_letters(tmp_path)
-    ids_of(engine, TEXTS)
-    processes = [Path(f"/proc/{process.pid}") for process in engine._pool._processes.values()]
-    assert all(process.exists() for process in processes)
-
-    del engine
-
-    deadline = time.monotonic() + 30
-    while any(process.exists() for process in processes):  # the pool itself waits for their ends
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def write_project(folder: Path, tokenizer: dict[str, Any]) -> None:
-    write_letters(folder / "letters")
-    (folder / "texts.jsonl").write_text('{"text": "two words and more"}\n' * 40_000)
-    (folder / "script.py").write_text(SCRIPT.format(tokenizer=tokenizer))
+def write_project(folder: Path) -> None:
+    (folder / "texts.jsonl").write_text('{"text": "two words and more"}\n')
+    (folder / "script.py").write_text(SCRIPT)
 
 
 def test_a_script_without_a_guard_is_run_once(tmp_path: Path):
-    write_project(tmp_path, LETTERS)
+    write_project(tmp_path)
 
     done = subprocess.run(
         [sys.executable, "script.py"],
@@ -168,18 +81,6 @@ def assert_none_outlives(folder: Path, is_busy: Callable[[], bool], imports: str
         run.wait()
 
     wait_for_none_in(folder)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_processes_end_when_what_started_them_is_killed(tmp_path: Path):
-    write_project(tmp_path, LETTERS)
-    (tmp_path / "letters" / "tokenization_letters.py").write_text(
-        "import time\n"
-        + (tmp_path / "letters" / "tokenization_letters.py")
-        .read_text()
-        .replace("return list(text)", "time.sleep(0.01); return list(text)")
-    )
-    assert_none_outlives(tmp_path, lambda: len(processes_in(tmp_path)) >= 3)
 
 
 SCRIPT_OF_POOL = """
@@ -278,7 +179,7 @@ def test_a_signal_to_the_whole_group_lets_workers_clean_up(number: signal.Signal
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_a_trainer_that_holds_the_interpreter_ends_when_what_started_it_is_killed(tmp_path: Path):
-    write_project(tmp_path, {"kind": "trained", "vocab_size": 300})
+    write_project(tmp_path)
     (tmp_path / "imports").mkdir()
     (tmp_path / "imports" / "gigatoken.py").write_text(
         "import ctypes, pathlib\n"

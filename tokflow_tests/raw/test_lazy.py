@@ -16,13 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
-from tokflow.documents import DocumentsConfig, Limit, read_documents
+from tokflow.documents import DocumentsConfig, Limit
 from tokflow.errors import FetchError, RawFileError
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.raw.fetch import LEAST_BYTES
 from tokflow.raw.reader import PIECE_BYTES
 from tokflow.store.zstd import zstd
 from tokflow_tests.raw.fetching import Server, read_raw_file, source_of
+from tokflow_tests.reading import read_documents
 
 NUM_DOCUMENTS, NUM_CHARS = 4000, 3000
 DIGITS = np.random.default_rng(1).bytes(NUM_DOCUMENTS * NUM_CHARS // 2).hex()

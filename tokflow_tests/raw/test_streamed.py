@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.documents import DocumentsConfig, ranges, read_documents
+from tokflow.documents import DocumentsConfig, ranges
 from tokflow.errors import FetchError, RawFileError
 from tokflow.raw import RawConfig, RawFile, list_raw, read_raw_files
 from tokflow.raw.reader import NoRangesError, RemoteReader
@@ -23,6 +23,7 @@ from tokflow.store.remote.places import place_at
 from tokflow.store.stored_outputs import open_store
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.raw.test_lazy import CONTENT, LINES, TEXTS
+from tokflow_tests.reading import read_documents
 
 MIB = 2**20
 
@@ -69,7 +70,7 @@ def test_ranges_fetch_what_they_hold_and_little_more(name: str, object_store: Ob
     found = ranges.ranges_of(path, LINES, range_bytes=4_000_000)
     before = len(object_store.requests)
 
-    texts = [texts_of(path, within=ranges.open_range(path, LINES, each)) for each in found]
+    texts = [texts_of(path, within=each) for each in found]
 
     assert len(found) >= 3
     assert list(itertools.chain(*texts)) == TEXTS

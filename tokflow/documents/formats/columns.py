@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from tokflow.documents.config import KEPT, DocumentsConfig, correct_column, name_messages
 from tokflow.documents.encodings import START_BYTES, kind_of
-from tokflow.documents.file_range import OpenRange
+from tokflow.documents.file_range import Before, OpenRange, Range, gathered
 from tokflow.documents.parsed import ParsedBatch, holds_no_number, parse, value_json
 from tokflow.errors import ConfigError, RawFileError, TokflowError
 from tokflow.raw.reader import read_until
@@ -36,7 +36,7 @@ _ROWS_OF_BATCH = 4096
 _Reader: TypeAlias = pa.RecordBatchFileReader | pa.RecordBatchStreamReader
 
 
-def read_arrow(
+def read(
     path: Path, config: DocumentsConfig, batch_bytes: int, within: OpenRange | None = None
 ) -> Iterator[ParsedBatch]:
     """Yield the documents of the file, up to `_ROWS_OF_BATCH` records at once."""
@@ -58,6 +58,27 @@ def read_arrow(
         yield from documents_in(_small_batches(reader, path, within), columns, config, path)
         if is_stream:
             _check_end(source, path)
+
+
+def ranges(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range, ...]:
+    """Return record batches gathered as if they were of one size.
+
+    Only the batches themselves say how large they are. A stream has none that can be found.
+    """
+    if is_arrow_stream(path):
+        return ()
+    with undamaged(path), open_source(path) as source:
+        num_batches = pa.ipc.open_file(source).num_record_batches
+        num_bytes = source.size()
+    return gathered([num_bytes // max(1, num_batches)] * num_batches, range_bytes)
+
+
+def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
+    """Return the rows of the record batches before the range, of which one column is read."""
+    with undamaged(path), open_source(path) as source:
+        reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=[0]))
+        num_rows = sum(reader.get_batch(index).num_rows for index in range(within.start))
+    return Before(lines=0, rows=num_rows * config.documents_per_record)
 
 
 def list_text_columns(path: Path, *, is_parquet: bool) -> tuple[list[str], list[str]]:

@@ -26,7 +26,7 @@ from tokflow.documents.formats.csv_records import (
     RecordCutter,
     dialect_of,
 )
-from tokflow.documents.lines import count_before, read_text
+from tokflow.documents.lines import count_before, read_text, text_ranges
 from tokflow.documents.parsed import (
     ParsedBatch,
     Problem,
@@ -80,18 +80,15 @@ def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
     return Before(count.lines, max(0, count.rows - num_of_header))
 
 
-def has_quotes(path: Path, config: DocumentsConfig) -> bool:
-    """Return whether line ends can be text, for the file has a double quote that may begin a field.
-
-    All of a file without one is read, at 5 GB/s.
-    """
-    if not dialect_of(path, config).has_quotes:
-        return False
-    with path.open("rb", buffering=0) as file:
-        while block := file.read(_BLOCK):
-            if b'"' in block:
-                return True
-    return False
+def ranges(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range, ...]:
+    """Return ranges of lines; none where line ends can be text, for the file has a double quote
+    that may begin a field. All of a file without one is read, at 5 GB/s."""
+    if dialect_of(path, config).has_quotes:
+        with path.open("rb", buffering=0) as file:
+            while block := file.read(_BLOCK):
+                if b'"' in block:
+                    return ()
+    return text_ranges(path, range_bytes)
 
 
 def read(

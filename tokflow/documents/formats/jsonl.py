@@ -9,6 +9,7 @@ invalid UTF-8 and lone surrogates. NaN and Infinity are no JSON.
 
 import difflib
 import json
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
@@ -19,10 +20,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tokflow.documents.compression import read_blocks
 from tokflow.documents.config import DocumentsConfig, correct_column, name_messages
 from tokflow.documents.file_range import Before, OpenRange, Place, Range
 from tokflow.documents.formats.json_array import ElementBatch, cut_records
-from tokflow.documents.lines import LineBatch, count_before, read_text
+from tokflow.documents.lines import LineBatch, count_before, read_text, text_ranges
 from tokflow.documents.parsed import (
     ParsedBatch,
     Problem,
@@ -40,6 +42,7 @@ MANY_RECORDS = 10
 """Records of which none has a field, so that it is the config that is wrong. Fewer may be bad."""
 
 _BLANK = b" \t\r"
+_START_BYTES = 64 * 1024
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -56,6 +59,13 @@ def read(
         fields = _looked_up(path, config, batch_bytes, fields)
     for field in fields:
         _check_found(field, path)
+
+
+def ranges(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range, ...]:
+    """Return ranges of lines; none where the file is one JSON array."""
+    start = next(read_blocks(path, block_bytes=_START_BYTES), b"")
+    is_array = start.removeprefix(BOM_UTF8).lstrip().startswith(b"[")
+    return () if is_array else text_ranges(path, range_bytes)
 
 
 def before(path: Path, config: DocumentsConfig, within: Range) -> Before:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.file_range import OpenRange
+from tokflow.documents.file_range import Before, OpenRange, Range, gathered
 from tokflow.documents.formats.columns import (
     RemoteSource,
     damaged_error,
@@ -61,6 +61,31 @@ def read(
                 continue
             batches = _record_batches(file, path, list(config.columns), batch_bytes, some)
             yield from documents_in(batches, columns, config, path)
+
+
+def ranges(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range, ...]:
+    """Return row groups gathered to about `range_bytes` of text before it is compressed."""
+    return gathered(sizes_of_row_groups(path, config), range_bytes)
+
+
+def sizes_of_row_groups(path: Path, config: DocumentsConfig) -> list[int]:
+    """Return the bytes of each row group's text before compression. Raises: RawFileError."""
+    names = list(config.columns)
+    return [text_bytes(row_group, names) for row_group in _row_groups(path)]
+
+
+def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
+    """Return the rows of the row groups before the range."""
+    num_rows = sum(row_group.num_rows for row_group in _row_groups(path)[: within.start])
+    return Before(lines=0, rows=num_rows * config.documents_per_record)
+
+
+def _row_groups(path: Path) -> "list[RowGroupMetaData]":
+    import pyarrow.parquet as pq
+
+    with undamaged(path):
+        metadata = pq.read_metadata(for_parquet(path))
+    return [metadata.row_group(index) for index in range(metadata.num_row_groups)]
 
 
 def _is_too_large(file: "ParquetFile", config: DocumentsConfig, index: int) -> bool:

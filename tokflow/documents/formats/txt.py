@@ -12,7 +12,14 @@ import pyarrow as pa
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.encodings import size_in
 from tokflow.documents.file_range import Before, OpenRange, Range
-from tokflow.documents.lines import LineBatch, count_before, cut, read_text, separator_of
+from tokflow.documents.lines import (
+    LineBatch,
+    count_before,
+    cut,
+    read_text,
+    separator_of,
+    text_ranges,
+)
 from tokflow.documents.parsed import ParsedBatch, all_bad, parse, too_large
 from tokflow.errors import ConfigError
 from tokflow.store.arrow import texts_of
@@ -53,6 +60,11 @@ def read(
         return replace(found, is_uncut=is_uncut)
 
     yield from map(parse_lines, batches)  # which keeps none while the next is cut
+
+
+def ranges(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range, ...]:
+    """Return ranges of lines."""
+    return text_ranges(path, range_bytes)
 
 
 def before(path: Path, config: DocumentsConfig, within: Range) -> Before:

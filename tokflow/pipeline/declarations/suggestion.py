@@ -16,7 +16,6 @@ from tokflow.documents import (
     Reject,
     format_of,
     format_of_name,
-    read_documents,
 )
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.text_columns import RECORDS, likely_fields, text_columns
@@ -282,7 +281,8 @@ def _characters(path: Path, text: str, num_records: int, likely: Mapping[str, An
     num_characters = 0
     rejects: list[Reject] = []
     try:
-        for batch in read_documents(path, config, on_reject=rejects.append):
+        source = DocumentSource([path], config)
+        for batch in source.batches(on_reject=lambda _, reject: rejects.append(reject)):
             num_characters += int(batch.num_chars.sum())
     except (ConfigError, BadDocumentError):
         pass  # a name that no config can have, or hardly ever text

@@ -3,28 +3,18 @@
 import os
 import sys
 from collections.abc import Sequence
-from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.errors import CorruptOutputError, TokenizerError, UntrustedCodeError
-from tokflow.pools.cores import num_cores
 from tokflow.store.manifest import OWN_FOLDER, checksums, read_manifest
 from tokflow.tokenizers.engines.protocol import Encoded, InText, any_of, encoded_from_lists
 from tokflow.tokenizers.tokenizer import check_content
 
 if TYPE_CHECKING:
-    from concurrent.futures import ProcessPoolExecutor
-
     from transformers import PreTrainedTokenizerBase
-
-MIN_POOL_BYTES = 300_000
-"""Text below which processes are not worth starting: one second of a tokenizer in Python, where
-importing transformers takes two."""
 
 
 class TransformersEngine:
@@ -53,34 +43,23 @@ class TransformersEngine:
         self._special = special
         self._spells_special = any_of(special if in_text == "ordinary" else ())
         self._spells_word = any_of(self._words)
-        self._in_process = partial(_encode_in_process, folder, in_text, trust_remote_code)
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
         """Return the tokens of each text, one after another; no special token is added.
 
-        Large batches go to a process for each core, since tokenizers in Python hold the
-        interpreter; the processes start with the first of them and end with this engine.
-
-        Raises: TokenizerError where a special token spelt in a text cannot be kept as text, the
-        tokenizer fails at a text, or a process has died.
+        Raises: TokenizerError where a special token spelt in a text cannot be kept as text, or the
+        tokenizer fails at a text.
         """
-        num_workers = num_cores()
-        if num_workers == 1 or len(texts) == 1 or texts.nbytes < MIN_POOL_BYTES:
-            return encoded_from_lists([self._encode(text) for text in texts.to_pylist()])
-        num_texts = -(-len(texts) // (4 * num_workers))
         try:
-            encoded = self._pool.map(self._in_process, texts.to_pylist(), chunksize=num_texts)
-            return encoded_from_lists(list(encoded))
+            return encoded_from_lists([self._encode(text) for text in texts.to_pylist()])
         except TokenizerError:
             raise
-        except Exception as error:  # of the tokenizer's code, or of a process that was killed
-            self.__dict__.pop("_pool").shutdown(wait=False, cancel_futures=True)
+        except Exception as error:  # of the tokenizer's own code
             raise TokenizerError(
-                where="the tokenizer, in a worker process",
+                where="the tokenizer's code",
                 expected="the tokens of a batch",
                 found=f"{type(error).__name__}: {error}",
-                remedy="see whether transformers alone can encode these documents; where a "
-                "process ended abruptly the machine was probably out of memory",
+                remedy="see whether transformers alone can encode these documents",
             ) from error
 
     def decode(self, token_ids: Sequence[int]) -> str:
@@ -91,12 +70,6 @@ class TransformersEngine:
             clean_up_tokenization_spaces=False,
         )
         return str(decoded)
-
-    @cached_property
-    def _pool(self) -> "ProcessPoolExecutor":
-        from tokflow.pools.processes import ProcessPool  # 0.04 s to import
-
-        return ProcessPool(num_cores())
 
     def _encode(self, text: str) -> list[int]:
         if not self._spells_special.search(text):
@@ -127,16 +100,6 @@ class TransformersEngine:
                     "or error to stop at such a text",
                 )
         return token_ids
-
-
-_engine_of_process = cache(TransformersEngine)
-
-
-def _encode_in_process(
-    folder: Path, in_text: InText, trust_remote_code: bool, text: str
-) -> npt.NDArray[np.uint32]:
-    engine = _engine_of_process(folder, in_text=in_text, trust_remote_code=trust_remote_code)
-    return np.array(engine._encode(text), dtype=np.uint32)
 
 
 def load_pretrained(folder: Path, *, trust_remote_code: bool) -> "PreTrainedTokenizerBase":

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tokflow.documents import DocumentsConfig, Limit, Reject, ranges_of, read_documents
+from tokflow.documents import DocumentsConfig, Limit, Reject, ranges_of
 from tokflow.documents.formats.json_array import cut_records
 from tokflow.documents.text_columns import text_columns
 from tokflow.errors import RawFileError
+from tokflow_tests.reading import read_documents
 
 PIECES = ['"', "\\", '"a,]"', r'"\\""', "[", "]", "{", "}", ",", " ", "\n", "1", '{"a": [1, {}]}']
 BLANK = " \t\r\n"

@@ -8,9 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.documents import DocumentsConfig, Limit, Reject, read_documents
+from tokflow.documents import DocumentsConfig, Limit, Reject
 from tokflow.documents.formats import parquet
 from tokflow.errors import RawFileError
+from tokflow_tests.reading import read_documents
 
 LARGE = "x" * 10_000
 

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.documents import DocumentsConfig, Limit, format_of_name, read_documents
+from tokflow.documents import DocumentsConfig, Limit, format_of_name
 from tokflow.errors import ConfigError, FetchError
 from tokflow.raw import Listing, RawConfig, RawFile, list_raw, read_raw_files
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.hub import Hub
+from tokflow_tests.reading import read_documents
 
 NAME = "hf://datasets/team/texts"
 FILES = {

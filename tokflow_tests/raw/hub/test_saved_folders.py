@@ -6,9 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tokflow.documents import DocumentsConfig, format_of_name, read_documents
+from tokflow.documents import DocumentsConfig, format_of_name
 from tokflow.errors import ConfigError, RawFileError
 from tokflow.raw import Listing, RawConfig, list_raw
+from tokflow_tests.reading import read_documents
 
 
 def save(folder: Path, *texts: str, split: str | None = None, num_files: int = 2) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tokenizers
 
-from tokflow.documents import DocumentsConfig, Reject, read_documents
+from tokflow.documents import DocumentsConfig, Reject
 from tokflow.errors import BadDocumentError, ConfigError
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.tokenizers.chat.renderer import open_renderer
@@ -25,6 +25,7 @@ from tokflow_tests.chats import (
     write_chats,
 )
 from tokflow_tests.outputs import documents_of
+from tokflow_tests.reading import read_documents
 from tokflow_tests.tiny import tokenize
 
 BAD_CHATS = [

@@ -8,6 +8,7 @@ import pytest
 from tokflow.errors import TokenizerError
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import make_tokenizer
+from tokflow.store.arrow import to_texts
 from tokflow.store.manifest import read_manifest
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.hub import files_to_take
@@ -230,3 +231,11 @@ def test_what_a_tokenizers_config_says_besides_is_kept_where_it_is_converted(tmp
 )
 def test_a_tokenizers_files_are_known_by_name(published: list[str], trust: bool, taken: list[str]):
     assert files_to_take(published, trust_remote_code=trust) == taken
+
+
+def test_what_the_code_raises_at_a_text_is_an_error(tmp_path: Path):
+    write_letters(tmp_path / "letters", tokenize="list(text) if text != 'bad' else [][0]")
+    engine = open_reference(save_tokenizer(declare_texts(tmp_path, **LETTERS)))
+
+    with pytest.raises(TokenizerError, match="IndexError: list index out of range"):
+        engine.encode(to_texts(["good", "bad"]))
