@@ -50,6 +50,13 @@ class ExportConfig(Config):
     """Of a format of sequences: the fields in which its packing differs from the dataset's. Exports
     of equal packing share their sequences."""
 
+    @classmethod
+    def has_key(cls, key: object) -> bool:
+        """Return whether it, or one of the formats, has a key."""
+        return key in BESIDE_OPTIONS or any(
+            key in of.options.model_fields for of in FORMATS.values()
+        )
+
     def check(self) -> None:
         """Refuse packing where nothing is packed."""
         if self.packing is not None and not self.layout.is_packed:

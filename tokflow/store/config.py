@@ -104,6 +104,11 @@ class Config(pydantic.BaseModel):
             place = ": ".join(filter(None, (where, cause.where)))
             raise relocated(cause, place) from None
 
+    @classmethod
+    def has_key(cls, key: object) -> bool:
+        """Return whether a YAML may have a key in this section."""
+        return key in cls.model_fields
+
     def check(self) -> None:
         """Refuse fields that do not go together.
 
@@ -191,23 +196,27 @@ def explained(
     path = max((_path(problem["loc"], values) for problem in alike), key=len)
     meant = [problem for problem in alike if _path(problem["loc"], values) == path]
     field = fields[str(loc[0])] if loc else FieldInfo()
+    remedies = [_remedy(problem, field) for problem in meant]
+    needed = [name for name, of in fields.items() if of.is_required()]
+    if not loc and len(needed) == 1 and values and isinstance(values, str | list):
+        remedies = [f"write {{{needed[0]}: {values}}}"]
     return ConfigError(
         where=path,
         expected=" or ".join(dict.fromkeys(_expected(problem, field) for problem in meant)),
         found=repr(meant[0]["input"]),
-        remedy=next(filter(None, (_remedy(problem, field) for problem in meant)), "correct it"),
+        remedy=next(filter(None, remedies), "correct it"),
     )
 
 
 def _right_place(key: object, fields: Mapping[str, FieldInfo]) -> str | None:
     """Return where a key belongs that is one of a section; None where no section has it."""
     sections = [
-        f"`{name}`"
+        f"under `{name}`" if kind is field.annotation else f"into an entry of `{name}`"
         for name, field in fields.items()
         for kind in (field.annotation, *get_args(field.annotation))
-        if isinstance(kind, type) and key in getattr(kind, "model_fields", ())
+        if isinstance(kind, type) and issubclass(kind, Config) and kind.has_key(key)
     ]
-    return f"put it under {' or '.join(sections)}" if sections else None
+    return f"put it {' or '.join(sections)}" if sections else None
 
 
 _UNKNOWN_KEY = ("extra_forbidden", "invalid_key")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokflow.errors import TokenizerError, shortened
+from tokflow.errors import TokenizerError, nearest, shortened
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, SPACE, load_processor
 from tokflow.tokenizers.engines.transformers_ import load_pretrained, without_advice
@@ -74,12 +74,20 @@ def download_tokenizer(
             path = huggingface_hub.hf_hub_download(name, file, revision=commit)
             (folder / file).write_bytes(Path(path).read_bytes())
     except Exception as error:
+        expected = "a hub id that can be reached, or an existing local folder"
+        remedy = (
+            "correct the name or the revision, log in with `hf auth login` for a private one, or "
+            "name a folder that holds its files"
+        )
+        if "/" not in name:  # few hub ids have no organisation
+            import tiktoken
+
+            encodings = tiktoken.list_encoding_names()
+            expected = f"an encoding of tiktoken ({', '.join(encodings)}), {expected}"
+            near = nearest(name, encodings)
+            remedy = f"{near} Else {remedy}" if near else remedy
         raise TokenizerError(
-            where=f"tokenizer.name: {name}",
-            expected="a hub id that can be reached, or an existing local folder",
-            found=shown(error),
-            remedy="correct the name or the revision, log in with `hf auth login` for a "
-            "private one, or name a folder that holds its files",
+            where=f"tokenizer.name: {name}", expected=expected, found=shown(error), remedy=remedy
         ) from error
     return commit
 

@@ -137,6 +137,10 @@ def test_an_unknown_key_is_refused_and_the_nearest_named(
     assert message.endswith(f"; did you mean {nearest!r}?")
 
 
+def test_a_key_that_is_one_of_an_export_is_put_there():
+    assert error_of(shards=4).endswith(", found 'shards'; put it into an entry of `exports`")
+
+
 def test_an_unknown_key_that_is_like_none_is_to_be_removed():
     assert error_of(packing={"zzz": 1}) == (
         "defs.yaml: packing: expected one of the keys strategy, sequence_length, label_token, "
@@ -159,6 +163,10 @@ def test_an_unknown_key_that_is_like_none_is_to_be_removed():
         (
             {"packing": {"sequence_length": True}},
             "packing.sequence_length: expected a whole number, found True; correct it",
+        ),
+        (
+            {"raw": "raw/*.jsonl"},
+            "raw: expected a mapping, found 'raw/*.jsonl'; write {files: raw/*.jsonl}",
         ),
         (
             {"packing": None},

@@ -19,7 +19,7 @@ from tokflow.errors import TokenizerError
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import make_tokenizer
 from tokflow.store.manifest import read_manifest
-from tokflow.tokenizers.hub import shown
+from tokflow.tokenizers.hub import download_tokenizer, shown
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.tiny import FEW_TEXTS, declare_texts, save_tokenizer, tokenize, write_texts
 from tokflow_tests.tokenizers.engines.test_engines import byte_level_bpe, unigram
@@ -460,6 +460,18 @@ def test_a_hub_id_that_does_not_exist_is_an_error(tmp_path: Path):
         "tokenizer.name: team/other: expected a hub id that can be reached, or an existing local "
         "folder, found "
     )
+
+
+def test_a_bare_name_may_have_been_meant_for_an_encoding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+    with pytest.raises(TokenizerError) as raised:
+        download_tokenizer("gpt3", None, tmp_path, trust_remote_code=False)
+
+    assert raised.value.expected.startswith("an encoding of tiktoken (gpt2, ")
+    assert raised.value.remedy.startswith("did you mean 'gpt2'? Else correct the name")
 
 
 def test_a_hub_that_cannot_be_reached_is_an_error_that_says_what_to_do(tmp_path: Path):
