@@ -228,8 +228,7 @@ def _say_what_came(plan: Plan, built: BuildResult, problems: Sequence[str], aske
     if built.num_new or built.failed:
         from tokflow.cli.summary import print_summary
 
-        # As where another machine made a share of the files. At a URL each would be a request.
-        if built.num_new and plan.dataset.store.is_here:
+        if built.num_new:  # as where another machine made a share of the files
             for change in plan.library_changes_of("tokens"):
                 print(f"{plan.dataset.name}: tokens of two versions of a library: {change}")
         print_summary(plan, built, is_declared=asked.in_dagster)

@@ -183,10 +183,8 @@ def shown_ids(token_ids: Sequence[int]) -> str:
 def shown_path(path: Path, store: "Store | None" = None) -> str:
     """Return a path as a person here would type it: relative if it is below this folder, a URL
     where it is in a store at one."""
-    if store is not None and not store.is_here:
-        return store.shown(path)
-    here = Path.cwd()
-    return printable(str(path.relative_to(here) if path.is_relative_to(here) else path))
+    shown = str(path) if store is None else store.shown(path)
+    return printable(shown.removeprefix(f"{Path.cwd()}{os.sep}"))
 
 
 def described_left_out(left_out: "Sequence[LeftOut]") -> str:

@@ -16,6 +16,8 @@ from tokflow.errors import TokflowError, message_of
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declarations.declared import list_declared
 from tokflow.report.page import REPORT_PATH
+from tokflow.store.latest import LATEST
+from tokflow.store.stored_outputs import output_in
 
 POLICY = (
     "sandbox allow-scripts; default-src 'none'; style-src 'unsafe-inline'; "
@@ -86,7 +88,8 @@ def _picture(dataset: Dataset, name: str) -> bytes | None:
 def _viewer(dataset: Dataset, export: str) -> bytes | None:
     from tokflow.viewer.page import make_viewer
 
-    known = {of.name for of in dataset.exports}
-    if export not in known:
+    if export not in {of.name for of in dataset.exports}:
         return None
-    return make_viewer(dataset.store.shown(dataset.folder / "exports" / export / "latest"))
+    folder = dataset.folder / "exports" / export
+    dataset.store.refresh(folder)
+    return make_viewer(output_in(dataset.store, folder / LATEST))

@@ -8,8 +8,8 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -35,8 +35,6 @@ from tokflow.pipeline.output import FILE_STAGES
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.schedule import is_due
 from tokflow.raw.hashes import stamp_of
-from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER
-from tokflow.store.store import Store
 
 STATE_TAG = "tokflow/state"
 """On a scan: the digest of the state that asked for it."""
@@ -335,40 +333,20 @@ def state_digest(instance: dg.DagsterInstance, changes: FileChanges) -> str:
     )
 
 
-def _stored(graph: BuildGraph) -> Iterator[tuple[str, str, int]]:
-    """Yield each folder of an output with the time when a file was last added to it or deleted."""
+def _stored(graph: BuildGraph) -> Iterator[tuple[str, int]]:
+    """Yield what the store watches of each output, with the time of its last change."""
     for source in graph.mixture.graphs.values() if graph.mixture else ():
         yield from _stored(source)
-    folder = graph.dataset.folder
+    store, folder = graph.dataset.store, graph.dataset.folder
     places = [folder / "tokenizer"]
     places += [folder / stage / key for stage in FILE_STAGES for key in graph.partitions]
-    for place in places:
-        yield from _folders_in(graph.dataset.store, place)
-    for config in graph.dataset.exports:
-        if not graph.dataset.store.is_here:
-            yield from _folders_in(graph.dataset.store, folder / "exports" / config.name)
-            continue
-        for path, _, _ in os.walk(folder / "exports" / config.name):
-            yield "", path, os.stat(path).st_mtime_ns  # noqa: PTH116 (of a text)
-
-
-def _folders_in(store: Store, place: Path) -> Iterator[tuple[str, str, int]]:
-    """Yield the outputs of one stage and partition; what is hidden is unfinished.
-
-    Of one that is elsewhere the time is that of its manifest there: files of it come and go here.
-    """
-    is_elsewhere = not store.is_here
-    try:
-        with os.scandir(place) as entries:
+    exports = {folder / "exports" / config.name for config in graph.dataset.exports}
+    for place in (*places, *exports):
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(place) as entries:
             for entry in entries:
-                if not entry.name.startswith(".") and entry.is_dir(
-                    follow_symlinks=not is_elsewhere
-                ):
-                    names = (MANIFEST_NAME,) if is_elsewhere else ("", OWN_FOLDER)
-                    for path in (f"{entry.path}/{name}" for name in names):
-                        yield str(place), path, _changed_ns(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return
+                if entry.is_dir() and not entry.name.startswith("."):  # which is not finished
+                    for path in store.watched(entry.path, is_deep=place in exports):
+                        yield path, _changed_ns(path)
 
 
 def _changed_ns(path: str) -> int:

@@ -5,8 +5,9 @@ this disk through which it is reached. A reader holds a `StoredOutput` and asks 
 their names; where they lie, nobody outside of `store/` knows.
 """
 
+import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from tokflow.store.latest import LATEST, named_by
 from tokflow.store.listed_files import Stamp, broken_files, check_sizes, is_intact
 from tokflow.store.manifest import (
     MANIFEST_NAME,
+    OWN_FOLDER,
     Manifest,
     Recipe,
     read_expected,
@@ -165,6 +167,14 @@ class Store:
         """Return of how many of these outputs files are not there with the sizes of their
         manifests, which nothing that is looked at otherwise tells; a run makes them again."""
         return 0
+
+    def watched(self, folder: str, *, is_deep: bool) -> Iterator[str]:
+        """Yield paths, one of which has another time once a file of an output was deleted;
+        `is_deep`: of an export, which may have folders of its own."""
+        if is_deep:
+            yield from (path for path, _, _ in os.walk(folder))
+        else:
+            yield from (folder, f"{folder}/{OWN_FOLDER}")
 
     # Files are read. `StoredOutput` calls these.
 

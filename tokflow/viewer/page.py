@@ -42,14 +42,15 @@ COMPARED = 512
 
 
 def make_viewer(
-    path: str | Path,
+    path: str | Path | StoredOutput,
     *,
     part: str | None = None,
     first: int = 0,
     num_sequences: int | None = None,
     trust_remote_code: bool = False,
 ) -> bytes:
-    """Return a page that shows the sequences of the export at `path`, or windows of a stream.
+    """Return a page that shows the sequences of the export at `path`, or that was found there, or
+    windows of a stream.
 
     Of each part, or of `part` alone, those from the sequence `first` on: at most `num_sequences`,
     and no more than fit into LIMIT bytes, which parts share; the page says how many those are. It

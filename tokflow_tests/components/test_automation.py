@@ -14,8 +14,8 @@ import dagster as dg
 import pytest
 from dagster import instance_for_test
 
-from tokflow.components import decisions as state_module
-from tokflow.components import run_build_job, sync_files
+from tokflow.components import decisions, run_build_job
+from tokflow.components.file_partitions import sync_files
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import build_dataset
 from tokflow.report import has_report
@@ -39,7 +39,7 @@ def case_in(folder: Path) -> Iterator[Case]:
 
 @pytest.fixture
 def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
-    monkeypatch.setattr(state_module, "CALM_SECONDS", 0.0)
+    monkeypatch.setattr(decisions, "CALM_SECONDS", 0.0)
     with case_in(tmp_path) as case:
         yield case
 
@@ -48,7 +48,7 @@ def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
 def built_before(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sensor]:
     with case_in(tmp_path_factory.mktemp("built")) as case:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(state_module, "CALM_SECONDS", 0.0)
+            patch.setattr(decisions, "CALM_SECONDS", 0.0)
             automation = built(case)
         yield automation
 
@@ -367,7 +367,7 @@ def test_without_files_nothing_is_asked_for_and_it_is_said_why(case: Case):
 def test_a_file_that_is_being_written_waits(
     case: Case, automation: Sensor, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(state_module, "CALM_SECONDS", 60.0)
+    monkeypatch.setattr(decisions, "CALM_SECONDS", 60.0)
     case.write("b", "new\n")
 
     assert automation.tick() == []
@@ -414,7 +414,7 @@ def test_an_hourly_scan_looks_once_an_hour(case: Case, monkeypatch: pytest.Monke
     at_ten = 1_767_261_600.0
     clock = [at_ten - 60]
     monkeypatch.setattr(time, "time", lambda: clock[0])
-    monkeypatch.setattr(state_module, "CALM_SECONDS", -1e12)
+    monkeypatch.setattr(decisions, "CALM_SECONDS", -1e12)
     automation = Sensor(case)
 
     assert automation.settle() == []  # not at once

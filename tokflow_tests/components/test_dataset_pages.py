@@ -13,6 +13,7 @@ from tokflow.components.dataset_pages import DatasetPages
 from tokflow.components.markdown import report_path, viewer_path
 from tokflow.pipeline.declarations.declared import list_declared
 from tokflow.pipeline.run import build_dataset
+from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.projects import attributes, declare_in, make_project
 
 
@@ -57,6 +58,20 @@ def test_the_report_and_the_viewer_of_a_declared_dataset_are_served(client: Test
         assert page.headers["content-security-policy"].startswith(
             "sandbox allow-scripts; default-src 'none'"
         )
+
+
+def test_the_viewer_knows_where_a_store_at_a_url_begins(
+    client: TestClient, object_store: ObjectStore
+):
+    store = f"{object_store.url}/store"
+    declare_in(Path.cwd(), "mine", attributes("mine", exports=["bin"], store=store))
+    build_dataset(list_declared()["mine"].load())
+
+    with object_store.counted() as count:
+        viewer = client.get(viewer_path("mine", "bin"))
+
+    assert viewer.status_code == 200
+    assert count == {"LIST": 4}  # of the export and of what it is made of
 
 
 def test_a_report_that_is_not_made_yet_says_how(client: TestClient):

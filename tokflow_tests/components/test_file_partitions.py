@@ -2,7 +2,8 @@
 
 import pytest
 
-from tokflow.components import SyncedFiles, decisions, file_partitions, sync_files
+from tokflow.components import decisions, file_partitions
+from tokflow.components.file_partitions import SyncedFiles, sync_files
 from tokflow.errors import ConfigError
 from tokflow.pipeline.graph import BuildGraph
 from tokflow_tests.dagster_case import QUIET, Case, Sensor, selection

@@ -8,8 +8,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from tokflow.components import decisions as state_module
-from tokflow.components import file_partitions, sync_files
+from tokflow.components import decisions, file_partitions
+from tokflow.components.file_partitions import sync_files
 from tokflow.pipeline.graph import BuildGraph
 from tokflow_tests.components.test_build_job import build
 from tokflow_tests.dagster_case import Case, Sensor, failure, selection
@@ -23,7 +23,7 @@ DOCUMENTS = {"document_per": "line", "limit": {"documents": 4, "scope": "dataset
 @pytest.fixture
 def limited(case: Case, monkeypatch: pytest.MonkeyPatch) -> Case:
     """Return a dataset of three files of three documents, of which a limit takes four."""
-    monkeypatch.setattr(state_module, "CALM_SECONDS", 0.0)
+    monkeypatch.setattr(decisions, "CALM_SECONDS", 0.0)
     case.attributes["documents"] = deepcopy(DOCUMENTS)
     return case
 

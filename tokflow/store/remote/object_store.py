@@ -142,6 +142,9 @@ class ObjectStore(Store):
     def note_lacking(self, folders: Iterable[Path]) -> int:
         return rereading.note_lacking(self.place, folders)
 
+    def watched(self, folder: str, *, is_deep: bool) -> Iterator[str]:
+        yield f"{folder}/{MANIFEST_NAME}"  # all else comes and goes on this disk as it is read
+
     def file(self, output: Stored, name: str) -> Path:
         return cached_files.fetched(self.place, output.folder / name)
 
