@@ -124,19 +124,6 @@ def first_five(words: Sequence[str]) -> str:
     return ", ".join(shortened(words))
 
 
-def counted(number: int, noun: str) -> str:
-    """Return `1 file`, `2 files`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def size(num_bytes: float) -> str:
-    """Return `12.3 MB`: powers of 1,000, as speeds are."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if num_bytes >= factor:
-            return f"{num_bytes / factor:,.1f} {unit}"
-    return f"{num_bytes:,.0f} B"
-
-
 def message_of(error: BaseException, *, where: object) -> str:
     """Return what to tell a user of an error on one line; see `explained`."""
     return str(explained(error, where=where))

@@ -1,5 +1,5 @@
-"""Text as people are shown it: without the secrets of URLs, and without characters that steer a
-terminal."""
+"""Text as people are shown it: counts, sizes and durations in words, without the secrets of URLs,
+and without characters that steer a terminal."""
 
 import re
 import unicodedata
@@ -20,6 +20,33 @@ _OF_URLLIB3 = re.compile(r"(with url: [^\s?]*)\?\S*")
 _HOST = re.compile(r"([^\s@:\[]*|\[[0-9A-Fa-f:.]+\])(:\d*)?")
 _OF_HUB = {"buckets", "datasets", "models", "spaces"}
 _JOINERS = "\u200c\u200d"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return `1 file`, `2 files`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def size(num_bytes: float) -> str:
+    """Return `12.3 MB`: powers of 1,000, as speeds are."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if num_bytes >= factor:
+            return f"{num_bytes / factor:,.1f} {unit}"
+    return f"{num_bytes:,.0f} B"
+
+
+def speed(megabytes_per_second: float | None) -> str:
+    """Return `62.1 MB/s`; nothing of what is unknown or too little to be measured."""
+    is_known = megabytes_per_second is not None and megabytes_per_second >= 0.05
+    return f"{megabytes_per_second:,.1f} MB/s" if is_known else ""
+
+
+def duration(seconds: float) -> str:
+    """Return `0.8 s`, of whole seconds `7 s`; `3 min 20 s`, `2 h 5 min`."""
+    if round(seconds, 1) < 60:
+        return f"{seconds:.1f} s" if isinstance(seconds, float) else f"{seconds} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min"
 
 
 def show_as(folder: str, url: str) -> None:

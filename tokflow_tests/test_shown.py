@@ -1,7 +1,7 @@
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.shown import printable, redact
+from tokflow.shown import duration, printable, redact
 
 SHOWN = {
     "https://user:pass@host:8080/a/b.txt?token=1#part": "https://host:8080/a/b.txt",
@@ -56,3 +56,17 @@ def test_what_shows_nothing_or_turns_the_direction_of_text_is_escaped():
     assert printable("a\u202egpj.exe\x1b[2J\n\udcff") == r"a\u202egpj.exe\x1b[2J\n\udcff"
     assert printable("a\nb\tc\x07", keep="\n\t") == "a\nb\tc\\x07"
     assert printable("名\u3000前 ك\u200cه 👩\u200d💻") == "名\u3000前 ك\u200cه 👩\u200d💻"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.84, "0.8 s"),
+        (7, "7 s"),
+        (59.97, "1 min 0 s"),
+        (200.0, "3 min 20 s"),
+        (7_500, "2 h 5 min"),
+    ],
+)
+def test_a_duration_has_two_units_at_most(seconds: float, text: str):
+    assert duration(seconds) == text

@@ -1,8 +1,9 @@
 """`tokflow gc`: outputs that no current config refers to, listed or removed."""
 
 from tokflow.cli.selection import Paths, Words, select
-from tokflow.cli.terminal import counted, print_json, print_styled, size
+from tokflow.cli.terminal import print_json, print_styled
 from tokflow.pipeline.gc import find_garbage, remove_all
+from tokflow.shown import counted, size
 from tokflow.store.check_memory import forget_gone
 from tokflow.store.store import Store
 

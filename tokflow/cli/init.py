@@ -5,14 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import tokflow
-from tokflow.cli.terminal import (
-    counted,
-    described_left_out,
-    print_json,
-    print_styled,
-    shown_path,
-    size,
-)
+from tokflow.cli.terminal import described_left_out, print_json, print_styled, shown_path
 from tokflow.errors import ConfigError, shortened
 from tokflow.pipeline.dataset import DEFAULT_STORE
 from tokflow.pipeline.declarations.declared import YAML_NAMES, check_new
@@ -21,7 +14,7 @@ from tokflow.pipeline.declarations.raw_patterns import as_name, name_of, pattern
 from tokflow.pipeline.declarations.suggestion import Suggestion, suggest
 from tokflow.pipeline.declarations.yaml_writer import dataset_yaml
 from tokflow.raw.globs import has_wildcard
-from tokflow.shown import printable, redact
+from tokflow.shown import counted, printable, redact, size
 from tokflow.store.config import expanded
 from tokflow.tokenizers.tokenizer import fields_of_name, is_path
 

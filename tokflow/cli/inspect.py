@@ -7,17 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.audit.inspection import Inspection, Segment, inspect_output, visible
-from tokflow.cli.terminal import (
-    counted,
-    print_json,
-    print_styled,
-    print_table,
-    shown_ids,
-    shown_path,
-    size,
-)
+from tokflow.cli.terminal import print_json, print_styled, print_table, shown_ids, shown_path
 from tokflow.errors import ConfigError, shortened
 from tokflow.sequences.config import described
+from tokflow.shown import counted, size
 from tokflow.split.shuffle import shuffled_by
 from tokflow.store.manifest import Manifest
 

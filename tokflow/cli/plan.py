@@ -8,7 +8,6 @@ from typing import Any
 
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import (
-    counted,
     described_left_out,
     exit_status,
     print_error,
@@ -16,13 +15,13 @@ from tokflow.cli.terminal import (
     print_notices,
     print_styled,
     print_table,
-    size,
 )
 from tokflow.errors import ConfigError, TokflowError, shortened
 from tokflow.pipeline.failures import PastFailure
 from tokflow.pipeline.output import Stage
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
 from tokflow.pipeline.statistics import rows_of_mixture
+from tokflow.shown import counted, duration, size
 from tokflow.store.store import Store
 
 ROWS_SHOWN = 40
@@ -113,7 +112,7 @@ def _print(plan: Plan) -> None:
         print_styled(
             (name, "bold"),
             f": {counted(len(missing), 'output')} to build, "
-            f"{size(plan.num_bytes)} to tokenize, about {_duration(plan.estimated_seconds)}; "
+            f"{size(plan.num_bytes)} to tokenize, about {duration(plan.estimated_seconds)}; "
             f"{counted(num_made, 'output')} up to date",
         )
         print_table(
@@ -144,7 +143,7 @@ def _print(plan: Plan) -> None:
 def _row(of: PlannedOutput, dataset: str) -> Sequence[str]:
     """Return an output's line; one of a mixture's source begins with the name of that dataset."""
     source = "" if of.output.dataset == dataset else f"{of.output.dataset}: "
-    about = _duration(of.estimated_seconds)
+    about = duration(of.estimated_seconds)
     return of.stage, f"{source}{of.output.label}", size(of.num_bytes), about, of.reason
 
 
@@ -166,9 +165,3 @@ def _print_failures(failures: Sequence[PastFailure]) -> None:
         lines.append(f"{output} failed on {when}: {of.message}")
     for line in shortened(lines, FAILURES_SHOWN):
         print_styled(line)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:,.1f} s"
-    return f"{seconds / 60:,.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"

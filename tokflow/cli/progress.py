@@ -3,12 +3,12 @@
 import sys
 from typing import TYPE_CHECKING, Any, Self
 
-from tokflow.cli.terminal import console, print_error, print_styled, size
-from tokflow.pipeline.lines import Lines, Pace, speed, text_bytes_of
+from tokflow.cli.terminal import console, print_error, print_styled
+from tokflow.pipeline.lines import Lines, Pace, text_bytes_of
 from tokflow.pipeline.output import Stage
 from tokflow.pipeline.plan import Plan
 from tokflow.pipeline.results import Reporter, StageFailure, StageResult
-from tokflow.shown import printable
+from tokflow.shown import printable, size, speed
 
 if TYPE_CHECKING:
     from rich.progress import TaskID

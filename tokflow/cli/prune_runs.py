@@ -2,9 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 
-from tokflow.cli.terminal import counted, print_json
+from tokflow.cli.terminal import print_json
 from tokflow.components import open_instance
 from tokflow.components.instance import find_old_runs, remove_runs
+from tokflow.shown import counted
 
 
 def main(*, days: float, yes: bool, json: bool) -> None:

@@ -3,8 +3,9 @@
 import sys
 from dataclasses import asdict
 
-from tokflow.cli.terminal import counted, print_json, size
+from tokflow.cli.terminal import print_json
 from tokflow.hub.push import push_export
+from tokflow.shown import counted, size
 
 
 def main(

@@ -6,10 +6,9 @@ from typing import Any
 
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import DONE, print_json
-from tokflow.errors import counted
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
-from tokflow.shown import printable
+from tokflow.shown import counted, printable
 from tokflow.store.store import Store
 from tokflow.tokens.writer import REJECTS_NAME
 

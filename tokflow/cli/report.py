@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.cli.selection import Paths, Words, select
-from tokflow.cli.terminal import print_json, shown_path, size
+from tokflow.cli.terminal import print_json, shown_path
 from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset
+from tokflow.shown import size
 from tokflow.store.store import Store
 
 

@@ -24,13 +24,11 @@ from tokflow.cli.recorded import (
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import (
     FAILED,
-    counted,
     described_left_out,
     exit_status,
     print_error,
     print_json,
     print_notices,
-    size,
 )
 from tokflow.errors import ConfigError, TokflowError, explained
 from tokflow.pipeline.dataset import Dataset
@@ -44,6 +42,7 @@ from tokflow.pipeline.share import Share
 from tokflow.pipeline.statistics import statistics_of
 from tokflow.pipeline.tasks import SMALL_BYTES
 from tokflow.pools import Workers, get_ready, is_local, num_jobs
+from tokflow.shown import counted, duration, size
 from tokflow.store.store import Store
 from tokflow.store.versions import loaded_versions
 
@@ -153,7 +152,7 @@ def _run_share(
         outputs = counted(built.num_new, "new output")
         libraries = ", ".join(f"{name} {of}" for name, of in loaded_versions("tokens").items())
         print(
-            f"{dataset.name}: shard {share}: {files}, {outputs}, {built.seconds:,.1f} s, with "
+            f"{dataset.name}: shard {share}: {files}, {outputs}, {duration(built.seconds)}, with "
             f"{libraries}; "
             "`tokflow run` without --shard makes the rest when all shards are done",
             flush=True,
@@ -251,7 +250,7 @@ def _say_nothing_to_do(plan: Plan) -> None:
     verb = "is" if len(plan.planned) == 1 else "are"
     print(
         f"{plan.dataset.name}: nothing to do: {outputs} of {files} {verb} up to date "
-        f"({time.perf_counter() - STARTED:.1f} s)",
+        f"({duration(time.perf_counter() - STARTED)})",
         flush=True,
     )
     if plan.left_out:

@@ -3,9 +3,10 @@
 import json
 from pathlib import Path
 
-from tokflow.cli.terminal import print_json, shown_path, size
+from tokflow.cli.terminal import print_json, shown_path
 from tokflow.errors import ConfigError
 from tokflow.pipeline.declarations.schema import TITLE, yaml_schema
+from tokflow.shown import size
 from tokflow.store.atomic import new_file
 
 

@@ -5,24 +5,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tokflow.cli.terminal import (
-    counted,
     described_left_out,
     print_notices,
     print_styled,
     print_table,
     shown_path,
-    size,
 )
 from tokflow.errors import first_five
 from tokflow.exports import Export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.files_of_parts import parts_behind_limit
-from tokflow.pipeline.lines import described_sequences, speed
+from tokflow.pipeline.lines import described_sequences
 from tokflow.pipeline.output import FILE_STAGES, Stage
 from tokflow.pipeline.plan import Plan
 from tokflow.pipeline.results import BuildResult, StageResult
 from tokflow.pipeline.statistics import mixture_statistics, statistics_of
 from tokflow.report import has_report
+from tokflow.shown import counted, duration, size, speed
 from tokflow.split.mixed_split import BUDGET_CUTS
 from tokflow.split.spans import LONGEST
 from tokflow.store.latest import LATEST, named_by, path_of_newest
@@ -62,7 +61,7 @@ def print_summary(plan: Plan, built: BuildResult, *, is_declared: bool = False) 
     ending = f", {counted(len(built.failed), 'failure')}" if built.failed else ""
     print(
         f"\n{dataset.name}: {counted(built.num_new, 'output')} new, "
-        f"{len(built.made) - built.num_new:,} up to date{ending} ({built.seconds:.1f} s)"
+        f"{len(built.made) - built.num_new:,} up to date{ending} ({duration(built.seconds)})"
     )
 
 

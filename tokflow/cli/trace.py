@@ -4,13 +4,9 @@ import dataclasses
 from pathlib import Path
 
 from tokflow.audit.trace import TokenOrigin, sequence_range, trace_tokens
-from tokflow.cli.terminal import (
-    counted,
-    print_json,
-    print_styled,
-    shown_ids,
-)
+from tokflow.cli.terminal import print_json, print_styled, shown_ids
 from tokflow.errors import ConfigError
+from tokflow.shown import counted
 from tokflow.store.stored_outputs import find_export
 
 CHARS_SHOWN = 400

@@ -5,17 +5,11 @@ from dataclasses import asdict, replace
 
 from tokflow.audit.verify.verification import Verification, verify_dataset, verify_path
 from tokflow.cli.selection import Paths, select
-from tokflow.cli.terminal import (
-    FAILED,
-    counted,
-    exit_status,
-    print_error,
-    print_json,
-    print_styled,
-)
+from tokflow.cli.terminal import FAILED, exit_status, print_error, print_json, print_styled
 from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declarations.declared import list_declared
+from tokflow.shown import counted
 from tokflow.store.store import Store
 from tokflow.store.stored_outputs import path_of
 from tokflow.store.urls import is_url

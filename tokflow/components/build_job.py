@@ -28,7 +28,7 @@ from tokflow.components.instance import end_lost_runs, process_tags
 from tokflow.components.report_asset import record_pages
 from tokflow.components.reports import data_version, report
 from tokflow.components.steps import RESOURCE, WORKERS, again_if_fetched, failure_of
-from tokflow.errors import TokflowError, counted, message_of
+from tokflow.errors import TokflowError, message_of
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.lines import Lines
@@ -36,6 +36,7 @@ from tokflow.pipeline.output import Output, Stage
 from tokflow.pipeline.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.pipeline.run import build_dataset
 from tokflow.pools import Workers
+from tokflow.shown import counted, duration
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """Without Dagster's log on the terminal, which has a display."""
@@ -244,7 +245,7 @@ def _build_one(
     files, new = counted(built.num_files, "file"), counted(built.num_new, "output")
     num_old, num_recorded = len(built.made) - built.num_new, recorder.num_recorded
     said = f"{files}: {new} new, {num_old:,} up to date, {num_recorded:,} recorded"
-    say(f"{said}, {built.seconds:.1f} s")
+    say(f"{said}, {duration(built.seconds)}")
     problems = _said(failed, dg.AssetCheckSeverity.ERROR)
     warnings = _said(failed, dg.AssetCheckSeverity.WARN)
     if (failure := _failure(graph, built, problems)) is not None:

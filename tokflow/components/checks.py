@@ -9,9 +9,10 @@ from tokflow.audit.checks import CHECKS, MAX_SHOWN, Checker, CheckOutcome
 from tokflow.audit.inspection import visible
 from tokflow.components.dagster_names import asset_key, packing_of_asset
 from tokflow.components.markdown import MAX_REASON, MAX_ROWS, shortened_to
-from tokflow.errors import counted, shortened
+from tokflow.errors import shortened
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.status import FileStatus, file_statuses
+from tokflow.shown import counted
 
 FILES_CHECK = "every_file_is_built"
 """The check of the list of raw files."""

@@ -27,7 +27,7 @@ from tokflow.components.history import AssetHistory, code_version
 from tokflow.components.instance import NOT_ENDED, end_lost_runs
 from tokflow.components.report_asset import is_report_behind
 from tokflow.components.reports import data_version
-from tokflow.errors import TokflowError, counted, first_five, message_of
+from tokflow.errors import TokflowError, first_five, message_of
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixtures.mixture import SOURCE_STAGES
@@ -35,6 +35,7 @@ from tokflow.pipeline.output import FILE_STAGES
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.schedule import is_due
 from tokflow.raw.hashes import stamp_of
+from tokflow.shown import counted
 
 STATE_TAG = "tokflow/state"
 """On a scan: the digest of the state that asked for it."""

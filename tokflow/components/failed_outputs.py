@@ -14,11 +14,11 @@ from typing import TypeAlias, get_type_hints
 import dagster as dg
 
 from tokflow.components.dagster_names import asset_key, asset_keys
-from tokflow.errors import counted
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import FILE_STAGES, STAGES, Output, Stage
 from tokflow.pipeline.results import StageFailure, StageResult
+from tokflow.shown import counted
 
 MAX_MARKED = 1_000
 """Outputs that one run marks, since each takes some 5 ms; those without partitions come first."""

@@ -20,11 +20,10 @@ from tokflow.components.markdown import (
     shortened_to,
 )
 from tokflow.components.reports import Page, Report
-from tokflow.errors import counted
 from tokflow.pipeline.statistics import ratio
 from tokflow.pipeline.status import STATES, FileStatus
 from tokflow.raw import LeftOut, RawFile, RawPartition, RawSource
-from tokflow.shown import redact
+from tokflow.shown import counted, redact
 
 MAX_BUILT = 100
 """Rows of files that are as they should be: each takes 200 bytes of every event."""

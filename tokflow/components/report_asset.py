@@ -11,9 +11,10 @@ from tokflow.components.file_partitions import record_status
 from tokflow.components.history import AssetHistory
 from tokflow.components.markdown import report_link, report_pictures
 from tokflow.components.reports import Report
-from tokflow.errors import MissingOutputError, explained, size
+from tokflow.errors import MissingOutputError, explained
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
+from tokflow.shown import size
 from tokflow.store.atomic import new_file
 
 WIDTH = b' width="370"'

@@ -22,9 +22,7 @@ from tokflow.components.markdown import (
     shortened_to,
     viewer_link,
 )
-from tokflow.errors import counted
 from tokflow.exports import Part
-from tokflow.pipeline.lines import speed
 from tokflow.pipeline.notices import Totals
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.results import StageResult
@@ -36,6 +34,7 @@ from tokflow.pipeline.statistics import (
     rows_of_mixture,
     text_statistics,
 )
+from tokflow.shown import counted, speed
 from tokflow.store.arrow import read_first
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.engines import open_reference

@@ -7,16 +7,11 @@ from typing import Any
 import yaml
 
 from tokflow.audit.ancestry import Ancestry
-from tokflow.errors import (
-    CorruptOutputError,
-    ForeignOutputError,
-    MissingOutputError,
-    counted,
-    size,
-)
+from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
 from tokflow.exports import INDEX_NAME, Export
 from tokflow.hub.part_files import is_loaded, splits
 from tokflow.hub.target import Target
+from tokflow.shown import counted, size
 from tokflow.split.mixture import mixture_of
 from tokflow.split.shuffle import shuffled_by
 from tokflow.store.manifest import MANIFEST_NAME

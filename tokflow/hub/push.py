@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from tokflow.errors import ConfigError, counted, size
+from tokflow.errors import ConfigError
 from tokflow.exports import Export
 from tokflow.exports.reading import open_export
 from tokflow.hub.batches import COMMIT_BYTES, batches_of
@@ -20,6 +20,7 @@ from tokflow.raw.hub.repository import HubFile
 from tokflow.raw.hub.source_splits import CARD
 from tokflow.raw.remote import TransientError
 from tokflow.raw.retries import Retries
+from tokflow.shown import counted, size
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import MANIFEST_NAME, is_inside
 from tokflow.store.sealed import has_its_digest, plain_json

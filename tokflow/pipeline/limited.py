@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokflow.documents import Limit
-from tokflow.errors import ConfigError, MissingOutputError, RawFileError, counted
+from tokflow.errors import ConfigError, MissingOutputError, RawFileError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.raw import RawSource
+from tokflow.shown import counted
 from tokflow.split.shuffle import ShuffleConfig, document_keys
 from tokflow.tokens.origins import Origins
 

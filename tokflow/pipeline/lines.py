@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from tokflow.errors import counted, size
 from tokflow.pipeline.output import Stage
 from tokflow.pipeline.results import Reporter, StageFailure, StageResult
 from tokflow.pipeline.statistics import full, percent_full
+from tokflow.shown import counted, duration, size, speed
 from tokflow.tokenizers.tokenizer import vocab_size_asked
 
 FILES_SHOWN = 100
@@ -95,18 +95,12 @@ class Pace:
         made = self._made - self._before[0]
         if self.total and made > 0:
             left = (self.total - self.num_bytes) * self._seconds / made
-            said.append(f"{duration(left)} left")
+            said.append(f"{duration(round(left))} left")
         return ", ".join(filter(None, said))
 
     @property
     def _seconds(self) -> float:
         return max(time.monotonic() - self._started, 1e-3)
-
-
-def speed(megabytes_per_second: float | None) -> str:
-    """Return `62.1 MB/s`; nothing of what is unknown or too little to be measured."""
-    is_known = megabytes_per_second is not None and megabytes_per_second >= 0.05
-    return f"{megabytes_per_second:,.1f} MB/s" if is_known else ""
 
 
 def text_bytes_of(made: StageResult) -> int:
@@ -126,14 +120,6 @@ def now_and_then(say: Say) -> Callable[[Callable[[], str]], None]:
             last = time.monotonic()
 
     return say_if_due
-
-
-def duration(seconds: float) -> str:
-    """Return `7 s`, `3 min 20 s` or `2 h 5 min`."""
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-    return f"{minutes // 60:,} h {minutes % 60} min"
 
 
 class Lines(Reporter):
@@ -213,11 +199,11 @@ class Lines(Reporter):
 
     def _end_stage(self) -> None:
         if self._num_done == self._num_files and self._new:
-            seconds = sum(one.run.get("seconds", 0) for one in self._new)
+            seconds = sum(one.run.get("seconds", 0.0) for one in self._new)
             files = f"{counted(len(self._new), 'file')}: {described_parts(self._new)}"
             packing = self._new[0].output.packing
             stage = f"{self._stage} ({packing})" if packing else self._stage
-            self._say_of(self._new[0], f"{stage}: {files}, {seconds:,.1f} s")
+            self._say_of(self._new[0], f"{stage}: {files}, {duration(seconds)}")
 
     def _say_of(self, made: StageResult, line: str) -> None:
         dataset = made.output.dataset
@@ -228,7 +214,7 @@ def described(made: StageResult) -> str:
     """Return one line about the tokenizer, the tokens of a file or an export."""
     counts, run = made.manifest.counts, made.run
     output = made.output
-    seconds = f"{run.get('seconds', 0):,.1f} s"
+    seconds = duration(run.get("seconds", 0.0))
     if output.stage == "tokenizer":
         num_ids = of_asked(counts["vocab_size"], vocab_size_asked(made.manifest))
         return f"tokenizer: {num_ids} ids, {seconds}"

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self, TypeAlias
 
-from tokflow.errors import counted, shortened
+from tokflow.errors import shortened
+from tokflow.shown import counted
 from tokflow.store.manifest import Manifest
 from tokflow.tokens.writer import REASONS
 

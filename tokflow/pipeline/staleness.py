@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from tokflow.errors import counted
+from tokflow.shown import counted
 from tokflow.store.manifest import Manifest, Recipe
 from tokflow.store.versions import described_changes
 

@@ -5,8 +5,9 @@ from contextlib import suppress
 
 from tokflow.documents import DocumentSource
 from tokflow.documents.parsed import ParsedBatch
-from tokflow.errors import ConfigError, TokflowError, counted, first_five
+from tokflow.errors import ConfigError, TokflowError, first_five
 from tokflow.pipeline.graph import BuildGraph
+from tokflow.shown import counted
 from tokflow.store.manifest import Manifest
 from tokflow.tokenizers.chat.renderer import read_messages
 from tokflow.tokenizers.chat.template import BadChatError

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tokflow.errors import counted
 from tokflow.pipeline.statistics import (
     export_statistics,
     part_statistics,
@@ -27,6 +26,7 @@ from tokflow.report.picture import (
 )
 from tokflow.report.sample import StoreFacts
 from tokflow.report.vocabulary import TokenTexts
+from tokflow.shown import counted
 from tokflow.tokens.writer import OTHERS
 
 if TYPE_CHECKING:

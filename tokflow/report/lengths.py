@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.errors import counted
 from tokflow.pipeline.statistics import full, percent_full
 from tokflow.report.picture import INK, SERIES, Picture, make_picture, short_number
 from tokflow.report.sample import StoreFacts, files_of, length_of
 from tokflow.sequences.segments import SEGMENTS_NAME
+from tokflow.shown import counted
 from tokflow.store.arrow import num_rows, read_first, to_numpy
 from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.store import StoredOutput

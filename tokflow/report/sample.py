@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import numpy.typing as npt
 
-from tokflow.errors import counted
 from tokflow.pipeline.output import Stage
 from tokflow.pipeline.plan import Plan
 from tokflow.pipeline.status import FileStatus, file_statuses
+from tokflow.shown import counted
 from tokflow.split.spans import LONGEST
 from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.store import StoredOutput

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tokflow.pipeline import lines
-from tokflow.pipeline.lines import Lines, Pace, described_sequences, duration
+from tokflow.pipeline.lines import Lines, Pace, described_sequences
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.tiny import declare_small, write_raw
 
@@ -126,13 +126,6 @@ def test_a_pace_below_the_end_is_never_said_to_be_all():
     pace.advance(1, 5_000)
 
     assert str(pace).startswith("99 %")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(7.4, "7 s"), (200, "3 min 20 s"), (7_500, "2 h 5 min")]
-)
-def test_a_duration_has_two_units_at_most(seconds: float, text: str):
-    assert duration(seconds) == text
 
 
 def test_full_rows_are_said_to_be_full():
