@@ -10,7 +10,7 @@ import yaml
 
 from tokflow.cli.app import app
 from tokflow.exports import FORMATS
-from tokflow.pipeline.dataset import load_dataset, load_datasets
+from tokflow.pipeline.declarations.loading import load_dataset, load_datasets
 from tokflow.sequences.packing import PACKERS
 
 ROOT = Path(__file__).parents[1]

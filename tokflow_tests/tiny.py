@@ -20,7 +20,8 @@ from tokenizers import Tokenizer as HfTokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from tokflow.pipeline.dataset import Dataset, load_dataset, make_dataset
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.declarations.loading import load_dataset, make_dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset, make_tokenizer, make_tokens

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from tokflow.cli.terminal import print_error
 from tokflow.errors import ConfigError, nearest
-from tokflow.pipeline.dataset import Dataset, load_datasets
+from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declarations.declared import list_declared, none_declared
+from tokflow.pipeline.declarations.loading import load_datasets, load_declared
 from tokflow.store.store import Store
 
 Words = Sequence[str] | None
@@ -81,7 +82,7 @@ def _load(
     datasets, chosen = [], dict.fromkeys(names or declared)
     for name in chosen:
         try:
-            datasets.append(declared[name].load(store))
+            datasets.append(load_declared(declared[name], store))
         except ConfigError as error:
             if broken is None or (names and len(chosen) == 1):
                 raise

@@ -8,7 +8,8 @@ from typing import Any
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import exit_status, print_error, print_json, print_table, shown_path
 from tokflow.errors import ConfigError, explained
-from tokflow.pipeline.dataset import Dataset, make_dataset
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.declarations.loading import make_dataset
 from tokflow.pipeline.lines import of_asked
 from tokflow.pipeline.tokenizer_report import SAMPLE_BYTES, TokenizerReport, report_tokenizer
 from tokflow.shown import size

@@ -15,6 +15,7 @@ from tokflow.components.markdown import PREFIX
 from tokflow.errors import TokflowError, message_of
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declarations.declared import list_declared
+from tokflow.pipeline.declarations.loading import load_declared
 from tokflow.report.page import REPORT_PATH
 from tokflow.store.latest import LATEST
 from tokflow.store.stored_outputs import output_in
@@ -64,11 +65,11 @@ def _page(names: list[str]) -> bytes | None:
         return None
     match names[1:]:
         case ["report"]:
-            return _report(declaration.load())
+            return _report(load_declared(declaration))
         case ["report", name]:
-            return _picture(declaration.load(), name)
+            return _picture(load_declared(declaration), name)
         case ["exports", name]:
-            return _viewer(declaration.load(), name)
+            return _viewer(load_declared(declaration), name)
     return None
 
 

@@ -30,7 +30,7 @@ from tokflow.components.reports import data_version
 from tokflow.errors import TokflowError, first_five, message_of
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.mixtures.mixture import SOURCE_STAGES
+from tokflow.pipeline.mixture import SOURCE_STAGES
 from tokflow.pipeline.output import FILE_STAGES
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.schedule import is_due

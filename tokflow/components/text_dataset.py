@@ -31,6 +31,7 @@ from tokflow.pipeline.declarations.declared import (
     find_declarations,
     is_first,
 )
+from tokflow.pipeline.declarations.loading import load_declared
 from tokflow.pipeline.declarations.project import find_project
 from tokflow.pipeline.declarations.raw_patterns import as_name, patterns_of, shortened_to
 from tokflow.pipeline.declarations.schema import attributes_schema
@@ -148,7 +149,7 @@ class TextDataset(dg.Component):
         datasets, broken = [], {}
         for declaration in declarations:
             try:
-                datasets.append(declaration.load(scope=scope))
+                datasets.append(load_declared(declaration, scope=scope))
             except TokflowError as error:
                 broken[declaration.name] = error
         return cls(datasets, broken)

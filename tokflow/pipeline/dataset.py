@@ -1,6 +1,6 @@
 """A dataset: everything that one YAML file declares, checked."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -281,101 +281,3 @@ def _template_text(template: str, base: Path, *, where: str) -> str:
             found=f"{template!r}: {getattr(error, 'strerror', None) or error}",
             remedy="correct the path; a relative one starts where the raw files' paths do",
         ) from error
-
-
-def load_datasets(
-    path: Path, *, base: Path | None = None, store: str | Path | Store | None = None
-) -> list[Dataset]:
-    """Return the datasets that a YAML file declares, as components or by their attributes alone.
-
-    Relative paths in it start at `base`, by default `base_of(path)`. `store`, a folder or its URL,
-    takes the place of the one in the file.
-
-    Raises: ConfigError with the line of a syntax error, or the key that is wrong and the
-    nearest that exists.
-    """
-    from tokflow.pipeline.declarations.several import datasets_in
-
-    base = base or base_of(path)
-    return [
-        load_attributes(attributes, base=base, store=store, where=where, file=path)
-        for where, attributes in datasets_in(path)
-    ]
-
-
-def base_of(path: Path) -> Path:
-    """Return where relative paths of a YAML file start: at the root of the project that it is in
-    or, if it is in none, at its own folder."""
-    from tokflow.pipeline.declarations.project import (
-        find_project,  # 0.03 s that workers need not pay
-    )
-
-    folder = path.resolve().parent
-    project = find_project(folder)
-    return project.root if project else folder
-
-
-def load_dataset(
-    path: Path, *, base: Path | None = None, store: str | Path | Store | None = None
-) -> Dataset:
-    """Return the one dataset that a YAML file declares; see `load_datasets`.
-
-    Raises: ConfigError, also where there are several.
-    """
-    dataset, *more = load_datasets(path, base=base, store=store)
-    if more:
-        raise ConfigError(
-            where=path,
-            expected="one dataset",
-            found=f"{1 + len(more)}: {', '.join(of.name for of in (dataset, *more))}",
-            remedy="load them by `load_datasets`",
-        )
-    return dataset
-
-
-def load_attributes(
-    attributes: Mapping[str, Any],
-    *,
-    base: Path,
-    store: Store | Path | str | None = None,
-    where: str,
-    file: Path | None = None,
-    scope: Mapping[str, Any] | None = None,
-) -> Dataset:
-    """Return the dataset that attributes declare, with templates in them; see `make_dataset`.
-
-    `scope`: what templates may name besides what they always may.
-
-    Raises: ConfigError.
-    """
-    from tokflow.pipeline.declarations.templates import resolve_templates, showing_templates
-
-    resolved = resolve_templates(attributes, base=base, where=where, scope=scope)
-    with showing_templates(attributes, resolved):
-        return make_dataset(resolved, base=base, store=store, where=where, file=file)
-
-
-def make_dataset(
-    attributes: Mapping[str, Any],
-    *,
-    base: Path,
-    store: Store | Path | str | None = None,
-    where: str,
-    file: Path | None = None,
-) -> Dataset:
-    """Return the dataset that plain values declare, as YAML gives them.
-
-    `where` is what messages call the place they came from; for the others see `Dataset.at`. `file`:
-    the YAML that they stand in, whose other datasets a mixture may be made of.
-
-    Raises: ConfigError.
-    """
-    if attributes.get("mixture") is None:
-        return Dataset.read(attributes, where=where).at(base, store=store, where=where)
-    from tokflow.pipeline.mixtures.sources import check_store, with_sources
-
-    values, sources = with_sources(attributes, base=base, store=store, where=where, file=file)
-    dataset = Dataset.read(values, where=where).at(base, store=store, where=where)
-    dataset._sources = sources
-    check_store(dataset, where)
-    return dataset

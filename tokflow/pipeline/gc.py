@@ -9,7 +9,7 @@ from pathlib import Path
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.mixtures.mixture import SOURCE_STAGES
+from tokflow.pipeline.mixture import SOURCE_STAGES
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.store.atomic import is_in_use, is_leftover
 from tokflow.store.latest import LATEST, named_by

@@ -15,7 +15,7 @@ from tokflow.exports.part import make_parts
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.export_details import export_details
 from tokflow.pipeline.limited import NAME_OR_RUN, LimitedFiles
-from tokflow.pipeline.mixtures.mixture import Mixture
+from tokflow.pipeline.mixture import Mixture
 from tokflow.pipeline.output import STAGES, Output, Stage
 from tokflow.pipeline.own_files import OwnFiles
 from tokflow.pipeline.recipes import RECIPES, stage_of_inputs

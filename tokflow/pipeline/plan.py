@@ -14,7 +14,7 @@ from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError, 
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import PastFailure, failure_key, read_failures
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.mixtures.mixture import Mixture
+from tokflow.pipeline.mixture import Mixture
 from tokflow.pipeline.notices import Totals
 from tokflow.pipeline.output import FILE_STAGES, STAGES, Output, Stage
 from tokflow.pipeline.partitions import check_columns

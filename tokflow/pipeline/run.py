@@ -21,7 +21,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import note_failures
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.limited import in_taking_order, refuse_share
-from tokflow.pipeline.mixtures.mixture import Mixture
+from tokflow.pipeline.mixture import Mixture
 from tokflow.pipeline.output import STAGES, Output, Stage, by_step
 from tokflow.pipeline.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.pipeline.share import Share

@@ -12,7 +12,7 @@ from tokflow.exports.part import Part
 from tokflow.exports.writing import join_export, write_export
 from tokflow.pipeline.export_details import export_details
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.mixtures.mixture import Mixture
+from tokflow.pipeline.mixture import Mixture
 from tokflow.pipeline.output import Stage
 from tokflow.pipeline.supervision import check_supervised
 from tokflow.sequences.segments import write_sequences

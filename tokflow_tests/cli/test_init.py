@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tokflow
-from tokflow.pipeline.dataset import load_dataset
+from tokflow.pipeline.declarations.loading import load_dataset
 from tokflow.store.zstd import zstd
 from tokflow_tests.cli.commands import json_of, run
 from tokflow_tests.hub import Hub

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.pipeline.dataset import load_dataset
+from tokflow.pipeline.declarations.loading import load_dataset
 from tokflow_tests.cli.commands import json_of, run
 from tokflow_tests.tiny import TEXTS, build, write_raw, write_yaml
 

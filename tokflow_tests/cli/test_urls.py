@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tokflow.loaders import open_rows
-from tokflow.pipeline.dataset import load_dataset
+from tokflow.pipeline.declarations.loading import load_dataset
 from tokflow.store.remote.places import objects_at
 from tokflow_tests.cli.commands import run
 from tokflow_tests.hub import Hub

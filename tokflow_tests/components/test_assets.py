@@ -22,7 +22,7 @@ from tokflow.pipeline.run import build_dataset, make_stage
 from tokflow.raw.hashes import hash_file
 from tokflow.store.manifest import read_run
 from tokflow_tests.dagster_case import QUIET, Case, checks, failure, is_built, selection, shown
-from tokflow_tests.pipeline.mixtures.test_mixture import declare_mixture, declare_source
+from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source
 from tokflow_tests.raw.fetching import Handler, Server
 from tokflow_tests.raw.servers import running
 from tokflow_tests.tiny import build, declare

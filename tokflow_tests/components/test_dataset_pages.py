@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from tokflow.components.dataset_pages import DatasetPages
 from tokflow.components.markdown import report_path, viewer_path
 from tokflow.pipeline.declarations.declared import list_declared
+from tokflow.pipeline.declarations.loading import load_declared
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.projects import attributes, declare_in, make_project
@@ -37,7 +38,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
 
 
 def test_the_report_and_the_viewer_of_a_declared_dataset_are_served(client: TestClient):
-    dataset = list_declared()["mine"].load()
+    dataset = load_declared(list_declared()["mine"])
     build_dataset(dataset)
     (dataset.folder / "report").mkdir()
     (dataset.folder / "report/report.html").write_text("<p>a report</p>")

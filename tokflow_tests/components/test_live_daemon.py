@@ -24,7 +24,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from tokflow.pipeline.dataset import load_dataset
+from tokflow.pipeline.declarations.loading import load_dataset
 from tokflow.components import automation, make_definitions, decisions
 
 automation.SENSOR_SECONDS = 1  # the daemon ticks every five seconds at most

@@ -13,6 +13,7 @@ from dagster._core.loader import LoadingContextForTest
 from tokflow.components import decisions, make_definitions
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declarations.declared import find_declarations
+from tokflow.pipeline.declarations.loading import load_declared
 from tokflow.pipeline.declarations.project import Project, find_project
 from tokflow.report import has_report
 from tokflow_tests.dagster_case import QUIET, RANGE, shown_failed
@@ -47,7 +48,7 @@ def declare_mixture(project: Path, sources: dict[str, Any]) -> Path:
 def datasets_of(project: Path) -> dict[str, Dataset]:
     found = find_project(project)
     assert isinstance(found, Project)
-    return {of.name: of.load() for of in find_declarations(found)}
+    return {of.name: load_declared(of) for of in find_declarations(found)}
 
 
 def definitions_of(project: Path) -> dg.Definitions:

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from tokflow.components.text_dataset import DatasetParams, DatasetScaffolder
-from tokflow.pipeline.dataset import load_dataset
+from tokflow.pipeline.declarations.loading import load_dataset
 from tokflow_tests.projects import declare_in, make_project
 
 

@@ -11,8 +11,9 @@ import yaml
 
 from tokflow.components import TextDataset, decisions
 from tokflow.errors import ConfigError
-from tokflow.pipeline.dataset import Dataset, load_dataset
+from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declarations.declared import find_declarations
+from tokflow.pipeline.declarations.loading import load_dataset, load_declared
 from tokflow.pipeline.declarations.project import Project
 from tokflow.report import has_report
 from tokflow_tests.dagster_case import failure
@@ -96,7 +97,7 @@ def test_dagster_and_tokflow_read_a_yaml_alike(project: Path, monkeypatch: pytes
     assert (
         dataset
         == load_dataset(path)
-        == find_declarations(Project(project, project / DEFS))[0].load()
+        == load_declared(find_declarations(Project(project, project / DEFS))[0])
     )
     assert dataset.raw.files == ("de/*.jsonl", f"{project}/b.jsonl")
     assert dataset.documents.chat_template == "{{ messages }}{{ env.LENGTH }}"

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokflow.exports import FORMATS
-from tokflow.pipeline.dataset import load_dataset
+from tokflow.pipeline.declarations.loading import load_dataset
 from tokflow_tests.cli.test_recorded import project_with
 from tokflow_tests.special import write_letters
 from tokflow_tests.tiny import build, write_yaml

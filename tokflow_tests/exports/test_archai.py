@@ -9,7 +9,7 @@ from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Export
 from tokflow_tests.exports.exporting import export
 from tokflow_tests.outputs import content, parts, stored
-from tokflow_tests.pipeline.mixtures.test_mixture import declare_mixture, declare_source
+from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source
 from tokflow_tests.tiny import EOS, build, declare, many_ids
 
 ARCHAI = FORMATS["archai"]

@@ -26,7 +26,7 @@ from tokflow.tokens import shard_segments
 from tokflow.tokens.shard import TokenShard
 from tokflow_tests.fuzz import readers
 from tokflow_tests.outputs import index_of
-from tokflow_tests.pipeline.mixtures.test_mixture import declare_mixture, declare_source
+from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source
 from tokflow_tests.tiny import EOS, build, declare
 
 KEPT: dict[str, Any] = {"keep_columns": ["url", "meta.n"], "on_bad_document": "reject"}

@@ -16,7 +16,8 @@ import yaml
 
 from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.errors import BadDocumentError
-from tokflow.pipeline.dataset import Dataset, load_dataset
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.declarations.loading import load_dataset
 from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.fuzz.cases import Case

@@ -12,7 +12,8 @@ from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.documents import ranges
 from tokflow.errors import ConfigError
-from tokflow.pipeline.dataset import Dataset, make_dataset
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.declarations.loading import make_dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
 from tokflow.store.store import Store

@@ -5,7 +5,7 @@ import pytest
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow.pipeline.status import FileStatus, file_statuses
-from tokflow_tests.pipeline.mixtures.test_mixture import declare_mixture
+from tokflow_tests.pipeline.test_mixture import declare_mixture
 from tokflow_tests.tiny import TEXTS, build, declare_small, write_texts
 
 

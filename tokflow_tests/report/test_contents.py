@@ -13,7 +13,7 @@ from tokflow.report.lengths import length_pictures
 from tokflow.report.page import make_report
 from tokflow.report.sample import ShardSample, StoreFacts, spread
 from tokflow.report.vocabulary import TokenTexts, count_ids, open_texts
-from tokflow_tests.pipeline.mixtures.test_mixture import declare_mixture
+from tokflow_tests.pipeline.test_mixture import declare_mixture
 from tokflow_tests.tiny import EOS, build, declare, declare_small, many_ids, tokenize
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import CorruptOutputError
-from tokflow.pipeline.dataset import Dataset, load_dataset
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.declarations.loading import load_dataset
 from tokflow.report.page import MAX_BYTES, ReportPage, make_report, write_report
 from tokflow_tests.tiny import build, copy_of, declare_small, write_texts
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from tokflow.cli.app import app
 from tokflow.errors import CorruptOutputError, UntrustedCodeError
-from tokflow.pipeline.dataset import load_dataset
+from tokflow.pipeline.declarations.loading import load_dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import checksums, read_manifest, write_manifest

@@ -4,15 +4,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 from tokflow.errors import ConfigError, first_five
 from tokflow.pipeline.dagster_fields import dagster_name
-from tokflow.pipeline.dataset import Dataset, load_attributes
 from tokflow.pipeline.declarations.project import Project, find_project
-from tokflow.store.store import Store
-
-Scope: TypeAlias = Mapping[str, Any]
+from tokflow.pipeline.declarations.templates import resolve_templates
+from tokflow.pipeline.declarations.yaml_file import (
+    COMPONENT_TYPE,
+    attributes_of,
+    each_dataset,
+    place_of,
+    read_documents,
+)
 
 YAML_NAMES = ("defs.yaml", "defs.yml", "component.yaml")
 """Of these Dagster reads the first that a folder has."""
@@ -42,20 +46,6 @@ class Declaration:
     error: ConfigError | None = None
     """What keeps it from being loaded, as far as that is known without its other attributes."""
 
-    def load(
-        self, store: Store | Path | str | None = None, *, scope: Scope | None = None
-    ) -> Dataset:
-        """Return the dataset; `store` takes the place of the one in its file.
-
-        `scope`: what its templates may name besides what they always may.
-
-        Raises: ConfigError that says what is wrong in it.
-        """
-        if self.error is not None:
-            raise self.error
-        fields = self.attributes
-        return load_attributes(fields, base=self.base, store=store, where=self.where, scope=scope)
-
     def is_alike(self, other: Self) -> bool:
         """Return whether Dagster takes the names of both for one."""
         return dagster_name(self.name) == dagster_name(other.name)
@@ -68,26 +58,6 @@ def list_declared() -> dict[str, Declaration]:
     for of in find_declarations(project) if project else ():
         declared.setdefault(of.name, of)
     return dict(sorted(declared.items()))
-
-
-def as_declared_now(datasets: Sequence[Dataset]) -> Iterator[tuple[Dataset, ConfigError | None]]:
-    """Yield each dataset as its YAML is now, which may have been edited since it was loaded.
-
-    One that is in no project, or declared no more, is as it was; so is one that cannot be loaded
-    now, with the error.
-    """
-    projects = {dataset.base: find_project(dataset.base) for dataset in datasets}
-    declared = {
-        (base, of.name): of
-        for base, project in projects.items()
-        for of in (find_declarations(project) if project and project.root == base else ())
-    }
-    for dataset in datasets:
-        declaration = declared.get((dataset.base, dataset.name))
-        try:
-            yield (declaration.load() if declaration else dataset), None
-        except ConfigError as error:
-            yield dataset, error
 
 
 def find_declarations(project: Project) -> list[Declaration]:
@@ -214,8 +184,6 @@ def _opens(path: Path, base: Path) -> bool:
 
 def _declarations(path: Path, base: Path) -> tuple[list[Declaration], list[str]]:
     """Return the datasets of one file, and the types of all its components."""
-    from tokflow.pipeline.declarations.yaml_file import COMPONENT_TYPE, place_of
-
     name = path.parent.name
     try:
         documents = _parsed(path, path.stat().st_mtime_ns)
@@ -236,8 +204,6 @@ def _declarations(path: Path, base: Path) -> tuple[list[Declaration], list[str]]
 
 @lru_cache(maxsize=1_000)
 def _parsed(path: Path, stamp: int) -> list[dict[str, Any]]:
-    from tokflow.pipeline.declarations.yaml_file import read_documents
-
     return read_documents(path)
 
 
@@ -246,8 +212,6 @@ def declared_by(document: Declaration, attributes: Mapping[str, Any]) -> list[De
 
     `document`: says where they stand, and what one is called that has no name.
     """
-    from tokflow.pipeline.declarations.several import each_dataset
-
     try:
         each = list(each_dataset(attributes, where=document.where))
     except ConfigError as error:
@@ -256,8 +220,6 @@ def declared_by(document: Declaration, attributes: Mapping[str, Any]) -> list[De
 
 
 def _of_document(document: Declaration, fields: Mapping[str, Any]) -> list[Declaration]:
-    from tokflow.pipeline.declarations.yaml_file import attributes_of
-
     try:
         return declared_by(document, attributes_of(fields, where=document.where))
     except ConfigError as error:
@@ -268,7 +230,7 @@ def _named(declaration: Declaration) -> Declaration:
     """Return the declaration with the name that its attributes have."""
     given = {"name": declaration.attributes.get("name")}
     try:
-        name = _resolved(given, declaration)["name"]
+        name = resolve_templates(given, base=declaration.base, where=declaration.where)["name"]
     except ConfigError as error:
         return replace(declaration, attributes={}, error=error)
     return replace(declaration, name=name if isinstance(name, str) else declaration.name)
@@ -294,16 +256,4 @@ def _other_executor(declaration: Declaration, first: Declaration) -> ConfigError
         "has one executor",
         found=repr(declaration.attributes["executor"]),
         remedy="name the same in both, or leave it out of one",
-    )
-
-
-def _resolved(
-    attributes: Mapping[str, Any], declaration: Declaration, scope: Scope | None = None
-) -> dict[str, Any]:
-    from tokflow.pipeline.declarations.templates import (
-        resolve_templates,  # which workers do not need
-    )
-
-    return resolve_templates(
-        attributes, base=declaration.base, where=declaration.where, scope=scope
     )

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.pipeline.dataset import load_dataset
 from tokflow.pipeline.declarations.declared import list_declared
+from tokflow.pipeline.declarations.loading import load_dataset
 from tokflow_tests.projects import attributes, declare_in, load_declared, make_project
 
 

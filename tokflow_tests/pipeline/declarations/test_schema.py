@@ -11,9 +11,8 @@ from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declarations.schema import yaml_schema
-from tokflow.pipeline.declarations.several import each_dataset
 from tokflow.pipeline.declarations.suggestion import UNSEEN, Suggestion
-from tokflow.pipeline.declarations.yaml_file import attributes_of
+from tokflow.pipeline.declarations.yaml_file import attributes_of, each_dataset
 from tokflow.pipeline.declarations.yaml_writer import dataset_yaml
 
 ROOT = Path(__file__).parents[3]

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from tokflow.errors import ConfigError
-from tokflow.pipeline.dataset import load_dataset, load_datasets
 from tokflow.pipeline.declarations.declared import list_declared
+from tokflow.pipeline.declarations.loading import load_dataset, load_datasets
 from tokflow_tests.cli.commands import json_of
 from tokflow_tests.projects import declare_in, load_declared, make_project
 

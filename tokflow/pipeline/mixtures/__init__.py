@@ -1,1 +1,0 @@
-"""Mixtures: datasets whose documents come from other datasets, as upstream of a build."""
