@@ -1,25 +1,21 @@
 """Trace tokens of an export back to raw file, row and characters."""
 
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
-
-from tokflow.audit.ancestry import Ancestry
-from tokflow.audit.raw_chars import RawChars
-from tokflow.audit.texts import ExportTexts, TokenizedText, open_tokenizer
+from tokflow.audit.ancestry import Ancestry, ExportTexts, TokenizedText, open_tokenizer
+from tokflow.audit.characters import Characters
 from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError
 from tokflow.exports import INDEX_NAME, Export
 from tokflow.exports.index import INDEX_SCHEMA, read_index
 from tokflow.store.integrity import check_files
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_export
-from tokflow.tokenizers.engines import ReferenceEngine, open_reference
-from tokflow.tokenizers.tokenizer import Tokenizer
+from tokflow.tokenizers.engines import open_reference
+from tokflow.tokenizers.vocabulary import token_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,12 +95,37 @@ def trace_tokens(
         return origins
     if (tokenizer := open_tokenizer(found, ancestry)) is None:
         return origins
-    decoder = _Decoder(replace(tokenizer, trust_remote_code=trust_remote_code))
+    characters = None
+    with suppress(UntrustedCodeError):
+        engine = open_reference(replace(tokenizer, trust_remote_code=trust_remote_code))
+        characters = Characters(tokenizer, engine, token_bytes(tokenizer))
     # Those of a raw file in their order there, so that what is read again is read once.
     in_file_order = sorted(range(len(origins)), key=lambda n: (origins[n].raw_file, origins[n].row))
     for index in in_file_order:
-        origins[index] = decoder.with_text(origins[index], of_origins[index])
+        origins[index] = _with_text(origins[index], of_origins[index], characters)
     return origins
+
+
+def _with_text(
+    origin: TokenOrigin, text: TokenizedText, characters: Characters | None
+) -> TokenOrigin:
+    """Return the origin with its tokens, which are of `text`, and their characters; without these
+    where the tokenizer is Python code that may not run."""
+    first, last = origin.token_in_text, origin.token_in_text + origin.num_tokens
+    token_ids = tuple(text.between(first, last).tolist())
+    origin = replace(origin, token_ids=token_ids, record=text.record)
+    if characters is None:
+        return origin
+    found = characters.of(text)
+    left, right = characters.between(found, first, last)
+    return replace(
+        origin,
+        char_start=text.char_start + left,
+        char_stop=text.char_start + right,
+        text=characters.shown(found)[left:right],
+        is_normalised=found.is_normalised,
+        added=(("BOS",) if first < found.first else ()) + (("EOS",) if last > found.stop else ()),
+    )
 
 
 def _no_token(name: str, export: Export, part: str, position: int) -> ConfigError:
@@ -160,97 +181,3 @@ def sequence_range(path: str | Path | StoredOutput, part: str, sequence: int) ->
             remedy="name a token by --token",
         )
     return sequence * length, (sequence + 1) * length
-
-
-class _Decoder:
-    """Finds the characters of tokens by decoding what comes before them or, of a text that the
-    tokenizer normalised, in the raw file."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._special = {tokenizer.eos_id, tokenizer.bos_id} - {None}
-        self._engine: ReferenceEngine | None = None
-        """None where the tokenizer is Python code that may not run."""
-        with suppress(UntrustedCodeError):
-            self._engine = open_reference(tokenizer)
-        self._raw = RawChars(tokenizer)
-
-    def with_text(self, origin: TokenOrigin, text: TokenizedText) -> TokenOrigin:
-        """Return the origin with its tokens, which are of `text`, and their characters."""
-        first = origin.token_in_text
-        last = first + origin.num_tokens
-        all_ids = text.token_ids
-        shown = tuple(all_ids[first:last].tolist())
-        origin = replace(origin, token_ids=shown, record=text.record)
-        if self._engine is None:
-            return origin
-        inner = self._without_added(text, all_ids)
-        decoded = self._decoded(all_ids[inner])
-        is_raw = self._raw.is_raw(text, decoded.encode())
-        raw = None if is_raw else self._raw.find(text)
-        if raw is not None:
-            inner = slice(raw.first, raw.first + len(raw.chars))
-            left, right = raw.between(first, last)
-            decoded = raw.text
-        else:
-            left, right = self._characters(all_ids[inner], first - inner.start, last - inner.start)
-        return replace(
-            origin,
-            char_start=text.char_start + left,
-            char_stop=text.char_start + right,
-            text=decoded[left:right],
-            is_normalised=not is_raw and raw is None,
-            added=(("BOS",) if first < inner.start else ())
-            + (("EOS",) if last > inner.stop else ()),
-        )
-
-    def _characters(self, token_ids: npt.NDArray[Any], first: int, last: int) -> tuple[int, int]:
-        """Return which characters of what all tokens decode to some of them are."""
-        decoded = self._decoded(token_ids)
-        num_before = max(0, min(first, len(token_ids)))
-        up_to = token_ids[: max(0, last)]
-        left = self._characters_before(token_ids, num_before, decoded)
-        right = _shared(self._decoded(up_to), decoded)
-        is_text = len(up_to) > num_before
-        if is_text and (right == left or len(self._decoded(up_to)) > right):
-            right = min(right + 1, len(decoded))  # the last token is less than a character
-        return left, right
-
-    def _without_added(
-        self, text: TokenizedText, token_ids: npt.NDArray[Any]
-    ) -> "slice[int, int, None]":
-        """Return the tokens of the text itself, without the BOS and EOS that were put around it.
-
-        A text may hold both itself, as chats do: what is left must be as long as the text. Where
-        BOS and EOS are one id, and a text begins or ends with it, the tokens do not tell which of
-        two is its own: the first is taken for that.
-        """
-        has_bos, has_eos = text.may_have_added
-        end = len(token_ids)
-        begin = int(has_bos and end > 0 and int(token_ids[0]) in self._special)
-        end -= has_eos and end > begin and int(token_ids[-1]) in self._special
-        whole = slice(begin, end, None)
-        if not text.may_hold_special:
-            return whole
-        tries = [slice(0, len(token_ids)), slice(0, end), slice(begin, len(token_ids))]
-        is_it = (t for t in tries if len(self._decoded(token_ids[t])) == text.num_chars)
-        return next(is_it, whole)
-
-    def _characters_before(self, token_ids: npt.NDArray[Any], position: int, text: str) -> int:
-        """Return how many characters of a text end before a token of it.
-
-        A token that is less than a character is decoded as U+FFFD, which the text itself may
-        have: only where a character ends are both sides of the cut together as long as the text.
-        """
-        before = self._decoded(token_ids[:position])
-        shared = _shared(before, text)
-        if shared < len(before) or not before.endswith("\ufffd"):
-            return shared
-        return shared - (shared + len(self._decoded(token_ids[position:])) > len(text))
-
-    def _decoded(self, token_ids: npt.NDArray[Any]) -> str:
-        return "" if self._engine is None else self._engine.decode(token_ids.tolist())
-
-
-def _shared(left: str, right: str) -> int:
-    """Return how many characters two texts have in common from their beginning."""
-    return len(os.path.commonprefix([left, right]))  # noqa: RUF071  # letters, not folders

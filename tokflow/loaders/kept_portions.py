@@ -69,7 +69,7 @@ class KeptPortions:
     @cached_property
     def is_remote(self) -> bool:
         """True where files come from a URL when they are read."""
-        return bool(self._portions) and not self._portions[0].stored.store.is_here
+        return bool(self._portions) and self._portions[0].stored.store.is_cached
 
     def files_of(self, places: Numbers) -> list[tuple[Store, Path]]:
         """Return the files of positions, or rows, that are in portions which are not kept."""

@@ -21,7 +21,7 @@ from tokflow.loaders.mixture_stages import (
     shuffled_block,
 )
 from tokflow.loaders.orders import WINDOW, InOrder
-from tokflow.loaders.rows import Epochs, Rows
+from tokflow.loaders.rows import Epochs, Rows, sources_of
 from tokflow.loaders.samples import (
     ENDLESS,
     FilesOf,
@@ -32,7 +32,6 @@ from tokflow.loaders.samples import (
     no_dataset,
     optional,
     samples_shown,
-    sources_of,
 )
 from tokflow.store.store import Store
 
@@ -196,29 +195,26 @@ def _check_sources(sources: Mapping[str, Rows]) -> None:
             found = f"rows that are {rows.order.identity['kind']}"
             remedy = "give them as open_rows returns them; a mixture shuffles them by its own seed"
             raise _error(f"sources.{name}", "rows in the order of their files", found, remedy)
-    (one, its), *others = [(name, rows.source) for name, rows in sources.items()]
-    for name, source in others:
-        if source.sequence_length != its.sequence_length:
-            raise _error(
-                f"sources.{name}",
-                f"rows of {its.sequence_length:,} tokens, as {one} has",
-                f"{source.sequence_length:,}",
-                "open all with the same sequence_length",
-            )
-        if source.tokenizer != its.tokenizer and source.tokenizer and its.tokenizer:
-            raise _error(
-                f"sources.{name}",
-                f"the tokenizer of {one}, {its.tokenizer[:7]}",
-                source.tokenizer[:7],
-                "tokenize all by the same `tokenizer:`, its files and its options",
-            )
-        if set(source.fields) != set(its.fields):
-            raise _error(
-                f"sources.{name}",
-                f"the fields {', '.join(its.fields)}, as {one} has",
-                ", ".join(source.fields),
-                "open all with the same fields, `open_rows(..., fields=...)`",
-            )
+    (one, its), *others = [(name, _facts(rows)) for name, rows in sources.items()]
+    for name, facts in others:
+        for fact, value in facts.items():
+            if value != its[fact] and value and its[fact]:
+                raise _error(
+                    f"sources.{name}",
+                    f"{fact} {its[fact]}, as {one} has",
+                    value,
+                    "open all with the same sequence_length and fields, of tokens of one tokenizer",
+                )
+
+
+def _facts(rows: Rows) -> dict[str, str]:
+    """Return what must be the same of all sources; empty where it is not known."""
+    source = rows.source
+    return {
+        "sequence_length": f"{source.sequence_length:,}",
+        "tokenizer": source.tokenizer[:7],
+        "fields": ", ".join(sorted(source.fields)),
+    }
 
 
 def _all_stages(weights: Any, stages: Any) -> list[tuple[int, Mapping[str, float]]]:

@@ -76,18 +76,25 @@ class Opening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedRows:
-    """What rows of any output have in common; see `RowSource`."""
+    """The rows of one part of an export or a token store, in the order of their files.
+
+    `gather(numbers)` returns rows in the order asked for, in arrays of their own, which the caller
+    may change; several threads may ask at once.
+    """
 
     opening: Opening
     stored: Stored = field(repr=False, compare=False)
     fields: tuple[str, ...]
+    """The names of what `gather` returns."""
     sequence_length: int
+    """Inputs of a row."""
     across_documents: bool
+    """The first token of a document is the label of the last of the document before it."""
     portions: KeptPortions = field(repr=False, compare=False)
 
     @property
     def name(self) -> str:
-        """As `RowSource` has it."""
+        """The export and the part, for people: `demo/exports/bin/train`."""
         manifest = self.stored.manifest
         if self.opening.part is None:
             return f"{manifest.dataset}/{manifest.stage}/{manifest.partition}"
@@ -95,7 +102,7 @@ class OpenedRows:
 
     @property
     def fingerprint(self) -> str:
-        """As `RowSource` has it."""
+        """sha256 of what decides its rows: another content, part or length is another one."""
         output, part = self.stored.manifest.fingerprint, self.opening.part
         own = json.dumps([ROWS_VERSION, output, part, *self._decides])
         return hashlib.sha256(own.encode()).hexdigest()
@@ -107,17 +114,18 @@ class OpenedRows:
 
     @property
     def cut(self) -> Mapping[str, Any]:
-        """As `RowSource` has it."""
+        """How its rows are cut from the tokens, as JSON: the arguments of `open_rows` that decide
+        them. The fingerprint has them too; these are for people."""
         return {"sequence_length": self.sequence_length, "across_documents": self.across_documents}
 
     @property
     def output(self) -> str:
-        """As `RowSource` has it."""
+        """What its output is called in the store, a folder: the beginning of its fingerprint."""
         return self.stored.manifest.fingerprint[:16]
 
     @property
     def tokenizer(self) -> str:
-        """As `RowSource` has it."""
+        """The fingerprint of the tokenizer that made its tokens; empty where it is not known."""
         details, parents = self.stored.manifest.details, self.stored.manifest.parents
         return str(details.get("tokenizer_fingerprint") or parents.get("tokenizer", ""))
 

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tokflow.errors import ConfigError
-from tokflow.loaders.samples import Numbers, Order, grouped
+from tokflow.loaders.samples import Numbers, grouped
 from tokflow.split.permutation import PERMUTATION_VERSION, SMALL_SIZE, Permutation
 
 BLOCKS_VERSION = 1
@@ -26,7 +26,7 @@ class InOrder:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """As `Order` has it."""
+        """What decides it, as JSON: kind, version, seed, epoch and so on."""
         return {"kind": "in order"}
 
     def __len__(self) -> int:
@@ -48,7 +48,7 @@ class Shuffled:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """As `Order` has it."""
+        """What decides it, as JSON: kind, version, seed, epoch and so on."""
         decided = {"seed": self.seed, "epoch": self.epoch}
         return {"kind": "shuffled", "version": PERMUTATION_VERSION, **decided}
 
@@ -115,7 +115,7 @@ class ShuffledBlocks:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """As `Order` has it."""
+        """What decides it, as JSON: kind, version, seed, epoch and so on."""
         return {
             "kind": "shuffled blocks",
             "version": [PERMUTATION_VERSION, BLOCKS_VERSION],
@@ -169,6 +169,10 @@ class ShuffledBlocks:
         """Return the window that each block is in."""
         least, num_longer = divmod(len(self._blocks), self._num_windows)
         return np.maximum(block_places // (least + 1), (block_places - num_longer) // least)
+
+
+Order: TypeAlias = InOrder | Shuffled | ShuffledBlocks
+"""An order of the rows of a source: the row at each place, computed alone."""
 
 
 @lru_cache(maxsize=8)  # the batches of an epoch have one order

@@ -147,7 +147,7 @@ class PackedRows(OpenedRows):
         return int(self.portions.edges[-1])
 
     def gather(self, numbers: Numbers) -> Batch:
-        """As `RowSource` has it."""
+        """Return the rows of these numbers; see `OpenedRows`."""
         length = self.sequence_length
         self.portions.fetch(numbers)
         stored = self._taken(numbers)
@@ -163,7 +163,7 @@ class PackedRows(OpenedRows):
         return {name: batch[name] for name in self.fields}
 
     def remote_files(self) -> FilesOf | None:
-        """As `RowSource` has it."""
+        """Return what tells the files of rows at a URL; None where all are on this disk."""
         return self.portions.files_of if self.portions.is_remote else None
 
     def _taken(self, numbers: Numbers) -> Arrays:

@@ -5,22 +5,19 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, TypeAlias, cast, get_args
 
 import numpy as np
 
 from tokflow.errors import ConfigError
 from tokflow.loaders.batches import Batch, Gathered
 from tokflow.loaders.opening import Opening, Tail, find_part
-from tokflow.loaders.orders import WINDOW, InOrder, shuffled_order
-from tokflow.loaders.packed_rows import open_packed_rows
+from tokflow.loaders.orders import WINDOW, InOrder, Order, shuffled_order
+from tokflow.loaders.packed_rows import PackedRows, open_packed_rows
 from tokflow.loaders.samples import (
     ENDLESS,
     FilesOf,
     Numbers,
-    Order,
-    RowSource,
-    StreamSource,
     boolean,
     check_samples,
     grouped,
@@ -29,11 +26,12 @@ from tokflow.loaders.samples import (
     optional,
     picked,
     samples_shown,
-    sources_of,
 )
-from tokflow.loaders.stream_rows import open_stream_rows
+from tokflow.loaders.stream_rows import StreamRows, open_stream_rows
 from tokflow.split.permutation import hashes
 from tokflow.store.store import Store
+
+RowSource: TypeAlias = PackedRows | StreamRows
 
 RANDOM_WINDOWS_VERSION = 1
 """Raised when the same seed would give other windows."""
@@ -172,7 +170,7 @@ class Rows:
     def random_windows(self, seed: int) -> "RandomWindows":
         """Return rows cut from the stream at random, as nanoGPT's `get_batch` does: without end,
         and without epochs. Raises: ConfigError where rows are packed."""
-        if not isinstance(self.source, StreamSource):
+        if isinstance(self.source, PackedRows):
             raise ConfigError(
                 where=self.source.name,
                 expected="a stream of tokens, to cut windows from",
@@ -180,6 +178,14 @@ class Rows:
                 remedy="take epochs, or an export of a stream (bin, npy, llmc, megatron)",
             )
         return RandomWindows(self.source, integer("seed", seed))
+
+
+def sources_of(*sources: RowSource) -> list[dict[str, Any]]:
+    """Return what decides the rows of sources, as an identity has it."""
+    return [
+        {"name": of.name, "fingerprint": of.fingerprint, "output": of.output, **of.cut}
+        for of in sources
+    ]
 
 
 def in_order(source: RowSource) -> Rows:
@@ -283,7 +289,7 @@ class RandomWindows:
     Windows overlap, and after one epoch's worth of them a share of 1/e of the tokens was not seen.
     """
 
-    source: StreamSource
+    source: StreamRows
     seed: int
     _keys: tuple[np.uint64, ...] = field(init=False, repr=False, compare=False)
 

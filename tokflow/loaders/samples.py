@@ -1,4 +1,4 @@
-"""The contracts of loaders: a source of rows, an order of them, and the samples of a training."""
+"""The contract of samples, which a training goes through, and what all kinds of them need."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -36,82 +36,6 @@ STEPS_AHEAD = 64
 has gone through them."""
 
 FILES_AT_ONCE = 32
-
-
-class RowSource(Protocol):
-    """The rows of one part of an export or a token store, in the order of their files."""
-
-    @property
-    def name(self) -> str:
-        """The export and the part, for people: `demo/exports/bin/train`."""
-
-    @property
-    def fingerprint(self) -> str:
-        """sha256 of what decides its rows: another content, part or length is another one."""
-
-    @property
-    def output(self) -> str:
-        """What its output is called in the store, a folder: the beginning of its fingerprint."""
-
-    @property
-    def cut(self) -> Mapping[str, Any]:
-        """How its rows are cut from the tokens, as JSON: the arguments of `open_rows` that decide
-        them. The fingerprint has them too; these are for people."""
-
-    @property
-    def tokenizer(self) -> str:
-        """The fingerprint of the tokenizer that made its tokens; empty where it is not known."""
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The names of what `gather` returns."""
-
-    @property
-    def sequence_length(self) -> int:
-        """Inputs of a row."""
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens in all rows, padding left out."""
-
-    def __len__(self) -> int:
-        """Return how many rows it has."""
-
-    def gather(self, numbers: Numbers) -> Batch:
-        """Return the rows of these numbers, from 0 to its length, in the order asked for.
-
-        In arrays of their own, which the caller may change; several threads may ask at once.
-        """
-
-    def remote_files(self) -> FilesOf | None:
-        """Return what tells the files of rows at a URL; None where all are on this disk."""
-
-
-@runtime_checkable
-class StreamSource(RowSource, Protocol):
-    """A source whose rows are cut from a stream of N tokens, cut at any other place too."""
-
-    @property
-    def num_windows(self) -> int:
-        """Positions that T inputs and a label for each may begin at: N - T, or 0."""
-
-    def windows(self, positions: Numbers) -> Batch:
-        """Return T inputs from each position on, from 0 to `num_windows`; `index` is the position.
-        All have labels, but for those that the edge of a document takes away."""
-
-
-class Order(Protocol):
-    """An order of the rows of a source: the row at each place, computed alone."""
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """What decides it, as JSON: kind, version, seed, epoch and so on."""
-
-    def __len__(self) -> int:
-        """Return how many places it has."""
-
-    def at(self, places: Numbers) -> Numbers:
-        """Return the number of the row at each place."""
 
 
 @runtime_checkable
@@ -222,14 +146,6 @@ def check_samples(numbers: Numbers, length: int) -> None:
     """
     if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < length:
         raise IndexError(f"expected samples from 0 to {length - 1:,}, found others")
-
-
-def sources_of(*sources: RowSource) -> list[dict[str, Any]]:
-    """Return what decides the rows of sources, as an identity has it."""
-    return [
-        {"name": of.name, "fingerprint": of.fingerprint, "output": of.output, **of.cut}
-        for of in sources
-    ]
 
 
 def no_dataset(samples: object, number: object) -> NoReturn:

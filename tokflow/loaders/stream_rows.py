@@ -68,12 +68,12 @@ class StreamRows(OpenedRows):
 
     @property
     def num_tokens(self) -> int:
-        """As `RowSource` has it."""
+        """Tokens in all rows, padding left out."""
         return min(self._num_pairs, len(self) * self.sequence_length)
 
     @property
     def cut(self) -> Mapping[str, Any]:
-        """As `RowSource` has it."""
+        """As `OpenedRows` has it."""
         across = {"across_documents": self.across_documents}
         return {"sequence_length": self.sequence_length, "tail": self.opening.tail, **across}
 
@@ -83,7 +83,7 @@ class StreamRows(OpenedRows):
 
     @property
     def num_windows(self) -> int:
-        """As `StreamSource` has it."""
+        """Positions that T inputs and a label for each may begin at: N - T, or 0."""
         return max(0, self._num_pairs + 1 - self.sequence_length)
 
     @property
@@ -92,15 +92,16 @@ class StreamRows(OpenedRows):
         return max(0, int(self.portions.edges[-1]) - 1)
 
     def gather(self, numbers: Numbers) -> Batch:
-        """As `RowSource` has it."""
+        """Return the rows of these numbers; see `OpenedRows`."""
         return self._batch(numbers * self.sequence_length, numbers)
 
     def windows(self, positions: Numbers) -> Batch:
-        """As `StreamSource` has it."""
+        """Return T inputs from each position on, from 0 to `num_windows`; `index` is the position.
+        All have labels, but for those that the edge of a document takes away."""
         return self._batch(positions, positions)
 
     def remote_files(self) -> FilesOf | None:
-        """As `RowSource` has it."""
+        """Return what tells the files of rows at a URL; None where all are on this disk."""
         if not self.portions.is_remote:
             return None
         return lambda numbers: self.portions.files_of(self._ends(numbers * self.sequence_length))

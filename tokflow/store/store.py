@@ -69,6 +69,10 @@ class Store:
     is_here = True
     """True where all files are on this disk, so that none has to come before it is read."""
 
+    is_cached = False
+    """True where its files on this disk are copies in a cache, which come when they are asked for
+    and go when it is full."""
+
     sample_bytes = 2**29
     """What is read of its files to draw a sample of all, at most: a second or two."""
 

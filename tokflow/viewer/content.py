@@ -1,15 +1,18 @@
 """Content of a viewer's page as JSON: as many windows of each part as fit, and their vocabulary."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
 
+from tokflow.audit.ancestry import ExportTexts
+from tokflow.audit.characters import Characters, TextChars
+from tokflow.errors import MissingOutputError
+from tokflow.store.integrity import report_damage_on_error
 from tokflow.tokenizers.engines import ReferenceEngine
-from tokflow.viewer.characters import EOS_FIRST, Characters
 from tokflow.viewer.windows import PartWindows, Window
 
 LEAST_BYTES = 2
@@ -17,6 +20,23 @@ LEAST_BYTES = 2
 
 PADDING = -1
 """The file of a segment that is padding."""
+
+
+MOST_SPLITS = 256
+"""Splits whose tables are read for one page: some 5 ms each of a small raw file."""
+
+RAW_BYTES = 2**30
+"""Of raw files that are read again for one page."""
+
+NO_BOS, NO_EOS, NO_SPACE, NORMALISED, EOS_FIRST = 1, 2, 4, 8, 16
+"""Flags of a segment. Its first token is a BOS, its last an EOS, that was put around the text and
+stands for no character; its first token of the text begins with a space that the text does not
+have; characters are counted in the text that the tokenizer normalised, for the raw file cannot be
+read again; its first token is the EOS of the text, which the format has before it."""
+
+Place = tuple[int, int] | tuple[int, int, list[int]]
+"""Code points of the document before a segment, and its flags; where the raw file was read again
+the characters of each of its tokens but BOS and EOS, start and stop, counted from there."""
 
 
 def as_json(value: Any) -> bytes:
@@ -65,12 +85,57 @@ class Vocabulary:
             return list(token or b"")
 
 
+class Places:
+    """Finds the characters of segments in their documents."""
+
+    def __init__(self, characters: Characters, texts: ExportTexts) -> None:
+        self._characters, self._texts = characters, texts
+        self._last: tuple[object, TextChars] | None = None
+        self.num_known: int | None = None
+        """MOST_SPLITS, once a text was not looked for, since its split is behind so many."""
+
+    def of(self, entry: Mapping[str, Any], first: int, num: int) -> Place | None:
+        """Return the code points of the document before the token `first`, counted in the text
+        that a row of the index is of, and the flags of the `num` tokens from there; None where the
+        store does not have the text, and of the splits behind the first MOST_SPLITS."""
+        if self._texts.num_splits >= MOST_SPLITS and not self._texts.is_open(entry):
+            self.num_known = self._texts.num_splits
+            return None
+        try:
+            self._texts.open(entry)
+        except MissingOutputError:
+            return None
+        with report_damage_on_error(*self._texts.outputs_of(entry)):
+            return self._place_of(self._found(entry), first, num)
+
+    def _place_of(self, found: TextChars, first: int, num: int) -> Place:
+        text, raw = found.text, found.raw
+        is_in = range(first, first + num)
+        flags = (
+            NO_BOS * (found.first == 1 and 0 in is_in)
+            | NO_EOS * (found.stop < text.num_tokens and found.stop in is_in)
+            | NO_SPACE * (found.space == 1 and found.first in is_in)
+            | NORMALISED * found.is_normalised
+        )
+        if raw is None:
+            return text.char_start + self._characters.before(found, first), flags
+        start, _ = raw.between(first, first + num)
+        own = slice(max(0, first - raw.first), max(0, first + num - raw.first))
+        return text.char_start + start, flags, (raw.chars[own] - start).reshape(-1).tolist()
+
+    def _found(self, entry: Mapping[str, Any]) -> TextChars:
+        key = tuple(entry[name] for name in ("part", "raw_file", "row", "char_start"))
+        if self._last is None or self._last[0] != key:
+            self._last = key, self._characters.of(self._texts.text_of(entry))
+        return self._last[1]
+
+
 @dataclass(slots=True)
 class Content:
     """Windows, raw files and tokens of a page, as long as they are less than `room` bytes."""
 
     vocabulary: Vocabulary
-    characters: Characters | None = None
+    places: Places | None = None
     """None where the store that the export was made in is not there."""
     room: int = 0
     """Bytes that are left."""
@@ -159,7 +224,7 @@ class Content:
                 continue
             number = numbers.setdefault(entry["raw_file"], len(numbers))
             token = entry["token_in_piece"] + window.position + begin - entry["position"]
-            known = self.characters and self.characters.before(entry, token, end - begin)
+            known = self.places and self.places.of(entry, token, end - begin)
             segments.append([end - begin, number, entry["row"], token, *(known or (None, 0))])
             token_ids += window.token_ids[begin:end].tolist()
             mask += window.loss_mask[begin:end].tolist()

@@ -9,20 +9,17 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from tokflow.audit.ancestry import Ancestry
-from tokflow.audit.texts import ExportTexts, open_tokenizer
+from tokflow.audit.ancestry import Ancestry, ExportTexts, open_tokenizer
+from tokflow.audit.characters import Characters
 from tokflow.errors import ConfigError, UntrustedCodeError, shortened
 from tokflow.exports import Export
 from tokflow.sequences.config import described
 from tokflow.split.shuffle import shuffled_by
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_export
-from tokflow.tokenizers.engines import ReferenceEngine, open_reference
-from tokflow.tokenizers.tokenizer import Tokenizer
+from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.vocabulary import token_bytes
-from tokflow.viewer import characters
-from tokflow.viewer.characters import Characters, is_text_of
-from tokflow.viewer.content import Content, Vocabulary, as_json
+from tokflow.viewer.content import RAW_BYTES, Content, Places, Vocabulary, as_json
 from tokflow.viewer.windows import PartWindows
 
 LIMIT = 2_000_000
@@ -33,12 +30,6 @@ NOTES_BYTES = 2_048
 
 FIELDS_BYTES = 32
 """Of a part, beside its windows and the fields that it would have with all of them."""
-
-COMPARED_PARTS = 8
-"""Parts of whose first sequence tokens are compared."""
-
-COMPARED = 512
-"""Tokens of the first sequence whose bytes are compared with what the tokenizer decodes."""
 
 
 def make_viewer(
@@ -70,7 +61,7 @@ def make_viewer(
     of_parts = [PartWindows(output=found, part=name) for name in ([part] if part else export.parts)]
     _check_asked(of_parts, first, num_sequences)
     notes = list(_notes(export))
-    content = _open_content(found, of_parts, notes, trust_remote_code=trust_remote_code)
+    content = _open_content(found, notes, trust_remote_code=trust_remote_code)
     before, after = _shell(f"{found.manifest.dataset} · {found.name}")
     facts = {**_facts(found, export), **content.vocabulary.facts}
     of_shell = len(before) + len(after) + len(as_json({**facts, "notes": notes}))
@@ -111,9 +102,9 @@ def _notes_on_room(content: Content, left_out: Sequence[str]) -> Iterator[str]:
     if left_out:
         names = ", ".join(shortened([name[:80] for name in left_out]))
         yield f"There is no room for anything of {names}: --part shows a part alone."
-    if content.characters is not None and content.characters.has_left_out:
+    if content.places is not None and content.places.num_known is not None:
         yield (
-            f"Characters are known of the tokens of {characters.MOST_SPLITS:,} raw files alone, "
+            f"Characters are known of the tokens of {content.places.num_known:,} raw files alone, "
             "the first that the page met; `tokflow trace` finds those of others."
         )
 
@@ -158,9 +149,7 @@ def _notes(export: Export) -> Iterator[str]:
         )
 
 
-def _open_content(
-    found: StoredOutput, of_parts: list[PartWindows], notes: list[str], *, trust_remote_code: bool
-) -> Content:
+def _open_content(found: StoredOutput, notes: list[str], *, trust_remote_code: bool) -> Content:
     """Return the content without windows; add to `notes` what cannot be shown, and why."""
     ancestry, details = Ancestry(), found.manifest.details
     special = sorted({details["eos_id"], details["bos_id"]} - {None})
@@ -181,31 +170,15 @@ def _open_content(
         )
         return Content(Vocabulary(special))
     bytes_of = token_bytes(tokenizer)
-    if bytes_of is None or not _are_bytes(tokenizer, engine, bytes_of, of_parts):
+    if bytes_of is None:
         notes.append(
             "Its tokens are no pieces of the text, so each is decoded alone and characters are not "
             "known; `tokflow trace` finds them."
         )
         return Content(Vocabulary(special, engine=engine))
-    counted = Characters(tokenizer, bytes_of, ExportTexts(found, ancestry))
-    return Content(Vocabulary(special, bytes_of=bytes_of), counted)
-
-
-def _are_bytes(
-    tokenizer: Tokenizer,
-    engine: ReferenceEngine,
-    bytes_of: list[bytes | None],
-    of_parts: list[PartWindows],
-) -> bool:
-    """Return whether the first tokens of a part, each of the first, are the bytes of what they are
-    decoded to."""
-    for of_part in of_parts[:COMPARED_PARTS]:
-        for window in of_part.windows(0, 1):
-            for begin, end, entry in window.segments():
-                ids = window.token_ids[begin : min(end, begin + COMPARED)]
-                if entry is not None and not is_text_of(bytes_of, ids, engine.decode(ids.tolist())):
-                    return False
-    return True
+    characters = Characters(tokenizer, engine, bytes_of, max_bytes=RAW_BYTES)
+    places = Places(characters, ExportTexts(found, ancestry))
+    return Content(Vocabulary(special, bytes_of=bytes_of), places)
 
 
 def _facts(found: StoredOutput, export: Export) -> dict[str, Any]:

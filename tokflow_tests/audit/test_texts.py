@@ -3,8 +3,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.audit.ancestry import Ancestry
-from tokflow.audit.texts import ExportTexts
+from tokflow.audit.ancestry import Ancestry, ExportTexts
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.index import read_index
 from tokflow.pipeline.run import build_dataset

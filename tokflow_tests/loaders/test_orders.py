@@ -11,9 +11,8 @@ from benchmarks.randomness import (
     statistics_of_two,
 )
 from tokflow.errors import ConfigError
-from tokflow.loaders.orders import InOrder, Shuffled, ShuffledBlocks
+from tokflow.loaders.orders import InOrder, Order, Shuffled, ShuffledBlocks
 from tokflow.loaders.rows import in_order
-from tokflow.loaders.samples import Order
 from tokflow_tests.loaders.row_sources import CountingRows
 
 BLOCKS = [

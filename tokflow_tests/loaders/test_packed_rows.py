@@ -7,7 +7,6 @@ import pytest
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
 from tokflow.loaders.rows import Rows, open_rows
-from tokflow.loaders.samples import StreamSource
 from tokflow.pipeline.dataset import Dataset
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.tiny import EOS, build, declare
@@ -188,7 +187,6 @@ def test_of_chats_labels_count_where_the_loss_mask_says_so_of_them(tmp_path: Pat
 def test_arguments_that_do_not_go_with_packed_rows_are_refused(tiny: Dataset):
     rows = rows_of(tiny, "arrow", sequence_length=8)
 
-    assert not isinstance(rows.source, StreamSource)
     assert rows.source.fingerprint == rows_of(tiny, "arrow").source.fingerprint
     with pytest.raises(ConfigError, match=r"expected 8, the inputs .* found 4; .* of a stream"):
         rows_of(tiny, "arrow", sequence_length=4)
@@ -196,6 +194,8 @@ def test_arguments_that_do_not_go_with_packed_rows_are_refused(tiny: Dataset):
         rows_of(tiny, "arrow", tail="drop")
     with pytest.raises(ConfigError, match="pickle, which is written and never read"):
         rows_of(tiny, "pickle")
+    with pytest.raises(ConfigError, match=r"a stream of tokens.*packed rows.*epochs"):
+        rows.random_windows(seed=1)
 
 
 def test_a_source_is_pickled_without_its_tokens(tiny: Dataset):

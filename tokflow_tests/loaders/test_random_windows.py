@@ -5,7 +5,7 @@ from benchmarks.randomness import LIMIT, statistics
 from tokflow.errors import ConfigError
 from tokflow.loaders.rows import in_order
 from tokflow.loaders.samples import ENDLESS
-from tokflow_tests.loaders.row_sources import CountingRows, CountingStream
+from tokflow_tests.loaders.row_sources import CountingStream
 
 
 def test_a_window_is_a_stretch_of_the_stream_and_its_index_the_position():
@@ -32,11 +32,9 @@ def test_a_window_is_found_alone_and_by_its_seed():
     assert other.identity != windows.identity
 
 
-def test_a_stream_too_short_for_a_window_and_packed_rows_are_refused():
+def test_a_stream_too_short_for_a_window_is_refused():
     with pytest.raises(ConfigError, match="more than 4 tokens"):
         in_order(CountingStream(0)).random_windows(seed=1)
-    with pytest.raises(ConfigError, match=r"a stream of tokens.*packed rows.*epochs"):
-        in_order(CountingRows(10)).random_windows(seed=1)
 
 
 @pytest.mark.parametrize(

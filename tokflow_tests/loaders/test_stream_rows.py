@@ -10,7 +10,6 @@ from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
 from tokflow.exports import FORMATS
 from tokflow.loaders.position import Position, position_of
 from tokflow.loaders.rows import Rows, open_rows
-from tokflow.loaders.samples import StreamSource
 from tokflow.pipeline.dataset import Dataset
 from tokflow.store.manifest import write_manifest
 from tokflow_tests.chats import CHATS, chat_dataset
@@ -154,7 +153,6 @@ def test_labels_stay_within_documents_where_that_is_asked_for(tiny: Dataset):
 
 def test_windows_begin_at_any_token(tiny: Dataset):
     source = rows_of(tiny, "npy", 6).source
-    assert isinstance(source, StreamSource)
 
     found = source.windows(np.array([8, 0, 3]))
 

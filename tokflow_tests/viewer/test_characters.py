@@ -1,11 +1,10 @@
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tokflow.audit.ancestry import Ancestry
 from tokflow.pipeline.run import build_dataset
-from tokflow.viewer.characters import NO_EOS, NO_SPACE, NORMALISED, is_text_of
+from tokflow.viewer.content import NO_EOS, NO_SPACE, NORMALISED
 from tokflow.viewer.page import make_viewer
 from tokflow_tests import special
 from tokflow_tests.tiny import declare
@@ -63,7 +62,7 @@ def test_characters_of_a_text_that_was_normalised_are_found_in_the_raw_file(tmp_
 def test_no_more_splits_are_opened_than_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     raw = {"a.jsonl": ["a", "b"], "b.jsonl": ["c"], "c.jsonl": ["d"]}
     build_dataset(declare(tmp_path, raw, packing={"sequence_length": 2}, exports=["parquet"]))
-    monkeypatch.setattr("tokflow.viewer.characters.MOST_SPLITS", 2)
+    monkeypatch.setattr("tokflow.viewer.content.MOST_SPLITS", 2)
     opened = []
     read = Ancestry.split_of
     monkeypatch.setattr(Ancestry, "split_of", lambda *of: opened.append(of[-1]) or read(*of))
@@ -73,13 +72,3 @@ def test_no_more_splits_are_opened_than_are_read(tmp_path: Path, monkeypatch: py
     assert [chars for _, _, chars, _ in flags_of(page)] == [0, 0, 0, None]
     assert opened == ["a.jsonl", "b.jsonl"]
     assert "Characters are known of the tokens of 2 raw files alone" in data_of(page)["notes"][-1]
-
-
-@pytest.mark.parametrize(
-    ("decoded", "is_text"),
-    [("a é", True), (" a é", True), ("\ufffda é", True), ("a e", False), ("aé", False)],
-)
-def test_bytes_are_compared_with_what_is_decoded(decoded: str, is_text: bool):
-    bytes_of = [b" a", b" ", b"\xc3", b"\xa9", None]
-
-    assert is_text_of(bytes_of, np.array([0, 1, 2, 3, 4]), decoded) == is_text

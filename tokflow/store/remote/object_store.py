@@ -53,6 +53,7 @@ class ObjectStore(Store):
     when they are asked for, and go when the cache is full."""
 
     is_here = False
+    is_cached = True
     sample_bytes = 2**26
 
     def __init__(self, place: Place) -> None:

@@ -1,13 +1,13 @@
-"""The characters of raw documents that tokens stand for, where a tokenizer normalises the text.
+"""The characters of raw documents that tokens stand for.
 
-What tokens decode to is the raw text of nearly all documents, which its hash proves. Of the others
-the raw file is read again, if it lies where it was, and the text encoded as it was then: the ids
-must be those in the store, and the tokenizer's library tells the characters of each. Nothing of a
-dataset's own code is run for it.
+What tokens decode to is the raw text of nearly all documents, which its hash proves. Of the others,
+which the tokenizer normalised, the raw file is read again, if it lies where it was, and the text
+encoded as it was then: the ids must be those in the store, and the tokenizer's library tells the
+characters of each. Nothing of a dataset's own code is run for it.
 """
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,18 +16,20 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.audit.texts import TokenizedText
+from tokflow.audit.ancestry import TokenizedText
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.errors import TokflowError
 from tokflow.store.arrow import texts_of
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.encoding import in_text_of
-from tokflow.tokenizers.engines import Encoded, open_reference
+from tokflow.tokenizers.engines import Encoded, ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.chat import ChatEncoder
 from tokflow.tokens.loss_mask import TokenChars, TokenPlaces
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.writer import text_hashes
+
+TOKENS_AT_ONCE = 2**22
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +52,128 @@ class RawText:
         return at, at
 
 
-class RawChars:
-    """Finds the raw characters of the tokens of one tokenizer."""
+@dataclass(slots=True)
+class TextChars:
+    """A text, and what of its tokens stands for its characters."""
 
-    def __init__(self, tokenizer: Tokenizer, *, max_bytes: int | None = None) -> None:
-        """`max_bytes`: of raw files that are read; what is behind them is not found."""
-        self._tokenizer = tokenizer
+    text: TokenizedText
+    first: int
+    """Tokens before the first of the text itself: 1 behind a BOS."""
+    stop: int
+    """Tokens up to the last of the text itself."""
+    space: int = 0
+    """1 where its first token begins with a space that the text does not have."""
+    is_normalised: bool = False
+    """True where the tokens do not stand for the raw text, which cannot be read again."""
+    raw: RawText | None = None
+    """Where the tokenizer normalised it, and the raw file could be read again."""
+    counted: tuple[int, int] = (0, 0)
+    """A token, and the characters before it: those that were counted last."""
+
+
+class Characters:
+    """Finds the characters that tokens of one tokenizer stand for.
+
+    Counted by the bytes of the tokens before them, so that those before any token of a long
+    document are a sum; where tokens are no pieces of the text, by what those before them are
+    decoded to. Where that is not the raw text, the raw file is read again.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        engine: ReferenceEngine,
+        bytes_of: Sequence[bytes | None] | None,
+        *,
+        max_bytes: int | None = None,
+    ) -> None:
+        """`bytes_of`: as `token_bytes`. `max_bytes`: of raw files that are read; what is behind
+        them is not found."""
+        self._tokenizer, self._engine, self._bytes = tokenizer, engine, bytes_of
+        self._special = {tokenizer.eos_id, tokenizer.bos_id} - {None}
+        counts = [sum(byte & 0xC0 != 0x80 for byte in token or b"") for token in bytes_of or ()]
+        self._counts = np.array(counts, dtype=np.int64)
         self._bytes_left = max_bytes
         self._readers: dict[Path, _Reader] = {}
 
-    def is_raw(self, text: TokenizedText, decoded: bytes) -> bool:
+    def of(self, text: TokenizedText) -> TextChars:
+        """Return a text without the BOS and EOS that were put around it.
+
+        A text may hold both itself, as chats do: what is left has as many characters as the text.
+        Where BOS and EOS are one id, and a text begins or ends with it, the tokens do not tell
+        which of two is its own: the first is taken for that.
+        """
+        end = text.num_tokens
+        first, last = text.between(0, 1).tolist(), text.between(max(end - 1, 0), end).tolist()
+        has_bos, has_eos = text.may_have_added
+        begin = int(has_bos and not self._special.isdisjoint(first))
+        stop = end - int(has_eos and end > begin and not self._special.isdisjoint(last))
+        tries = [(begin, stop)]
+        if text.may_hold_special:
+            tries = [(0, end), (0, stop), (begin, end), (begin, stop)]
+        for inner in tries:
+            space = self._num_chars(text, *inner) - text.num_chars
+            if space in (0, 1):
+                decoded = self._decoded(text, *inner)
+                is_alike = not space or decoded.startswith(b" ")
+                if is_alike and self._is_raw(text, decoded[space:]):
+                    return TextChars(text, *inner, space)
+        raw = self._find(text)
+        if raw is None:
+            return TextChars(text, begin, stop, is_normalised=True)
+        return TextChars(text, raw.first, raw.first + len(raw.chars), raw=raw)
+
+    def before(self, found: TextChars, token: int) -> int:
+        """Return how many characters of a text begin before a token of it."""
+        token = min(max(token, found.first), found.stop)
+        at, chars = found.counted
+        if self._bytes is None or not found.first <= at <= token:
+            at, chars = found.first, 0
+        chars += self._num_chars(found.text, at, token)
+        found.counted = token, chars
+        return chars - found.space * (token > found.first)
+
+    def between(self, found: TextChars, first: int, last: int) -> tuple[int, int]:
+        """Return the characters of the tokens from `first` to `last`, all of one of which they are
+        a piece; of BOS and EOS alone, the place between characters that they are at."""
+        if found.raw is not None:
+            return found.raw.between(first, last)
+        left, right = self.before(found, first), self.before(found, last)
+        start = max(first, found.first)
+        token = self._decoded(found.text, start, min(start + 1, last, found.stop))
+        is_rest_of_one = bool(token) and token[0] & 0xC0 == 0x80
+        return left - is_rest_of_one, right
+
+    def shown(self, found: TextChars) -> str:
+        """Return the text whose characters are counted: the raw one, if it is known."""
+        if found.raw is not None:
+            return found.raw.text
+        decoded = self._decoded(found.text, found.first, found.stop)
+        return decoded[found.space :].decode(errors="replace")
+
+    def _num_chars(self, text: TokenizedText, start: int, stop: int) -> int:
+        if self._bytes is None:
+            return len(self._decoded(text, start, stop).decode())
+        return sum(
+            int(self._counts[text.between(at, min(at + TOKENS_AT_ONCE, stop))].sum())
+            for at in range(start, stop, TOKENS_AT_ONCE)
+        )
+
+    def _decoded(self, text: TokenizedText, start: int, stop: int) -> bytes:
+        """Return what some tokens of a text stand for, in UTF-8."""
+        token_ids = text.between(start, stop).tolist()
+        if self._bytes is None:
+            return self._engine.decode(token_ids).encode()
+        return b"".join([self._bytes[token_id] or b"" for token_id in token_ids])
+
+    def _is_raw(self, text: TokenizedText, decoded: bytes) -> bool:
         """Return whether the UTF-8 that a text's tokens stand for is the text in the raw file."""
         if text.is_cut:
             return self._places.is_lossless
         [found] = text_hashes(texts_of([decoded])).to_pylist()
         return bool(found == text.text_hash)
 
-    def find(self, text: TokenizedText) -> RawText | None:
+    def _find(self, text: TokenizedText) -> RawText | None:
         """Return the raw text and its characters; None where the raw file is not where it was, or
         another one is, a transform made the text, or the tokenizer tells no places."""
         with suppress(TokflowError, OSError):
