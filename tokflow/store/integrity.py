@@ -141,9 +141,9 @@ class Reading:
         if not file.is_whole(look):
             self._unknown.setdefault(file.path, look)
             self._numbers.put(file)
-        if self._comparing is None:
-            self._comparing = threading.Thread(target=self._compare, daemon=True)
-            self._comparing.start()
+            if self._comparing is None:
+                self._comparing = threading.Thread(target=self._compare, daemon=True)
+                self._comparing.start()
 
     def _compare(self) -> None:
         """Compare numbers, one file after another; what is damaged is found again at the end."""
@@ -162,9 +162,9 @@ def given(output: Stored, name: str) -> None:
 
     Raises: as `Reading`.
     """
-    for reading in tuple(_open):
-        for file in _files([output], {name}):
-            reading.give(file)
+    if (entry := output.manifest.files.get(name)) is not None:
+        for reading in tuple(_open):
+            reading.give(_File(output, name, entry, f"{output.folder}/{name}"))
 
 
 def is_compared() -> bool:
