@@ -12,11 +12,17 @@ another host, which must not see the token; listings come in pages. What clients
 import hashlib
 import json
 import re
+import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from huggingface_hub.utils import disable_progress_bars
 
 from tokflow_tests.hub_writing import answer_writing, git_name, is_large
 from tokflow_tests.hub_xet import answer_xet
@@ -24,6 +30,11 @@ from tokflow_tests.raw.servers import running
 
 PAGE = 3
 """Entries of a page of a listing; 1,000 on the real hub."""
+
+Fault = int | str | bytes | Callable[[], object]
+"""What a request gets in place of its answer: a status; JSON as bytes; `break`, before anything is
+done; `lost`, when it is done; or something is called first, and gives one of these, None, or what
+is called when it is done and lost."""
 
 
 @dataclass
@@ -47,10 +58,8 @@ class Hub:
     """Bytes of all answers."""
     authorizations: list[tuple[str, str | None]] = field(default_factory=list)
     """Path and header of each request."""
-    faults: list[tuple[str, int | str | bytes | Callable[[], object]]] = field(default_factory=list)
-    """A pattern of `PUT /path`, and what the first request that it matches gets in place of its
-    answer: a status; JSON as bytes; `break`, before anything is done; `lost`, when it is done; or
-    something is called first. Each once."""
+    faults: list[tuple[str, Fault]] = field(default_factory=list)
+    """A pattern of `PUT /path`, and what the first request that it matches gets. Each once."""
     private: set[str] = field(default_factory=set)
     readers: set[str] = field(default_factory=set)
     """Tokens that may read and not write."""
@@ -65,8 +74,8 @@ class Hub:
     """Chunks that hf_xet sent, by the hash of what they came in."""
     is_altering: bool = False
     """It keeps other bytes than those of a commit."""
-    summaries: list[str] = field(default_factory=list)
-    """First lines of the commits that clients made."""
+    summaries: dict[str, str] = field(default_factory=dict)
+    """First lines of the commits that clients made, by commit."""
     pull_requests: list[dict[str, str]] = field(default_factory=list)
     commits: dict[str, dict[str, dict[str, bytes]]] = field(default_factory=dict)
     branches: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -100,6 +109,15 @@ def serve_hub() -> Iterator[Hub]:
         hub.url = f"http://127.0.0.1:{server.server_port}"
         hub.cdn = f"http://127.0.0.1:{cdn.server_port}"
         yield hub
+
+
+def quick(patch: pytest.MonkeyPatch) -> None:
+    """Let this process send large files as LFS, and try again at once and without bars."""
+    disable_progress_bars()
+    patch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    clock = SimpleNamespace(sleep=lambda seconds: None, time=time.time, monotonic=time.monotonic)
+    patch.setattr("huggingface_hub.utils._http.time", clock)
+    patch.setattr("tokflow.raw.retries.time", clock)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -171,7 +189,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile.readline()
         return bytes(body)
 
-    def next_fault(self) -> int | str | bytes | None:
+    def next_fault(self) -> Any:
         faults = self.hub.faults
         for fault in faults:
             if re.fullmatch(fault[0], f"{self.command} {urllib.parse.unquote(self.path)}"):
@@ -269,8 +287,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send(b"", status=status, **{"X-Error-Code": code, "X-Error-Message": code})
 
     def send(self, body: bytes, *, status: int = 200, **headers: str):
-        if self.fault == "lost":
+        if self.fault == "lost" or callable(self.fault):
             self.close_connection = True
+            if callable(self.fault):
+                self.fault()
             return
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), **headers}.items():

@@ -162,7 +162,7 @@ def _commit(handler: "_Handler", name: str, revision: str):
     if hub.is_altering:
         files = {path: content and content[:-1] + b"?" for path, content in files.items()}
     made = hub.push(name, files, branch=revision)
-    hub.summaries.append(header["value"]["summary"])
+    hub.summaries[made] = header["value"]["summary"]
     url = f"{hub.url}/datasets/{name}/commit/{made}"
     handler.send_json({"success": True, "commitOid": made, "commitUrl": url, "hookOutput": ""})
 

@@ -1,11 +1,8 @@
-import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from huggingface_hub.utils import disable_progress_bars
 
-from tokflow_tests.hub import Hub
+from tokflow_tests.hub import Hub, quick
 from tokflow_tests.tiny import TEXTS, build, declare
 
 TOKEN = "hf_secretsecret"
@@ -16,10 +13,7 @@ def writable(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Hub:
     """The hub, where HF_TOKEN may write; large files are sent as git's LFS has it."""
     hub.token = TOKEN
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
-    quick = SimpleNamespace(sleep=lambda seconds: None, time=time.time, monotonic=time.monotonic)
-    monkeypatch.setattr("huggingface_hub.utils._http.time", quick)
-    disable_progress_bars()
+    quick(monkeypatch)
     return hub
 
 
