@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.exports.damage import damage_named
-from tokflow.exports.packed_file import PackedFile
+from tokflow.exports.shuffled_documents import PackedFile
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
 from tokflow.store.manifest import OWN_FOLDER
@@ -156,10 +156,3 @@ def columns_of_segments(
     if packing.padding_side == "left":
         begin = np.append(begin[1:], ends[-1:]) - packing.stored_length
     return starts - np.repeat(begin, np.diff(first, append=len(sequence)))
-
-
-def in_order_of_positions(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield one table of all rows of several in the order of their positions; none of none."""
-    if several := list(tables):
-        table = pa.concat_tables(several)
-        yield table.take(to_arrow(np.argsort(to_numpy(table["position"]), kind="stable")))

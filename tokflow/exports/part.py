@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,11 +13,16 @@ import pyarrow as pa
 
 from tokflow.errors import ConfigError
 from tokflow.exports.batching import offsets_of
-from tokflow.exports.document_groups import groups_of
 from tokflow.exports.index import index_tables
 from tokflow.exports.options import PartRows
 from tokflow.exports.part_sequences import TOKENS_AT_ONCE, PartSequences
-from tokflow.exports.shuffled_documents import PartitionDocuments, ShuffledDocuments, make_shuffled
+from tokflow.exports.shuffled_documents import (
+    DocumentGroup,
+    PackedFile,
+    PartitionDocuments,
+    ShuffledDocuments,
+    make_shuffled,
+)
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, Sequences
 from tokflow.split.shuffle import ExportOrder
@@ -296,53 +301,46 @@ def make_parts(
     files are shuffled, its split.
     """
     names = list(names)
-    files_of = [of for of in files if isinstance(of, FileSequences)]
     splits = [of.split if isinstance(of, FileSequences) else of for of in files]
     shuffled = {} if order.documents is None else make_shuffled(names, splits, order.documents)
-
-    def packed(name: str) -> PartSequences:
-        own = packing.of_part(name)
-        fields: dict[str, Any] = {"packing": own, "pad_id": _pad_id(own, details)}
-        made = PartSequences(part=name, files=files_of, shuffle_seed=order.sequences, **fields)
-        return _in_groups(made, shuffled[name]) if shuffled and is_packed else made
-
-    return [
-        Part(
-            name=name,
-            file_name=name,
+    found = []
+    for name in names:
+        own, documents = packing.of_part(name), shuffled.get(name)
+        packed: list[PackedFile] = [of for of in files if isinstance(of, FileSequences)]
+        if documents is not None and is_packed:
+            is_kept = order.sequences is not None
+            fields: dict[str, Any] = {"source": documents, "packing": own, "is_kept": is_kept}
+            numbers = range(1 << documents.group_bits)
+            packed = [DocumentGroup(number=number, **fields) for number in numbers]
+        sequences = PartSequences(
+            part=name,
             splits=splits,
-            shuffled=shuffled.get(name),
-            packed=packed(name),
-            has_kept_columns=packing.is_of_one_document(names),
-            eos_id=details["eos_id"],
-            bos_id=details["bos_id"],
-            vocab_size=details["vocab_size"],
-            dtype=np.dtype(details["dtype"]),
+            files=packed,
+            packing=own,
+            pad_id=details["eos_id"] or 0 if own.pad_id is None else own.pad_id,
+            shuffle_seed=order.sequences,
         )
-        for name in names
-    ]
-
-
-def _in_groups(sequences: PartSequences, shuffled: ShuffledDocuments) -> PartSequences:
-    """Return the sequences that groups of shuffled documents are packed into."""
-    is_kept = sequences.shuffle_seed is not None
-    groups = groups_of(shuffled, sequences.packing, is_kept=is_kept)
-    inputs: list[Stored] = [*(split.shard for split in shuffled.splits), *shuffled.splits]
-    return replace(sequences, files=groups, inputs=inputs)
-
-
-def _pad_id(packing: PackingConfig, details: Mapping[str, Any]) -> int:
-    """Return the id that fills a sequence: the EOS unless the packing has another."""
-    pad_id: int = details["eos_id"] or 0 if packing.pad_id is None else packing.pad_id
-    return pad_id
+        found.append(
+            Part(
+                name=name,
+                file_name=name,
+                splits=splits,
+                shuffled=documents,
+                packed=sequences,
+                has_kept_columns=packing.is_of_one_document(names),
+                eos_id=details["eos_id"],
+                bos_id=details["bos_id"],
+                vocab_size=details["vocab_size"],
+                dtype=np.dtype(details["dtype"]),
+            )
+        )
+    return found
 
 
 def inputs_of(parts: Sequence[Part]) -> list[Stored]:
     """Return the outputs that the parts are read from: of every file its tokens, split and, where
     there are some, sequences."""
-    first = parts[0]  # all parts are of the same files
-    packed = (of for of in first.packed.files if isinstance(of, FileSequences))
-    return [*(split.shard for split in first.splits), *first.splits, *packed]
+    return parts[0].packed.inputs_within(None)  # all parts are of the same files
 
 
 def check_eos_first(*, has_eos: bool, has_bos: bool, where: str) -> None:

@@ -1,8 +1,12 @@
-"""The sequences of one part over all files: those of each file, then those made of all tails."""
+"""The sequences of one part over all files, and those made of tails, in an order of any of them.
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property, partial
+A tail is what fills no sequence of its file, or group; those of all are packed when an export is
+made, as one more file would be.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from itertools import accumulate, chain, pairwise
 
 import numpy as np
@@ -10,14 +14,32 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.exports.batching import cut, equal_sizes
-from tokflow.exports.index import INDEX_COLUMNS, in_order_of_positions, index_of_segments
-from tokflow.exports.packed_file import PackedFile
-from tokflow.exports.shuffled_sequences import ShuffledSequences
-from tokflow.exports.tails import Tails, make_tails
+from tokflow.exports.index import (
+    INDEX_COLUMNS,
+    INDEX_ROWS_AT_ONCE,
+    columns_of_segments,
+    index_of_segments,
+)
+from tokflow.exports.shuffled_documents import (
+    TOKENS_GATHERED,
+    DocumentGroup,
+    GatheredTokens,
+    PackedFile,
+)
 from tokflow.sequences.config import PackingConfig
-from tokflow.sequences.packing import PackingCounts
-from tokflow.sequences.segments import FileSequences, Sequences, fill_sequences
+from tokflow.sequences.packing import PackingCounts, Segments, pack_tails
+from tokflow.sequences.segments import (
+    SEGMENTS_COLUMNS,
+    FileSequences,
+    Sequences,
+    fill_sequences,
+)
+from tokflow.split.permutation import Permutation
+from tokflow.split.spans import Split
+from tokflow.store.arrow import to_arrow, to_numpy
 from tokflow.store.store import Stored
+from tokflow.store.tables import Columns
+from tokflow.tokens.token_source import positions_of_runs
 
 FILL_COLUMNS = ("sequence", "num_tokens")
 """The columns of segments that tell how full each sequence is."""
@@ -28,22 +50,28 @@ TOKENS_AT_ONCE = 2_048 * 2_048
 
 @dataclass(frozen=True, kw_only=True)
 class PartSequences:
-    """The sequences of one part, of which nothing is read before it is asked for."""
+    """The sequences of one part, of which nothing is read before it is asked for.
+
+    Any of them are found alone, so that several processes share them out. In the order of a seed
+    memory takes 12 bytes for each segment of the part and 8 for each sequence, beside what is
+    gathered at one go.
+    """
 
     part: str
+    splits: Sequence[Split]
     files: Sequence[PackedFile]
+    """The sequences of each split, or groups of the documents of all; none where nothing is packed.
+    """
     packing: PackingConfig
     pad_id: int
     shuffle_seed: int | None = None
     """None: sequences are in the order of the files, those made of tails last."""
-    inputs: Sequence[Stored] = ()
-    """The outputs that any of `files` may be read from, where these are groups of the documents of
-    all; else each is read by itself."""
+    _tables: dict[int, "_Table"] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def num_sequences(self) -> int:
         """Sequences of the part: those of each file, then those made of all tails."""
-        return self._count("num_sequences") + self._tails.num_sequences
+        return self._firsts[-1]
 
     @property
     def num_repeated_tokens(self) -> int:
@@ -83,107 +111,240 @@ class PartSequences:
         at_once = at_once or self._at_once
         first = min(len(within), -within.start % at_once)
         sizes = [first, *equal_sizes(len(within) - first, at_once)]
-        found = self._sequences_as_stored(within)
-        if self._shuffled is not None:
-            found = self._shuffled.sequences(within, self._at_once)
-        for taken in cut(found, sizes):
+        for taken in cut(self._filled(within), sizes):
             if batch := list(taken):
                 yield Sequences.joined(batch)
 
+    def _filled(self, within: range) -> Iterator[Sequences]:
+        """Yield the sequences of some places in order, TOKENS_AT_ONCE or fewer at a time."""
+        at_once, packing = self._at_once, self.packing
+        tokens, masks = GatheredTokens.of(self.splits), GatheredTokens.of_loss_mask(self.splits)
+        step = at_once * max(1, TOKENS_GATHERED // (at_once * packing.stored_length))
+        for places in self._stretches(within, step):
+            place, starts, lengths = self._segments_at(places)
+            token_ids = tokens.take(starts, lengths)
+            mask = None if masks is None else masks.take(starts, lengths)
+            stops = np.append(0, np.cumsum(lengths)).tolist()
+            edges = np.searchsorted(place, [*places[::at_once], places.stop]).tolist()
+            for first, last in pairwise(edges):
+                here = slice(stops[first], stops[last])
+                yield fill_sequences(
+                    token_ids[here],
+                    place[first:last],
+                    lengths[first:last],
+                    sequence_length=packing.stored_length,
+                    pad_id=self.pad_id,
+                    padding_side=packing.padding_side,
+                    loss_mask=None if mask is None else mask[here],
+                )
+
     def index(self) -> Iterator[pa.Table]:
-        """Yield the index of `sequences` in order: without a shuffle each table of one file, and
-        the tails last."""
-        if self._shuffled is not None:
-            yield from self._shuffled.index()
-            return
-        for file, first_sequence in zip(self.files, self._firsts, strict=False):
-            columns = file.segments(self.part, INDEX_COLUMNS)
-            columns["sequence"] = columns["sequence"] + first_sequence
-            yield from index_of_segments(self.part, file, columns, self.packing)
-        # Sequences made of tails hold documents of many files.
-        yield from in_order_of_positions(
-            self._tails.index(self.files, self.part, self.packing, first_sequence=self._firsts[-1])
-        )
+        """Yield the index of `sequences` in order: as they are stored each table of one file, and
+        the tails last; else each of some millions of segments, for each of which the tables of all
+        files are read."""
+        num = self.num_sequences
+        num_segments = num + sum(file.num_spans(self.part) for file in self.files)
+        step = num if self._is_as_stored else INDEX_ROWS_AT_ONCE * num // max(1, num_segments)
+        for places in self._stretches(range(num), max(1, step)):
+            of_files = (self._index_of(*of_file) for of_file in self._by_file(places))
+            tables = chain.from_iterable(of_files)
+            is_of_one = self._is_as_stored and places.start < self._firsts[-2]
+            yield from tables if is_of_one else _in_order_of_positions(tables)
+
+    def inputs_within(self, within: range | None) -> list[Stored]:
+        """Return the outputs that the sequences within are made from, those made of tails left out,
+        or all: token shard, split and sequences of each file that has some; of a shuffle, all."""
+        packed = [file for file in self.files if isinstance(file, FileSequences)]
+        numbers = [*range(len(self.splits))]
+        if within is not None and self._is_as_stored:
+            found = (number for number, *_ in self._by_file(within))
+            numbers = [number for number in found if number < len(self.files)]
+        splits = [self.splits[number] for number in numbers]
+        of_files = (packed[number] for number in numbers if packed)
+        return [*(split.shard for split in splits), *splits, *of_files]
 
     @property
     def _at_once(self) -> int:
         return max(1, TOKENS_AT_ONCE // self.packing.stored_length)
 
+    @property
+    def _is_as_stored(self) -> bool:
+        """True where files are read one after another: each sequence is of one, or of tails."""
+        is_of_groups = any(isinstance(file, DocumentGroup) for file in self.files[:1])
+        return self.shuffle_seed is None and not is_of_groups
+
     def _count(self, name: str) -> int:
         return sum(file.counts[f"{self.part}.{name}"] for file in self.files)
 
-    def inputs_within(self, within: range) -> Sequence[Stored]:
-        """Return the outputs that the sequences within are made from, those made of tails left out:
-        token shard, split and sequences of each file that has some; of a shuffle, all."""
-        if self.inputs:
-            return self.inputs
-        if self._shuffled is not None:
-            within = range(self.num_sequences)
-        read = (file for number, file in enumerate(self.files) if self._own(within, number))
-        of_files = (file for file in read if isinstance(file, FileSequences))
-        return [each for file in of_files for each in (file.split.shard, file.split, file)]
-
-    @cached_property
-    def _shuffled(self) -> ShuffledSequences | None:
-        """The sequences in the order of the seed or, where groups have the tokens of all files, in
-        that of the groups; None where files are read one after another."""
-        if self.shuffle_seed is None and not self.inputs:
-            return None
-        return ShuffledSequences(
-            part=self.part,
-            files=self.files,
-            tails=self._tails,
-            packing=self.packing,
-            pad_id=self.pad_id,
-            seed=self.shuffle_seed,
-        )
-
     @cached_property
     def _firsts(self) -> list[int]:
-        """The ordinal of the first sequence of each file, and of those made of tails."""
-        return [0, *accumulate(file.num_sequences(self.part) for file in self.files)]
+        """The ordinal of the first sequence of each file and of tails, and how many there are."""
+        of_files = (file.num_sequences(self.part) for file in self.files)
+        return list(accumulate([*of_files, self._tails.num_sequences], initial=0))
 
-    def _own(self, within: range, number: int) -> range:
-        """Return which of a file's sequences, counted from 0 there, are within; of the file after
-        the last, of those made of tails."""
-        first, *stop = self._firsts[number : number + 2]
-        end = min(within.stop, *stop) if stop else within.stop
-        return range(max(within.start - first, 0), max(end - first, 0))
+    def _stretches(self, within: range, step: int) -> Iterator[range]:
+        """Yield places, `step` at most at a time; as they are stored those of one file."""
+        edges = self._firsts if self._is_as_stored else [0, self._firsts[-1]]
+        for first, stop in pairwise(edges):
+            own = range(max(first, within.start), min(stop, within.stop))
+            for start in own[::step]:
+                yield range(start, min(start + step, own.stop))
 
-    def _sequences_as_stored(self, within: range) -> Iterator[Sequences]:
-        length = self.packing.stored_length
-        side = self.packing.padding_side
-        fill = partial(
-            fill_sequences, sequence_length=length, pad_id=self.pad_id, padding_side=side
-        )
-        for number, file in enumerate(self.files):
-            if not (own := self._own(within, number)):
-                continue
-            source, masks = file.source.token_source(), file.source.loss_mask_source()
-            columns = file.segments(self.part, ("sequence", "token_start", "num_tokens"))
-            sequence, starts, lengths = columns.values()
-            for some in self._batches(sequence, own):
-                segments = starts[some], lengths[some]
-                mask = None if masks is None else masks.take(*segments)
-                yield fill(source.take(*segments), sequence[some], lengths[some], loss_mask=mask)
-                for mapped in filter(None, (source, masks)):
-                    mapped.release()
-        if not (own := self._own(within, len(self.files))):
+    def _segments_at(self, places: range) -> list[npt.NDArray[np.int64]]:
+        """Return the place of each segment of the sequences at some places, in order, its first
+        token and its tokens."""
+        several = []
+        for number, own, at in self._by_file(places):
+            table = self._table(number)
+            segments, counts = _segments_of(own, table.edges)
+            lengths = table.num_tokens[segments].astype(np.int64)
+            several.append((np.repeat(at, counts), table.start[segments], lengths))
+        columns = [np.concatenate(column) for column in zip(*several, strict=True)]
+        order = np.argsort(columns[0], kind="stable")
+        return [column[order] for column in columns]
+
+    def _index_of(
+        self, number: int, own: npt.NDArray[np.int64], at: npt.NDArray[np.int64]
+    ) -> Iterator[pa.Table]:
+        """Yield the index of some sequences of a file, or of tails, at their places."""
+        is_of_tails, tails = number == len(self.files), self._tails
+        columns = tails.columns
+        if not is_of_tails:
+            columns = self.files[number].segments(self.part, INDEX_COLUMNS)
+        segments, counts = _segments_of(own, self._edges(number, columns["sequence"]))
+        if len(segments) < len(columns["sequence"]):
+            columns = {name: values[segments] for name, values in columns.items()}
+        columns = {**columns, "sequence": np.repeat(at, counts)}
+        if not is_of_tails:
+            yield from index_of_segments(self.part, self.files[number], columns, self.packing)
             return
-        tails = self._tails
-        for some in self._batches(tails.columns["sequence"], own):
-            some_tails = tails.chosen(some)
-            token_ids, mask = some_tails.tokens(self.files)
-            columns = some_tails.columns
-            yield fill(token_ids, columns["sequence"], columns["num_tokens"], loss_mask=mask)
+        file = tails.file[segments]
+        order = np.argsort(file, kind="stable")
+        ordinals, firsts = np.unique(file[order], return_index=True)
+        for ordinal, some in zip(ordinals.tolist(), np.split(order, firsts)[1:], strict=True):
+            of_file = {name: values[some] for name, values in columns.items()}
+            yield from index_of_segments(self.part, self.files[ordinal], of_file, self.packing)
 
-    def _batches(self, sequence: npt.NDArray[np.int64], within: range) -> Iterator[slice]:
-        """Yield the segments of some sequences at a time."""
-        edges = [*within[:: self._at_once], within.stop]
-        for start, stop in pairwise(np.searchsorted(sequence, edges).tolist()):
-            yield slice(start, stop)
+    def _by_file(
+        self, places: range
+    ) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+        """Yield the ordinal of each file that has sequences at some places, which of its own they
+        are, ascending, and their places; the ordinal after the last file is that of tails."""
+        numbers, firsts = np.arange(places.start, places.stop), self._firsts
+        if self.shuffle_seed is not None:
+            order = Permutation(firsts[-1], self.shuffle_seed, f"sequences:{self.part}")
+            numbers = order.at(numbers)
+        ascending = np.argsort(numbers)
+        edges = np.searchsorted(numbers[ascending], firsts)
+        for number in np.flatnonzero(np.diff(edges)).tolist():
+            some = ascending[edges[number] : edges[number + 1]]
+            yield number, numbers[some] - firsts[number], some + places.start
+
+    def _table(self, number: int) -> "_Table":
+        """Return the segments of a file, or of tails; they are read once."""
+        if number not in self._tables:
+            columns = self._tails.columns
+            if number < len(self.files):
+                names = ("sequence", "token_start", "num_tokens")
+                columns = self.files[number].segments(self.part, names)
+            if self.shuffle_seed is None:  # none is asked for again
+                self._tables.clear()
+            file = self._tails.file if number == len(self.files) else number
+            self._tables[number] = _Table(
+                edges=self._edges(number, columns["sequence"]),
+                start=columns["token_start"] + self._positions[file],
+                num_tokens=columns["num_tokens"].astype(np.int32),
+            )
+        return self._tables[number]
+
+    def _edges(self, number: int, sequence: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        num_sequences = self._firsts[number + 1] - self._firsts[number]
+        return np.searchsorted(sequence, np.arange(num_sequences + 1))
 
     @cached_property
-    def _tails(self) -> Tails:
-        """The sequences made of the tails of all files."""
-        return make_tails(self.files, self.part, self.packing)
+    def _positions(self) -> npt.NDArray[np.int64]:
+        """The position in the tokens of all splits at which those of each file begin."""
+        if all(isinstance(file, FileSequences) for file in self.files[:1]):
+            return np.array(GatheredTokens.of(self.splits).edges, dtype=np.int64)
+        return np.zeros(len(self.files), dtype=np.int64)  # groups are of all
+
+    @cached_property
+    def _tails(self) -> "_Tails":
+        """The sequences made of the tails of all files, packed as one more file would be."""
+        of_files = [file.tail(self.part) for file in self.files]
+        num_of_file = [len(tail["num_tokens"]) for tail in of_files]
+        empty = np.zeros(0, dtype=np.int64)
+        tails = {
+            name: np.concatenate([empty, *(tail[name] for tail in of_files)])
+            for name in SEGMENTS_COLUMNS
+        }
+        of_tails = Segments(
+            sequence=tails["sequence"],
+            span=np.arange(len(tails["sequence"])),
+            token_in_span=tails["token_in_piece"],
+            num_tokens=tails["num_tokens"],
+            num_repeated=tails["num_repeated"],
+        )
+        packed = pack_tails(of_tails, self.packing)
+        segments = packed.segments
+        sequence, num_tokens, token_in_span = (
+            segments.sequence,
+            segments.num_tokens,
+            segments.token_in_span,
+        )
+        span_start = tails["token_start"] - tails["token_in_piece"]
+        return _Tails(
+            file=np.repeat(np.arange(len(of_files)), num_of_file)[segments.span],
+            columns={
+                "sequence": sequence,
+                "num_tokens": num_tokens,
+                "column": columns_of_segments(sequence, num_tokens, self.packing),
+                "token_start": span_start[segments.span] + token_in_span,
+                "document": tails["document"][segments.span],
+                "char_start": tails["char_start"][segments.span],
+                "token_in_piece": token_in_span,
+            },
+            num_sequences=packed.num_sequences,
+            num_repeated_more=int(segments.num_repeated.sum() - of_tails.num_repeated.sum()),
+            counts=packed.counts,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Tails:
+    """Segments of the sequences made of the tails of all files, in order."""
+
+    file: npt.NDArray[np.int64]
+    """Ordinal of the file each is of."""
+    columns: Columns
+    """As a file has them, and `column`, where in its sequence each segment begins."""
+    num_sequences: int
+    num_repeated_more: int
+    """Repeated tokens of these sequences, less those that the files count in their tails."""
+    counts: PackingCounts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Table:
+    """The segments of the sequences of one file, in order."""
+
+    edges: npt.NDArray[np.int64]
+    """The first segment of each sequence, and how many there are; (num_sequences + 1,)."""
+    start: npt.NDArray[np.int64]
+    """The position of its first token in the tokens of all splits; (num_segments,)."""
+    num_tokens: npt.NDArray[np.int32]
+
+
+def _segments_of(
+    sequences: npt.NDArray[np.int64], edges: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the segments of some sequences, end to end, and how many each sequence has."""
+    first, counts = edges[sequences], edges[sequences + 1] - edges[sequences]
+    return positions_of_runs(first, counts), counts
+
+
+def _in_order_of_positions(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield one table of all rows of several in the order of their positions; none of none."""
+    if several := list(tables):
+        table = pa.concat_tables(several)
+        yield table.take(to_arrow(np.argsort(to_numpy(table["position"]), kind="stable")))

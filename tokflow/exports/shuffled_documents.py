@@ -1,19 +1,25 @@
-"""The documents of one part over all files in the order of a seed."""
+"""The documents of one part over all files in the order of a seed, and in groups, each packed by
+itself as the documents of a file are."""
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from tokflow.sequences.config import PackingConfig
+from tokflow.sequences.packing import Segments, pack_spans
+from tokflow.sequences.segments import SEGMENTS_COLUMNS, FileSequences, counts_of
 from tokflow.split.shuffle import document_keys
 from tokflow.split.spans import SPAN_COLUMNS, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import clear_when_damaged, is_compared
+from tokflow.store.tables import Columns
 from tokflow.tokens.origins import Origins
 from tokflow.tokens.token_source import TokenSource, taken_in_batches
 
@@ -64,27 +70,39 @@ class GatheredTokens:
     """
 
     splits: Sequence[Split]
-    of_loss_mask: bool = False
-    edges: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    edges: Sequence[int]
     """The position at which each split begins, and the end of the last."""
+    is_mask: bool = False
 
-    def __post_init__(self) -> None:
-        sizes = (split.num_positions for split in self.splits)
-        object.__setattr__(self, "edges", tuple(accumulate(sizes, initial=0)))
+    @classmethod
+    def of(cls, splits: Sequence[Split]) -> "GatheredTokens":
+        """Return the tokens of splits."""
+        return cls(splits, [*accumulate((of.num_positions for of in splits), initial=0)])
+
+    @classmethod
+    def of_loss_mask(cls, splits: Sequence[Split]) -> "GatheredTokens | None":
+        """Return their loss mask; None where every token counts."""
+        has_loss_mask = any(split.shard.has_loss_mask for split in splits)
+        return replace(cls.of(splits), is_mask=True) if has_loss_mask else None
 
     def take(
         self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
     ) -> npt.NDArray[Any]:
         """Return the tokens of many spans or segments, end to end; each file is read once,
         forwards."""
-        dtype = np.dtype(np.uint8) if self.of_loss_mask else self.splits[0].shard.dtype
+        some = np.flatnonzero(lengths)
+        order = some[np.argsort(starts[some], kind="stable")]
+        of_splits = np.searchsorted(starts[order], self.edges)
+        numbers = np.flatnonzero(np.diff(of_splits)).tolist()
+        if len(numbers) == 1 and (starts[1:] >= starts[:-1]).all():
+            [number] = numbers
+            if (source := self._source(self.splits[number])) is not None:
+                return source.take(starts - self.edges[number], lengths)  # of neighbours a view
+        dtype = np.dtype(np.uint8) if self.is_mask else self.splits[0].shard.dtype
         found = np.ones(lengths.sum(), dtype=dtype)  # of a split without a mask every token counts
         is_large = self.edges[-1] * dtype.itemsize > memory_bytes() // 2
         at = np.cumsum(lengths) - lengths
-        some = np.flatnonzero(lengths)
-        order = some[np.argsort(starts[some])]
-        of_splits = np.searchsorted(starts[order], self.edges)
-        for number in np.flatnonzero(np.diff(of_splits)).tolist():
+        for number in numbers:
             here = order[of_splits[number] : of_splits[number + 1]]
             source = self._source(self.splits[number])
             if source is None:
@@ -100,7 +118,7 @@ class GatheredTokens:
         """Do nothing: what was read is given back already."""
 
     def _source(self, split: Split) -> TokenSource | None:
-        return split.loss_mask_source() if self.of_loss_mask else split.token_source()
+        return split.loss_mask_source() if self.is_mask else split.token_source()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,15 +137,6 @@ class ShuffledDocuments:
     group_bits: int
     """How many bits of its key tell the group of a document."""
 
-    def token_source(self) -> GatheredTokens:
-        """Return what `start` of its table points into."""
-        return GatheredTokens(self.splits)
-
-    def loss_mask_source(self) -> GatheredTokens | None:
-        """Return the loss mask of these tokens; None where every token counts."""
-        has_loss_mask = any(split.shard.has_loss_mask for split in self.splits)
-        return GatheredTokens(self.splits, of_loss_mask=True) if has_loss_mask else None
-
     def documents(self) -> Iterator[PartitionDocuments]:
         """Yield the documents in order, some at a time."""
         table = self.table()
@@ -142,11 +151,12 @@ class ShuffledDocuments:
 
     def stream(self, num_tokens: int) -> Iterator[npt.NDArray[np.unsignedinteger]]:
         """Yield the tokens, documents end to end, `num_tokens` at a time or fewer."""
-        return self._stream(self.token_source(), num_tokens)
+        return self._stream(GatheredTokens.of(self.splits), num_tokens)
 
     def stream_loss_mask(self, num_tokens: int) -> Iterator[npt.NDArray[np.uint8]]:
         """Yield the loss mask of `stream`, in arrays of the same sizes."""
-        return self._stream(GatheredTokens(self.splits, of_loss_mask=True), num_tokens)
+        source = replace(GatheredTokens.of(self.splits), is_mask=True)
+        return self._stream(source, num_tokens)
 
     def _stream(self, source: GatheredTokens, num_tokens: int) -> Iterator[npt.NDArray[Any]]:
         table = self.table()
@@ -227,7 +237,7 @@ def _make_table(of: ShuffledDocuments) -> DocumentTable:
     keys, starts, sizes, rows = (np.empty(num, dtype=np.int64) for _ in range(4))
     char_starts: npt.NDArray[np.int64] | None = None
     raw_files, first_rows, first, first_row = list[str](), list[int](), 0, 0
-    for split, edge in zip(of.splits, GatheredTokens(of.splits).edges, strict=False):
+    for split, edge in zip(of.splits, GatheredTokens.of(of.splits).edges, strict=False):
         table, origins = split.shard.documents(["row", *SPAN_COLUMNS]), split.shard.origins
         spans, of_table = split.spans(of.part, table), to_numpy(table["row"])
         some = slice(first, first := first + len(spans.document))
@@ -256,3 +266,112 @@ def _make_table(of: ShuffledDocuments) -> DocumentTable:
         char_start=None if char_starts is None else char_starts[order],
         group_edges=np.array(group_edges, dtype=np.int64),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentGroup:
+    """The documents of a part whose keys begin with the same bits, packed as those of a file.
+
+    Packed when it is asked for. Its segments, 20 bytes each, are kept until another group is packed
+    or, with `is_kept`, one of another order or packing.
+    """
+
+    source: ShuffledDocuments
+    number: int
+    packing: PackingConfig
+    is_kept: bool
+
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """As the manifest of a file's sequences has them."""
+        return self._packed.counts
+
+    @property
+    def origins(self) -> Origins:
+        """The raw files that `rows` are of."""
+        return self.source.table().origins
+
+    def rows(self) -> npt.NDArray[np.int64]:
+        """Return the row of each document of all groups."""
+        return self.source.table().row
+
+    def num_sequences(self, part: str) -> int:
+        """Return the number of finished sequences; its tail is not among them."""
+        return self.counts[f"{part}.num_sequences"]
+
+    def num_spans(self, part: str) -> int:
+        """Return how many documents there are; a span of a cut one counts as such."""
+        return len(self._documents)
+
+    def segments(self, part: str, columns: Sequence[str] = SEGMENTS_COLUMNS) -> Columns:
+        """Return the segments of the finished sequences, in the order of these."""
+        return self._columns(columns, slice(0, self._packed.first_of_tail))
+
+    def tail(self, part: str) -> Columns:
+        """Return the segments that fill no sequence of this group."""
+        return self._tail
+
+    @cached_property
+    def _tail(self) -> Columns:
+        return self._columns(SEGMENTS_COLUMNS, slice(self._packed.first_of_tail, None))
+
+    @property
+    def _documents(self) -> range:
+        """Which of the documents of all groups are its own."""
+        edges = self.source.table().group_edges
+        return range(int(edges[self.number]), int(edges[self.number + 1]))
+
+    def _columns(self, names: Sequence[str], which: slice) -> Columns:
+        table, some = self.source.table(), self._packed.segments.chosen(which)
+        document = some.span.astype(np.int64) + self._documents.start
+        found = {
+            "sequence": some.sequence,
+            "token_start": table.start[document] + some.token_in_span,
+            "num_tokens": some.num_tokens,
+            "document": document,
+            "char_start": table.char_start_of(document),
+            "token_in_piece": some.token_in_span,
+            "num_repeated": some.num_repeated,
+        }
+        return {name: found[name].astype(np.int64, copy=False) for name in names}
+
+    @property
+    def _packed(self) -> "_PackedGroup":
+        source = self.source
+        key = source.key, self.packing.model_dump_json(), source.part, self.number
+        if key not in _packed_groups:
+            other = next(iter(_packed_groups), key)
+            if not self.is_kept or other[:2] != key[:2]:
+                _packed_groups.clear()
+            _packed_groups[key] = self._pack()
+        return _packed_groups[key]
+
+    def _pack(self) -> "_PackedGroup":
+        own = self._documents
+        packed = pack_spans(self.source.table().num_tokens[own.start : own.stop], self.packing)
+        segments = packed.segments
+        small = {of.name: getattr(segments, of.name).astype(np.int32) for of in fields(segments)}
+        return _PackedGroup(
+            segments=Segments(**small),
+            first_of_tail=int(np.searchsorted(segments.sequence, packed.num_sequences)),
+            counts=counts_of(self.source.part, packed, self.packing.stored_length),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _PackedGroup:
+    """The segments of a group, those of its tail last."""
+
+    segments: Segments
+    """Of int32; `span` is the ordinal of the document in the group."""
+    first_of_tail: int
+    counts: Mapping[str, int]
+
+
+_packed_groups: dict[tuple[tuple[str, bool], str, str, int], _PackedGroup] = {}
+"""By the key of the order, the packing, the part and the number."""
+clear_when_damaged(_packed_groups.clear)
+
+
+PackedFile: TypeAlias = FileSequences | DocumentGroup
+"""The sequences of one file, or of a group of shuffled documents, and its tail."""

@@ -53,7 +53,7 @@ class Segments:
     def __len__(self) -> int:
         return len(self.sequence)
 
-    def chosen(self, which: npt.NDArray[Any]) -> "Segments":
+    def chosen(self, which: slice | npt.NDArray[Any]) -> "Segments":
         """Return some of the segments, by ordinal or by a truth value for each."""
         names = [field.name for field in dataclasses.fields(self)]
         return Segments(**{name: getattr(self, name)[which] for name in names})

@@ -86,11 +86,6 @@ class FileSequences(InStore):
     split: Split
 
     @property
-    def source(self) -> Split:
-        """The tokens that segments are taken from."""
-        return self.split
-
-    @property
     def counts(self) -> Mapping[str, int]:
         """Those of its manifest."""
         return self.manifest.counts

@@ -10,7 +10,6 @@ from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.exports import (
     part_sequences,
     shuffled_documents,
-    shuffled_sequences,
 )
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
@@ -124,7 +123,7 @@ def test_groups_of_the_order_are_packed_as_files_that_hold_them(
     strategy: str, packing: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(shuffled_documents, "GROUP_TOKENS", 60)
-    monkeypatch.setattr(shuffled_sequences, "TOKENS_GATHERED", 30)
+    monkeypatch.setattr(part_sequences, "TOKENS_GATHERED", 30)
     monkeypatch.setattr(part_sequences, "TOKENS_AT_ONCE", 30)
     fields = {
         "packing": {"sequence_length": 8, "strategy": strategy, **packing},
@@ -162,7 +161,7 @@ def test_both_shuffles_put_the_rows_of_groups_into_the_order_of_the_seed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(shuffled_documents, "GROUP_TOKENS", 60)
-    monkeypatch.setattr(shuffled_sequences, "TOKENS_GATHERED", 30)
+    monkeypatch.setattr(part_sequences, "TOKENS_GATHERED", 30)
     fields = {"exports": ["parquet"], "packing": {"sequence_length": 7, "strategy": "best_fit"}}
     build(declared(tmp_path, **fields))
     groups = parts(declared(tmp_path, None, **fields))

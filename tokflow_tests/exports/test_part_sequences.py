@@ -8,7 +8,7 @@ import pytest
 from tokflow.audit.trace import sequence_range, trace_tokens
 from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.errors import ConfigError
-from tokflow.exports import Part, shuffled_sequences
+from tokflow.exports import Part, part_sequences
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
@@ -70,7 +70,7 @@ def test_sequences_of_all_files_and_tails_are_in_the_order_of_the_seed(
         order = Permutation(part.num_sequences, 5, f"sequences:{name}")
         expected = before[order.at(np.arange(len(before)))]
         assert_equal(joined(part), expected)
-        monkeypatch.setattr(shuffled_sequences, "TOKENS_GATHERED", 30)
+        monkeypatch.setattr(part_sequences, "TOKENS_GATHERED", 30)
         assert_equal(joined(part, at_once=2), expected)
         monkeypatch.undo()
 
@@ -87,7 +87,7 @@ def test_the_loss_mask_of_chats_goes_with_their_tokens(tmp_path: Path):
 
 
 def test_the_index_leads_through_the_shuffle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(shuffled_sequences, "INDEX_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(part_sequences, "INDEX_ROWS_AT_ONCE", 7)
     dataset = declared(tmp_path, shuffle=SHUFFLE)
     path = build(dataset).export("parquet").folder
     rows = next(open_export(path).sequences("train")).token_ids
