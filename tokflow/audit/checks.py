@@ -6,7 +6,6 @@ what is deleted and built again is checked again, and so is a store that was cop
 """
 
 import hashlib
-import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,8 +25,6 @@ from tokflow.pipeline.output import FILE_STAGES, STAGES, Output, Stage
 from tokflow.split.leakage import find_shared_texts
 from tokflow.store.check_memory import CheckMemory
 from tokflow.store.integrity import once_more, raise_damage
-from tokflow.store.listed_files import Stamp
-from tokflow.store.manifest import MANIFEST_NAME
 from tokflow.store.verdicts import try_to_write_verdict
 
 SAMPLED_FILES = 4
@@ -201,9 +198,9 @@ def recheck(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
         outputs = [] if stage == "export" and not is_built else graph.outputs_of(stage, keys)
         made = [output for output in outputs if output.is_made]
         for outcome in checker.outcomes(stage, made) if made else ():
-            if outcome.problems and not outcome.check.is_warning:
-                told = "\n".join(shortened(outcome.problems, MAX_SHOWN))
-                found.append(f"{graph.dataset.name}/{stage}: {told}")
+            for name, problems in outcome.findings.items() if not outcome.check.is_warning else ():
+                told = "\n".join(shortened(problems, MAX_SHOWN))
+                found.append(f"{graph.dataset.name}/{stage}{name and f' {name}'}: {told}")
     return found
 
 
@@ -273,12 +270,8 @@ class Checker:
 
     def _look(self, output: Output) -> str:
         if output not in self._looks:
-            folder, manifest = output.folder, output.manifest()
-            looks: object = manifest.files  # at a URL: what comes from there is compared with it
-            if output.store.is_here:
-                paths = [f"{folder}/{name}" for name in (MANIFEST_NAME, *manifest.files)]
-                looks = [Stamp.of(os.stat(path)) for path in paths]  # noqa: PTH116 (a Path is slow)
-            self._looks[output] = f"{output.fingerprint} {looks}"
+            marks = output.store.marks(output.folder, output.manifest())
+            self._looks[output] = f"{output.fingerprint} {marks}"
         return self._looks[output]
 
     def _remembered(self, name: str, check: OutputCheck, of: _Group) -> list[str] | None:

@@ -9,14 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.audit.ancestry import Ancestry
+from tokflow.audit.ancestry import Ancestry, open_tokenizer
 from tokflow.errors import MissingOutputError, UntrustedCodeError
 from tokflow.exports import FORMATS, Export, Part
 from tokflow.exports.batching import batches_of
 from tokflow.exports.columns import ALL_POSITIONS, positions_in_files
 from tokflow.exports.index import read_index
 from tokflow.store.arrow import to_numpy
-from tokflow.store.integrity import check_files
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_output
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
@@ -75,8 +74,15 @@ def inspect_output(
     manifest = found.manifest
     found.store.check(found)
     notes: list[str] = []
-    tokenizer, engine = _open_tokenizer(found, notes, trust_remote_code=trust_remote_code)
     excerpts: list[Excerpt] = []
+    engine: ReferenceEngine | None = None
+    if (tokenizer := open_tokenizer(found, Ancestry())) is not None:
+        try:
+            engine = open_reference(replace(tokenizer, trust_remote_code=trust_remote_code))
+        except UntrustedCodeError as error:
+            notes.append(f"tokens are shown as ids: {error}")
+    elif manifest.stage != "raw":
+        notes.append("its tokenizer is not in this store: tokens are shown as ids")
     try:
         for beginning in _beginnings(found, num_sequences) if num_sequences else ():
             excerpts += beginning.excerpts(engine, num_sequences)
@@ -93,27 +99,6 @@ def inspect_output(
         excerpts=tuple(excerpts),
         notes=tuple(notes),
     )
-
-
-def _open_tokenizer(
-    found: StoredOutput, notes: list[str], *, trust_remote_code: bool
-) -> tuple[Tokenizer | None, ReferenceEngine | None]:
-    """Return the tokenizer of an output and what decodes; add to `notes` why they cannot be had."""
-    tokenizer = None
-    try:
-        tokenizer = Ancestry().tokenizer(found)
-    except MissingOutputError:
-        notes.append("its parents are not in this store")
-    if tokenizer is None:
-        if found.manifest.stage != "raw":
-            notes.append("its tokenizer is not in this store: tokens are shown as ids")
-        return None, None
-    check_files(tokenizer)
-    try:
-        return tokenizer, open_reference(replace(tokenizer, trust_remote_code=trust_remote_code))
-    except UntrustedCodeError as error:
-        notes.append(f"tokens are shown as ids: {error}")
-        return tokenizer, None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,33 +127,40 @@ class _Beginning:
             if self.sequence_length is not None:
                 name = f"sequence {start // length:,}"
             shown = range(start, stop)[self.written or ALL_POSITIONS]
-            segments = self._segments(engine, token_ids, shown.start, shown.stop)
-            if self.written is None:
-                segments = (segment for segment in segments if not segment.is_padding)
+            segments = (
+                _segment(token_ids[begin:end], entry, engine)
+                for begin, end, entry in segments_of(self.entries, shown)
+                if entry is not None or self.written is not None
+            )
             yield Excerpt(name=prefix + name, segments=tuple(segments))
 
-    def _segments(
-        self, engine: ReferenceEngine | None, token_ids: npt.NDArray[Any], start: int, stop: int
-    ) -> Iterator[Segment]:
-        """Yield the segments between two positions; padding is what no document has."""
-        shown = start
-        for entry in self.entries:
-            begin = max(start, entry["position"])
-            end = min(stop, entry["position"] + entry["num_tokens"])
-            if begin < end:
-                yield from _padding(token_ids[shown:begin])
-                ids = tuple(token_ids[begin:end].tolist())
-                text = None if engine is None else engine.decode(ids)
-                document = f"{entry['raw_file']}:{entry['row']}"
-                yield Segment(document=document, token_ids=ids, text=text)
-                shown = end
-        yield from _padding(token_ids[shown:stop])
+
+def segments_of(
+    entries: Iterable[dict[str, Any]], positions: range
+) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
+    """Yield where each segment within some positions begins and ends, and its row of the index,
+    given those in order; None of padding, which is what no document has."""
+    shown = positions.start
+    for entry in entries:
+        begin = max(shown, entry["position"])
+        end = min(positions.stop, entry["position"] + entry["num_tokens"])
+        if begin < end:
+            if shown < begin:
+                yield shown, begin, None
+            yield begin, end, entry
+            shown = end
+    if shown < positions.stop:
+        yield shown, positions.stop, None
 
 
-def _padding(token_ids: npt.NDArray[Any]) -> Iterator[Segment]:
-    """Yield the segment of these, unless there are none."""
-    if ids := tuple(token_ids.tolist()):
-        yield Segment(document=None, token_ids=ids, text=None, is_padding=True)
+def _segment(
+    token_ids: npt.NDArray[Any], entry: dict[str, Any] | None, engine: ReferenceEngine | None
+) -> Segment:
+    ids = tuple(token_ids.tolist())
+    if entry is None:
+        return Segment(document=None, token_ids=ids, text=None, is_padding=True)
+    text = None if engine is None else engine.decode(ids)
+    return Segment(document=f"{entry['raw_file']}:{entry['row']}", token_ids=ids, text=text)
 
 
 def _beginnings(found: StoredOutput, num: int) -> Iterator[_Beginning]:

@@ -134,15 +134,10 @@ def _no_token(name: str, export: Export, part: str, position: int) -> ConfigErro
     length = export.of_part(part).sequence_length
     if length is not None and position < num_positions:
         sequence, column = divmod(position, length)
-        start = sequence * length
-        entries = read_index(export.stored, part, start, start + length)
-        first = min(entry["position"] for entry in entries)
-        last = max(entry["position"] + entry["num_tokens"] for entry in entries) - 1
         found = f"padding: column {column:,} of sequence {sequence:,}"
         remedy = (
-            f"name one of {first:,} to {last:,}, its tokens (positions count each sequence as "
-            f"filled up to {length:,}, also where `padding` leaves that out of the files), or the "
-            f"sequence by --sequence {sequence}"
+            f"name the sequence by --sequence {sequence} (positions count each sequence as filled "
+            f"up to {length:,}, also where `padding` leaves that out of the files)"
         )
     return ConfigError(
         where=f"{name}: {part}: position {position:,}",

@@ -3,17 +3,15 @@
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
 from tokflow.exports.format import Arrays, Portion
-from tokflow.loaders.samples import Numbers
+from tokflow.loaders.samples import Numbers, StoredFile, fetch
 from tokflow.pools.forks import renew_in_forks
-from tokflow.store.store import Store, bring
 
 KEPT_BYTES = 2**28
 """Decoded fields that a source keeps."""
@@ -71,20 +69,18 @@ class KeptPortions:
         """True where files come from a URL when they are read."""
         return bool(self._portions) and self._portions[0].stored.store.is_cached
 
-    def files_of(self, places: Numbers) -> list[tuple[Store, Path]]:
-        """Return the files of positions, or rows, that are in portions which are not kept."""
-        numbers = np.minimum(self.of(places), len(self._portions) - 1)
-        unread = [number for number in np.unique(numbers).tolist() if number not in self._kept]
-        files = (
-            (of.stored, name) for of in map(self._portions.__getitem__, unread) for name in of.files
-        )
-        return list(dict.fromkeys((of.store, of.folder / name) for of, name in files))
+    def files_of(self, places: Numbers) -> Iterator[StoredFile]:
+        """Yield the files of positions, or rows, that are in portions which are not kept."""
+        numbers = np.unique(np.minimum(self.of(places), len(self._portions) - 1)).tolist()
+        unread = [self._portions[number] for number in numbers if number not in self._kept]
+        for name in dict.fromkeys(name for portion in unread for name in portion.files):
+            yield unread[0].stored, name
 
     def fetch(self, places: Numbers) -> None:
         """Bring the files of positions, or rows, to this disk, several at once, where `[]` would
         bring one after another; does nothing where all are here."""
         if self.is_remote:
-            bring(self.files_of(places))
+            fetch(self.files_of(places))
 
     def _read(self, number: int, kept: Future[Arrays]) -> None:
         try:

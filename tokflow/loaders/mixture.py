@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from numbers import Real
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from tokflow.loaders.samples import (
     ENDLESS,
     FilesOf,
     Numbers,
+    StoredFile,
     check_samples,
     grouped,
     integer,
@@ -33,7 +33,6 @@ from tokflow.loaders.samples import (
     optional,
     samples_shown,
 )
-from tokflow.store.store import Store
 
 MAX_BLOCKS = 16
 
@@ -99,7 +98,7 @@ class MixedSamples:
         if not any(of_sources):
             return None
 
-        def files_of(numbers: Numbers) -> Iterator[tuple[Store, Path]]:
+        def files_of(numbers: Numbers) -> Iterator[StoredFile]:
             sources, rows = self.at(numbers)
             for number, here in grouped(sources):
                 if (of_source := of_sources[number]) is not None:

@@ -18,6 +18,7 @@ from tokflow.loaders.samples import (
     ENDLESS,
     FilesOf,
     Numbers,
+    StoredFile,
     boolean,
     check_samples,
     grouped,
@@ -29,7 +30,6 @@ from tokflow.loaders.samples import (
 )
 from tokflow.loaders.stream_rows import StreamRows, open_stream_rows
 from tokflow.split.permutation import hashes
-from tokflow.store.store import Store
 
 RowSource: TypeAlias = PackedRows | StreamRows
 
@@ -333,7 +333,7 @@ class RandomWindows:
         if (files_of := self.source.remote_files()) is None:
             return None
 
-        def files_of_windows(numbers: Numbers) -> Iterable[tuple[Store, Path]]:
+        def files_of_windows(numbers: Numbers) -> Iterable[StoredFile]:
             rows = self.at(numbers) // self.source.sequence_length
             return files_of(np.concatenate([rows, np.minimum(rows + 1, len(self.source) - 1)]))
 

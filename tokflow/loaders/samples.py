@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from numbers import Integral
-from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -15,15 +14,17 @@ import numpy.typing as npt
 
 from tokflow.errors import ConfigError, TokflowError
 from tokflow.loaders.batches import Batch, Gathered
-from tokflow.store.store import Store, bring
+from tokflow.store.store import StoredOutput
 
 T = TypeVar("T")
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
-FilesOf: TypeAlias = Callable[[Numbers], Iterable[tuple[Store, Path]]]
-"""Returns the files, each with its store, that some rows, or samples, are read from, and that were
-not read yet."""
+StoredFile: TypeAlias = tuple[StoredOutput, str]
+"""An output, and the name of a file of it."""
+
+FilesOf: TypeAlias = Callable[[Numbers], Iterable[StoredFile]]
+"""Returns the files that some rows, or samples, are read from, and that were not read yet."""
 
 ENDLESS = 2**63 - 1
 """The length of samples that have no end."""
@@ -101,16 +102,23 @@ class FilesAhead:
         self._queue.put(None)  # takes no lock that a forked process may have copied
 
 
+def fetch(files: Iterable[StoredFile]) -> None:
+    """Bring files to this disk, those of one output several at once. Raises: as `StoredOutput`."""
+    for _, of_output in groupby(files, key=lambda file: file[0].folder):
+        outputs, names = zip(*of_output, strict=True)
+        outputs[0].fetch(names)
+
+
 def _fetch(queue: SimpleQueue[int | None], files_of: FilesOf, num_samples: int) -> None:
     """Fetch the files of the steps from the one that was named last, until None is."""
-    files: Iterator[tuple[Store, Path]] = iter(())
+    files: Iterator[StoredFile] = iter(())
     step, behind = queue.get(), 0
     while step is not None:
         if not step <= behind <= step + STEPS_AHEAD:
             files, behind = iter(()), step
         if some := list(islice(files, FILES_AT_ONCE)):
             with suppress(TokflowError, OSError):
-                bring(some)
+                fetch(some)
         elif behind < min(step + STEPS_AHEAD, -(-num_samples // STEP)):
             numbers = np.arange(behind * STEP, min((behind + 1) * STEP, num_samples))
             files, behind = iter(files_of(numbers)), behind + 1

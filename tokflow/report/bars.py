@@ -2,7 +2,7 @@
 parts, of tokens in sequences and of the sources of a mixture."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,13 +16,10 @@ from tokflow.pipeline.statistics import (
     rows_of_mixture,
 )
 from tokflow.report.picture import (
-    ROW_HEIGHT,
     SERIES,
     Picture,
     bars_picture,
-    make_picture,
     short_number,
-    shortened_name,
 )
 from tokflow.report.sample import StoreFacts
 from tokflow.report.vocabulary import TokenTexts
@@ -30,7 +27,7 @@ from tokflow.shown import counted
 from tokflow.tokens.writer import OTHERS
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 Rows: TypeAlias = list[dict[str, Any]]
 
@@ -172,8 +169,6 @@ def share_pictures(facts: StoreFacts) -> Iterator[Picture]:
         note = "tokens by the places for them; the rest is padding"
         note += _left_out(packed)
         yield bars_picture("packing_fill", "Packing", bars, note=note, limit=1, color=SERIES[2])
-    if mixture := mixture_rows(facts):
-        yield _of_mixture(mixture)
 
 
 def _left_out(rows: Rows) -> str:
@@ -185,40 +180,3 @@ def _fill_of(row: Mapping[str, Any]) -> tuple[float, str]:
     words = f"{percent_full(row['fill_fraction'])}%"
     words += f", {short_number(dropped)} dropped" if dropped else ""
     return row["fill_fraction"], words + (", stale" if row["state"] == "stale" else "")
-
-
-def _of_mixture(rows: Sequence[Mapping[str, Any]]) -> Picture:
-    """Return planned and realised tokens of each source, in all parts."""
-    sources = list(dict.fromkeys(row["source"] for row in rows))[:MAX_BARS]
-    names = ("planned_tokens", *(("tokens",) if "tokens" in rows[0] else ()))
-    numbers = {
-        name: [sum(row[name] for row in rows if row["source"] == of) for of in sources]
-        for name in names
-    }
-
-    def draw(axes: "Axes") -> None:
-        height = 0.8 / len(names)
-        for number, (name, label) in enumerate(zip(names, ("planned", "realised"), strict=False)):
-            places = [
-                place + (number - (len(names) - 1) / 2) * height for place in range(len(sources))
-            ]
-            axes.barh(places, numbers[name], height=height * 0.9, color=SERIES[number], label=label)
-            for place, value in zip(places, numbers[name], strict=True):
-                axes.annotate(
-                    f"{value:,}",
-                    (value, place),
-                    (4, 0),
-                    textcoords="offset points",
-                    va="center",
-                    fontsize=8.5,
-                )
-        axes.set_yticks(range(len(sources)), [shortened_name(of) for of in sources])
-        axes.set_ylim(len(sources) - 0.5, -0.5)
-        axes.set_xlim(0)
-        axes.xaxis.set_visible(False)
-        axes.spines["bottom"].set_visible(False)
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
-
-    note = "tokens of each source, in all parts"
-    height = 0.5 + 2 * ROW_HEIGHT * len(sources)
-    return make_picture("mixture", "Mixture", draw, note=note, height=height)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,8 @@ from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import read_part
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
 
 MAX_EXCERPTS = 4
 
@@ -73,17 +76,6 @@ class ShownSequence:
     """False where every token is a loss token."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Place:
-    """Segments that stand together, as positions in the tokens of a split."""
-
-    sequence: int | None
-    starts: npt.NDArray[np.int64]
-    lengths: npt.NDArray[np.int64]
-    documents: npt.NDArray[np.int64]
-    num_padding: int
-
-
 def make_excerpts(facts: StoreFacts, texts: TokenTexts) -> list[ShownSequence]:
     """Return the excerpts: of each part one and, of the largest, another.
 
@@ -94,10 +86,10 @@ def make_excerpts(facts: StoreFacts, texts: TokenTexts) -> list[ShownSequence]:
         [facts.plan.dataset.store.read(of) for of in spread(facts.folders(stage), FILES_LOOKED_AT)]
         for stage in stages
     )
-    parts = sorted(facts.parts, key=lambda part: -facts.split.get(f"{part}.num_tokens", 0))
     packing = facts.plan.dataset.packing
+    parts = sorted(facts.parts, key=lambda part: -facts.split.get(f"{part}.num_tokens", 0))
     return [
-        _excerpt(made, part, texts, is_padded_left=packing.of_part(part).padding_side == "left")
+        _excerpt(made, part, texts, packing.of_part(part).padding_side)
         for number, part in enumerate(parts[: MAX_EXCERPTS - 1])
         for made in (_with_part(packed, part) or _with_part(splits, part))[: 1 + (number == 0)]
     ]
@@ -110,70 +102,50 @@ def _with_part(outputs: Sequence[StoredOutput], part: str) -> list[StoredOutput]
     return [found[0], found[-1]] if len(found) > 1 else found
 
 
-def _excerpt(
-    made: StoredOutput, part: str, texts: TokenTexts, *, is_padded_left: bool
-) -> ShownSequence:
+def _excerpt(made: StoredOutput, part: str, texts: TokenTexts, padding_side: str) -> ShownSequence:
     split = Ancestry().split(made)
-    with report_damage_on_error(made, split, split.shard):
-        return _decoded(made, split, part, texts, is_padded_left=is_padded_left)
+    shard, num_padding = split.shard, 0
+    with report_damage_on_error(made, split, shard):
+        sequence, starts, lengths, documents = _segments(made, split, part)
+        if sequence is not None:
+            num_padding = length_of(made, part) - int(lengths.sum())
+        rows = to_numpy(shard.documents(["row"])["row"])[documents[:SEGMENTS_SHOWN]]
+        raw_files, ordinals = shard.origins.of_rows(rows)
+        of_rows = zip(raw_files.to_pylist(), ordinals.tolist(), strict=True)
+        names = [f"{raw_file}:{row}" for raw_file, row in of_rows]
+        reader = _Reader(split, texts, most=TOKENS_SHOWN // min(len(names), 3))
+        edges = zip(names, starts.tolist(), lengths.tolist(), strict=False)
+        return ShownSequence(
+            part=part,
+            raw_file=str(made.manifest.partition),
+            sequence=sequence,
+            segments=tuple(reader.segment(*of) for of in edges),
+            num_segments=len(starts),
+            num_tokens=int(lengths.sum()),
+            num_padding=num_padding,
+            is_padded_left=padding_side == "left",
+            has_mask=shard.has_loss_mask,
+        )
 
 
-def _decoded(
-    made: StoredOutput, split: Split, part: str, texts: TokenTexts, *, is_padded_left: bool
-) -> ShownSequence:
-    place = _in_sequences(made, part) if made.manifest.stage == "sequences" else _in(split, part)
-    shard = split.shard
-    rows = to_numpy(shard.documents(["row"])["row"])[place.documents[:SEGMENTS_SHOWN]]
-    raw_files, ordinals = shard.origins.of_rows(rows)
-    of_rows = zip(raw_files.to_pylist(), ordinals.tolist(), strict=True)
-    names = [f"{raw_file}:{row}" for raw_file, row in of_rows]
-    reader = _Reader(split, texts, most=TOKENS_SHOWN // min(len(names), 3))
-    edges = zip(place.starts.tolist(), place.lengths.tolist(), strict=True)
-    return ShownSequence(
-        part=part,
-        raw_file=str(made.manifest.partition),
-        sequence=place.sequence,
-        segments=tuple(reader.segment(*of) for of in zip(names, edges, strict=False)),
-        num_segments=len(place.starts),
-        num_tokens=int(place.lengths.sum()),
-        num_padding=place.num_padding,
-        is_padded_left=is_padded_left,
-        has_mask=shard.has_loss_mask,
-    )
+def _segments(
+    made: StoredOutput, split: Split, part: str
+) -> tuple[int | None, Numbers, Numbers, Numbers]:
+    """Return the first sequence of several documents, else the first, and where its segments begin
+    in the tokens of the split, their lengths and documents; of a split as many spans as are shown.
 
-
-def _in(split: Split, part: str) -> _Place:
-    """Return where the first spans of a part are, as many as are shown."""
-    spans = split.spans(part)
-    shown = slice(SEGMENTS_SHOWN)
-    return _Place(
-        sequence=None,
-        starts=spans.token_start[shown],
-        lengths=spans.num_tokens[shown],
-        documents=spans.document[shown],
-        num_padding=0,
-    )
-
-
-def _in_sequences(made: StoredOutput, part: str) -> _Place:
-    """Return where the segments are of the first sequence of several documents, else of the first.
-
-    Of those looked at one with as many as are shown is as good as one with more.
+    Of the sequences looked at one with as many segments as are shown is as good as one with more.
     """
+    if made.manifest.stage == "split":
+        spans, shown = split.spans(part), slice(SEGMENTS_SHOWN)
+        return None, spans.token_start[shown], spans.num_tokens[shown], spans.document[shown]
     names = ["sequence", "token_start", "num_tokens", "document"]
     num = min(SEQUENCES_LOOKED_AT, made.manifest.counts[f"{part}.num_sequences"])
     rows = read_part(made.file(SEGMENTS_NAME), part, names, sequences=(0, num))
     counts = np.bincount(rows["sequence"], minlength=num)
     chosen = int(np.argmax(np.minimum(counts, SEGMENTS_SHOWN)))
     is_in = rows["sequence"] == chosen
-    lengths = rows["num_tokens"][is_in]
-    return _Place(
-        sequence=chosen,
-        starts=rows["token_start"][is_in],
-        lengths=lengths,
-        documents=rows["document"][is_in],
-        num_padding=length_of(made, part) - int(lengths.sum()),
-    )
+    return chosen, *(rows[name][is_in] for name in names[1:])
 
 
 class _Reader:
@@ -183,9 +155,8 @@ class _Reader:
         self._source, self._mask = split.token_source(is_lazy=True), split.loss_mask_source()
         self._texts, self._most = texts, most
 
-    def segment(self, document: str, edges: tuple[int, int]) -> ShownSegment:
+    def segment(self, document: str, start: int, length: int) -> ShownSegment:
         """Return a segment that begins at a position, and is so long."""
-        start, length = edges
         stop = start + length
         is_whole = length <= self._most
         last = stop if is_whole else stop - LAST_SHOWN

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from tokflow.errors import UntrustedCodeError
 from tokflow.pipeline.plan import Plan
 from tokflow.report.picture import INK, SERIES, Picture, make_picture, short_number
 from tokflow.report.sample import StoreFacts
-from tokflow.tokenizers.engines import ReferenceEngine, open_reference
+from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokenizers.vocabulary import token_bytes
 
@@ -41,7 +40,7 @@ MAX_PIECES = 4
 
 class TokenTexts:
     """The texts of tokens: their bytes or, of a tokenizer whose tokens are no pieces of the text,
-    what is decoded behind an `a`, for some leave out the space that a text begins with.
+    what each is decoded to alone.
 
     Raises: UntrustedCodeError where only code decodes that may not run.
     """
@@ -51,7 +50,7 @@ class TokenTexts:
         added = (of for of in (tokenizer.eos_id, tokenizer.bos_id) if of is not None)
         self.special_ids = frozenset((*tokenizer.special_tokens.values(), *added))
         self._bytes = token_bytes(tokenizer)
-        self._decoder = _Decoder(open_reference(tokenizer)) if self._bytes is None else None
+        self._engine = open_reference(tokenizer) if self._bytes is None else None
         self._known: dict[tuple[int, ...], str] = {}
         tokens = enumerate(self._bytes or ())
         self.ids_of_none = frozenset(id_ for id_, content in tokens if content is None)
@@ -62,8 +61,8 @@ class TokenTexts:
         if token_ids not in self._known:
             content = self.bytes_of(*token_ids)
             text = None if content is None else content.decode(errors="replace")
-            if text is None and self._decoder is not None:
-                text = self._decoder.decode(token_ids)
+            if text is None and self._engine is not None:
+                text = self._engine.decode(token_ids)
             self._known[token_ids] = text or ""
         return self._known[token_ids]
 
@@ -85,19 +84,6 @@ class TokenTexts:
                 stop += 1
             yield tuple(token_ids[start:stop]), text
             start = stop
-
-
-class _Decoder:
-    """Decodes tokens as they stand behind others."""
-
-    def __init__(self, engine: ReferenceEngine) -> None:
-        self._engine = engine
-        before = pa.array(["a"], pa.large_string())
-        self._before: list[int] = engine.encode(before).token_ids.tolist()
-        self._text_before = engine.decode(self._before)
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        return self._engine.decode([*self._before, *token_ids]).removeprefix(self._text_before)
 
 
 def open_texts(plan: Plan) -> TokenTexts | None:

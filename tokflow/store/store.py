@@ -32,6 +32,7 @@ from tokflow.store.listed_files import Stamp, broken_files, check_sizes, is_inta
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     OWN_FOLDER,
+    RUN_NAME,
     Manifest,
     Recipe,
     read_expected,
@@ -72,6 +73,9 @@ class Store:
     is_cached = False
     """True where its files on this disk are copies in a cache, which come when they are asked for
     and go when it is full."""
+
+    checked_at_once = 1
+    """Outputs whose files `problems` reads at the same time."""
 
     sample_bytes = 2**29
     """What is read of its files to draw a sample of all, at most: a second or two."""
@@ -159,6 +163,17 @@ class Store:
         """Return of each output what is wrong with its files as they lie in the store itself,
         every byte of them read."""
         return [[*broken_files(of.folder, of.manifest)] for of in outputs]
+
+    def unlisted(self, output: "StoredOutput") -> list[str]:
+        """Return the names of files in the folder of an output that its manifest does not list."""
+        listed = {*output.manifest.files, MANIFEST_NAME, RUN_NAME}
+        found = (of for of in output.folder.rglob("*") if of.is_symlink() or not of.is_dir())
+        return sorted({of.relative_to(output.folder).as_posix() for of in found} - listed)
+
+    def marks(self, folder: Path, manifest: Manifest) -> object:
+        """Return what is another as soon as a file of an output is."""
+        paths = [f"{folder}/{name}" for name in (MANIFEST_NAME, *manifest.files)]
+        return [Stamp.of(os.stat(path)) for path in paths]  # noqa: PTH116 (a Path is slow)
 
     def is_known_damaged(self, folder: Path) -> bool:
         """Return whether a file of an output could not be had, and nobody made it again since."""
@@ -391,15 +406,6 @@ class StoredOutput:
         if manifest.stage == "export":
             return Path("exports", self.folder.parent.name, name)
         return Path(manifest.stage, manifest.partition or "", name)
-
-
-def bring(files: Iterable[tuple[Store, Path]]) -> None:
-    """Bring files of several stores to this disk. Raises: as `StoredOutput.file`."""
-    of_stores: dict[Store, list[Path]] = {}
-    for store, path in files:
-        of_stores.setdefault(store, []).append(path)
-    for store, paths in of_stores.items():
-        store.bring(paths)
 
 
 def export_name(output: Stored) -> str:

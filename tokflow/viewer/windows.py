@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.audit.ancestry import Ancestry
+from tokflow.audit.inspection import segments_of
 from tokflow.exports import Export
 from tokflow.exports.batching import cut, equal_sizes
 from tokflow.exports.columns import ALL_POSITIONS, positions_in_files
@@ -55,16 +56,9 @@ class Window:
     def segments(self) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
         """Yield where each segment begins and ends in the window, and its row of the index; None of
         padding."""
-        shown = 0
-        for entry in self.entries:
-            begin = max(0, entry["position"] - self.position)
-            end = min(len(self.token_ids), entry["position"] + entry["num_tokens"] - self.position)
-            if shown < begin:
-                yield shown, begin, None
-            yield begin, end, entry
-            shown = end
-        if shown < len(self.token_ids):
-            yield shown, len(self.token_ids), None
+        positions = range(self.position, self.position + len(self.token_ids))
+        for begin, end, entry in segments_of(self.entries, positions):
+            yield begin - self.position, end - self.position, entry
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,14 +100,14 @@ class PartWindows:
         at_once = max(1, POSITIONS_AT_ONCE // self.length) * self.length
         sizes = equal_sizes(max(0, min(num, self.num_sequences - first)) * self.length, at_once)
         for taken in cut(self._tokens(range(position, position + sum(sizes))), sizes):
-            tokens = _Tokens.joined(list(taken))
+            tokens = np.concatenate([*taken])
             entries = read_index(self.output, self.part, position, position + len(tokens))
             for window in self._edges(len(tokens)):
                 here = range(position + window.start, position + window.stop)
                 yield Window(
                     position=here.start,
-                    token_ids=tokens.token_ids[window],
-                    loss_mask=tokens.loss_mask[window],
+                    token_ids=tokens["token_ids"][window],
+                    loss_mask=tokens["loss_mask"][window],
                     entries=_touching(entries, here),
                 )
             position += len(tokens)
@@ -125,7 +119,7 @@ class PartWindows:
             for start in range(sequence, stop, LONGEST_WINDOW):
                 yield slice(start, min(start + LONGEST_WINDOW, stop))
 
-    def _tokens(self, positions: range) -> Iterator["_Tokens"]:
+    def _tokens(self, positions: range) -> Iterator[npt.NDArray[Any]]:
         """Yield what stands at some positions, whole sequences of them."""
         export, dtype = self.export, self.export.dtype
         if not export.is_read:
@@ -147,7 +141,7 @@ class PartWindows:
             some = [{**fields, "token_ids": of_dtype(fields["token_ids"], dtype)}]
             for piece in pieces(fields, export.layout, dtype) if is_packed else some:
                 self._check_ids(piece["token_ids"], portion.path)
-                yield _Tokens.of(piece["token_ids"], piece.get("loss_mask"))
+                yield _tokens(piece["token_ids"], piece.get("loss_mask"), dtype)
 
     def _check_ids(self, token_ids: npt.NDArray[Any], path: Path) -> None:
         """Raise CorruptOutputError where an id is neither of the vocabulary nor padding."""
@@ -157,39 +151,25 @@ class PartWindows:
             expected = f"token ids up to {most:,} in {self.part}"
             raise damaged_file(path, expected=expected, found=f"{largest:,}")
 
-    def _made_of(self, positions: range) -> Iterator["_Tokens"]:
+    def _made_of(self, positions: range) -> Iterator[npt.NDArray[Any]]:
         """Yield the sequences that the files were made from, which are never read."""
         part = next(part for part in Ancestry().parts(self.output) if part.name == self.part)
         within = range(positions.start // self.length, positions.stop // self.length)
         for some in part.packed.sequences(within=within):
             self._check_ids(some.token_ids, self.output.folder)
-            yield _Tokens.of(some.token_ids, some.loss_mask)
+            yield _tokens(some.token_ids, some.loss_mask, some.token_ids.dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class _Tokens:
-    """Neighbouring positions: arrays of shape (num_positions,)."""
-
-    token_ids: npt.NDArray[np.unsignedinteger]
-    loss_mask: npt.NDArray[np.bool_]
-
-    def __len__(self) -> int:
-        return len(self.token_ids)
-
-    def __getitem__(self, which: "slice[Any, Any, Any]") -> "_Tokens":
-        return _Tokens(self.token_ids[which], self.loss_mask[which])
-
-    @staticmethod
-    def of(token_ids: npt.NDArray[Any], loss_mask: npt.NDArray[Any] | None) -> "_Tokens":
-        """Return those of arrays of any shape; without a mask every token counts."""
-        mask = np.ones(token_ids.shape, np.bool_) if loss_mask is None else loss_mask
-        return _Tokens(token_ids.reshape(-1), mask.reshape(-1).astype(np.bool_, copy=False))
-
-    @staticmethod
-    def joined(several: "list[_Tokens]") -> "_Tokens":
-        """Return all of several, one after another."""
-        token_ids = np.concatenate([of.token_ids for of in several])
-        return _Tokens(token_ids, np.concatenate([of.loss_mask for of in several]))
+def _tokens(
+    token_ids: npt.NDArray[Any], loss_mask: npt.NDArray[Any] | None, dtype: np.dtype[Any]
+) -> npt.NDArray[Any]:
+    """Return neighbouring positions, (num_positions,), with the fields token_ids and loss_mask;
+    without a mask every token counts."""
+    tokens = np.ones(token_ids.size, [("token_ids", dtype), ("loss_mask", np.bool_)])
+    tokens["token_ids"] = token_ids.reshape(-1)
+    if loss_mask is not None:
+        tokens["loss_mask"] = loss_mask.reshape(-1)
+    return tokens
 
 
 def _touching(entries: list[dict[str, Any]], positions: range) -> list[dict[str, Any]]:

@@ -194,7 +194,7 @@ def test_recheck_on_another_machine_finds_an_export_of_damaged_tokens(
     found = run("run", *config, "--recheck")
 
     assert found.exit_code == 1
-    assert "tiny/export: " in found.stderr
+    assert "tiny/export npy: " in found.stderr
     assert "token 0" in found.stderr
     assert "1 output new" in run("run", *config).output
     assert run("run", *config, "--recheck").exit_code == 0

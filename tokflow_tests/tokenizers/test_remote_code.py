@@ -109,7 +109,7 @@ def test_verify_of_a_store_says_that_a_tokenizer_was_not_loaded(folder: Path):
 
     assert not (folder / "ran").exists()
     assert without.exit_code == 0
-    assert "(it was not loaded: " in without.stdout
+    assert "(it was not checked: " in without.stdout
     assert "all well" in without.stdout
 
     assert "not loaded" not in run("verify", "store", "--trust-remote-code").stdout

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.audit.verify.problems import TOKENS_AT_ONCE, first_other_row, too_large, unequal
+from tokflow.audit.verify.tokens import TOKENS_AT_ONCE, first_other_row, too_large, unequal
 from tokflow.exports import INDEX_NAME, Export, Layout, Part
 from tokflow.exports.format import Arrays
 from tokflow.exports.sequence_files import sequences_within

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.audit.verify.problems import first_other_row, unequal
+from tokflow.audit.verify.tokens import first_other_row, unequal
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, write_sequences
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME, CutEncoder

@@ -1,4 +1,4 @@
-"""Verify a token shard, and the tokenizer that made it."""
+"""Verify a token shard and the tokenizer that made it; problems that other outputs have, too."""
 
 import json
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from tokflow.audit.verify.problems import TOKENS_AT_ONCE, too_large, unequal
 from tokflow.errors import TokflowError, UntrustedCodeError
 from tokflow.store.arrow import to_numpy, to_texts
 from tokflow.tokenizers.engines import open_reference
@@ -23,6 +23,9 @@ from tokflow.tokens.writer import (
     REJECTS_NAME,
     TOKENS_NAME,
 )
+
+TOKENS_AT_ONCE = 8_000_000
+"""Token ids looked at together, so that memory does not grow with the output."""
 
 
 def verify_tokens(shard: TokenShard) -> list[str]:
@@ -244,3 +247,34 @@ def verify_tokenizer(tokenizer: Tokenizer) -> list[str]:
     return list(
         too_large(tokenizer.folder, TokenSource((encoded.token_ids,)), tokenizer.vocab_size)
     )
+
+
+def too_large(where: object, tokens: TokenSource, vocab_size: int) -> Iterator[str]:
+    """Yield a sentence for the first id that is not below vocab_size."""
+    for start in range(0, len(tokens), TOKENS_AT_ONCE):
+        some = tokens.read(start, start + TOKENS_AT_ONCE)
+        if int(some.max()) >= vocab_size:
+            at = int(np.argmax(some >= vocab_size))
+            yield (
+                f"{where}: token {start + at:,}: expected an id below vocab_size {vocab_size:,}, "
+                f"found {int(some[at]):,}"
+            )
+            return
+        tokens.release()
+
+
+def unequal(where: object, **pairs: tuple[int, int]) -> Iterator[str]:
+    """Yield a sentence for each count that is not the expected one: name=(expected, found)."""
+    for name, (expected, found) in pairs.items():
+        if expected != found:
+            yield f"{where}: expected {name} {expected:,}, found {found:,}"
+
+
+def first_other_row(expected: pa.Table, found: pa.Table) -> int:
+    """Return the first row in which two tables of the same columns differ, or one has ended."""
+    size = min(len(expected), len(found))
+    is_other = np.zeros(size, dtype=bool)
+    for name in expected.schema.names:
+        one, other = (table[name].slice(0, size).to_numpy() for table in (expected, found))
+        is_other |= one != other
+    return int(np.argmax(is_other)) if is_other.any() else size

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.verify.export import verify_export
-from tokflow.audit.verify.problems import unlisted_files
 from tokflow.audit.verify.raw import verify_against_raw
 from tokflow.audit.verify.remade import verify_mixed_split, verify_sequences, verify_split
 from tokflow.audit.verify.tokens import verify_tokenizer, verify_tokens
@@ -31,7 +30,7 @@ from tokflow.sequences.segments import SEQUENCES_VERSION
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME
 from tokflow.split.mixture import mixture_of
 from tokflow.split.spans import SPLIT_VERSION, Split
-from tokflow.store.store import StoredOutput
+from tokflow.store.store import Store, StoredOutput, export_name
 from tokflow.store.stored_outputs import PassedBy, Unreadable, opened, output_at, output_in, walk
 from tokflow.store.verdicts import try_to_write_verdict
 from tokflow.store.versions import changed_since
@@ -41,9 +40,6 @@ NOT_COMPARED = "not compared with it"
 
 VERSIONS = {"split": SPLIT_VERSION, "sequences": SEQUENCES_VERSION}
 """Of the stages whose outputs are made again and compared."""
-
-ITEMS_AHEAD = 64
-"""Outputs at a URL whose files are looked at together."""
 
 T = TypeVar("T")
 
@@ -78,8 +74,8 @@ def verify_path(path: str | Path, *, trust_remote_code: bool = False) -> Iterato
 
     Raises: MissingOutputError where there is no output.
     """
-    verifier = _Verifier(trust_remote_code=trust_remote_code)
     store, path = opened(path)
+    verifier = _Verifier(store, trust_remote_code=trust_remote_code)
     try:
         at = output_at(store, path)
     except (TokflowError, OSError) as error:
@@ -108,6 +104,12 @@ def _unreadable(folder: Path, error: Exception) -> Verification:
     return Verification(name="unreadable output", folder=folder, problems=(problem,))
 
 
+def _shown(found: StoredOutput) -> str:
+    """Return what messages call an output, of an export its format, too."""
+    format_ = found.manifest.details.get("format")
+    return found.name if format_ in (None, export_name(found)) else f"{found.name} ({format_})"
+
+
 def verify_dataset(dataset: Dataset) -> Iterator[Verification]:
     """Yield what is found of every output that the dataset must have now.
 
@@ -120,7 +122,7 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verification]:
     """
     graph = BuildGraph(dataset, rehash=True)
     trust = dataset.tokenizer.trust_remote_code
-    verifier = _Verifier(trust_remote_code=trust, graph=graph)
+    verifier = _Verifier(dataset.store, trust_remote_code=trust, graph=graph)
     # The copies of raw files that were fetched, before a damaged one is fetched anew.
     for found in walk(dataset.store, dataset.folder / "raw"):
         is_copy = isinstance(found, StoredOutput) and found.manifest.partition in graph.sources
@@ -129,14 +131,8 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verification]:
     graph.read_raw_files(list(graph.partitions))
     for source in (source for sources in graph.partitions.values() for source in sources):
         yield from _verify_remembered(graph, source.key)
-    for output in verifier.ahead(_known(graph)):
+    for output in verifier.ahead(graph.outputs()):
         yield verifier.verify_expected(output)
-
-
-def _known(graph: BuildGraph) -> Iterator[Output]:
-    """Yield the outputs that the dataset must have, as far as they are known."""
-    for output in graph.outputs():
-        yield output
         if output.stage == "tokenizer" and not output.is_made:
             return
 
@@ -171,8 +167,10 @@ def _verify_remembered(graph: BuildGraph, key: str) -> Iterator[Verification]:
 class _Verifier:
     """Verifies outputs, the files of each read once; with a graph, raw files are compared too."""
 
-    def __init__(self, *, trust_remote_code: bool, graph: BuildGraph | None = None) -> None:
-        self._trust = trust_remote_code
+    def __init__(
+        self, store: Store, *, trust_remote_code: bool, graph: BuildGraph | None = None
+    ) -> None:
+        self._store, self._trust = store, trust_remote_code
         self._graph = graph
         self._ancestry = Ancestry()
         self._verified: set[Path] = set()
@@ -215,8 +213,8 @@ class _Verifier:
         self._verified.add(found.folder)
         self._ancestry.add(found)
         problems = [*self._broken_files(found)]
-        if found.store.is_here:
-            problems += unlisted_files(found.folder, found.manifest)
+        unlisted = found.store.unlisted(found)
+        problems += [f"{found.folder / of}: expected no file, found one" for of in unlisted]
         if found.is_misplaced:
             problems.append(
                 f"{found.folder}: expected to be where a run looks for it, found in a folder that "
@@ -226,13 +224,15 @@ class _Verifier:
         if not problems:
             try:
                 problems, notes = self._content(found)
+            except UntrustedCodeError as error:
+                notes = [f"it was not checked: {error}"]
             except (TokflowError, OSError) as error:
                 problems = [message_of(error, where=found.folder)]
             except Exception as error:  # whatever it is, the other outputs are looked at
                 problems = [f"{found.folder}: cannot be read: {type(error).__name__}: {error}"]
         notes = [*notes, *changed_since([found.run().get("versions", {})])]
         return Verification(
-            name=found.name, folder=found.folder, problems=tuple(problems), notes=tuple(notes)
+            name=_shown(found), folder=found.folder, problems=tuple(problems), notes=tuple(notes)
         )
 
     def _broken_files(self, found: StoredOutput) -> list[str]:
@@ -244,14 +244,12 @@ class _Verifier:
         self._broken[found.folder] = found, [str(each) for each in problems]
 
     def ahead(self, items: Iterator[T]) -> Iterator[T]:
-        """Yield items, those of a store at a URL when the files of the next ones are looked at,
-        too: many small ones at once, which wait for the server together."""
-        while some := list(islice(items, ITEMS_AHEAD)):
-            outputs = [of for of in map(_stored, some) if of and not of.store.is_here]
-            new = [of for of in outputs if of.folder not in self._broken]
-            problems = new[0].store.problems(new) if new else []
-            for output, of_output in zip(new, problems, strict=True):
-                self._keep_broken(output, of_output)
+        """Yield items when the files of the next ones are read, too, as many as the store reads at
+        once: small ones at a URL wait for the server together."""
+        while some := list(islice(items, self._store.checked_at_once)):
+            new = [of for of in map(_stored, some) if of and of.folder not in self._broken]
+            for output, problems in zip(new, self._store.problems(new), strict=True):
+                self._keep_broken(output, problems)
             yield from some
 
     def _content(self, found: StoredOutput) -> Result:
@@ -260,7 +258,7 @@ class _Verifier:
         if stage == "raw":
             return [], []
         if stage == "tokenizer":
-            return self._tokenizer(found)
+            return verify_tokenizer(tokenizer_of(found, trust_remote_code=self._trust)), []
         if stage == "tokens":
             return self._tokens(found)
         if reason := self._why_not_compared(found):
@@ -287,15 +285,10 @@ class _Verifier:
     def _mixed_split(self, found: StoredOutput, split: Split) -> Result:
         source = self._ancestry.split(self._ancestry.parents(found)[0])
         tokenizer = self._ancestry.tokenizer(found)
-        if tokenizer is None:
-            return [], ["its tokenizer is not in this store: not made again"]
-        if self._broken_files(tokenizer.stored):
-            return [], ["its tokenizer is damaged: not made again"]
-        try:
-            trusted = replace(tokenizer, trust_remote_code=self._trust)
-            return verify_mixed_split(split, source, trusted), []
-        except UntrustedCodeError as error:
-            return [], [f"it was not made again: {error}"]
+        if tokenizer is None or self._broken_files(tokenizer.stored):
+            return [], ["its tokenizer is not in this store, or damaged: not made again"]
+        trusted = replace(tokenizer, trust_remote_code=self._trust)
+        return verify_mixed_split(split, source, trusted), []
 
     def _export(self, found: StoredOutput) -> Result:
         """Compare an export with what it was made from."""
@@ -304,13 +297,6 @@ class _Verifier:
         if not export.is_read:
             notes = [f"{export.format_name} files are never read: compared by counts and checksums"]
         return verify_export(found, self._ancestry.parts(found)), notes
-
-    def _tokenizer(self, found: StoredOutput) -> Result:
-        tokenizer = tokenizer_of(found, trust_remote_code=self._trust)
-        try:
-            return verify_tokenizer(tokenizer), []
-        except UntrustedCodeError as error:
-            return [], [f"it was not loaded: {error}"]
 
     def _tokens(self, found: StoredOutput) -> Result:
         """Compare a token shard with its counts and, if there is a graph, with the raw file."""

@@ -15,6 +15,7 @@ from tokflow.store.latest import LATEST, named_by
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     RUN_NAME,
+    Manifest,
     Recipe,
     is_complete,
     is_output_name,
@@ -54,6 +55,7 @@ class ObjectStore(Store):
 
     is_here = False
     is_cached = True
+    checked_at_once = 64
     sample_bytes = 2**26
 
     def __init__(self, place: Place) -> None:
@@ -133,6 +135,12 @@ class ObjectStore(Store):
 
     def problems(self, outputs: Sequence[StoredOutput]) -> list[list[TokflowError]]:
         return rereading.broken_there(self.place, outputs)
+
+    def unlisted(self, output: StoredOutput) -> list[str]:
+        return []  # nobody lists an output at a URL to read it
+
+    def marks(self, folder: Path, manifest: Manifest) -> object:
+        return manifest.files  # what comes from there is compared with it
 
     def is_known_damaged(self, folder: Path) -> bool:
         return mirror.is_known_damaged(folder)

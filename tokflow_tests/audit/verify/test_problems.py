@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokflow.audit.verify.problems import too_large
+from tokflow.audit.verify.tokens import too_large
 from tokflow.tokens.token_source import TokenSource, mapped
 
 STATUS = Path("/proc/self/status")

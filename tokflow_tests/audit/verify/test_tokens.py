@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokflow.audit.verify import problems
-from tokflow.audit.verify import tokens as verifying
+from tokflow.audit.verify import tokens
 from tokflow.audit.verify.tokens import verify_tokens
 from tokflow.documents import ranges
 from tokflow.pipeline.graph import BuildGraph
@@ -45,7 +44,7 @@ def edit(shard: TokenShard, name: str, dtype: str, change: Callable[[np.ndarray]
 def test_chats_in_segments_are_well_however_many_tokens_are_read_at_once(
     tokens_at_once: int, shard: TokenShard, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(verifying, "TOKENS_AT_ONCE", tokens_at_once)
+    monkeypatch.setattr(tokens, "TOKENS_AT_ONCE", tokens_at_once)
 
     assert verify_tokens(shard) == []
 
@@ -54,7 +53,7 @@ def test_chats_in_segments_are_well_however_many_tokens_are_read_at_once(
 def test_a_chat_without_eos_is_found_in_the_folder_of_its_segments(
     tokens_at_once: int, shard: TokenShard, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(verifying, "TOKENS_AT_ONCE", tokens_at_once)
+    monkeypatch.setattr(tokens, "TOKENS_AT_ONCE", tokens_at_once)
     eos_id = shard.manifest.details["eos_id"]
 
     def change(token_ids: np.ndarray) -> None:
@@ -74,7 +73,7 @@ def test_a_chat_without_eos_is_found_in_the_folder_of_its_segments(
 def test_the_first_wrong_value_of_a_loss_mask_is_found_by_its_place_in_the_shard(
     tokens_at_once: int, shard: TokenShard, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(verifying, "TOKENS_AT_ONCE", tokens_at_once)
+    monkeypatch.setattr(tokens, "TOKENS_AT_ONCE", tokens_at_once)
     position = shard.num_tokens - int(np.flatnonzero(shard.loss_mask().read()[::-1])[0]) - 1
 
     def change(mask: np.ndarray) -> None:
@@ -103,8 +102,7 @@ def test_memory_does_not_grow_with_the_tokens_of_chats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(ranges, "RANGE_BYTES", 50_000)
-    for module in (verifying, problems):
-        monkeypatch.setattr(module, "TOKENS_AT_ONCE", 1_000)
+    monkeypatch.setattr(tokens, "TOKENS_AT_ONCE", 1_000)
     dataset = chat_dataset(tmp_path, [chat("q" * 5_000, "x" * 5_000) for _ in range(30)])
     build(dataset)
     shard = BuildGraph(dataset).open_tokens("chats.jsonl")

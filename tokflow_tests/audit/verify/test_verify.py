@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.audit.verify.export import verify_export
-from tokflow.audit.verify.problems import unlisted_files
 from tokflow.audit.verify.raw import verify_against_raw
 from tokflow.audit.verify.remade import verify_sequences, verify_split
 from tokflow.audit.verify.tokens import verify_tokens
@@ -141,9 +140,7 @@ def test_a_file_that_no_manifest_lists_is_a_problem(small: tuple[Dataset, BuildG
 
     (shard.folder / "notes.txt").write_text("mine")
 
-    assert unlisted_files(shard.folder, shard.manifest) == [
-        f"{shard.folder}/notes.txt: expected no file, found one"
-    ]
+    assert shard.store.unlisted(shard.stored) == ["notes.txt"]
 
 
 def test_a_truncated_shard_is_found(small: tuple[Dataset, BuildGraph]):
