@@ -169,7 +169,7 @@ def test_positions_count_rows_as_filled_whatever_padding_writes(
     path, _ = export_as("jsonl", tmp_path, texts, attributes=attributes, padding=padding)
 
     [origin] = traced(path, "train", start=first, stop=first + 2)
-    with pytest.raises(ConfigError, match="found padding: column . of sequence ."):
+    with pytest.raises(ConfigError, match=r"found padding: column . of sequence ."):
         traced(path, "train", start=absent, stop=absent + 1)
 
     assert (origin.row, origin.text, origin.position) == (1, "de", first)
