@@ -31,7 +31,7 @@ from tokflow.store.arrow import to_numpy
 from tokflow.store.manifest import FileEntry
 from tokflow.store.store import Stored
 from tokflow.store.tables import Columns
-from tokflow.tokens.token_source import TokenSource
+from tokflow.tokens.token_source import TokenSource, taken_in_batches
 from tokflow.tokens.writer import TOKENS_NAME
 
 T = TypeVar("T")
@@ -216,7 +216,7 @@ class Part:
     def _stream_of(self, split: Split, source: TokenSource) -> Iterator[npt.NDArray[Any]]:
         spans = split.span_table(self.name)
         starts, lengths = to_numpy(spans["token_start"]), to_numpy(spans["num_tokens"])
-        return source.batches(starts, lengths, TOKENS_AT_ONCE)
+        return taken_in_batches(source, starts, lengths, TOKENS_AT_ONCE)
 
     def stream_index(self, *, eos_first: bool = False) -> Iterator[pa.Table]:
         """Yield the index of `stream` in order, each table of one file unless documents of all are

@@ -3,9 +3,8 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -49,21 +48,16 @@ class DocumentEncoder:
         self.num_special_tokens = 0
         """Special tokens that texts spell, so far."""
 
-    def counted(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """Yield the batches as they come, the special tokens that they spell counted.
+    def count(self, batch: Batch) -> Batch:
+        """Return the batch, the special tokens that it spells counted.
 
         Raises: BadDocumentError where a special token is spelt and that is an error.
         """
-        for batch in batches:
-            self._count(batch)
-            yield batch
-
-    def _count(self, batch: Batch) -> None:
         spelt = self._counter.in_batch(batch)
         self.num_special_tokens += sum(spelt.values())
         if spelt and self.encoding.config.special_tokens_in_text == "error":
             index, token = min(spelt)
-            path, row = self._place(batch, index)
+            path, row = self._source.place(batch, index)
             raise BadDocumentError(
                 where=self.name_in(batch)(index),
                 expected="no special token spelt in the text",
@@ -73,6 +67,7 @@ class DocumentEncoder:
                 path=path,
                 row=row,
             )
+        return batch
 
     def encode(self, batch: Batch) -> tuple[Encoded, ChatMarks | None]:
         """Return the tokens of a batch, and of chats what is known of them.
@@ -86,14 +81,9 @@ class DocumentEncoder:
     @property
     def for_limit(self) -> Encode | None:
         """What a limit of tokens is counted with; None where there is no such limit."""
-        return self._with_tokens if self._is_limited else None
-
-    def _with_tokens(self, batch: Batch) -> Batch:
-        """Return the batch with its tokens, BOS and EOS added.
-
-        Raises: as `encode` and `add_bos_eos`.
-        """
-        return replace(batch, tokens=self.ended(batch, *self.encode(batch)))
+        if not self._is_limited:
+            return None
+        return lambda batch: replace(batch, tokens=self.ended(batch, *self.encode(batch)))
 
     def ended(self, batch: Batch, tokens: Encoded, chat: ChatMarks | None) -> TokenBatch:
         """Return the tokens of a batch with BOS and EOS. Raises: as `add_bos_eos`."""
@@ -101,10 +91,7 @@ class DocumentEncoder:
 
     def name_in(self, batch: Batch) -> Callable[[int], str]:
         """Return what errors call a document of the batch by its index."""
-        return lambda index: "{}: document {:,}".format(*self._place(batch, index))
-
-    def _place(self, batch: Batch, index: int) -> tuple[Path, int]:
-        return self._source.place(batch, index)
+        return lambda index: "{}: document {:,}".format(*self._source.place(batch, index))
 
 
 LOOKED_AT_BYTES = 256 * 1024

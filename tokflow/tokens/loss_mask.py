@@ -1,5 +1,6 @@
 """Character spans -> loss mask: 1 for each token that begins in a span."""
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -15,14 +16,8 @@ from tokflow.tokenizers.engines import Encoded, InText
 from tokflow.tokenizers.engines.protocol import encoded_from_lists, offsets_of, text_buffers
 from tokflow.tokenizers.engines.reference import load_tokenizer_json
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, SentencePieceEngine
-from tokflow.tokenizers.tokenizer import (
-    RANKS_NAME,
-    Tokenizer,
-    read_encoding,
-    read_ranks,
-    read_tokenizer_json,
-)
-from tokflow.tokenizers.vocabulary import read_config
+from tokflow.tokenizers.tokenizer import Tokenizer, read_tokenizer_json, scan_tokenizer_json
+from tokflow.tokenizers.vocabulary import read_config, token_bytes
 
 CharStarts = npt.NDArray[np.int64]
 """Shape (num_tokens,): code points of its text before the character that a token begins in."""
@@ -172,31 +167,15 @@ def _by_bytes(
 
 def _bytes_of_tokens(tokenizer: Tokenizer) -> npt.NDArray[np.int64] | None:
     """Return how many bytes of text each id stands for; None where tokens are no bytes of it."""
-    sizes = np.zeros(tokenizer.vocab_size, dtype=np.int64)
-    if tokenizer.kind == "bytes":
-        sizes[:256] = 1
-        return sizes
-    if tokenizer.kind == "tiktoken":
-        fields = read_encoding(tokenizer.folder)
-        for token, token_id in read_ranks(tokenizer.folder / RANKS_NAME).items():
-            sizes[token_id] = len(token)
-        for name, token_id in fields["special_tokens"].items():
-            sizes[token_id] = len(name.encode())
-        return sizes
-    import tokenizers
-
-    fields = read_tokenizer_json(tokenizer.folder)
-    if not _is_byte_level(fields):
+    if tokenizer.kind not in ("bytes", "tiktoken") and not _is_byte_level(
+        scan_tokenizer_json(tokenizer.folder)
+    ):
         return None
-    for spelling, token_id in fields["model"]["vocab"].items():
-        sizes[token_id] = len(spelling)  # one printable character stands for each byte
-    library = tokenizers.Tokenizer.from_file(str(tokenizer.folder / "tokenizer.json"))
-    for token_id, added in library.get_added_tokens_decoder().items():  # whatever ids the file has
-        sizes[token_id] = len(added.content.encode())
-    return sizes
+    found = token_bytes(tokenizer)
+    return None if found is None else np.array([len(token or b"") for token in found])
 
 
-def _is_byte_level(fields: dict[str, Any]) -> bool:
+def _is_byte_level(fields: Mapping[str, Any]) -> bool:
     """Return whether a tokenizer.json is byte-level BPE that leaves the text as it is."""
     model, before = fields.get("model") or {}, fields.get("pre_tokenizer") or {}
     steps = before.get("pretokenizers", [before])

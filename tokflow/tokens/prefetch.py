@@ -36,22 +36,16 @@ def write_behind(write: Callable[[T], None], *, depth: int = 2) -> Iterator[Call
     """Yield a function that hands an item to `write` in another thread, in order.
 
     At most `depth` items wait. What `write` raises is raised by a later call or at the end of
-    the block; after an error nothing more is written. All is written when the block ends.
+    the block; of what comes after an error no more than waits then is written. All is written when
+    the block ends.
     """
     waiting: deque[Future[None]] = deque()
-
-    def write_after(before: Future[None] | None, item: T) -> None:
-        if before is not None:
-            before.result()  # raises what was raised then
-        write(item)
-
     with ThreadPoolExecutor(1, thread_name_prefix="tokflow-write-behind") as pool:
 
         def submit(item: T) -> None:
-            before = waiting[-1] if waiting else None
             if len(waiting) >= depth:
                 waiting.popleft().result()
-            waiting.append(pool.submit(write_after, before, item))
+            waiting.append(pool.submit(write, item))
 
         try:
             yield submit

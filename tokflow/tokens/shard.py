@@ -1,8 +1,9 @@
 """Documents -> token shard: tokens.bin, documents.parquet, of chats loss_mask.bin; one raw file."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from tokflow.documents import (
     Batch,
     DocumentsConfig,
     DocumentSource,
+    Reject,
     deciding_fields,
     is_accepted,
     ranges,
@@ -26,22 +28,23 @@ from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.versions import known_changes
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.encoding import Encoding
-from tokflow.tokenizers.engines import Encoded, GatedEngine
+from tokflow.tokenizers.engines import Encoded
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
 from tokflow.tokens.bos_eos import ChatMarks, TokenBatch
 from tokflow.tokens.encoder import DocumentEncoder
 from tokflow.tokens.origins import Origins, described_files, raw_paths
 from tokflow.tokens.prefetch import read_ahead, write_behind
-from tokflow.tokens.shard_segments import NUM_LINES, ShardSegment, may_have_segments
+from tokflow.tokens.shard_segments import NUM_LINES, ShardSegment, may_have_segments, run_facts
 from tokflow.tokens.token_source import TokenSource, mapped
 from tokflow.tokens.writer import (
     DOCUMENTS_NAME,
     KEPT_NAME,
     LOSS_MASK_NAME,
     TOKENS_NAME,
-    Rejects,
     ShardWriter,
     bytes_of,
+    reason_of,
+    rejects_by_reason,
     segment_name,
 )
 
@@ -230,14 +233,18 @@ def write_token_shard(
     Raises: BadDocumentError, RawFileError, TokenizerError, CorruptOutputError (a file of the
     tokenizer is damaged), EngineDiffersError (gigatoken turns out to be wrong on a document).
     """
-    started = time.perf_counter()
+    started, number = time.perf_counter(), segment.number if segment else None
     source = DocumentSource(raw.paths, documents, within=segment.range if segment else None)
     encoder = DocumentEncoder(source, documents, encoding)
-    rejects, render = Rejects(raw), open_renderer(documents, encoding.tokenizer)
+    render = open_renderer(documents, encoding.tokenizer)
+    rejects: list[Reject] = []
+
+    def reject(path: Path, bad: Reject) -> None:
+        rejects.append(replace(bad, raw_file=raw.at(path).key) if raw.is_group else bad)
+
     batches = source.batches(
-        batch_bytes=batch_bytes, on_reject=rejects, render=render, encode=encoder.for_limit
+        batch_bytes=batch_bytes, on_reject=reject, render=render, encode=encoder.for_limit
     )
-    number = segment.number if segment else None
     with ShardWriter(folder, source, documents, segment=number) as writer:
         _write_tokens(batches, encoder, writer, progress, is_small=raw.num_bytes < THREADED_BYTES)
     raw.check_unchanged(source.paths)
@@ -246,15 +253,15 @@ def write_token_shard(
         recipe=segment.recipe if segment else whole,
         dataset=dataset,
         partition=raw.key,
-        counts=_counts(writer, encoder, num_rejects=len(rejects.found))
-        | _records(documents, source, writer),
+        counts=_counts(documents, source, encoder, writer, num_rejects=len(rejects)),
         details=_details(encoding)
         | described_files(raw, source)
-        | _lines(segment, source)
-        | rejects.details,
-        files=writer.entries(rejects.found),
+        | ({} if segment is None else {NUM_LINES: source.num_lines})
+        | rejects_by_reason([Counter(reason_of(of.reason) for of in rejects)]),
+        files=writer.entries(rejects),
     )
-    facts = _run_facts(encoder.engine, manifest.counts, started)
+    engine, seconds = encoder.engine, time.perf_counter() - started
+    facts = run_facts(engine.name, engine.reason, manifest.counts, seconds)
     write_manifest(folder, manifest, run=facts | raw_paths(raw))
 
 
@@ -283,36 +290,33 @@ def _write_tokens(
         progress(len(batch.rows), bytes_of(batch))
 
     if is_small:
-        for batch in encoder.counted(batches):
+        for batch in map(encoder.count, batches):
             finish(encode(batch))
         return
     with write_behind(finish) as submit:
-        for batch in read_ahead(encoder.counted(batches)):
+        for batch in read_ahead(map(encoder.count, batches)):
             submit(encode(batch))
 
 
-def _counts(writer: ShardWriter, encoder: DocumentEncoder, *, num_rejects: int) -> dict[str, int]:
+def _counts(
+    documents: DocumentsConfig,
+    source: DocumentSource,
+    encoder: DocumentEncoder,
+    writer: ShardWriter,
+    *,
+    num_rejects: int,
+) -> dict[str, int]:
+    encoding = encoder.encoding
     counts = {
         **writer.counts,
         "num_rejects": num_rejects,
         "num_special_tokens_in_text": encoder.num_special_tokens,
         **encoder.lost.counts,
     }
-    if encoder.encoding.eos_id is None:
-        return counts
-    num_ended = counts["num_documents"]
-    if not encoder.encoding.config.eos_of_empty:
-        num_ended -= writer.num_without_tokens
-    ending = encoder.encoding.eos_per_document * num_ended
-    return {**counts, "num_eos": writer.num_eos, "num_eos_in_text": writer.num_eos - ending}
-
-
-def _records(
-    documents: DocumentsConfig, source: DocumentSource, writer: ShardWriter
-) -> dict[str, int]:
-    """Return how many records a transform got, and of how many it made no document; which values
-    of kept columns are lost, and in which files no separator is."""
-    counts: dict[str, int] = {}
+    if encoding.eos_id is not None:
+        without_eos = 0 if encoding.config.eos_of_empty else writer.num_without_tokens
+        ending = encoding.eos_per_document * (counts["num_documents"] - without_eos)
+        counts |= {"num_eos": writer.num_eos, "num_eos_in_text": writer.num_eos - ending}
     if documents.transform is not None:
         counts |= {"num_records": source.num_records, "num_left_out": source.num_left_out}
     if documents.keep_columns:
@@ -334,22 +338,6 @@ def _details(encoding: Encoding) -> dict[str, Any]:
     }
 
 
-def _lines(segment: ShardSegment | None, source: DocumentSource) -> dict[str, int]:
-    """Return by how many lines the rejects of the next segment are moved."""
-    return {} if segment is None else {NUM_LINES: source.num_lines}
-
-
-def _run_facts(engine: GatedEngine, counts: Mapping[str, int], started: float) -> dict[str, Any]:
-    seconds = time.perf_counter() - started
-    return {
-        "seconds": round(seconds, 3),
-        "engine": engine.name,
-        "engine_reason": engine.reason,
-        "tokens_per_second": round(counts["num_tokens"] / seconds),
-        "megabytes_per_second": round(counts["num_bytes"] / 1e6 / seconds, 2),
-    }
-
-
 def open_token_shard(stored: StoredOutput) -> TokenShard:
     """Return a token shard that is in a store, its sizes checked against its manifest.
 
@@ -361,16 +349,12 @@ def open_token_shard(stored: StoredOutput) -> TokenShard:
     sizes |= {LOSS_MASK_NAME: 1} if shard.has_loss_mask else {}
     for name, size in sizes.items():
         for path, counts in zip(shard.names(name), shard.segments, strict=True):
-            num_bytes = stored.manifest.files[path].num_bytes
-            _check_num_tokens(stored.folder / path, num_bytes, counts["num_tokens"], size)
+            num_bytes, num_tokens = stored.manifest.files[path].num_bytes, counts["num_tokens"]
+            if num_bytes != num_tokens * size:
+                raise CorruptOutputError(
+                    where=stored.folder / path,
+                    expected=f"{num_tokens:,} tokens of {size} bytes ({num_tokens * size:,} bytes)",
+                    found=f"{num_bytes:,} bytes",
+                    remedy="delete the folder and run `tokflow run` again",
+                )
     return shard
-
-
-def _check_num_tokens(path: Path, num_bytes: int, num_tokens: int, size: int) -> None:
-    if num_bytes != num_tokens * size:
-        raise CorruptOutputError(
-            where=path,
-            expected=f"{num_tokens:,} tokens of {size} bytes ({num_tokens * size:,} bytes)",
-            found=f"{num_bytes:,} bytes",
-            remedy="delete the folder and run `tokflow run` again",
-        )

@@ -10,7 +10,7 @@ beginning of the segment; so do, until they are joined, the rows and the lines o
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,13 @@ from tokflow.store.manifest import (
 )
 from tokflow.store.store import StoredOutput
 from tokflow.tokens.origins import raw_paths
-from tokflow.tokens.writer import REJECTS_NAME, joined_reasons, reject_line, segment_name
+from tokflow.tokens.writer import (
+    REASONS,
+    REJECTS_NAME,
+    reject_line,
+    rejects_by_reason,
+    segment_name,
+)
 
 WHOLE_RANGES = 4
 """A file that holds no more text than so many ranges is read whole."""
@@ -119,7 +125,11 @@ def join_segments(
         details=_details(segments),
         files=files,
     )
-    facts = _run(segments, counts)
+    runs = [segment.run() for segment in segments]
+    seconds = sum(run.get("seconds", 0) for run in runs) or 0.001  # as if one core had made them
+    engines = ", ".join(sorted({run.get("engine", "unknown") for run in runs}))
+    reason = runs[0].get("engine_reason", "unknown")
+    facts = run_facts(engines, reason, counts, seconds)
     write_manifest(folder, manifest, run=facts | raw_paths(raw))
 
 
@@ -127,7 +137,7 @@ def _details(segments: Sequence[StoredOutput]) -> dict[str, Any]:
     """Return what the segments are and, of a group, the files of all, each once."""
     each = [segment.manifest.details for segment in segments]
     details = {**each[0], "segments": [_kept(segment) for segment in segments]}
-    details |= joined_reasons(each)
+    details |= rejects_by_reason(of.get(REASONS, {}) for of in each)
     if "files" in details:
         files: dict[str, dict[str, Any]] = {}
         for file in (file for of in each for file in of["files"]):
@@ -174,14 +184,14 @@ def _rejects(
     return b"".join(map(reject_line, rejects))
 
 
-def _run(segments: Sequence[StoredOutput], counts: Counter[str]) -> dict[str, object]:
-    """Return how long the segments took together, as if one core had made them."""
-    runs = [segment.run() for segment in segments]
-    seconds = sum(run.get("seconds", 0) for run in runs) or 0.001
+def run_facts(
+    engine: str, reason: str, counts: Mapping[str, int], seconds: float
+) -> dict[str, object]:
+    """Return by which engine, and how fast, tokens were made."""
     return {
         "seconds": round(seconds, 3),
-        "engine": ", ".join(sorted({run.get("engine", "unknown") for run in runs})),
-        "engine_reason": runs[0].get("engine_reason", "unknown"),
+        "engine": engine,
+        "engine_reason": reason,
         "tokens_per_second": round(counts["num_tokens"] / seconds),
         "megabytes_per_second": round(counts["num_bytes"] / 1e6 / seconds, 2),
     }

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ import xxhash
 
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource, Reject
 from tokflow.documents.kept_columns import KeptColumns
-from tokflow.raw import RawPartition
 from tokflow.store.arrow import make_table
 from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.manifest import FileEntry, checksum
@@ -27,14 +25,8 @@ from tokflow.tokenizers.engines.protocol import offsets_of, text_buffers
 from tokflow.tokens.bos_eos import TokenBatch
 
 DOCUMENTS_SCHEMA = pa.schema(
-    [
-        pa.field("row", pa.int64(), nullable=False),
-        pa.field("char_offset", pa.int64(), nullable=False),
-        pa.field("num_chars", pa.int64(), nullable=False),
-        pa.field("token_offset", pa.int64(), nullable=False),
-        pa.field("num_tokens", pa.int64(), nullable=False),
-        pa.field("text_hash", pa.binary(16), nullable=False),
-    ]
+    pa.field(name, pa.binary(16) if name == "text_hash" else pa.int64(), nullable=False)
+    for name in ("row", "char_offset", "num_chars", "token_offset", "num_tokens", "text_hash")
 )
 """One row per document. row: ordinal in the raw file (rejects leave a gap); char_offset: code
 points before it in the file's accepted documents; token_offset: tokens before it in tokens.bin;
@@ -211,40 +203,17 @@ _VALUES = re.compile(r"""b?'(?:[^'\\]|\\.)*'|b?"(?:[^"\\]|\\.)*"|\d[\d,.]*""")
 """Quoted values and numbers, which differ between two rejects of one reason."""
 
 
-class Rejects:
-    """The bad documents of a partition, added as they are found."""
-
-    def __init__(self, raw: RawPartition) -> None:
-        self._raw = raw
-        self.found: list[Reject] = []
-
-    def __call__(self, path: Path, reject: Reject) -> None:
-        """Add one of a raw file; in a group it has the key of that file."""
-        raw = self._raw
-        self.found.append(replace(reject, raw_file=raw.at(path).key) if raw.is_group else reject)
-
-    @property
-    def details(self) -> dict[str, Any]:
-        """The reasons as the details of a manifest; none where nothing was rejected."""
-        reasons = Counter(reason_of(reject.reason) for reject in self.found)
-        return {REASONS: most_frequent(reasons)} if reasons else {}
-
-
-def most_frequent(reasons: Mapping[str, int]) -> dict[str, int]:
-    """Return numbers by reason, the most frequent first, and one number for all rare ones."""
-    counted = dict(reasons)
+def rejects_by_reason(counts: Iterable[Mapping[str, int]]) -> dict[str, Any]:
+    """Return numbers by reason, added up, as the details of a manifest: the most frequent first,
+    and one number for all rare ones; none where nothing was rejected."""
+    counted = Counter[str]()
+    for each in counts:
+        counted.update(each)
     num_others = counted.pop(OTHERS, 0)
     ordered = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
     num_others += sum(num for _, num in ordered[MAX_REASONS:])
-    return dict(ordered[:MAX_REASONS]) | ({OTHERS: num_others} if num_others else {})
-
-
-def joined_reasons(details: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the reasons of several segments as the details of their shard."""
-    reasons = Counter[str]()
-    for each in details:
-        reasons.update(each.get(REASONS, {}))
-    return {REASONS: most_frequent(reasons)} if reasons else {}
+    reasons = dict(ordered[:MAX_REASONS]) | ({OTHERS: num_others} if num_others else {})
+    return {REASONS: reasons} if reasons else {}
 
 
 def reason_of(text: str) -> str:

@@ -9,7 +9,7 @@ from tokflow.errors import TokenizerError
 from tokflow.tokenizers.encoding import resolve_encoding
 from tokflow.tokenizers.engines import Encoded
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
-from tokflow.tokens.bos_eos import LONG_DOCUMENT, ChatMarks, TokenBatch, add_bos_eos
+from tokflow.tokens.bos_eos import ChatMarks, TokenBatch, add_bos_eos
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.tiny import declare_texts, tokenize
 from tokflow_tests.tokenizers.engines.test_engines import byte_level_bpe
@@ -72,18 +72,6 @@ def test_an_id_past_the_vocabulary_is_an_error_and_never_wraps(eos: str):
         "tokenizer 0123456: expected ids below vocab_size 65,536 (uint16), found id 65,536; the "
         "tokenizer's files disagree with its engine; set tokenizer.engine: reference and report it"
     )
-
-
-@pytest.mark.parametrize("length", [1, LONG_DOCUMENT + 1])
-def test_long_and_short_documents_get_the_same_bos_and_eos(length: int):
-    documents = [[1] * length, [2] * length, [3] * length]
-
-    made = finish(make_encoded(*documents), BOTH, make_bytes_tokenizer())
-
-    assert made.token_ids.tolist() == [
-        token_id for ids in documents for token_id in [BOS, *ids, EOS]
-    ]
-    assert made.num_tokens.tolist() == [length + 2] * 3
 
 
 def test_where_texts_may_spell_control_tokens_bos_and_eos_are_never_doubled():

@@ -140,7 +140,7 @@ def test_writing_does_not_wait_for_the_writer_until_depth_items_wait():
 
 
 @pytest.mark.parametrize("num_items", [1, 2, 20])
-def test_after_an_error_nothing_more_is_written(num_items: int):
+def test_after_an_error_no_more_than_waits_is_written(num_items: int):
     tried = []
 
     def write(item: int) -> None:
@@ -156,7 +156,7 @@ def test_after_an_error_nothing_more_is_written(num_items: int):
     with pytest.raises(OSError, match="disk full at 0"):
         write_all()
 
-    assert tried == [0]
+    assert tried == [0, 1, 2][: len(tried)]
     assert threads() == []
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.documents import ranges
-from tokflow.tokens.writer import MAX_REASONS, OTHERS, most_frequent, reason_of
+from tokflow.tokens.writer import MAX_REASONS, OTHERS, REASONS, reason_of, rejects_by_reason
 from tokflow_tests.tiny import declare, tokenize
 
 REJECT = {"on_bad_document": "reject"}
@@ -48,7 +48,7 @@ def test_a_shard_counts_its_rejects_by_reason(
 def test_rare_reasons_are_one_number():
     reasons = {f"reason {number:02}": 1 for number in range(MAX_REASONS + 2)} | {"most": 9}
 
-    found = most_frequent(reasons | {OTHERS: 4})
+    found = rejects_by_reason([reasons, {OTHERS: 4}])[REASONS]
 
     assert len(found) == MAX_REASONS + 1
     assert (next(iter(found)), found[OTHERS]) == ("most", 7)
