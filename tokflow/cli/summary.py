@@ -27,7 +27,6 @@ from tokflow.split.spans import LONGEST
 from tokflow.store.latest import LATEST, named_by, path_of_newest
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.engines.gate import VERDICT
-from tokflow.tokenizers.tokenizer import vocab_size_asked
 
 FILES_SHOWN = 30
 """Files in the table; of more, those that failed, those with rejects, and the largest."""
@@ -247,7 +246,7 @@ def _not_tokenized(dataset: Dataset, built: BuildResult) -> Iterator[str]:
         yield f"left out by {dataset.documents.transform}: {counted(num_left_out, 'record')}"
     yield from _behind_limit([one for one, _ in shards])
     for one in built.of("tokenizer"):
-        num, asked = one.manifest.counts["vocab_size"], vocab_size_asked(one.manifest)
+        num, asked = one.manifest.counts["vocab_size"], one.manifest.config.get("vocab_size")
         if asked is not None and num != asked:
             yield f"tokenizer: {num:,} ids of the {asked:,} asked for: the text has no more"
 

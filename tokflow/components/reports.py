@@ -38,7 +38,7 @@ from tokflow.shown import counted, speed
 from tokflow.store.arrow import read_first
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.engines import open_reference
-from tokflow.tokenizers.tokenizer import Tokenizer, vocab_size_asked
+from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard, open_token_shard
 from tokflow.tokens.writer import DOCUMENTS_NAME
 
@@ -136,7 +136,7 @@ def data_version(output: Output) -> str:
 
 def _tokenizer(made: StageResult) -> Page:
     tokenizer = made.output.graph.tokenizer
-    asked = vocab_size_asked(made.manifest)
+    asked = made.manifest.config.get("vocab_size")
     rebuilt = describe_rebuilt(made.folder)
     return Page(
         summary={

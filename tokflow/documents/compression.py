@@ -68,7 +68,10 @@ def _decompressed(
     while data or is_end:
         decompressor = DECOMPRESSORS[suffix]()
         while not decompressor.eof:
-            block = _next_block(decompressor, data, block_bytes, path, suffix, file.tell())
+            try:
+                block = decompressor.decompress(data, max_length=block_bytes)
+            except _DECOMPRESSOR_ERRORS as error:
+                raise _damaged(path, suffix, str(error), file.tell()) from error
             if block:
                 yield block
             elif is_end and not decompressor.eof:
@@ -109,20 +112,6 @@ def _next_stream(suffix: str, unused: bytes, read: Callable[[int], bytes]) -> by
         while not data and (more := read(_READ_BYTES)):
             data = more.lstrip(b"\0")
     return data
-
-
-def _next_block(
-    decompressor: "Decompressor",
-    data: bytes,
-    block_bytes: int,
-    path: Path,
-    suffix: str,
-    position: int,
-) -> bytes:
-    try:
-        return decompressor.decompress(data, max_length=block_bytes)
-    except _DECOMPRESSOR_ERRORS as error:
-        raise _damaged(path, suffix, str(error), position) from error
 
 
 def _damaged(path: Path, suffix: str, found: str, position: int) -> RawFileError:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -110,27 +110,23 @@ def _records_of(path: Path, config: DocumentsConfig, within: OpenRange | None) -
     num_each = config.documents_per_record
     number = 0
     for found in reader_of(path, config).read(path, config, READ_BYTES, within):
-        values: list[str | _Lost | None] = [_LOST] * found.num_rows
-        for row, value in zip(
-            found.batch.rows.tolist(), _texts(found.batch.texts.to_pylist()), strict=True
-        ):
+        values: list[Any] = [_LOST] * found.num_rows
+        texts = _texts(found.batch.texts.to_pylist())
+        for row, value in zip(found.batch.rows.tolist(), texts, strict=True):
             values[row] = value
         for start in range(0, len(values), num_each):
             of_record = values[start : start + num_each]
-            kept = [None if isinstance(value, _Lost) else value for value in of_record]
+            kept = [None if value is _LOST else value for value in of_record]
             yield _Record(number, kept, of_record.count(_LOST))
             number += 1
 
 
-class _Lost:
-    """Stands for a value that is neither text nor JSON."""
-
-
-_LOST = _Lost()
+_LOST: Any = object()
+"""Stands for a value that is neither text nor JSON."""
 _STRINGS = msgspec.json.Decoder(list[str | None])
 
 
-def _texts(values: Sequence[str]) -> Sequence[str | _Lost | None]:
+def _texts(values: Sequence[str]) -> Sequence[Any]:
     """Return values that are given as JSON: in a tenth of the time where all are strings."""
     try:
         texts = _STRINGS.decode(f"[{','.join(values)}]")
@@ -141,7 +137,7 @@ def _texts(values: Sequence[str]) -> Sequence[str | _Lost | None]:
     return list(map(_text, values))
 
 
-def _text(value: str) -> str | _Lost | None:
+def _text(value: str) -> Any:
     try:
         decoded = msgspec.json.decode(value)
     except (msgspec.DecodeError, RecursionError):

@@ -86,6 +86,8 @@ class DocumentSource:
             RawFileError: a file is missing, damaged or cut short.
             BadDocumentError: a record is no document, or too many are not.
         """
+        if self._config.messages is not None and render is None:
+            raise TypeError("messages are no text: give `render`, of tokflow.tokenizers.chat")
         return regulated(self._accepted(batch_bytes, on_reject, render, encode), batch_bytes)
 
     def _accepted(
@@ -97,8 +99,6 @@ class DocumentSource:
     ) -> Iterator[Batch]:
         """Yield the documents in batches of any size; the bad ones are errors or rejects."""
         config, within = self._config, self._within
-        if config.messages is not None and render is None:
-            raise TypeError("messages are no text: give `render`, of tokflow.tokenizers.chat")
         make = render or (Transform(config) if config.transform is not None else None)
         first = num_rejects = 0
         for number, path in enumerate(self.paths):

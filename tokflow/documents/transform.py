@@ -1,6 +1,6 @@
 """Documents that a user's function makes of records: one, several or none of each."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from types import GeneratorType
 from typing import Any
@@ -38,7 +38,7 @@ class Transform:
         self._user_function = config.user_function
         self._function = self._user_function.load()
         self._columns = config.columns if config.has_records else None
-        self._limit, self._max_bytes = config.limit, config.limit.document_bytes
+        self._limit = config.limit
         self._decode = msgspec.json.Decoder().decode
 
     def __call__(self, found: ParsedBatch) -> ParsedBatch:
@@ -62,45 +62,36 @@ class Transform:
 
     def _documents(self, value: str) -> list[bytes] | Problem:
         """Return what the function makes of one record: texts, as UTF-8."""
+        record: Any = value
+        if self._columns is not None:
+            try:
+                record = dict(zip(self._columns, self._decode(f"[{value}]"), strict=True))
+            except (msgspec.DecodeError, RecursionError) as error:  # as of a lone surrogate
+                found = f"{excerpt(value)} ({error})"
+                return Problem("fields whose JSON can be decoded", found)
         try:
-            result = self._function(value if self._columns is None else self._record(value))
-            texts = [result] if isinstance(result, str) else _texts_in(result)
-        except _UndecodableError as error:
-            return Problem("fields whose JSON can be decoded", str(error))
-        except _NoTextError as error:
-            return self._problem(str(error))
+            result = self._function(record)
+            texts = list(result) if isinstance(result, GeneratorType) else result
+            if texts is None or isinstance(texts, str):
+                texts = [] if texts is None else [texts]
+            if not isinstance(texts, (list, tuple)):
+                return self._problem(f"{type(texts).__name__} {excerpt(texts)}")
+            for text in texts:
+                if not isinstance(text, str):
+                    return self._problem(f"{type(text).__name__} {excerpt(text)} among several")
+            made = [str.encode(text) for text in texts]  # whatever `encode` a subclass has
+        except UnicodeEncodeError as error:
+            return self._problem(f"the lone surrogate {error.object[error.start]!r} in a text")
         except MemoryError:
             raise
         except (Exception, SystemExit) as error:
             return self._problem(described(error, self._user_function.path))
-        try:
-            made = [str.encode(text) for text in texts]  # whatever `encode` a subclass has
-        except UnicodeEncodeError as error:
-            return self._problem(f"the lone surrogate {error.object[error.start]!r} in a text")
-        for encoded in made:
-            if len(encoded) > self._max_bytes:
-                return too_large(self._limit)
-        return made
-
-    def _record(self, json: str) -> dict[str, Any]:
-        """Return the columns by their names, of which there is the JSON of each."""
-        try:
-            values = self._decode(f"[{json}]")
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise _UndecodableError(f"{excerpt(json)} ({error})") from error
-        return dict(zip(self._columns or (), values, strict=True))
+        too_many = any(len(encoded) > self._limit.document_bytes for encoded in made)
+        return too_large(self._limit) if too_many else made
 
     def _problem(self, found: str) -> Problem:
         function = f"{self._user_function.module}:{self._user_function.name}"
         return Problem(f"{function} to return text, several or None", found, "fix the function")
-
-
-class _UndecodableError(Exception):
-    """A record that JSON allows and Python's strings do not, such as a lone surrogate."""
-
-
-class _NoTextError(Exception):
-    """A function returned something else than text, several or None."""
 
 
 def _strings(texts: pa.LargeStringArray) -> Iterator[str]:
@@ -109,20 +100,6 @@ def _strings(texts: pa.LargeStringArray) -> Iterator[str]:
     num_each = 1 + len(texts) * _STRING_BYTES // max(1, texts.nbytes)
     for start in range(0, len(texts), num_each):
         yield from texts.slice(start, num_each).to_pylist()
-
-
-def _texts_in(result: Any) -> Sequence[str]:
-    """Return the texts of what a function returned that is not one text."""
-    if result is None:
-        return []
-    if isinstance(result, GeneratorType):
-        result = list(result)
-    if not isinstance(result, (list, tuple)):
-        raise _NoTextError(f"{type(result).__name__} {excerpt(result)}")
-    for text in result:
-        if not isinstance(text, str):
-            raise _NoTextError(f"{type(text).__name__} {excerpt(text)} among several")
-    return result
 
 
 def _numbered(

@@ -61,6 +61,21 @@ class UserFunction:
         """
         return _loaded(self)
 
+    def compiled(self) -> CodeType:
+        """Return the code of the module. Raises: ConfigError where it is no Python."""
+        try:
+            return compile(self.source, self.path, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError) as error:
+            line = getattr(error, "lineno", None)
+            found = f"{type(error).__name__}: {getattr(error, 'msg', None) or error}"
+            place = f", line {line}" if line else ""
+            raise self.error("Python source", found, "correct the line", place) from error
+
+    def error(self, expected: str, found: str, remedy: str, place: str = "") -> ConfigError:
+        """Return the error of a module, or of a place in it."""
+        where = f"{self.where}: {self.path}{place}"
+        return ConfigError(where=where, expected=expected, found=found, remedy=remedy)
+
 
 def find_function(text: str, folder: Path, *, where: str) -> UserFunction:
     """Return the function that a text such as `package.module:function` names; nothing is run.
@@ -78,8 +93,13 @@ def find_function(text: str, folder: Path, *, where: str) -> UserFunction:
             if path.is_file():
                 root, file = each.resolve(), path.resolve()
                 function = UserFunction(module, name, file, root, _read(path, where), where)
-                _check_named(function, _compiled(function))
-                return function
+                names = function.compiled().co_names
+                if name in names:
+                    return function
+                near = difflib.get_close_matches(name, names, n=1)
+                remedy = "correct the name, or define it there"
+                remedy = f"did you mean {near[0]!r}?" if near else remedy
+                raise function.error(f"a function {name!r}", "none of that name", remedy)
     raise ConfigError(
         where=where,
         expected=f"a module {module}, that is {module.replace('.', '/')}.py in {folder} or in a "
@@ -101,41 +121,13 @@ def _read(path: Path, where: str) -> bytes:
         ) from error
 
 
-def _compiled(function: UserFunction) -> CodeType:
-    try:
-        return compile(function.source, function.path, "exec", dont_inherit=True)
-    except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None)
-        raise ConfigError(
-            where=f"{function.where}: {function.path}" + (f", line {line}" if line else ""),
-            expected="Python source",
-            found=f"{type(error).__name__}: {getattr(error, 'msg', None) or error}",
-            remedy="correct the line",
-        ) from error
-
-
-def _check_named(function: UserFunction, code: CodeType) -> None:
-    if function.name not in code.co_names:
-        near = difflib.get_close_matches(function.name, code.co_names, n=1)
-        raise ConfigError(
-            where=f"{function.where}: {function.path}",
-            expected=f"a function {function.name!r}",
-            found="none of that name",
-            remedy=f"did you mean {near[0]!r}?" if near else "correct the name, or define it there",
-        )
-
-
 @cache
 def _loaded(function: UserFunction) -> Callable[[Any], Any]:
     module = _run(function)
     found: Any = vars(module).get(function.name)
     if not callable(found):
-        raise ConfigError(
-            where=f"{function.where}: {function.path}",
-            expected=f"a function {function.name!r}",
-            found=f"a {type(found).__name__} of that name",
-            remedy="name a function of the module",
-        )
+        said = f"a {type(found).__name__} of that name"
+        raise function.error(f"a function {function.name!r}", said, "name a function of the module")
     loaded: Callable[[Any], Any] = found
     return loaded
 
@@ -155,15 +147,12 @@ def _run(function: UserFunction) -> ModuleType:
     sys.modules[name] = module
     try:
         with printing_on_stderr():
-            exec(_compiled(function), vars(module))
+            exec(function.compiled(), vars(module))
     except (Exception, SystemExit) as error:  # also a script that ends when it is imported
         del sys.modules[name]
-        raise ConfigError(
-            where=f"{function.where}: {function.path}",
-            expected="a module that can be imported",
-            found=described(error, function.path),
-            remedy="correct the module, or install what it imports",
-        ) from error
+        found = described(error, function.path)
+        remedy = "correct the module, or install what it imports"
+        raise function.error("a module that can be imported", found, remedy) from error
     return module
 
 

@@ -9,7 +9,6 @@ from tokflow.pipeline.output import Stage
 from tokflow.pipeline.results import Reporter, StageFailure, StageResult
 from tokflow.pipeline.statistics import full, percent_full
 from tokflow.shown import counted, duration, size, speed
-from tokflow.tokenizers.tokenizer import vocab_size_asked
 
 FILES_SHOWN = 100
 """More files than these have no line each, but one in SECONDS says how far they are."""
@@ -216,7 +215,7 @@ def described(made: StageResult) -> str:
     output = made.output
     seconds = duration(run.get("seconds", 0.0))
     if output.stage == "tokenizer":
-        num_ids = of_asked(counts["vocab_size"], vocab_size_asked(made.manifest))
+        num_ids = of_asked(counts["vocab_size"], made.manifest.config.get("vocab_size"))
         return f"tokenizer: {num_ids} ids, {seconds}"
     name = f"{output.stage} {output.name}"
     if output.stage == "tokens":

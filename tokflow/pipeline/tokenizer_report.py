@@ -21,7 +21,6 @@ from tokflow.tokenizers.tokenizer import (
     Tokenizer,
     read_encoding,
     read_tokenizer_json,
-    vocab_size_asked,
 )
 from tokflow.tokens.encoder import engine_for
 from tokflow.tokens.shard import BATCH_BYTES
@@ -105,7 +104,7 @@ def report_tokenizer(dataset: Dataset, *, file: Path | None, is_measured: bool) 
     sample = None if file is None else _measure(engine, file, dataset.documents, render)
     return TokenizerReport(
         tokenizer=tokenizer,
-        vocab_size_asked=vocab_size_asked(manifest),
+        vocab_size_asked=manifest.config.get("vocab_size"),
         name=dataset.tokenizer.name,
         revision=dataset.tokenizer.revision,
         origin=manifest.details["origin"],

@@ -29,10 +29,6 @@ class Encoding:
         """Ids around a document that are EOS: two where BOS has the same id."""
         return 0 if self.eos_id is None else 1 + (self.bos_id == self.eos_id)
 
-    def in_text(self, documents: DocumentsConfig) -> InText:
-        """Return what an engine makes of special tokens in the text of documents."""
-        return in_text_of(documents, self.config.special_tokens_in_text)
-
 
 def in_text_of(documents: DocumentsConfig, special_tokens_in_text: SpecialTokensInText) -> InText:
     """Return what an engine makes of special tokens in the text of documents.
@@ -49,20 +45,16 @@ def resolve_encoding(config: TokenizerConfig, tokenizer: Tokenizer) -> Encoding:
 
     Raises: TokenizerError with the choices where the tokenizer has no such EOS or BOS.
     """
-    return Encoding(
-        config=config,
-        tokenizer=tokenizer,
-        bos_id=_special_id("bos", tokenizer.bos_id, tokenizer) if config.bos == "first" else None,
-        eos_id=_special_id("eos", tokenizer.eos_id, tokenizer) if config.eos == "last" else None,
-    )
-
-
-def _special_id(role: str, found: int | None, tokenizer: Tokenizer) -> int:
-    if found is not None:
-        return found
-    raise TokenizerError(
-        where=f"tokenizer.{role}",
-        expected=f"a tokenizer that names its {role.upper()}",
-        found=f"none; its special tokens are {some_names(tokenizer.special_tokens)}",
-        remedy=f"set tokenizer.{role}_token to one of them, or tokenizer.{role}: none",
-    )
+    ids = {
+        "eos": tokenizer.eos_id if config.eos == "last" else None,
+        "bos": tokenizer.bos_id if config.bos == "first" else None,
+    }
+    for role, is_wanted in (("bos", config.bos == "first"), ("eos", config.eos == "last")):
+        if is_wanted and ids[role] is None:
+            raise TokenizerError(
+                where=f"tokenizer.{role}",
+                expected=f"a tokenizer that names its {role.upper()}",
+                found=f"none; its special tokens are {some_names(tokenizer.special_tokens)}",
+                remedy=f"set tokenizer.{role}_token to one of them, or tokenizer.{role}: none",
+            )
+    return Encoding(config=config, tokenizer=tokenizer, bos_id=ids["bos"], eos_id=ids["eos"])

@@ -60,6 +60,12 @@ TOKENIZER_FILES = (
 weights. Code comes along only where it may run."""
 
 
+_SAVE_BY_ITS_OWN = (
+    "save a tokenizer.json with the version of transformers that the model was trained with, and "
+    "name its folder"
+)
+
+
 def download_tokenizer(
     name: str, revision: str | None, folder: Path, *, trust_remote_code: bool
 ) -> str:
@@ -144,8 +150,7 @@ def _check_pieces(loaded: "PreTrainedTokenizerBase", folder: Path, name: str) ->
             where=f"tokenizer.name: {name}",
             expected=f"the pieces of {path.name}: {text[:40]!r} becomes {expected[:8]}",
             found=f"{found[:8]} by {type(loaded).__name__} of the transformers that is installed",
-            remedy="save a tokenizer.json with the version of transformers that the model was "
-            "trained with, and name its folder",
+            remedy=_SAVE_BY_ITS_OWN,
         )
 
 
@@ -260,11 +265,6 @@ def facts_of_model_file(folder: Path, *, name: str, pattern: str | None) -> Fact
     return facts_of_sentencepiece(folder).with_roles_of(folder, "sentencepiece")
 
 
-def sha256_of(content: bytes) -> str:
-    """Return the sha256 that RANKS knows a file by."""
-    return hashlib.sha256(content).hexdigest()
-
-
 def open_model(path: Path) -> "sentencepiece.SentencePieceProcessor | None":
     """Return the processor of a file; None where it is no SentencePiece model."""
     try:
@@ -304,9 +304,8 @@ def _check_model(folder: Path, processor: Any, name: str) -> None:
             expected="added tokens that are pieces of the SentencePiece model, with its ids, or a "
             "tokenizer.json",
             found=", ".join(shortened(unknown)),
-            remedy="save a tokenizer.json with the version of transformers that the model was "
-            "trained with, and name its folder; to do without these tokens set kind: "
-            f"sentencepiece and name the {MODEL_NAME}",
+            remedy=f"{_SAVE_BY_ITS_OWN}; to do without these tokens set kind: sentencepiece and "
+            f"name the {MODEL_NAME}",
         )
     puts_space = any(piece.startswith(SPACE) for piece in processor.encode("x", out_type=str)[:1])
     if special_fields(folder).get("add_prefix_space") is False and puts_space:
@@ -314,8 +313,7 @@ def _check_model(folder: Path, processor: Any, name: str) -> None:
             where=f"tokenizer.name: {name}",
             expected="add_prefix_space as the SentencePiece model has it, or a tokenizer.json",
             found="false in tokenizer_config.json, where the model puts a space before a text",
-            remedy="save a tokenizer.json with the version of transformers that the model was "
-            "trained with, and name its folder",
+            remedy=_SAVE_BY_ITS_OWN,
         )
 
 
@@ -326,7 +324,7 @@ def _is_ranks(content: bytes) -> bool:
 
 
 def _facts_of_ranks(path: Path, content: bytes, *, name: str, pattern: str | None) -> Facts:
-    folder, named = path.parent, pattern or RANKS.get(sha256_of(content))
+    folder, named = path.parent, pattern or RANKS.get(hashlib.sha256(content).hexdigest())
     if named is None:
         raise TokenizerError(
             where=f"tokenizer.name: {name}",

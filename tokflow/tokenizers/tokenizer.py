@@ -1,7 +1,7 @@
 """One tokenizer, whatever its origin: its files in the store, ids, special ids, fingerprint."""
 
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePath
@@ -89,48 +89,31 @@ class TokenizerConfig(Config):
 
     def check(self) -> None:
         """Refuse fields that do not go with the kind."""
-        num_special = len(self.special_tokens)
-        if self.kind in _WHAT_NAME_IS and not self.name:
-            raise ConfigError(
-                where="name",
-                expected=f"{_WHAT_NAME_IS[self.kind]} for kind {self.kind}",
-                found="nothing",
-                remedy="add `name:`",
-            )
-        if self.name and is_url(self.name):
-            raise ConfigError(
-                where="name",
-                expected=_WHAT_NAME_IS.get(self.kind, "none"),
-                found=f"the URL {self.name}",
-                remedy="name the hub id, or download its files and name their path",
-            )
-        if "" in self.special_tokens or len(set(self.special_tokens)) < num_special:
-            raise ConfigError(
-                where="special_tokens",
-                expected="names of one character or more, each once",
-                found=repr(list(self.special_tokens)),
-                remedy="correct them",
-            )
-        if self.kind == "trained" and self.vocab_size < 256 + num_special:
-            raise ConfigError(
-                where="vocab_size",
-                expected=f"at least {256 + num_special} (256 bytes and the special tokens)",
-                found=repr(self.vocab_size),
-                remedy="raise it",
-            )
-        self._check_of_kind()
+        for name, expected, found, remedy in self._problems():
+            raise ConfigError(where=name, expected=expected, found=found, remedy=remedy)
         check_pattern(self.pattern)
 
-    def _check_of_kind(self) -> None:
+    def _problems(self) -> Iterator[tuple[str, str, str, str]]:
+        """Yield fields that are wrong: what each has to be, what it is and what to do."""
+        special, least = self.special_tokens, 256 + len(self.special_tokens)
+        what = _WHAT_NAME_IS.get(self.kind, "none")
+        if self.kind in _WHAT_NAME_IS and not self.name:
+            yield "name", f"{what} for kind {self.kind}", "nothing", "add `name:`"
+        if self.name and is_url(self.name):
+            remedy = "name the hub id, or download its files and name their path"
+            yield "name", what, f"the URL {self.name}", remedy
+        if "" in special or len(set(special)) < len(special):
+            expected = "names of one character or more, each once"
+            yield "special_tokens", expected, repr(list(special)), "correct them"
+        if self.kind == "trained" and self.vocab_size < least:
+            expected = f"at least {least} (256 bytes and the special tokens)"
+            yield "vocab_size", expected, repr(self.vocab_size), "raise it"
         for name, kinds in _OF_KINDS.items():
             value = getattr(self, name)
             if self.kind not in kinds and value != type(self).model_fields[name].default:
-                raise ConfigError(
-                    where=name,
-                    expected=f"none, for it is a field of kind {' and '.join(kinds)}",
-                    found=f"{value!r} with kind {self.kind}",
-                    remedy="remove it, or name that kind",
-                )
+                expected = f"none, for it is a field of kind {' and '.join(kinds)}"
+                found = f"{value!r} with kind {self.kind}"
+                yield name, expected, found, "remove it, or name that kind"
 
 
 _WHAT_NAME_IS = {
@@ -231,11 +214,6 @@ class Tokenizer:
         return np.dtype("<u2") if self.vocab_size <= 65_536 else np.dtype("<u4")
 
 
-def vocab_size_asked(manifest: Manifest) -> int | None:
-    """Return how many ids a trained tokenizer was to have; None for any other."""
-    return manifest.config.get("vocab_size")
-
-
 def tokenizer_of(stored: StoredOutput, *, trust_remote_code: bool = False) -> Tokenizer:
     """Return the tokenizer that is in a store, with its files."""
     manifest, folder = stored.manifest, stored.folder
@@ -283,9 +261,8 @@ def check_content(manifest: Manifest, folder: Path) -> None:
     """
     found = {name: entry.sha256 for name, entry in manifest.files.items()}
     expected = manifest.parents if _holds_copies(manifest) else found
-    of_recipe = set(expected.values())
     for name, sha256 in found.items():
-        if sha256 != expected.get(name, sha256) or sha256 not in of_recipe:
+        if sha256 != expected.get(name, sha256) or sha256 not in expected.values():
             raise _other_content(folder / name, "the checksum that its recipe has", "another")
     if len(found) != len(expected):
         raise _other_content(folder, f"{len(expected)} files, as its recipe has", str(len(found)))

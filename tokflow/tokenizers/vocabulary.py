@@ -3,7 +3,6 @@
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from tokflow.errors import TokenizerError
-from tokflow.tokenizers.engines.reference import load_tokenizer_json, open_tiktoken
+from tokflow.tokenizers.engines.reference import load_tokenizer_json
 from tokflow.tokenizers.engines.sentencepiece_ import (
     MODEL_NAME,
     SPACE,
@@ -19,7 +18,7 @@ from tokflow.tokenizers.engines.sentencepiece_ import (
     load_processor,
 )
 from tokflow.tokenizers.engines.transformers_ import holds_code, load_pretrained, special_tokens
-from tokflow.tokenizers.patterns import byte_letters
+from tokflow.tokenizers.patterns import byte_letters, flat_steps
 from tokflow.tokenizers.tokenizer import (
     BYTES_BOS_ID,
     BYTES_EOS_ID,
@@ -294,20 +293,18 @@ def token_bytes(tokenizer: Tokenizer) -> list[bytes | None] | None:
         names = {BYTES_BOS_ID: b"<bos>", BYTES_EOS_ID: b"<eos>"}
         return [names.get(id_) or bytes([id_]) for id_ in range(tokenizer.vocab_size)]
     if tokenizer.kind == "tiktoken":
-        return _of_tiktoken(tokenizer)
+        ranks, special = read_ranks(tokenizer.folder / RANKS_NAME), tokenizer.special_tokens
+        names_of_ids = {id_: token for token, id_ in ranks.items()}
+        names_of_ids |= {id_: name.encode() for name, id_ in special.items()}
+        return [names_of_ids.get(id_) for id_ in range(tokenizer.vocab_size)]
     if tokenizer.kind == "sentencepiece":
         return _of_sentencepiece(tokenizer)
-    path = tokenizer.folder / "tokenizer.json"
-    return _of_json(path.read_bytes()) if path.is_file() else None
-
-
-def _of_tiktoken(tokenizer: Tokenizer) -> list[bytes | None]:
-    encoding = open_tiktoken(tokenizer)
-    found: list[bytes | None] = [None] * tokenizer.vocab_size
-    for id_ in range(tokenizer.vocab_size):
-        with suppress(KeyError):  # ids between the ranks and the special tokens may be nobody's
-            found[id_] = encoding.decode_single_token_bytes(id_)
-    return found
+    decoder = scan_tokenizer_json(tokenizer.folder).get("decoder")
+    types = {step["type"] for step in flat_steps(decoder, "decoders")}
+    if "ByteLevel" not in types and not types & {"ByteFallback", "Metaspace"}:
+        return None
+    loaded = load_tokenizer_json((tokenizer.folder / "tokenizer.json").read_bytes(), "ordinary")
+    return _of_loaded(loaded, is_byte_level="ByteLevel" in types)
 
 
 def _of_sentencepiece(tokenizer: Tokenizer) -> list[bytes | None]:
@@ -318,27 +315,6 @@ def _of_sentencepiece(tokenizer: Tokenizer) -> list[bytes | None]:
     for name, id_ in control_symbols(processor).items():
         found[id_] = name.encode()
     return found
-
-
-class _Step(msgspec.Struct):
-    type: str = ""
-    decoders: list["_Step"] = []
-
-
-class _Fields(msgspec.Struct):
-    """The field of a tokenizer.json that must be known, read without its vocabulary."""
-
-    decoder: _Step | None = None
-
-
-def _of_json(content: bytes) -> list[bytes | None] | None:
-    decoder = msgspec.json.decode(content, type=_Fields).decoder
-    steps = [] if decoder is None else [decoder, *decoder.decoders]
-    types = {step.type for step in steps}
-    if "ByteLevel" not in types and not types & {"ByteFallback", "Metaspace"}:
-        return None
-    loaded = load_tokenizer_json(content, "ordinary")
-    return _of_loaded(loaded, is_byte_level="ByteLevel" in types)
 
 
 def _of_loaded(loaded: "tokenizers.Tokenizer", *, is_byte_level: bool) -> list[bytes | None]:

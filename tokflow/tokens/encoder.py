@@ -13,7 +13,7 @@ import pyarrow as pa
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.documents.reader import Encode
 from tokflow.errors import BadDocumentError
-from tokflow.tokenizers.encoding import Encoding
+from tokflow.tokenizers.encoding import Encoding, in_text_of
 from tokflow.tokenizers.engines import Encoded, GatedEngine, open_engine
 from tokflow.tokenizers.engines.protocol import text_buffers
 from tokflow.tokens.bos_eos import ChatMarks, TokenBatch, add_bos_eos
@@ -26,7 +26,8 @@ def engine_for(encoding: Encoding, documents: DocumentsConfig) -> GatedEngine:
 
     Raises: TokenizerError; CorruptOutputError where a file of the tokenizer is damaged.
     """
-    in_text, tokenizer = encoding.in_text(documents), encoding.tokenizer
+    in_text = in_text_of(documents, encoding.config.special_tokens_in_text)
+    tokenizer = encoding.tokenizer
     tokenizer.ask_for_files()  # of which an engine may have been made before
     return open_engine(tokenizer, choice=encoding.config.engine, in_text=in_text)
 
@@ -41,10 +42,11 @@ class DocumentEncoder:
         self.encoding = encoding
         self.engine = engine_for(encoding, documents)
         how = encoding.tokenizer, encoding.config.special_tokens_in_text
+        in_text = in_text_of(documents, how[1])
         self._chats = ChatEncoder(self.engine, *how) if documents.is_chat else None
         self._is_limited = documents.limit.tokens is not None
         self._counter = SpecialTokenCounter(encoding.tokenizer.special_tokens)
-        self.lost = LostText(encoding, encoding.in_text(documents))
+        self.lost = LostText(encoding, in_text)
         self.num_special_tokens = 0
         """Special tokens that texts spell, so far."""
 

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+Positions: TypeAlias = npt.NDArray[np.int64]
+"""Where runs of tokens begin, or their lengths; one for each."""
 
 POSITIONS_AT_ONCE = 2**20
 
@@ -52,9 +55,7 @@ class TokenSource:
         """The type of each."""
         return self.files[0].dtype
 
-    def take(
-        self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
-    ) -> npt.NDArray[Any]:
+    def take(self, starts: Positions, lengths: Positions) -> npt.NDArray[Any]:
         """Return the tokens of many spans or segments, end to end; neighbours are read at one go.
 
         Neighbours within a file are a view, not read before it is looked at.
@@ -72,11 +73,7 @@ class TokenSource:
         return found
 
     def _fill_short(
-        self,
-        found: npt.NDArray[Any],
-        at: npt.NDArray[np.int64],
-        starts: npt.NDArray[np.int64],
-        lengths: npt.NDArray[np.int64],
+        self, found: npt.NDArray[Any], at: Positions, starts: Positions, lengths: Positions
     ) -> None:
         stops = starts + lengths
         for number in np.flatnonzero(np.diff(self._edges)).tolist():
@@ -112,11 +109,7 @@ class TokenSource:
         return found or [self.files[-1][:0]]
 
     def fill(
-        self,
-        found: npt.NDArray[Any],
-        at: npt.NDArray[np.int64],
-        starts: npt.NDArray[np.int64],
-        lengths: npt.NDArray[np.int64],
+        self, found: npt.NDArray[Any], at: Positions, starts: Positions, lengths: Positions
     ) -> None:
         """Copy the tokens of many spans into `found`, those of each from its position in `at`."""
         if lengths.sum() < SHORT_RUN * len(lengths):
@@ -127,7 +120,7 @@ class TokenSource:
                 found[place : place + len(here)] = here
                 place += len(here)
 
-    def at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    def at(self, positions: Positions) -> npt.NDArray[Any]:
         """Return the token at each position, a million at a time."""
         found = np.empty(len(positions), dtype=self.dtype)
         for first in range(0, len(positions), POSITIONS_AT_ONCE):
@@ -151,7 +144,7 @@ class TokenSource:
         for map_ in filter(None, map(_map_of, self.files)):
             map_.madvise(mmap.MADV_DONTNEED)
 
-    def expect(self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> None:
+    def expect(self, starts: Positions, lengths: Positions) -> None:
         """Let the system read the tokens of many spans at once, and none beside them.
 
         For files that do not fit into memory: without it each span costs 100 kB and more that are
@@ -180,9 +173,7 @@ def _map_of(file: npt.NDArray[Any]) -> mmap.mmap | None:
 class Tokens(Protocol):
     """Tokens that are taken by their positions: of one token shard, or of many."""
 
-    def take(
-        self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
-    ) -> npt.NDArray[Any]:
+    def take(self, starts: Positions, lengths: Positions) -> npt.NDArray[Any]:
         """Return the tokens of many spans or segments, end to end."""
 
     def release(self) -> None:
@@ -191,8 +182,8 @@ class Tokens(Protocol):
 
 def taken_in_batches(
     source: Tokens,
-    starts: npt.NDArray[np.int64],
-    lengths: npt.NDArray[np.int64],
+    starts: Positions,
+    lengths: Positions,
     num_tokens: int,
     *,
     gathered: int | None = None,
@@ -212,20 +203,16 @@ def taken_in_batches(
             source.release()
 
 
-def positions_of_runs(
-    starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
+def positions_of_runs(starts: Positions, lengths: Positions) -> Positions:
     """Return the positions of runs, end to end: for starts of 7 and 2, lengths of 2 and 3,
     [7 8 2 3 4]."""
     ends = np.cumsum(lengths)
-    positions: npt.NDArray[np.int64] = np.repeat(starts - (ends - lengths), lengths)
+    positions: Positions = np.repeat(starts - (ends - lengths), lengths)
     positions += np.arange(len(positions))
     return positions
 
 
-def _at_most(
-    num_tokens: int, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _at_most(num_tokens: int, starts: Positions, lengths: Positions) -> tuple[Positions, Positions]:
     """Return the same spans, those of more tokens cut into spans of so many."""
     if len(lengths) == 0 or lengths.max() <= num_tokens:
         return starts, lengths

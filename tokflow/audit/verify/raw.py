@@ -12,7 +12,7 @@ from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.raw import RawPartition
 from tokflow.store.arrow import to_numpy
 from tokflow.tokenizers.chat.renderer import open_renderer
-from tokflow.tokenizers.encoding import Encoding
+from tokflow.tokenizers.encoding import Encoding, in_text_of
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokens.bos_eos import TokenBatch, add_bos_eos
 from tokflow.tokens.chat import ChatEncoder
@@ -46,7 +46,9 @@ def verify_against_raw(
     table, render = shard.documents(), open_renderer(documents, encoding.tokenizer)
     end = _end(to_numpy(table["num_chars"]), max_characters)
     chosen = np.unique(np.linspace(0, end - 1, num=min(num_samples, end)).astype(np.int64))
-    reference = open_reference(encoding.tokenizer, in_text=encoding.in_text(documents))
+    reference = open_reference(
+        encoding.tokenizer, in_text=in_text_of(documents, encoding.config.special_tokens_in_text)
+    )
     sample = _Sample(shard=shard, encoding=encoding, reference=reference, chosen=chosen)
     num_read, problems, source = 0, list[str](), DocumentSource(raw.paths, documents)
     for batch in source.batches(render=render, encode=_with_tokens_of(table)):

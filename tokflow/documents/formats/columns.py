@@ -9,7 +9,6 @@ signal ends the process without a word.
 import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -48,7 +47,7 @@ def read(
         with undamaged(path):
             schema = open_(source).schema
         columns = find_columns(schema, config, path)
-        fields = sorted({schema.get_field_index(column.name) for column in columns})
+        fields = sorted({schema.get_field_index(column[0]) for column in columns})
         source.seek(0)
         with undamaged(path):
             reader = open_(source, options=pa.ipc.IpcReadOptions(included_fields=fields))
@@ -127,11 +126,6 @@ class RemoteSource(pa.PythonFile):  # type: ignore[misc]
         read_until(self._file, stop)
 
 
-def for_parquet(path: Path) -> Any:
-    """Return what pyarrow.parquet takes for a file: its path, or else what `open_source` opens."""
-    return open_source(path) if isinstance(path, RemoteFile) else path
-
-
 def is_arrow_stream(path: Path) -> bool:
     """Return whether a file of Arrow is one stream of record batches, without their places."""
     with path.open("rb") as file:
@@ -159,12 +153,8 @@ def _small_batches(
                 yield batch.slice(start, _ROWS_OF_BATCH)
 
 
-@dataclass(frozen=True, slots=True)
-class TextColumn:
-    """A column of text: a top-level column, and the way down if that is a struct."""
-
-    name: str
-    fields: tuple[str, ...] = ()
+TextColumn: TypeAlias = tuple[str, ...]
+"""A column of text: a top-level column, and the way down if that is a struct."""
 
 
 def find_columns(schema: pa.Schema, config: DocumentsConfig, path: Path) -> list[TextColumn]:
@@ -178,10 +168,10 @@ def find_columns(schema: pa.Schema, config: DocumentsConfig, path: Path) -> list
 
 def _find_column(schema: pa.Schema, text: str, config: DocumentsConfig, path: Path) -> TextColumn:
     """Return the top-level column of that name, or else a nested one."""
-    name, *fields = [text] if text in schema.names else text.split(".")
-    check_single(name, schema.names, path)
+    column = (text,) if text in schema.names else tuple(text.split("."))
+    check_single(column[0], schema.names, path)
     type_: Any = pa.struct(list(schema))
-    for field in (name, *fields):
+    for field in column:
         if not pa.types.is_struct(type_) or type_.get_field_index(field) < 0:
             names = [leaf for leaf, _ in _leaves(schema)]
             raise missing_column_error(path, text, names, config)
@@ -192,7 +182,7 @@ def _find_column(schema: pa.Schema, text: str, config: DocumentsConfig, path: Pa
         expected = f"a column {text!r} of {lists}strings or UTF-8 bytes"
         remedy = name_messages(text) if _is_messages(type_) else correct_column(config)
         raise ConfigError(where=path, expected=expected, found=f"{type_}", remedy=remedy)
-    return TextColumn(name, tuple(fields))
+    return column
 
 
 def check_single(name: str, names: list[str], path: Path) -> None:
@@ -311,8 +301,8 @@ def _array_of(record_batch: pa.RecordBatch, column: TextColumn) -> pa.Array:
     """Return a column as it is, without dictionaries and extension types."""
     import pyarrow.compute as pc
 
-    array = record_batch.column(record_batch.schema.get_field_index(column.name))
-    for field in column.fields:
+    array = record_batch.column(record_batch.schema.get_field_index(column[0]))
+    for field in column[1:]:
         array = pc.struct_field(array, field)
     while pa.types.is_dictionary(array.type) or isinstance(array.type, pa.BaseExtensionType):
         array = array.storage if hasattr(array, "storage") else array.dictionary_decode()

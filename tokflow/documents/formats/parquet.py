@@ -15,7 +15,7 @@ from tokflow.documents.formats.columns import (
     damaged_error,
     documents_in,
     find_columns,
-    for_parquet,
+    open_source,
     undamaged,
 )
 from tokflow.documents.parsed import ParsedBatch, all_bad, too_large
@@ -42,7 +42,7 @@ def read(
     import pyarrow.parquet as pq  # which imports ssl and every file system
 
     with undamaged(path):
-        source = for_parquet(path)
+        source = open_source(path)
         file = pq.ParquetFile(
             source,
             pre_buffer=False,
@@ -84,7 +84,7 @@ def _row_groups(path: Path) -> "list[RowGroupMetaData]":
     import pyarrow.parquet as pq
 
     with undamaged(path):
-        metadata = pq.read_metadata(for_parquet(path))
+        metadata = pq.read_metadata(open_source(path))
     return [metadata.row_group(index) for index in range(metadata.num_row_groups)]
 
 

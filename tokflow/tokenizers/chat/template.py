@@ -8,7 +8,6 @@ the text.
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import Any
 
@@ -183,18 +182,6 @@ def _between(written: str, opening: str, closing: str) -> list[CharSpan] | None:
     return spans if depth == 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class _MarkedText:
-    """A text whose messages were marked, with its special tokens."""
-
-    text: str
-    """Without the marks."""
-    spelt: list[CharSpan]
-    """Those with a character of the messages."""
-    own: list[str]
-    """Those that the template wrote, in their order."""
-
-
 class ChatSpelling:
     """Tells the special tokens that messages spell from those that the template writes.
 
@@ -236,21 +223,23 @@ class ChatSpelling:
             return self._name.sub(lambda name: in_all(name.group()), string)
 
         try:
-            signs = self._marked(messages, in_all, mark)
+            marked_text, spelt, own = self._marked(messages, in_all, mark)
         except BadChatError as error:
             raise _not_separable(error.problem.found) from error
-        if signs.text == text:
-            return signs.spelt
-        whole = self._marked(messages, in_names, mark)
-        if whole.text != text:
+        if marked_text == text:
+            return spelt
+        marked_text, spelt, own_of_names = self._marked(messages, in_names, mark)
+        if marked_text != text:
             raise _not_separable("another text where special tokens that they spell are marked")
-        if whole.own != signs.own:
+        if own_of_names != own:
             raise _not_separable("other special tokens where the signs that they have are marked")
-        return whole.spelt
+        return spelt
 
     def _marked(
         self, messages: Sequence[Message], with_marks: Callable[[str], str], mark: str
-    ) -> _MarkedText:
+    ) -> tuple[str, list[CharSpan], list[str]]:
+        """Return the text of marked messages without the marks, its special tokens with a
+        character of the messages, and those that the template wrote, in their order."""
         written = self._template.write(_changed(messages, with_marks))
         between = written.split(mark)
         text = "".join(between)
@@ -262,7 +251,7 @@ class ChatSpelling:
                 spelt.append(match.span())
             else:
                 own.append(match.group())
-        return _MarkedText(text, spelt, own)
+        return text, spelt, own
 
 
 def _signs_of(name: str) -> set[str]:

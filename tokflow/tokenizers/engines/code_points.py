@@ -18,7 +18,6 @@ from functools import cache
 from importlib.metadata import version
 from itertools import chain, product
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -121,11 +120,10 @@ def code_points_for_reference(tokenizer: Tokenizer) -> CodePoints:
 
     Raises: ValueError where gigatoken splits otherwise in a way that no set of them explains.
     """
-    path = tokenizer.folder / "tokenizer.json"
-    fields = msgspec.json.decode(path.read_bytes(), type=_Fields) if path.is_file() else _Fields()
-    if tokenizer.kind == "sentencepiece" or fields.model.byte_fallback:
+    fields = scan_tokenizer_json(tokenizer.folder)
+    if tokenizer.kind == "sentencepiece" or fields.get("model", {}).get("byte_fallback"):
         return CodePoints([])  # whose models know characters one by one, and no classes of them
-    has_normalizer = fields.normalizer is not None
+    has_normalizer = fields.get("normalizer") is not None
     reference = "tiktoken" if tokenizer.kind == "tiktoken" else "tokenizers"
     if all(version(library) == COMPARED[library] for library in ("gigatoken", reference)):
         return _table(has_normalizer)
@@ -135,17 +133,6 @@ def code_points_for_reference(tokenizer: Tokenizer) -> CodePoints:
             f"{version('tokenizers')}"
         )
     return _compared(tokenizer)
-
-
-class _Model(msgspec.Struct):
-    byte_fallback: bool = False
-
-
-class _Fields(msgspec.Struct):
-    """The fields of a tokenizer.json that must be known, read without its vocabulary."""
-
-    model: _Model = msgspec.field(default_factory=_Model)
-    normalizer: dict[str, Any] | None = None
 
 
 @cache
