@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from posixpath import splitext
 from typing import Any
 
 from tokflow.documents.compression import COMPRESSED_SUFFIXES, is_compressed
@@ -76,15 +77,8 @@ def format_of(path: Path, config: DocumentsConfig) -> FileFormat:
 
 def format_of_name(name: str) -> FileFormat | None:
     """Return the format that `format: auto` takes for a file of that name; None if it is none."""
-    stem, suffix = _cut_at_suffix(name)
-    return SUFFIXES.get(_cut_at_suffix(stem)[1] if suffix in COMPRESSED_SUFFIXES else suffix)
-
-
-def _cut_at_suffix(name: str) -> tuple[str, str]:
-    """Return what is before the suffix of a name, and the suffix in small letters, as a Path of it
-    has them; a Path of each of many files would take longer than all else of listing them."""
-    stem, _, letters = name.rpartition(".")
-    return (stem, f".{letters.lower()}") if stem and letters else (name, "")
+    stem, suffix = splitext(name.lower())  # a Path of each of many files takes longer than all else
+    return SUFFIXES.get(splitext(stem)[1] if suffix in COMPRESSED_SUFFIXES else suffix)
 
 
 def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> dict[str, Any]:

@@ -102,7 +102,10 @@ class DocumentSource:
         make = render or (Transform(config) if config.transform is not None else None)
         first = num_rejects = 0
         for number, path in enumerate(self.paths):
-            self._read_ahead(number)
+            ahead = self.paths[number and number + _FILES_AHEAD : number + _FILES_AHEAD + 1]
+            for later in ahead:
+                if isinstance(later, RemoteFile):
+                    later.read_ahead()
             self._first_rows.append(first)
             num_rows = 0
             parsed = read_numbered(path, config, batch_bytes, make, within)
@@ -121,13 +124,6 @@ class DocumentSource:
                     yield _moved(found.batch, first)
             self.num_rows.append(num_rows)
             first += num_rows
-
-    def _read_ahead(self, number: int) -> None:
-        """Let small files be fetched that follow and are elsewhere, while this one is read."""
-        first = 0 if number == 0 else number + _FILES_AHEAD
-        for path in self.paths[first : number + _FILES_AHEAD + 1]:
-            if isinstance(path, RemoteFile):
-                path.read_ahead()
 
     def place(self, batch: Batch, index: int) -> tuple[Path, int]:
         """Return the file of a document that was read, and its row there, or with a transform the

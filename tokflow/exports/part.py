@@ -253,7 +253,7 @@ class Part:
             spans = split.spans(self.name)
             is_some = spans.num_tokens > 0
             last = (spans.token_start + spans.num_tokens - 1)[is_some]
-            found = split.token_source().at(last)
+            found = split.token_source().take(last, np.ones_like(last))
             if len(wrong := np.flatnonzero(found != self.eos_id)):
                 row = split.shard.documents(["row"])["row"][spans.document[is_some][wrong[0]]]
                 raise ConfigError(

@@ -14,7 +14,7 @@ from pydantic import Field
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.store.config import Config, Listed
 from tokflow.store.manifest import FileEntry, Manifest, Recipe
-from tokflow.store.store import Store, StoredOutput
+from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.urls import is_url
 from tokflow.store.verdicts import read_verdict
 from tokflow.tokenizers.patterns import check_pattern
@@ -159,7 +159,7 @@ def with_kind(tokenizer: object) -> object:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tokenizer:
+class Tokenizer(InStore):
     """A tokenizer saved in the store. Equal where fingerprint, folder and verdict are equal."""
 
     folder: Path
@@ -197,16 +197,6 @@ class Tokenizer:
     def __reduce__(self) -> tuple[Any, ...]:
         fields = {name: getattr(self, name) for name in self.__slots__}
         return partial(Tokenizer, **fields), ()  # on another machine its files come again
-
-    @property
-    def store(self) -> Store:
-        """The store that it is in."""
-        return self.stored.store
-
-    @property
-    def manifest(self) -> Manifest:
-        """Sizes and checksums of its files, and its recipe."""
-        return self.stored.manifest
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:

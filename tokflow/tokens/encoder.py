@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.documents.reader import Encode
@@ -42,11 +41,10 @@ class DocumentEncoder:
         self.encoding = encoding
         self.engine = engine_for(encoding, documents)
         how = encoding.tokenizer, encoding.config.special_tokens_in_text
-        in_text = in_text_of(documents, how[1])
         self._chats = ChatEncoder(self.engine, *how) if documents.is_chat else None
         self._is_limited = documents.limit.tokens is not None
         self._counter = SpecialTokenCounter(encoding.tokenizer.special_tokens)
-        self.lost = LostText(encoding, in_text)
+        self.lost = LostText(encoding, in_text_of(documents, how[1]))
         self.num_special_tokens = 0
         """Special tokens that texts spell, so far."""
 
@@ -113,21 +111,15 @@ class SpecialTokenCounter:
 
         Of what a chat template wrote, its own special tokens are left out.
         """
-        if batch.spelt is None:
-            return self._in_texts(batch.texts)
-        found: Counter[tuple[int, str]] = Counter()
-        for index in np.flatnonzero(np.diff(batch.spelt.offsets)).tolist():
-            text = str(batch.texts[index].as_py())
-            found.update((index, text[a:b]) for a, b in batch.spelt.document(index))
-        return dict(found)
-
-    def _in_texts(self, texts: pa.LargeStringArray) -> dict[tuple[int, str], int]:
-        """Count in each text alone: half a name in one and half in the next is none."""
-        if self._pattern is None:
-            return {}
-        offsets, data = text_buffers(texts)
+        if batch.spelt is not None:
+            found: Counter[tuple[int, str]] = Counter()
+            for index in np.flatnonzero(np.diff(batch.spelt.offsets)).tolist():
+                text = str(batch.texts[index].as_py())
+                found.update((index, text[a:b]) for a, b in batch.spelt.document(index))
+            return dict(found)
+        offsets, data = text_buffers(batch.texts)
         data_of_texts = data[offsets[0] : offsets[-1]]
-        if not _holds(data_of_texts, self._shared):
+        if self._pattern is None or not _holds(data_of_texts, self._shared):
             return {}
         touched: set[int] = set()
         for match in self._pattern.finditer(data_of_texts.data):
@@ -136,8 +128,10 @@ class SpecialTokenCounter:
             touched.update(range(first, last + 1))
         return {
             (index, name.decode()): times
-            for index in sorted(touched)
-            for name, times in Counter(self._pattern.findall(texts[index].as_buffer())).items()
+            for index in sorted(touched)  # alone: half a name in one and half in the next is none
+            for name, times in Counter(
+                self._pattern.findall(batch.texts[index].as_buffer())
+            ).items()
         }
 
 

@@ -174,6 +174,7 @@ def tokens_recipe(
     has_special = tokenizer is None or bool(tokenizer.special_tokens)
     is_control = config.special_tokens_in_text == "control" and has_special
     is_wrong = tokenizer is not None and tokenizer.verdict is not None
+    has_either = config.eos == "last" or config.bos == "first"
     return Recipe(
         stage="tokens",
         version=TOKENS_VERSION,
@@ -181,7 +182,7 @@ def tokens_recipe(
             "documents": deciding_fields(documents, raw.sizes if raw else {}),
             "eos": config.eos,
             "bos": config.bos,
-            **eos_fields(config),
+            **({} if config.eos_of_empty or not has_either else {"eos_of_empty": False}),
             "special_tokens_in_text": "control" if is_control else "ordinary",
             **({"engine": "reference"} if is_wrong else {}),
             **({"range_bytes": ranges.RANGE_BYTES} if is_in_ranges else {}),
@@ -191,12 +192,6 @@ def tokens_recipe(
         if raw and tokenizer
         else {},
     )
-
-
-def eos_fields(config: TokenizerConfig) -> dict[str, bool]:
-    """Return the field that says that documents of no tokens stay so, where others have more."""
-    has_either = config.eos == "last" or config.bos == "first"
-    return {"eos_of_empty": False} if has_either and not config.eos_of_empty else {}
 
 
 def refused(

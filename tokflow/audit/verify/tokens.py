@@ -151,7 +151,8 @@ def _id_problems(
         if role == "EOS" and shard.has_loss_mask:  # a chat may end with EOS and white space
             has_it = _is_within(tokens, wanted, starts, ends)
         else:
-            has_it[has_it] = tokens.at(position[has_it]) == wanted
+            found = tokens.take(position[has_it], np.ones_like(position[has_it]))
+            has_it[has_it] = found == wanted
         if len(wrong := np.flatnonzero(is_ended & ~has_it)):
             yield (
                 f"{where}: document {wrong[0]:,}: expected the {role} id {wanted:,} "

@@ -55,10 +55,16 @@ def read(
     """
     fields = [_field(text, config) for text in config.columns]
     yield from _documents(path, config, batch_bytes, fields, within)
-    if within is not None and any(map(_is_lacking, fields)):
+    if within is not None and any(field.is_lacking for field in fields):
         fields = _looked_up(path, config, batch_bytes, fields)
     for field in fields:
-        _check_found(field, path)
+        if field.is_lacking and field.lack and field.num_lacking >= MANY_RECORDS:
+            raise ConfigError(
+                where=path,
+                expected=f"records with {field.lack.expected}",
+                found=f"none; the first has {field.lack.found}",
+                remedy=field.remedy,
+            )
 
 
 def ranges(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range, ...]:
@@ -127,6 +133,11 @@ class _Field:
     num_lacking: int = 0
     """Records that had it not."""
 
+    @property
+    def is_lacking(self) -> bool:
+        """True if records lack the field and none has it."""
+        return self.lack is not None and not self.is_found
+
 
 def _field(text: str, config: DocumentsConfig) -> _Field:
     keys = tuple(text.split("."))
@@ -153,11 +164,6 @@ def _field(text: str, config: DocumentsConfig) -> _Field:
     return _Field(keys, decode, get, is_json, is_optional, remedy)
 
 
-def _is_lacking(field: _Field) -> bool:
-    """Return whether records lack the field and none has it."""
-    return field.lack is not None and not field.is_found
-
-
 def _looked_up(
     path: Path, config: DocumentsConfig, batch_bytes: int, lacking: list[_Field]
 ) -> list[_Field]:
@@ -171,21 +177,10 @@ def _looked_up(
     for found in _documents(path, config, batch_bytes, fields, None):
         num_bad += len(found.bad)
         pairs = zip(fields, lacking, strict=True)
-        is_known = all(field.is_found or not _is_lacking(of_range) for field, of_range in pairs)
+        is_known = all(field.is_found or not of_range.is_lacking for field, of_range in pairs)
         if is_known or num_bad > config.max_rejects:
             return []
     return fields
-
-
-def _check_found(field: _Field, path: Path) -> None:
-    """Raise ConfigError if the field is not what the records hold, and they are not just a few."""
-    if field.lack is not None and not field.is_found and field.num_lacking >= MANY_RECORDS:
-        raise ConfigError(
-            where=path,
-            expected=f"records with {field.lack.expected}",
-            found=f"none; the first has {field.lack.found}",
-            remedy=field.remedy,
-        )
 
 
 def _name_in_config(text: str, config: DocumentsConfig) -> str:
