@@ -1,10 +1,9 @@
 """Assets: one for each stage of a dataset."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import dagster as dg
-import pyarrow as pa
 
 from tokflow.components.checks import check_specs
 from tokflow.components.dagster_names import (
@@ -17,7 +16,7 @@ from tokflow.components.dagster_names import (
 from tokflow.components.history import code_version
 from tokflow.components.steps import RESOURCE, WORKERS, make_body
 from tokflow.documents.file_formats import format_of_name
-from tokflow.exports import FORMATS, ExportConfig
+from tokflow.exports import FORMATS
 from tokflow.exports.columns import schema_of
 from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import Dataset
@@ -29,112 +28,17 @@ from tokflow.tokens.writer import DOCUMENTS_SCHEMA
 KINDS = {"tiktoken": "openai", "huggingface": "huggingface"}
 
 
-Row: TypeAlias = tuple[str, set[str], Any, str]
-"""Stage, kinds, config and description of an asset."""
-
-
 def make_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
     """Return the assets of a dataset, parents first."""
-    known = asset_keys(dataset)
-    rows = (*_rows_of_raw(dataset), *_rows_of_text(dataset))
-    assets = [_asset(dataset, row[0], "", *row[1:]) for row in rows if (row[0], "") in known]
-    assets += [_sequences(dataset, name, packing) for name, packing in dataset.packings.items()]
-    assets += [_export(dataset, config) for config in dataset.exports]
-    return assets + ([_report(dataset)] if ("report", "") in known else [])
+    return [_asset(dataset, stage, name) for stage, name in asset_keys(dataset)]
 
 
-def _rows_of_raw(dataset: Dataset) -> list[Row]:
-    """Return the assets of the raw files."""
-    raw = dataset.raw.model_dump(include={"config", "split", "revision"}, exclude_none=True)
-    raw["files"] = list(dataset.raw.files)
-    return [
-        (
-            "raw",
-            {"file"},
-            raw,
-            "The raw files as they are, one partition each. They are read where they stand, or "
-            "fetched; none is ever changed.",
-        ),
-        (
-            "files",
-            {"file"},
-            raw,
-            "The list of the raw files with the status of each: failed, stale, new or built. "
-            "Exports hold what is on this list, so a file that comes or goes makes them stale.",
-        ),
-    ]
-
-
-def _rows_of_text(dataset: Dataset) -> list[Row]:
-    """Return the assets from the tokenizer to the split."""
-    kind = dataset.tokenizer.kind
-    return [
-        (
-            "tokenizer",
-            {KINDS.get(kind, "file")},
-            dataset.tokenizer,
-            f"The tokenizer ({kind}) that makes the tokens. It is saved in the store, so that "
-            "later runs use exactly its bytes.",
-        ),
-        (
-            "tokens",
-            {"numpy", "parquet"},
-            dataset.documents,
-            "The token ids of each raw file, documents end to end. A table beside them has a row "
-            "for each document: where it begins and how long it is.",
-        ),
-        (
-            "split",
-            {"parquet"},
-            dataset.mixture or dataset.split,
-            f"Which text belongs to {_listed(dataset.split.parts)}. It is a table of spans; no "
-            "token is copied.",
-        ),
-    ]
-
-
-def _listed(names: Collection[str]) -> str:
-    *others, last = names
-    return f"{', '.join(others)} or {last}" if others else last
-
-
-def _sequences(dataset: Dataset, name: str, packing: PackingConfig) -> dg.AssetsDefinition:
-    lengths = {part: packing.of_part(part).stored_length for part in dataset.split.parts}
-    said = (
-        f"Which tokens stand in which sequence of {described(one_or_each(lengths))}, for each part "
-        f"of each file. They are packed by {packing.strategy}; no token is copied."
-    )
-    if name:
-        packed = [of for of in dataset.exports if of.layout.is_packed]
-        exports = [of.name for of in packed if dataset.packing_name(of) == name]
-        said += f" For {', '.join(exports)}, which have a packing of their own."
-    return _asset(dataset, "sequences", name, {"parquet"}, packing, said)
-
-
-def _export(dataset: Dataset, config: ExportConfig) -> dg.AssetsDefinition:
-    described = FORMATS[config.format].description.replace("<", r"\<")  # no tag of markdown
-    described += ". It is made from all raw files; `latest` in its folder leads to the newest."
-    return _asset(dataset, "export", config.name, {config.format}, config, described)
-
-
-def _report(dataset: Dataset) -> dg.AssetsDefinition:
-    said = (
-        "Pictures and tables of the dataset on one page: lengths, bytes per token, shares, fill, "
-        "rejects and samples. Builds in Dagster draw it last, whenever an export is another."
-    )
-    return _asset(dataset, "report", "", {"html"}, {}, said)
-
-
-def _asset(
-    dataset: Dataset, stage: str, name: str, kinds: set[str], config: Any, description: str
-) -> dg.AssetsDefinition:
+def _asset(dataset: Dataset, stage: str, name: str) -> dg.AssetsDefinition:
     """Return one asset with what all assets of a dataset have."""
     key, of_parents = asset_key(dataset, stage, name), parents(dataset, stage, name)
+    kinds, config, description = _described(dataset, stage, name)
     fields = config if isinstance(config, dict) else config.model_dump(exclude_defaults=True)
-    metadata: dict[str, Any] = (
-        {"config": dg.MetadataValue.json(_redacted(fields))} if fields else {}
-    )
-    metadata |= column_metadata(dataset, stage, name)
+    shown = {"config": dg.MetadataValue.json(_redacted(fields))} if fields else {}
     spec = dg.AssetSpec(
         key,
         deps=[dg.AssetDep(of, partition_mapping=mapping) for of, mapping in of_parents.items()],
@@ -144,7 +48,7 @@ def _asset(
         owners=list(dataset.owners),
         tags=dataset.tags,
         description=description,
-        metadata=metadata,
+        metadata={**shown, **column_metadata(dataset, stage, name)},
         code_version=code_version(dataset, stage, name),
         freshness_policy=_freshness_of(dataset.schedule) if stage == "export" else None,
     )
@@ -157,6 +61,69 @@ def _asset(
         pool=None if stage in ("raw", "files", "report") else dataset.pool,
         resource_defs={RESOURCE: WORKERS},
     )(make_body(dataset, stage, name))
+
+
+def _described(dataset: Dataset, stage: str, name: str) -> tuple[set[str], Any, str]:
+    """Return kinds, config and description of an asset."""
+    kind = dataset.tokenizer.kind
+    match stage:
+        case "raw":
+            return {"file"}, _raw_config(dataset), RAW
+        case "files":
+            return {"file"}, _raw_config(dataset), FILES
+        case "tokenizer":
+            return {KINDS.get(kind, "file")}, dataset.tokenizer, TOKENIZER.format(kind)
+        case "tokens":
+            return {"numpy", "parquet"}, dataset.documents, TOKENS
+        case "split":
+            *others, last = dataset.split.parts
+            parts = f"{', '.join(others)} or {last}" if others else last
+            return {"parquet"}, dataset.mixture or dataset.split, SPLIT.format(parts)
+        case "sequences":
+            packing = dataset.packings[name]
+            return {"parquet"}, packing, _of_sequences(dataset, name, packing)
+        case "export":
+            config = dataset.export_config(name)
+            text = FORMATS[config.format].description.replace("<", r"\<")  # no tag of markdown
+            return {config.format}, config, EXPORT.format(text)
+    return {"html"}, {}, REPORT
+
+
+RAW = """\
+The raw files as they are, one partition each. They are read where they stand, or fetched; none is \
+ever changed."""
+FILES = """\
+The list of the raw files with the status of each: failed, stale, new or built. Exports hold what \
+is on this list, so a file that comes or goes makes them stale."""
+TOKENIZER = """\
+The tokenizer ({}) that makes the tokens. It is saved in the store, so that later runs use exactly \
+its bytes."""
+TOKENS = """\
+The token ids of each raw file, documents end to end. A table beside them has a row for each \
+document: where it begins and how long it is."""
+SPLIT = "Which text belongs to {}. It is a table of spans; no token is copied."
+EXPORT = "{}. It is made from all raw files; `latest` in its folder leads to the newest."
+REPORT = """\
+Pictures and tables of the dataset on one page: lengths, bytes per token, shares, fill, rejects \
+and samples. Builds in Dagster draw it last, whenever an export is another."""
+
+
+def _raw_config(dataset: Dataset) -> dict[str, Any]:
+    shown = dataset.raw.model_dump(include={"config", "split", "revision"}, exclude_none=True)
+    return {**shown, "files": list(dataset.raw.files)}
+
+
+def _of_sequences(dataset: Dataset, name: str, packing: PackingConfig) -> str:
+    lengths = {part: packing.of_part(part).stored_length for part in dataset.split.parts}
+    said = (
+        f"Which tokens stand in which sequence of {described(one_or_each(lengths))}, for each part "
+        f"of each file. They are packed by {packing.strategy}; no token is copied."
+    )
+    if name:
+        packed = [of for of in dataset.exports if of.layout.is_packed]
+        exports = [of.name for of in packed if dataset.packing_name(of) == name]
+        said += f" For {', '.join(exports)}, which have a packing of their own."
+    return said
 
 
 def _redacted(value: Any) -> Any:
@@ -196,47 +163,40 @@ EXPORT_COLUMNS = {
     "seq_lengths": "tokens of each segment",
 }
 
-OF_TEXT = ("char_offset", "num_chars", "token_offset", "num_tokens", "text_hash")
-"""Columns of the table of documents that the text decides."""
+Column: TypeAlias = tuple[dg.TableColumn, list[dg.TableColumnDep]]
 
 
 def column_metadata(dataset: Dataset, stage: str, name: str = "") -> dict[str, Any]:
     """Return the schema of an asset's columns and their lineage, {} of one that has no columns."""
-    columns = _columns(dataset, stage, name)
-    if not columns:
-        return {}
-    lineage = {of: deps for of in columns if (deps := _made_from(dataset, stage, of))}
+    columns = list(_columns(dataset, stage, name))
+    lineage = {column.name: deps for column, deps in columns if deps}
+    schema = dg.TableSchema([column for column, _ in columns])
     return {
-        "dagster/column_schema": dg.TableSchema(
-            columns=[
-                dg.TableColumn(of, type=kind, description=described)
-                for of, (kind, described) in columns.items()
-            ]
-        ),
+        **({"dagster/column_schema": schema} if columns else {}),
         **({"dagster/column_lineage": dg.TableColumnLineage(lineage)} if lineage else {}),
     }
 
 
-def _columns(dataset: Dataset, stage: str, name: str) -> dict[str, tuple[str, str | None]]:
-    """Return the type and the description of each column."""
+def _columns(dataset: Dataset, stage: str, name: str) -> Iterator[Column]:
+    """Yield the columns of an asset, each with those of other assets that decide it."""
     if stage == "raw":
-        return dict(_raw_columns(dataset))
-    if stage == "tokens":
-        return _described(DOCUMENTS_SCHEMA, DOCUMENT_COLUMNS)
-    config = dataset.export_config(name) if stage == "export" else None
-    if config is None or not config.layout.columns:
-        return {}
-    return _described(schema_of(config.layout.columns, _kept(dataset, config)), EXPORT_COLUMNS)
+        yield from ((column, []) for column in _raw_columns(dataset))
+    elif stage == "tokens":
+        raw = asset_key(dataset, "raw")
+        of_text = [dg.TableColumnDep(raw, of) for of in _columns_of_text(dataset)]
+        for of in DOCUMENTS_SCHEMA:
+            column = dg.TableColumn(of.name, str(of.type), DOCUMENT_COLUMNS[of.name])
+            yield column, [] if of.name == "row" else of_text
+    elif stage == "export" and (layout := dataset.export_config(name).layout).columns:
+        packing = dataset.packing_of(dataset.export_config(name))
+        is_of_one = packing.is_of_one_document(dataset.split.parts)
+        kept = tuple(dataset.documents.keep_columns) if is_of_one else ()
+        for of in schema_of(layout.columns, kept):
+            described = EXPORT_COLUMNS.get(of.name, "a kept column of the raw file, as text")
+            yield dg.TableColumn(of.name, str(of.type), described), _sources_of(dataset, of.name)
 
 
-def _described(
-    columns: pa.Schema, descriptions: Mapping[str, str]
-) -> dict[str, tuple[str, str | None]]:
-    kept = "a column of the raw file that is kept, as text"
-    return {of.name: (str(of.type), descriptions.get(of.name, kept)) for of in columns}
-
-
-def _raw_columns(dataset: Dataset) -> Iterator[tuple[str, tuple[str, str]]]:
+def _raw_columns(dataset: Dataset) -> Iterator[dg.TableColumn]:
     """Yield the columns that are read; a raw file may have more."""
     documents = dataset.documents
     kind, described = "string", "text of documents"
@@ -245,10 +205,10 @@ def _raw_columns(dataset: Dataset) -> Iterator[tuple[str, tuple[str, str]]]:
     elif documents.transform is not None:
         kind, described = "any", f"what {documents.transform} makes documents of"
     for column in _columns_of_text(dataset):
-        yield column, (kind, described)
+        yield dg.TableColumn(column, kind, described)
     for column in documents.keep_columns:
         if column not in documents.columns:
-            yield column, ("any", "kept for each document")
+            yield dg.TableColumn(column, "any", "kept for each document")
 
 
 def _columns_of_text(dataset: Dataset) -> tuple[str, ...]:
@@ -259,19 +219,8 @@ def _columns_of_text(dataset: Dataset) -> tuple[str, ...]:
     return () if is_txt else documents.columns
 
 
-def _kept(dataset: Dataset, config: ExportConfig) -> tuple[str, ...]:
-    is_of_one = dataset.packing_of(config).is_of_one_document(dataset.split.parts)
-    return tuple(dataset.documents.keep_columns) if is_of_one else ()
-
-
-def _made_from(dataset: Dataset, stage: str, column: str) -> list[dg.TableColumnDep]:
-    """Return the columns of other assets that decide one: of the raw file, of the documents."""
-    if stage == "tokens" and column in OF_TEXT:
-        return [
-            dg.TableColumnDep(asset_key(dataset, "raw"), of) for of in _columns_of_text(dataset)
-        ]
-    if stage != "export":
-        return []
+def _sources_of(dataset: Dataset, column: str) -> list[dg.TableColumnDep]:
+    """Return what decides a column of an export: that of the raw files, or the documents."""
     sources = dataset.sources or (dataset,)
     if column not in EXPORT_COLUMNS:
         keep = [of for of in sources if column in of.documents.keep_columns]

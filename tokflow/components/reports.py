@@ -23,6 +23,7 @@ from tokflow.components.markdown import (
     viewer_link,
 )
 from tokflow.exports import Part
+from tokflow.pipeline.lines import described, described_parts
 from tokflow.pipeline.notices import Totals
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.results import StageResult
@@ -34,7 +35,6 @@ from tokflow.pipeline.statistics import (
     rows_of_mixture,
     text_statistics,
 )
-from tokflow.shown import counted, speed
 from tokflow.store.arrow import read_first
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.engines import open_reference
@@ -102,26 +102,10 @@ def report(made: StageResult) -> Report:
         "folder": dg.MetadataValue.path(made.stored.shown),
     }
     metadata = replace(page, details=details, own=own).metadata
+    is_of_parts = output.stage in ("split", "sequences")
+    line = f"{output.name}: {described_parts([made])}" if is_of_parts else described(made)
     there = "" if made.is_new else ", there already"
-    return Report(data_version(output), metadata, f"{output.name}: {_described(made)}{there}")
-
-
-def _described(made: StageResult) -> str:
-    """Return what is in an output on a line, such as `100 documents, 18,204 tokens, 31 MB/s`."""
-    counts, stage = made.manifest.counts, made.output.stage
-    if stage == "tokenizer":
-        return counted(counts["vocab_size"], "id")
-    if stage == "tokens":
-        documents, tokens, rejects = (
-            counted(counts[f"num_{noun}s"], noun) for noun in ("document", "token", "reject")
-        )
-        num = counts.get("num_left_out")
-        left_out = "" if num is None else f"{counted(num, 'record')} left out"
-        pace = speed(made.run.get("megabytes_per_second"))
-        return ", ".join(filter(None, [documents, tokens, pace, rejects, left_out]))
-    noun = {"split": "document", "sequences": "sequence", "export": "token"}[stage]
-    parts = made.manifest.details["parts"]
-    return ", ".join(f"{part} {counted(counts[f'{part}.num_{noun}s'], noun)}" for part in parts)
+    return Report(data_version(output), metadata, f"{line}{there}")
 
 
 def data_version(output: Output) -> str:

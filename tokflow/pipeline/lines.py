@@ -222,6 +222,8 @@ def described(made: StageResult) -> str:
         said = [counted(counts[f"num_{noun}s"], noun) for noun in ("document", "token")]
         said += filter(None, [speed(run.get("megabytes_per_second")), run.get("engine")])
         said += [counted(counts["num_rejects"], "reject")] if counts["num_rejects"] else []
+        num_left_out = counts.get("num_left_out")
+        said += [f"{counted(num_left_out, 'record')} left out"] if num_left_out else []
         return f"{name}: {', '.join(said)}"
     counts = made.manifest.counts
     parts = [f"{part} {described_tokens(counts, part)}" for part in made.manifest.details["parts"]]
