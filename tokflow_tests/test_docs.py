@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer
 import yaml
 
-from tokflow.cli.app import app
+from tokflow.cli.app import COMMANDS
 from tokflow.exports import FORMATS
 from tokflow.pipeline.declarations.loading import load_dataset, load_datasets
 from tokflow.sequences.packing import PACKERS
@@ -122,7 +121,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_every_command_that_is_told_of_is_there():
-    known = {*typer.main.get_command(app).commands}
+    known = {*COMMANDS}
 
     told = re.findall(r"^\| `tokflow ([\w-]+)", text_of("running.md"), re.MULTILINE)
 

@@ -47,14 +47,12 @@ def main(folder: Path) -> None:
 
 def command_line() -> Iterator[str]:
     """Yield the lines of the page of all commands."""
-    import typer
+    from tokflow.cli.app import COMMANDS, load_command
 
-    from tokflow.cli.app import app
-
-    group: Any = typer.main.get_command(app)
     yield "# Command line\n"
     yield "`tokflow COMMAND --help` shows the same. Every command takes `--json`.\n"
-    for name, command in sorted(group.commands.items()):
+    for name in sorted(COMMANDS):
+        command = load_command(name)
         options = [of for of in command.params if of.param_type_name == "option"]
         arguments = [of for of in command.params if of.param_type_name == "argument"]
         metavars = [of.metavar or of.name.upper() for of in arguments]

@@ -2,15 +2,23 @@
 
 import sys
 import textwrap
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from tokflow.cli.options import Json
 from tokflow.cli.terminal import print_json, print_styled, print_table
 from tokflow.exports import FORMATS, check_format
 
 LINE_LENGTH = 96
 
 
-def main(name: str | None, *, json: bool) -> None:
+def main(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[FORMAT]", help="One format, with its options.")
+    ] = None,
+    json: Json = False,
+) -> None:
     """Print all formats in a table, or one with its files and options."""
     if name is not None:
         check_format(name, where="FORMAT")

@@ -1,15 +1,27 @@
 """`tokflow gc`: outputs that no current config refers to, listed or removed."""
 
-from tokflow.cli.selection import Paths, Words, select
+from typing import Annotated
+
+import typer
+
+from tokflow.cli.options import Configs, Json, Names, ProjectFolder, StoreName, Yes
+from tokflow.cli.selection import select
 from tokflow.cli.terminal import print_json, print_styled
 from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.shown import counted, size
 from tokflow.store.check_memory import forget_gone
-from tokflow.store.store import Store
 
 
 def main(
-    names: Words, configs: Paths, store: Store | None, *, keep: int, yes: bool, json: bool
+    names: Names = None,
+    configs: Configs = None,
+    project: ProjectFolder = None,
+    store: StoreName = None,
+    keep: Annotated[
+        int, typer.Option(min=0, help="Newest outputs to keep of each stage and file.")
+    ] = 2,
+    yes: Yes = False,
+    json: Json = False,
 ) -> None:
     """Remove with `yes`, and else only list, the outputs that are not needed.
 

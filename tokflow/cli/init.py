@@ -2,9 +2,12 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 import tokflow
+from tokflow.cli.options import ExistingTokenizer, Json, ProjectFolder, RawFiles, TextField
 from tokflow.cli.terminal import described_left_out, print_json, print_styled, shown_path
 from tokflow.errors import ConfigError, shortened
 from tokflow.pipeline.dataset import DEFAULT_STORE
@@ -20,13 +23,22 @@ from tokflow.tokenizers.tokenizer import fields_of_name, is_path
 
 
 def main(
-    *,
-    files: list[str],
-    name: str | None,
-    text: str | None,
-    tokenizer: str | None,
-    output: Path | None,
-    json: bool,
+    files: RawFiles,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the dataset; by default of the file or folder.")
+    ] = None,
+    text: TextField = None,
+    tokenizer: ExistingTokenizer = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="File to write; by default one in the project's definitions, or NAME.yaml here "
+            "where there is no project. It must not exist.",
+        ),
+    ] = None,
+    project: ProjectFolder = None,
+    json: Json = False,
 ) -> None:
     """Write the YAML and print what was found, and the commands that go on with it.
 
@@ -35,8 +47,8 @@ def main(
     standing = find_project()
     defs = None if standing is None or _is_of_tokflow(standing) else standing.defs
     here = _absolute(output or Path("a.yaml")).parent
-    project = standing if defs and output is None else find_project(here)
-    base = project.root if project else here.resolve()
+    within = standing if defs and output is None else find_project(here)
+    base = within.root if within else here.resolve()
     patterns = patterns_of(files, here=Path.cwd(), store=base / DEFAULT_STORE)
     name = _typed(name) if name else as_name(_name_of_output(output) or name_of(patterns))
     if output is None:
@@ -51,7 +63,7 @@ def main(
     named_files = shortened_to(base, patterns)
     _write(
         output,
-        dataset_yaml(name, named_files, suggested, in_project=bool(project), tokenizer=section),
+        dataset_yaml(name, named_files, suggested, in_project=bool(within), tokenizer=section),
     )
     named = name if is_declared else f"--config {shown_path(output)}"
     document = {

@@ -1,18 +1,18 @@
 """`tokflow inspect`: an output for people: counts, files, the first sequences decoded."""
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from tokflow.audit.inspection import Inspection, Segment, inspect_output, visible
+from tokflow.cli.options import FirstShown, Html, Json, PartShown, SequencesShown, Trust
 from tokflow.cli.terminal import print_json, print_styled, print_table, shown_ids, shown_path
 from tokflow.errors import ConfigError, shortened
 from tokflow.sequences.config import described
 from tokflow.shown import counted, size
 from tokflow.split.shuffle import shuffled_by
-from tokflow.store.manifest import Manifest
+from tokflow.store.atomic import new_file
 
 FILES_SHOWN = 20
 
@@ -20,19 +20,37 @@ SEQUENCES_SHOWN = 2
 
 
 def main(
-    path: Path,
-    *,
-    sequences: int | None,
-    html: Path | None,
-    part: str | None,
-    first: int,
-    trust_remote_code: bool,
-    json: bool,
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH",
+            help="An output's folder, a link to it, a file in it, or the URL of one.",
+        ),
+    ],
+    sequences: SequencesShown = None,
+    html: Html = None,
+    part: PartShown = None,
+    first: FirstShown = 0,
+    trust_remote_code: Trust = False,
+    json: Json = False,
 ) -> None:
     """Print what the output at `path` holds, or write a page that shows it to the file `html`."""
     if html is not None:
-        viewed = _Viewed(part=part, first=first, num_sequences=sequences)
-        _write_page(path, html, viewed, trust_remote_code=trust_remote_code, json=json)
+        from tokflow.viewer.page import make_viewer  # late: few look at a page
+
+        page = make_viewer(
+            path,
+            part=part,
+            first=first,
+            num_sequences=sequences,
+            trust_remote_code=trust_remote_code,
+        )
+        with new_file(html) as temporary:
+            temporary.write_bytes(page)
+        if json:
+            print_json({"path": html, "num_bytes": len(page)})
+        else:
+            print(f"viewer: {shown_path(html)}, {size(len(page))}")
         return
     if part is not None or first:
         raise ConfigError(
@@ -47,31 +65,6 @@ def main(
         print_json(_as_document(inspection))
     else:
         _print(inspection)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Viewed:
-    """The sequences that a page is to show; None: all of them."""
-
-    part: str | None
-    first: int
-    num_sequences: int | None
-
-
-def _write_page(
-    path: Path, html: Path, viewed: _Viewed, *, trust_remote_code: bool, json: bool
-) -> None:
-    from tokflow.store.atomic import new_file
-    from tokflow.viewer.page import make_viewer
-
-    asked = dataclasses.asdict(viewed)
-    page = make_viewer(path, **asked, trust_remote_code=trust_remote_code)
-    with new_file(html) as temporary:
-        temporary.write_bytes(page)
-    if json:
-        print_json({"path": html, "num_bytes": len(page)})
-    else:
-        print(f"viewer: {shown_path(html)}, {size(len(page))}")
 
 
 def _print(inspection: Inspection) -> None:
@@ -92,7 +85,15 @@ def _print(inspection: Inspection) -> None:
             print(f"{role:<11}  {token_id:,}" + (f" {token!r}" if token else ""))
     for name, seed in shuffled_by(manifest).items():
         print(f"shuffled     {name}, seed {seed}")
-    _print_origins(manifest)
+    for parent in shortened(
+        [f"{of} {by[:16]}" for of, by in manifest.parents.items()], FILES_SHOWN
+    ):
+        print_styled(f"made from    {parent}")
+    _print_mixture(manifest.details.get("mixture", {}))
+    origin = manifest.details.get("origin", {})
+    commits = {origin["hub_id"]: origin["commit"]} if "commit" in origin else {}
+    for name, commit in {**commits, **manifest.details.get("commits", {})}.items():
+        print(f"of the hub   {name} at {commit}")
     if (version := manifest.details.get("raw_version")) is not None:
         known_by = [version[name] for name in ("etag", "last_modified") if version[name]]
         print(f"raw file     {size(version['num_bytes'])}, known by its version: {known_by[0]}")
@@ -113,15 +114,6 @@ def _print(inspection: Inspection) -> None:
             _print_segment(segment, number)
 
 
-def _print_origins(manifest: Manifest) -> None:
-    parents = [f"{name} {parent[:16]}" for name, parent in manifest.parents.items()]
-    for parent in shortened(parents, FILES_SHOWN):
-        print_styled(f"made from    {parent}")
-    _print_mixture(manifest.details.get("mixture", {}))
-    for name, commit in _commits(manifest.details).items():
-        print(f"of the hub   {name} at {commit}")
-
-
 def _print_mixture(sources: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
     """Print what an export has of each source of a mixture."""
     for source, parts in sources.items():
@@ -130,13 +122,6 @@ def _print_mixture(sources: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> No
             num_cuts = of.get("num_budget_cuts", 0)  # an older tokflow did not count them
             cut = f", {counted(num_cuts, 'document')} cut where the budget ends" if num_cuts else ""
             print_styled(f"mixture      {part} of {source}: {tokens}, {of['epochs']:g} epochs{cut}")
-
-
-def _commits(details: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the commits of what an output is made of and the hub had, by its names there."""
-    origin = details.get("origin", {})
-    of_origin = {origin["hub_id"]: origin["commit"]} if "commit" in origin else {}
-    return {**of_origin, **details.get("commits", {})}
 
 
 def _print_segment(segment: Segment, number: int) -> None:
@@ -149,13 +134,10 @@ def _print_segment(segment: Segment, number: int) -> None:
         print(f"  │ {shown_ids(segment.token_ids)}")
         return
     color = ("cyan", "yellow")[number % 2]
-    for line in _lines(segment.text):
+    # Of a line ⏎ shows the end, and what a terminal would obey is spelt out.
+    text = visible(segment.text).replace("\n", "⏎\n").removesuffix("\n")
+    for line in text.split("\n") if text else ():
         print_styled("  │ ", (line, color))
-
-
-def _lines(text: str) -> list[str]:
-    """Return the text's lines, ⏎ where one ends; what a terminal would obey is spelt out."""
-    return visible(text).replace("\n", "⏎\n").removesuffix("\n").split("\n") if text else []
 
 
 def _as_document(inspection: Inspection) -> dict[str, Any]:
@@ -166,6 +148,6 @@ def _as_document(inspection: Inspection) -> dict[str, Any]:
         "run": found.run(),
         "num_bytes": found.manifest.num_bytes,
         "tokenizer": None if inspection.tokenizer is None else str(inspection.tokenizer.folder),
-        "notes": list(inspection.notes),
-        "excerpts": [dataclasses.asdict(excerpt) for excerpt in inspection.excerpts],
+        "notes": inspection.notes,
+        "excerpts": inspection.excerpts,
     }

@@ -1,4 +1,4 @@
-"""Options and arguments that several commands have, or the command itself."""
+"""Options and arguments of the commands."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ Names = Annotated[
         "by default.",
     ),
 ]
-Project = Annotated[
+ProjectFolder = Annotated[
     Path | None,
     typer.Option(
         "--project",
@@ -38,7 +38,7 @@ Configs = Annotated[
         "since no code location declares it.",
     ),
 ]
-Store = Annotated[
+StoreName = Annotated[
     str | None,
     typer.Option(
         metavar="DIR|URL",

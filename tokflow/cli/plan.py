@@ -1,18 +1,20 @@
 """`tokflow plan`: the outputs that a run would build, and why."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tokflow.cli.selection import Paths, Words, select
+from tokflow.cli.options import Configs, Json, Names, Partitions, ProjectFolder, StoreName
+from tokflow.cli.selection import select
 from tokflow.cli.terminal import (
     described_left_out,
     exit_status,
     print_error,
     print_json,
     print_notices,
+    print_rows,
     print_styled,
     print_table,
 )
@@ -22,16 +24,27 @@ from tokflow.pipeline.output import Stage
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
 from tokflow.pipeline.statistics import rows_of_mixture
 from tokflow.shown import counted, duration, size
-from tokflow.store.store import Store
 
 ROWS_SHOWN = 40
 """Lines of a plan on the screen; the JSON has all."""
 
 FAILURES_SHOWN = 5
 
+OF_MIXTURE = {
+    "source": ("source", ""),
+    "part": ("part", ""),
+    "planned tokens": ("planned_tokens", ","),
+    "planned epochs": ("planned_epochs", ",.2f"),
+}
+
 
 def main(
-    names: Words, configs: Paths, store: Store | None, partitions: Words, *, json: bool
+    names: Names = None,
+    configs: Configs = None,
+    project: ProjectFolder = None,
+    store: StoreName = None,
+    partitions: Partitions = None,
+    json: Json = False,
 ) -> int:
     """Print the plan of each dataset; return the exit status."""
     broken: dict[str, ConfigError] = {}
@@ -81,9 +94,9 @@ def _document(plan: Plan) -> dict[str, Any]:
         "num_files": plan.num_files,
         "more_may_follow": plan.is_open,
         "num_remote_files": plan.num_remote,
-        "left_out": [asdict(left) for left in plan.left_out],
+        "left_out": plan.left_out,
         "library_changes": plan.library_changes,
-        "notices": [notice.as_document() for notice in plan.totals.notices()],
+        "notices": plan.totals.notices(),
         "num_bytes": plan.num_bytes,
         "estimated_seconds": round(plan.estimated_seconds, 2),
         **({"mixture": rows} if (rows := rows_of_mixture(plan.of_mixture)) else {}),
@@ -122,7 +135,8 @@ def _print(plan: Plan) -> None:
         if len(missing) > ROWS_SHOWN:
             print(f"and {len(missing) - ROWS_SHOWN:,} more")
         _print_failures([of.failure for of in missing if of.failure])
-    _print_mixture(plan)
+    if rows := rows_of_mixture(plan.of_mixture):
+        print_rows(OF_MIXTURE, rows)
     if plan.is_open:
         print("more files follow, one after another, until documents.limit is reached")
     if plan.num_remote:
@@ -145,15 +159,6 @@ def _row(of: PlannedOutput, dataset: str) -> Sequence[str]:
     source = "" if of.output.dataset == dataset else f"{of.output.dataset}: "
     about = duration(of.estimated_seconds)
     return of.stage, f"{source}{of.output.label}", size(of.num_bytes), about, of.reason
-
-
-def _print_mixture(plan: Plan) -> None:
-    rows = [
-        (of["source"], of["part"], f"{of['planned_tokens']:,}", f"{of['planned_epochs']:,.2f}")
-        for of in rows_of_mixture(plan.of_mixture)
-    ]
-    if rows:
-        print_table(("source", "part", "planned tokens", "planned epochs"), rows)
 
 
 def _print_failures(failures: Sequence[PastFailure]) -> None:

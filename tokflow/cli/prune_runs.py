@@ -2,13 +2,19 @@
 
 from datetime import UTC, datetime, timedelta
 
+from tokflow.cli.options import Days, Json, ProjectFolder, Yes
 from tokflow.cli.terminal import print_json
 from tokflow.components import open_instance
 from tokflow.components.instance import find_old_runs, remove_runs
 from tokflow.shown import counted
 
 
-def main(*, days: float, yes: bool, json: bool) -> None:
+def main(
+    days: Days = 90,
+    project: ProjectFolder = None,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
     """Remove with `yes`, and else only count, the runs that ended so many days ago."""
     before = datetime.now(UTC) - timedelta(days=days)
     with open_instance() as instance:

@@ -1,22 +1,49 @@
 """`tokflow push`: an export into a dataset repository of the hub."""
 
 import sys
-from dataclasses import asdict
+from typing import Annotated
 
+import typer
+
+from tokflow.cli.options import Export, Json
 from tokflow.cli.terminal import print_json
 from tokflow.hub.push import push_export
 from tokflow.shown import counted, size
 
 
 def main(
-    export: str,
-    *,
-    to: str,
-    private: bool | None,
-    revision: str | None,
-    pull_request: bool,
-    allow_pickle: bool,
-    json: bool,
+    export: Export,
+    to: Annotated[
+        str,
+        typer.Argument(
+            metavar="HF_URL",
+            help="A dataset repository of the Hugging Face hub, and a folder in it: "
+            "hf://datasets/org/name\\[@revision]\\[/folder]. It is made if it is not there; "
+            "HF_TOKEN must be allowed to write.",
+        ),
+    ],
+    private: Annotated[
+        bool | None,
+        typer.Option(
+            "--private/--public",
+            help="Who may see it: a repository that is made is private unless --public is given; "
+            "one that is there must be as the option says.",
+        ),
+    ] = None,
+    revision: Annotated[
+        str | None,
+        typer.Option(metavar="BRANCH", help="A branch, made if it is not there; main by default."),
+    ] = None,
+    pull_request: Annotated[
+        bool, typer.Option("--pull-request", help="Into a pull request, in place of main.")
+    ] = False,
+    allow_pickle: Annotated[
+        bool,
+        typer.Option(
+            "--allow-pickle", help="Push pickle files, too, which run code in who loads them."
+        ),
+    ] = False,
+    json: Json = False,
 ) -> None:
     """Push, a line for each commit, and say where it is."""
     _quiet()
@@ -30,7 +57,7 @@ def main(
         say=(lambda line: None) if json else (lambda line: print(line, flush=True)),
     )
     if json:
-        print_json(asdict(pushed))
+        print_json(pushed)
         return
     sent = f"{counted(pushed.num_sent, 'change')}, {size(pushed.num_sent_bytes)}"
     print(

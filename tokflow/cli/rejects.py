@@ -4,17 +4,22 @@ import json as json_
 from collections.abc import Iterator
 from typing import Any
 
-from tokflow.cli.selection import Paths, Words, select
+from tokflow.cli.options import Configs, Json, Names, Partitions, ProjectFolder, StoreName
+from tokflow.cli.selection import Words, select
 from tokflow.cli.terminal import DONE, print_json
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
 from tokflow.shown import counted, printable
-from tokflow.store.store import Store
 from tokflow.tokens.writer import REJECTS_NAME
 
 
 def main(
-    names: Words, configs: Paths, store: Store | None, partitions: Words, *, json: bool
+    names: Names = None,
+    configs: Configs = None,
+    project: ProjectFolder = None,
+    store: StoreName = None,
+    partitions: Partitions = None,
+    json: Json = False,
 ) -> int:
     """Print a line for each reject of the datasets."""
     datasets = select(names, configs, store, is_one=bool(partitions))

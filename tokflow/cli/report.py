@@ -3,16 +3,21 @@
 from pathlib import Path
 from typing import Any
 
-from tokflow.cli.selection import Paths, Words, select
+from tokflow.cli.options import Configs, Json, Names, ProjectFolder, ReportFile, StoreName
+from tokflow.cli.selection import select
 from tokflow.cli.terminal import print_json, shown_path
 from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.shown import size
-from tokflow.store.store import Store
 
 
 def main(
-    names: Words, configs: Paths, store: Store | None, output: Path | None, *, json: bool
+    names: Names = None,
+    configs: Configs = None,
+    project: ProjectFolder = None,
+    store: StoreName = None,
+    output: ReportFile = None,
+    json: Json = False,
 ) -> None:
     """Write the report of each dataset, and print its path."""
     from tokflow.report import check_report
@@ -31,8 +36,8 @@ def main(
         print_json({"reports": reports})
     else:
         for dataset, of in zip(datasets, reports, strict=True):
-            store = dataset.store if output is None else None
-            print(f"report: {shown_path(of['path'], store)}, {size(of['num_bytes'])}")
+            of_dataset = dataset.store if output is None else None
+            print(f"report: {shown_path(of['path'], of_dataset)}, {size(of['num_bytes'])}")
 
 
 def _write(dataset: Dataset, output: Path | None) -> dict[str, Any]:

@@ -8,11 +8,23 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from tokflow.cli import STARTED
+from tokflow.cli.options import (
+    Configs,
+    Jobs,
+    Json,
+    Names,
+    Partitions,
+    PoolName,
+    ProjectFolder,
+    Recheck,
+    ShardText,
+    StoreName,
+)
 from tokflow.cli.progress import Bars, Errors, printed_lines
 from tokflow.cli.recorded import (
     build_recorded,
@@ -21,7 +33,7 @@ from tokflow.cli.recorded import (
     note_recorded,
     own_streams,
 )
-from tokflow.cli.selection import Paths, Words, select
+from tokflow.cli.selection import Words, select
 from tokflow.cli.terminal import (
     FAILED,
     described_left_out,
@@ -33,6 +45,7 @@ from tokflow.cli.terminal import (
 from tokflow.errors import ConfigError, TokflowError, explained
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.notices import Notice
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.partitions import check_columns
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
@@ -43,35 +56,35 @@ from tokflow.pipeline.statistics import statistics_of
 from tokflow.pipeline.tasks import SMALL_BYTES
 from tokflow.pools import Workers, get_ready, is_local, num_jobs
 from tokflow.shown import counted, duration, size
-from tokflow.store.store import Store
 from tokflow.store.versions import loaded_versions
 
 
 def main(
-    names: Words,
-    configs: Paths,
-    store: Store | None,
-    partitions: Words,
-    jobs: int | None,
-    pool: str | None,
-    shard: str | None,
-    *,
-    recheck: bool,
-    json: bool,
+    names: Names = None,
+    configs: Configs = None,
+    project: ProjectFolder = None,
+    store: StoreName = None,
+    partitions: Partitions = None,
+    jobs: Jobs = None,
+    pool: PoolName = None,
+    shard: ShardText = None,
+    recheck: Recheck = False,
+    json: Json = False,
 ) -> int:
     """Build the datasets one after the other; one that fails does not stop the next."""
+    num_jobs(jobs), is_local(pool)  # else an error, before anything is done
     asked = _Asked(
         partitions=partitions,
-        workers=_read_workers(jobs, pool),
+        workers={"jobs": jobs, "pool": pool},
         in_dagster=not configs and store is None,
         recheck=recheck,
         json=json,
     )
-    run = _run if shard is None else partial(_run_share, share=_read_share(shard, partitions))
+    run = _run
+    if shard is not None:
+        run = partial(_run_share, share=_read_share(shard, partitions, recheck=recheck))
     broken: dict[str, ConfigError] = {}
     datasets = select(names, configs, store, is_one=bool(partitions), broken=broken)
-    if recheck and shard is not None:
-        raise _no_checks_of_shares()
     documents = [_failed(name, error) for name, error in broken.items()]
     errors: list[Exception] = list(broken.values())
     for dataset in datasets:
@@ -107,30 +120,14 @@ def _failed(name: str, error: TokflowError) -> dict[str, Any]:
     return {"dataset": name, "error": error.fields()}
 
 
-def _no_checks_of_shares() -> ConfigError:
-    return ConfigError(
-        where="--recheck",
-        expected="a build of whole datasets, which is checked when it is done",
-        found="--shard",
-        remedy="leave one out; `tokflow verify` checks any outputs",
-    )
-
-
-def _read_workers(jobs: int | None, pool: str | None) -> Workers:
-    """Raise ConfigError where they cannot work, before anything is done."""
-    num_jobs(jobs)
-    is_local(pool)
-    return {"jobs": jobs, "pool": pool}
-
-
-def _read_share(shard: str, partitions: Words) -> Share:
+def _read_share(shard: str, partitions: Words, *, recheck: bool) -> Share:
     share = Share.read(shard)
-    if partitions:
+    if beside := "--partition" if partitions else "--recheck" if recheck else None:
         raise ConfigError(
             where="--shard",
-            expected="a share of all raw files, or some of them by --partition",
-            found=f"both {share} and {partitions[0]!r}",
-            remedy="leave one out",
+            expected="a share of all raw files, which are checked when all shares are done",
+            found=f"{share} and {beside}",
+            remedy="leave one out; `tokflow verify` checks any outputs",
         )
     return share
 
@@ -220,7 +217,12 @@ def _built(plan: Plan, asked: _Asked, errors: Errors) -> tuple[BuildResult, list
             )
             return recorded.built, list(recorded.problems)
         built = build_dataset(plan.dataset, graph=plan.graph, **what, **asked.workers)
-        return built, _rechecked(plan.dataset, asked.partitions) if asked.recheck else []
+        if not asked.recheck:
+            return built, []
+        from tokflow.audit.checks import recheck  # of these Dagster's run computes its own
+
+        graph = BuildGraph(plan.dataset)
+        return built, recheck(graph, graph.selected_keys(asked.partitions))
 
 
 def _say_what_came(plan: Plan, built: BuildResult, problems: Sequence[str], asked: _Asked) -> None:
@@ -235,14 +237,6 @@ def _say_what_came(plan: Plan, built: BuildResult, problems: Sequence[str], aske
         _say_nothing_to_do(plan)
     if asked.recheck and not problems:
         print(f"{plan.dataset.name}: all checks were computed again and found nothing wrong")
-
-
-def _rechecked(dataset: Dataset, partitions: Words) -> list[str]:
-    """Compute the checks that Dagster computes of a declared dataset; return what they find."""
-    from tokflow.audit.checks import recheck
-
-    graph = BuildGraph(dataset)
-    return recheck(graph, graph.selected_keys(partitions))
 
 
 def _say_nothing_to_do(plan: Plan) -> None:
@@ -273,17 +267,9 @@ def _while_hashing(asked: _Asked, done: int, total: int | None) -> None:
 
 def _document(plan: Plan) -> dict[str, Any]:
     """Return the JSON summary of a dataset of which nothing was to do."""
-    return {
-        "dataset": plan.dataset.name,
-        "num_files": plan.num_files,
-        "left_out": [asdict(left) for left in plan.left_out],
-        "notices": [notice.as_document() for notice in plan.totals.notices()],
-        "num_new": 0,
-        "seconds": 0.0,
-        "outputs": [_output(planned, is_new=False) for planned in plan.planned],
-        "failed": [],
-        "problems": [],
-    }
+    outputs = [_output(planned, is_new=False) for planned in plan.planned]
+    notices = plan.totals.notices()
+    return _summary(plan.dataset, plan, notices, num_new=0, seconds=0.0, outputs=outputs)
 
 
 def _document_of(graph: BuildGraph, built: BuildResult) -> dict[str, Any]:
@@ -295,18 +281,23 @@ def _document_of(graph: BuildGraph, built: BuildResult) -> dict[str, Any]:
         }
         for made in built.made
     ]
-    return {
-        "dataset": graph.dataset.name,
-        "num_files": built.num_files,
-        "left_out": [asdict(left) for left in built.left_out],
-        "notices": [notice.as_document() for notice in built.notices],
-        "num_new": built.num_new,
-        "seconds": round(built.seconds, 3),
-        "outputs": outputs,
-        "statistics": statistics_of(built),
-        "failed": [failed.as_document() for failed in built.failed],
-        "problems": [],
-    }
+    return _summary(
+        graph.dataset,
+        built,
+        built.notices,
+        num_new=built.num_new,
+        seconds=round(built.seconds, 3),
+        outputs=outputs,
+        statistics=statistics_of(built),
+        failed=[failed.as_document() for failed in built.failed],
+    )
+
+
+def _summary(
+    dataset: Dataset, of: Plan | BuildResult, notices: Sequence[Notice], **others: Any
+) -> dict[str, Any]:
+    counts = {"num_files": of.num_files, "left_out": of.left_out, "notices": notices}
+    return {"dataset": dataset.name, **counts, "failed": [], "problems": [], **others}
 
 
 def _output(output: Output | PlannedOutput, *, is_new: bool) -> dict[str, Any]:

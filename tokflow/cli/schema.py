@@ -2,7 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from tokflow.cli.options import Json
 from tokflow.cli.terminal import print_json, shown_path
 from tokflow.errors import ConfigError
 from tokflow.pipeline.declarations.schema import TITLE, yaml_schema
@@ -10,7 +14,19 @@ from tokflow.shown import size
 from tokflow.store.atomic import new_file
 
 
-def main(output: Path | None, *, json: bool) -> None:
+def main(
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File to write, in place of what an earlier tokflow wrote there; by default the "
+            "schema is printed.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
     """Print the schema or, given a file, write it and print the line that names it to an editor.
 
     Raises: ConfigError where the file is there and is no schema of tokflow's.

@@ -9,6 +9,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declarations.declared import list_declared, none_declared
 from tokflow.pipeline.declarations.loading import load_datasets, load_declared
 from tokflow.store.store import Store
+from tokflow.store.stored_outputs import open_store
 
 Words = Sequence[str] | None
 """Values of an option or argument that may be given several times; None: not given."""
@@ -18,7 +19,7 @@ Paths = Sequence[Path] | None
 def select(
     names: Words,
     configs: Paths = None,
-    store: Store | None = None,
+    store: str | None = None,
     *,
     is_one: bool = False,
     broken: dict[str, ConfigError] | None = None,
@@ -31,13 +32,14 @@ def select(
     Raises: ConfigError where a YAML file is wrong, too, two datasets would be built in the same
     folder, or there are several with `is_one`, for partitions are given.
     """
+    opened = None if store is None else open_store(store)
     if configs:
-        of_files = [(of, path) for path in configs for of in load_datasets(path, store=store)]
+        of_files = [(of, path) for path in configs for of in load_datasets(path, store=opened)]
         of_files = _chosen(names, of_files) if names else of_files
         _check_folders(of_files)
         datasets = [dataset for dataset, _ in of_files]
     else:
-        datasets = _load(names, store, broken)
+        datasets = _load(names, opened, broken)
     if is_one and len(datasets) > 1:
         raise ConfigError(
             where="--partition",

@@ -7,6 +7,7 @@ from typing import Any
 from tokflow.cli.terminal import (
     described_left_out,
     print_notices,
+    print_rows,
     print_styled,
     print_table,
     shown_path,
@@ -33,6 +34,25 @@ FILES_SHOWN = 30
 
 BATCH_ROWS = 8
 
+OF_PARTS = {
+    "part": ("part", ""),
+    "documents": ("num_documents", ","),
+    "characters": ("num_chars", ","),
+    "tokens": ("num_tokens", ","),
+    "characters a token": ("chars_per_token", ".2f"),
+    "tokens of the longest": (LONGEST, ","),
+}
+
+OF_MIXTURE = {
+    "source": ("source", ""),
+    "part": ("part", ""),
+    "planned tokens": ("planned_tokens", ","),
+    "tokens": ("tokens", ","),
+    "share": ("share", ""),
+    "planned epochs": ("planned_epochs", ",.2f"),
+    "epochs": ("epochs", ",.2f"),
+}
+
 
 def print_summary(plan: Plan, built: BuildResult, *, is_declared: bool = False) -> None:
     """Print the tables and lines that end a run, of a declared dataset also the command that draws
@@ -44,7 +64,7 @@ def print_summary(plan: Plan, built: BuildResult, *, is_declared: bool = False) 
         print()
         print_table(("export", "tokens", "bytes", "path"), map(_export_row, exports))
     print()
-    lines = [*packed(built), *_notices(built), *unreached(dataset, built)]
+    lines = [*packed(built), *_warnings(built), *unreached(dataset, built)]
     print_styled("\n".join([*lines, *left_out(dataset, built)]))
     if reason := _why_no_exports(plan, built):
         print_styled(reason)
@@ -54,9 +74,7 @@ def print_summary(plan: Plan, built: BuildResult, *, is_declared: bool = False) 
     if is_declared and exports and dataset.report and has_report():
         print("\ndraw its report:")
         print_styled((f"tokflow report {dataset.name}", "cyan"))
-    if notices := built.notices:
-        print()
-        print_notices(notices)
+    print_notices(built.notices, before="\n")
     ending = f", {counted(len(built.failed), 'failure')}" if built.failed else ""
     print(
         f"\n{dataset.name}: {counted(built.num_new, 'output')} new, "
@@ -73,29 +91,27 @@ def _counts(built: BuildResult, stage: Stage) -> Counter[str]:
 
 
 def _print_files(plan: Plan, built: BuildResult) -> None:
-    new: dict[str, list[str]] = {}
+    new: dict[str, dict[str, None]] = {}
     for made in built.made:
         if made.is_new and made.output.stage in FILE_STAGES:
-            stages = new.setdefault(made.output.name, [])
-            stages += [made.output.stage] if made.output.stage not in stages else []
+            new.setdefault(made.output.name, {})[made.output.stage] = None
     shards = {made.output.name: made for made in built.of("tokens")}
     files = plan.graph.listed
     failed = {failed.name: failed.stage for failed in built.failed if failed.name in files}
     keys = sorted({*shards, *failed})
     if not keys:  # no tokenizer, no files
         return
-    counts = {key: made.manifest.counts for key, made in shards.items()}
 
     def rank(key: str) -> tuple[bool, bool, int]:
-        of_file = counts.get(key, {"num_rejects": 0, "num_bytes": 0})
-        return key not in failed, not of_file["num_rejects"], -of_file["num_bytes"]
+        counts = shards[key].manifest.counts if key in shards else Counter[str]()
+        return key not in failed, not counts["num_rejects"], -counts["num_bytes"]
 
     first = sorted(keys, key=rank)[:FILES_SHOWN]
     keys = [*sorted(first), *(key for key in keys if key not in first)]
     print()
     print_table(
         ("file", "documents", "tokens", "MB/s", "state"),
-        [_file_row(key, shards.get(key), new.get(key, []), failed.get(key)) for key in keys],
+        [_file_row(key, shards.get(key), [*new.get(key, ())], failed.get(key)) for key in keys],
         max_rows=FILES_SHOWN,
     )
 
@@ -132,25 +148,7 @@ def _print_statistics(built: BuildResult) -> None:
         _print_mixture(of_mixture)
     if rows := statistics["parts"]:
         print()
-        print_table(
-            (
-                "part",
-                "documents",
-                "characters",
-                "tokens",
-                "characters a token",
-                "tokens of the longest",
-            ),
-            [
-                (
-                    row["part"],
-                    *(f"{row[name]:,}" for name in ("num_documents", "num_chars", "num_tokens")),
-                    f"{row['chars_per_token']:.2f}",
-                    f"{row[LONGEST]:,}",
-                )
-                for row in rows
-            ],
-        )
+        print_rows(OF_PARTS, rows)
 
 
 def _print_mixture(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -159,21 +157,9 @@ def _print_mixture(rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         total[row["part"]] += row["tokens"]
     print()
-    print_table(
-        ("source", "part", "planned tokens", "tokens", "share", "planned epochs", "epochs"),
-        [
-            (
-                row["source"],
-                row["part"],
-                f"{row['planned_tokens']:,}",
-                f"{row['tokens']:,}",
-                f"{100 * row['tokens'] / max(total[row['part']], 1):.2f} %",
-                f"{row['planned_epochs']:,.2f}",
-                f"{row['epochs']:,.2f}",
-            )
-            for row in rows
-        ],
-    )
+    shares = [100 * row["tokens"] / max(total[row["part"]], 1) for row in rows]
+    shown = [{**row, "share": f"{of:.2f} %"} for row, of in zip(rows, shares, strict=True)]
+    print_rows(OF_MIXTURE, shown)
 
 
 def _export_row(made: StageResult) -> Sequence[str]:
@@ -196,7 +182,7 @@ def packed(built: BuildResult) -> Iterator[str]:
     yield from (f"packed in {', '.join(of)}: {line}" for line, of in names.items())
 
 
-def _notices(built: BuildResult) -> Iterator[str]:
+def _warnings(built: BuildResult) -> Iterator[str]:
     """Yield what to know of the tokenizer and its engine, in the run that has made them."""
     for made in built.of("tokenizer"):
         if made.is_new and (rebuilt := describe_rebuilt(made.folder)):

@@ -10,7 +10,8 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,7 @@ def _terminate(number: int, frame: object) -> None:
     raise _TerminatedError
 
 
-def reports_errors(command: Callable[..., int | None]) -> Callable[..., None]:
+def reports_errors(command: Callable[..., int | None], name: str) -> Callable[..., None]:
     """Let a command return its exit status (None: done), and print what it raises as one block,
     not a trace.
 
@@ -82,7 +83,7 @@ def reports_errors(command: Callable[..., int | None]) -> Callable[..., None]:
             print_error("interrupted; finished outputs stay, run again to go on")
             code = TERMINATED if isinstance(interruption, _TerminatedError) else INTERRUPTED
         except BaseException as error:  # also SystemExit, and the panic of a library in Rust
-            problem = explained(error, where=f"tokflow {command.__name__}")
+            problem = explained(error, where=f"tokflow {name}")
             if options.get("json"):
                 print_json({"error": problem.fields()})
             print_error(str(problem), error)
@@ -139,9 +140,14 @@ def print_error(message: str, error: BaseException | None = None) -> None:
 def print_json(document: object) -> None:
     """Print the one JSON document of a command; what no terminal shows as JSON's escapes, which
     mean the same."""
-    text = shown_text(json.dumps(document, indent=1, ensure_ascii=False, default=str))
+    text = shown_text(json.dumps(document, indent=1, ensure_ascii=False, default=_plain))
     text = re.sub(r"[^\n\x20-\x7e]", lambda found: _json_escaped(found[0]), text)
     print(text, flush=True)
+
+
+def _plain(value: Any) -> object:
+    is_one = is_dataclass(value) and not isinstance(value, type)
+    return asdict(value) if is_one else str(value)
 
 
 def _json_escaped(character: str) -> str:
@@ -175,6 +181,13 @@ def print_table(
         print(f"and {len(rows) - len(shown):,} more")
 
 
+def print_rows(columns: Mapping[str, tuple[str, str]], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print rows as a table. `columns`: of each title the value that stands below it, by its name
+    in a row, and the form in which it is shown."""
+    cells = [[f"{row[name]:{form}}" for name, form in columns.values()] for row in rows]
+    print_table(tuple(columns), cells)
+
+
 def shown_ids(token_ids: Sequence[int]) -> str:
     """Return the first token ids, and how many there are more."""
     return " ".join(shortened(token_ids, IDS_SHOWN))
@@ -196,10 +209,10 @@ def described_left_out(left_out: "Sequence[LeftOut]") -> str:
     return printable(f"matched, but not read: {', '.join(shortened(named))}")
 
 
-def print_notices(notices: "Sequence[Notice]") -> None:
+def print_notices(notices: "Sequence[Notice]", before: str = "") -> None:
     """Print what a person must know of a dataset, a line each; nothing where there is none."""
     if notices:
-        print_styled("\n".join(["notices:", *(f"  {notice.text}" for notice in notices)]))
+        print_styled("\n".join([f"{before}notices:", *(f"  {of.text}" for of in notices)]))
 
 
 def _is_number(cell: str) -> bool:

@@ -3,9 +3,20 @@
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from tokflow.cli.selection import Paths, Words, select
+import typer
+
+from tokflow.cli.options import (
+    Configs,
+    Json,
+    Names,
+    ProjectFolder,
+    StoreName,
+    TokenizerNames,
+    Trust,
+)
+from tokflow.cli.selection import select
 from tokflow.cli.terminal import exit_status, print_error, print_json, print_table, shown_path
 from tokflow.errors import ConfigError, explained
 from tokflow.pipeline.dataset import Dataset
@@ -21,15 +32,28 @@ Column = tuple[str, TokenizerReport | Exception]
 
 
 def main(
-    names: Words,
-    configs: Paths,
-    store: Store | None,
-    *,
-    tokenizer: Words,
-    file: Path | None,
-    text: str,
-    trust_remote_code: bool,
-    json: bool,
+    names: Names = None,
+    configs: Configs = None,
+    project: ProjectFolder = None,
+    tokenizer: TokenizerNames = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="A raw file to measure on, its first 4 MB of text at most; by default the first "
+            "of each dataset.",
+        ),
+    ] = None,
+    text: Annotated[
+        str,
+        typer.Option(
+            metavar="FIELD",
+            help="With --tokenizer: the field or column of --file that holds the text.",
+        ),
+    ] = "text",
+    store: StoreName = None,
+    trust_remote_code: Trust = False,
+    json: Json = False,
 ) -> int:
     """Print the tokenizers of datasets, and those named; return the exit status.
 
@@ -49,8 +73,8 @@ def main(
     columns = [_column(of.name, of, file, is_measured=True) for of in datasets]
     with tempfile.TemporaryDirectory(prefix="tokflow-tokenizers-") as folder:
         for number, name in enumerate(tokenizer or ()):
-            store = Store(Path(folder, str(number)))
-            dataset = _dataset_of(name, store, text, trusts=trust_remote_code)
+            own = Store(Path(folder, str(number)))
+            dataset = _dataset_of(name, own, text, trusts=trust_remote_code)
             columns.append(_column(name, dataset, file, is_measured=False))
     if json:
         print_json({"tokenizers": [_document(*column) for column in columns]})

@@ -1,9 +1,11 @@
 """`tokflow trace`: the origin of tokens of an export."""
 
-import dataclasses
-from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from tokflow.audit.trace import TokenOrigin, sequence_range, trace_tokens
+from tokflow.cli.options import Export, Json, Trust
 from tokflow.cli.terminal import print_json, print_styled, shown_ids
 from tokflow.errors import ConfigError
 from tokflow.shown import counted
@@ -23,13 +25,21 @@ NORMALISED_NOTE = (
 
 
 def main(
-    export: Path,
-    *,
-    token: int | None,
-    sequence: int | None,
-    part: str,
-    trust_remote_code: bool,
-    json: bool,
+    export: Export,
+    token: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Position of a token in the part, from 0; in sequences, sequence times "
+            "sequence_length plus column, as if each were filled, whatever `padding` writes.",
+        ),
+    ] = None,
+    sequence: Annotated[
+        int | None, typer.Option(min=0, help="Ordinal of a sequence in the part, from 0.")
+    ] = None,
+    part: Annotated[str, typer.Option(help="Part of the split.")] = "train",
+    trust_remote_code: Trust = False,
+    json: Json = False,
 ) -> None:
     """Print the origin of one token, or of every segment of one sequence."""
     if (token is None) == (sequence is None):
@@ -48,7 +58,7 @@ def main(
         found, part=part, start=start, stop=stop, trust_remote_code=trust_remote_code
     )
     if json:
-        print_json({"part": part, "origins": [dataclasses.asdict(origin) for origin in origins]})
+        print_json({"part": part, "origins": origins})
     else:
         for origin in origins:
             _print(origin)

@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Annotated
 from urllib.parse import urlsplit
 
+import typer
 import yaml
 
 from tokflow.cli import set_by_default
+from tokflow.cli.options import Expose, Json, ProjectFolder
 from tokflow.cli.terminal import DONE, FAILED, print_error, print_json
 from tokflow.errors import ConfigError
 from tokflow.pipeline.declarations.project import project_root, state_home
@@ -43,7 +46,15 @@ RUN_DAEMON = (
 )
 
 
-def main(*, host: str, port: int, expose: bool, json: bool) -> int | None:
+def main(
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; it must lead to this machine alone.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 takes a free one.")] = 3000,
+    expose: Expose = False,
+    project: ProjectFolder = None,
+    json: Json = False,
+) -> int | None:
     """Serve the web UI of the project's code locations until it is interrupted.
 
     Raises: ConfigError where the web server is not installed, where `host` can be reached from

@@ -1,27 +1,36 @@
 """`tokflow verify`: a line per output, and every problem."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
+from typing import Annotated
+
+import typer
 
 from tokflow.audit.verify.verification import Verification, verify_dataset, verify_path
-from tokflow.cli.selection import Paths, select
+from tokflow.cli.options import Configs, Json, ProjectFolder, StoreName, Trust
+from tokflow.cli.selection import select
 from tokflow.cli.terminal import FAILED, exit_status, print_error, print_json, print_styled
 from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declarations.declared import list_declared
 from tokflow.shown import counted
-from tokflow.store.store import Store
 from tokflow.store.stored_outputs import path_of
 from tokflow.store.urls import is_url
 
 
 def main(
-    target: str | None,
-    *,
-    configs: Paths,
-    store: Store | None,
-    trust_remote_code: bool,
-    json: bool,
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PATH | URL | NAME]",
+            help="An output, a folder of outputs, or a declared dataset.",
+        ),
+    ] = None,
+    configs: Configs = None,
+    project: ProjectFolder = None,
+    store: StoreName = None,
+    trust_remote_code: Trust = False,
+    json: Json = False,
 ) -> int:
     """Print what is found of each output as soon as it is known; return the exit status."""
     results: list[Verification] = []
@@ -38,7 +47,7 @@ def main(
             _print(verified)
     num_problems = sum(len(verified.problems) for verified in results)
     if json:
-        print_json({"num_problems": num_problems, "outputs": [asdict(of) for of in results]})
+        print_json({"num_problems": num_problems, "outputs": results})
     else:
         outputs = counted(sum(verified.is_output for verified in results), "output")
         print(f"{outputs}: {counted(num_problems, 'problem') if num_problems else 'all well'}")

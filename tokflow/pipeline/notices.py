@@ -5,8 +5,8 @@ A notice is an entry of `NOTICES`. `tokflow run`, `tokflow plan`, Dagster and th
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Self, TypeAlias
+from dataclasses import dataclass
+from typing import Self, TypeAlias
 
 from tokflow.errors import shortened
 from tokflow.shown import counted
@@ -30,10 +30,6 @@ class Notice:
     """One line."""
     is_loss: bool
     """True if something of the raw files is not in the outputs."""
-
-    def as_document(self) -> dict[str, Any]:
-        """Return it as plain JSON."""
-        return asdict(self)
 
 
 class Totals:
