@@ -184,7 +184,8 @@ def test_the_traceback_of_a_stage_is_shown_where_it_is_asked_for(
 def test_an_error_that_nobody_foresaw_has_four_parts(
     as_json: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.cli.formats.main", lambda *_, **__: 1 // 0)
+    monkeypatch.setattr("tokflow.cli.formats.print_table", lambda *_: 1 // 0)
+    monkeypatch.setattr("tokflow.cli.formats._document", lambda *_: 1 // 0)
 
     result = run("formats", *(["--json"] if as_json else []))
 

@@ -133,13 +133,6 @@ def test_a_build_that_dagster_does_not_record_is_rechecked_too(project: Path):
     assert result.stdout.endswith("all checks were computed again and found nothing wrong\n")
 
 
-def test_a_share_of_a_dataset_cannot_be_rechecked(project: Path):
-    result = run("run", "small", "--recheck", "--shard", "1/2")
-
-    assert result.exit_code == 2
-    assert "found --shard; leave one out" in result.stderr
-
-
 def test_some_partitions_are_built_and_recorded_alone(home: Path, project: Path):
     run("run", "small", "--partition", "b.jsonl")
     assert num_tokens_recorded(home) == 1

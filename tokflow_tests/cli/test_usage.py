@@ -50,8 +50,10 @@ def test_the_version_of_the_command_is_that_of_the_package():
         (["run", "--shard", "0/3"], "error: --shard: expected the number of a share, from 1, "),
         (
             ["run", "x", "--shard", "1/3", "--partition", "a"],
-            "expected a share of all raw files, or some of them by --partition, found both 1/3 and",
+            "expected a share of all raw files, which are checked when all shares are done, found "
+            "1/3 and --partition; leave one out",
         ),
+        (["run", "x", "--shard", "1/3", "--recheck"], "found 1/3 and --recheck; leave one out"),
         (["run", "--jobs", "0"], "Invalid value for '--jobs'"),
         (["run", "--frobnicate"], "No such option"),
         (["inspect"], "Missing argument"),
