@@ -1,6 +1,8 @@
 """Commands about the datasets of a project."""
 
 import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,16 +12,39 @@ from tokflow_tests.projects import declare_in, make_project
 from tokflow_tests.tiny import SMALL, TEXTS, write_raw
 
 
-@pytest.fixture
-def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with two datasets; the current folder is elsewhere."""
-    monkeypatch.setenv("TOKFLOW_PROJECT", "")  # which a command sets, for the processes it begins
-    monkeypatch.chdir(tmp_path)
-    project = make_project(tmp_path / "project")
+def project_in(folder: Path) -> Path:
+    """Return a project with two datasets."""
+    project = make_project(folder / "project")
     write_raw(project, TEXTS)
     for name in ("one", "two-b"):
-        declare_in(project, name, {**SMALL, "name": name, "exports": ["bin"]})
+        declare_in(project, name, {**SMALL, "name": name, "exports": ["bin"], "report": False})
     return project
+
+
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A home, and a project that was run once."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_HOME", str(home))
+        patch.setenv("TOKFLOW_PROJECT", "")
+        assert run("run", "--project", project_in(home)).exit_code == 0
+    return home, home / "project"
+
+
+@pytest.fixture
+def project(
+    first_run: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """The project that was run; the current folder is elsewhere. What is declared goes again."""
+    home, project = first_run
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    monkeypatch.setenv("TOKFLOW_PROJECT", "")  # which a command sets, for the processes it begins
+    monkeypatch.chdir(tmp_path)
+    yield project
+    for name in ("bad", "copy"):
+        shutil.rmtree(project / "mine/defs" / name, ignore_errors=True)
 
 
 def names_of(document: dict) -> list[str]:
@@ -27,16 +52,12 @@ def names_of(document: dict) -> list[str]:
 
 
 def test_a_project_can_be_named(project: Path):
-    run("run", "--project", project)
-
     for command in ("plan", "run", "gc"):
         assert set(names_of(json_of(command, "--project", project))) == {"one", "two-b"}, command
         assert names_of(json_of(command, "one", "--project", project)) == ["one"], command
 
 
 def test_it_is_verified_by_name_and_its_ui_started(project: Path):
-    run("run", "--project", project)
-
     assert run("verify", "two-b", "--project", project).stdout.endswith("8 outputs: all well\n")
     assert "two-b" in run("tokenizers", "two-b", "--project", project).stdout
     assert json_of("ui", "--project", project)["folder"] == str(project)
@@ -62,7 +83,7 @@ def test_a_broken_neighbour_is_said_and_stops_no_other(project: Path):
             f"error: {bad}: expected `raw:`, found none; add it, as in "
             "`raw: {files: data/raw/*.jsonl}`\n"
         )
-    assert "two-b: " in results[0].stdout
+    assert "two-b: nothing to do" in results[0].stdout
     assert "one: nothing to build" in results[1].stdout
     assert results[2].stdout.endswith("16 outputs: all well\n")
     assert run("run", "one", "--project", project).exit_code == 0
