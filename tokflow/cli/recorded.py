@@ -8,10 +8,10 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tokflow.errors import ConfigError, message_of
 from tokflow.pipeline.dataset import Dataset
@@ -19,8 +19,6 @@ from tokflow.pipeline.declarations.project import project_root
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.plan import PlannedOutput
-from tokflow.pipeline.results import Reporter
-from tokflow.pools import Workers
 from tokflow.shown import printable
 from tokflow.store.atomic import new_file
 
@@ -70,19 +68,13 @@ def _state() -> Path:
     return Path(home) if home and not inside.is_dir() else inside
 
 
-def build_recorded(
-    graph: BuildGraph,
-    *,
-    partitions: Sequence[str] | None,
-    workers: Workers,
-    reporter: Reporter,
-    recheck: bool,
-) -> "RecordedBuild":
-    """Build as `build_dataset` does, as a run of Dagster's job in this process.
+def build_recorded(graph: BuildGraph, **options: Any) -> "RecordedBuild":
+    """Build as `build_dataset` does, as a run of Dagster's job in this process. `options`:
+    those of `BuildOptions`.
 
     Raises: ConfigError where its history cannot be opened.
     """
-    from tokflow.components import open_instance, run_build_job
+    from tokflow.components import BuildOptions, open_instance, run_build_job
 
     with ExitStack() as stack:
         try:
@@ -95,14 +87,7 @@ def build_recorded(
                 remedy="correct DAGSTER_HOME or dagster.yaml; `tokflow run --config FILE` needs "
                 "no Dagster",
             ) from error
-        recorded = run_build_job(
-            instance,
-            graph,
-            partitions=partitions,
-            workers=workers,
-            reporter=reporter,
-            recheck=recheck,
-        )
+        recorded = run_build_job(instance, graph, BuildOptions(**options))
     for warning in recorded.warnings:
         print(f"warning: {printable(warning)}", file=sys.stderr)
     return recorded

@@ -6,7 +6,7 @@ from typing import Any
 
 from tokflow.cli.options import Configs, Json, Names, Partitions, ProjectFolder, StoreName
 from tokflow.cli.selection import Words, select
-from tokflow.cli.terminal import DONE, print_json
+from tokflow.cli.terminal import print_json
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
 from tokflow.shown import counted, printable
@@ -20,20 +20,21 @@ def main(
     store: StoreName = None,
     partitions: Partitions = None,
     json: Json = False,
-) -> int:
+) -> None:
     """Print a line for each reject of the datasets."""
     datasets = select(names, configs, store, is_one=bool(partitions))
     found = {dataset.name: _rejects(dataset, partitions) for dataset in datasets}
     if json:
         documents = [{"dataset": name, "rejects": [*of]} for name, of in found.items()]
         print_json({"datasets": documents})
-        return DONE
+        return
     for name, rejects in found.items():
         num = 0
         for num, reject in enumerate(rejects, start=1):  # noqa: B007  # counted after the loop
-            print(_line(reject))
+            of_line = reject["line"] is not None
+            place = f"line {reject['line']:,}" if of_line else f"row {reject['row']:,}"
+            print(printable(f"{reject['raw_file']}, {place}: {reject['reason']}"))
         print(f"{name}: {counted(num, 'reject')}")
-    return DONE
 
 
 def _rejects(dataset: Dataset, partitions: Words) -> Iterator[dict[str, Any]]:
@@ -44,9 +45,3 @@ def _rejects(dataset: Dataset, partitions: Words) -> Iterator[dict[str, Any]]:
         if planned.output.manifest().counts["num_rejects"]:
             lines = planned.output.open().file(REJECTS_NAME).read_bytes().splitlines()
             yield from ({"raw_file": planned.name, **json_.loads(line)} for line in lines)
-
-
-def _line(reject: dict[str, Any]) -> str:
-    """Return `a.jsonl, line 3: expected a string in 'text', found null`."""
-    place = f"row {reject['row']:,}" if reject["line"] is None else f"line {reject['line']:,}"
-    return printable(f"{reject['raw_file']}, {place}: {reject['reason']}")

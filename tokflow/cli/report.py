@@ -1,14 +1,11 @@
 """`tokflow report`: one page of pictures and tables for each dataset."""
 
-from pathlib import Path
-from typing import Any
-
 from tokflow.cli.options import Configs, Json, Names, ProjectFolder, ReportFile, StoreName
 from tokflow.cli.selection import select
 from tokflow.cli.terminal import print_json, shown_path
 from tokflow.errors import ConfigError
-from tokflow.pipeline.dataset import Dataset
 from tokflow.shown import size
+from tokflow.store.atomic import new_file
 
 
 def main(
@@ -23,6 +20,8 @@ def main(
     from tokflow.report import check_report
 
     check_report("tokflow report")
+    from tokflow.report.page import make_report, write_report
+
     datasets = select(names, configs, store)
     if output is not None and len(datasets) > 1:
         raise ConfigError(
@@ -31,25 +30,16 @@ def main(
             found=f"{len(datasets):,}",
             remedy="name the dataset, or leave --output out",
         )
-    reports = [_write(dataset, output) for dataset in datasets]
+    reports = []
+    for dataset in datasets:
+        path = output or write_report(dataset)
+        if output is not None:
+            with new_file(output) as temporary:
+                temporary.write_bytes(make_report(dataset).html)
+        num_bytes = path.stat().st_size
+        reports.append({"dataset": dataset.name, "path": path, "num_bytes": num_bytes})
+        if not json:
+            shown = shown_path(path, None if output else dataset.store)
+            print(f"report: {shown}, {size(num_bytes)}")
     if json:
         print_json({"reports": reports})
-    else:
-        for dataset, of in zip(datasets, reports, strict=True):
-            of_dataset = dataset.store if output is None else None
-            print(f"report: {shown_path(of['path'], of_dataset)}, {size(of['num_bytes'])}")
-
-
-def _write(dataset: Dataset, output: Path | None) -> dict[str, Any]:
-    """Write one report into its store, or to a file; return where it is."""
-    from tokflow.report.page import make_report, write_report
-    from tokflow.store.atomic import new_file
-
-    if output is None:
-        path = write_report(dataset)
-    else:
-        path = output
-        html = make_report(dataset).html
-        with new_file(path) as temporary:
-            temporary.write_bytes(html)
-    return {"dataset": dataset.name, "path": path, "num_bytes": path.stat().st_size}

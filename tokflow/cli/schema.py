@@ -1,6 +1,6 @@
 """`tokflow schema`: the JSON schema of a dataset's YAML, which editors complete and check by."""
 
-import json
+import json as json_
 from pathlib import Path
 from typing import Annotated
 
@@ -34,7 +34,10 @@ def main(
     if output is None:
         print_json(yaml_schema())
         return
-    text = _written(output)
+    _check_free(output)
+    text = json_.dumps(yaml_schema()).encode()
+    with new_file(output) as temporary:
+        temporary.write_bytes(text)
     line = f"# yaml-language-server: $schema={shown_path(output)}"
     if json:
         print_json({"path": str(output.absolute()), "num_bytes": len(text), "line": line})
@@ -43,29 +46,18 @@ def main(
     print(f"\nas the first line of a YAML, with the path from its folder:\n  {line}")
 
 
-def _written(output: Path) -> bytes:
-    _check_free(output)
-    text = json.dumps(yaml_schema()).encode()
-    with new_file(output) as temporary:
-        temporary.write_bytes(text)
-    return text
-
-
 def _check_free(output: Path) -> None:
     """Refuse a path at which something else is, such as a YAML that was meant to be checked."""
-    if not output.exists() or _is_schema(output):
-        return
-    raise ConfigError(
-        where=output,
-        expected="a path where nothing is yet, or an older schema of tokflow's",
-        found="a folder" if output.is_dir() else "another file",
-        remedy="name another by --output",
-    )
-
-
-def _is_schema(path: Path) -> bool:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json_.loads(output.read_bytes())
+    except FileNotFoundError:
+        return
     except (OSError, ValueError):
-        return False
-    return isinstance(found, dict) and found.get("title") == TITLE
+        found = None
+    if not isinstance(found, dict) or found.get("title") != TITLE:
+        raise ConfigError(
+            where=output,
+            expected="a path where nothing is yet, or an older schema of tokflow's",
+            found="a folder" if output.is_dir() else "another file",
+            remedy="name another by --output",
+        )

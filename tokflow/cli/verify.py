@@ -35,12 +35,18 @@ def main(
     """Print what is found of each output as soon as it is known; return the exit status."""
     results: list[Verification] = []
     broken: dict[str, ConfigError] = {}
-    if target is None or configs or target in list_declared():
-        found = _verify_datasets(
-            select([target] if target else None, configs, store, broken=broken)
-        )
+    if target is None or configs or target in (declared := list_declared()):
+        of_names = [target] if target else None
+        found = _verify_datasets(select(of_names, configs, store, broken=broken))
+    elif is_url(target) or path_of(target).exists():
+        found = verify_path(target, trust_remote_code=trust_remote_code)
     else:
-        found = verify_path(_existing(target), trust_remote_code=trust_remote_code)
+        raise ConfigError(
+            where=f"argument {target!r}",
+            expected=f"a path in a store or a declared dataset: {', '.join(declared) or '(none)'}",
+            found="neither",
+            remedy="correct it, or name a YAML file by --config",
+        )
     for verified in found:
         results.append(verified)
         if not json:
@@ -52,18 +58,6 @@ def main(
         outputs = counted(sum(verified.is_output for verified in results), "output")
         print(f"{outputs}: {counted(num_problems, 'problem') if num_problems else 'all well'}")
     return FAILED if num_problems else exit_status(broken.values())
-
-
-def _existing(target: str) -> str:
-    if not is_url(target) and not path_of(target).exists():
-        raise ConfigError(
-            where=f"argument {target!r}",
-            expected="a path in a store or a declared dataset: "
-            f"{', '.join(list_declared()) or '(none)'}",
-            found="neither",
-            remedy="correct it, or name a YAML file by --config",
-        )
-    return target
 
 
 def _verify_datasets(datasets: Sequence[Dataset]) -> Iterator[Verification]:

@@ -1,7 +1,14 @@
 """Definitions of a dataset for Dagster, and its build as a run in this process."""
 
-from tokflow.components.build_job import RecordedBuild, run_build_job
+from tokflow.components.build_job import BuildOptions, RecordedBuild, run_build_job
 from tokflow.components.instance import open_instance
 from tokflow.components.text_dataset import TextDataset, make_definitions
 
-__all__ = ["RecordedBuild", "TextDataset", "make_definitions", "open_instance", "run_build_job"]
+__all__ = [
+    "BuildOptions",
+    "RecordedBuild",
+    "TextDataset",
+    "make_definitions",
+    "open_instance",
+    "run_build_job",
+]

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -48,6 +48,18 @@ MAX_RETRIES_TAG = "dagster/max_retries"
 """On a run of this process: Dagster's daemon cannot repeat it, and would say that it will."""
 
 Body = Callable[[dg.OpExecutionContext], object]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildOptions:
+    """Options of a build that is recorded; see `build_dataset`."""
+
+    partitions: Sequence[str] | None = None
+    workers: Workers = field(default_factory=Workers)
+    reporter: Reporter | None = None
+    """Hears of the build; by default the run's log does."""
+    recheck: bool = False
+    """Compute also the checks that are known to pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +113,8 @@ def build_job(dataset: Dataset, body: Body | None = None) -> dg.JobDefinition:
 def _build_or_fail(dataset: Dataset, context: dg.OpExecutionContext) -> None:
     workers = getattr(context.resources, RESOURCE).of_build()
     try:
-        failure = build_in_run(context, BuildGraph(dataset, offline=True), workers=workers).failure
+        graph = BuildGraph(dataset, offline=True)
+        failure = build_in_run(context, graph, BuildOptions(workers=workers)).failure
     except (TokflowError, OSError) as error:
         message = message_of(error, where=dataset.name)
         raise dg.Failure(f"{dataset.name}: {message}", allow_retries=False) from error
@@ -110,19 +123,13 @@ def _build_or_fail(dataset: Dataset, context: dg.OpExecutionContext) -> None:
 
 
 def run_build_job(
-    instance: dg.DagsterInstance,
-    graph: BuildGraph,
-    *,
-    partitions: Sequence[str] | None = None,
-    workers: Workers | None = None,
-    reporter: Reporter | None = None,
-    recheck: bool = False,
+    instance: dg.DagsterInstance, graph: BuildGraph, options: BuildOptions | None = None
 ) -> RecordedBuild:
-    """Execute the job in this process, as a run of `instance`; see `build_dataset`.
+    """Execute the job in this process, as a run of `instance`.
 
     A file that cannot be built, or a check that fails, makes the run a failed one and raises
     nothing here. The report is not drawn, so that nobody waits for it; the next run that Dagster
-    starts draws it. `recheck`: compute also the checks that are known to pass.
+    starts draws it.
 
     Raises: what kept anything from being built.
     """
@@ -132,8 +139,7 @@ def run_build_job(
 
     def body(context: dg.OpExecutionContext) -> None:
         _restore(handlers)  # Dagster raises the same for both, and sets no SIGTERM back
-        how: dict[str, Any] = {"workers": workers, "reporter": reporter, "recheck": recheck}
-        result = build_in_run(context, graph, partitions=partitions, with_report=False, **how)
+        result = build_in_run(context, graph, options or BuildOptions(), with_report=False)
         results.append(result)
         if result.failure is not None:
             raise result.failure
@@ -160,23 +166,18 @@ def _restore(handlers: Mapping[signal.Signals, Any]) -> None:
 def build_in_run(
     context: dg.OpExecutionContext,
     graph: BuildGraph,
+    options: BuildOptions,
     *,
-    partitions: Sequence[str] | None = None,
-    workers: Workers | None = None,
-    reporter: Reporter | None = None,
-    recheck: bool = False,
     with_report: bool = True,
 ) -> RecordedBuild:
     """Bring the partitions up to date, build, report each output and check all of them, by default
     those that are not known to pass; of a mixture first its sources, up to their splits.
 
-    What failed is marked so; pages for people come last. `graph`: an offline one. `reporter` hears
-    of the build; by default the run's log does.
+    What failed is marked so; pages for people come last. `graph`: an offline one.
     """
     context.instance.add_run_tags(context.run_id, process_tags(context.run_id))
-    how: dict[str, Any] = {"workers": workers, "reporter": reporter, "recheck": recheck}
     try:
-        recorded = _build_all(context, graph, partitions=partitions, **how)
+        recorded = _build_all(context, graph, options)
     except Exception:
         mark_failed(context, graph.dataset, exports_and_files(graph.dataset))
         raise
@@ -185,21 +186,18 @@ def build_in_run(
 
 
 def _build_all(
-    context: dg.OpExecutionContext,
-    graph: BuildGraph,
-    *,
-    partitions: Sequence[str] | None,
-    **how: Any,
+    context: dg.OpExecutionContext, graph: BuildGraph, options: BuildOptions
 ) -> RecordedBuild:
     instance = context.instance
     changes = look_at_sources(instance, graph.dataset, graph)
-    if partitions is None:  # what it leaves need not be tried again
+    if options.partitions is None:  # what it leaves need not be tried again
         with suppress(TokflowError):  # of the tokenizer, which the build names
             instance.add_run_tags(context.run_id, {INPUTS_TAG: inputs_digest(changes)})
     for source in graph.mixture.graphs.values() if graph.mixture is not None else ():
         of_source = look_at_sources(instance, source.dataset, source)
         said_before = f"{source.dataset.name}: "
-        recorded = _build_one(context, of_source, until="split", said_before=said_before, **how)
+        all_files = replace(options, partitions=None)
+        recorded = _build_one(context, of_source, all_files, "split", said_before=said_before)
         if recorded.failure is not None:
             record_pages(context, source.dataset, is_news=True, with_report=False)
             failed = [StageFailure("split", source.dataset.name, recorded.failure)]
@@ -208,18 +206,15 @@ def _build_all(
     if graph.mixture is not None:  # limits of its sources may take more files now
         graph = BuildGraph(graph.dataset, offline=True)
         changes = look_at_sources(instance, graph.dataset, graph)
-    return _build_one(context, changes, partitions=partitions, **how)
+    return _build_one(context, changes, options)
 
 
 def _build_one(
     context: dg.OpExecutionContext,
     changes: FileChanges,
-    *,
-    partitions: Sequence[str] | None = None,
-    workers: Workers | None,
-    reporter: Reporter | None,
-    recheck: bool,
+    options: BuildOptions,
     until: Stage = "export",
+    *,
     said_before: str = "",
 ) -> RecordedBuild:
     """Build a dataset, looked at just now, up to a stage; `said_before` begins its log lines."""
@@ -230,16 +225,17 @@ def _build_one(
         context.instance,
         dataset,
         log=context.log_event,
-        to_build=graph.selected_keys(partitions),
+        to_build=graph.selected_keys(options.partitions),
     )
 
     def say(line: str) -> None:
         context.log.info("%s%s", said_before, line)
 
     say(str(sync(changes)))
-    recorder = _Recorder(context, dataset, reporter or Lines(say), sync, recheck=recheck)
-    what: dict[str, Any] = {"graph": graph, "partitions": partitions, "until": until}
-    built = build_dataset(dataset, reporter=recorder, **what, **(workers or {}))
+    shown = options.reporter or Lines(say)
+    recorder = _Recorder(context, dataset, shown, sync, recheck=options.recheck)
+    what: dict[str, Any] = {"graph": graph, "partitions": options.partitions, "until": until}
+    built = build_dataset(dataset, reporter=recorder, **what, **options.workers)
     failed = recorder.check()
     built = replace(built, seconds=time.perf_counter() - started)
     files, new = counted(built.num_files, "file"), counted(built.num_new, "output")

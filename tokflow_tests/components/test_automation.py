@@ -14,7 +14,7 @@ import dagster as dg
 import pytest
 from dagster import instance_for_test
 
-from tokflow.components import decisions, run_build_job
+from tokflow.components import BuildOptions, decisions, run_build_job
 from tokflow.components.file_partitions import sync_files
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import build_dataset
@@ -268,7 +268,8 @@ def test_a_bad_file_that_somebody_built_in_vain_is_not_tried_again(case: Case):
 
     assert automation.settle() == []
     assert "(FAILURE) left" in automation.said
-    run_build_job(case.instance, BuildGraph(case.dataset, offline=True), partitions=["a.txt"])
+    graph = BuildGraph(case.dataset, offline=True)
+    run_build_job(case.instance, graph, BuildOptions(partitions=["a.txt"]))
     assert automation.settle() == []
 
 

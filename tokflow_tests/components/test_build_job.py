@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from tokflow.audit.checks import CHECKS
-from tokflow.components import run_build_job
+from tokflow.components import BuildOptions, run_build_job
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.dagster_case import QUIET, Case, checks, failure, is_built, shown
@@ -276,7 +276,7 @@ def test_what_passed_in_another_run_is_reported_of_what_is_new_to_dagster(
 def test_with_recheck_everything_is_computed_and_reported(case: Case):
     graph = BuildGraph(case.dataset, offline=True)
 
-    recorded = run_build_job(case.instance, graph, recheck=True)
+    recorded = run_build_job(case.instance, graph, BuildOptions(recheck=True))
 
     assert recorded.failure is None
     summary = case.instance.get_runs(limit=1)[0]
@@ -308,7 +308,7 @@ def test_a_verdict_on_gigatoken_leaves_every_event_of_the_tokens_that_are_there(
 def test_files_that_do_not_lie_side_by_side_are_built_and_reported(case: Case):
     graph = BuildGraph(case.dataset, offline=True)
 
-    recorded = run_build_job(case.instance, graph, partitions=["a.txt", "c.txt"])
+    recorded = run_build_job(case.instance, graph, BuildOptions(partitions=["a.txt", "c.txt"]))
 
     assert recorded.failure is None
     assert case.partitions() == KEYS
