@@ -1,14 +1,14 @@
 """Automation: the sensor that looks at raw files, the scan job, and the schedule of a build."""
 
-import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import dagster as dg
+import msgspec
 
 from tokflow.components.dagster_names import scan_job_name, schedule_name
-from tokflow.components.decisions import Decision, Memory, decide
+from tokflow.components.decisions import Decision, Memory, decide, read_memories
 from tokflow.components.failed_outputs import LISTING, mark_failed
 from tokflow.components.file_partitions import sync_files
 from tokflow.errors import TokflowError, message_of
@@ -43,13 +43,14 @@ def files_sensor(
         "those with `automation: true`.",
     )
     def files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        memories = Memory.read(context.cursor or "")
+        memories = read_memories(context.cursor)
         decisions: dict[str, Decision] = {}
         for dataset, error in as_declared_now(datasets):  # a run loads it anew, too
             memory = memories.get(dataset.name, Memory())
             decision = decide(context.instance, dataset, memory, now=time.time())
             said = f"{decision.said}, as its YAML was when it was loaded, for now: {error}"
             decisions[dataset.name] = replace(decision, said=said) if error else decision
+        looked = {name: of.memory for name, of in decisions.items()}
         requests = [of.request for of in decisions.values() if of.request]
         said = "\n".join(f"{name}: {of.said}" for name, of in decisions.items())
         if requests:
@@ -57,7 +58,9 @@ def files_sensor(
         return dg.SensorResult(
             run_requests=requests,
             skip_reason=None if requests else said,
-            cursor=json.dumps({name: asdict(of.memory) for name, of in decisions.items()}),
+            cursor=msgspec.json.encode(
+                {name: of.memory for name, of in decisions.items()}
+            ).decode(),
         )
 
     return files

@@ -5,14 +5,14 @@ the others only Dagster's list of files is brought up to date.
 """
 
 import hashlib
-import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
+import msgspec
 
 from tokflow.components.dagster_names import asset_keys, build_job_name, scan_job_name
 from tokflow.components.file_partitions import (
@@ -64,21 +64,13 @@ class Memory:
     left: str = ""
     """Such a digest of what the run left to be built; another like it would, too."""
 
-    @classmethod
-    def read(cls, cursor: str) -> dict[str, "Memory"]:
-        """Return what the cursor holds of each dataset; that of another tokflow, or which somebody
-        set, counts as far as it can be read."""
-        try:
-            found = json.loads(cursor)
-        except ValueError:
-            return {}
-        datasets = found.items() if isinstance(found, dict) else ()
-        return {name: cls._of(values) for name, values in datasets if isinstance(values, dict)}
 
-    @classmethod
-    def _of(cls, values: Mapping[str, Any]) -> "Memory":
-        known = [of for of in fields(cls) if isinstance(values.get(of.name), type(of.default))]
-        return cls(**{of.name: values[of.name] for of in known})
+def read_memories(cursor: str | None) -> dict[str, Memory]:
+    """Return what the cursor holds of each dataset; nothing of one that somebody else set."""
+    try:
+        return msgspec.json.decode(cursor or "", type=dict[str, Memory])
+    except msgspec.DecodeError:
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +113,8 @@ def _under_way(instance: dg.DagsterInstance, dataset: Dataset) -> dg.DagsterRun 
     """Return a run that builds the dataset, or some of its assets, and has not ended."""
     end_lost_runs(instance)
     both = (dataset, *dataset.sources)
-    keys, jobs = (
-        {key for of in both for key in asset_keys(of).values()},
-        set(map(build_job_name, both)),
-    )
+    keys = {key for of in both for key in asset_keys(of).values()}
+    jobs = set(map(build_job_name, both))
     for run in instance.get_runs(dg.RunsFilter(statuses=NOT_ENDED)):
         if run.job_name in jobs or keys & (run.asset_selection or set()):
             return run
@@ -169,12 +159,12 @@ def _build(
     state = state_digest(instance, changes)
     if state == memory.settled and memory.run == (run.run_id if run else ""):
         return Decision(replace(memory, looked=now), memory.because)
-    todo = _Todo.find(instance, changes, state)
-    if not todo.outputs:
+    outputs, todo = _todo(instance, changes, state)
+    if not outputs:
         memory = replace(memory, asked="", left="", run=run.run_id if run else "")
-        return _settled(memory, state, todo.said, now)
+        return _settled(memory, state, todo, now)
     inputs = inputs_digest(changes)
-    with_inputs = digest_of(todo.outputs, inputs)
+    with_inputs = digest_of(outputs, inputs)
     if run is not None and run.run_id != memory.run:
         memory = replace(memory, run=run.run_id)
         if INPUTS_TAG in run.tags:  # not a build of some of the files
@@ -184,42 +174,32 @@ def _build(
         then = "another follows when something changes"
         if run.tags.get(INPUTS_TAG, inputs) != inputs:
             then = "it saw another YAML or code; reload the code location"
-        said = f"run {run.run_id[:8]} ({run.status.value}) left {todo.said}; {then}"
+        said = f"run {run.run_id[:8]} ({run.status.value}) left {todo}; {then}"
         return _settled(memory, state, said, now)
     request = dg.RunRequest(job_name=build_job_name(dataset), tags={INPUTS_TAG: inputs})
-    return Decision(replace(memory, asked=with_inputs, looked=now), f"builds {todo.said}", request)
+    return Decision(replace(memory, asked=with_inputs, looked=now), f"builds {todo}", request)
 
 
 def _latest_run(instance: dg.DagsterInstance, job: str) -> dg.DagsterRun | None:
     return next(iter(instance.get_runs(dg.RunsFilter(job_name=job), limit=1)), None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Todo:
-    """Pending work of a dataset: what is to be built, or reported to Dagster."""
-
-    outputs: str
-    """A digest of it; empty if there is nothing."""
-    said: str
-
-    @classmethod
-    def find(cls, instance: dg.DagsterInstance, changes: FileChanges, state: str) -> "_Todo":
-        dataset = changes.graph.dataset
-        if not changes.is_quickly_read:  # a plan would read it, and a tick has a minute
-            return cls(state, f"{counted(changes.num_unread, 'file')} not read yet")
-        plan = make_plan(dataset, graph=changes.graph)
-        if plan.missing:
-            outputs = digest_of([(of.stage, of.name, of.fingerprint) for of in plan.missing])
-            return cls(outputs, counted(len(plan.missing), "output"))
-        if plan.bad:
-            return cls("", f"nothing to build: {plan.bad[0].explained}")
-        if changes.added or changes.removed:
-            files = (*changes.added, *changes.removed)
-            return cls(digest_of(files), f"the list of files without {first_five(files)}")
-        lacking = [stage for stage, is_there in _known(instance, plan) if not is_there]
-        if lacking:
-            return cls(digest_of(lacking), f"the history of {', '.join(lacking)}")
-        return cls("", "up to date")
+def _todo(instance: dg.DagsterInstance, changes: FileChanges, state: str) -> tuple[str, str]:
+    """Return a digest of what is to be built, or reported to Dagster, empty if there is nothing;
+    and its description."""
+    if not changes.is_quickly_read:  # a plan would read it, and a tick has a minute
+        return state, f"{counted(changes.num_unread, 'file')} not read yet"
+    plan = make_plan(changes.graph.dataset, graph=changes.graph)
+    if plan.missing:
+        outputs = digest_of([(of.stage, of.name, of.fingerprint) for of in plan.missing])
+        return outputs, counted(len(plan.missing), "output")
+    if plan.bad:
+        return "", f"nothing to build: {plan.bad[0].explained}"
+    if files := (*changes.added, *changes.removed):
+        return digest_of(files), f"the list of files without {first_five(files)}"
+    if lacking := [stage for stage, is_there in _known(instance, plan) if not is_there]:
+        return digest_of(lacking), f"the history of {', '.join(lacking)}"
+    return "", "up to date"
 
 
 def _known(instance: dg.DagsterInstance, plan: Plan) -> Iterator[tuple[str, bool]]:
@@ -297,6 +277,9 @@ def inputs_digest(changes: FileChanges) -> str:
     Raises: TokflowError where the tokenizer's own files cannot be found.
     """
     graph, sources = changes.graph, changes.graph.dataset.sources
+    tokenizer: list[Any] = []
+    if graph.dataset.tokenizer.kind != "trained" and (source := graph.tokenizer_source()).is_local:
+        tokenizer = [stamp_of(path) for path in source.local_files()]
     of_hub = [(key, of.hub.content_id) for key, of in graph.sources.items() if of.hub is not None]
     listed = [(key, of.version) for key, of in graph.sources.items() if of.version is not None]
     return digest_of(
@@ -304,19 +287,12 @@ def inputs_digest(changes: FileChanges) -> str:
         *of_hub,
         *listed,
         sorted(changes.stamps.items()),
-        _tokenizer_stamps(graph),
+        tokenizer,
         graph.dataset,
         graph.dataset.base,
         [code_version(graph.dataset, *asset) for asset in asset_keys(graph.dataset)],
         *((of, [code_version(of, stage) for stage in SOURCE_STAGES]) for of in sources),
     )
-
-
-def _tokenizer_stamps(graph: BuildGraph) -> list[Any]:
-    if graph.dataset.tokenizer.kind == "trained":
-        return []
-    source = graph.tokenizer_source()
-    return [stamp_of(path) for path in source.local_files()] if source.is_local else []
 
 
 def state_digest(instance: dg.DagsterInstance, changes: FileChanges) -> str:

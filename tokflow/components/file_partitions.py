@@ -151,18 +151,11 @@ def sync_files(
 
 def _update(instance: dg.DagsterInstance, dataset: Dataset, changes: FileChanges) -> None:
     """Add the partitions that are new, and remove those that are gone."""
-    register(instance, dataset, changes.added)
+    files, new = str(partition_set(dataset).name), changes.added
+    for start in range(0, len(new), KEYS_AT_ONCE):
+        instance.add_dynamic_partitions(files, new[start : start + KEYS_AT_ONCE])
     for key in changes.removed:
-        instance.delete_dynamic_partition(str(partition_set(dataset).name), key)
-
-
-def register(instance: dg.DagsterInstance, dataset: Dataset, keys: Iterable[str]) -> None:
-    """Add partitions; those that are there already stay."""
-    keys = list(keys)
-    for start in range(0, len(keys), KEYS_AT_ONCE):
-        instance.add_dynamic_partitions(
-            str(partition_set(dataset).name), keys[start : start + KEYS_AT_ONCE]
-        )
+        instance.delete_dynamic_partition(files, key)
 
 
 def known_files(graph: BuildGraph, keys: Iterable[str] | None = None) -> dict[str, RawFile | None]:

@@ -37,27 +37,19 @@ Shown = Mapping[str, dg.MetadataValue[Any]]
 def report_raw(raw: RawPartition, sources: Sequence[RawSource]) -> Report:
     """Return the report of the raw files of a partition, which are on this disk, or are fetched as
     they are read."""
-    version = None if raw.is_group else raw.files[0].version
-    summary: dict[str, Any] = {"num_bytes": raw.num_bytes}
-    details = {"version": version} if version else {"sha256": raw.sha256}
+    version, hub = None if raw.is_group else raw.files[0].version, sources[0].hub
+    details: dict[str, Any] = {"version": version} if version else {"sha256": raw.sha256}
+    summary, shown, own = {"num_bytes": raw.num_bytes}, {}, {}
     if raw.is_group:
-        page = Page(
-            summary={"num_files": len(raw.files), **summary},
-            shown={"files": rows_table([_listed(file) for file in raw.files])},
-            details=details,
-            plots=("num_files", "num_bytes"),
-        )
+        summary = {"num_files": len(raw.files), **summary}
+        shown = {"files": rows_table([_listed(file) for file in raw.files])}
     else:
-        hub = sources[0].hub
-        page = Page(
-            summary=summary,
-            details={**details, **({} if hub is None else {"commit": hub.commit})},
-            plots=("num_bytes",),
-            own={
-                "dagster/uri": redact(sources[0].url),
-                "path": dg.MetadataValue.path(str(raw.paths[0])),
-            },
-        )
+        details |= {} if hub is None else {"commit": hub.commit}
+        own = {
+            "dagster/uri": redact(sources[0].url),
+            "path": dg.MetadataValue.path(str(raw.paths[0])),
+        }
+    page = Page(summary=summary, shown=shown, details=details, plots=tuple(summary), own=own)
     return Report(raw.sha256, page.metadata, f"{raw.key}: {counted(raw.num_bytes, 'byte')}")
 
 
