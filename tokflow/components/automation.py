@@ -58,9 +58,7 @@ def files_sensor(
         return dg.SensorResult(
             run_requests=requests,
             skip_reason=None if requests else said,
-            cursor=msgspec.json.encode(
-                {name: of.memory for name, of in decisions.items()}
-            ).decode(),
+            cursor=msgspec.json.encode(looked).decode(),
         )
 
     return files
