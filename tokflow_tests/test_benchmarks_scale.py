@@ -10,7 +10,7 @@ from benchmarks.scale_measured import steps_on
 from benchmarks.scale_requests import Shape, built, got, put, total
 from benchmarks.scale_simulation import Task, simulate
 from tokflow.documents import ranges
-from tokflow.exports import export_segments
+from tokflow.exports import writing
 from tokflow.pipeline import output_tasks
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.store.remote import mirror, packs, s3
@@ -56,7 +56,7 @@ def test_so_it_does_of_large_files_that_are_read_and_exported_in_segments(
 ):
     monkeypatch.setattr(output_tasks, "KEPT_HERE_BYTES", 0 if published else 10**9)
     monkeypatch.setattr(ranges, "RANGE_BYTES", 500)
-    monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 500)
+    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 500)
     texts = [f"{number} text" * 5 for number in range(100)]
     files = dict.fromkeys(("a.jsonl", "b.jsonl"), texts)
     parquet = {"format": "parquet", "shard_size": 100 * 68}

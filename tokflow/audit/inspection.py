@@ -12,9 +12,9 @@ import pyarrow as pa
 from tokflow.audit.ancestry import Ancestry, open_tokenizer
 from tokflow.errors import MissingOutputError, UntrustedCodeError
 from tokflow.exports import FORMATS, Export, Part
-from tokflow.exports.batching import batches_of
 from tokflow.exports.columns import ALL_POSITIONS, positions_in_files
 from tokflow.exports.index import read_index
+from tokflow.exports.part_sequences import batches_of
 from tokflow.store.arrow import to_numpy
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_output

@@ -7,7 +7,6 @@ from tokflow.exports.formats import FORMATS, check_format
 from tokflow.exports.index import INDEX_NAME
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.writing import write_export
 
 __all__ = [
     "FORMATS",
@@ -18,5 +17,4 @@ __all__ = [
     "Part",
     "check_format",
     "export_recipe",
-    "write_export",
 ]

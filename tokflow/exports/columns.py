@@ -27,7 +27,7 @@ from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.options import PartRows, ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.sequence_files import sequences_within
+from tokflow.exports.token_files import sequences_within
 from tokflow.sequences.config import Side
 from tokflow.sequences.segments import Sequences, fill_sequences
 from tokflow.store.arrow import to_arrow, to_numpy

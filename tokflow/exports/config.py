@@ -182,12 +182,15 @@ def source_names(
     name = tokenizer.name
     if name is None:
         name = "bytes" if tokenizer.kind == "bytes" else f"trained ({dataset})"
+    part = split.parts.get("validation", PartConfig())
+    fraction = part.fraction or part.hash_fraction
+    drawn: dict[str, Any] = {"drawn_fraction": fraction, "is_drawn": True, "seed": split.seed}
     return SourceNames(
         source=(redact(first) if is_remote else _path_from(base, path)) + more,
         columns=documents.columns,
         tokenizer=_path_from(base, name),
         config_name=raw.config if hub_url(first) else None,
-        **_draw(split),
+        **(drawn if fraction else {}),
     )
 
 
@@ -201,14 +204,6 @@ def _path_from(base: Path, path: str) -> str:
         if given.is_relative_to(root):
             return str(given.relative_to(root))
     return given.name
-
-
-def _draw(split: SplitConfig) -> dict[str, Any]:
-    """Return how a split draws documents for validation; {} where it does not."""
-    part = split.parts.get("validation", PartConfig())
-    fraction = part.fraction or part.hash_fraction
-    drawn = {"drawn_fraction": fraction, "is_drawn": True, "seed": split.seed}
-    return drawn if fraction else {}
 
 
 def export_recipe(
@@ -245,28 +240,20 @@ def check_exports(exports: Sequence[ExportConfig], declared: Declared) -> None:
             )
     for export in exports:
         packing = packing_of(export, declared.packing, declared.parts)
-        check_parts(export, declared.parts)
         format_ = FORMATS[export.format]
+        known = format_.part_names or declared.parts
         with export_named(export):
+            if others := [part for part in declared.parts if part not in known]:
+                raise ConfigError(
+                    where="",
+                    expected=f"no parts but {', '.join(known)}, the files that {export.format} has",
+                    found=", ".join(others),
+                    remedy="rename them in `split.parts`, or name another format",
+                )
             if export.layout.eos_first:
                 check_eos_first(has_eos=declared.has_eos, has_bos=declared.has_bos, where="")
             format_.file_names(export.options, declared.parts)
             format_.check(export.options, replace(declared, packing=packing))
-
-
-def check_parts(export: ExportConfig, parts: Sequence[str]) -> None:
-    """Make sure that the format has a file for each of these parts.
-
-    Raises: ConfigError.
-    """
-    known = FORMATS[export.format].part_names or parts
-    if others := [part for part in parts if part not in known]:
-        raise ConfigError(
-            where=f"exports: {export.name}",
-            expected=f"no parts but {', '.join(known)}, the files that {export.format} has",
-            found=", ".join(others),
-            remedy="rename them in `split.parts`, or name another format",
-        )
 
 
 @contextmanager

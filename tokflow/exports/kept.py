@@ -1,6 +1,6 @@
 """Columns of raw files that a dataset keeps, for the documents of an export."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tokflow.exports.part import Part
 from tokflow.store.arrow import to_arrow, to_numpy
-from tokflow.tokens.shard import ROWS_OF_PASS, TokenShard
+from tokflow.tokens.shard import ROWS_OF_PASS
 
 SHARDS_IN_MEMORY = 16
 """Whose columns are kept in memory; of an index in the order of its files, one at a time is asked
@@ -17,9 +17,10 @@ for."""
 
 
 class KeptOfDocuments:
-    """The kept columns of the documents of some token shards, which are read when asked for."""
+    """The kept columns of the documents of a part, which are read when asked for."""
 
-    def __init__(self, shards: Sequence[TokenShard]) -> None:
+    def __init__(self, part: Part) -> None:
+        shards = [split.shard for split in part.splits]
         names = (name for shard in shards for name in shard.keep_columns)
         self.names = tuple(dict.fromkeys(names))
         """Of those that any shard keeps; others have null."""
@@ -35,7 +36,7 @@ class KeptOfDocuments:
     def added(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Yield tables of an index with the columns behind their own."""
         for table in tables:
-            yield self._with_columns(table) if self.names and len(table) else self._empty(table)
+            yield self._with_columns(table) if self.names else table
 
     def _empty(self, table: pa.Table) -> pa.Table:
         for name in self.names:
@@ -43,6 +44,8 @@ class KeptOfDocuments:
         return table
 
     def _with_columns(self, table: pa.Table) -> pa.Table:
+        if not len(table):
+            return self._empty(table)
         files = table["raw_file"].combine_chunks().dictionary_encode()
         places = np.array([self._places[file] for file in files.dictionary.to_pylist()])
         number, first = places[to_numpy(files.indices)].T
@@ -74,17 +77,12 @@ class KeptOfDocuments:
         return rows, kept.select(self.names).combine_chunks()
 
 
-def kept_of(part: Part) -> KeptOfDocuments:
-    """Return the columns that are kept of the documents of a part."""
-    return KeptOfDocuments([split.shard for split in part.splits])
-
-
 class KeptOfSequences:
     """The kept columns of a part's sequences, of those `within`, where each is of one document;
     null where only those of another part are, so that all parts have one schema."""
 
     def __init__(self, part: Part) -> None:
-        kept = kept_of(part)
+        kept = KeptOfDocuments(part)
         self.names = kept.names if part.has_kept_columns else ()
         self._is_of_one = part.packing.strategy == "one_document"
         first = 0 if part.within is None else part.within.start

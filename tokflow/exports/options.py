@@ -9,18 +9,8 @@ import numpy as np
 from pydantic import AfterValidator
 
 from tokflow.errors import ConfigError, nearest
-from tokflow.exports.batching import equal_sizes, even_sizes
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config, Count, Size
-
-
-def val_names(parts: Sequence[str]) -> dict[str, str]:
-    """Return the name of each part in file names: its own, but of `validation` it is `val`.
-
-    Where another part is called val already, validation keeps its name.
-    """
-    shortened = {"validation": "val"} if "val" not in parts else {}
-    return {part: shortened.get(part, part) for part in parts}
 
 
 def _checked(name: str, *, marks: str) -> str:
@@ -35,11 +25,18 @@ FilePrefix: TypeAlias = Annotated[str, AfterValidator(partial(_checked, marks="-
 """The beginning of the names of files, as an option has it."""
 
 
-def renamed(own: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
-    """Return each part's own name in file names, or the one that the option `names` gives it.
+def names_in_files(
+    parts: Sequence[str], names: Mapping[str, str], *, suffix: str = "", is_val: bool = True
+) -> dict[str, str]:
+    """Return the name of each part in file names: the one that the option `names` gives it, or its
+    own and the suffix.
+
+    `is_val`: that of `validation` is `val`, unless another part is called so.
 
     Raises: ConfigError where a part is not known, or two have one name.
     """
+    shortened = {"validation": "val"} if is_val and "val" not in parts else {}
+    own = {part: f"{shortened.get(part, part)}{suffix}" for part in parts}
     if unknown := [part for part in names if part not in own]:
         raise ConfigError(
             where="names",
@@ -60,6 +57,23 @@ def renamed(own: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
     return named
 
 
+def equal_sizes(total: int, per_file: int) -> list[int]:
+    """Return the sizes of the files that `total` values fill, `per_file` each; the last has the
+    rest. Empty where there is nothing."""
+    full, rest = divmod(total, per_file)
+    return [per_file] * full + ([rest] if rest else [])
+
+
+def even_sizes(total: int, num: int) -> list[int]:
+    """Return the sizes of `num` files that `total` values fill, none of which has two more than
+    another; fewer files where there are fewer values.
+
+    Of 10 values in 4 files: 3, 3, 2, 2.
+    """
+    size, more = divmod(total, max(1, min(num, total)))
+    return [size + 1] * more + [size] * (min(num, total) - more)
+
+
 FILE_DIGITS = 5
 """Of a file's number in most formats, and of `-of-<n>`."""
 
@@ -72,7 +86,7 @@ def numbered_name(prefix: str | None, part: str, number: int, suffix: str) -> st
     return "_".join(filter(None, [prefix, part, f"{number:0{SHARD_DIGITS}d}{suffix}"]))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class PartRows:
     """Facts of a part that decide, with its options, how its sequences are divided into files."""
 

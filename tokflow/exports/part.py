@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,12 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.errors import ConfigError
-from tokflow.exports.batching import offsets_of
 from tokflow.exports.index import index_tables
 from tokflow.exports.options import PartRows
 from tokflow.exports.part_sequences import TOKENS_AT_ONCE, PartSequences
 from tokflow.exports.shuffled_documents import (
     DocumentGroup,
+    GatheredTokens,
     PackedFile,
     PartitionDocuments,
     ShuffledDocuments,
@@ -31,7 +30,8 @@ from tokflow.store.arrow import to_numpy
 from tokflow.store.manifest import FileEntry
 from tokflow.store.store import Stored
 from tokflow.store.tables import Columns
-from tokflow.tokens.token_source import TokenSource, taken_in_batches
+from tokflow.tokenizers.engines.protocol import offsets_of
+from tokflow.tokens.token_source import taken_in_batches
 from tokflow.tokens.writer import TOKENS_NAME
 
 T = TypeVar("T")
@@ -76,11 +76,11 @@ class Part:
 
     def __post_init__(self) -> None:
         largest = min(int(np.iinfo(self.dtype).max), LARGEST_ID)
-        if not 0 <= self.pad_id <= largest:
+        if not 0 <= self.packed.pad_id <= largest:
             raise ConfigError(
                 where="packing.pad_id",
                 expected=f"an id from 0 to {largest:,}, for tokens are {self.dtype.name}",
-                found=f"{self.pad_id:,}",
+                found=f"{self.packed.pad_id:,}",
                 remedy="name an id that the model knows or ignores",
             )
         if self.vocab_size > LARGEST_ID + 1:
@@ -97,19 +97,9 @@ class Part:
         return self.packed.packing
 
     @property
-    def pad_id(self) -> int:
-        """The id that fills a sequence."""
-        return self.packed.pad_id
-
-    @property
     def rows(self) -> PartRows:
         """Facts of this part that decide how its sequences are divided into files."""
-        return PartRows(
-            num_sequences=self.num_sequences,
-            sequence_length=self.sequence_length,
-            has_loss_mask=self.has_loss_mask,
-            dtype=self.dtype,
-        )
+        return PartRows(self.num_sequences, self.sequence_length, self.has_loss_mask, self.dtype)
 
     @property
     def num_tokens(self) -> int:
@@ -130,17 +120,21 @@ class Part:
 
         Raises: ConfigError where `eos_first` is asked for and documents have neither.
         """
-        batches: Iterator[npt.NDArray[Any]]
-        if self.shuffled is not None:
-            batches = self.shuffled.stream(TOKENS_AT_ONCE)
-        else:
-            batches = chain.from_iterable(
-                self._stream_of(split, split.token_source()) for split in self.splits
-            )
-        eos_id = self._eos_to_move() if eos_first else None
+        batches, eos_id = self._batches(), self._eos_to_move() if eos_first else None
         if eos_id is not None:
             batches = _with_eos_first(batches, eos_id)
         return self._counted(batches, num_tokens=len)
+
+    def _batches(self, *, of_mask: bool = False) -> Iterator[npt.NDArray[Any]]:
+        """Yield the tokens of `stream`, or their loss mask."""
+        if self.shuffled is not None:
+            yield from self.shuffled.stream(TOKENS_AT_ONCE, of_mask=of_mask)
+            return
+        for split in self.splits:
+            spans = split.span_table(self.name)
+            source = GatheredTokens.of([split], of_mask=True) if of_mask else split.token_source()
+            starts, lengths = to_numpy(spans["token_start"]), to_numpy(spans["num_tokens"])
+            yield from taken_in_batches(source, starts, lengths, TOKENS_AT_ONCE)
 
     def documents(self) -> Iterator[PartitionDocuments]:
         """Yield what `stream` is made of, in order: the documents of one partition at a time or,
@@ -192,31 +186,13 @@ class Part:
 
         Only where `has_loss_mask`; without it the loss is taken of every token.
         """
-        batches: Iterator[npt.NDArray[np.uint8]]
-        if self.shuffled is not None:
-            batches = self.shuffled.stream_loss_mask(TOKENS_AT_ONCE)
-        else:
-            batches = chain.from_iterable(map(self._loss_mask_of, self.splits))
-        return self._counted(batches, num_loss_tokens=np.count_nonzero)
+        return self._counted(self._batches(of_mask=True), num_loss_tokens=np.count_nonzero)
 
     def _counted(self, batches: Iterator[T], **measures: Callable[[T], Any]) -> Iterator[T]:
         for some in batches:
             if self.taken is not None:
                 self.taken.update({name: int(num(some)) for name, num in measures.items()})
             yield some
-
-    def _loss_mask_of(self, split: Split) -> Iterator[npt.NDArray[np.uint8]]:
-        """Yield the loss mask of a split; of one that is of no chats 1 for each token."""
-        if (source := split.loss_mask_source()) is not None:
-            yield from self._stream_of(split, source)
-        else:
-            tokens = self._stream_of(split, split.token_source())
-            yield from (np.ones(len(some), dtype=np.uint8) for some in tokens)
-
-    def _stream_of(self, split: Split, source: TokenSource) -> Iterator[npt.NDArray[Any]]:
-        spans = split.span_table(self.name)
-        starts, lengths = to_numpy(spans["token_start"]), to_numpy(spans["num_tokens"])
-        return taken_in_batches(source, starts, lengths, TOKENS_AT_ONCE)
 
     def stream_index(self, *, eos_first: bool = False) -> Iterator[pa.Table]:
         """Yield the index of `stream` in order, each table of one file unless documents of all are

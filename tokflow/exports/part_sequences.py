@@ -5,21 +5,22 @@ made, as one more file would be.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import accumulate, chain, pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.exports.batching import cut, equal_sizes
 from tokflow.exports.index import (
     INDEX_COLUMNS,
     INDEX_ROWS_AT_ONCE,
     columns_of_segments,
     index_of_segments,
 )
+from tokflow.exports.options import equal_sizes
 from tokflow.exports.shuffled_documents import (
     TOKENS_GATHERED,
     DocumentGroup,
@@ -118,7 +119,9 @@ class PartSequences:
     def _filled(self, within: range) -> Iterator[Sequences]:
         """Yield the sequences of some places in order, TOKENS_AT_ONCE or fewer at a time."""
         at_once, packing = self._at_once, self.packing
-        tokens, masks = GatheredTokens.of(self.splits), GatheredTokens.of_loss_mask(self.splits)
+        tokens = GatheredTokens.of(self.splits)
+        has_loss_mask = any(split.shard.has_loss_mask for split in self.splits)
+        masks = replace(tokens, of_mask=True) if has_loss_mask else None
         step = at_once * max(1, TOKENS_GATHERED // (at_once * packing.stored_length))
         for places in self._stretches(within, step):
             place, starts, lengths = self._segments_at(places)
@@ -348,3 +351,37 @@ def _in_order_of_positions(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     if several := list(tables):
         table = pa.concat_tables(several)
         yield table.take(to_arrow(np.argsort(to_numpy(table["position"]), kind="stable")))
+
+
+def cut(arrays: Iterator[Any], sizes: Iterable[int]) -> Iterator[Iterator[Any]]:
+    """Yield for each size the arrays that hold so many values, in order; nothing is copied. They
+    may be sequences, or whatever else has a length and can be sliced.
+
+    What was yielded before must have been taken to its end. A size that is past the end of
+    `arrays` yields what is left.
+
+    For arrays of 5 and 4 values and the sizes 3, 6: [3], [2, 4].
+    """
+    rest: Any = None
+
+    def taken(size: int) -> Iterator[Any]:
+        nonlocal rest
+        while size:
+            array = next(arrays, None) if rest is None else rest
+            if array is None:
+                return
+            rest = array[size:] if len(array) > size else None
+            size -= min(size, len(array))
+            yield array if rest is None else array[: len(array) - len(rest)]
+
+    for size in sizes:
+        yield taken(size)
+
+
+def batches_of(
+    arrays: Iterator[npt.NDArray[Any]], total: int, size: int
+) -> Iterator[npt.NDArray[Any]]:
+    """Yield what the arrays hold, `size` of `total` values each time, however long they are."""
+    for taken in cut(arrays, equal_sizes(total, size)):
+        if batch := list(taken):
+            yield np.concatenate(batch)

@@ -72,12 +72,9 @@ class Export(InStore):
 
     def rows(self, part: str) -> PartRows:
         """Return what decides how the sequences of a part are divided into files."""
-        return PartRows(
-            num_sequences=self.counts[f"{part}.num_sequences"],
-            sequence_length=self.manifest.details["sequence_length"],
-            has_loss_mask=self.has_loss_mask(part),
-            dtype=self.dtype,
-        )
+        length = self.manifest.details["sequence_length"]
+        num = self.counts[f"{part}.num_sequences"]
+        return PartRows(num, length, self.has_loss_mask(part), self.dtype)
 
     def num_positions(self, part: str) -> int:
         """Return how many positions of a part `read` yields, and index and `trace` count: those of

@@ -4,7 +4,7 @@ itself as the documents of a file are."""
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, TypeAlias
@@ -72,18 +72,14 @@ class GatheredTokens:
     splits: Sequence[Split]
     edges: Sequence[int]
     """The position at which each split begins, and the end of the last."""
-    is_mask: bool = False
+    of_mask: bool = False
+    """Of the loss mask."""
 
     @classmethod
-    def of(cls, splits: Sequence[Split]) -> "GatheredTokens":
-        """Return the tokens of splits."""
-        return cls(splits, [*accumulate((of.num_positions for of in splits), initial=0)])
-
-    @classmethod
-    def of_loss_mask(cls, splits: Sequence[Split]) -> "GatheredTokens | None":
-        """Return their loss mask; None where every token counts."""
-        has_loss_mask = any(split.shard.has_loss_mask for split in splits)
-        return replace(cls.of(splits), is_mask=True) if has_loss_mask else None
+    def of(cls, splits: Sequence[Split], *, of_mask: bool = False) -> "GatheredTokens":
+        """Return the tokens of splits, or their loss mask."""
+        edges = accumulate((split.num_positions for split in splits), initial=0)
+        return cls(splits, [*edges], of_mask)
 
     def take(
         self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
@@ -98,7 +94,7 @@ class GatheredTokens:
             [number] = numbers
             if (source := self._source(self.splits[number])) is not None:
                 return source.take(starts - self.edges[number], lengths)  # of neighbours a view
-        dtype = np.dtype(np.uint8) if self.is_mask else self.splits[0].shard.dtype
+        dtype = np.dtype(np.uint8) if self.of_mask else self.splits[0].shard.dtype
         found = np.ones(lengths.sum(), dtype=dtype)  # of a split without a mask every token counts
         is_large = self.edges[-1] * dtype.itemsize > memory_bytes() // 2
         at = np.cumsum(lengths) - lengths
@@ -118,7 +114,7 @@ class GatheredTokens:
         """Do nothing: what was read is given back already."""
 
     def _source(self, split: Split) -> TokenSource | None:
-        return split.loss_mask_source() if self.is_mask else split.token_source()
+        return split.loss_mask_source() if self.of_mask else split.token_source()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,17 +145,10 @@ class ShuffledDocuments:
                 num_tokens=table.num_tokens[some],
             )
 
-    def stream(self, num_tokens: int) -> Iterator[npt.NDArray[np.unsignedinteger]]:
-        """Yield the tokens, documents end to end, `num_tokens` at a time or fewer."""
-        return self._stream(GatheredTokens.of(self.splits), num_tokens)
-
-    def stream_loss_mask(self, num_tokens: int) -> Iterator[npt.NDArray[np.uint8]]:
-        """Yield the loss mask of `stream`, in arrays of the same sizes."""
-        source = replace(GatheredTokens.of(self.splits), is_mask=True)
-        return self._stream(source, num_tokens)
-
-    def _stream(self, source: GatheredTokens, num_tokens: int) -> Iterator[npt.NDArray[Any]]:
-        table = self.table()
+    def stream(self, num_tokens: int, *, of_mask: bool = False) -> Iterator[npt.NDArray[Any]]:
+        """Yield the tokens, documents end to end, or their loss mask, `num_tokens` at a time or
+        fewer."""
+        table, source = self.table(), GatheredTokens.of(self.splits, of_mask=of_mask)
         for first in range(0, len(table.row), DOCUMENTS_AT_ONCE):
             some = slice(first, first + DOCUMENTS_AT_ONCE)
             spans = table.start[some], table.num_tokens[some]

@@ -1,9 +1,18 @@
-"""One export written whole: the files of its format, its index, its manifest."""
+"""One export written: the files of its format, its index, its manifest; whole, or by segments.
+
+    exports/<name>/.<fingerprint[:16]>.segments/00003/   one segment: files of one part, or its
+                                                         index, made alone, until all are there
+    exports/<name>/<fingerprint[:16]>/                   the export, with the files of all segments
+
+By segments only where the files of a format do not depend on each other: `Format.sizes`.
+"""
 
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,137 +21,197 @@ import pyarrow as pa
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.columns import Padding, num_written_padding
 from tokflow.exports.config import ExportConfig, export_named
-from tokflow.exports.export_segments import ExportSegment, fetching, join_files, taken_counts
 from tokflow.exports.format import Layout
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.index import INDEX_NAME, write_index
-from tokflow.exports.kept import kept_of
+from tokflow.exports.kept import KeptOfDocuments
 from tokflow.exports.new_files import take_hashed
-from tokflow.exports.part import Part
+from tokflow.exports.part import Part, inputs_of
 from tokflow.sequences.config import Side, one_or_each
-from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
+from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksum, checksums, write_manifest
 from tokflow.store.store import StoredOutput
 
-
-def write_export(
-    parts: Sequence[Part],
-    config: ExportConfig,
-    folder: Path,
-    *,
-    dataset: str,
-    recipe: Recipe,
-    details: Mapping[str, Any],
-    segment: ExportSegment | None = None,
-) -> None:
-    """Write one export with its index, or a segment of it, into the empty `folder`, manifest last.
-
-    Raises: CorruptOutputError where a file that the parts are read from is damaged; ConfigError
-    where the format cannot hold them.
-    """
-    started = time.perf_counter()
-    with export_named(config), fetching(parts, segment):
-        counts = _write_files(parts, config, folder, segment)
-    manifest = Manifest(
-        recipe=segment.recipe if segment else recipe,
-        dataset=dataset,
-        partition=None,
-        counts=counts,
-        details=_details(parts, config, details),
-        files=checksums(folder, known=take_hashed(folder)),
-    )
-    write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
+SEGMENT_TOKENS = 2**25
+"""Of sequences that one task writes, padding included, and at least one file: a second of work of
+the fastest format, in proportion to the 10 ms of one output more."""
 
 
-def join_export(
-    parts: Sequence[Part],
-    config: ExportConfig,
-    segments: Sequence[StoredOutput],
-    folder: Path,
-    *,
-    dataset: str,
-    recipe: Recipe,
-    details: Mapping[str, Any],
-) -> None:
-    """Make an export of its segments in the empty `folder`, manifest last.
+@dataclass(frozen=True, slots=True)
+class ExportSegment:
+    """A share of an export that is made alone, and kept beside it until all are there."""
 
-    Raises: CorruptOutputError where a file of them is damaged.
-    """
-    files = join_files(segments, config, folder)
-    with export_named(config):
-        counted = [replace(part, taken=taken_counts(segments, part.name)) for part in parts]
-        counts = _counts_of_all(counted, config)
-    manifest = Manifest(
-        recipe=recipe,
-        dataset=dataset,
-        partition=None,
-        counts=counts,
-        details=_details(parts, config, details),
-        files=files,
-    )
-    seconds = sum(segment.run().get("seconds", 0) for segment in segments)
-    write_manifest(folder, manifest, run={"seconds": round(seconds, 3)})
+    number: int
+    export: Recipe
+    """The recipe of the export."""
+    part: str | None = None
+    """The part whose files it has; None: it is the index."""
+    within: range = range(0)
+    """The sequences of the part that are in its files."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the segment: its share, of the export as a whole, whose own parents are as
+        many as there are files."""
+        own = {"segment": [self.number, self.part, self.within.start, self.within.stop]}
+        return replace(
+            self.export,
+            config={**self.export.config, **own},
+            parents={"whole": self.export.fingerprint},
+        )
 
 
-def _write_files(
-    parts: Sequence[Part], config: ExportConfig, folder: Path, segment: ExportSegment | None
-) -> dict[str, int]:
-    """Write the files of an export, or of a segment; return the counts of its manifest."""
-    names = FORMATS[config.format].file_names(config.options, [part.name for part in parts])
-    counted = [replace(part, file_name=names[part.name], taken=Counter()) for part in parts]
-    if segment is not None and segment.part is not None:
-        [part] = [part for part in counted if part.name == segment.part]
-        _write_parts([replace(part, within=segment.within)], config, folder)
-        return {f"{part.name}.{name}": num for name, num in (part.taken or {}).items()}
-    if segment is None:
-        _write_parts(counted, config, folder)
-    kept = kept_of(parts[0])
-    write_index(folder / INDEX_NAME, (index_of(part, config.layout) for part in parts), kept.names)
-    return {} if segment else _counts_of_all(counted, config)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExportWriter:
+    """The writer of an export and of its segments, with what both are given; goes to another
+    process as it is."""
 
+    parts: Sequence[Part]
+    config: ExportConfig
+    dataset: str
+    recipe: Recipe
+    details: Mapping[str, Any]
+    """The tokens, as the manifest has them."""
 
-def _write_parts(parts: Sequence[Part], config: ExportConfig, folder: Path) -> None:
-    format_ = FORMATS[config.format]
-    written = [part for part in parts if _is_some(part, config.layout)]
-    for part in written:
-        format_.write(part, config.options, folder)
-    if written:
-        format_.finish(written, config.options, folder)
+    def __call__(self, folder: Path, *, segment: ExportSegment | None = None) -> None:
+        """Write the export with its index, or a segment of it, into the empty `folder`, manifest
+        last.
 
+        Raises: CorruptOutputError where a file that the parts are read from is damaged; ConfigError
+        where the format cannot hold them.
+        """
+        started = time.perf_counter()
+        recipe = segment.recipe if segment else self.recipe
+        with export_named(self.config), self._fetching(segment):
+            counts = self._write_files(folder, segment)
+        files = checksums(folder, known=take_hashed(folder))
+        self._write_manifest(folder, recipe, counts, files, time.perf_counter() - started)
 
-def _details(
-    parts: Sequence[Part], config: ExportConfig, details: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return what a reader must know of the files."""
-    layout = config.layout
-    has_loss_mask = any(part.has_loss_mask for part in parts)
-    is_lost = has_loss_mask and "loss_mask" not in layout.keeps
-    packed: dict[str, Any] = {
-        "sequence_length": one_or_each({part.name: part.sequence_length for part in parts}),
-        "pad_id": one_or_each({part.name: part.pad_id for part in parts}),
-    }
-    sides: dict[str, Side] = {part.name: part.packing.padding_side for part in parts}
-    if "left" in sides.values():
-        packed["padding_side"] = one_or_each(sides)
-    return {
-        **details,
-        "format": config.format,
-        "parts": [part.name for part in parts],
-        "keeps": list(layout.keeps),
-        **({"lost": ["loss_mask"]} if is_lost else {}),
-        **(packed if layout.is_packed else {}),
-    }
+    def segments(self) -> list[ExportSegment]:
+        """Return the segments that the export is made of; none where it is made as a whole.
 
+        They depend on the sequences and the config alone.
 
-def _is_some(part: Part, layout: Layout) -> bool:
-    """Say whether a part has a file at all: a part without tokens, or sequences, has none."""
-    return bool(part.num_sequences if layout.is_packed else part.num_tokens)
+        Raises: as `integrity.Reading`, of the tables that tell how many sequences there are.
+        """
+        if sum(part.num_tokens for part in self.parts) <= SEGMENT_TOKENS:
+            return []
+        shares: list[tuple[str, range]] = []
+        inputs = inputs_of(self.parts)
+        with export_named(self.config), inputs[0].store.fetching(inputs, has_numbers=False):
+            for part in self.parts:
+                sizes = FORMATS[self.config.format].sizes(part.rows, self.config.options)
+                if sizes is None:
+                    return []
+                largest = max(sizes, default=1) * part.sequence_length
+                edges = [0, *accumulate(sizes)]
+                edges = [*edges[: -1 : max(1, SEGMENT_TOKENS // largest)], edges[-1]]
+                shares += [(part.name, range(*share)) for share in pairwise(edges)]
+        if len(shares) < 2:
+            return []
+        found = [ExportSegment(number, self.recipe, *of) for number, of in enumerate(shares)]
+        return [*found, ExportSegment(len(found), self.recipe)]
 
+    def join(self, segments: Sequence[StoredOutput], folder: Path) -> None:
+        """Make the export of its segments in the empty `folder`, manifest last. No file is copied
+        where the file system has hard links.
 
-def _counts_of_all(parts: Sequence[Part], config: ExportConfig) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for part in parts:
-        counts |= _counts(part, config.layout, config)
-    return counts
+        Raises: CorruptOutputError where a file of them is damaged.
+        """
+        having: dict[str, list[StoredOutput]] = {}
+        taken = {part.name: Counter[str]() for part in self.parts}
+        for segment in segments:
+            for name in segment.manifest.files:
+                having.setdefault(name, []).append(segment)
+            for name, num in segment.manifest.counts.items():
+                part, _, counted = name.partition(".")
+                taken[part][counted] += num
+        files = {name: self._join_file(name, of, folder / name) for name, of in having.items()}
+        counts = self._counts([replace(part, taken=taken[part.name]) for part in self.parts])
+        seconds = sum(segment.run().get("seconds", 0) for segment in segments)
+        self._write_manifest(folder, self.recipe, counts, files, seconds)
+
+    def _join_file(self, name: str, segments: Sequence[StoredOutput], path: Path) -> FileEntry:
+        """Make a file that some segments have; return its size and checksum."""
+        path.parent.mkdir(exist_ok=True)
+        first, *others = segments
+        if not others:
+            first.link(name, path)
+            return first.manifest.files[name]
+        found = [of.file(name).read_bytes() for of in segments]
+        path.write_bytes(FORMATS[self.config.format].merge(found))
+        return checksum(path)
+
+    def _fetching(self, segment: ExportSegment | None) -> AbstractContextManager[None]:
+        """Let come, where it is at a URL, what the block makes an export from, or a segment of it;
+        of sequences made of tails it comes when it is read."""
+        inputs = inputs_of(self.parts)
+        for part in self.parts:
+            if segment is not None and part.name == segment.part:
+                inputs = part.packed.inputs_within(segment.within)
+        has_numbers = segment is None or segment.part is not None
+        return self.parts[0].splits[0].store.fetching(inputs, has_numbers=has_numbers)
+
+    def _write_files(self, folder: Path, segment: ExportSegment | None) -> dict[str, int]:
+        """Write the files of an export, or of a segment; return the counts of its manifest."""
+        format_, options = FORMATS[self.config.format], self.config.options
+        layout = self.config.layout
+        names = format_.file_names(options, [part.name for part in self.parts])
+        parts = [replace(of, file_name=names[of.name], taken=Counter()) for of in self.parts]
+        made = parts if segment is None else [of for of in parts if of.name == segment.part]
+        if segment is not None:
+            made = [replace(part, within=segment.within) for part in made]
+        # A part without tokens, or sequences, has no file.
+        made = [of for of in made if (of.num_sequences if layout.is_packed else of.num_tokens)]
+        for part in made:
+            format_.write(part, options, folder)
+        if made:
+            format_.finish(made, options, folder)
+        if segment is not None and segment.part is not None:
+            taken = ((of.name, *each) for of in made for each in (of.taken or {}).items())
+            return {f"{part}.{name}": num for part, name, num in taken}
+        kept = KeptOfDocuments(parts[0]).names
+        write_index(folder / INDEX_NAME, (index_of(part, layout) for part in parts), kept)
+        return {} if segment else self._counts(parts)
+
+    def _counts(self, parts: Sequence[Part]) -> dict[str, int]:
+        with export_named(self.config):
+            counts = [_counts(part, self.config.layout, self.config) for part in parts]
+        return {name: num for of_part in counts for name, num in of_part.items()}
+
+    def _write_manifest(
+        self,
+        folder: Path,
+        recipe: Recipe,
+        counts: Mapping[str, int],
+        files: Mapping[str, FileEntry],
+        seconds: float,
+    ) -> None:
+        """Write the manifest, with what a reader must know of the files."""
+        parts, layout = self.parts, self.config.layout
+        details = {
+            **self.details,
+            "format": self.config.format,
+            "parts": [part.name for part in parts],
+            "keeps": list(layout.keeps),
+        }
+        if "loss_mask" not in layout.keeps and any(part.has_loss_mask for part in parts):
+            details["lost"] = ["loss_mask"]
+        if layout.is_packed:
+            sides: dict[str, Side] = {part.name: part.packing.padding_side for part in parts}
+            lengths = {part.name: part.sequence_length for part in parts}
+            details["sequence_length"] = one_or_each(lengths)
+            details["pad_id"] = one_or_each({part.name: part.packed.pad_id for part in parts})
+            if "left" in sides.values():
+                details["padding_side"] = one_or_each(sides)
+        manifest = Manifest(
+            recipe=recipe,
+            dataset=self.dataset,
+            partition=None,
+            counts=counts,
+            details=details,
+            files=files,
+        )
+        write_manifest(folder, manifest, run={"seconds": round(seconds, 3)})
 
 
 def _counts(part: Part, layout: Layout, config: ExportConfig) -> dict[str, int]:
@@ -185,6 +254,6 @@ def _counts(part: Part, layout: Layout, config: ExportConfig) -> dict[str, int]:
 def index_of(part: Part, layout: Layout) -> Iterator[pa.Table]:
     """Yield the index of a part in the order of the files' tokens, with the columns that are kept
     of each document."""
-    if layout.is_packed:
-        return kept_of(part).added(part.packed.index())
-    return kept_of(part).added(part.stream_index(eos_first=layout.eos_first))
+    is_packed, eos_first = layout.is_packed, layout.eos_first
+    tables = part.packed.index() if is_packed else part.stream_index(eos_first=eos_first)
+    return KeptOfDocuments(part).added(tables)

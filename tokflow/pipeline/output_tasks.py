@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 
 from tokflow.documents import DocumentSource, ranges
 from tokflow.errors import BadDocumentError, CorruptOutputError, TokflowError
-from tokflow.exports.export_segments import ExportSegment, segments_of_export
 from tokflow.exports.part import inputs_of
+from tokflow.exports.writing import ExportSegment, ExportWriter
 from tokflow.pipeline.output import Output, Stage
 from tokflow.pipeline.results import StageResult
-from tokflow.pipeline.writers import WRITERS, ExportWriter, Write
+from tokflow.pipeline.writers import WRITERS, Write
 from tokflow.pools.pool import Advance, LostWorkerError
 from tokflow.pools.sending import Shared
 from tokflow.store.integrity import (
@@ -285,7 +285,7 @@ def _segments_of(output: Output, write: Write) -> Sequence[ShardSegment | Export
     """Return the segments that an export, or the token shard of a large raw file, is made of; else
     none."""
     if isinstance(write, ExportWriter):
-        return segments_of_export(write.parts, write.config, output.recipe)
+        return write.segments()
     if output.stage != "tokens":
         return []
     raw, documents = output.graph.raw(output.name), output.graph.dataset.documents

@@ -1,15 +1,10 @@
 """The functions that write the outputs of each stage, with what they are given."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from tokflow.exports.config import ExportConfig
-from tokflow.exports.export_segments import ExportSegment
-from tokflow.exports.part import Part
-from tokflow.exports.writing import join_export, write_export
+from tokflow.exports.writing import ExportWriter
 from tokflow.pipeline.export_details import export_details
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import Mixture
@@ -19,7 +14,6 @@ from tokflow.sequences.segments import write_sequences
 from tokflow.split.cut_tokens import CutEncoder, write_cut_tokens
 from tokflow.split.mixed_split import write_mixed_split
 from tokflow.split.spans import write_split
-from tokflow.store.store import StoredOutput
 from tokflow.store.verdicts import spread_verdict
 from tokflow.tokenizers.sources import write_tokenizer
 from tokflow.tokens.shard import write_token_shard
@@ -77,35 +71,17 @@ def _sequences(graph: BuildGraph, key: str, packing: str) -> Write:
     return partial(write_sequences, split, graph.packings[packing], dataset=dataset)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExportWriter:
-    """The writer of an export and of its segments, with what both are given; goes to another
-    process as it is."""
-
-    parts: Sequence[Part]
-    config: ExportConfig
-    of_manifest: Mapping[str, Any]
-    """Keyword arguments that are the manifest's portion: dataset, recipe, details."""
-
-    def __call__(self, folder: Path, *, segment: ExportSegment | None = None) -> None:
-        """Write the export, or a segment of it, as `write_export` does."""
-        write_export(self.parts, self.config, folder, segment=segment, **self.of_manifest)
-
-    def join(self, segments: Sequence[StoredOutput], folder: Path) -> None:
-        """Make the export of its segments, as `join_export` does."""
-        join_export(self.parts, self.config, segments, folder, **self.of_manifest)
-
-
 def _export(graph: BuildGraph, name: str, _: str) -> Write:
     config = graph.export_config(name)
     parts = graph.parts(config)
     check_supervised(graph, (split.shard.manifest for split in parts[0].splits))
-    of_manifest = {
-        "dataset": graph.dataset.name,
-        "recipe": graph.export(config).recipe,
-        "details": export_details(graph),
-    }
-    return ExportWriter(parts=parts, config=config, of_manifest=of_manifest)
+    return ExportWriter(
+        parts=parts,
+        config=config,
+        dataset=graph.dataset.name,
+        recipe=graph.export(config).recipe,
+        details=export_details(graph),
+    )
 
 
 WRITERS: Mapping[Stage, Callable[[BuildGraph, str, str], Write]] = {

@@ -13,10 +13,11 @@ import numpy.typing as npt
 from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.inspection import segments_of
 from tokflow.exports import Export
-from tokflow.exports.batching import cut, equal_sizes
 from tokflow.exports.columns import ALL_POSITIONS, positions_in_files
 from tokflow.exports.damage import damaged_file
 from tokflow.exports.index import read_index
+from tokflow.exports.options import equal_sizes
+from tokflow.exports.part_sequences import cut
 from tokflow.exports.reading import of_dtype, pieces
 from tokflow.store.store import StoredOutput
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.documents import ranges
-from tokflow.exports import export_segments
+from tokflow.exports import writing
 from tokflow.pipeline import output_tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
@@ -149,7 +149,7 @@ def _build_segments(
     os.environ.update(environment, TOKFLOW_CACHE=str(folder / "cache"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranges, "RANGE_BYTES", 300)
-        patch.setattr(export_segments, "SEGMENT_TOKENS", 300)
+        patch.setattr(writing, "SEGMENT_TOKENS", 300)
         patch.setattr(output_tasks, "KEPT_HERE_BYTES", kept_here_bytes)
         texts = [f"text {number} {'ä' * (number % 7)}" for number in range(50)]
         parquet = {"format": "parquet", "shards": 9, "sequences_per_group": 30}

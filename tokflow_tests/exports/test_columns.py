@@ -9,7 +9,6 @@ from tokflow.audit.inspection import inspect_output
 from tokflow.audit.verify.export import verify_export
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Export
-from tokflow.exports.batching import cut
 from tokflow.exports.columns import (
     ALL_POSITIONS,
     check_columns,
@@ -20,6 +19,7 @@ from tokflow.exports.columns import (
     read_columns,
     schema_of,
 )
+from tokflow.exports.part_sequences import cut
 from tokflow.exports.reading import pieces
 from tokflow.pipeline.results import StageResult
 from tokflow.sequences.segments import Sequences

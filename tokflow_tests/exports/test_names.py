@@ -9,7 +9,7 @@ from tokflow.audit.verify.export import verify_export
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Export, Part
 from tokflow.exports.options import ShardOptions
-from tokflow.exports.sequence_files import numbered_names
+from tokflow.exports.token_files import numbered_names
 from tokflow.store.manifest import FileEntry, Manifest, read_manifest
 from tokflow_tests.outputs import parts, stored
 from tokflow_tests.tiny import build, declare
@@ -83,7 +83,7 @@ def test_files_of_more_than_five_digits_are_read_in_the_order_of_their_numbers(t
     others = ["train-b-00001-of-100001.arrow", "train-00003-of-100001.arrow.gz"]
     manifest = manifest_of([*reversed(sorted_names), *others], tmp_path)
 
-    names = numbered_names(Export(stored(tmp_path, manifest)), "train", ".arrow")
+    names = numbered_names(manifest, "train", ".arrow")
     assert names == sorted_names
 
 

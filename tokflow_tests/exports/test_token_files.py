@@ -4,15 +4,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokflow.exports import batching
-from tokflow.exports.batching import equal_sizes, even_sizes
+from tokflow.exports import part_sequences
+from tokflow.exports.options import equal_sizes, even_sizes
 from tokflow.exports.token_files import even_sizes_by_documents, sizes_by_documents
 from tokflow_tests.outputs import int64
 
 
 def cut(runs: list[list[int]], sizes: list[int]) -> list[list[list[int]]]:
     arrays = iter([np.array(run, dtype=np.int64) for run in runs])
-    return [[run.tolist() for run in taken] for taken in batching.cut(arrays, sizes)]
+    return [[run.tolist() for run in taken] for taken in part_sequences.cut(arrays, sizes)]
 
 
 def test_runs_are_cut_where_a_file_ends():

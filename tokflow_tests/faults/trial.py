@@ -14,7 +14,7 @@ import pytest
 
 from tokflow.documents import ranges
 from tokflow.errors import TokflowError
-from tokflow.exports import copied_tokens, export_segments
+from tokflow.exports import new_files, writing
 from tokflow.pipeline import output_tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.run import build_dataset
@@ -70,9 +70,9 @@ def short() -> Iterator[None]:
         patch.setattr(failures, "FIRST_WAIT_SECONDS", 0.001)
         patch.setattr(failures, "LONGEST_WAIT_SECONDS", 0.01)
         patch.setattr(ranges, "RANGE_BYTES", 4 * MIB)
-        patch.setattr(export_segments, "SEGMENT_TOKENS", 4 * MIB)
+        patch.setattr(writing, "SEGMENT_TOKENS", 4 * MIB)
         patch.setattr(output_tasks, "KEPT_HERE_BYTES", 0)
-        for module in (s3, copied_tokens):
+        for module in (s3, new_files):
             patch.setattr(module, "SHORT_BYTES", 5 * MIB)
         patch.setattr(s3, "PART_BYTES", 10 * MIB)
         yield

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tokflow.audit.verify.tokens import TOKENS_AT_ONCE, first_other_row, too_large, unequal
 from tokflow.exports import INDEX_NAME, Export, Layout, Part
 from tokflow.exports.format import Arrays
-from tokflow.exports.sequence_files import sequences_within
+from tokflow.exports.token_files import sequences_within
 from tokflow.exports.writing import index_of
 from tokflow.store.arrow import to_numpy
 from tokflow.store.manifest import Manifest

@@ -37,7 +37,7 @@ from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.sequence_files import (
+from tokflow.exports.token_files import (
     TOKENS_PER_BATCH,
     numbered_files,
     numbered_names,
@@ -78,7 +78,7 @@ def portions(export: Export, part: str) -> list[Portion]:
     options, length = export.options, export.manifest.details["sequence_length"]
     return batches_of_tables(
         export,
-        numbered_names(export, part, ".arrow"),
+        numbered_names(export.manifest, part, ".arrow"),
         sizes_in_memory(export.rows(part), options),
         _batch,
         at_once=_at_once(length, options),

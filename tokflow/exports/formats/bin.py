@@ -12,17 +12,15 @@ calls. It has no meta.pkl: with one, sample.py would take the tokens for charact
 Source: karpathy/nanoGPT at 3adf61e, data/openwebtext/prepare.py lines 58-81, train.py 116-131.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
 from tokflow.errors import ConfigError
-from tokflow.exports.copied_tokens import note_copied_tokens
 from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
-from tokflow.exports.new_files import copy_file
-from tokflow.exports.options import renamed, val_names
+from tokflow.exports.new_files import copy_file, note_copied_tokens
+from tokflow.exports.options import names_in_files
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import write_numbers
@@ -48,15 +46,6 @@ class BinOptions(Config):
     names: dict[str, Annotated[str, AfterValidator(_bin_name)]] = Field(default_factory=dict)
     """The file of a part: `{validation: validation.bin}`. Of the others `<part>.bin`, or val.bin of
     validation."""
-
-
-def file_names(options: BinOptions, parts: Sequence[str]) -> dict[str, str]:
-    """Return the file of each part.
-
-    Raises: ConfigError where `names` does not go with the parts.
-    """
-    own = {part: f"{name}.bin" for part, name in val_names(parts).items()}
-    return renamed(own, options.names)
 
 
 def write(part: Part, options: BinOptions, folder: Path) -> None:
@@ -85,6 +74,6 @@ FORMAT = Format(
     fixed_layout("stream", "token_ids"),
     write,
     portions,
-    file_names=file_names,
+    file_names=lambda options, parts: names_in_files(parts, options.names, suffix=".bin"),
     version=2,
 )

@@ -20,13 +20,13 @@ from pathlib import Path
 import numpy as np
 
 from tokflow.errors import ConfigError
-from tokflow.exports.batching import offsets_of
 from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.options import ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
+from tokflow.tokenizers.engines.protocol import offsets_of
 
 UNKNOWN = "Unknown Tokenizer"
 """The name that datatrove gives a tokenizer without one."""

@@ -29,7 +29,7 @@ from tokflow.exports.formats.parquet import ParquetOptions, at_once, row_groups,
 from tokflow.exports.options import PartRows
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.sequence_files import numbered_files, numbered_names
+from tokflow.exports.token_files import numbered_files, numbered_names
 from tokflow.store.config import Count
 
 TOKENS_PER_GROUP = 1_000_000
@@ -71,7 +71,7 @@ def _sizes(rows: PartRows, options: EasydelOptions) -> list[int]:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the row groups of a part."""
-    names = numbered_names(export, f"{part}/shard", ".parquet")
+    names = numbered_names(export.manifest, f"{part}/shard", ".parquet")
     sizes = _sizes(export.rows(part), export.options)
     return row_groups(names, sizes, export, most=TOKENS_PER_GROUP)
 

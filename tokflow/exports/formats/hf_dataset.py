@@ -49,7 +49,7 @@ from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import PartRows, ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.sequence_files import (
+from tokflow.exports.token_files import (
     numbered_files,
     numbered_names,
     sequences_within,
@@ -165,7 +165,7 @@ def portions(export: Export, part: str) -> list[Portion]:
     size = sequence_bytes(with_loss_mask(options.columns, is_chats=is_chats), length)
     return batches_of_tables(
         export,
-        numbered_names(export, f"{part}/data", ".arrow"),
+        numbered_names(export.manifest, f"{part}/data", ".arrow"),
         _sizes(export.rows(part), options, size),
         _batch,
         at_once=_at_once(size),

@@ -32,7 +32,6 @@ import numpy.typing as npt
 
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.lines import cut
-from tokflow.exports.batching import offsets_of
 from tokflow.exports.columns import (
     OF_IDS,
     TYPES,
@@ -55,7 +54,7 @@ from tokflow.exports.options import PartRows, ShardOptions, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.records import Located, ReadOn, Taken, portions_of_records
-from tokflow.exports.sequence_files import (
+from tokflow.exports.token_files import (
     numbered_files,
     numbered_names,
     sequences_within,
@@ -63,6 +62,7 @@ from tokflow.exports.sequence_files import (
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Listed, Size
 from tokflow.store.zstd import zstd
+from tokflow.tokenizers.engines.protocol import offsets_of
 
 TOKENS_AT_ONCE = 500_000
 """Made into text at one go; a column of them takes some 20 MB meanwhile."""
@@ -164,7 +164,7 @@ def portions(export: Export, part: str) -> list[Portion]:
     return [
         portion
         for name, num in zip(
-            numbered_names(export, part, suffix),
+            numbered_names(export.manifest, part, suffix),
             _sizes(export.rows(part), export.options),
             strict=True,
         )

@@ -34,17 +34,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.exports.batching import batches_of, cut, equal_sizes, offsets_of
 from tokflow.exports.columns import TYPES, fields_of, lists_of
 from tokflow.exports.format import Arrays, Extra, Format, Layout, Portion
-from tokflow.exports.options import PartRows, ShardOptions
+from tokflow.exports.options import PartRows, ShardOptions, equal_sizes
 from tokflow.exports.part import Part
+from tokflow.exports.part_sequences import batches_of, cut
 from tokflow.exports.reading import Export
-from tokflow.exports.sequence_files import sequences_within
-from tokflow.exports.token_files import batches_of_documents
+from tokflow.exports.token_files import batches_of_documents, sequences_within
 from tokflow.sequences.segments import Sequences
 from tokflow.store.arrow import make_table, to_arrow, to_numpy
 from tokflow.store.config import Size
+from tokflow.tokenizers.engines.protocol import offsets_of
 
 EXTRA = Extra(name="lance", module="lance")
 

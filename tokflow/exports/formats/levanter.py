@@ -29,13 +29,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.exports.batching import batches_of, cut, equal_sizes, offsets_of
 from tokflow.exports.format import Arrays, Extra, Format, Portion, fixed_layout
 from tokflow.exports.new_files import open_hashed
+from tokflow.exports.options import equal_sizes
 from tokflow.exports.part import Part
+from tokflow.exports.part_sequences import batches_of, cut
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import batches_of_documents
 from tokflow.store.config import Config
+from tokflow.tokenizers.engines.protocol import offsets_of
 
 EXTRA = Extra(name="levanter", module="tensorstore")
 

@@ -28,9 +28,8 @@ from tokflow.exports.options import (
     FilePrefix,
     ShardOptions,
     check_document_size,
+    names_in_files,
     numbered_name,
-    renamed,
-    val_names,
 )
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -110,5 +109,5 @@ FORMAT = Format(
     fixed_layout("stream", "token_ids", eos_first=True),
     write,
     portions,
-    file_names=lambda options, parts: renamed(val_names(parts), options.names),
+    file_names=lambda options, parts: names_in_files(parts, options.names),
 )

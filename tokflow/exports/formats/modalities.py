@@ -26,7 +26,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError
-from tokflow.exports.batching import offsets_of
 from tokflow.exports.damage import damaged_file
 from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.options import ShardOptions
@@ -35,6 +34,7 @@ from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
 from tokflow.store.store import AT_ONCE
+from tokflow.tokenizers.engines.protocol import offsets_of
 from tokflow.tokens.prefetch import in_order
 
 HEADER = struct.Struct("<QI")

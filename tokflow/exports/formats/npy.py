@@ -22,7 +22,7 @@ then has whole documents, and offsets of its own. build-nanogpt, which takes eve
 Source: numpy.lib.format, version 1.0; karpathy/build-nanogpt at 69cb21f, fineweb.py lines 17-83.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
@@ -33,7 +33,6 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tokflow.errors import ConfigError, TokflowError
-from tokflow.exports.batching import offsets_of
 from tokflow.exports.damage import damaged_file
 from tokflow.exports.format import Arrays, Format, Layout, Portion
 from tokflow.exports.new_files import open_hashed
@@ -43,16 +42,15 @@ from tokflow.exports.options import (
     FilePrefix,
     PartRows,
     ShardOptions,
+    names_in_files,
     numbered_name,
-    renamed,
-    val_names,
 )
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.sequence_files import files_of, sequences_within
-from tokflow.exports.token_files import cut_by_documents, write_numbers
+from tokflow.exports.token_files import cut_by_documents, files_of, sequences_within, write_numbers
 from tokflow.store.config import Size
 from tokflow.store.store import StoredOutput
+from tokflow.tokenizers.engines.protocol import offsets_of
 
 ROW_DTYPES: dict[str, np.dtype[Any]] = {
     "segment_ids": np.dtype(np.int32),
@@ -100,15 +98,6 @@ class NpyOptions(ShardOptions):
     def is_numbered(self) -> bool:
         """True where the names of files have a number."""
         return self.prefix is not None or self.is_divided
-
-
-def file_names(options: NpyOptions, parts: Sequence[str]) -> dict[str, str]:
-    """Return the name of each part in file names.
-
-    Raises: ConfigError where `names` does not go with the parts.
-    """
-    own = val_names(parts) if options.is_numbered else {part: part for part in parts}
-    return renamed(own, options.names)
 
 
 def layout(options: NpyOptions) -> Layout:
@@ -255,6 +244,8 @@ FORMAT = Format(
     layout,
     write,
     portions,
-    file_names=file_names,
+    file_names=lambda options, parts: names_in_files(
+        parts, options.names, is_val=options.is_numbered
+    ),
     sizes=lambda rows, options: _sizes_of_rows(rows, options) if options.is_divided else None,
 )

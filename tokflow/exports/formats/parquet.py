@@ -41,7 +41,7 @@ from tokflow.exports.format import Format, Portion
 from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.sequence_files import (
+from tokflow.exports.token_files import (
     TOKENS_PER_BATCH,
     numbered_files,
     numbered_names,
@@ -95,7 +95,7 @@ def write_groups(
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the row groups of a part."""
-    names = numbered_names(export, part, ".parquet")
+    names = numbered_names(export.manifest, part, ".parquet")
     sizes = sizes_in_memory(export.rows(part), export.options)
     return row_groups(names, sizes, export, most=TOKENS_PER_BATCH)
 

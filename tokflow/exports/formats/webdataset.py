@@ -36,7 +36,7 @@ from tokflow.exports.options import PartRows, ShardOptions, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.records import Located, portions_of_records
-from tokflow.exports.sequence_files import files_of, sequences_within
+from tokflow.exports.token_files import files_of, sequences_within
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Size
 from tokflow.tokens.prefetch import in_order

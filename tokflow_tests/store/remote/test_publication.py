@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tokflow.documents import ranges
-from tokflow.exports import export_segments
+from tokflow.exports import writing
 from tokflow.pipeline import output_tasks, tasks, writers
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage, remove_all
@@ -33,7 +33,7 @@ PARQUET = {"format": "parquet", "shards": 9, "sequences_per_group": 30}
 @pytest.fixture(autouse=True)
 def _files_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "RANGE_BYTES", 300)
-    monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 300)
+    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 300)
     monkeypatch.setattr(tasks, "MADE_TOGETHER_BYTES", 0)
 
 

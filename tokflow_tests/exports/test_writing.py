@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tokflow.errors import CorruptOutputError
-from tokflow.exports import export_segments, shuffled_documents
-from tokflow.exports.export_segments import ExportSegment, segments_of_export
-from tokflow.pipeline import tasks, writers
+from tokflow.exports import shuffled_documents, writing
+from tokflow.exports.writing import ExportSegment, ExportWriter
+from tokflow.pipeline import tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage
 from tokflow.pipeline.graph import BuildGraph
@@ -50,7 +50,9 @@ def dataset_in(folder: Path, exports: list[Any], **attributes: Any) -> Dataset:
 def segments(dataset: Dataset, name: str) -> list[ExportSegment]:
     graph = BuildGraph(dataset)
     config = graph.export_config(name)
-    return segments_of_export(graph.parts(config), config, graph.export(config).recipe)
+    parts, recipe = graph.parts(config), graph.export(config).recipe
+    writer = ExportWriter(parts=parts, config=config, dataset="tiny", recipe=recipe, details={})
+    return writer.segments()
 
 
 def files_of(dataset: Dataset) -> dict[str, bytes]:
@@ -80,7 +82,7 @@ def test_no_byte_depends_on_how_many_tasks_write_an_export(
     assert build_dataset(dataset, jobs=1).failed == ()
     expected = files_of(dataset)
     shutil.rmtree(dataset.folder / "exports")
-    monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 30)
+    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 30)
     monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
 
     assert build_dataset(dataset, jobs=jobs).failed == ()
@@ -94,7 +96,7 @@ def test_no_byte_depends_on_how_many_tasks_write_an_export(
 def test_the_segments_of_a_part_have_all_of_its_sequences_and_fetch_no_more_than_they_need(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 30)
+    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 30)
     dataset = dataset_in(tmp_path, ROWS[:1], split={})
     build_dataset(dataset, jobs=1)
     [part] = BuildGraph(dataset).parts(dataset.exports[0])
@@ -112,7 +114,7 @@ def test_the_segments_of_a_part_have_all_of_its_sequences_and_fetch_no_more_than
 def test_formats_whose_files_depend_on_each_other_are_written_by_one_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 30)
+    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 30)
     exports = ["bin", "npy", "litdata", {"format": "hf_dataset", "shards": 4}]
     dataset = dataset_in(tmp_path, exports)
     build_dataset(dataset, jobs=1)
@@ -123,10 +125,10 @@ def test_formats_whose_files_depend_on_each_other_are_written_by_one_task(
 def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 30)
+    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 30)
     monkeypatch.setattr(tasks, "MADE_TOGETHER_BYTES", 0)
     dataset = dataset_in(tmp_path, ROWS[:1])
-    write, made = writers.write_export, []
+    write, made = ExportWriter.__call__, []
 
     def is_killed(*arguments: Any, segment: ExportSegment, **more: Any) -> None:
         made.append(segment.number)
@@ -134,7 +136,7 @@ def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
             raise KeyboardInterrupt
         write(*arguments, segment=segment, **more)
 
-    monkeypatch.setattr(writers, "write_export", is_killed)
+    monkeypatch.setattr(ExportWriter, "__call__", is_killed)
     with pytest.raises(KeyboardInterrupt):
         build_dataset(dataset, jobs=1)
     assert build_dataset(dataset, jobs=1).failed == ()
@@ -147,23 +149,23 @@ def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
 def test_a_killed_run_goes_on_from_no_damaged_token(
     number: int, damaged: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 30)
+    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 30)
     monkeypatch.setattr(tasks, "MADE_TOGETHER_BYTES", 0)
     dataset = dataset_in(tmp_path, ROWS[:1], split={})
     build_dataset(dataset, jobs=1)
     missing = segments(dataset, "parquet")[number]
     shutil.rmtree(dataset.folder / "exports")
-    write = writers.write_export
+    write = ExportWriter.__call__
 
     def is_killed(*arguments: Any, segment: ExportSegment, **more: Any) -> None:
         if segment == missing:
             raise KeyboardInterrupt
         write(*arguments, segment=segment, **more)
 
-    monkeypatch.setattr(writers, "write_export", is_killed)
+    monkeypatch.setattr(ExportWriter, "__call__", is_killed)
     with pytest.raises(KeyboardInterrupt):
         build_dataset(dataset, jobs=1)
-    monkeypatch.setattr(writers, "write_export", write)
+    monkeypatch.setattr(ExportWriter, "__call__", write)
     tokens = BuildGraph(dataset).tokens("0.jsonl").folder / "tokens.bin"
     data = np.fromfile(tokens, dtype=np.uint16)
     data[damaged] ^= 1
@@ -178,21 +180,21 @@ def test_a_killed_run_goes_on_from_no_damaged_token(
 def test_a_damaged_segment_is_not_joined_and_the_next_run_makes_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 30)
+    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 30)
     dataset = dataset_in(tmp_path, ROWS[:1])
-    join, damaged = writers.join_export, []
+    join, damaged = ExportWriter.join, []
 
-    def join_damaged(parts: Any, config: Any, segments: Any, *folder: Path, **more: Any) -> None:
+    def join_damaged(writer: ExportWriter, segments: Any, folder: Path) -> None:
         bad = next(segments[2].folder.glob("*.parquet"))
         data = bytearray(bad.read_bytes())
         data[5] ^= 1
         bad.write_bytes(data)
         damaged.append(bad.name)
-        join(parts, config, segments, *folder, **more)
+        join(writer, segments, folder)
 
-    monkeypatch.setattr(writers, "join_export", join_damaged)
+    monkeypatch.setattr(ExportWriter, "join", join_damaged)
     [failed] = build_dataset(dataset, jobs=1).failed
-    monkeypatch.setattr(writers, "join_export", join)
+    monkeypatch.setattr(ExportWriter, "join", join)
     assert build_dataset(dataset, jobs=1).failed == ()
 
     assert isinstance(failed.error, CorruptOutputError)
@@ -206,7 +208,7 @@ def test_a_damaged_segment_is_not_joined_and_the_next_run_makes_it_again(
 def test_an_export_of_segments_that_is_damaged_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 30)
+    monkeypatch.setattr(writing, "SEGMENT_TOKENS", 30)
     dataset = dataset_in(tmp_path, ROWS[:1])
     assert build_dataset(dataset, jobs=1).failed == ()
     expected = files_of(dataset)
