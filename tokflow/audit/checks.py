@@ -22,6 +22,7 @@ from tokflow.errors import TokflowError, message_of, shortened
 from tokflow.exports.part import inputs_of
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import FILE_STAGES, STAGES, Output, Stage
+from tokflow.pipeline.writers import parts_of
 from tokflow.split.leakage import find_shared_texts
 from tokflow.store.check_memory import CheckMemory
 from tokflow.store.integrity import once_more, raise_damage
@@ -116,9 +117,9 @@ def _tokens_equal_reference(graph: BuildGraph, outputs: Sequence[Output]) -> lis
 def _split_closes(graph: BuildGraph, outputs: Sequence[Output]) -> list[str]:
     """Every character of every document is in one part or in none; of a mixture, every part has
     the documents and tokens that it takes of its source."""
-    if graph.mixture is None:
+    if not graph.of_sources:
         return [problem for of in outputs for problem in verify_split(graph.open_split(of.name))]
-    sources = ((of.name, *graph.mixture.at(of.name)) for of in outputs)
+    sources = ((of.name, *graph.at(of.name)) for of in outputs)
     return [
         problem
         for key, graph_of_source, of_source in sources
@@ -147,7 +148,7 @@ def _export_is_complete(graph: BuildGraph, outputs: Sequence[Output]) -> list[st
     made = export.open()
 
     def verified() -> list[str]:
-        parts = graph.parts(graph.export_config(export.name))
+        parts = parts_of(graph, graph.dataset.export_config(export.name))
         reads_files = made.manifest.num_bytes <= MAX_READ_BYTES
         problems = verify_export(made, parts, reads_files=reads_files)
         if problems:
@@ -262,7 +263,7 @@ class Checker:
         made_of = [output]
         if output.stage == "export":
             yield output
-            inputs = self.graph.inputs(self.graph.export_config(output.name))
+            inputs = self.graph.inputs(self.graph.dataset.export_config(output.name))
             made_of = [*inputs.values()]
         for each in FILE_STAGES[: FILE_STAGES.index(made_of[0].stage)] if made_of else ():
             yield from (self.graph.output(each, of.name) for of in made_of)

@@ -81,7 +81,7 @@ def _once(plans: Sequence[Plan]) -> list[Plan]:
 
 
 def _key(of: PlannedOutput) -> tuple[Path, Stage, str, str]:
-    return of.output.graph.dataset.folder, of.stage, of.name, of.packing
+    return of.output.home.folder, of.stage, of.name, of.packing
 
 
 def _document(plan: Plan) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _document(plan: Plan) -> dict[str, Any]:
         "more_may_follow": plan.is_open,
         "num_remote_files": plan.num_remote,
         "left_out": plan.left_out,
-        "library_changes": plan.library_changes,
+        "library_changes": plan.library_changes(),
         "notices": plan.totals.notices(),
         "num_bytes": plan.num_bytes,
         "estimated_seconds": round(plan.estimated_seconds, 2),
@@ -147,7 +147,7 @@ def _print(plan: Plan) -> None:
         print(f"exports wait for {counted(plan.num_elsewhere, 'other file')} to be built")
     if plan.left_out:
         print(described_left_out(plan.left_out))
-    for change in plan.library_changes:
+    for change in plan.library_changes():
         print(change)
     print_notices(plan.totals.notices())
     for bad in plan.bad:

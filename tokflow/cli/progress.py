@@ -142,7 +142,7 @@ def raw_per_text(plan: Plan) -> float:
 
     files = [
         (path, num_bytes, graph.dataset.documents)  # of a mixture those of the source
-        for graph, key in ((planned.output.graph, planned.name) for planned in largest)
+        for graph, key in ((planned.graph, planned.name) for planned in largest)
         for path, num_bytes in graph.raw(key).sizes.items()
     ][:FILES_ASKED]
     num_text_bytes = sum(declared_text_bytes(*of) for of in files)

@@ -47,7 +47,6 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.notices import Notice
 from tokflow.pipeline.output import Output
-from tokflow.pipeline.partitions import check_columns
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
 from tokflow.pipeline.results import BuildResult, Reporter
 from tokflow.pipeline.run import build_dataset
@@ -137,7 +136,7 @@ def _run_share(
 ) -> tuple[dict[str, Any], list[Exception]]:
     """Build a share of a dataset, without a plan, which would look at all of it."""
     graph = BuildGraph(dataset)
-    check_columns(graph)
+    graph.check_columns()
     errors = Errors()
     reporter = errors if asked.json else printed_lines(dataset.name, errors)
     try:
@@ -230,7 +229,7 @@ def _say_what_came(plan: Plan, built: BuildResult, problems: Sequence[str], aske
         from tokflow.cli.summary import print_summary
 
         if built.num_new:  # as where another machine made a share of the files
-            for change in plan.library_changes_of("tokens"):
+            for change in plan.library_changes("tokens"):
                 print(f"{plan.dataset.name}: tokens of two versions of a library: {change}")
         print_summary(plan, built, is_declared=asked.in_dagster)
     elif not problems:

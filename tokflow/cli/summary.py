@@ -15,7 +15,6 @@ from tokflow.cli.terminal import (
 from tokflow.errors import first_five
 from tokflow.exports import Export
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.files_of_parts import parts_behind_limit
 from tokflow.pipeline.lines import described_sequences
 from tokflow.pipeline.output import FILE_STAGES, Stage
 from tokflow.pipeline.plan import Plan
@@ -195,7 +194,7 @@ def _warnings(built: BuildResult) -> Iterator[str]:
 def unreached(dataset: Dataset, built: BuildResult) -> Iterator[str]:
     """Yield how much of a limit of all files these have together, where it is more than that."""
     shards, limit = built.of("tokens"), dataset.documents.limit
-    if limit.scope == "file" or not shards or len(shards) < len(shards[0].output.graph.listed):
+    if limit.scope == "file" or not shards or len(shards) < len(shards[0].graph.listed):
         return
     counts = _counts(built, "tokens")
     if limit.after(counts) is not None:
@@ -239,7 +238,7 @@ def _not_tokenized(dataset: Dataset, built: BuildResult) -> Iterator[str]:
 
 def _behind_limit(shards: Sequence[StageResult]) -> Iterator[str]:
     """Yield which files were left when they had reached a limit, and how many are behind them."""
-    graphs = {one.output.name: one.output.graph for one in shards}
+    graphs = {one.output.name: one.graph for one in shards}
     counts = {one.output.name: one.manifest.counts for one in shards}
     reached = [
         key
@@ -263,7 +262,8 @@ def _in_no_part(dataset: Dataset, built: BuildResult) -> Iterator[str]:
         chars = counted(counts["no_part.num_chars"], "character")
         tokens = counted(counts["no_part.num_tokens"], "token")
         yield f"in no part of the split: {chars} of {' and '.join(taken_from)} ({tokens})"
-    behind = parts_behind_limit(built.of("split")[0].output.graph) if counts else []
+    limited = built.of("split")[0].graph.limited if counts else None
+    behind = limited.parts_behind() if limited else []
     for part in dataset.split.parts if counts else ():
         if part in behind:
             yield (

@@ -193,7 +193,7 @@ def _build_all(
     if options.partitions is None:  # what it leaves need not be tried again
         with suppress(TokflowError):  # of the tokenizer, which the build names
             instance.add_run_tags(context.run_id, {INPUTS_TAG: inputs_digest(changes)})
-    for source in graph.mixture.graphs.values() if graph.mixture is not None else ():
+    for source in graph.of_sources.values():
         of_source = look_at_sources(instance, source.dataset, source)
         said_before = f"{source.dataset.name}: "
         all_files = replace(options, partitions=None)
@@ -203,7 +203,7 @@ def _build_all(
             failed = [StageFailure("split", source.dataset.name, recorded.failure)]
             mark_failed(context, graph.dataset, failed_outputs(graph, failed))
             return recorded
-    if graph.mixture is not None:  # limits of its sources may take more files now
+    if graph.of_sources:  # limits of its sources may take more files now
         graph = BuildGraph(graph.dataset, offline=True)
         changes = look_at_sources(instance, graph.dataset, graph)
     return _build_one(context, changes, options)
@@ -329,7 +329,7 @@ class _Recorder(Reporter):
     def made(self, made: StageResult) -> None:
         """Report the output, after what it is made from."""
         self._shown.made(made)
-        is_limited = made.output.graph.limited is not None
+        is_limited = made.graph.limited is not None
         if is_limited and made.output.stage in ("tokenizer", "tokens"):
             self._waiting.append(made)
         else:
@@ -345,7 +345,7 @@ class _Recorder(Reporter):
     def _record(self, made: StageResult) -> None:
         output = made.output
         if self._graph is None:
-            self._graph = output.graph
+            self._graph = made.graph
             if not all(source.is_local for source in self._graph.sources.values()):
                 # What the build has fetched is known only now.
                 self._sync()

@@ -5,7 +5,6 @@ import dagster as dg
 from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.output import FILE_STAGES
-from tokflow.pipeline.recipes import stage_of_inputs
 from tokflow.report import has_report
 
 PARTITIONED = ("raw", *FILE_STAGES)
@@ -54,7 +53,7 @@ def parents(
         of_stage = {"split": own}
     elif stage == "export":
         config = dataset.export_config(name)
-        parent = stage_of_inputs(config, dataset.shuffle)
+        parent = dataset.stage_of_inputs(config)
         packing = dataset.packing_name(config) if parent == "sequences" else ""
         of_stage = {parent: all_files}
         of_stage |= {} if dataset.mixture is not None else {"files": None}

@@ -30,8 +30,7 @@ from tokflow.components.reports import data_version
 from tokflow.errors import TokflowError, first_five, message_of
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.mixture import SOURCE_STAGES
-from tokflow.pipeline.output import FILE_STAGES
+from tokflow.pipeline.output import FILE_STAGES, SOURCE_STAGES
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.schedule import is_due
 from tokflow.raw.hashes import stamp_of
@@ -209,7 +208,7 @@ def _known(instance: dg.DagsterInstance, plan: Plan) -> Iterator[tuple[str, bool
     raw = {key: of.sha256 for key, of in known_partitions(graph, files).items()}
     listing = {"": files_version(files)}
     versions: dict[tuple[str, str], dict[str, str]] = {("raw", ""): raw, ("files", ""): listing}
-    versions = {} if graph.mixture is not None else versions
+    versions = {} if graph.of_sources else versions
     for of in plan.own:
         asset = (of.stage, of.output.asset_name)
         partition = of.name if of.output.is_of_file else ""
@@ -312,7 +311,7 @@ def state_digest(instance: dg.DagsterInstance, changes: FileChanges) -> str:
 
 def _stored(graph: BuildGraph) -> Iterator[tuple[str, int]]:
     """Yield what the store watches of each output, with the time of its last change."""
-    for source in graph.mixture.graphs.values() if graph.mixture else ():
+    for source in graph.of_sources.values():
         yield from _stored(source)
     store, folder = graph.dataset.store, graph.dataset.folder
     places = [folder / "tokenizer"]

@@ -35,6 +35,7 @@ from tokflow.pipeline.statistics import (
     rows_of_mixture,
     text_statistics,
 )
+from tokflow.pipeline.writers import parts_of
 from tokflow.store.arrow import read_first
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.engines import open_reference
@@ -115,11 +116,13 @@ def data_version(output: Output) -> str:
     was trained again and came out the same makes nothing stale.
     """
     is_tokenizer = output.stage == "tokenizer"
-    return output.graph.tokenizer.fingerprint if is_tokenizer else output.fingerprint
+    if is_tokenizer:
+        return str(output.manifest().details["tokenizer_fingerprint"])
+    return output.fingerprint
 
 
 def _tokenizer(made: StageResult) -> Page:
-    tokenizer = made.output.graph.tokenizer
+    tokenizer = made.graph.tokenizer
     asked = made.manifest.config.get("vocab_size")
     rebuilt = describe_rebuilt(made.folder)
     return Page(
@@ -161,7 +164,7 @@ def _tokens(made: StageResult) -> Page:
     }
     return Page(
         summary=summary,
-        shown=preview_of_shard(shard, made.output.graph.tokenizer),
+        shown=preview_of_shard(shard, made.graph.tokenizer),
         details={"dtype": shard.dtype.name},
         plots=tuple(summary),
         own={"dagster/partition_row_count": counts["num_documents"]},
@@ -234,8 +237,8 @@ def _parts(made: StageResult, *others: str) -> list[dict[str, Any]]:
 
 
 def _export(made: StageResult) -> Page:
-    manifest, graph = made.manifest, made.output.graph
-    exported = graph.parts(graph.export_config(made.output.name))
+    manifest, graph = made.manifest, made.graph
+    exported = parts_of(graph, graph.dataset.export_config(made.output.name))
     splits = exported[0].splits
     text = text_statistics(split.shard.manifest.counts for split in splits)
     of_parts = part_statistics(manifest.details["parts"], [of.manifest.counts for of in splits])

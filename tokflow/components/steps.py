@@ -257,7 +257,7 @@ def _make(graph: BuildGraph, stage: str, name: str, lines: Lines) -> Report:
     if stage == "tokenizer":
         made = make_tokenizer(graph)
     else:
-        made = make_export(graph, graph.export_config(name))
+        made = make_export(graph, graph.dataset.export_config(name))
     lines.made(made)
     return report(made)
 

@@ -174,6 +174,11 @@ class Dataset(Config):
                 found[export.name] = packing
         return found
 
+    def stage_of_inputs(self, export: ExportConfig) -> Stage:
+        """Return the stage whose outputs an export is made from."""
+        is_of_files = self.shuffle.documents != "dataset"
+        return "sequences" if export.layout.is_packed and is_of_files else "split"
+
     def packing_name(self, export: ExportConfig) -> str:
         """Return which of `packings` has the sequences that an export is made of."""
         fields = self.packing_of(export).fields_of_file()

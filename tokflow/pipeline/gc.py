@@ -9,7 +9,7 @@ from pathlib import Path
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.mixture import SOURCE_STAGES
+from tokflow.pipeline.output import SOURCE_STAGES
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.store.atomic import is_in_use, is_leftover
 from tokflow.store.latest import LATEST, named_by
@@ -85,7 +85,7 @@ def _what_is_missing(plan: Plan) -> str:
 
 def _used_blocks(graph: BuildGraph) -> set[Path]:
     """Return the folders with what was read of raw files that are fetched as they are read."""
-    return {raw.path.parent for raw in graph.known_raw_files if raw.is_lazy}
+    return {raw.path.parent for raw in graph.files.known if raw.is_lazy}
 
 
 def _unfinished(store: Store, folder: Path) -> Iterator[Path]:

@@ -1,7 +1,6 @@
 """Raw files that a limit of the whole dataset takes, one after another until it is reached."""
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -10,11 +9,9 @@ from tokflow.errors import ConfigError, MissingOutputError, RawFileError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.raw import RawSource
 from tokflow.shown import counted
+from tokflow.split.rule import part_of_file
 from tokflow.split.shuffle import ShuffleConfig, document_keys
 from tokflow.tokens.origins import Origins
-
-if TYPE_CHECKING:
-    from tokflow.pipeline.graph import BuildGraph
 
 NAME_OR_RUN = (
     "name one of them; run without --partition to take the files that follow, until "
@@ -31,9 +28,18 @@ class LimitedFiles:
     looked for, until `advance` is called. No file is fetched, or read, that they do not have.
     """
 
-    def __init__(self, graph: "BuildGraph") -> None:
-        self._graph = graph
-        self._order = in_taking_order(graph.listed, graph.dataset.shuffle)
+    def __init__(
+        self,
+        dataset: Dataset,
+        listed: Mapping[str, tuple[RawSource, ...]],
+        counts_of: Callable[[str], Mapping[str, int] | None],
+        look_ahead: Callable[[list[str]], None],
+    ) -> None:
+        """`listed`: the partitions that there may be; `counts_of`: counts of the tokens of one, or
+        None where they are not there; `look_ahead`: looks at raw files that were built before."""
+        self._dataset, self._listed = dataset, listed
+        self._counts_of, self._look_ahead = counts_of, look_ahead
+        self._order = in_taking_order(listed, dataset.shuffle)
         self._left: dict[str, Limit] = {}
         """What each of them may take, in the order in which they are taken."""
         self._is_open = True
@@ -43,7 +49,7 @@ class LimitedFiles:
     def partitions(self) -> dict[str, tuple[RawSource, ...]]:
         """The raw files of each partition by its key, sorted; made anew where files were taken."""
         if len(self._partitions) < len(self._known):
-            self._partitions = {key: self._graph.listed[key] for key in sorted(self._known)}
+            self._partitions = {key: self._listed[key] for key in sorted(self._known)}
         return self._partitions
 
     @property
@@ -60,7 +66,7 @@ class LimitedFiles:
     def of(self, key: str) -> Limit:
         """Return what one file may take. Raises: RawFileError where it is not among them."""
         if key not in self._known:
-            name = self._graph.dataset.name
+            name = self._dataset.name
             raise RawFileError(
                 where=f"{name}: {key}",
                 expected="a file that documents.limit, of scope dataset, takes now",
@@ -77,7 +83,7 @@ class LimitedFiles:
         """Raise MissingOutputError where files may follow that are not known yet."""
         if self.is_open:
             raise MissingOutputError(
-                where=self._graph.dataset.name,
+                where=self._dataset.name,
                 expected="the tokens of all files that documents.limit takes",
                 found=f"those of {counted(len(self._left) - 1, 'file')}, which do not reach it",
                 remedy="run `tokflow run`",
@@ -89,29 +95,29 @@ class LimitedFiles:
         self._take()
         return self._order[num_before : len(self._left)]
 
-    def _take(self) -> None:
-        left: Limit | None = self._graph.dataset.documents.limit
-        while self._is_open and left is not None:
-            if self._left:
-                self._read_ahead()
-                last = next(reversed(self._left))
-                tokens = self._graph.tokens(last)
-                if tokens.is_first_of_kind or not tokens.is_made:  # the first costs no checksum
-                    self._is_open = len(self._left) < len(self._order)
-                    return
-                left = self._left[last].after(tokens.manifest().counts)
-            self._is_open = left is not None and len(self._left) < len(self._order)
-            if self._is_open and left is not None:
-                self._left[self._order[len(self._left)]] = left
+    def parts_behind(self) -> list[str]:
+        """Return the parts that take whole files, none of which these are."""
+        split = self._dataset.split
+        if self.is_open or not split.takes_whole_files:
+            return []
+        files = (files[0] for files in self.partitions.values())
+        taken = {part_of_file(of.key, of.source_split, split) for of in files}
+        return [name for number, name in enumerate(split.parts) if number not in taken]
 
-    def _read_ahead(self) -> None:
-        """Look at the raw files of those that follow and were built before, at most as many as are
-        taken: together that takes a third of the time."""
-        num = len(self._left)
-        if num & (num - 1) == 0:
-            keys = self._order[num - 1 : 2 * num]
-            built = [key for key in keys if not self._graph.tokens(key).is_first_of_kind]
-            self._graph.read_raw_files(built)
+    def _take(self) -> None:
+        left: Limit | None = self._dataset.documents.limit
+        while self._is_open and left is not None:
+            if num := len(self._left):
+                if num & (num - 1) == 0:  # as many as are taken: a third of the time of one by one
+                    self._look_ahead(self._order[num - 1 : 2 * num])
+                last = next(reversed(self._left))
+                if (counts := self._counts_of(last)) is None:
+                    self._is_open = num < len(self._order)
+                    return
+                left = self._left[last].after(counts)
+            self._is_open = left is not None and num < len(self._order)
+            if self._is_open and left is not None:
+                self._left[self._order[num]] = left
 
 
 def in_taking_order(keys: Iterable[str], shuffle: ShuffleConfig) -> list[str]:

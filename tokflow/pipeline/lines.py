@@ -168,7 +168,7 @@ class Lines(Reporter):
         """Say a line where there is one to say."""
         stage = made.output.stage
         if made.output.is_of_file:
-            num_bytes = made.output.graph.raw(made.output.name).num_bytes
+            num_bytes = made.graph.raw(made.output.name).num_bytes
             self._pace.count(num_bytes, is_new=made.is_new, text_bytes=text_bytes_of(made))
         self._num_done += 1
         if made.is_new and stage in ("split", "sequences"):

@@ -6,15 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, Protocol, get_args
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.store.manifest import Manifest, Recipe, damaged
 from tokflow.store.store import Store, StoredOutput
-from tokflow.tokens.shard import refused
-
-if TYPE_CHECKING:
-    from tokflow.pipeline.graph import BuildGraph
 
 Stage = Literal["raw", "tokenizer", "tokens", "split", "sequences", "export"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
@@ -22,6 +18,28 @@ STAGES: tuple[Stage, ...] = get_args(Stage)
 
 FILE_STAGES: tuple[Stage, ...] = ("tokens", "split", "sequences")
 """The stages with an output of each raw file."""
+
+
+SOURCE_STAGES: tuple[Stage, ...] = ("tokenizer", "tokens", "split")
+"""What a mixture needs of a source, which has sequences and exports for itself alone."""
+
+
+class Home(Protocol):
+    """A dataset, as its outputs know it."""
+
+    @property
+    def store(self) -> Store:
+        """The store of its outputs."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its outputs, which has its name."""
+
+    def recipe(self, output: "Output") -> Recipe:
+        """Return what decides an output."""
+
+    def refused(self, output: "Output", counts: Mapping[str, int]) -> str | None:
+        """Return what is in an output that the config makes an error now; None where nothing is."""
 
 
 def by_step(output: "Output") -> tuple[Stage, str]:
@@ -37,7 +55,7 @@ class Output:
     The manifest is read once and, when it was believed, not again.
     """
 
-    graph: "BuildGraph"
+    home: Home
     stage: Stage
     name: str
     """The partition key; of an export, its name; of the tokenizer, `tokenizer`."""
@@ -51,7 +69,7 @@ class Output:
         Raises: TokflowError, OSError where that cannot be known, such as a raw file that cannot
         be read or a tokenizer that has not been made.
         """
-        return self.graph.recipe(self)
+        return self.home.recipe(self)
 
     @property
     def is_of_file(self) -> bool:
@@ -61,12 +79,12 @@ class Output:
     @property
     def dataset(self) -> str:
         """The name of its dataset."""
-        return self.graph.dataset.name
+        return self.home.folder.name
 
     @property
     def store(self) -> Store:
         """The store that it belongs in."""
-        return self.graph.dataset.store
+        return self.home.store
 
     @cached_property
     def fingerprint(self) -> str:
@@ -76,18 +94,18 @@ class Output:
     @property
     def place(self) -> Path:
         """The folder of its kind, whatever the fingerprints: `<store>/<dataset>/<stage>/<name>`."""
-        return self.graph.folder / self._place
+        return self.home.folder / self._place
 
     @property
     def is_first_of_kind(self) -> bool:
         """True if none of its kind was ever made: of a raw file, say, that is new."""
-        path = f"{self.graph.folder}/{self._place}"
+        path = f"{self.home.folder}/{self._place}"
         return not os.path.isdir(path)  # noqa: PTH112 (of many: a Path costs as much again)
 
     @cached_property
     def folder(self) -> Path:
         """The folder of its files, `<place>/<fingerprint[:16]>`."""
-        return self.graph.folder / f"{self._place}/{self.fingerprint[:16]}"
+        return self.home.folder / f"{self._place}/{self.fingerprint[:16]}"
 
     @property
     def _place(self) -> str:
@@ -147,7 +165,7 @@ class Output:
         """
         reason = None
         with suppress(MissingOutputError):
-            if (reason := self._refused(self._whole.counts)) is None:
+            if (reason := self.home.refused(self, self._whole.counts)) is None:
                 return self._whole
         found = "none in the store for this file and this config"
         remedy = f"materialize {self.asset}, or run `tokflow run`"
@@ -156,6 +174,11 @@ class Output:
             remedy = "correct the raw file, or the config; `tokflow run` names the first"
         expected = f"an output with fingerprint {self.fingerprint[:7]}"
         raise MissingOutputError(where=self.asset, expected=expected, found=found, remedy=remedy)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """What its manifest counts. Raises: as `manifest`."""
+        return self.manifest().counts
 
     @cached_property
     def stored(self) -> StoredOutput:
@@ -180,13 +203,6 @@ class Output:
         if stored.store.is_known_damaged(stored.folder):
             raise damaged(stored.folder, "files that are as its manifest says", "others")
         return stored.manifest
-
-    def _refused(self, counts: Mapping[str, int]) -> str | None:
-        """Return what is in it that the config makes an error now; None where there is nothing."""
-        dataset = self.graph.dataset
-        if self.stage != "tokens":
-            return None
-        return refused(counts, dataset.documents, dataset.tokenizer)
 
     def open(self) -> StoredOutput:
         """Return it as it is in the store. Raises: as `manifest`."""

@@ -1,7 +1,7 @@
 """The tasks that one output is made by, and what came of them."""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,6 +12,7 @@ from tokflow.documents import DocumentSource, ranges
 from tokflow.errors import BadDocumentError, CorruptOutputError, TokflowError
 from tokflow.exports.part import inputs_of
 from tokflow.exports.writing import ExportSegment, ExportWriter
+from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output, Stage
 from tokflow.pipeline.results import StageResult
 from tokflow.pipeline.writers import WRITERS, Write
@@ -29,7 +30,6 @@ from tokflow.store.manifest import is_complete, read_run
 from tokflow.store.segments import segment_folder
 from tokflow.store.store import Store, StoredOutput
 from tokflow.tokenizers.chat.renderer import open_renderer
-from tokflow.tokens.shard import refused
 from tokflow.tokens.shard_segments import (
     ShardSegment,
     join_segments,
@@ -122,9 +122,9 @@ class OutputTasks:
     """An output that is being made: by one task or by one for each of its segments, which are of a
     large raw file or of the files of an export."""
 
-    def __init__(self, output: Output, *, is_here: bool) -> None:
+    def __init__(self, graph: BuildGraph, output: Output, *, is_here: bool) -> None:
         """`is_here`: all tasks are done on this machine."""
-        self.output = output
+        self.graph, self.output = graph, output
         self._is_here = is_here
         self.num_left = 0
         """Tasks that are not done."""
@@ -148,13 +148,13 @@ class OutputTasks:
         try:
             folder = output.folder
             with Reading():
-                write = WRITERS[output.stage](output.graph, output.name, output.packing)
-                self._segments = _segments_of(output, write)
-            join = _join_of(output, write) if self._segments else None
+                write = WRITERS[output.stage](self.graph, output.name, output.packing)
+                self._segments = _segments_of(self.graph, output, write)
+            join = _join_of(self.graph, output, write) if self._segments else None
             common = Common(write, self._segments, join, _whole_inputs(write))
             shared = Shared(common, num_tasks=len(self._segments))
             about = output.stage, output.name, output.store
-            task = Task(*about, folder, shared, bytes_read(output))
+            task = Task(*about, folder, shared, bytes_read(self.graph, output))
             if not self._segments:
                 self.num_left = 1
                 return [task]
@@ -169,7 +169,7 @@ class OutputTasks:
             tasks = [
                 replace(task, folder=folder, number=of.number)
                 for of, folder in zip(self._segments, folders, strict=True)
-                if not _is_there(of, folder, store, output)
+                if not _is_there(of, folder, store, partial(self.graph.refused, output))
             ]
         except Exception as error:
             self._errors[Path()] = error
@@ -217,10 +217,10 @@ class OutputTasks:
         error = self._errors[min(self._errors)] if self._errors else None
         if self._segments and (error is None or self._is_made_elsewhere()):
             self.output.store.remove_segments(self.output.folder, stayed_here=error is None)
-            return result_of(self.output, is_new=error is None)
+            return result_of(self.graph, self.output, is_new=error is None)
         if self._segments and isinstance(error, BadDocumentError):
             return self._first_error() or error
-        return error or result_of(self.output, is_new=True)
+        return error or result_of(self.graph, self.output, is_new=True)
 
     def _is_made_elsewhere(self) -> bool:
         """Return whether another machine has made the output meanwhile, and removed segments."""
@@ -230,7 +230,7 @@ class OutputTasks:
     def _first_error(self) -> Exception | None:
         """Return the error that reading the whole file ends with: how many documents may be set
         aside is counted from its beginning."""
-        graph = self.output.graph
+        graph = self.graph
         documents, paths = graph.dataset.documents, graph.raw(self.output.name).paths
         if documents.on_bad_document == "error":
             return None  # each range has its own
@@ -243,11 +243,10 @@ class OutputTasks:
         return None
 
 
-def _join_of(output: Output, write: Write) -> Join:
+def _join_of(graph: BuildGraph, output: Output, write: Write) -> Join:
     """Return what joins the segments of a token shard or an export."""
     if isinstance(write, ExportWriter):
         return write.join
-    graph = output.graph
     how: dict[str, Any] = {"documents": graph.dataset.documents, "recipe": output.recipe}
     return partial(join_segments, raw=graph.raw(output.name), **how)
 
@@ -259,14 +258,16 @@ def _whole_inputs(write: Write) -> Whole:
 
 
 def _is_there(
-    segment: ShardSegment | ExportSegment, folder: Path, store: Store, output: Output
+    segment: ShardSegment | ExportSegment,
+    folder: Path,
+    store: Store,
+    refused: Callable[[Mapping[str, int]], str | None],
 ) -> bool:
     """Return whether a killed run, or another, has made the segment, and it is allowed now.
 
     Its files are read here, and not once more when it is joined. One that is damaged is removed,
     since a new one takes no name of one that has the right sizes.
     """
-    dataset = output.graph.dataset
     try:
         found = store.read(folder)
         check_files_here(found)
@@ -275,29 +276,29 @@ def _is_there(
         return False
     except TokflowError:
         return False
-    if found.manifest.fingerprint != segment.recipe.fingerprint:
-        return False
-    counts = found.manifest.counts
-    return output.stage == "export" or not refused(counts, dataset.documents, dataset.tokenizer)
+    is_same = found.manifest.fingerprint == segment.recipe.fingerprint
+    return is_same and not refused(found.manifest.counts)
 
 
-def _segments_of(output: Output, write: Write) -> Sequence[ShardSegment | ExportSegment]:
+def _segments_of(
+    graph: BuildGraph, output: Output, write: Write
+) -> Sequence[ShardSegment | ExportSegment]:
     """Return the segments that an export, or the token shard of a large raw file, is made of; else
     none."""
     if isinstance(write, ExportWriter):
         return write.segments()
     if output.stage != "tokens":
         return []
-    raw, documents = output.graph.raw(output.name), output.graph.dataset.documents
+    raw, documents = graph.raw(output.name), graph.dataset.documents
     return segments_of(raw, documents, output.recipe)
 
 
-def result_of(output: Output, *, is_new: bool) -> StageResult | Exception:
+def result_of(graph: BuildGraph, output: Output, *, is_new: bool) -> StageResult | Exception:
     """Return an output that was made, or looked for, as it is in the store now."""
     try:
         output.store.look_for([output.folder])
         stored = output.open()
-        made = StageResult(output, stored, is_new, read_run(output.folder))
+        made = StageResult(graph, output, stored, is_new, read_run(output.folder))
         if output.stage == "export":
             output.store.point_latest(output.folder)
         elif is_new:  # nothing else of a run is made from an export
@@ -307,9 +308,8 @@ def result_of(output: Output, *, is_new: bool) -> StageResult | Exception:
     return made
 
 
-def bytes_read(output: Output) -> int:
+def bytes_read(graph: BuildGraph, output: Output) -> int:
     """Return about how much text an output is made from, that of a tokenizer aside."""
-    graph = output.graph
     of_all = graph.partitions if output.stage == "export" else ()
     partitions = map(graph.raw, [output.name] if output.is_of_file else of_all)
     documents = graph.dataset.documents
@@ -318,9 +318,9 @@ def bytes_read(output: Output) -> int:
     )
 
 
-def longest_task(output: Output) -> int:
+def longest_task(graph: BuildGraph, output: Output) -> int:
     """Return about how much text the largest task of an output is made from."""
-    graph, num_bytes = output.graph, bytes_read(output)
+    num_bytes = bytes_read(graph, output)
     if output.stage != "tokens":
         return num_bytes
     is_cut = may_have_segments(graph.raw(output.name), graph.dataset.documents)

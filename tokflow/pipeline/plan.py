@@ -14,10 +14,8 @@ from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError, 
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import PastFailure, failure_key, read_failures
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.mixture import Mixture
 from tokflow.pipeline.notices import Totals
 from tokflow.pipeline.output import FILE_STAGES, STAGES, Output, Stage
-from tokflow.pipeline.partitions import check_columns
 from tokflow.pipeline.results import StageFailure
 from tokflow.pipeline.staleness import Cause, why
 from tokflow.raw import LeftOut
@@ -40,6 +38,8 @@ DEFAULT_SECONDS: dict[Stage, tuple[float, float]] = {
 class PlannedOutput:
     """One output: there already, or to be made."""
 
+    graph: BuildGraph = field(repr=False)
+    """That which has the output."""
     output: Output = field(repr=False)
     cause: Cause | None = None
     """None: it is there."""
@@ -119,10 +119,10 @@ class Plan:
     def of_mixture(self) -> dict[str, dict[str, dict[str, Any]]]:
         """The tokens that a mixture is to take of each source and part; {} as long as something of
         its sources is missing, and of other datasets."""
-        if self.graph.mixture is None or self.bad:
+        if not self.graph.of_sources or self.bad:
             return {}
         try:
-            return self.graph.mixture.plan()
+            return self.graph.mixture_plan.planned()
         except TokflowError:
             return {}
 
@@ -137,18 +137,11 @@ class Plan:
         """Files that the patterns of the raw files match and that are not read."""
         return self.graph.listing.left_out
 
-    @property
-    def library_changes(self) -> list[str]:
-        """A sentence for each library that has another version now than when outputs were made.
-
-        Reads the run.json of every output that is there.
-        """
-        return self.library_changes_of(*{planned.stage for planned in self.planned})
-
-    def library_changes_of(self, *stages: Stage) -> list[str]:
-        """Return the same of the outputs of some stages."""
+    def library_changes(self, *stages: Stage) -> list[str]:
+        """Return a sentence for each library that has another version now than when outputs were
+        made, of all stages by default. Reads the run.json of every output that is there."""
         made = [planned for planned in self.planned if planned.is_made]
-        folders = [planned.folder for planned in made if planned.stage in stages]
+        folders = [of.folder for of in made if not stages or of.stage in stages]
         runs = [read_run(folder) for folder in folders if folder is not None]
         return changed_since(run.get("versions", {}) for run in runs)
 
@@ -160,7 +153,7 @@ class Plan:
     @property
     def is_up_to_date(self) -> bool:
         """True if a run would find nothing to do."""
-        return not self.missing and not self.bad
+        return not (self.missing or self.bad)
 
     @property
     def num_bytes(self) -> int:
@@ -190,7 +183,7 @@ def make_plan(
     """
     if graph is None:
         graph = BuildGraph(dataset, offline=True)
-        check_columns(graph)
+        graph.check_columns()
     keys = graph.selected_keys(partitions)
     graph.read_raw_files(list(graph.partitions), progress=progress)
     planner = _Planner(graph)
@@ -231,14 +224,14 @@ class _Planner:
     def look_at_all(self, keys: Sequence[str], *, is_partial: bool, until: Stage = "export") -> int:
         """Plan the outputs of `keys` and of the dataset; count other files that are not built."""
         partitions = self.graph.partitions
-        if self.graph.mixture is not None:
-            self._look_at_sources(self.graph.mixture)
-        for key in partitions if self.graph.mixture is None else ():
+        if is_mixture := bool(self.graph.of_sources):
+            self._look_at_sources()
+        for key in () if is_mixture else partitions:
             self._look_at_raw(key)
         chosen = set(keys)
         elsewhere = [key for key in partitions if key not in chosen]
         num_elsewhere = sum(not self.graph.is_built(key) for key in elsewhere)
-        if self.bad and self.graph.mixture is not None:
+        if self.bad and is_mixture:
             return num_elsewhere
         bad = {failure.name for failure in self.bad}
         for output in self.graph.outputs([key for key in keys if key not in bad]):
@@ -248,9 +241,9 @@ class _Planner:
                 break
         return num_elsewhere
 
-    def _look_at_sources(self, mixture: Mixture) -> None:
+    def _look_at_sources(self) -> None:
         """Plan the sources of a mixture up to their splits, and check that they can be mixed."""
-        for name, graph in mixture.graphs.items():
+        for name, graph in self.graph.of_sources.items():
             of_source = _Planner(graph, self.totals)
             of_source.asked_again |= {"tokens", "split"}
             of_source.look_at_all(list(graph.partitions), is_partial=False, until="split")
@@ -260,9 +253,9 @@ class _Planner:
             self.sizes |= {f"{name}/{key}": num for key, num in of_source.sizes.items()}
         if not any(planned.cause for planned in self.planned):
             try:
-                mixture.plan()
+                _ = self.graph.mixture_plan
             except ConfigError as error:
-                self.bad.append(StageFailure("split", mixture.dataset.name, error))
+                self.bad.append(StageFailure("split", self.graph.dataset.name, error))
 
     def _look_at_raw(self, key: str) -> None:
         try:
@@ -291,7 +284,7 @@ class _Planner:
             self._plan(output, None, *self._cause_of_waiting(output))
             return True
         try:
-            cause, details = _cause(output)
+            cause, details = _cause(self.graph, output)
             self._plan(output, recipe, cause, details)
             if cause is None:
                 self.totals.add(output.manifest(), output.name)
@@ -311,7 +304,7 @@ class _Planner:
 
     def _awaited(self) -> str:
         """Return what must be made before a fingerprint can be known."""
-        if self.graph.mixture is not None:
+        if self.graph.of_sources:
             return "the splits of its sources"
         if self.tokenizer_causes:
             return "the tokenizer"
@@ -338,6 +331,7 @@ class _Planner:
             seconds = _seconds(output.stage, num_bytes, None if is_first else output.place)
         self.planned.append(
             PlannedOutput(
+                graph=self.graph,
                 output=output,
                 cause=cause,
                 details=details,
@@ -355,16 +349,16 @@ class _Planner:
         return self.failures.get(failure_key(self.graph, stage, output.name, output.packing) or "")
 
 
-def _cause(output: Output) -> tuple[Cause | None, tuple[str, ...]]:
+def _cause(graph: BuildGraph, output: Output) -> tuple[Cause | None, tuple[str, ...]]:
     """Return why an output must be made, and what differs; None where it is there."""
     if output.is_first_of_kind:
-        return "missing", _to_fetch(output)
+        return "missing", _to_fetch(graph, output)
     try:
         output.manifest()
     except CorruptOutputError as error:
         return "damaged", (str(error).partition("; ")[0],)
     except MissingOutputError:
-        newest = _likest(output)
+        newest = _likest(graph, output)
         if newest is None:
             return "missing", ()
         if newest.folder == output.folder:
@@ -373,20 +367,20 @@ def _cause(output: Output) -> tuple[Cause | None, tuple[str, ...]]:
     return None, ()
 
 
-def _to_fetch(output: Output) -> tuple[str, ...]:
+def _to_fetch(graph: BuildGraph, output: Output) -> tuple[str, ...]:
     """Return where a tokenizer comes from that is not made of what is on this disk."""
-    source = output.graph.tokenizer_source() if output.stage == "tokenizer" else None
+    source = graph.tokenizer_source() if output.stage == "tokenizer" else None
     config = source.config if source and source.is_fetched else None
     return () if config is None else (f"to be fetched: {config.kind} {config.name}",)
 
 
-def _likest(output: Output) -> StoredOutput | None:
+def _likest(graph: BuildGraph, output: Output) -> StoredOutput | None:
     """Return the newest output of the same stage and file, and of the same config if there is one;
     of sequences none that is of another packing of now."""
-    graph, config = output.graph, output.recipe.config
-    if output.stage != "sequences" or len(graph.packings) == 1:
+    config, packings = output.recipe.config, graph.dataset.packings
+    if output.stage != "sequences" or len(packings) == 1:
         return newest_output(output.store, output.place)
-    others = [graph.sequences(output.name, packing) for packing in graph.packings]
+    others = [graph.sequences(output.name, packing) for packing in packings]
     folders = {of.folder for of in others if of is not output}
     found = [of for of in made_in(output.store, output.place) if of.folder not in folders]
     return next((of for of in found if of.manifest.config == config), next(iter(found), None))

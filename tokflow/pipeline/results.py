@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokflow.errors import TokflowError, explained
+from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.notices import Notice, Totals
-from tokflow.pipeline.output import Output, Stage
+from tokflow.pipeline.output import SOURCE_STAGES, Output, Stage
 from tokflow.raw import LeftOut, RawPartition
 from tokflow.store.store import InStore, StoredOutput
 
@@ -14,6 +15,8 @@ from tokflow.store.store import InStore, StoredOutput
 class StageResult(InStore):
     """One output, and whether this call made it."""
 
+    graph: BuildGraph
+    """That which has the output."""
     output: Output
     stored: StoredOutput
     is_new: bool
@@ -71,9 +74,10 @@ class BuildResult:
         totals = Totals()
         for made in self.made:
             totals.add(made.manifest, made.output.name)
-        mixture = self.made[0].output.graph.mixture if self.made else None
-        for output in mixture.inputs() if mixture else ():
-            totals.add(output.manifest(), output.name)
+        graphs = self.made[0].graph.of_sources.values() if self.made else ()
+        for output in (of for graph in graphs for of in graph.outputs()):
+            if output.stage in SOURCE_STAGES:
+                totals.add(output.manifest(), output.name)
         return totals.notices()
 
     def of(self, stage: Stage) -> list[StageResult]:

@@ -21,11 +21,11 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import note_failures
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.limited import in_taking_order, refuse_share
-from tokflow.pipeline.mixture import Mixture
-from tokflow.pipeline.output import STAGES, Output, Stage, by_step
+from tokflow.pipeline.output import SOURCE_STAGES, STAGES, Output, Stage, by_step
 from tokflow.pipeline.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.pipeline.share import Share
 from tokflow.pipeline.tasks import is_small, make_outputs
+from tokflow.pipeline.writers import engine_of
 from tokflow.pools import open_pool
 from tokflow.pools.pool import Advance, InProcess, Pool, ignore
 from tokflow.raw import RawPartition
@@ -34,7 +34,7 @@ from tokflow.tokenizers.engines import EngineDiffersError
 
 def make_tokenizer(graph: BuildGraph) -> StageResult:
     """Save the tokenizer into the store, so that later runs use exactly its bytes."""
-    return _only(make_outputs([graph.tokenizer_output], InProcess()))
+    return _only(make_outputs(graph, [graph.tokenizer_output], InProcess()))
 
 
 def make_tokens(graph: BuildGraph, key: str) -> StageResult:
@@ -57,7 +57,7 @@ def make_export(graph: BuildGraph, config: ExportConfig) -> StageResult:
 
     Raises: MissingOutputError that names the files which have not been built.
     """
-    return _only(make_outputs([graph.export(config)], InProcess()))
+    return _only(make_outputs(graph, [graph.export(config)], InProcess()))
 
 
 def _only(results: Iterable[tuple[Any, StageResult | Exception]]) -> StageResult:
@@ -91,7 +91,7 @@ def make_stage(
         failed = {key for key in results if isinstance(results[key], Exception)}
         for some in _made_together(graph, each, [key for key in keys if key not in failed]):
             outputs = [graph.output(each, key, packing) for key in some]
-            with closing(make_outputs(outputs, pool, advance=advance)) as made:
+            with closing(make_outputs(graph, outputs, pool, advance=advance)) as made:
                 for output, result in made:
                     if isinstance(result, EngineDiffersError):
                         graph.disqualify(f"{result.where}: {result.found}")
@@ -153,7 +153,7 @@ def build_dataset(
 
 
 def _build_sources(
-    mixture: Mixture, reporter: Reporter, pool: Pool, *, is_share: bool
+    graph: BuildGraph, reporter: Reporter, pool: Pool, *, is_share: bool
 ) -> list[StageFailure]:
     """Make what the sources of a mixture lack, up to their splits; return what failed.
 
@@ -164,14 +164,19 @@ def _build_sources(
         raise ConfigError(
             where="--shard",
             expected="a dataset with raw files of its own",
-            found=f"{mixture.dataset.name}, a mixture, which is made of all files of its sources",
-            remedy=f"run the shards of {', '.join(mixture.graphs)}, then this one whole",
+            found=f"{graph.dataset.name}, a mixture, which is made of all files of its sources",
+            remedy=f"run the shards of {', '.join(graph.of_sources)}, then this one whole",
         )
-    missing, failed = mixture.missing, list[StageFailure]()
+    missing = [
+        source
+        for source in graph.of_sources.values()
+        if not all(of.is_made for of in source.outputs() if of.stage in SOURCE_STAGES)
+    ]
+    failed = list[StageFailure]()
     for source in missing:
         make_tokenizer(source)
     if missing:
-        mixture.check_tokenizers()
+        graph.check_tokenizers()
     for source in missing:
         build = _Build(source, reporter, pool, is_partial=False, is_share=False, until="split")
         build.run(list(source.partitions))
@@ -179,7 +184,7 @@ def _build_sources(
         name = source.dataset.name
         failed += [StageFailure(of.stage, f"{name}/{of.name}", of.error) for of in build.failed]
     if not failed:
-        mixture.plan()
+        _ = graph.mixture_plan
     return failed
 
 
@@ -210,9 +215,9 @@ class _Build:
         self.failed: list[StageFailure] = []
 
     def run(self, keys: Sequence[str]) -> None:
-        if (mixture := self.graph.mixture) is not None:
+        if self.graph.of_sources:
             how = {"is_share": self.is_share}
-            self.failed += _build_sources(mixture, self.reporter, self.pool, **how)
+            self.failed += _build_sources(self.graph, self.reporter, self.pool, **how)
             if self.failed:
                 return
             keys = [*keys, *self._more_of_sources()]
@@ -272,7 +277,9 @@ class _Build:
 
     def _make(self, todo: Sequence[Output]) -> bool:
         """Make outputs; return False where gigatoken turned out to be wrong on one."""
-        with closing(make_outputs(todo, self.pool, advance=self.reporter.advance)) as results:
+        with closing(
+            make_outputs(self.graph, todo, self.pool, advance=self.reporter.advance)
+        ) as results:
             for output, result in results:
                 if isinstance(result, EngineDiffersError):
                     self.graph.disqualify(f"{result.where}: {result.found}")
@@ -346,7 +353,7 @@ class _Build:
         the tokenizer is made.
         """
         made = None
-        if self.graph.mixture is not None:  # it tokenizes nothing
+        if self.graph.of_sources:  # it tokenizes nothing
             return None
         dataset = self.graph.dataset
         if any((dataset.folder / "tokens" / key).is_dir() for key in keys):
@@ -362,7 +369,7 @@ class _Build:
             with suppress(TokflowError, OSError):
                 made = make_tokenizer(self.graph)
                 if is_done_here:
-                    self.graph.engine()
+                    engine_of(self.graph)
         return made
 
     def in_order(self) -> Iterator[StageResult]:

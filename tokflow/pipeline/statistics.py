@@ -47,11 +47,12 @@ def statistics_of(built: BuildResult) -> dict[str, Any]:
 def mixture_statistics(built: BuildResult) -> list[dict[str, Any]]:
     """Return a row for each source and part of a mixture that is built: tokens and epochs as
     planned and as they came out."""
-    splits = {made.output.name: made.output for made in built.of("split")}
-    graph = next(iter(splits.values())).graph if splits else None
-    if graph is None or graph.mixture is None or len(splits) < len(graph.partitions):
+    splits = built.of("split")
+    graph = splits[0].graph if splits else None
+    if graph is None or not graph.of_sources or len(splits) < len(graph.partitions):
         return []
-    return rows_of_mixture(graph.mixture.realised(splits))
+    counts = {made.output.name: made.manifest.counts for made in splits}
+    return rows_of_mixture(graph.mixture_plan.realised(counts))
 
 
 def rows_of_mixture(details: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:

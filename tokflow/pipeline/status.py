@@ -78,8 +78,7 @@ def _planned_by_key(plan: Plan) -> Mapping[str, list[PlannedOutput]]:
 def _bad_by_key(plan: Plan, planned: Mapping[str, list[PlannedOutput]]) -> dict[str, str]:
     """Return the messages of raw files that cannot be read. A mixture's plan names them as their
     source does, and plans nothing for them."""
-    mixture = plan.graph.mixture
-    prefixes = [""] if mixture is None else [f"{name}/" for name in mixture.graphs]
+    prefixes = [f"{name}/" for name in plan.graph.of_sources] or [""]
     return {
         prefix + of.name: str(of.explained)
         for of in plan.bad

@@ -4,13 +4,16 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 from tokflow.errors import TokflowError
+from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.output_tasks import OutputTasks, Task, bytes_read, longest_task, result_of
 from tokflow.pipeline.results import StageResult
+from tokflow.pipeline.writers import engine_of
 from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore
 from tokflow.store.atomic import NewFolders
 from tokflow.store.integrity import ReadAgainError
@@ -74,7 +77,9 @@ def _make_task(task: Task, new: NewFolders, advance: Advance) -> None:
 Results: TypeAlias = Generator[tuple[Output, StageResult | Exception], None, None]
 
 
-def make_outputs(outputs: Iterable[Output], pool: Pool, *, advance: Advance = ignore) -> Results:
+def make_outputs(
+    graph: BuildGraph, outputs: Iterable[Output], pool: Pool, *, advance: Advance = ignore
+) -> Results:
     """Yield outputs of one stage with what came of each: first those that are there already, then
     what the pool makes of the others, as it is done.
 
@@ -91,12 +96,12 @@ def make_outputs(outputs: Iterable[Output], pool: Pool, *, advance: Advance = ig
         except Exception as error:
             yield output, error
             continue
-        yield output, result_of(output, is_new=False)
-    if _are_small(missing):
+        yield output, result_of(graph, output, is_new=False)
+    if _are_small(graph, missing):
         pool = InProcess()
     else:
-        missing.sort(key=longest_task, reverse=True)
-    yield from _make_missing(missing, pool, advance)
+        missing.sort(key=partial(longest_task, graph), reverse=True)
+    yield from _make_missing(graph, missing, pool, advance)
 
 
 def is_small(num_bytes: int, *, num_outputs: int) -> bool:
@@ -104,35 +109,38 @@ def is_small(num_bytes: int, *, num_outputs: int) -> bool:
     return num_bytes + num_outputs * BYTES_OF_OUTPUT <= SMALL_BYTES
 
 
-def _are_small(missing: Sequence[Output]) -> bool:
+def _are_small(graph: BuildGraph, missing: Sequence[Output]) -> bool:
     """Return whether other processes would not be worth their start."""
-    num_bytes = sum(map(bytes_read, missing))
+    num_bytes = sum(bytes_read(graph, output) for output in missing)
     if not is_small(num_bytes, num_outputs=len(missing)):
         return False
     if num_bytes > SMALL_BYTES_OF_SLOW_ENGINES and missing[0].stage == "tokens":
-        graph = missing[0].graph
         if graph.dataset.documents.transform and num_bytes > SMALL_BYTES_OF_TRANSFORMS:
             return False
         with suppress(TokflowError):  # of which each output tells
-            return graph.engine().name in FAST_ENGINES
+            return engine_of(graph).name in FAST_ENGINES
     return True
 
 
-def _make_missing(missing: Iterable[Output], pool: Pool, advance: Advance) -> Results:
+def _make_missing(
+    graph: BuildGraph, missing: Iterable[Output], pool: Pool, advance: Advance
+) -> Results:
     """Yield what the pool makes; outputs that read a damaged copy of a file, which is gone now, are
     made once more, from the start."""
     again = []
-    for output, result in _make_once(missing, pool, advance):
+    for output, result in _make_once(graph, missing, pool, advance):
         if isinstance(result, ReadAgainError):
             again.append(output)
         else:
             yield output, result
     if again:
-        yield from _make_once(again, pool, advance)
+        yield from _make_once(graph, again, pool, advance)
 
 
-def _make_once(missing: Iterable[Output], pool: Pool, advance: Advance) -> Results:
-    under_way = {of.name: OutputTasks(of, is_here=pool.is_here) for of in missing}
+def _make_once(
+    graph: BuildGraph, missing: Iterable[Output], pool: Pool, advance: Advance
+) -> Results:
+    under_way = {of.name: OutputTasks(graph, of, is_here=pool.is_here) for of in missing}
     with ExitStack() as stack:
         for output in under_way.values():
             stack.callback(output.close)

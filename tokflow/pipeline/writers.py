@@ -1,25 +1,42 @@
 """The functions that write the outputs of each stage, with what they are given."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from tokflow.documents import DocumentSource
+from tokflow.documents.parsed import ParsedBatch
+from tokflow.errors import ConfigError, MissingOutputError, TokflowError, first_five
+from tokflow.exports.config import ExportConfig
+from tokflow.exports.part import Part, make_parts
 from tokflow.exports.writing import ExportWriter
-from tokflow.pipeline.export_details import export_details
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.mixture import Mixture
 from tokflow.pipeline.output import Stage
-from tokflow.pipeline.supervision import check_supervised
 from tokflow.sequences.segments import write_sequences
+from tokflow.shown import counted
 from tokflow.split.cut_tokens import CutEncoder, write_cut_tokens
 from tokflow.split.mixed_split import write_mixed_split
+from tokflow.split.shuffle import DOCUMENT_ORDER, shuffle_fields
 from tokflow.split.spans import write_split
+from tokflow.store.integrity import Reading
+from tokflow.store.manifest import Manifest
 from tokflow.store.verdicts import spread_verdict
+from tokflow.tokenizers.chat.renderer import read_messages
+from tokflow.tokenizers.chat.template import BadChatError
+from tokflow.tokenizers.engines import GatedEngine
 from tokflow.tokenizers.sources import write_tokenizer
+from tokflow.tokens.encoder import engine_for
 from tokflow.tokens.shard import write_token_shard
 
 Write: TypeAlias = Callable[..., None]
 """The function that writes an output's files into an empty folder, but for that folder."""
+
+
+def engine_of(graph: BuildGraph) -> GatedEngine:
+    """Return the engine that makes the tokens of a dataset. Raises: as `engine_for`."""
+    with Reading():
+        return engine_for(graph.encoding, graph.dataset.documents)
 
 
 def _tokenizer(graph: BuildGraph, *_: str) -> Write:
@@ -34,13 +51,13 @@ def _tokens(graph: BuildGraph, key: str, _: str) -> Write:
 
 
 def _split(graph: BuildGraph, key: str, _: str) -> Write:
-    dataset, upstream = graph.dataset, graph.upstream
-    if isinstance(upstream, Mixture):
-        source, of_source = upstream.at(key)
+    dataset = graph.dataset
+    if graph.of_sources:
+        source, of_source = graph.at(key)
         return partial(
             write_mixed_split,
             source.open_split(of_source),
-            upstream.share(key),
+            graph.mixture_plan.share(key),
             dataset=dataset.name,
             tokenizer=graph.tokenizer,
             shuffle_seed=dataset.shuffle.of_documents,
@@ -48,9 +65,9 @@ def _split(graph: BuildGraph, key: str, _: str) -> Write:
     return partial(
         write_split,
         graph.open_tokens(key),
-        upstream.split_config(key),
+        graph.split_config(key),
         dataset=dataset.name,
-        position=upstream.position(key),
+        position=graph.position(key),
         encode_cut=cut_encoder(graph, key),
         shuffle_seed=dataset.shuffle.of_documents,
     )
@@ -72,16 +89,110 @@ def _sequences(graph: BuildGraph, key: str, packing: str) -> Write:
 
 
 def _export(graph: BuildGraph, name: str, _: str) -> Write:
-    config = graph.export_config(name)
-    parts = graph.parts(config)
-    check_supervised(graph, (split.shard.manifest for split in parts[0].splits))
+    config = graph.dataset.export_config(name)
+    parts = parts_of(graph, config)
+    _check_supervised(graph, (split.shard.manifest for split in parts[0].splits))
     return ExportWriter(
         parts=parts,
         config=config,
         dataset=graph.dataset.name,
         recipe=graph.export(config).recipe,
-        details=export_details(graph),
+        details=_export_details(graph),
     )
+
+
+def parts_of(graph: BuildGraph, config: ExportConfig) -> Sequence[Part]:
+    """Return what an export is made from; every listed file must have been built.
+
+    Raises: MissingOutputError that names the first files that have not.
+    """
+    dataset, inputs = graph.dataset, graph.inputs(config)
+    stage = dataset.stage_of_inputs(config)
+    missing = [key for key, output in inputs.items() if not output.is_made]
+    if missing:
+        raise MissingOutputError(
+            where=f"{dataset.name}/exports/{config.name}",
+            expected=f"the {stage} of all {len(graph.partitions):,} partitions",
+            found=f"{len(missing):,} not built: {first_five(missing)}",
+            remedy=f"materialize {dataset.name}/{stage} for them, or run `tokflow run`",
+        )
+    files = [
+        graph.open_sequences(key, of.packing) if stage == "sequences" else graph.open_split(key)
+        for key, of in inputs.items()
+    ]
+    return make_parts(
+        dataset.split.parts,
+        _export_details(graph),
+        files,
+        dataset.packing_of(config),
+        order=dataset.shuffle.of_export,
+        is_packed=config.layout.is_packed,
+    )
+
+
+def _export_details(graph: BuildGraph) -> dict[str, Any]:
+    """Return what the manifest of each export says of its tokens."""
+    tokenizer, encoding, dataset = graph.tokenizer, graph.encoding, graph.dataset
+    details = {
+        "dtype": tokenizer.dtype.str,
+        "vocab_size": tokenizer.vocab_size,
+        "eos_id": encoding.eos_id,
+        "bos_id": encoding.bos_id,
+        "tokenizer_fingerprint": tokenizer.fingerprint,
+        "names": dataset.names.fields(),
+        **({"commits": commits} if (commits := graph.listing.commits) else {}),
+        **shuffle_fields(dataset.shuffle.of_documents, DOCUMENT_ORDER),
+        **dataset.shuffle.of_export.document_fields(),
+    }
+    if graph.of_sources:
+        counts = {key: graph.split(key).counts for key in graph.partitions}
+        details["mixture"] = graph.mixture_plan.realised(counts)
+    return details
+
+
+def _check_supervised(graph: BuildGraph, shards: Iterable[Manifest]) -> None:
+    """Check that some token of the token shards of a dataset is supervised.
+
+    Raises: ConfigError where they are of chats and none is.
+    """
+    graphs = list(graph.of_sources.values()) or [graph]
+    configs = [of.dataset.documents for of in graphs]
+    counts = [shard.counts for shard in shards]
+    num_tokens = sum(of["num_tokens"] for of in counts)
+    is_chat = all("num_loss_tokens" in of for of in counts)
+    if not num_tokens or not is_chat or any(of["num_loss_tokens"] for of in counts):
+        return
+    if any(config.on_no_loss == "accept" for config in configs):
+        return
+    is_rendered = configs[0].messages is not None
+    found = f"none of {counted(num_tokens, 'token')}"
+    remedy = "put what is to be learnt into the completion"
+    if is_rendered:
+        roles = dict.fromkeys(repr(role) for of in graphs for role in _roles(of))
+        found += f", in messages of the roles {first_five([*roles])}"
+        remedy = "give the messages that are to be learnt the role 'assistant'"
+    raise ConfigError(
+        where=f"{graph.dataset.name}: documents.{'messages' if is_rendered else 'completion'}",
+        expected="tokens that are supervised",
+        found=found,
+        remedy=f"{remedy}, or set documents.on_no_loss: accept",
+    )
+
+
+def _roles(graph: BuildGraph) -> list[str]:
+    """Return the roles in the first batch of chats of a dataset, each once."""
+    roles: dict[str, None] = {}
+
+    def read(found: ParsedBatch) -> ParsedBatch:
+        for text in found.batch.texts.to_pylist():
+            with suppress(BadChatError):
+                roles.update(dict.fromkeys(of["role"] for of in read_messages(text.encode())))
+        return found
+
+    with suppress(TokflowError, OSError):
+        paths = graph.raw(next(iter(graph.partitions))).paths
+        next(DocumentSource(paths, graph.dataset.documents).batches(render=read), None)
+    return list(roles)
 
 
 WRITERS: Mapping[Stage, Callable[[BuildGraph, str, str], Write]] = {

@@ -36,7 +36,7 @@ def declared(folder: Path, packing: dict[str, Any], *exports: Any) -> Dataset:
 
 def folder_of(dataset: Dataset, name: str) -> Path:
     graph = BuildGraph(dataset)
-    return graph.export(graph.export_config(name)).folder
+    return graph.export(graph.dataset.export_config(name)).folder
 
 
 def rows(export: Export, part: str) -> list[list[int]]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.pipeline import partitions
+from tokflow.pipeline import raw_files
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
@@ -19,7 +19,7 @@ EXPORTS = ["bin", "parquet", "pickle"]
 def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Return how often each manifest is read, and how often raw files are looked for."""
     counts: Counter[str] = Counter()
-    parsed, list_raw = manifest._parsed, partitions.list_raw
+    parsed, list_raw = manifest._parsed, raw_files.list_raw
 
     def counted_parsed(path: str, data: bytes) -> dict[str, Any]:
         counts[path] += 1
@@ -30,7 +30,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return list_raw(*arguments, **named)
 
     monkeypatch.setattr(manifest, "_parsed", counted_parsed)
-    monkeypatch.setattr(partitions, "list_raw", counted_list)
+    monkeypatch.setattr(raw_files, "list_raw", counted_list)
     return counts
 
 

@@ -9,7 +9,7 @@ import yaml
 
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.errors import ConfigError
-from tokflow.pipeline import own_files
+from tokflow.pipeline import raw_files
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declarations.loading import load_dataset
 from tokflow.pipeline.gc import find_garbage
@@ -272,8 +272,8 @@ def test_for_each_file_that_is_taken_the_others_are_not_gone_through(
             looked_at.extend(self)
             return super().items()
 
-    group_files = own_files.group_files
-    monkeypatch.setattr(own_files, "group_files", lambda *of: Listed(group_files(*of)))
+    group_files = raw_files.group_files
+    monkeypatch.setattr(raw_files, "group_files", lambda *of: Listed(group_files(*of)))
     files = {f"{number:02}.jsonl": ["x"] for number in range(40)}
 
     build(limited(tmp_path, files, documents=30, exports=["bin"]))

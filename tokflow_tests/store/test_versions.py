@@ -38,7 +38,7 @@ def test_another_version_makes_nothing_stale_and_plan_and_verify_name_it(tmp_pat
     plan = make_plan(dataset)
 
     assert plan.is_up_to_date
-    assert plan.library_changes == [f"pyarrow 1.0 -> {now} since: not known to differ"]
+    assert plan.library_changes() == [f"pyarrow 1.0 -> {now} since: not known to differ"]
     for verified in verify_path(dataset.store.root):
         assert verified.problems == ()
         assert f"pyarrow 1.0 -> {now} since: not known to differ" in verified.notes

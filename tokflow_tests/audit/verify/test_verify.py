@@ -17,6 +17,7 @@ from tokflow.errors import CorruptOutputError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import build_dataset
+from tokflow.pipeline.writers import parts_of
 from tokflow.store.listed_files import broken_files
 from tokflow.store.manifest import checksums, read_manifest
 from tokflow_tests.outputs import edit_manifest, stored
@@ -373,7 +374,7 @@ def test_an_export_with_another_token_is_found(name: str, small: tuple[Dataset, 
         edit_table(path, "input_ids", lambda rows: rows[2].reverse())
     believe_files(output.folder)
 
-    problems = verify_export(stored(output.folder, output.manifest()), graph.parts(config))
+    problems = verify_export(stored(output.folder, output.manifest()), parts_of(graph, config))
 
     first = 20 if name == "bin" else 16
     assert problems == [f"{output.folder}: train: token {first} differs from the split"]
@@ -392,7 +393,7 @@ def test_an_index_that_leads_elsewhere_is_found(
     )
     believe_files(output.folder)
 
-    problems = verify_export(stored(output.folder, output.manifest()), graph.parts(config))
+    problems = verify_export(stored(output.folder, output.manifest()), parts_of(graph, config))
 
     position = pq.read_table(output.folder / "_tokflow/index.parquet")["position"][1].as_py()
     assert problems == [

@@ -1,0 +1,273 @@
+"""The raw files of a dataset as they are at this moment: listed, grouped and looked at."""
+
+import fnmatch
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property, partial
+from itertools import islice
+from pathlib import Path
+
+from tokflow.documents import DocumentsConfig, format_of, format_of_name
+from tokflow.documents.text_columns import check_columns as check_columns_of
+from tokflow.errors import ConfigError, RawFileError, TokflowError, first_five, nearest
+from tokflow.pipeline.dataset import Dataset
+from tokflow.raw import (
+    LeftOut,
+    Listing,
+    Progress,
+    RawFile,
+    RawPartition,
+    RawSource,
+    list_raw,
+    partitions_of,
+    read_raw_files,
+)
+from tokflow.shown import redact
+from tokflow.split.rule import FilePosition, SplitConfig, part_of_file
+from tokflow.store.config import relocated
+from tokflow.tokens.shard_segments import is_large
+
+
+class RawFiles:
+    """The raw files of a dataset that has its own; each is looked at once, when first asked for.
+
+    With `offline`, those that are elsewhere are taken as they were fetched last. With `rehash`
+    those of this disk are hashed, whatever is remembered of them.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        *,
+        offline: bool,
+        rehash: bool,
+        before: "RawFiles | None" = None,
+    ) -> None:
+        """`before`: what a plan knew, of which all that is on this disk stays known."""
+        self._dataset = dataset
+        self.offline, self._rehash = offline, rehash
+        self._known: dict[str, RawFile] = {}
+        if before is not None:
+            self.listing = before.listing
+            for key, raw in before._known.items():
+                source = self.listing.sources[key]
+                if source.is_local or (not dataset.store.is_here and not source.may_differ):
+                    self._known[key] = raw
+
+    @cached_property
+    def listing(self) -> Listing:
+        """Everything that the patterns of the dataset match."""
+        return list_files(self._dataset)
+
+    @cached_property
+    def listed(self) -> dict[str, tuple[RawSource, ...]]:
+        """The raw files of each partition that there may be, by its key, sorted."""
+        return group_files(self._dataset, self.listing.sources)
+
+    @property
+    def known(self) -> tuple[RawFile, ...]:
+        """Those that were looked at so far."""
+        return tuple(self._known.values())
+
+    def partition(self, key: str) -> RawPartition:
+        """Return the raw files of one partition. Raises: RawFileError."""
+        if (sources := self.listed.get(key)) is None:
+            raise unknown_key(key, self.listed, name=self._dataset.name)
+        return RawPartition(key, tuple(self.file(source.key) for source in sources))
+
+    def file(self, key: str) -> RawFile:
+        """Return one raw file. Raises: RawFileError."""
+        if key not in self._known:
+            if (source := self.listing.sources.get(key)) is None:
+                raise unknown_key(key, self.listed, name=self._dataset.name)
+            self._read([source])
+        return self._known[key]
+
+    def read(self, keys: Iterable[str], progress: Progress | None = None) -> None:
+        """Look at the raw files of many partitions together; what is bad is raised when one is
+        asked for. Of a store at a URL a look at a raw file elsewhere fetches nothing of it."""
+        sources = [source for key in keys for source in self.listed[key]]
+        is_far = not self._dataset.store.is_here
+        new = [of for of in sources if (of.is_local or is_far) and of.key not in self._known]
+        with suppress(TokflowError, OSError):
+            self._read(new, progress)
+
+    def _read(self, sources: Sequence[RawSource], progress: Progress | None = None) -> None:
+        self._known |= read_raw_files(
+            sources,
+            store=self._dataset.folder,
+            of=self._dataset.store,
+            progress=progress,
+            offline=self.offline,
+            rehash=self._rehash,
+            as_read=self._dataset.documents.limit.ends_early,
+        )
+
+
+def unknown_key(key: str, known: Collection[str], *, name: str) -> RawFileError:
+    """Return the error of a key that no partition of a dataset has."""
+    return RawFileError(
+        where=f"{name}: {key}",
+        expected="the key of a partition",
+        found=f"none of that name among {len(known):,} such as {next(iter(known), None)!r}",
+        remedy="put the file back, or name one that `tokflow plan` lists; the job "
+        f"{name}_scan removes partitions without a file",
+    )
+
+
+def selected(
+    known: Iterable[str], asked: Sequence[str] | None, *, name: str, remedy: str
+) -> list[str]:
+    """Return the partition keys asked for, by default all, in the order of those of a dataset.
+
+    Raises: ConfigError for one that it does not have, with this remedy.
+    """
+    known = list(known)
+    if asked is None:
+        return known
+    names, chosen = set(known), set(asked)
+    if unknown := [key for key in asked if key not in names]:
+        raise ConfigError(
+            where="--partition",
+            expected=f"a partition of {name}: {first_five(known)}",
+            found=repr(unknown[0]),
+            remedy=remedy,
+        )
+    return [key for key in known if key in chosen]
+
+
+def positions_of(
+    counts: Mapping[str, Mapping[str, int]], split: SplitConfig
+) -> dict[str, FilePosition]:
+    """Return where each file stands in the dataset, given the counts of its tokens."""
+    is_drawn = split.form == "fraction"
+    total = sum(of["num_documents"] for of in counts.values()) if is_drawn else 0
+    positions = {}
+    first_char = first_document = 0
+    for key, of_file in counts.items():
+        positions[key] = FilePosition(
+            first_char=first_char, first_document=first_document, total_documents=total
+        )
+        first_char += of_file["num_chars"]
+        first_document += of_file["num_documents"]
+    return positions
+
+
+def list_files(dataset: Dataset) -> Listing:
+    """Return everything that the patterns of a dataset match.
+
+    Raises: ConfigError, also for a file of no format that documents are read from, and for a part
+    of the split that takes files of which there is none.
+    """
+    with _naming(dataset):
+        listing = list_raw(
+            dataset.raw, base=dataset.base, store=dataset.folder, format_of=format_of_name
+        )
+        for key, source in listing.sources.items():
+            format_of(Path(source.url if source.is_local else key), dataset.documents)
+        return taken_by_parts(listing, dataset.split)
+
+
+def group_files(
+    dataset: Dataset, sources: dict[str, RawSource]
+) -> dict[str, tuple[RawSource, ...]]:
+    """Return the raw files of each partition by its key, sorted.
+
+    Raises: ConfigError where they cannot be grouped as `raw.group` says.
+    """
+    with _naming(dataset):
+        return partitions_of(
+            sources,
+            dataset.raw.group,
+            is_alone=partial(is_large, documents=dataset.documents),
+            kind_of=partial(part_of, sources=sources, config=dataset.split),
+        )
+
+
+@contextmanager
+def _naming(dataset: Dataset) -> Iterator[None]:
+    """Say in an error about fields which dataset has them: a YAML may have several."""
+    try:
+        yield
+    except ConfigError as error:
+        raise relocated(error, f"dataset {dataset.name!r}: {error.where}") from error.__cause__
+
+
+FILES_LOOKED_AT = 3
+"""Files whose columns are checked early: a single file that differs stops no other."""
+
+
+def check_columns(files: Iterable[tuple[RawSource, DocumentsConfig]]) -> None:
+    """Make sure that one of the first of these raw files of this disk has the columns that are
+    read.
+
+    Raises: ConfigError of the first, where none has them.
+    """
+    errors: list[ConfigError] = []
+    for source, documents in islice(files, FILES_LOOKED_AT):
+        try:
+            check_columns_of(Path(source.url), documents)
+        except ConfigError as error:
+            errors.append(error)
+        else:
+            return
+    if errors:
+        raise errors[0]
+
+
+def taken_by_parts(listing: Listing, config: SplitConfig) -> Listing:
+    """Return a listing without the files of those splits of the source that no part takes.
+
+    Raises: ConfigError for a part that takes files of which there is none.
+    """
+    if config.form == "files":
+        _check_patterns(config, list(listing.sources))
+    if config.form != "source_split":
+        return listing
+    of_source = {key: source.source_split for key, source in listing.sources.items()}
+    wanted = {str(part.source_split): name for name, part in config.parts.items()}
+    for split, name in wanted.items():
+        _check_source_split(split, name, [each for each in of_source.values() if each])
+    others = [
+        LeftOut(path=redact(source.url), found=f"of {_named(source)}, which no part takes")
+        for source in listing.sources.values()
+        if source.source_split not in wanted
+    ]
+    taken = {key: each for key, each in listing.sources.items() if of_source[key] in wanted}
+    left_out = sorted([*listing.left_out, *others], key=lambda each: each.path)
+    return Listing(sources=taken, left_out=tuple(left_out))
+
+
+def part_of(key: str, *, sources: Mapping[str, RawSource], config: SplitConfig) -> object:
+    """Return what tells raw files apart that parts take whole: no group has files of two parts."""
+    return part_of_file(key, sources[key].source_split, config)
+
+
+def _named(source: RawSource) -> str:
+    return f"the split {source.source_split}" if source.source_split else "no split"
+
+
+def _check_source_split(split: str, part: str, known: Sequence[str]) -> None:
+    if split not in known:
+        names = list(dict.fromkeys(known))
+        raise ConfigError(
+            where=f"split.parts.{part}.source_split",
+            expected=f"a split that is read: {', '.join(names)}"
+            if names
+            else "raw files of a source that has splits, as hf://datasets/org/name",
+            found=repr(split),
+            remedy=nearest(split, names) or "name one of them, or read it by raw.split"
+            if names
+            else "take them by {files: ...}, a pattern over their keys",
+        )
+
+
+def _check_patterns(config: SplitConfig, keys: Sequence[str]) -> None:
+    for name, part in config.parts.items():
+        if part.files is not None and not fnmatch.filter(keys, part.files):
+            raise ConfigError(
+                where=f"split.parts.{name}.files",
+                expected="a pattern that matches the key of a raw file",
+                found=f"{part.files!r}, and the raw files are {first_five(keys)}",
+                remedy=nearest(part.files, keys) or "correct the pattern",
+            )
