@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from tokflow.raw.reader import AHEAD, PIECE_BYTES
+from tokflow.raw.reader import FIRST_BYTES, GROWTH, PIECE_BYTES
 from tokflow.store.remote import mirror, packs, s3
 from tokflow.store.remote.objects import Piece
 
@@ -169,9 +169,9 @@ def planned(shape: Shape, *, is_known: bool) -> Counter[str]:
 def read_raw(num_tasks: int, num_bytes: float) -> Counter[str]:
     """Return the requests of reading raw parquet once, each task a range of a file: its end, twice,
     then pieces that grow."""
-    left, step, num = num_bytes / num_tasks, AHEAD.first_bytes, 3
+    left, step, num = num_bytes / num_tasks, FIRST_BYTES, 3
     while left > 0:
-        left, step, num = left - step, min(AHEAD.growth * step, PIECE_BYTES), num + 1
+        left, step, num = left - step, min(GROWTH * step, PIECE_BYTES), num + 1
     return Counter(GET=num_tasks * num)
 
 

@@ -10,7 +10,7 @@ import yaml
 
 from tokflow.errors import ConfigError
 from tokflow.hub.target import Target
-from tokflow.raw.hub.source_splits import CARD, card_of, lines_of
+from tokflow.raw.source_splits import CARD, card_of, lines_of
 
 NEW_HEADER = {"tags": ["tokflow"]}
 

@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING
 
 from tokflow.errors import ConfigError, TokflowError
 from tokflow.hub.target import MAIN, Target
-from tokflow.raw.hub.client import authorization, endpoint, hide_signatures, without_token
-from tokflow.raw.hub.repository import HubFile, read_small
+from tokflow.raw.hub_repository import (
+    HubFile,
+    authorization,
+    endpoint,
+    hide_signatures,
+    read_small,
+    without_token,
+)
 from tokflow.raw.remote import TransientError
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ from tokflow.hub.dataset_repository import File, Look, PushError, Repository, fi
 from tokflow.hub.part_files import card_config
 from tokflow.hub.target import MAIN, Target, read_target
 from tokflow.hub.unfinished import UNFINISHED_NAME, Sent, list_of, read_list
-from tokflow.raw.hub.repository import HubFile
-from tokflow.raw.hub.source_splits import CARD
-from tokflow.raw.remote import TransientError
-from tokflow.raw.retries import Retries
+from tokflow.raw.hub_repository import HubFile
+from tokflow.raw.remote import Retries, TransientError
+from tokflow.raw.source_splits import CARD
 from tokflow.shown import counted, size
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import MANIFEST_NAME, is_inside

@@ -85,7 +85,7 @@ def _what_is_missing(plan: Plan) -> str:
 
 def _used_blocks(graph: BuildGraph) -> set[Path]:
     """Return the folders with what was read of raw files that are fetched as they are read."""
-    return {raw.path.parent for raw in graph.files.known if raw.is_lazy}
+    return {raw.path.parent for raw in graph.files.known if raw.remote}
 
 
 def _unfinished(store: Store, folder: Path) -> Iterator[Path]:

@@ -8,12 +8,17 @@ partitions_of    which of them each partition is made of
 """
 
 from tokflow.raw.config import RawConfig
-from tokflow.raw.files import RawFile, check_unchanged, read_raw_files
+from tokflow.raw.files import (
+    RawFile,
+    RawPartition,
+    check_unchanged,
+    group_key,
+    partitions_of,
+    read_raw_files,
+)
 from tokflow.raw.globs import escaped
-from tokflow.raw.groups import RawPartition, group_key, partitions_of
 from tokflow.raw.hashes import Progress
-from tokflow.raw.keys import check_key
-from tokflow.raw.listing import LeftOut, Listing, RawSource, list_raw
+from tokflow.raw.listing import LeftOut, Listing, RawSource, check_key, list_raw
 
 __all__ = [
     "LeftOut",

@@ -1,10 +1,11 @@
 """The bytes of one version of a remote file that are on this disk.
 
-    <folder>/.blocks              a line for each block: run, start, stop, sha256[:16]
-    <folder>/<start of a run>     the bytes of the file from there on, one block after another
+    <folder>/content    the file; where no block of it is written down its bytes mean nothing
+    <folder>/.blocks    a line for each block of 1 MiB: its number, how much of it is there, sha256
 
-A block is on disk before its line is, and hashed when it is first used, so a killed process leaves
-nothing wrong. Several processes may add blocks at once: whatever two write to one place is equal.
+A block is on disk before its line is, and compared with it when it is used, so a killed process
+leaves nothing wrong. Several processes may add blocks at once: whatever two write to one place is
+equal.
 """
 
 import hashlib
@@ -12,34 +13,21 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 from tokflow.errors import RawFileError
 from tokflow.raw.remote import Access, Body, TransientError, Validator
 
-BLOCK_BYTES = 4 * 2**20
-SYNC_BYTES = 16 * BLOCK_BYTES
-"""The most that a crash of the machine can cost; a download that stops otherwise loses no block."""
+BLOCK_BYTES = 2**20
+SYNC_BLOCKS = 64
+"""The most that a crash of the machine can cost; a download that stops otherwise loses nothing."""
 
-_INDEX_NAME = ".blocks"
-_LINE = re.compile(r"(\d+) (\d+) (\d+) ([0-9a-f]{16})")
+_LINE = re.compile(r"(\d+) (\d+) ([0-9a-f]{64})")
 
 _log = logging.getLogger(__name__)
-
-
-class Block(NamedTuple):
-    """A range of bytes that is on this disk."""
-
-    run: int
-    """Where the file begins that has it."""
-    start: int
-    stop: int
-    """The byte after the last."""
-    digest: str
-    """The first 16 digits of its sha256."""
 
 
 class Blocks:
@@ -47,121 +35,101 @@ class Blocks:
 
     def __init__(self, folder: Path) -> None:
         self._folder = Path(os.fspath(folder))
-        self._blocks: dict[tuple[int, int], Block] = {}
-        self._whole = set[Block]()
-        """Those that were hashed."""
+        self.path = self._folder / "content"
+        self._index = self._folder / ".blocks"
+        self._known: dict[int, tuple[int, str]] = {}
+        self._unwritten: list[str] = []
         with suppress(FileNotFoundError):
-            for line in (self._folder / _INDEX_NAME).read_text().splitlines():
-                if found := _LINE.fullmatch(line):
-                    run, start, stop = map(int, found.groups()[:3])
-                    self.hold(Block(run, start, stop, found[4]))
-            self._whole.clear()
+            for found in map(_LINE.fullmatch, self._index.read_text().splitlines()):
+                if found is not None:
+                    self._known[int(found[1])] = int(found[2]), found[3]
 
-    def find(self, position: int) -> Block | None:
-        """Return a block that holds the byte at `position`, undamaged."""
-        for block in list(self._blocks.values()):
-            if block.start <= position < block.stop and self._is_whole(block):
-                return block
-        return None
+    def find(self, number: int) -> bytes:
+        """Return what is there of a block, undamaged."""
+        num_bytes, digest = self._known.get(number, (0, ""))
+        data = self.read(number * BLOCK_BYTES, number * BLOCK_BYTES + num_bytes)
+        if num_bytes == 0 or hashlib.sha256(data).hexdigest() == digest:
+            return data
+        if self.path.exists():  # or it was garbage to another dataset of the same name
+            _log.warning("%s: damaged, so these bytes are fetched again", self.path)
+        del self._known[number]
+        return b""
 
-    def edge(self, position: int) -> int | None:
-        """Return where the block ends that holds a byte, or else where the next one begins."""
-        if (block := self.find(position)) is not None:
-            return block.stop
-        starts = (of.start for of in list(self._blocks.values()) if of.start > position)
-        return min(starts, default=None)
+    def read(self, start: int, stop: int) -> bytes:
+        """Return the bytes between two positions as they lie there."""
+        with suppress(FileNotFoundError), self.path.open("rb", buffering=0) as file:
+            file.seek(start)
+            return file.read(stop - start)
+        return b""
 
-    def read(self, start: int, stop: int) -> bytes | None:
-        """Return the bytes between two positions as far as one block has them, or None."""
-        block = self.find(start)
-        with suppress(FileNotFoundError):
-            return (block and self._at(block, start, stop)) or None
-        return None
+    def fetched(
+        self, fetch: Callable[[int, int], bytes], start: int, stop: int, num_bytes: int
+    ) -> bytes:
+        """Return the bytes between two positions of a file of `num_bytes`; of blocks that are not
+        there what `fetch` returns, which is kept.
 
-    def keep(self, start: int, data: bytes) -> None:
-        """Add a block. Raises: RawFileError if the disk does not take it."""
-        before = (of.run for of in list(self._blocks.values()) if of.stop == start)
-        run = next(before, start)
-        self.write(run, start, data, room=len(data))
-        self.note(Block(run, start, start + len(data), hashlib.sha256(data).hexdigest()[:16]))
+        Raises: RawFileError if the disk does not take them.
+        """
+        numbers = range(start // BLOCK_BYTES, (stop - 1) // BLOCK_BYTES + 1)
+        found = {number: self.find(number) for number in numbers}
+        wanted = {number: min(BLOCK_BYTES, num_bytes - number * BLOCK_BYTES) for number in numbers}
+        lacking = [number for number in numbers if len(found[number]) < wanted[number]]
+        if lacking:
+            first = lacking[0] * BLOCK_BYTES
+            data = fetch(first, min((lacking[-1] + 1) * BLOCK_BYTES, num_bytes))
+            self.write(first, data, room=len(data))
+            for number in range(lacking[0], lacking[-1] + 1):
+                found[number] = data[number * BLOCK_BYTES - first :][:BLOCK_BYTES]
+                self.note(number, len(found[number]), hashlib.sha256(found[number]).hexdigest())
+            self.sync()
+        first = numbers[0] * BLOCK_BYTES
+        return b"".join(found.values())[start - first : stop - first]
 
-    def write(self, run: int, start: int, data: bytes, *, room: int) -> None:
-        """Write bytes to where they are in the file of a run.
+    def write(self, start: int, data: bytes, *, room: int) -> None:
+        """Write bytes to where they are in the file.
 
         Raises: RawFileError if the disk does not take them, which names the `room` for all.
         """
-        path = self.path_of(run)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("ab", buffering=0), path.open("rb+", buffering=0) as file:
-                file.seek(start - run)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab", buffering=0), self.path.open("rb+", buffering=0) as file:
+                file.seek(start)
                 view = memoryview(data)
                 while view:
                     view = view[file.write(view) :]
         except OSError as error:
-            raise _no_room(path, error, room) from error
+            raise _no_room(self.path, error, room) from error
 
-    def note(self, block: Block) -> None:
-        """Write down that a block is there, once the disk has it."""
-        path = self.path_of(block.run)
-        line = " ".join(map(str, block))
+    def note(self, number: int, num_bytes: int, digest: str) -> None:
+        """Let `sync` write down that so much of a block is there, from its beginning."""
+        self._known[number] = num_bytes, digest
+        self._unwritten.append(f"\n{number} {num_bytes} {digest}\n")
+        if len(self._unwritten) >= SYNC_BLOCKS:
+            self.sync()
+
+    def sync(self) -> None:
+        """Write down which blocks are there, once the disk has them."""
+        lines, self._unwritten = "".join(self._unwritten), []
         try:
-            for each, data in ((path, b""), (self._folder / _INDEX_NAME, f"\n{line}\n".encode())):
-                with each.open("ab", buffering=0) as file:
+            for path, data in ((self.path, b""), (self._index, lines.encode())) if lines else ():
+                with path.open("ab", buffering=0) as file:
                     file.write(data)  # one call; the first line end closes a line that was cut off
                     os.fsync(file.fileno())
         except OSError as error:
-            raise _no_room(path, error, block.stop - block.start) from error
-        self.hold(block)
-
-    def hold(self, block: Block) -> None:
-        """Find a block that was written from now on, in this process alone."""
-        known = self._blocks.get(block[:2])
-        if known is None or known.stop <= block.stop:
-            self._blocks[block[:2]] = block
-            self._whole.add(block)
+            raise _no_room(self.path, error, len(lines)) from error
 
     def clear(self) -> None:
         """Forget all blocks and remove them."""
-        (self._folder / _INDEX_NAME).unlink(missing_ok=True)  # first: it never speaks of others
+        self._index.unlink(missing_ok=True)  # first: it never speaks of others
         shutil.rmtree(self._folder, ignore_errors=True)
         with suppress(OSError):
             self._folder.parent.rmdir()
-        self._blocks.clear()
-
-    def path_of(self, run: int) -> Path:
-        """Return the file of the blocks that follow one another from there on."""
-        return self._folder / str(run)
-
-    def pieces(self, block: Block, start: int) -> Iterator[bytes]:
-        """Yield the bytes of a block from a position on."""
-        while data := self._at(block, start, min(start + BLOCK_BYTES, block.stop)):
-            yield data
-            start += len(data)
-
-    def _at(self, block: Block, start: int, stop: int) -> bytes:
-        with self.path_of(block.run).open("rb", buffering=0) as file:
-            file.seek(start - block.run)
-            return file.read(min(stop, block.stop) - start)
-
-    def _is_whole(self, block: Block) -> bool:
-        path, digest = self.path_of(block.run), hashlib.sha256()
-        if block in self._whole and path.exists():
-            return True
-        with suppress(FileNotFoundError):  # it was garbage to another dataset of the same name
-            for data in self.pieces(block, block.start):
-                digest.update(data)
-            if digest.hexdigest()[:16] == block.digest:
-                self._whole.add(block)
-                return True
-            _log.warning("%s: damaged, so these bytes are fetched again", path)
-        self._blocks.pop(block[:2], None)
-        return False
+        self._known, self._unwritten = {}, []
 
 
 class Download:
-    """The beginning of one version of a file, which is one block, and that a later download goes on
-    from: what blocks there are of a version that is known well enough, else from 0."""
+    """The beginning of one version of a file, that a later download goes on from: what blocks there
+    are of a version that is known well enough, else from 0."""
 
     def __init__(self, blocks: Blocks, version: Validator) -> None:
         self.version = version
@@ -169,14 +137,14 @@ class Download:
         self.total: int | None = None
         """Size of the whole file; None while it is not known."""
         self._blocks = blocks
-        self._digest = hashlib.sha256()
-        self._num_synced = 0
+        self._digest, self._of_block = hashlib.sha256(), hashlib.sha256()
         if not version.is_strong:
             blocks.clear()
-        while (block := blocks.find(self.num_bytes)) is not None:
+        while data := blocks.find(self.num_bytes // BLOCK_BYTES):
             self.total = version.num_bytes
-            for data in blocks.pieces(block, self.num_bytes):
-                self._append(data, is_there=block.run == 0)
+            self._count(data)
+            if self.num_bytes % BLOCK_BYTES:
+                break
 
     def __enter__(self) -> Self:
         return self
@@ -204,9 +172,12 @@ class Download:
                 if body.offset != self.num_bytes:
                     self.restart()
                 self.total = body.num_bytes
-                while data := body.read(BLOCK_BYTES):
+                while data := body.read(BLOCK_BYTES - self.num_bytes % BLOCK_BYTES):
                     check(body)
-                    self._append(data)
+                    self._blocks.write(self.num_bytes, data, room=self.total or self.num_bytes)
+                    self._count(data)
+                    if self.num_bytes % BLOCK_BYTES == 0:
+                        self._note()
                     yield
         if self.total is not None and self.num_bytes != self.total:
             found = f"{self.num_bytes:,} of {self.total:,} bytes"
@@ -217,33 +188,32 @@ class Download:
     def restart(self) -> None:
         """Throw away what has arrived."""
         self._blocks.clear()
-        self._digest, self.num_bytes, self.total, self._num_synced = hashlib.sha256(), 0, None, 0
-
-    def move_to(self, path: Path) -> None:
-        """Give the complete file its place, and let go of the blocks."""
-        self._blocks.write(0, 0, b"", room=0)  # for one that is empty
-        os.truncate(self._blocks.path_of(0), self.num_bytes)
-        self._blocks.path_of(0).rename(path)
-        self._blocks.clear()
-
-    def _append(self, data: bytes, *, is_there: bool = False) -> None:
-        if not is_there:
-            self._blocks.write(0, self.num_bytes, data, room=self.total or self.num_bytes)
-        self._digest.update(data)
-        self.num_bytes += len(data)
-        self._blocks.hold(self._block)
-        if self.num_bytes >= self._num_synced + SYNC_BYTES:
-            self.sync()
+        self._digest, self.num_bytes, self.total = hashlib.sha256(), 0, None
 
     def sync(self) -> None:
         """Write down what has arrived."""
-        if self.num_bytes > self._num_synced:
-            self._blocks.note(self._block)
-            self._num_synced = self.num_bytes
+        if self.num_bytes % BLOCK_BYTES:
+            self._note()
+        self._blocks.sync()
 
-    @property
-    def _block(self) -> Block:
-        return Block(0, 0, self.num_bytes, self.sha256[:16])
+    def move_to(self, path: Path) -> None:
+        """Give the complete file its place, and let go of the blocks."""
+        self._blocks.write(0, b"", room=0)  # for one that is empty
+        os.truncate(self._blocks.path, self.num_bytes)
+        self._blocks.path.rename(path)
+        self._blocks.clear()
+
+    def _count(self, data: bytes) -> None:
+        if self.num_bytes % BLOCK_BYTES == 0:
+            self._of_block = hashlib.sha256()
+        self._digest.update(data)
+        self._of_block.update(data)
+        self.num_bytes += len(data)
+
+    def _note(self) -> None:
+        """Note the block that the last bytes are in."""
+        number, last = divmod(self.num_bytes - 1, BLOCK_BYTES)
+        self._blocks.note(number, last + 1, self._of_block.hexdigest())
 
 
 def _no_room(path: Path, error: OSError, num_bytes: int) -> RawFileError:

@@ -29,18 +29,15 @@ def _as_patterns(files: object) -> tuple[object, ...]:
 
 
 def _as_names(names: object) -> object:
-    return (
-        tuple(names) if isinstance(names, list) else (names,) if isinstance(names, str) else names
-    )
+    names = (names,) if isinstance(names, str) else names
+    return tuple(names) if isinstance(names, list) else names
 
 
 class GroupSize(NamedTuple):
     """What a group of raw files has at most."""
 
-    num_bytes: int
-    num_files: int
-    is_of_files: bool
-    """True if the number of files is what was asked for."""
+    num_bytes: int = sys.maxsize
+    num_files: int = sys.maxsize
 
 
 def _as_size(size: object) -> GroupSize | None:
@@ -48,7 +45,7 @@ def _as_size(size: object) -> GroupSize | None:
     if size is None or isinstance(size, GroupSize):
         return size
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
-        return GroupSize(sys.maxsize, size, is_of_files=True)
+        return GroupSize(num_files=size)
     try:
         if not isinstance(size, str) or size.strip().isdigit():
             raise ValueError
@@ -60,7 +57,7 @@ def _as_size(size: object) -> GroupSize | None:
             found=repr(size),
             remedy="write `1 GB`, or `500`",
         ) from None
-    return GroupSize(num_bytes, sys.maxsize, is_of_files=False)
+    return GroupSize(num_bytes)
 
 
 class RawConfig(Config):

@@ -99,10 +99,11 @@ def find_below(folder: str, components: Sequence[str]) -> Matches:
     Raises: RawFileError for a folder that cannot be listed and for a matching link that leads
     nowhere: leaving them out would lose data silently.
     """
-    paths = dict.fromkeys(_walk(folder, list(components), frozenset()))
-    return {
-        path.rstrip("/"): _kind(path.rstrip("/"), may_dangle=path[-1:] == "/") for path in paths
-    }
+    found: Matches = {}
+    for path in _walk(folder, components, frozenset()):
+        bare = path.rstrip("/")
+        found[bare] = found.get(bare) or _kind(bare, may_dangle=path != bare)
+    return found
 
 
 def list_folder(folder: str) -> Matches:
@@ -154,51 +155,46 @@ def _kind(path: str, *, may_dangle: bool) -> str:
     return _KINDS.get(stat.S_IFMT(mode), "a device")
 
 
-def _walk(folder: str, components: list[str], above: frozenset[_Identity]) -> Iterator[str]:
-    """Yield the paths that match, and with a `/` at its end each folder that is not there."""
-    name, rest = components[0], components[1:]
+def _walk(folder: str, names: Sequence[str], above: frozenset[_Identity]) -> Iterator[str]:
+    """Yield the paths that match, and with a `/` at its end each folder that is not there. `above`:
+    the folders that `**` is in."""
+    name, rest, identities = names[0], names[1:], above
     if name == "**":
-        yield from _walk_all(folder, rest or ["*"], above)
-    elif rest:
-        for path in _names(folder, name):
-            if os.path.isdir(path):  # noqa: PTH112 (text paths: twice as fast on 100,000 files)
-                yield from _walk(path, rest, above)
-            elif _leads_nowhere(path):
-                yield f"{path}/"
-    else:
-        yield from _names(folder, name)
+        try:
+            status = os.stat(folder)  # noqa: PTH116
+        except FileNotFoundError:
+            return
+        identity = (status.st_dev, status.st_ino)
+        if identity in above:
+            return
+        yield from _walk(folder, rest or ["*"], frozenset())
+        name, rest, identities = "*", names, above | {identity}
+    for path in _names(folder, name, are_entered=len(rest) > 0):
+        if rest and path[-1] != "/":
+            yield from _walk(path, rest, identities)
+        else:
+            yield path
 
 
-def _walk_all(folder: str, rest: list[str], above: frozenset[_Identity]) -> Iterator[str]:
-    try:
-        status = os.stat(folder)  # noqa: PTH116
-    except FileNotFoundError:
-        return
-    identity = (status.st_dev, status.st_ino)
-    if identity in above:
-        return
-    yield from _walk(folder, rest, frozenset())
-    for entry in _entries(folder):
-        if entry.name.startswith("."):
-            continue
-        if entry.is_dir(follow_symlinks=False) or (
-            entry.is_symlink() and os.path.isdir(entry.path)  # noqa: PTH112
-        ):
-            yield from _walk_all(entry.path, rest, above | {identity})
-        elif entry.is_symlink() and _leads_nowhere(entry.path):
-            yield f"{entry.path}/"
-
-
-def _names(folder: str, pattern: str) -> Iterator[str]:
+def _names(folder: str, pattern: str, *, are_entered: bool) -> Iterator[str]:
+    """Yield what a name of a pattern matches; where they are entered, folders alone."""
     if not has_wildcard(pattern):
         path = os.path.join(folder, unescaped(pattern))  # noqa: PTH118
-        if os.path.lexists(path):
+        if os.path.isdir(path) or (os.path.lexists(path) and not are_entered):  # noqa: PTH112
             yield path
+        elif are_entered and os.path.islink(path) and not os.path.exists(path):  # noqa: PTH110, PTH114
+            yield f"{path}/"
         return
     for entry in _entries(folder):
         is_shown = pattern.startswith(".") or not entry.name.startswith(".")
-        if is_shown and fnmatch.fnmatchcase(entry.name, pattern):
+        if not is_shown or not fnmatch.fnmatchcase(entry.name, pattern):
+            continue
+        # Text paths, and links alone: twice as fast on 100,000 files.
+        is_link = are_entered and entry.is_symlink()
+        if not are_entered or (os.path.isdir(entry.path) if is_link else entry.is_dir()):  # noqa: PTH112
             yield entry.path
+        elif is_link and not os.path.exists(entry.path):  # noqa: PTH110
+            yield f"{entry.path}/"
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -214,10 +210,6 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
             found=error.strerror or str(error),
             remedy="grant permission to read it, or name files that are not below it",
         ) from error
-
-
-def _leads_nowhere(path: str) -> bool:
-    return os.path.lexists(path) and not os.path.exists(path)  # noqa: PTH110
 
 
 def open_folders(
@@ -237,36 +229,24 @@ def open_folders(
     found: Matches = {}
     opened = set[str]()
     for folder in sorted(path for path, kind in matches.items() if kind == FOLDER):
-        if _is_below(folder, opened):
+        name = posixpath.basename(folder)
+        format_ = format_of(name)
+        if _is_below(folder, opened) or (format_ is None and are_entered):
             continue
-        format_ = format_of(posixpath.basename(folder))
-        if format_ is None:
-            found |= {} if are_entered else {folder: FOLDER}
-            continue
-        below = _read_as(format_, folder, list_below(folder), format_of)
+        below: Matches = {}
+        for path, kind in list_below(folder).items() if format_ is not None else ():
+            if kind != FOLDER and not is_passed_over(path[len(folder) + 1 :]):
+                is_other = kind == FILE and format_of(posixpath.basename(path)) != format_
+                below[path] = f"no {format_} file, in the folder {name}" if is_other else kind
         if FILE in below.values():
             opened.add(folder)
             found |= below
         else:
-            found[folder] = f"a folder without a {format_} file"
-    return found | {
-        path: kind
-        for path, kind in matches.items()
-        if kind != FOLDER and path not in found and not (kind == FILE and _is_below(path, opened))
-    }
-
-
-def _read_as(format_: str, folder: str, below: Matches, format_of: FormatOf) -> Matches:
-    """Return what is below a folder of that format; a file of another is of another kind."""
-    shown = {
-        path: kind
-        for path, kind in below.items()
-        if kind != FOLDER and not is_passed_over(path[len(folder) + 1 :])
-    }
-    for path, kind in shown.items():
-        if kind == FILE and format_of(posixpath.basename(path)) != format_:
-            shown[path] = f"no {format_} file, in the folder {posixpath.basename(folder)}"
-    return shown
+            found[folder] = FOLDER if format_ is None else f"a folder without a {format_} file"
+    for path, kind in matches.items():
+        if kind != FOLDER and not (kind == FILE and _is_below(path, opened)):
+            found.setdefault(path, kind)
+    return found
 
 
 def _is_below(path: str, folders: set[str]) -> bool:

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -62,18 +63,14 @@ class HashCache:
         self._is_usable = True
         lines: list[bytes] = []
         try:
-            lines = self._path.read_bytes().splitlines()
-        except FileNotFoundError:
-            pass
+            lines = self._path.read_bytes().splitlines() if self._path.exists() else []
         except OSError as error:
             self._give_up(error)
         for line in filter(None, lines):
-            try:
+            with suppress(ValueError, TypeError, RecursionError):
                 path, *stamp, sha256 = plain_json(line)
                 if len(sha256) == 64:
                     self._known[path] = Stamp(*stamp), sha256
-            except (ValueError, TypeError, RecursionError):
-                continue
 
     def find(self, path: Path, stamp: Stamp) -> str | None:
         """Return the checksum the file had when it had this stamp, or None."""
@@ -82,11 +79,10 @@ class HashCache:
 
     def keep(self, hashed: HashedFile) -> None:
         """Remember a checksum, unless the file could change without its stamp telling."""
-        is_known = self.find(hashed.path, hashed.stamp) == hashed.sha256
-        if is_known or not (hashed.is_settled and self._is_usable):
+        name, known = str(hashed.path.absolute()), (hashed.stamp, hashed.sha256)
+        if self._known.get(name) == known or not (hashed.is_settled and self._is_usable):
             return
-        name = str(hashed.path.absolute())
-        self._known[name] = hashed.stamp, hashed.sha256
+        self._known[name] = known
         line = json.dumps([name, *astuple(hashed.stamp), hashed.sha256])
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,21 +116,18 @@ def hash_files(
     cache = HashCache(store)
     stamps = {path: stamp_of(path) for path in paths}
     remembered = {path: cache.find(path, stamp) for path, stamp in stamps.items()}
-    unread = [path for path, sha256 in remembered.items() if rehash or sha256 is None]
-    num_bytes = sum(stamps[path].num_bytes for path in unread)
-    hashed = {
-        path: HashedFile(path, stamps[path], sha256)
-        for path, sha256 in remembered.items()
-        if sha256 is not None
-    }
-    settled = _settled_times({path: stamps[path] for path in unread}, store)
-    for unknown in _hash_all(unread, num_bytes, progress):
-        is_settled = unknown.stamp.changed_ns <= settled[unknown.path]
-        new = replace(unknown, is_settled=is_settled)
-        cache.keep(new)
-        known = remembered[new.path]
-        is_wrong = known is not None and known != new.sha256
-        hashed[new.path] = replace(new, remembered=known) if is_wrong else new
+    unread = {path: stamps[path] for path, of in remembered.items() if rehash or of is None}
+    hashed = {path: HashedFile(path, stamps[path], of) for path, of in remembered.items() if of}
+    settled = _settled_times(unread, store)
+    num_bytes = sum(stamp.num_bytes for stamp in unread.values())
+    for unknown in _hash_all(list(unread), num_bytes, progress):
+        known, path = remembered[unknown.path], unknown.path
+        hashed[path] = replace(
+            unknown,
+            is_settled=unknown.stamp.changed_ns <= settled[path],
+            remembered=None if known == unknown.sha256 else known,
+        )
+        cache.keep(hashed[path])
     return hashed
 
 
@@ -142,40 +135,28 @@ def _settled_times(stamps: Mapping[Path, Stamp], store: Path) -> dict[Path, int]
     """Return of each file the time, in ns, at or before which it must have changed last so that any
     later change alters its stamp. The clock of a file system, which may be a server's, is asked
     once, and only of files that are younger than a day."""
-    now, racy = time.time_ns(), int(RACY_SECONDS * 1e9)
+    now = time.time_ns()
+    settled = dict.fromkeys(stamps, now - 86_400 * 10**9)
     clocks: dict[int, int] = {}
-    settled = {}
-    for path, stamp in stamps.items():
-        settled[path] = now - 86_400 * 10**9
-        if stamp.changed_ns > settled[path]:
-            device = _device(path)
-            if device not in clocks:
-                folders = (of for of in (path.parent, store) if _is_on(of, device))
-                asked = next(filter(None, map(_clock_ns, folders)), None)
-                clocks[device] = asked or now - CLOCK_SECONDS * 10**9
-            settled[path] = clocks[device] - racy
+    for path in [of for of, stamp in stamps.items() if stamp.changed_ns > settled[of]]:
+        try:
+            device = path.stat().st_dev
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        if device not in clocks:
+            told = (_clock_ns(folder, device) for folder in (path.parent, store))
+            clocks[device] = next(filter(None, told), now - CLOCK_SECONDS * 10**9)
+        settled[path] = clocks[device] - int(RACY_SECONDS * 1e9)
     return settled
 
 
-def _device(path: Path) -> int:
-    try:
-        return path.stat().st_dev
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def _is_on(folder: Path, device: int) -> bool:
-    return folder.is_dir() and _device(folder) == device
-
-
-def _clock_ns(folder: Path) -> int | None:
-    """Return the time of the file system that a folder is in: the ctime of a file without a name
-    that is made there; None where none can be made."""
-    try:
-        with TemporaryFile(dir=folder, prefix=".tokflow.") as file:
-            return os.fstat(file.fileno()).st_ctime_ns
-    except OSError:
-        return None
+def _clock_ns(folder: Path, device: int) -> int | None:
+    """Return the time of a file system: the ctime of a file without a name that is made in a folder
+    of it; None where none can be made."""
+    with suppress(OSError), TemporaryFile(dir=folder, prefix=".tokflow.") as file:
+        status = os.fstat(file.fileno())
+        return status.st_ctime_ns if status.st_dev == device else None
+    return None
 
 
 def _hash_all(

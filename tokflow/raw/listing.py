@@ -1,9 +1,11 @@
 """The raw files of a dataset, found by its patterns, with the key of each."""
 
-import os
 import posixpath
+import sys
+import unicodedata
 import urllib.parse
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +13,13 @@ from typing import TYPE_CHECKING
 
 from tokflow.errors import ConfigError, first_five
 from tokflow.raw.config import RawConfig
+from tokflow.raw.dataset_matches import (
+    Origin,
+    find_in_repository,
+    folder_matches,
+    list_repositories,
+    repository_matches,
+)
 from tokflow.raw.globs import (
     FILE,
     FOLDER,
@@ -21,23 +30,21 @@ from tokflow.raw.globs import (
     open_folders,
     unescaped,
 )
-from tokflow.raw.hub.dataset_matches import (
-    NO_ORIGIN,
-    Origin,
-    Origins,
-    find_in_repository,
-    folder_matches,
-    repositories,
-    repository_matches,
-)
-from tokflow.raw.keys import check_key
-from tokflow.raw.patterns import HUB, Pattern, host_of, is_web, read_pattern
+from tokflow.raw.patterns import HUB, Pattern, read_pattern
 from tokflow.shown import redact
+from tokflow.store.latest import LATEST
+from tokflow.store.manifest import is_output_name
 from tokflow.store.urls import OF_OBJECT_STORES
 
 if TYPE_CHECKING:
-    from tokflow.raw.hub.repository import HubFile, HubRepository
+    from tokflow.raw.hub_repository import HubFile, HubRepository
     from tokflow.raw.remote import Validator
+
+
+ASKED_AT_ONCE = 16
+"""Servers that are asked at the same time which version of a file is there."""
+
+_OBJECTS = tuple(f"{scheme}://" for scheme in OF_OBJECT_STORES)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,63 +128,7 @@ def list_raw(
     one key, a file of two splits, an unsafe key and a file in `store`; RawFileError for a folder
     without rights or a hub that does not answer.
     """
-    patterns = [_opened(read_pattern(text, base), format_of) for text in config.files]
-    _check_datasets(config, patterns)
-    hosts = frozenset(host_of(pattern.origin) for pattern in patterns if is_web(pattern.origin))
-    sources, left_out = dict[str, RawSource](), dict[str, str]()
-    repository_of = repositories(config, store)
-    for pattern in patterns:
-        root = _root(pattern, patterns)
-        matches, origins = _matches(pattern, config, repository_of, format_of)
-        for path, kind in sorted(matches.items()):
-            if kind != FILE:
-                left_out[pattern.url_of(path)] = kind
-                continue
-            source = _source(path, pattern, root, hosts, origins.get(path, NO_ORIGIN))
-            check_outside(source, store)  # before the key, which an output's name would not be
-            check_key(source.key)
-            sources[source.key] = _one_source(sources.get(source.key, source), source)
-    return Listing(sources=_sorted(sources, store), left_out=_left_out(left_out, sources))
-
-
-def _source(
-    path: str, pattern: Pattern, root: str, named_hosts: frozenset[str], origin: Origin
-) -> RawSource:
-    return RawSource(
-        key=_key(path, pattern, root),
-        url=pattern.url_of(path),
-        is_local=not pattern.origin,
-        named_hosts=named_hosts,
-        hub=origin.hub,
-        version=origin.version,
-        source_split=origin.source_split,
-    )
-
-
-def _sorted(sources: dict[str, RawSource], store: Path | None) -> dict[str, RawSource]:
-    """Return the files by their keys, with the versions that an object store tells of those that
-    are named, if a store is."""
-    files = dict(sorted(sources.items()))
-    may_differ = [of.url for of in files.values() if of.may_differ] if store is not None else []
-    asked = [url for url in may_differ if url.partition("://")[0].lower() in OF_OBJECT_STORES]
-    if not asked:
-        return files
-    from tokflow.raw.object_store import versions_of
-
-    found = versions_of(asked)
-    return {key: replace(of, version=found.get(of.url, of.version)) for key, of in files.items()}
-
-
-def _opened(pattern: Pattern, format_of: FormatOf) -> Pattern:
-    """Return a pattern that names a folder as one that says itself what its files are."""
-    is_path = not pattern.origin and not pattern.is_glob
-    if not is_path or format_of(pattern.path) is not None or not Path(pattern.path).is_dir():
-        return pattern
-    folder = pattern.path.rstrip("/") or "/"
-    return replace(pattern, folder=folder, below=(), is_dataset=True)
-
-
-def _check_datasets(config: RawConfig, patterns: Sequence[Pattern]) -> None:
+    patterns = [read_pattern(text, base, format_of) for text in config.files]
     for name in ("config", "split"):
         if getattr(config, name) is not None and not any(of.is_dataset for of in patterns):
             raise ConfigError(
@@ -186,18 +137,59 @@ def _check_datasets(config: RawConfig, patterns: Sequence[Pattern]) -> None:
                 found=first_five([redact(of.text) for of in patterns]),
                 remedy=f"remove raw.{name}, or name a dataset",
             )
+    origins_of_web = {pattern.origin for pattern in patterns if pattern.is_web}
+    hosts = frozenset(str(urllib.parse.urlsplit(of).hostname) for of in origins_of_web)
+    sources, left_out = dict[str, RawSource](), dict[str, str]()
+    of_hub = [pattern.text for pattern in patterns if pattern.origin == HUB]
+    repositories = list_repositories(of_hub, config, store) if of_hub else {}
+    folders: dict[str, list[str]] = {}
+    for pattern in patterns:
+        folders.setdefault(pattern.origin, []).append(pattern.folder)
+    # What keys are relative to: where they begin with a host, nothing.
+    roots = {
+        origin: "" if origin and len(folders) > 1 else posixpath.commonpath(of)
+        for origin, of in folders.items()
+    }
+    for pattern in patterns:
+        repository = repositories.get(pattern.text)
+        matches, origins = _matches(pattern, config, repository, format_of)
+        for path, kind in sorted(matches.items()):
+            if kind != FILE:
+                left_out[pattern.url_of(path)] = kind
+                continue
+            origin = origins.get(path, Origin())
+            source = RawSource(
+                key=_key(path, pattern, roots[pattern.origin]),
+                url=pattern.url_of(path),
+                is_local=not pattern.origin,
+                named_hosts=hosts,
+                **origin._asdict(),
+            )
+            check_outside(source, store)  # before the key, which an output's name would not be
+            check_key(source.key)
+            again = sources.setdefault(source.key, source)
+            if again is not source:
+                sources[source.key] = _one_source(again, source)
+    if store is not None:
+        asked = [of for of in sources.values() if of.url.startswith(_OBJECTS) and of.may_differ]
+        sources |= _with_versions(asked) if asked else {}
+    others = _left_out(left_out, sources) if left_out else ()
+    return Listing(sources=dict(sorted(sources.items())), left_out=others)
 
 
-def _root(pattern: Pattern, patterns: Sequence[Pattern]) -> str:
-    """Return the folder that keys are relative to; none where they begin with a host."""
-    if pattern.origin and any(other.origin != pattern.origin for other in patterns):
-        return ""
-    return posixpath.commonpath([p.folder for p in patterns if p.origin == pattern.origin])
+def _with_versions(asked: Sequence[RawSource]) -> dict[str, RawSource]:
+    """Return those that are named at an object store, with the versions that it tells of them."""
+    from tokflow.raw.object_store import version_at
+
+    with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
+        versions = pool.map(version_at, [of.url for of in asked])
+        pairs = zip(asked, versions, strict=True)
+        return {of.key: replace(of, version=version) for of, version in pairs}
 
 
 def _left_out(found: dict[str, str], sources: dict[str, RawSource]) -> tuple[LeftOut, ...]:
     """Return what no other pattern lists, and no folder of which one lists a file."""
-    listed = {source.url for source in sources.values()} if found else set()
+    listed = {source.url for source in sources.values()}
     for url in list(listed):
         while (url := posixpath.dirname(url)) not in listed and url:
             listed.add(url)
@@ -220,74 +212,67 @@ def check_outside(source: RawSource, store: Path | None) -> None:
 def _matches(
     pattern: Pattern,
     config: RawConfig,
-    repository_of: "Callable[[str], HubRepository]",
+    repository: "HubRepository | None",
     format_of: FormatOf,
-) -> tuple[Matches, Origins]:
+) -> tuple[Matches, dict[str, Origin]]:
     """Return the files that match, those of the folders that do, and what else does; and what is
     known of the origin of some."""
-    repository = repository_of(pattern.text) if pattern.origin == HUB else None
-    if repository is not None and pattern.is_dataset:
+    if pattern.is_dataset and repository is not None:
         return repository_matches(repository, config, format_of=format_of)
     if pattern.is_dataset:
         matches, origins = folder_matches(pattern.path, config, format_of=format_of)
         if not origins:
             _check_file(pattern)
         return matches, origins
-    return _matches_of_names(pattern, repository, format_of)
+    if pattern.origin and repository is None and not pattern.is_glob:
+        if pattern.below == ("",) and not pattern.is_web:
+            from tokflow.raw.remote import remote_error
 
-
-def _matches_of_names(
-    pattern: Pattern, repository: "HubRepository | None", format_of: FormatOf
-) -> tuple[Matches, Origins]:
-    origins: dict[str, Origin] = {}
-    find = partial(_find, pattern, repository, origins)
-    if pattern.origin and pattern.below == ("",) and not is_web(pattern.origin):
-        from tokflow.raw.remote import remote_error
-
-        folder = redact(pattern.text).rstrip("/")
-        raise remote_error(pattern.text, "a folder", remedy=f"write {folder}/* for its files")
-    is_listed = pattern.is_glob or repository is not None
-    if is_listed:
+            raise remote_error(pattern.text, "a folder", remedy=_for_files_in(pattern))
+        return {pattern.path: FILE}, {}
+    versions: dict[str, Validator] = {}
+    find = partial(_find, pattern, repository, versions)
+    if pattern.is_glob or repository is not None:
         matches = find(pattern.folder, pattern.below)
     else:
-        is_folder = not pattern.origin and Path(pattern.path).is_dir()
-        matches = {pattern.path: FOLDER if is_folder else FILE}
-    opened = open_folders(
-        matches,
-        list_below=partial(find, below=("**",)) if pattern.origin else list_folder,
-        format_of=format_of,
-        are_entered="**" in pattern.below[-2:],
-    )
-    files = {path for path, kind in opened.items() if kind == FILE}
-    if repository is not None and pattern.path in opened.keys() - files:
-        raise _no_file(pattern, opened[pattern.path], _for_files_in(pattern))
-    if is_listed and not files:
-        raise _no_match(pattern, _names_in(pattern, repository))
-    if not pattern.is_glob and not pattern.origin and files <= {pattern.path}:
+        matches = {pattern.path: FOLDER if Path(pattern.path).is_dir() else FILE}
+    if FOLDER in matches.values():
+        matches = open_folders(
+            matches,
+            list_below=partial(find, below=("**",)) if pattern.origin else list_folder,
+            format_of=format_of,
+            are_entered="**" in pattern.below[-2:],
+        )
+    files = [path for path, kind in matches.items() if kind == FILE]
+    if repository is not None and matches.get(pattern.path, FILE) != FILE:
+        raise _no_file(pattern, matches[pattern.path], _for_files_in(pattern))
+    if not pattern.is_glob and not pattern.origin and files in ([], [pattern.path]):
         _check_file(pattern)
-    return opened, origins
+    elif not files:
+        raise _no_match(pattern, find(pattern.folder, ("*",)) | find(pattern.folder, (".*",)))
+    if repository is not None:
+        start = len(f"/{repository.name}/")
+        return matches, {path: Origin(hub=repository.files[path[start:]]) for path in files}
+    return matches, {path: Origin(version=version) for path, version in versions.items()}
 
 
 def _find(
     pattern: Pattern,
     repository: "HubRepository | None",
-    origins: dict[str, Origin],
+    versions: "dict[str, Validator]",
     folder: str,
     below: Sequence[str],
 ) -> Matches:
-    """Return what matches below a folder; what is known of the files is put into `origins`."""
+    """Return what matches below a folder; versions of files that are listed are put into
+    `versions`."""
     if not pattern.origin:
         return find_below(folder, below)
     if repository is not None:
-        matches = find_in_repository(repository, folder, below)
-        start, files = len(f"/{repository.name}/"), repository.files
-        of_hub = {path: files[path[start:]] for path, kind in matches.items() if kind == FILE}
-        origins.update({path: Origin(hub=file) for path, file in of_hub.items()})
-        return matches
+        return find_in_repository(repository, folder, below)
     from tokflow.raw.object_store import find_objects
 
     matches, listed = find_objects(pattern.url_of(folder), folder, below)
-    origins.update({path: Origin(version=version) for path, version in listed.items()})
+    versions.update(listed)
     return matches
 
 
@@ -306,7 +291,7 @@ def _check_file(pattern: Pattern) -> None:
 
 
 def _for_files_in(pattern: Pattern) -> str:
-    return f"write {pattern.text.rstrip('/')}/* for the files in it"
+    return f"write {redact(pattern.text).rstrip('/')}/* for the files in it"
 
 
 def _no_file(pattern: Pattern, found: str, remedy: str) -> ConfigError:
@@ -318,44 +303,26 @@ def _no_file(pattern: Pattern, found: str, remedy: str) -> ConfigError:
     )
 
 
-def _no_match(pattern: Pattern, there: Sequence[str] | None) -> ConfigError:
-    """Return the error for a pattern that matches no file; `there`: the names in its folder."""
-    folder = pattern.origin + pattern.folder
-    found = "no such folder" if there is None else first_five([repr(name) for name in there])
+def _no_match(pattern: Pattern, there: Matches) -> ConfigError:
+    """Return the error for a pattern that matches no file; `there`: what is in its folder."""
+    names = [posixpath.basename(path) + "/" * (kind == FOLDER) for path, kind in there.items()]
+    is_empty = not pattern.origin and Path(pattern.folder).is_dir()
     remedy = "correct the pattern"
     if not pattern.origin and Path(pattern.path).exists():
         remedy = "write `[[]` for a `[` that belongs to the name"
     return ConfigError(
         where=f"raw.files {redact(pattern.text)!r}",
-        expected=f"at least one file that matches in {folder}",
-        found=found or "an empty folder",
+        expected=f"at least one file that matches in {pattern.origin}{pattern.folder}",
+        found=first_five(sorted(map(repr, names)))
+        or ("an empty folder" if is_empty else "no such folder"),
         remedy=remedy,
     )
-
-
-def _names_in(pattern: Pattern, repository: "HubRepository | None") -> list[str] | None:
-    """Return what is in the folder below which nothing matches; None if it is not there."""
-    if repository is not None:
-        found = find_in_repository(repository, pattern.folder, ("*",))
-    elif pattern.origin:
-        from tokflow.raw.object_store import names_in
-
-        return names_in(pattern.url_of(pattern.folder))
-    else:
-        try:
-            found = {of.path: FOLDER * of.is_dir() for of in os.scandir(pattern.folder)}
-        except OSError:
-            return None
-    names = (posixpath.basename(path) + "/" * (kind == FOLDER) for path, kind in found.items())
-    return sorted(names) or ([] if repository is None else None)
 
 
 def _key(path: str, pattern: Pattern, root: str) -> str:
     host = pattern.origin.partition("://")[2]
     key = path[len(root) :].removeprefix("/") if root else host + path
-    if is_web(pattern.origin):
-        return urllib.parse.unquote(key, errors="surrogateescape")
-    return key
+    return urllib.parse.unquote(key, errors="surrogateescape") if pattern.is_web else key
 
 
 def _one_source(first: RawSource, again: RawSource) -> RawSource:
@@ -377,3 +344,52 @@ def _one_source(first: RawSource, again: RawSource) -> RawSource:
             remedy="name one of the folders alone, or with a pattern as folder/* beside it",
         )
     return again if first.source_split is None else first
+
+
+def check_key(key: str) -> None:
+    """Raise ConfigError unless `key` can name a partition, in this locale.
+
+    A key is a path with `/` below a stage's folder, and its outputs are in
+    `<stage>/<key>/<16 hexadecimal digits>/` beside a link `latest`; so no part of a key may lead
+    out of the stage's folder or look like something that tokflow puts beside an output.
+    """
+    if not key.isascii() and (encoding := sys.getfilesystemencoding()) != "utf-8":
+        raise ConfigError(
+            where=f"partition key {key!r}",
+            expected="a locale of UTF-8, in which names of files have one form everywhere",
+            found=f"one of {encoding}",
+            remedy="set LC_ALL=C.UTF-8, or PYTHONUTF8=1",
+        )
+    for problem in _problems_of(key):
+        raise ConfigError(
+            where=f"partition key {key!r}",
+            expected="a path relative to the raw folder, in printable UTF-8",
+            found=problem,
+            remedy="rename the file or its folder",
+        )
+
+
+def _problems_of(key: str) -> Iterator[str]:
+    if any("\ud800" <= character <= "\udfff" for character in key):
+        yield "a name that is not UTF-8"
+    for character in "" if key.isprintable() else key:
+        if unicodedata.category(character) in {"Cc", "Zl", "Zp"}:  # controls, line separators
+            yield f"the control character {character!r}"
+    if "\\" in key:
+        yield "a backslash"
+    if key.startswith("/"):
+        yield "an absolute path"
+    if "..." in key:
+        yield "'...', which separates the ends of a range of partitions"
+    for name in key.split("/"):
+        if name in {"", ".", ".."}:
+            yield f"the name {name!r}" if name else "an empty name"
+        if len(name.encode()) > 255:
+            yield f"a name of {len(name.encode())} bytes, where file systems allow 255"
+        if name.lower() == LATEST:
+            yield f"the name {name!r}, which tokflow gives the link to the newest output"
+        if is_output_name(name.lower()):
+            yield f"the name {name!r}, 16 hexadecimal digits as of an output's folder"
+        is_temporary = name.startswith(".") and name.endswith(".tmp")
+        if is_temporary or name.startswith((".blocks-", ".source.json", ".lock")):
+            yield f"the name {name!r}, which tokflow gives its own temporary files"

@@ -3,12 +3,10 @@
 S3 is asked by the client that stores have, the others by the libraries of fsspec.
 """
 
-import os
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, TypeVar
@@ -18,12 +16,12 @@ from tokflow.raw.globs import FILE, FOLDER, Matches, path_regex, select
 from tokflow.raw.remote import (
     AnotherVersionError,
     Body,
+    Retries,
     TransientError,
     Validator,
     fetch_error,
     remote_error,
 )
-from tokflow.raw.retries import Retries
 from tokflow.shown import redact
 from tokflow.store.failures import code_of, error_of, status_of
 from tokflow.store.s3_client import S3Client
@@ -39,12 +37,10 @@ _LISTED = ("ETag", "generation", "etag", "content_md5")
 """What a listing has by which a version is known: of gs the generation, for its etag is another
 when only labels of an object are changed."""
 _TIMES = ("LastModified", "last_modified", "updated", "modified", "mtime", "modify", "created")
-_S3 = ("s3", "s3a")
 _UNORDERED = "--x-s3"
 """At the end of the name of a bucket of S3 Express, whose listings are in no order."""
 _LAST = "\U0010ffff"
 """Behind whatever may follow the name of a folder."""
-_ASKED_AT_ONCE = 16
 _NO_USE = (
     FileNotFoundError,
     PermissionError,
@@ -67,12 +63,13 @@ class _Bucket:
     def __init__(self, url: str) -> None:
         bucket, _, self._key = url.partition("://")[2].partition("/")
         self._client = _client(f"s3://{bucket}")
+        self._pages = partial(self._client.pages, "list_objects_v2", "ContinuationToken")
 
     def info(self) -> dict[str, Any]:
         try:
             found = self._client.ask("head_object", Key=self._key)
         except FileNotFoundError:
-            if self._pages(f"{self._key}/", MaxKeys=1).__next__().get("Contents"):
+            if next(self._pages(Prefix=f"{self._key}/", MaxKeys=1)).get("Contents"):
                 return {"type": "directory"}
             raise FileNotFoundError(f"{self._client.bucket}/{self._key}") from None
         return {**found, "type": "file", "size": found["ContentLength"]}
@@ -90,9 +87,6 @@ class _Bucket:
         prefix = f"{self._key.rstrip('/')}/".removeprefix("/")
         is_in_order = not self._client.bucket.endswith(_UNORDERED)
         return find_keys(self._pages, prefix, below, is_in_order=is_in_order)
-
-    def _pages(self, prefix: str, **asked: Any) -> Iterator[dict[str, Any]]:
-        return self._client.pages("list_objects_v2", "ContinuationToken", Prefix=prefix, **asked)
 
 
 def find_keys(
@@ -114,7 +108,7 @@ def find_keys(
     start, found = prefix + re.split(r"[*?[]", below[0])[0], _Infos()
     matches = [path_regex(name).match for name in below] if "**" not in below else []
     asked = {"Delimiter": "/"} if len(matches) == 1 else {}
-    listed = pages(start, **asked)
+    listed = pages(Prefix=start, **asked)
     while (page := next(listed, None)) is not None:
         behind, here = "", _Infos()
         for each in (*page.get("Contents", []), *page.get("CommonPrefixes", [])):
@@ -132,7 +126,7 @@ def find_keys(
             behind = "/".join((*folders[: hopeless[0] + 1], "")) if hopeless else ""
         found |= {key: of for key, of in select(here, below).items() if key not in found}
         if behind and is_in_order and page.get("IsTruncated"):
-            listed = pages(start, **asked, StartAfter=prefix + behind + _LAST)
+            listed = pages(Prefix=start, **asked, StartAfter=prefix + behind + _LAST)
     return found
 
 
@@ -140,7 +134,18 @@ class _FileSystem:
     """What is in a file system of fsspec."""
 
     def __init__(self, url: str) -> None:
-        self._files, self._path = _file_system(url)
+        from fsspec.core import url_to_fs
+
+        scheme = url.partition("://")[0]
+        try:
+            self._files, self._path = url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            raise ConfigError(
+                where=f"raw.files {redact(url)!r}",
+                expected=f"fsspec to know the protocol {scheme!r}",
+                found=safe_text(error, url),
+                remedy=f"install the package that fsspec needs for {scheme}://, or correct it",
+            ) from None
 
     def info(self) -> dict[str, Any]:
         self._files.invalidate_cache()
@@ -168,15 +173,12 @@ class StoredObject:
     url: str = field(repr=False)
     version: Validator | None = None
     """The version of which ranges are read; None: the one that is there."""
-    is_listed: bool = False
-    """Versions are told as a listing tells them, if it tells them."""
 
     def probe(self) -> Validator:
-        """Ask for the file's properties."""
+        """Ask for the file's properties, of which the version is told as a listing tells it, if one
+        does."""
         info = self.info()
-        if self.is_listed and (version := _version_of(info)) is not None:
-            return version
-        return Validator(
+        return _version_of(info) or Validator(
             etag=_first(info, _ETAGS), last_modified=_first(info, _TIMES), num_bytes=info["size"]
         )
 
@@ -190,8 +192,7 @@ class StoredObject:
     @contextmanager
     def open_at(self, offset: int, stop: int | None = None) -> Iterator[Body]:
         """Read the file in ranges, from `offset` on; the first at once."""
-        is_told = _is_s3(self.url) and self.version is not None and self.version.etag is not None
-        version = self.version if is_told else None
+        version = self.version if _is_s3(self.url) and self.version and self.version.etag else None
         num_bytes = self.info()["size"] if self.version is None else self.version.num_bytes
         if num_bytes is None:
             raise remote_error(
@@ -219,45 +220,25 @@ def find_objects(
     url: str, folder: str, below: Sequence[str]
 ) -> tuple[Matches, dict[str, Validator]]:
     """Return what matches below `folder`, whose URL is `url`, and the versions that are listed."""
-    found = _listed(lambda: _place(url).find(below), url)
-    found = {posixpath.join(folder, path): info for path, info in found.items()}
-    kinds = {"file": FILE, "directory": FOLDER}
-    matches = {
-        path: kinds.get(info["type"], f"something of the type {info['type']!r}")
-        for path, info in found.items()
-    }
-    versions = {path: _version_of(found[path]) for path, kind in matches.items() if kind == FILE}
-    return matches, {path: version for path, version in versions.items() if version is not None}
+    retries = Retries(url, partial(fetch_error, url, remedy="run again when it answers"))
+    found = retries(lambda: _call(lambda: _place(url).find(below), url))
+    matches: Matches = {}
+    versions: dict[str, Validator] = {}
+    for path, info in found.items():
+        path = posixpath.join(folder, path)
+        kinds = {"file": FILE, "directory": FOLDER}
+        matches[path] = kinds.get(info["type"], f"something of the type {info['type']!r}")
+        if matches[path] == FILE and (version := _version_of(info)) is not None:
+            versions[path] = version
+    return matches, versions
 
 
-def versions_of(urls: Sequence[str]) -> dict[str, Validator]:
-    """Return the versions of files that are named, as a listing would tell them.
-
-    None of one that cannot be told, as where there is no such file: whoever reads it says why.
-    """
-
-    def ask(url: str) -> Validator | None:
-        try:
-            return _version_of(StoredObject(url).info())
-        except (RawFileError, TransientError):
-            return None
-
-    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
-        found = zip(urls, pool.map(ask, urls), strict=True)
-        return {url: version for url, version in found if version is not None}
-
-
-def names_in(folder: str) -> list[str] | None:
-    """Return the names in the URL `folder`; None if there is no such folder."""
-    place = _place(folder)
-    found = _listed(lambda: place.find(("*",)) | place.find((".*",)), folder)
-    return sorted(found) or None
-
-
-def _listed(ask: Callable[[], _T], url: str) -> _T:
-    """Return an answer to a listing, which is asked for as files are."""
-    give_up = partial(fetch_error, url, remedy="run again when it answers")
-    return Retries(url, give_up)(lambda: _call(ask, url))
+def version_at(url: str) -> Validator | None:
+    """Return the version of a file that is named, as a listing would tell it; None where it cannot
+    be told, as where there is no such file: whoever reads it says why."""
+    with suppress(RawFileError, TransientError):
+        return _version_of(StoredObject(url).info())
+    return None
 
 
 def _version_of(info: dict[str, Any]) -> Validator | None:
@@ -284,35 +265,6 @@ def _place(url: str) -> _Bucket | _FileSystem:
 def _client(bucket: str) -> S3Client:
     """Return the client of a bucket, which remembers whether it was ever reached."""
     return S3Client(bucket)
-
-
-def _file_system(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL and the path there: one for all threads of a process where
-    its library allows that, for each has connections of its own."""
-    from fsspec.core import url_to_fs
-
-    scheme, _, rest = url.partition("://")
-    shared = _shared(os.getpid(), f"{scheme}://{rest.partition('/')[0]}")
-    if shared:
-        return shared[0], str(shared[0]._strip_protocol(url))
-    try:
-        file_system, path = url_to_fs(url)
-    except (ImportError, ValueError) as error:
-        raise ConfigError(
-            where=f"raw.files {redact(url)!r}",
-            expected=f"fsspec to know the protocol {scheme!r}",
-            found=safe_text(error, url),
-            remedy=f"install the package that fsspec needs for {scheme}://, or correct it",
-        ) from None
-    if getattr(file_system, "async_impl", False) and "::" not in url:
-        shared.append(file_system)
-    return file_system, str(path)
-
-
-@lru_cache(maxsize=8)
-def _shared(_process: int, _origin: str) -> list[Any]:
-    """Return the file system of a host or bucket, or nothing yet."""
-    return []
 
 
 def _call(function: Callable[[], _T], url: str) -> _T:

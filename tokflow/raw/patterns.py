@@ -4,11 +4,11 @@ import os
 import posixpath
 import re
 import urllib.parse
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tokflow.errors import ConfigError
-from tokflow.raw.globs import has_wildcard, unescaped
+from tokflow.raw.globs import FormatOf, has_wildcard, unescaped
 from tokflow.shown import redact
 from tokflow.store.urls import OF_OBJECT_STORES, Url, check_slashes, hub_url, is_url, split_url
 
@@ -37,7 +37,12 @@ class Pattern:
     @property
     def is_glob(self) -> bool:
         """True if it has a wildcard."""
-        return not is_web(self.origin) and has_wildcard("/".join(self.below))
+        return not self.is_web and has_wildcard("/".join(self.below))
+
+    @property
+    def is_web(self) -> bool:
+        """True if it is reached by http or https."""
+        return self.origin.startswith(("http://", "https://"))
 
     @property
     def path(self) -> str:
@@ -54,19 +59,23 @@ class Pattern:
         start = self.text.removesuffix(written) + written.partition("/")[0]
         if self.is_glob:
             return start + path
-        return self.text if is_web(self.origin) else unescaped(self.text)
+        return self.text if self.is_web else unescaped(self.text)
 
 
-def read_pattern(text: str, base: Path) -> Pattern:
-    """Return the pattern that `text` is, of which a relative path starts at `base`.
+def read_pattern(text: str, base: Path, format_of: FormatOf) -> Pattern:
+    """Return the pattern that `text` is, of which a relative path starts at `base`; a folder whose
+    name is of no format, by `format_of`, says itself what its files are.
 
     Raises: ConfigError for a URL that cannot be, and one with a wildcard where none can be.
     """
     if not is_url(text):
         check_slashes(text)
-        return _local_pattern(text, os.path.expanduser(text), base)  # noqa: PTH111
+        return _local_pattern(text, os.path.expanduser(text), base, format_of)  # noqa: PTH111
     if (of_hub := hub_url(text)) is not None:
-        return _hub_pattern(text, of_hub[0], of_hub[2])
+        name, _, path = of_hub  # its revision is asked for by the URL
+        names = path.split("/") if path else []
+        found = Pattern(text=text, origin=HUB, folder=f"/{name}", below=(), is_dataset=not names)
+        return _with_names(found, names) if names else found
     try:
         url = split_url(text)
     except ValueError as error:
@@ -77,79 +86,46 @@ def read_pattern(text: str, base: Path) -> Pattern:
             remedy="correct the URL; in a user name or password write %2F for '/'",
         ) from None
     if url.origin == HUB or (url.scheme == "hf" and url.path.count("/") < 2):
-        raise _no_dataset(text)
+        raise ConfigError(
+            where=f"raw.files {text!r}",
+            expected="a dataset of the hub as hf://datasets/org/name, or files in it",
+            found="another form of name",
+            remedy="write `datasets/`, and who owns it, as in hf://datasets/stanfordnlp/imdb",
+        )
     if url.scheme in {"file", "local"}:
-        return _local_pattern(text, urllib.parse.unquote(url.path), base)
-    _check_object(text, url)
-    _check_host(text, url)
+        return _local_pattern(text, urllib.parse.unquote(url.path), base, format_of)
     names = url.path.split("/")[1:] or [""]
-    fixed = len(names) - 1 if is_web(url.origin) else _num_fixed(names)
-    return Pattern(
-        text=text,
-        origin=url.origin,
-        folder="/" + "/".join(map(unescaped, names[:fixed])),
-        below=tuple(names[fixed:]),
-    )
+    found = Pattern(text=text, origin=url.origin, folder="/", below=tuple(names))
+    _check_remote(found, url)
+    return _with_names(found, names)
 
 
-def _check_host(text: str, url: Url) -> None:
-    """Raise ConfigError for a wildcard where nothing can be listed."""
-    if "*" in (url.host + url.path if is_web(url.origin) else url.host):
-        raise ConfigError(
-            where=f"raw.files {redact(text)!r}",
-            expected="the URL of one file, as http has no folders to list"
-            if is_web(url.origin)
-            else "a host or bucket without a wildcard",
-            found="'*'",
-            remedy="name each URL in a list",
-        )
-
-
-def _check_object(text: str, url: Url) -> None:
-    """Raise ConfigError for credentials in a URL of an object store, whose library takes none, and
-    for a pattern of keys with an empty name, which no listing by names finds."""
-    if "//" in url.path and has_wildcard(url.path) and not is_web(url.origin):
-        raise ConfigError(
-            where=f"raw.files {redact(text)!r}",
-            expected="one slash between names in a pattern",
-            found="'//'",
-            remedy="remove one, or name each file with an empty name in its key in full",
-        )
+def _check_remote(pattern: Pattern, url: Url) -> None:
+    """Raise ConfigError for what cannot be listed, and for credentials in a URL of an object store,
+    whose library takes none."""
     # Azure's URLs may have a container before `@`.
     is_secret = ":" in url.userinfo or (url.userinfo and not url.scheme.startswith("a"))
-    if url.scheme in OF_OBJECT_STORES and (is_secret or _SIGNED.search(url.path)):
-        raise ConfigError(
-            where=f"raw.files {redact(text)!r}",
-            expected="a URL without a user name, password or signature",
-            found="one in it",
-            remedy="put credentials into the environment, where the library for its protocol "
-            "looks for them",
+    expected = found = remedy = ""
+    if pattern.is_glob and "//" in url.path:
+        expected, found = "one slash between names in a pattern", "'//'"
+        remedy = "remove one, or name each file with an empty name in its key in full"
+    elif url.scheme in OF_OBJECT_STORES and (is_secret or _SIGNED.search(url.path)):
+        expected, found = "a URL without a user name, password or signature", "one in it"
+        remedy = (
+            "put credentials into the environment, where the library for its protocol looks for "
+            "them"
         )
+    elif "*" in url.host + url.path * pattern.is_web:
+        expected, found = "a host or bucket without a wildcard", "'*'"
+        if pattern.is_web:
+            expected = "the URL of one file, as http has no folders to list"
+        remedy = "name each URL in a list"
+    if found:
+        where = f"raw.files {redact(pattern.text)!r}"
+        raise ConfigError(where=where, expected=expected, found=found, remedy=remedy)
 
 
-def _no_dataset(text: str) -> ConfigError:
-    return ConfigError(
-        where=f"raw.files {text!r}",
-        expected="a dataset of the hub as hf://datasets/org/name, or files in it",
-        found="another form of name",
-        remedy="write `datasets/`, and who owns it, as in hf://datasets/stanfordnlp/imdb",
-    )
-
-
-def _hub_pattern(text: str, name: str, path: str) -> Pattern:
-    """Return the pattern of a dataset of the hub, or of files in it; it names no revision."""
-    names = path.split("/") if path else []
-    fixed = _num_fixed(names) if names else 0
-    return Pattern(
-        text=text,
-        origin=HUB,
-        folder="/".join(["", name, *map(unescaped, names[:fixed])]),
-        below=tuple(names[fixed:]),
-        is_dataset=not names,
-    )
-
-
-def _local_pattern(text: str, path: str, base: Path) -> Pattern:
+def _local_pattern(text: str, path: str, base: Path, format_of: FormatOf) -> Pattern:
     """Return the pattern without `.`, `..` and empty components.
 
     What comes before `..` is resolved first, because the folder above a link is not the one
@@ -171,20 +147,20 @@ def _local_pattern(text: str, path: str, base: Path) -> Pattern:
         last = fixed - above[::-1].index("..")
         head = os.path.realpath(os.path.join(start, *above[:last]))  # noqa: PTH118
         folder = os.path.join(head, *above[last:])  # noqa: PTH118
-    return Pattern(text=text, origin="", folder=folder, below=tuple(names[fixed:]))
+    found = Pattern(text=text, origin="", folder=folder, below=tuple(names[fixed:]))
+    if found.is_glob or format_of(found.path) is not None or not Path(found.path).is_dir():
+        return found
+    return replace(found, folder=found.path.rstrip("/") or "/", below=(), is_dataset=True)
+
+
+def _with_names(pattern: Pattern, names: list[str]) -> Pattern:
+    """Return a pattern of names below its folder."""
+    fixed = len(names) - 1 if pattern.is_web else _num_fixed(names)
+    folder = "/".join([pattern.folder.rstrip("/"), *map(unescaped, names[:fixed])]) or "/"
+    return replace(pattern, folder=folder, below=tuple(names[fixed:]))
 
 
 def _num_fixed(names: list[str]) -> int:
     """Return how many leading components have no wildcard; the last one is never counted."""
     wild = (number for number, name in enumerate(names[:-1]) if has_wildcard(name))
     return next(wild, len(names) - 1)
-
-
-def is_web(origin: str) -> bool:
-    """Return whether files of this scheme and host are reached by http or https."""
-    return origin.startswith(("http://", "https://"))
-
-
-def host_of(origin: str) -> str:
-    """Return the host of a scheme and host."""
-    return str(urllib.parse.urlsplit(origin).hostname)

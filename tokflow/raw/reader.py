@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from tokflow.store.positioned import PositionedReader
 
@@ -15,27 +15,17 @@ GAP_BYTES = 2**18
 """Passed over at most by a reader that is still said to read on."""
 SMALL_BYTES = 2**20
 """A file that is no larger is fetched by one request."""
+FIRST_BYTES = 2**16
+"""Asked for by the first request of a run through the file; each of those that follow asks for
+GROWTH times as much."""
+GROWTH = 4
 PIECE_BYTES = 2**23
 """Asked for by one request at most."""
+AHEAD = 3
+"""Requests under way before their bytes are needed: a network that is as fast as the reader is
+never waited for."""
 NUM_RUNS = 4
 """Places of a file that are read in turns, as the columns of parquet are."""
-
-
-class Pace(NamedTuple):
-    """How much is asked for, of one run through the file."""
-
-    first_bytes: int
-    """By the first request."""
-    growth: int
-    """By how many times as much each of those that follow asks for more, up to PIECE_BYTES."""
-    ahead: int
-    """Requests under way before their bytes are needed."""
-
-
-AHEAD = Pace(2**16, 4, ahead=3)
-"""The network is never waited for where it is as fast as the reader."""
-SPARING = Pace(2**20, 2, ahead=0)
-"""Little is fetched in vain for a reader that stops early."""
 
 
 class NoRangesError(Exception):
@@ -65,17 +55,13 @@ def fetch_soon(fetch: Callable[[int, int], bytes], start: int, stop: int) -> "Fu
 class _Run:
     """Consecutive pieces of a file, of which the next are under way once the first is read on."""
 
-    def __init__(
-        self, start: int, pace: Pace, ask: Callable[[int, int], tuple[int, "Future[bytes]"]]
-    ) -> None:
-        self.begin = start
-        """The first byte that was asked for."""
-        self.stop = start
-        """The byte after the last that was asked for."""
-        self._ask = ask
+    def __init__(self, start: int, fetch: Callable[[int, int], bytes], ahead: int) -> None:
+        self.begin = self.stop = start
+        """The first byte that was asked for, and the byte after the last."""
+        self._fetch = fetch
+        self._ahead = ahead
+        self._next_bytes = FIRST_BYTES
         self._pieces: deque[tuple[int, int, Future[bytes]]] = deque()
-        self._pace = pace
-        self._next_bytes = pace.first_bytes
 
     def is_near(self, position: int) -> bool:
         """Return whether a position is held, or so near that what is before it is fetched, too."""
@@ -87,24 +73,23 @@ class _Run:
         self._pieces.append((self.stop, stop, piece))
         self.stop = stop
 
-    def read(self, position: int, size: int, limit: int) -> memoryview:
+    def read(self, position: int, size: int, limit: int, num_bytes: int) -> memoryview:
         """Return what is held from a position on, up to so many bytes and one at least; ask for
         what follows, but for nothing behind `limit`."""
         while position >= self.stop:
-            self._go_on(max(size, position - self.stop))
+            self._go_on(max(size, position - self.stop), num_bytes)
         while len(self._pieces) > 2 and self._pieces[1][1] <= position:
             self._pieces.popleft()  # all but the piece before this one
         if position > self.begin:
-            ahead = self._pace.ahead
-            while sum(of[0] > position for of in self._pieces) < ahead and self.stop < limit:
+            while sum(of[0] > position for of in self._pieces) < self._ahead and self.stop < limit:
                 self._go_on(1, limit)
         start, _, piece = next(of for of in self._pieces if of[0] <= position < of[1])
         return memoryview(piece.result())[position - start : position - start + size]
 
-    def _go_on(self, least: int, limit: int | None = None) -> None:
-        stop = self.stop + min(max(self._next_bytes, least), PIECE_BYTES)
-        self._next_bytes = min(self._pace.growth * self._next_bytes, PIECE_BYTES)
-        self.take(*self._ask(self.stop, stop if limit is None else min(stop, limit)))
+    def _go_on(self, least: int, limit: int) -> None:
+        stop = min(self.stop + min(max(self._next_bytes, least), PIECE_BYTES), limit)
+        self._next_bytes = min(GROWTH * self._next_bytes, PIECE_BYTES)
+        self.take(stop, fetch_soon(self._fetch, self.stop, stop))
 
     def close(self) -> None:
         """Let go of what is not under way yet."""
@@ -123,18 +108,15 @@ class RemoteReader(PositionedReader):
         fetch: Callable[[int, int], bytes],
         num_bytes: int,
         *,
-        edge: Callable[[int], int | None] = lambda _: None,
         otherwise: Callable[[], Unranged],
-        pace: Pace = AHEAD,
+        ahead: int = AHEAD,
         begun: "Callable[[], Future[bytes] | None]" = lambda: None,
         hashes: tuple[str, ...] = ("sha256",),
         on_end: Callable[..., None] | None = None,
     ) -> None:
         super().__init__(num_bytes)
         self._fetch = fetch
-        self._pace = pace
-        self._edge = edge
-        """Where the next piece has to end, that it is of one kind: on this disk, or not."""
+        self._ahead = ahead
         self._otherwise = otherwise
         """Opens it where a server knows no ranges."""
         self._other: Unranged | None = None
@@ -157,7 +139,7 @@ class RemoteReader(PositionedReader):
         while self._position < stop:
             data = self._read_some(stop)
             view[done : done + len(data)] = data
-            if self._on_end is not None and self._position == self._num_digested:
+            if self._position == self._num_digested:
                 self._digest(data)
             done += len(data)
             self._position += len(data)
@@ -167,7 +149,7 @@ class RemoteReader(PositionedReader):
         return done
 
     def _digest(self, data: bytes | memoryview) -> None:
-        for digest in self._digests:
+        for digest in self._digests if self._on_end is not None else ():
             digest.update(data)
         self._num_digested += len(data)
 
@@ -177,35 +159,29 @@ class RemoteReader(PositionedReader):
         if self._other is None:
             try:
                 run = self._run()
-                begun = (of.begin for of in self._runs if of.begin > here)
-                return run.read(here, stop - here, min([self.limit, *begun]))
+                limit = min([self.limit, *(of.begin for of in self._runs if of.begin > here)])
+                return run.read(here, stop - here, limit, self._num_bytes)
             except NoRangesError:
                 self._other = self._otherwise()
         return self._other.read(here, stop)
 
     def _run(self) -> _Run:
         """Return the run that goes on at the position, or a new one."""
-        here = self._position
+        here, is_small = self._position, self._num_bytes <= SMALL_BYTES
         run = next((of for of in self._runs if of.is_near(here)), None)
-        if run is None:
-            is_small = self._num_bytes <= SMALL_BYTES
-            run = _Run(0 if is_small else here, self._pace, self._ask)
+        if run is not None:
+            self._runs.remove(run)
+        else:
+            run = _Run(0 if is_small else here, self._fetch, self._ahead)
             if is_small:
                 begun = self._begun() or fetch_soon(self._fetch, 0, self._num_bytes)
                 run.take(self._num_bytes, begun)
-                if self._on_end is not None and self._num_digested == 0:
+                if self._num_digested == 0:
                     self._digest(begun.result())
-        else:
-            self._runs.remove(run)
         self._runs.append(run)
         if len(self._runs) > NUM_RUNS:
             self._runs.pop(0).close()
         return run
-
-    def _ask(self, start: int, stop: int) -> "tuple[int, Future[bytes]]":
-        """Ask for the bytes that follow `start`, up to `stop` at most."""
-        stop = min(stop, self._num_bytes, self._edge(start) or stop)
-        return stop, fetch_soon(self._fetch, start, stop)
 
     def close(self) -> None:
         """Let go of what was to be fetched."""

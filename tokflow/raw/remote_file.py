@@ -18,17 +18,17 @@ from typing import Any
 
 from tokflow.errors import RawFileError
 from tokflow.raw.blocks import Blocks, Download
-from tokflow.raw.reader import AHEAD, SMALL_BYTES, SPARING, NoRangesError, RemoteReader, fetch_soon
+from tokflow.raw.reader import AHEAD, SMALL_BYTES, NoRangesError, RemoteReader, fetch_soon
 from tokflow.raw.remote import (
     Access,
     AnotherVersionError,
     Body,
+    Retries,
     TransientError,
     Validator,
     fetch_error,
     remote_error,
 )
-from tokflow.raw.retries import Retries
 from tokflow.shown import redact
 from tokflow.store.urls import split_url
 
@@ -51,10 +51,8 @@ class RemoteVersion:
     validator: Validator
     sha256: str | None = None
     """Of the content, where its source tells it."""
-    is_offline: bool = False
-    """True if no server may be asked."""
-    is_streamed: bool = False
-    """True if nothing of it is kept on this disk."""
+    is_kept: bool = True
+    """What is read of it is kept on this disk."""
 
     @property
     def num_bytes(self) -> int:
@@ -78,13 +76,6 @@ class RemoteVersion:
 
         Raises: RawFileError where another version is there; FetchError; NoRangesError.
         """
-        if self.is_offline:
-            raise remote_error(
-                self.url,
-                f"none of {start:,} to {stop:,}",
-                expected="the bytes to be read in the store, as asked not to use the network",
-                remedy="read it once without `offline`, as `tokflow run` does",
-            )
         found, retries = bytearray(), self.retries()
         while (before := len(found)) < stop - start:
             try:
@@ -120,8 +111,9 @@ class RemoteVersion:
 
     def retries(self) -> Retries:
         """Return a new count of tries."""
-        remedy = "run again when the server answers; the bytes that arrived are kept"
-        remedy = "run again when it answers" if self.is_streamed else remedy
+        remedy = "run again when it answers"
+        if self.is_kept:
+            remedy = "run again when the server answers; the bytes that arrived are kept"
         return Retries(self.url, partial(fetch_error, self.url, remedy=remedy))
 
     @property
@@ -206,32 +198,23 @@ class RemoteFile(PosixPath):
         version = self.version
         if version is None:
             return super().open(*mode, **options)
-        blocks = Blocks(self)
-
-        def fetch(start: int, stop: int) -> bytes:
-            known = blocks.read(start, stop) or b""
-            if len(known) == stop - start:
-                return known
-            data = version.fetch_range(start + len(known), stop)
-            blocks.keep(start + len(known), data)
-            return known + data
-
-        is_streamed = version.is_streamed
+        blocks, fetch = Blocks(self), version.fetch_range
+        if version.is_kept:
+            fetch = partial(blocks.fetched, fetch, num_bytes=version.num_bytes)
         return RemoteReader(
-            version.fetch_range if is_streamed else fetch,
+            fetch,
             version.num_bytes,
-            pace=AHEAD if is_streamed else SPARING,
-            edge=(lambda _: None) if is_streamed else blocks.edge,
+            ahead=0 if version.is_kept else AHEAD,
             otherwise=lambda: _OneAnswer(version, blocks),
             begun=self._take_begun,
             hashes=("sha256",) if version.promised_md5 is None else ("sha256", "md5"),
-            on_end=self._keep_digest if is_streamed else None,
+            on_end=None if version.is_kept else self._keep_digest,
         )
 
     def read_ahead(self) -> None:
         """Let a small file be fetched, since it is opened soon."""
         version = self.version
-        if version is not None and version.is_streamed and 0 < version.num_bytes <= SMALL_BYTES:
+        if version is not None and not version.is_kept and 0 < version.num_bytes <= SMALL_BYTES:
             self._begun = fetch_soon(version.fetch_range, 0, version.num_bytes)
 
     def _take_begun(self) -> "Future[bytes] | None":
@@ -256,19 +239,16 @@ class _OneAnswer:
         self._pieces = self._receive()
 
     def read(self, start: int, stop: int) -> bytes:
-        """Return the bytes between two positions, as far as one block has them."""
+        """Return the bytes between two positions, as far as they have arrived."""
         retries = self._version.retries()
-        while (data := self._blocks.read(start, stop)) is None:
+        while (num_bytes := self._download.num_bytes) <= start:
             try:
-                for _ in self._pieces:
-                    self._download.sync()
-                    break
-                else:
-                    raise TransientError(f"{self._download.num_bytes:,} of {stop:,} bytes or more")
+                if next(self._pieces, self) is self:
+                    raise TransientError(f"{num_bytes:,} of {stop:,} bytes or more")
             except TransientError as error:
                 retries.wait(error)
                 self._pieces = self._receive()
-        return data
+        return self._blocks.read(start, min(stop, num_bytes))
 
     def close(self) -> None:
         """End the answer."""

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from http.client import IncompleteRead
+from http.client import IncompleteRead, responses
 
 import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, InvalidHeader, NewConnectionError
@@ -98,22 +98,17 @@ def _answer(
             if location == target.url or not location.lower().startswith(("http://", "https://")):
                 return response
             response.close()
-            _check_scheme(target.url, location)
+            if target.scheme == "https" and not location.lower().startswith("https:"):
+                raise _RefusedRedirectError(
+                    "no redirect from https to http, which anyone on the way can change",
+                    f"one to {redact(location)}",
+                )
             before, target = target, parse_url(location)._replace(auth=None)
             if (target.scheme, target.netloc) != (before.scheme, before.netloc):
                 headers.pop("Authorization", None)
     except (_RefusedRedirectError, HTTPError, OSError, ValueError) as error:
         raise _no_answer(file.url, _reason(error)) from None
     raise remote_error(file.url, f"more than {_MAX_REDIRECTS} redirects, one after another")
-
-
-def _check_scheme(url: str, next_url: str) -> None:
-    """Raise _RefusedRedirectError for a redirect from https to http."""
-    if url.startswith("https:") and not next_url.lower().startswith("https:"):
-        raise _RefusedRedirectError(
-            "no redirect from https to http, which anyone on the way can change",
-            f"one to {redact(next_url)}",
-        )
 
 
 def _public_addresses(host: str) -> list[str]:
@@ -137,10 +132,8 @@ def _is_public(text: str) -> bool:
     """Return whether an address is one of the internet, also as an IPv4 address within IPv6."""
     address = ipaddress.ip_address(text)
     if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour
-        if address in _NAT64:
-            inner = ipaddress.IPv4Address(address.packed[-4:])
-        if inner is not None:
+        in_gateway = ipaddress.IPv4Address(address.packed[-4:]) if address in _NAT64 else None
+        if (inner := in_gateway or address.ipv4_mapped or address.sixtofour) is not None:
             return _is_public(str(inner))
         if address.is_site_local:
             return False
@@ -191,7 +184,8 @@ def _send(
             enforce_content_length=False,  # `fetch` compares sizes, and says both
         )
 
-    _hide_queries()
+    for name in ("urllib3.connection", "urllib3.connectionpool"):  # a query may be a key
+        logging.getLogger(name).addFilter(without_queries)
     for address in addresses[:-1]:
         with suppress(NewConnectionError, ConnectTimeoutError):
             return ask(address)
@@ -213,17 +207,9 @@ def _proxy(target: Url) -> urllib3.ProxyManager | None:
     return urllib3.ProxyManager(proxy._replace(auth=None).url, proxy_headers=headers)
 
 
-def _hide_queries() -> None:
-    """Keep what may be a key out of the log lines of urllib3, which show queries."""
-    for name in ("urllib3.connection", "urllib3.connectionpool"):
-        logging.getLogger(name).addFilter(_without_queries)
-
-
-def _without_queries(record: logging.LogRecord) -> bool:
-    if isinstance(record.args, tuple):
-        record.args = tuple(
-            arg.partition("?")[0] if isinstance(arg, str) else arg for arg in record.args
-        )
+def without_queries(record: logging.LogRecord) -> bool:
+    """Let a line of a log be written, without the queries of URLs in it."""
+    record.msg, record.args = re.sub(r"\?[^\s'\"]*", "", record.getMessage()), ()
     return True
 
 
@@ -254,25 +240,20 @@ def _check_status(response: urllib3.BaseHTTPResponse, url: str) -> None:
     status = response.status
     if status in {HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT}:
         return
-    with suppress(ValueError):
-        found = f"HTTP status {status}"
-        found = f"HTTP status {status} ({HTTPStatus(status).phrase})"
+    phrase = responses.get(status)
+    found = f"HTTP status {status}" + (f" ({phrase})" if phrase else "")
     if status in _TRANSIENT:
-        raise TransientError(found, wait_seconds=_wait_seconds(response))
-    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        remedy = "give credentials that may read it, or correct the URL under raw.files"
-        raise remote_error(url, found, remedy=remedy)
-    raise remote_error(url, found)
-
-
-def _wait_seconds(response: urllib3.BaseHTTPResponse) -> float:
-    """Return for how long the server asks to be left alone, in seconds or until a date."""
-    with suppress(InvalidHeader):
-        return min(urllib3.Retry().get_retry_after(response) or 0.0, _MAX_WAIT_SECONDS)
-    return 0.0
+        wait_seconds = 0.0
+        with suppress(InvalidHeader):  # for how long the server asks to be left alone
+            wait_seconds = urllib3.Retry().get_retry_after(response) or 0.0
+        raise TransientError(found, wait_seconds=min(wait_seconds, _MAX_WAIT_SECONDS))
+    is_refused = status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+    remedy = "give credentials that may read it, or " * is_refused
+    raise remote_error(url, found, remedy=f"{remedy}correct the URL under raw.files")
 
 
 def _validator(response: urllib3.BaseHTTPResponse, url: str) -> Validator:
+    """Return which version an answer is of. Raises: as `_check_status`."""
     _check_status(response, url)
     return Validator(
         etag=response.headers.get("ETag"),
@@ -282,7 +263,7 @@ def _validator(response: urllib3.BaseHTTPResponse, url: str) -> Validator:
 
 
 def _body(response: urllib3.BaseHTTPResponse, url: str) -> Body:
-    _check_status(response, url)
+    validator = _validator(response, url)
     offset, stop, num_bytes = _extent(response)
     if num_bytes is None and not response.chunked:
         raise remote_error(
@@ -302,7 +283,6 @@ def _body(response: urllib3.BaseHTTPResponse, url: str) -> Body:
             found = "a connection that broke off" if is_cut else safe_text(reason, url)
             raise TransientError(found) from None
 
-    validator = _validator(response, url)
     if response.headers.get("Content-Range", "").endswith("/*"):
         validator = replace(validator, num_bytes=None)
     is_told = validator.etag is not None or validator.last_modified is not None

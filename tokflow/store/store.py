@@ -69,6 +69,8 @@ class Store:
 
     is_here = True
     """True where all files are on this disk, so that none has to come before it is read."""
+    keeps_raw_files = True
+    """True where raw files that are elsewhere are fetched into it, and not read where they are."""
 
     is_cached = False
     """True where its files on this disk are copies in a cache, which come when they are asked for

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.documents import DocumentSource
-from tokflow.raw import RawFile, RawPartition
+from tokflow.raw import RawPartition
 from tokflow.store.arrow import repeated, to_arrow, to_texts
 from tokflow.store.manifest import Manifest
 
@@ -61,34 +61,23 @@ _RAW_PATHS = "raw_paths"
 def raw_paths(raw: RawPartition) -> dict[str, list[str | None]]:
     """Return what a run says of the places of its raw files: a path of this disk each, or None of a
     file that is fetched as it is read."""
-    return {_RAW_PATHS: [None if of.is_lazy else str(of.path.absolute()) for of in raw.files]}
+    return {_RAW_PATHS: [None if of.remote else str(of.path.absolute()) for of in raw.files]}
 
 
 def described_files(raw: RawPartition, source: DocumentSource) -> dict[str, Any]:
     """Return which rows are of which file of a group; and by what a file is known of which no more
     was fetched than was read: its sha256 is that of its version."""
     if not raw.is_group:
-        return _raw_version(raw.files[0])
-    files = zip(map(raw.at, source.paths), source.num_rows, strict=True)
+        return raw.files[0].described
+    files = zip(map(raw.by_path.__getitem__, source.paths), source.num_rows, strict=True)
     return {
         "files": [
             {
                 "raw_file": file.key,
                 "sha256": file.sha256,
                 "num_rows": num_rows,
-                **_raw_version(file),
+                **file.described,
             }
             for file, num_rows in files
         ]
     }
-
-
-def _raw_version(file: RawFile) -> dict[str, Any]:
-    """Return the origin of a file of the hub of which no copy is kept; and by what one is known
-    whose content was not hashed beforehand, with its sha256 where one task has read all of it from
-    its start."""
-    origin = {"origin": file.origin} if file.origin else {}
-    if file.version is None:
-        return origin
-    digest = {} if file.read_sha256 is None else {"sha256": file.read_sha256}
-    return {"raw_version": {**file.version, **digest}, **origin}

@@ -235,7 +235,8 @@ def write_token_shard(
     rejects: list[Reject] = []
 
     def reject(path: Path, bad: Reject) -> None:
-        rejects.append(replace(bad, raw_file=raw.at(path).key) if raw.is_group else bad)
+        in_group = replace(bad, raw_file=raw.by_path[path].key) if raw.is_group else bad
+        rejects.append(in_group)
 
     batches = source.batches(
         batch_bytes=batch_bytes, on_reject=reject, render=render, encode=encoder.for_limit

@@ -171,7 +171,7 @@ def _rejects(
             rejects += [each.moved(*of_file) for each in found]
         if not is_accepted(documents, num_rejects=len(rejects)):
             raise BadDocumentError(
-                where=raw.title,
+                where=raw.key if len(raw.files) > 1 else raw.paths[0],
                 expected=f"no more than {documents.max_rejects:,} bad documents",
                 found=f"{len(rejects):,} in the first {number + 1:,} ranges",
                 remedy="fix the file, or raise documents.max_rejects",

@@ -20,7 +20,7 @@ from tokflow.store.zstd import zstd
 from tokflow_tests.cli.commands import json_of, run
 from tokflow_tests.hub import Hub
 from tokflow_tests.projects import declare_in, make_project
-from tokflow_tests.raw.hub.test_saved_folders import save_splits
+from tokflow_tests.raw.test_saved_folders import save_splits
 
 RECORDS = [{"id": f"{n}", "body": f"Once there was a number {n}. " * 9} for n in range(150)]
 

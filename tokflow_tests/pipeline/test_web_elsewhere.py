@@ -29,7 +29,7 @@ LINES = b"".join(
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     spec = Server(name="a.jsonl", content=LINES)
-    monkeypatch.setattr("tokflow.raw.retries.FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("tokflow.raw.remote.FIRST_WAIT_SECONDS", 0.01)
     with running(type("SpecHandler", (Handler,), {"spec": spec})) as spec.running:
         spec.port = spec.running.server_port
         yield spec

@@ -4,7 +4,7 @@ import yaml
 from tokflow.errors import ConfigError
 from tokflow.hub.card import merged_card
 from tokflow.hub.target import read_target
-from tokflow.raw.hub.source_splits import card_of
+from tokflow.raw.source_splits import card_of
 
 ROOT = read_target("hf://datasets/team/texts")
 FOLDER = read_target("hf://datasets/team/texts/more")

@@ -17,7 +17,7 @@ from tokflow.hub.target import read_target
 from tokflow.hub.unfinished import UNFINISHED_NAME, list_of
 from tokflow.loaders import open_rows
 from tokflow.raw import RawConfig, list_raw, read_raw_files
-from tokflow.raw.hub.source_splits import card_of
+from tokflow.raw.source_splits import card_of
 from tokflow.store.manifest import MANIFEST_NAME
 from tokflow.store.sealed import sealed
 from tokflow_tests.hub import Hub
@@ -423,7 +423,7 @@ def test_an_export_at_a_url_that_is_larger_than_the_cache_may_be_is_pushed(
     folder = build(declare(tmp_path, TEXTS, **fields)).export("jsonl").output.folder
     expected = files_of(folder)
     monkeypatch.setenv("TOKFLOW_CACHE_BYTES", str(sum(map(len, expected.values())) // 4))
-    monkeypatch.setattr("tokflow.raw.retries.FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("tokflow.raw.remote.FIRST_WAIT_SECONDS", 0.01)
 
     def let_go():
         for path in folder.glob("*.jsonl"):

@@ -11,7 +11,7 @@ from tokflow_tests.raw.servers import running
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch) -> None:
-    monkeypatch.setattr("tokflow.raw.retries.FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("tokflow.raw.remote.FIRST_WAIT_SECONDS", 0.01)
 
 
 @pytest.fixture

@@ -292,7 +292,7 @@ def test_a_url_that_names_no_single_file_is_refused(tmp_path: Path):
     )
     assert message(RawFileError, tmp_path, "memory://b/x/") == (
         "memory://b/x/: expected a file that can be read, found a folder; write memory://b/x/* for "
-        "its files"
+        "the files in it"
     )
     assert message(ConfigError, tmp_path, "https://user:pa/ss@h/a") == (
         "raw.files 'https://...': expected a URL as scheme://host/path, found no host, or a user "
@@ -365,7 +365,7 @@ def test_brackets_stand_for_themselves_in_an_object_store_too(memory, tmp_path: 
 def test_a_pattern_of_an_object_store_without_a_match_shows_what_is_there(tmp_path: Path):
     assert message(ConfigError, tmp_path, "memory://b/x/*.md") == (
         "raw.files 'memory://b/x/*.md': expected at least one file that matches in memory://b/x, "
-        "found '.h.txt', 'a.txt', 'd'; correct the pattern"
+        "found '.h.txt', 'a.txt', 'd/'; correct the pattern"
     )
     assert message(ConfigError, tmp_path, "memory://b/z/*.md") == (
         "raw.files 'memory://b/z/*.md': expected at least one file that matches in memory://b/z, "

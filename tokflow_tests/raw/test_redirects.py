@@ -60,7 +60,7 @@ def serve(tls: ssl.SSLContext | None = None) -> Iterator[Site]:
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr("tokflow.raw.retries.NUM_TRIES", 1)
+    monkeypatch.setattr("tokflow.raw.remote.NUM_TRIES", 1)
     with serve() as running:
         yield running
 

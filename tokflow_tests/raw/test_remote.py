@@ -52,7 +52,7 @@ def test_a_server_that_stays_busy_is_an_error_that_names_the_earlier_copy(
 def test_a_server_that_does_not_answer_is_an_error_though_a_copy_is_there(
     server: Server, tmp_path: Path, monkeypatch
 ):
-    monkeypatch.setattr("tokflow.raw.retries.NUM_TRIES", 2)
+    monkeypatch.setattr("tokflow.raw.remote.NUM_TRIES", 2)
     fetched(server, tmp_path)
     nobody = source_of("http://127.0.0.1:1/a.txt")
 

@@ -56,8 +56,8 @@ def test_every_format_is_read_as_it_arrives(name: str, object_store: ObjectStore
         assert texts_of(raw.path) == TEXTS
 
     assert raw.num_bytes == len(content)
-    assert raw.read_sha256 in (None, hashlib.sha256(content).hexdigest())
-    assert (raw.read_sha256 is None) == (name in ("a.parquet", "a.arrow"))
+    assert raw.path.read_sha256 in (None, hashlib.sha256(content).hexdigest())
+    assert (raw.path.read_sha256 is None) == (name in ("a.parquet", "a.arrow"))
     assert (count["HEAD"], count["LIST"]) == (0, 1)
     assert count["GET"] < 20
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.name[0] != "."]
@@ -134,7 +134,7 @@ def test_another_version_is_never_read_for_the_one_that_was_listed(
 def test_what_breaks_off_is_asked_for_again(
     failure: str, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.raw.retries.FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("tokflow.raw.remote.FIRST_WAIT_SECONDS", 0.01)
     put(object_store, "raw/a.jsonl", CONTENT["a.jsonl"]())
     [raw] = looked_at(object_store).values()
     object_store.fail(failure, "GET", "raw/*", first=2, times=3)
@@ -171,7 +171,7 @@ class BreaksOff:
 def test_what_arrives_before_an_answer_breaks_off_begins_the_count_of_tries_again(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr("tokflow.raw.retries.FIRST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("tokflow.raw.remote.FIRST_WAIT_SECONDS", 0.0)
     version = version_of(BreaksOff(b"more bytes than tries"), "s3://a/b")
 
     assert version.fetch_range(5, 21) == b"bytes than tries"
@@ -251,7 +251,7 @@ def test_any_filesystem_that_tells_versions_is_read_so(memory, object_store: Obj
     [raw] = read_raw_files(listing.sources.values(), store=store, of=of).values()
 
     assert texts_of(raw.path) == TEXTS
-    assert raw.read_sha256 == hashlib.sha256(content).hexdigest()
+    assert raw.path.read_sha256 == hashlib.sha256(content).hexdigest()
     memory.pipe("/raw/a.jsonl", content)
     with pytest.raises(RawFileError, match="found another one"):
         texts_of(raw.path)

@@ -23,8 +23,8 @@ class Server:
         self.keys = sorted(keys)
         self.num_pages = 0
 
-    def pages(self, prefix: str, StartAfter: str = "", Delimiter: str = ""):  # noqa: N803
-        keys = [key for key in self.keys if key.startswith(prefix) and key > StartAfter]
+    def pages(self, Prefix: str, StartAfter: str = "", Delimiter: str = ""):  # noqa: N803
+        keys = [key for key in self.keys if key.startswith(Prefix) and key > StartAfter]
         while keys:
             self.num_pages += 1
             contents = [{"Key": key, "Size": 1, "ETag": "e"} for key in keys[:10]]

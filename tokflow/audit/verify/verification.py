@@ -317,7 +317,7 @@ class _Verifier:
             return [], ["its tokenizer is damaged: not compared with the raw file"]
         key = str(found.manifest.partition)
         raw = graph.raw(key)
-        notes = [f"its raw file was {'read' if raw.files[0].is_lazy else 'hashed'}"]
+        notes = [f"its raw file was {'read' if raw.files[0].remote else 'hashed'}"]
 
         def disqualify(difference: str) -> None:
             try_to_write_verdict(tokenizer, difference)

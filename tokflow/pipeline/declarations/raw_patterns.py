@@ -12,8 +12,8 @@ from tokflow.documents.compression import COMPRESSED_SUFFIXES
 from tokflow.documents.file_formats import SUFFIXES
 from tokflow.errors import ConfigError, first_five
 from tokflow.raw import RawConfig, escaped, list_raw
+from tokflow.raw.dataset_matches import is_saved
 from tokflow.raw.globs import FILE, find_below, has_wildcard, unescaped
-from tokflow.raw.hub.saved_folders import is_saved
 from tokflow.shown import redact
 from tokflow.store.config import expanded
 from tokflow.store.urls import hub_url, is_url

@@ -57,6 +57,7 @@ class ObjectStore(Store):
     is_cached = True
     checked_at_once = 64
     sample_bytes = 2**26
+    keeps_raw_files = False
 
     def __init__(self, place: Place) -> None:
         super().__init__(place.root)

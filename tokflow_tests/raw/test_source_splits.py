@@ -8,7 +8,7 @@ from fsspec.utils import glob_translate
 from tokflow.documents import format_of_name
 from tokflow.errors import ConfigError
 from tokflow.raw.globs import path_regex
-from tokflow.raw.hub.source_splits import SourceSplits, card_of, find_splits
+from tokflow.raw.source_splits import SourceSplits, card_of, find_splits
 
 GLUE = """---
 license: mit

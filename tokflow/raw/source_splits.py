@@ -6,12 +6,12 @@ load.py lines 210-256 (the format that most files have), utils/metadata.py (the 
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tokflow.errors import ConfigError, first_five, nearest
-from tokflow.raw.globs import FormatOf, path_regex
+from tokflow.raw.globs import FormatOf, escaped, path_regex
 
 CARD = "README.md"
 """The file that may say, between two lines of `---`, which configs there are."""
@@ -41,8 +41,8 @@ _IGNORED = {
     "dummy_data.zip",
     "dataset_dict.json",
 }
-_FAVOURITES = ("parquet", "arrow", "jsonl", "csv")
-"""The format that is taken where as many files have another."""
+_FAVOURITES = ("parquet", "arrow", "jsonl", "csv", "txt", "tsv")
+"""Formats: of two that as many files have the first is taken."""
 
 _Patterns = Mapping[str, Sequence[str]]
 
@@ -60,8 +60,8 @@ class SourceSplits:
 def find_splits(
     paths: Iterable[str],
     card: Mapping[str, Any],
-    *,
     config: str | None,
+    *,
     where: str,
     format_of: FormatOf,
 ) -> SourceSplits:
@@ -181,101 +181,77 @@ def _patterns(data_files: object, paths: Sequence[str], *, where: str) -> _Patte
     """Return the patterns of each split: those that a card has, or else what names say."""
     if data_files is None:
         return _by_name(paths)
-    try:
-        return _declared(data_files)
-    except ValueError as error:
-        raise ConfigError(
-            where=f"{where}: data_files in {CARD}",
-            expected="a pattern, a list of them, or a list of {split, path}, each split once",
-            found=str(error),
-            remedy="name the files by a pattern instead, as hf://datasets/org/name/data/*.parquet",
-        ) from None
-
-
-def _declared(data_files: object) -> _Patterns:
-    """Return the patterns of each split, as a card writes them."""
     given = data_files if isinstance(data_files, list) else [data_files]
     if isinstance(data_files, dict):
         given = [{"split": split, "path": path} for split, path in data_files.items()]
     if all(isinstance(each, str) for each in given):
         given = [{"split": "train", "path": given}]
     patterns: dict[str, list[str]] = {}
+    found = ""
     for each in given:
         if not isinstance(each, dict) or set(each) != {"split", "path"}:
-            raise ValueError(repr(each))
-        split, paths = str(each["split"]), each["path"]
-        if split in patterns:
-            raise ValueError(f"{split!r} twice")
-        patterns[split] = [str(path) for path in (paths if isinstance(paths, list) else [paths])]
+            found = found or repr(each)
+            continue
+        split, listed = str(each["split"]), each["path"]
+        found = found or f"{split!r} twice" * (split in patterns)
+        patterns[split] = [str(path) for path in (listed if isinstance(listed, list) else [listed])]
     for pattern in (one for some in patterns.values() for one in some):
         if "://" in pattern or pattern.startswith("/") or ".." in pattern.split("/"):
-            raise ValueError(f"{pattern!r}, a place elsewhere")
+            found = found or f"{pattern!r}, a place elsewhere"
+    if found:
+        raise ConfigError(
+            where=f"{where}: data_files in {CARD}",
+            expected="a pattern, a list of them, or a list of {split, path}, each split once",
+            found=found,
+            remedy="name the files by a pattern instead, as hf://datasets/org/name/data/*.parquet",
+        )
     return patterns
 
 
 def _by_name(paths: Sequence[str]) -> _Patterns:
     """Return the patterns of each split that names of files or folders say."""
-    sharded = {match[1] for path in paths if (match := _SHARDED.fullmatch(path))}
-    if sharded:
-        order = [*_WORDS, *sorted(sharded - set(_WORDS))]
-        ends = "[0-9]" * 5
-        return {
-            split: [f"data/{_literal(split)}-{ends}-of-{ends}*.*"]
-            for split in order
-            if split in sharded
-        }
-    for forms in (_IN_FOLDER, _IN_NAME):
-        patterns = {
+    sharded = sorted({match[1] for path in paths if (match := _SHARDED.fullmatch(path))})
+    ends = "[0-9]" * 5
+    of_shards = {
+        split: [f"data/{escaped(split)}-{ends}-of-{ends}*.*"]
+        for split in (*_WORDS, *sharded)
+        if split in sharded
+    }
+    of_words = [
+        {
             split: [form.format(word, _BETWEEN_WORDS) for word in words for form in forms]
             for split, words in _WORDS.items()
         }
-        found = {split: each for split, each in patterns.items() if _matching(paths, each)}
-        if found:
+        for forms in (_IN_FOLDER, _IN_NAME)
+    ]
+    for patterns in (of_shards, *of_words):
+        if found := {split: each for split, each in patterns.items() if _matching(paths, each)}:
             return found
     return {"train": ["**"]}
-
-
-def _literal(text: str) -> str:
-    return re.sub(r"[*?[]", r"[\g<0>]", text)
 
 
 def _matching(paths: Sequence[str], patterns: Iterable[str]) -> tuple[str, ...]:
     """Return the paths that one of the patterns matches, each once, in the order of patterns."""
     found: dict[str, None] = {}
-    for pattern in patterns:
-        matches = _matcher(pattern.removeprefix("./"))
-        found |= dict.fromkeys(path for path in paths if matches(path))
+    for pattern in (each.removeprefix("./") for each in patterns):
+        matches, num_hidden = path_regex(f"/{pattern}").match, _num_hidden(pattern)
+        ignored = _IGNORED - {_name(pattern)}
+        for path in paths:
+            if matches(f"/{path}") and _num_hidden(path) == num_hidden:
+                found |= {} if _name(path) in ignored else {path: None}
     return tuple(found)
-
-
-def _matcher(pattern: str) -> Callable[[str], bool]:
-    regex = path_regex(f"/{pattern}")
-    ignored = _IGNORED - {_name(pattern)}
-    hidden, special = _num_hidden(pattern), _num_special(pattern)
-
-    def matches(path: str) -> bool:
-        return (
-            regex.match(f"/{path}") is not None
-            and _name(path) not in ignored
-            and _num_hidden(path) == hidden
-            and _num_special(path) == special
-        )
-
-    return matches
 
 
 def _name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _num_hidden(path: str) -> int:
-    """Return how many names begin with a dot: a pattern takes them where it has as many."""
-    return sum(name.startswith(".") and name.strip(".") != "" for name in path.split("/"))
-
-
-def _num_special(path: str) -> int:
-    """Return how many folders begin with `__`, which are passed over as those with a dot."""
-    return sum(name.startswith("__") for name in path.split("/")[:-1])
+def _num_hidden(path: str) -> tuple[int, int]:
+    """Return how many names begin with a dot, and how many folders with `__`, which are passed over
+    as well: a pattern takes them where it has as many."""
+    *folders, name = path.split("/")
+    with_dot = (of.startswith(".") and of.strip(".") != "" for of in (*folders, name))
+    return sum(with_dot), sum(of.startswith("__") for of in folders)
 
 
 def _of_one_format(
@@ -283,19 +259,15 @@ def _of_one_format(
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
     """Return the files of each split of the format that most have, and why others are left out."""
     formats = {path: format_of(_name(path)) for files in splits.values() for path in files}
-    counts = Counter(format_ for format_ in formats.values() if format_ is not None)
-
-    def rank(format_: str) -> tuple[int, int]:
-        is_favourite = format_ in _FAVOURITES
-        return -counts[format_], _FAVOURITES.index(format_) if is_favourite else len(_FAVOURITES)
-
-    format_ = min(sorted(counts), key=rank, default=None)
+    num_files = Counter(formats[path] for files in splits.values() for path in files)
+    most = max(_FAVOURITES, key=lambda format_: num_files[format_])
     kept = {
-        split: tuple(path for path in files if formats[path] == format_ is not None)
+        split: tuple(path for path in files if formats[path] == most)
         for split, files in splits.items()
     }
-    kept = {split: files for split, files in kept.items() if files}
-    others = {path: known for path, known in formats.items() if known not in (None, format_)}
-    return kept, {
-        path: f"{known}, where most files are {format_}" for path, known in others.items()
+    left_out = {
+        path: f"{format_}, where most files are {most}"
+        for path, format_ in formats.items()
+        if format_ not in (None, most)
     }
+    return {split: files for split, files in kept.items() if files}, left_out

@@ -1,11 +1,14 @@
 """Datasets of the Hugging Face hub: the files of a repository at one commit, and each of them.
 
-The hub is asked once which commit a revision is of, and for the files of a commit that is not
-known yet; `hub.json` in the dataset's folder keeps both. A file is known by what the hub calls its
-content, so a new commit changes only what is different in it.
+The hub, which HF_ENDPOINT names, is asked once which commit a revision is of, and for the files of
+a commit that is not known yet; `hub.json` in the dataset's folder keeps both. A file is known by
+what the hub calls its content, so a new commit changes only what is different in it. No message
+shows credentials.
 """
 
 import json
+import logging
+import os
 import re
 import urllib.parse
 from collections.abc import Callable, Iterator
@@ -15,12 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tokflow.errors import ConfigError, FetchError, RawFileError
-from tokflow.raw.hub.client import authorization, endpoint, without_token
-from tokflow.raw.hub.source_splits import CARD, card_of
-from tokflow.raw.remote import Body, TransientError, Validator
-from tokflow.raw.retries import Retries
-from tokflow.raw.web import TIMEOUT_SECONDS, WebFile
+from tokflow.errors import ConfigError, FetchError, RawFileError, TokflowError
+from tokflow.raw.remote import Body, Retries, TransientError, Validator
+from tokflow.raw.source_splits import CARD, card_of
+from tokflow.raw.web import TIMEOUT_SECONDS, WebFile, without_queries
 from tokflow.store.atomic import new_file
 from tokflow.store.urls import safe_text
 
@@ -31,6 +32,32 @@ MEMORY_NAME = "hub.json"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 _READABLE = "a dataset of the hub that can be read"
+
+
+def endpoint() -> str:
+    """Return the URL of the hub, without a `/` at its end."""
+    from huggingface_hub.constants import ENDPOINT
+
+    return (os.environ.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
+
+
+def authorization() -> str | None:
+    """Return the header of HF_TOKEN, or of who is logged in on this machine."""
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+    return dict(build_hf_headers()).get("authorization")
+
+
+def hide_signatures() -> None:
+    """Keep the queries of URLs, which may sign them, out of the log lines of huggingface_hub."""
+    logging.getLogger("huggingface_hub.utils._http").addFilter(without_queries)
+
+
+def without_token(error: BaseException) -> str:
+    """Return type and text of an error, the type alone if the token is in the text."""
+    token = (authorization() or "").rpartition(" ")[2]
+    text = re.sub(r" For more information check: \S+", "", safe_text(error, "hf://datasets"))
+    return type(error).__name__ if token and token in text else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +114,12 @@ class HubFile:
         return WebFile(url, authorization=authorization())
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class HubRepository:
     """The files of a repository at one commit."""
 
     name: str
     """`org/name`."""
-    revision: str
-    """As it was asked for: a branch, a tag or a commit."""
     commit: str
     files: dict[str, HubFile] = field(repr=False)
     """By path."""
@@ -114,8 +139,9 @@ def list_repository(name: str, revision: str, *, store: Path | None) -> HubRepos
     from huggingface_hub import HfApi
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
-    memory = _Memory(store)
-    known = memory.find(name, revision)
+    memory = store / MEMORY_NAME if store is not None else None
+    remembered = _remembered(memory)
+    known = _known(remembered, name, revision)
     if known is not None and (HF_HUB_OFFLINE or _COMMIT.fullmatch(revision)):
         return known
     if HF_HUB_OFFLINE:
@@ -125,15 +151,34 @@ def list_repository(name: str, revision: str, *, store: Path | None) -> HubRepos
     asked = partial(_asked, name=name, revision=revision, is_known=known is not None)
     about = partial(api.dataset_info, name, revision=revision, timeout=TIMEOUT_SECONDS)
     commit = str(asked(lambda: about(expand=["sha"])).sha)
-    if known is None or known.commit != commit:
-        files = {file.path: file for file in asked(lambda: list(_files(api, name, commit)))}
-        text = (
-            asked(lambda: read_small(files[CARD])).decode(errors="replace") if CARD in files else ""
-        )
-        card = {"configs": card_of(text, where=f"hf://datasets/{name}").get("configs")}
-        known = HubRepository(name=name, revision=revision, commit=commit, files=files, card=card)
-        memory.keep(known)
-    return known
+    if known is not None and known.commit == commit:
+        return known
+    files = {file.path: file for file in asked(lambda: list(_files(api, name, commit)))}
+    text = asked(lambda: read_small(files[CARD])).decode(errors="replace") if CARD in files else ""
+    card = {"configs": card_of(text, where=f"hf://datasets/{name}").get("configs")}
+    if memory is not None:
+        of_files = [[file.path, file.num_bytes, file.content_id] for file in files.values()]
+        remembered[f"{name}@{revision}"] = {"commit": commit, "card": card, "files": of_files}
+        with suppress(OSError, TypeError), new_file(memory) as temporary:
+            # JSON has no keys that are dates.
+            temporary.write_text(json.dumps(remembered, default=str), encoding="utf-8")
+    return HubRepository(name, commit, files, card)
+
+
+def _remembered(memory: Path | None) -> dict[str, Any]:
+    """Return what the hub said of repositories; nothing where that cannot be read."""
+    with suppress(OSError, ValueError, TypeError, RecursionError):
+        return dict(json.loads(memory.read_text(encoding="utf-8"))) if memory is not None else {}
+    return {}
+
+
+def _known(remembered: dict[str, Any], name: str, revision: str) -> HubRepository | None:
+    with suppress(LookupError, TypeError):
+        fields = remembered[f"{name}@{revision}"]
+        commit = str(fields["commit"])
+        files = {file[0]: HubFile(name, commit, *file) for file in fields["files"]}
+        return HubRepository(name, commit, files, fields["card"])
+    return None
 
 
 def _files(api: Any, name: str, commit: str) -> Iterator[HubFile]:
@@ -159,18 +204,18 @@ def read_small(file: HubFile) -> bytes:
 def _asked(ask: Callable[[], _T], name: str, revision: str, *, is_known: bool) -> _T:
     """Return what the hub answers, asked again where it may answer later."""
     where = f"hf://datasets/{name}"
-    retries = Retries(where, partial(_unreachable, f"raw.files '{where}'", is_known=is_known))
-    while True:
+
+    def once() -> _T:
         try:
             return ask()
         except Exception as error:
             problem = _problem(error, name, revision)
-        if not isinstance(problem, FetchError):
-            raise problem from None
-        retries.wait(TransientError(problem.found), has_advanced=False)
+        raise TransientError(problem.found) if isinstance(problem, FetchError) else problem
+
+    return Retries(where, partial(_unreachable, f"raw.files '{where}'", is_known=is_known))(once)
 
 
-def _problem(error: Exception, name: str, revision: str) -> Exception:
+def _problem(error: Exception, name: str, revision: str) -> TokflowError:
     """Return the error that tells what the hub, or the library that asks it, raised."""
     from huggingface_hub import errors
 
@@ -210,39 +255,3 @@ def _unreachable(where: str, found: str, *, is_known: bool = False) -> FetchErro
         found=found,
         remedy=f"run again when it answers{offline * is_known}; HF_ENDPOINT names another hub",
     )
-
-
-class _Memory:
-    """The files of repositories as the hub listed them, in the dataset's folder.
-
-    Without it, or where it cannot be read or written, the hub is asked again.
-    """
-
-    def __init__(self, store: Path | None) -> None:
-        self._path = store / MEMORY_NAME if store is not None else None
-        self._known: dict[str, dict[str, Any]] = {}
-        if self._path is not None:
-            with suppress(OSError, ValueError, TypeError, RecursionError):
-                self._known = dict(json.loads(self._path.read_text(encoding="utf-8")))
-
-    def find(self, name: str, revision: str) -> HubRepository | None:
-        try:
-            fields = self._known[f"{name}@{revision}"]
-            commit = str(fields["commit"])
-            files = {file[0]: HubFile(name, commit, *file) for file in fields["files"]}
-            return HubRepository(
-                name=name, revision=revision, commit=commit, files=files, card=fields["card"]
-            )
-        except (LookupError, TypeError):
-            return None
-
-    def keep(self, found: HubRepository) -> None:
-        if self._path is None:
-            return
-        files = [[file.path, file.num_bytes, file.content_id] for file in found.files.values()]
-        fields = {"commit": found.commit, "card": found.card, "files": files}
-        self._known[f"{found.name}@{found.revision}"] = fields
-        with suppress(OSError, TypeError):  # JSON has no keys that are dates
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with new_file(self._path) as temporary:
-                temporary.write_text(json.dumps(self._known, default=str), encoding="utf-8")
