@@ -51,7 +51,7 @@ class RawFiles:
             self.listing = before.listing
             for key, raw in before._known.items():
                 source = self.listing.sources[key]
-                if source.is_local or (not dataset.store.is_here and not source.may_differ):
+                if source.is_local or (not dataset.store.keeps_raw_files and not source.may_differ):
                     self._known[key] = raw
 
     @cached_property
@@ -87,7 +87,7 @@ class RawFiles:
         """Look at the raw files of many partitions together; what is bad is raised when one is
         asked for. Of a store at a URL a look at a raw file elsewhere fetches nothing of it."""
         sources = [source for key in keys for source in self.listed[key]]
-        is_far = not self._dataset.store.is_here
+        is_far = not self._dataset.store.keeps_raw_files
         new = [of for of in sources if (of.is_local or is_far) and of.key not in self._known]
         with suppress(TokflowError, OSError):
             self._read(new, progress)
