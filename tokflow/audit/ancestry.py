@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -248,22 +248,26 @@ class TokenizedText:
         return self.source.read(self.token_start + start, self.token_start + stop)
 
 
+_SpansOfPart: TypeAlias = tuple[PartSpans, npt.NDArray[np.int64], dict[tuple[int, int], int]]
+
+
 class Texts:
     """Finds the texts of one split; each of its tables is read once."""
 
     def __init__(self, split: Split) -> None:
         self.split = split
-        self._of_parts: dict[str, tuple[PartSpans, dict[tuple[int, int], int]]] = {}
+        self._of_parts: dict[str, _SpansOfPart] = {}
 
     def text_of(self, entry: Mapping[str, Any]) -> TokenizedText:
         """Return the text that a row of the index is of."""
         shard = self.split.shard
         row = shard.origins.row_of(entry["raw_file"], entry["row"])
         document = int(np.searchsorted(self._rows, row))
-        spans, cut_chars = self._of_part(entry["part"])
+        spans, order, cut_chars = self._of_part(entry["part"])
         char_start = entry["char_start"]
-        first, stop = np.searchsorted(spans.document, (document, document + 1))
-        at = first + np.searchsorted(spans.char_start[first:stop], char_start)
+        edges = np.searchsorted(spans.document, (document, document + 1), sorter=order)
+        of_document = order[slice(*edges)]
+        at = of_document[np.searchsorted(spans.char_start[of_document], char_start)]
         num_chars = self._documents["num_chars"][document].as_py()
         special = shard.manifest.config["special_tokens_in_text"]
         return TokenizedText(
@@ -302,8 +306,9 @@ class Texts:
     def _source(self) -> TokenSource:
         return self.split.token_source(is_lazy=True)
 
-    def _of_part(self, part: str) -> tuple[PartSpans, dict[tuple[int, int], int]]:
-        """Return the spans of a part in file order, and of cut documents' their characters."""
+    def _of_part(self, part: str) -> "_SpansOfPart":
+        """Return the spans of a part, which may be shuffled, their order by document and place in
+        it, and the characters of those of cut documents."""
         if part not in self._of_parts:
             rows = self.split.span_table(part)
             rows = rows.filter(rows["is_cut"])
@@ -311,62 +316,57 @@ class Texts:
             document, char_start, num_chars = (rows[name].to_pylist() for name in names)
             keys = zip(document, char_start, strict=True)
             cut_chars = dict(zip(keys, num_chars, strict=True))
-            self._of_parts[part] = _in_file_order(self.split.spans(part)), cut_chars
+            spans = self.split.spans(part)
+            order = np.lexsort((spans.char_start, spans.document))
+            self._of_parts[part] = spans, order, cut_chars
         return self._of_parts[part]
-
-
-def _in_file_order(spans: PartSpans) -> PartSpans:
-    """Return spans, which may be shuffled, in the order of documents and of places in them."""
-    order = np.lexsort((spans.char_start, spans.document))
-    return PartSpans(
-        document=spans.document[order],
-        char_start=spans.char_start[order],
-        token_start=spans.token_start[order],
-        num_tokens=spans.num_tokens[order],
-    )
 
 
 class ExportTexts:
     """Finds the texts of an export, in the splits of its raw files; each is opened once."""
 
-    def __init__(self, export: StoredOutput, ancestry: Ancestry) -> None:
-        self._export, self._ancestry = export, ancestry
+    def __init__(
+        self, export: StoredOutput, ancestry: Ancestry, *, max_splits: int | None = None
+    ) -> None:
+        """`max_splits`: those that are opened; the others are taken as not there."""
+        self._export, self._ancestry, self._max_splits = export, ancestry, max_splits
         self._of_files: dict[str, Texts] = {}
         self._of_splits: dict[Path, Texts] = {}
-
-    @property
-    def num_splits(self) -> int:
-        """Splits that were opened."""
-        return len(self._of_splits)
+        self.has_left_out = False
+        """True once a split was not opened because of `max_splits`."""
 
     def outputs_of(self, entry: Mapping[str, Any]) -> tuple[Split, TokenShard]:
-        """Return the outputs that the text of a row of the index was read from."""
-        split = self._of_files[entry["raw_file"]].split
+        """Return the outputs that the text of a row of the index is read from. Raises: as
+        `text_of`."""
+        split = self._open(entry).split
         return split, split.shard
 
-    def is_open(self, entry: Mapping[str, Any]) -> bool:
-        """Return whether the split of the raw file that a row of the index names was opened."""
-        return entry["raw_file"] in self._of_files
-
     def text_of(self, entry: Mapping[str, Any]) -> TokenizedText:
-        """Return the text that a row of the index is of. Raises: as `open`."""
-        self.open(entry)
-        return self._of_files[entry["raw_file"]].text_of(entry)
+        """Return the text that a row of the index is of.
 
-    def open(self, entry: Mapping[str, Any]) -> None:
-        """Open the split of the raw file that a row of the index names, if it was not before.
-
-        Raises: MissingOutputError where the store does not have it; CorruptOutputError where a
-        table is damaged.
+        Raises: MissingOutputError where the store does not have the split of its raw file;
+        CorruptOutputError where a table is damaged.
         """
+        return self._open(entry).text_of(entry)
+
+    def _open(self, entry: Mapping[str, Any]) -> Texts:
         name = entry["raw_file"]
         if name not in self._of_files:
+            if len(self._of_splits) == self._max_splits:
+                self.has_left_out = True
+                raise MissingOutputError(
+                    where=self._export.folder,
+                    expected=f"raw files of {self._max_splits:,} splits",
+                    found=name,
+                    remedy="trace its tokens alone",
+                )
             split = self._ancestry.split_of(self._export, name)
             if split.folder not in self._of_splits:
                 tables = {SPANS_NAME, *split.shard.names(DOCUMENTS_NAME)}
                 check_files(split, split.shard, only=tables)
                 self._of_splits[split.folder] = Texts(split)
             self._of_files[name] = self._of_splits[split.folder]
+        return self._of_files[name]
 
 
 def open_tokenizer(export: StoredOutput, ancestry: Ancestry) -> Tokenizer | None:

@@ -29,9 +29,8 @@ FILES_LOOKED_AT = 16
 SEQUENCES_LOOKED_AT = 64
 """The first sequences of a file, among which one of several documents is chosen."""
 
-SEGMENTS_SHOWN, TOKENS_SHOWN, LAST_SHOWN = 6, 120, 8
-"""Segments of a sequence; tokens of one of them, at most, and of several fewer, down to a third;
-and those at the end of one of which not all is shown."""
+SEGMENTS_SHOWN, TOKENS_SHOWN = 6, 120
+"""Segments of a sequence; tokens of one of them, at most, and of several fewer, down to a third."""
 
 CHARS_SHOWN, CHARS_OF_TOKEN = 480, 60
 """Characters of a segment, and of a token, at most."""
@@ -48,13 +47,12 @@ class ShownToken:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownSegment:
-    """Neighbouring tokens of one document: the first, and where some are left out the last."""
+    """Neighbouring tokens of one document, the first of them."""
 
     document: str
     """`<raw file>:<row>`."""
     first: tuple[ShownToken, ...]
-    num_left_out: int = 0
-    last: tuple[ShownToken, ...] = ()
+    num_left_out: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,17 +155,8 @@ class _Reader:
 
     def segment(self, document: str, start: int, length: int) -> ShownSegment:
         """Return a segment that begins at a position, and is so long."""
-        stop = start + length
-        is_whole = length <= self._most
-        last = stop if is_whole else stop - LAST_SHOWN
-        end = stop if is_whole else start + self._most - LAST_SHOWN
-        first, num_first = self._tokens(start, end)
-        return ShownSegment(
-            document=document,
-            first=first,
-            num_left_out=last - start - num_first,
-            last=self._tokens(last, stop)[0],
-        )
+        first, num_shown = self._tokens(start, start + min(length, self._most))
+        return ShownSegment(document=document, first=first, num_left_out=length - num_shown)
 
     def _tokens(self, start: int, stop: int) -> tuple[tuple[ShownToken, ...], int]:
         """Return tokens up to `CHARS_SHOWN` characters of them, and how many they are."""

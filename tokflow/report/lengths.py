@@ -1,6 +1,5 @@
 """Pictures of lengths: of documents, and of what of them stands in sequences."""
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from tokflow.report.picture import INK, SERIES, Picture, make_picture, short_num
 from tokflow.report.sample import StoreFacts, files_of, length_of
 from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.shown import counted
-from tokflow.store.arrow import num_rows, read_first, to_numpy
+from tokflow.store.arrow import read_first, to_numpy
 from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import read_parts
@@ -30,8 +29,8 @@ FEW_BINS = 8
 MAX_DOCUMENTS = 5_000_000
 """Documents whose lengths are looked at: an equal share of each file."""
 
-MAX_SEGMENTS = 5_000_000
-"""Segments whose sequences are looked at, about so many; no further file is read when there are."""
+MAX_SEQUENCES = 1_000_000
+"""Sequences of a part whose segments are looked at: an equal share of each file."""
 
 
 def length_pictures(facts: StoreFacts) -> Iterator[Picture]:
@@ -69,13 +68,7 @@ def _lengths_in(shard: TokenShard, num: int) -> npt.NDArray[np.int64]:
 def _of_sequences(facts: StoreFacts) -> Iterator[Picture]:
     folders = facts.folders("sequences")
     read = facts.sampled(folders)
-    found: list[npt.NDArray[np.int64]] = []
-    left = MAX_SEGMENTS
-    for made in read:
-        if left <= 0:
-            break
-        found.append(_sequences_in(made, left))
-        left -= int(found[-1][1].sum())
+    found = [_sequences_in(made, MAX_SEQUENCES // len(read)) for made in read]
     fill, num, length = np.concatenate([np.zeros((3, 0), np.int64), *found], axis=1)
     if len(fill) == 0:
         return
@@ -103,20 +96,14 @@ def _of_sequences(facts: StoreFacts) -> Iterator[Picture]:
 
 def _sequences_in(made: StoredOutput, most: int) -> npt.NDArray[np.int64]:
     """Return the tokens, the segments and the sequence_length of each finished sequence of a file,
-    (3, num_sequences); of one with more than `most` segments the first sequences, by as much fewer.
-    """
-    manifest = made.manifest
-    parts: Sequence[str] = manifest.details["parts"]
+    (3, num_sequences); of each part those of the first `most`."""
+    parts: Sequence[str] = made.manifest.details["parts"]
     found = [np.zeros((3, 0), np.int64)]
     with report_damage_on_error(made):
-        path, numbers = made.file(SEGMENTS_NAME), {}
-        share = min(1, most / max(num_rows(path), 1))
-        for part in parts:
-            numbers[part] = math.ceil(manifest.counts[f"{part}.num_sequences"] * share)
-        within = (0, max(numbers.values())) if share < 1 else None
-        rows = read_parts(path, parts, ["sequence", "num_tokens"], sequences=within)
+        names = ["sequence", "num_tokens"]
+        rows = read_parts(made.file(SEGMENTS_NAME), parts, names, sequences=(0, most))
         for part, columns in rows.items():
-            num = numbers[part]
+            num = min(made.manifest.counts[f"{part}.num_sequences"], most)
             is_done = columns["sequence"] < num
             sequence = columns["sequence"][is_done]
             of_tokens = np.bincount(sequence, weights=columns["num_tokens"][is_done], minlength=num)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tokflow.errors import UntrustedCodeError
 from tokflow.pipeline.plan import Plan
-from tokflow.report.picture import INK, SERIES, Picture, make_picture, short_number
+from tokflow.report.picture import SERIES, Picture, make_picture, short_number
 from tokflow.report.sample import StoreFacts
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
@@ -154,21 +154,6 @@ def vocabulary_picture(use: VocabularyUse) -> Picture:
         axes.set_xlabel("ids, the most frequent first")
         axes.set_ylabel("times")
         axes.grid(axis="y")
-        if num_used < num_all:
-            axes.axvspan(num_used, num_all, color=SERIES[4], alpha=0.18, linewidth=0)
-            words = f"{num_all - num_used:,} never "
-            place, at = ("data", "axes fraction"), (num_used, 1)
-            axes.annotate(
-                words,
-                at,
-                (-3, -2),
-                xycoords=place,
-                textcoords="offset points",
-                ha="right",
-                va="top",
-                fontsize=8.5,
-                color=INK,
-            )
 
     note = f"{num_used:,} of {num_all:,} ids; counted: {use.read}"
     return make_picture("vocabulary_use", "Use of the vocabulary", draw, note=note)

@@ -22,12 +22,6 @@ PADDING = -1
 """The file of a segment that is padding."""
 
 
-MOST_SPLITS = 256
-"""Splits whose tables are read for one page: some 5 ms each of a small raw file."""
-
-RAW_BYTES = 2**30
-"""Of raw files that are read again for one page."""
-
 NO_BOS, NO_EOS, NO_SPACE, NORMALISED, EOS_FIRST = 1, 2, 4, 8, 16
 """Flags of a segment. Its first token is a BOS, its last an EOS, that was put around the text and
 stands for no character; its first token of the text begins with a space that the text does not
@@ -89,23 +83,18 @@ class Places:
     """Finds the characters of segments in their documents."""
 
     def __init__(self, characters: Characters, texts: ExportTexts) -> None:
-        self._characters, self._texts = characters, texts
+        self._characters, self.texts = characters, texts
         self._last: tuple[object, TextChars] | None = None
-        self.num_known: int | None = None
-        """MOST_SPLITS, once a text was not looked for, since its split is behind so many."""
 
     def of(self, entry: Mapping[str, Any], first: int, num: int) -> Place | None:
         """Return the code points of the document before the token `first`, counted in the text
         that a row of the index is of, and the flags of the `num` tokens from there; None where the
-        store does not have the text, and of the splits behind the first MOST_SPLITS."""
-        if self._texts.num_splits >= MOST_SPLITS and not self._texts.is_open(entry):
-            self.num_known = self._texts.num_splits
-            return None
+        store does not have the text."""
         try:
-            self._texts.open(entry)
+            outputs = self.texts.outputs_of(entry)
         except MissingOutputError:
             return None
-        with report_damage_on_error(*self._texts.outputs_of(entry)):
+        with report_damage_on_error(*outputs):
             return self._place_of(self._found(entry), first, num)
 
     def _place_of(self, found: TextChars, first: int, num: int) -> Place:
@@ -126,7 +115,7 @@ class Places:
     def _found(self, entry: Mapping[str, Any]) -> TextChars:
         key = tuple(entry[name] for name in ("part", "raw_file", "row", "char_start"))
         if self._last is None or self._last[0] != key:
-            self._last = key, self._characters.of(self._texts.text_of(entry))
+            self._last = key, self._characters.of(self.texts.text_of(entry))
         return self._last[1]
 
 

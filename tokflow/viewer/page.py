@@ -19,7 +19,7 @@ from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_export
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.vocabulary import token_bytes
-from tokflow.viewer.content import RAW_BYTES, Content, Places, Vocabulary, as_json
+from tokflow.viewer.content import Content, Places, Vocabulary, as_json
 from tokflow.viewer.windows import PartWindows
 
 LIMIT = 2_000_000
@@ -27,6 +27,12 @@ LIMIT = 2_000_000
 
 NOTES_BYTES = 2_048
 """Kept for the notes on what is left out."""
+
+MOST_SPLITS = 256
+"""Splits whose tables are read for one page: some 5 ms each of a small raw file."""
+
+RAW_BYTES = 2**30
+"""Of raw files that are read again for one page."""
 
 FIELDS_BYTES = 32
 """Of a part, beside its windows and the fields that it would have with all of them."""
@@ -102,9 +108,9 @@ def _notes_on_room(content: Content, left_out: Sequence[str]) -> Iterator[str]:
     if left_out:
         names = ", ".join(shortened([name[:80] for name in left_out]))
         yield f"There is no room for anything of {names}: --part shows a part alone."
-    if content.places is not None and content.places.num_known is not None:
+    if content.places is not None and content.places.texts.has_left_out:
         yield (
-            f"Characters are known of the tokens of {content.places.num_known:,} raw files alone, "
+            f"Characters are known of the tokens of {MOST_SPLITS:,} raw files alone, "
             "the first that the page met; `tokflow trace` finds those of others."
         )
 
@@ -177,7 +183,7 @@ def _open_content(found: StoredOutput, notes: list[str], *, trust_remote_code: b
         )
         return Content(Vocabulary(special, engine=engine))
     characters = Characters(tokenizer, engine, bytes_of, max_bytes=RAW_BYTES)
-    places = Places(characters, ExportTexts(found, ancestry))
+    places = Places(characters, ExportTexts(found, ancestry, max_splits=MOST_SPLITS))
     return Content(Vocabulary(special, bytes_of=bytes_of), places)
 
 

@@ -33,7 +33,7 @@ def test_rows_are_divided_by_the_shares_and_small_sources_have_theirs():
     assert one_stage(1, Fraction(1, 10**9), 0).rows_after(10**12) == [999_999_999_000, 1_000, 0]
 
 
-@pytest.mark.parametrize("num_sources", [1, 2, 3, 4, 5, 9, 30])
+@pytest.mark.parametrize("num_sources", [1, 2, 3, 5, 12])
 def test_no_source_is_a_row_off_its_share_at_the_end_of_a_cycle_and_three_within(num_sources: int):
     draw = random.Random(num_sources)
     at_end = within = 0.0

@@ -188,7 +188,7 @@ STEPS = st.builds(
 )
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, phases=[Phase.generate])
+@settings(max_examples=12, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(mixtures(), st.lists(STEPS, min_size=1, max_size=3))
 def test_a_training_reads_what_a_plain_model_of_it_reads(mixed: Mixed, steps: list[Step]):
     num_read = sum(step.batch_size * step.num_batches for step in steps)

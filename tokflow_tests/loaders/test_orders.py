@@ -17,12 +17,12 @@ from tokflow_tests.loaders.row_sources import CountingRows
 
 BLOCKS = [
     (num_rows, blocks, window)
-    for num_rows in (0, 1, 2, 7, 64, 1_001)
-    for blocks in (1, 3, 10, 64, 2_000)
+    for num_rows in (0, 1, 7, 64, 301)
+    for blocks in (1, 3, 64, 500)
     for window in (1, 2, 64)
 ]
 
-SIZES = (1_000, 2**20, 1_000_003, 50_000_000, 10**9)
+SIZES = (1_000, 2**20, 10**9)
 SAMPLED = 2**18
 
 GOLDEN: dict[Order, list[int]] = {
@@ -78,15 +78,15 @@ def test_a_shuffled_order_is_as_random_as_it_says(size: int):
 
 
 def test_of_ten_rows_each_is_as_likely_at_each_place_of_an_epoch():
-    orders = np.array([Shuffled(10, 1, epoch).at(np.arange(10)) for epoch in range(1_000)])
+    orders = np.array([Shuffled(10, 1, epoch).at(np.arange(10)) for epoch in range(500)])
 
     places = np.array([np.bincount(column, minlength=10) for column in orders.T])
     assert abs(of_counts(places, df=9**2)[1]) < LIMIT
 
 
-@pytest.mark.parametrize("size", [2**20, 50_000_000])
 @pytest.mark.parametrize("other", [(1, 1), (2, 0), (-1, 0), (1, 10**9)])
-def test_two_seeds_or_epochs_have_nothing_to_do_with_each_other(size: int, other: tuple[int, int]):
+def test_two_seeds_or_epochs_have_nothing_to_do_with_each_other(other: tuple[int, int]):
+    size = 50_000_000
     orders = Shuffled(size, 1, 0).at, Shuffled(size, *other).at
 
     assert abs(off_the_most(statistics_of_two(*orders, size, num_places=SAMPLED)).z) < LIMIT
@@ -101,7 +101,7 @@ def test_blocks_of_one_window_or_of_one_row_are_as_random_as_no_blocks(blocks: i
     assert abs(off_the_most(found).z) < LIMIT
 
 
-@pytest.mark.parametrize(("blocks", "window"), [(64, 64), (1_000, 64), (256, 1_024)])
+@pytest.mark.parametrize(("blocks", "window"), [(1_000, 64), (256, 1_024)])
 def test_batches_of_blocks_are_as_uneven_as_the_docs_say(blocks: int, window: int):
     """By 1 + batch / window, whatever the size of a block; less where a window is much of all."""
     order = ShuffledBlocks(1_000_003, 1, 3, blocks, window)
@@ -129,16 +129,15 @@ def test_the_statistics_see_orders_that_are_not_random():
     assert {name for name, one in found.items() if abs(one.z) < 10 * LIMIT} == set()
 
 
-@pytest.mark.parametrize("epoch", [0, 1])
-def test_every_row_is_once_in_an_order_of_blocks(epoch: int):
+def test_every_row_is_once_in_an_order_of_blocks():
     for num_rows, blocks, window in BLOCKS:
-        found = ShuffledBlocks(num_rows, 1, epoch, blocks, window).at(np.arange(num_rows))
+        found = ShuffledBlocks(num_rows, 1, 0, blocks, window).at(np.arange(num_rows))
 
         assert sorted(found.tolist()) == list(range(num_rows)), (num_rows, blocks, window)
 
 
 def test_a_place_is_found_alone_in_an_order_of_blocks():
-    for num_rows, blocks, window in BLOCKS[1:]:
+    for num_rows, blocks, window in BLOCKS[12::5]:
         order = ShuffledBlocks(num_rows, 1, 0, blocks, window)
         places = np.random.default_rng(0).permutation(num_rows)[:5]
 
@@ -169,7 +168,7 @@ def test_a_reader_of_blocks_holds_a_window_and_reads_each_once():
 def test_the_last_block_is_anywhere_and_mixed_as_the_others():
     """Of 101 blocks of 10 rows, the last of 4, and windows of at most 50 blocks."""
     firsts, neighbours = [], []
-    for epoch in range(200):
+    for epoch in range(100):
         order = ShuffledBlocks(1_004, 1, epoch, 10, window=50)
         numbers = order.at(np.arange(1_004))
         [of_last] = np.nonzero(numbers >= 1_000)

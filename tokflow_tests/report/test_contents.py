@@ -133,11 +133,11 @@ def test_no_more_documents_are_looked_at_than_a_report_may(
     assert documents.note.startswith("7 documents, the first of each of 3 files")
 
 
-def test_of_a_file_of_many_segments_the_first_sequences_are_looked_at(
+def test_of_a_file_of_many_sequences_the_first_are_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     facts = facts_of(declare(tmp_path, {"a.jsonl": ["abc"] * 10}))
-    monkeypatch.setattr("tokflow.report.lengths.MAX_SEGMENTS", 4)
+    monkeypatch.setattr("tokflow.report.lengths.MAX_SEQUENCES", 4)
 
     *_, segments = length_pictures(facts)
 
@@ -167,16 +167,15 @@ def test_lengths_of_few_values_have_a_tick_each(tmp_path: Path):
     assert b"0.6" not in ticks
 
 
-def test_an_excerpt_of_a_long_document_has_its_beginning_and_its_end(tmp_path: Path):
+def test_an_excerpt_of_a_long_document_has_its_beginning(tmp_path: Path):
     dataset = declare(tmp_path, {"a.jsonl": ["a" * 400 + "z"]}, packing={"sequence_length": 402})
     facts = facts_of(dataset)
 
     (excerpt,) = make_excerpts(facts, texts_of(facts))
 
     (segment,) = excerpt.segments
-    assert [of.text for of in segment.last[-2:]] == ["z", "<eos>"]
-    assert len(segment.first) + segment.num_left_out + len(segment.last) == 402
-    assert len(segment.first) + len(segment.last) == 120
+    assert len(segment.first) + segment.num_left_out == 402
+    assert len(segment.first) == 120
 
 
 def test_files_that_fill_no_sequence_are_shown_as_they_are_split(tmp_path: Path):

@@ -62,7 +62,7 @@ def test_characters_of_a_text_that_was_normalised_are_found_in_the_raw_file(tmp_
 def test_no_more_splits_are_opened_than_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     raw = {"a.jsonl": ["a", "b"], "b.jsonl": ["c"], "c.jsonl": ["d"]}
     build_dataset(declare(tmp_path, raw, packing={"sequence_length": 2}, exports=["parquet"]))
-    monkeypatch.setattr("tokflow.viewer.content.MOST_SPLITS", 2)
+    monkeypatch.setattr("tokflow.viewer.page.MOST_SPLITS", 2)
     opened = []
     read = Ancestry.split_of
     monkeypatch.setattr(Ancestry, "split_of", lambda *of: opened.append(of[-1]) or read(*of))
