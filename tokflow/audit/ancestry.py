@@ -49,7 +49,6 @@ class Ancestry:
         self._read: dict[Path, StoredOutput] = {}
         self._tokenizers: dict[tuple[Path, str], Tokenizer | None] = {}
         """By the folder of a dataset and the fingerprint."""
-        self._sources: set[Path] = set()
 
     def add(self, output: StoredOutput) -> None:
         """Take the manifest of an output as it was read before."""
@@ -60,21 +59,21 @@ class Ancestry:
     ) -> list[StoredOutput]:
         """Return the split, sequences or token shards that an output is made from: of an export,
         one of each raw file, or of `raw_files` alone."""
-        manifest = output.manifest
-        stage, names = PARENT_STAGES.get(manifest.stage, ""), {}
+        manifest, parents, store = output.manifest, output.manifest.parents, output.store
+        stage = PARENT_STAGES.get(manifest.stage, "")
+        names, dataset_folder = {str(manifest.partition): stage}, output.dataset_folder
         if mixture_of(manifest.config) is not None:  # a split, made from one of a source
-            source, key = source_and_key(str(manifest.partition))
-            place = self._source(output, source) / "split" / key
-            return [self._output(output.store, place, "split", manifest.parents["split"])]
-        if manifest.stage == "export":
+            stage, (source, key) = "split", source_and_key(str(manifest.partition))
+            dataset_folder, names = dataset_folder.parent / source, {key: stage}
+        elif manifest.stage == "export":
             is_packed = Export(output).layout.is_packed
             is_of_files = order_of(manifest).documents is None
             stage = "sequences" if is_packed and is_of_files else "split"
-            names = {key: key for key in raw_files or sorted(manifest.parents)}
-        elif stage:
-            names = {str(manifest.partition): stage}
-        place, parents = output.dataset_folder / stage, manifest.parents
-        store, folders = output.store, {key: place / key for key in names}
+            names = {key: key for key in raw_files or sorted(parents)}
+        elif not stage:
+            return []
+        place = dataset_folder / stage
+        folders = {key: place / key for key in names}
         of_all = (folders[key] / parents[name][:16] for key, name in names.items())
         store.look_for(of_all, below=place)
         return [
@@ -115,14 +114,6 @@ class Ancestry:
         if manifest.stage in ("split", "sequences"):
             names.append(self.shard(output).manifest.dataset)
         return [folder, *(folder.parent / name for name in names)]
-
-    def _source(self, output: StoredOutput, name: str) -> Path:
-        """Return the folder of a source of a mixture, whose manifests are known then."""
-        folder = output.dataset_folder.parent / name
-        if folder != output.dataset_folder and folder not in self._sources:
-            self._sources.add(folder)
-            output.store.refresh(folder)
-        return folder
 
     def _tokenizer_in(
         self, store: Store, dataset_folder: Path, fingerprint: str

@@ -199,7 +199,7 @@ class Characters:
         if path is None or not path.is_file():
             return None
         reader = self._readers.get(path)
-        if reader is None or not reader.can_reach(text.row):
+        if reader is None or text.row < reader.first_row:
             if self._bytes_left is not None:
                 self._bytes_left -= path.stat().st_size
                 if self._bytes_left < 0:
@@ -229,10 +229,8 @@ class _Reader:
         render = open_renderer(documents, tokenizer)
         self._batches = DocumentSource([path], documents).batches(render=render)
         self._batch: Batch | None = None
-
-    def can_reach(self, row: int) -> bool:
-        """Return whether a document is in the batch that was read last, or behind it."""
-        return self._batch is None or row >= int(self._batch.rows[0])
+        self.first_row = 0
+        """The first row of the batch that was read last; those before it are found no more."""
 
     def document(self, row: int) -> Batch | None:
         """Return one document; None where the file has none at that row."""
@@ -240,7 +238,7 @@ class _Reader:
             batch = next(self._batches, None)
             if batch is None:
                 return None
-            self._batch = batch
+            self._batch, self.first_row = batch, int(batch.rows[0])
         index = int(np.searchsorted(self._batch.rows, row))
         return self._batch.slice(index, index + 1) if self._batch.rows[index] == row else None
 
@@ -296,14 +294,11 @@ def _with_marks(text: str, chars: TokenChars) -> TokenChars:
     edges = np.append(chars[1:, 0], len(text))
     for index in np.flatnonzero(edges > chars[:, 1]).tolist():
         start, stop = chars[index].tolist()
-        while start < stop < edges[index] and _is_composed(text[stop]):
+        # A mark, or a vowel or final consonant of Hangul, may become one with what is before it.
+        while start < stop < edges[index] and (
+            unicodedata.category(text[stop]).startswith("M") or "\u1160" <= text[stop] <= "\u11ff"
+        ):
             stop += 1
         same = chars[: index + 1]  # pieces of one character have all of it
         same[(same[:, 0] == start) & (same[:, 1] == chars[index, 1]), 1] = stop
     return chars
-
-
-def _is_composed(char: str) -> bool:
-    """Return whether a character may become one with that before it: a mark, or a vowel or final
-    consonant of Hangul."""
-    return unicodedata.category(char).startswith("M") or "\u1160" <= char <= "\u11ff"

@@ -169,13 +169,18 @@ def mix(
         name: rows.epochs(seed * len(sources) + number, blocks=blocks, window=window)
         for number, (name, rows) in enumerate(sources.items())
     }
+    for_a_token = [Fraction(len(rows), rows.source.num_tokens) for rows in sources.values()]
+    of_rows = {  # rows of fewer tokens are more of them
+        first: [share * num for share, num in zip(its_shares, for_a_token, strict=True)]
+        for first, its_shares in shares.items()
+    }
     endless = MixedSamples(
         sources=orders,
-        stages=make_stages(_row_shares(shares, sources), end=ENDLESS, seed=seed),
+        stages=make_stages(of_rows, end=ENDLESS, seed=seed),
         seed=seed,
         identity=_identity(orders, shares, seed),
     )
-    most = _most_samples(endless, _limits(max_epochs, sources, endless))
+    most = _most_samples(max_epochs, sources, endless)
     return replace(endless, num_samples=_num_samples(num_samples, endless, most))
 
 
@@ -271,17 +276,6 @@ def _numbers(
     return {name: Fraction(str(number)) for name, number in numbers.items()}
 
 
-def _row_shares(
-    shares: Mapping[int, Sequence[Fraction]], sources: Mapping[str, Rows]
-) -> dict[int, list[Fraction]]:
-    """Return shares in rows, given those in tokens: rows of fewer tokens are more of them."""
-    for_a_token = [Fraction(len(rows), rows.source.num_tokens) for rows in sources.values()]
-    return {
-        first: [share * num for share, num in zip(its_shares, for_a_token, strict=True)]
-        for first, its_shares in shares.items()
-    }
-
-
 def _identity(
     orders: Mapping[str, Epochs], shares: Mapping[int, Sequence[Fraction]], seed: int
 ) -> dict[str, Any]:
@@ -306,13 +300,13 @@ def _identity(
     }
 
 
-def _limits(
+def _most_samples(
     max_epochs: float | Mapping[str, float] | None,
     sources: Mapping[str, Rows],
     endless: MixedSamples,
-) -> Numbers:
-    """Return the most rows that may be taken of each source. Raises: ConfigError, also for a source
-    that has a weight and may have no row."""
+) -> int:
+    """Return how many samples there are before a source has more rows than it may. Raises:
+    ConfigError, also for a source that has a weight and may have no row."""
     if not isinstance(max_epochs, Mapping):
         max_epochs = {} if max_epochs is None else dict.fromkeys(sources, max_epochs)
     exact = _numbers("max_epochs", max_epochs, sources)
@@ -322,17 +316,10 @@ def _limits(
             expected = f"at least one of its {len(sources[name]):,} rows, for it has a weight"
             remedy = "give it the weight 0 to leave it out, or raise its max_epochs"
             raise _error(f"max_epochs.{name}", expected, f"{max_epochs[name]!r} epochs", remedy)
-    return np.array([min(limits.get(name, ENDLESS), ENDLESS) for name in sources])
-
-
-def _most_samples(endless: MixedSamples, limits: Numbers) -> int:
-    """Return how many samples there are before a source has more rows than it may."""
-    if int(limits.min()) == ENDLESS:
-        return ENDLESS
-    for stage in endless.stages:
-        num_samples = stage.num_within(limits, seed=endless.seed)
-        if num_samples is not None:
-            return stage.first + num_samples
+    of_sources = np.array([min(limits.get(name, ENDLESS), ENDLESS) for name in sources])
+    for stage in endless.stages if limits else ():
+        if (num := stage.num_within(of_sources, seed=endless.seed)) is not None:
+            return stage.first + num
     return ENDLESS
 
 

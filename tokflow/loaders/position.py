@@ -115,17 +115,13 @@ def position_of(state: Mapping[str, Any], samples: Samples) -> Position:
     num_samples = integer("samples", state["samples"])
     ours = _read(Position().state(samples)["order"], num_samples)
     theirs = _read(state["order"], num_samples)
-    for name in sorted(ours | theirs, key=_of_sources_first):
+    names = sorted(ours | theirs, key=lambda name: name.endswith(".fingerprint"))
+    for name in sorted(names, key=lambda name: not name.startswith("sources[")):
         if not (name.startswith("sources[") and name.endswith("].name")):
             _check(name, ours.get(name), theirs.get(name), _remedy(name, theirs, num_samples))
     if not 0 <= num_samples <= len(samples):
         _check("samples", f"from 0 to {len(samples):,}", num_samples)
     return Position(num_samples, _skipped(state["skipped"]))
-
-
-def _of_sources_first(name: str) -> tuple[bool, bool]:
-    """Return a key to sort leaves by: those of sources first, what decides a fingerprint before."""
-    return not name.startswith("sources["), name.endswith(".fingerprint")
 
 
 def _read(order: Any, num_samples: int) -> dict[str, Any]:

@@ -123,8 +123,10 @@ class StreamRows(OpenedRows):
             batch["labels"] = copied(token_ids[:, 1:], np.int64)
             batch["loss_mask"] = self._loss_mask(starts, begins)
         sizes = self._num_pairs - starts
+        fills = {"input_ids": self.pad_id, "segment_ids": 0, "position_ids": 0, "loss_mask": False}
         for row in np.flatnonzero(sizes < length).tolist():
-            _pad(batch, row, int(sizes[row]), self.pad_id)
+            for name in fills.keys() & batch.keys():
+                batch[name][row, sizes[row] :] = fills[name]
         if is_labelled and not batch["loss_mask"].all():
             np.copyto(batch["labels"], NO_LABEL, where=~batch["loss_mask"])
         return {name: batch[name] for name in self.fields}
@@ -213,10 +215,3 @@ def segments(rows: Numbers, columns: Numbers, *, num_rows: int, length: int) -> 
         "segment_ids": np.repeat(ids.astype(np.int32), sizes).reshape(num_rows, length),
         "position_ids": positions.reshape(num_rows, length),
     }
-
-
-def _pad(batch: Batch, row: int, size: int, pad_id: int) -> None:
-    """Make padding of all behind the first inputs of a row."""
-    fills = {"input_ids": pad_id, "segment_ids": 0, "position_ids": 0, "loss_mask": False}
-    for name in fills.keys() & batch.keys():
-        batch[name][row, size:] = fills[name]

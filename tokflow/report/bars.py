@@ -77,16 +77,12 @@ def by_script(facts: StoreFacts, texts: TokenTexts) -> Picture | None:
         return None
     largest = sorted(num_bytes, key=lambda of: (-num_bytes[of], of))[:MAX_SCRIPTS]
     rates = {of: num_bytes[of] / num_tokens[of] for of in largest}
-    bars = [(of, rates[of], f"{rates[of]:.2f}, {_share(num_bytes[of] / whole)}") for of in largest]
+    bars = [(of, rates[of], f"{rates[of]:.2f}, {num_bytes[of] / whole:.1%}") for of in largest]
     rest = f"; {len(num_bytes) - MAX_SCRIPTS:,} rarer scripts left out"
     note = f"with the share of the text; read: {facts.shards.read_of(SCRIPT_TOKENS)}"
     note += rest if len(num_bytes) > MAX_SCRIPTS else ""
     title = "Bytes per token, by script"
     return bars_picture("bytes_per_token_by_script", title, bars, note=note, color=SERIES[2])
-
-
-def _share(fraction: float) -> str:
-    return f"{fraction:.1%}" if fraction >= 0.001 else "<0.1%"
 
 
 @cache

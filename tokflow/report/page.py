@@ -142,7 +142,9 @@ def _values(
         "parts": part_rows(facts),
         "exports": export_rows(facts),
         "mixture": mixture_rows(facts),
-        "frequent": _frequent(use, texts) if use and texts else [],
+        "frequent": use.frequent if use and texts else [],
+        "texts": texts,
+        "chip": chip,
         "unused": _unused(use, texts) if use and texts else [],
         "use": use,
         "excerpts": excerpts,
@@ -198,20 +200,6 @@ def _problems(plan: Plan) -> list[str]:
     return [*bad, *(f"{of.output.title}: {of.failure.message}" for of in failed if of.failure)]
 
 
-def _frequent(use: VocabularyUse, texts: TokenTexts) -> list[dict[str, Any]]:
-    whole = int(use.counts.sum())
-    return [
-        {
-            "id": of,
-            "text": chip(texts, of),
-            "num": num,
-            "fraction": num / whole,
-            "is_special": of in texts.special_ids,
-        }
-        for of, num in use.frequent
-    ]
-
-
 def _unused(use: VocabularyUse, texts: TokenTexts) -> list[tuple[int, str]]:
     """Return some ids that were never met: the longest texts, which are words, first."""
     shown = [(of, chip(texts, of)) for of in spread(use.unused, UNUSED_LOOKED_AT)]
@@ -230,7 +218,12 @@ def rendered(values: Mapping[str, Any]) -> bytes:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = {"inline": inline, "number": _number, "short": _short, "percent_full": percent_full}
+    filters = {
+        "inline": inline,
+        "number": _number,
+        "short": lambda text, most=MAX_CHARS: shortened_name(text, most),
+        "percent_full": percent_full,
+    }
     environment.filters |= filters
     page = environment.get_template("page.html").render(values)
     return page.encode(errors="replace")
@@ -239,21 +232,12 @@ def rendered(values: Mapping[str, Any]) -> bytes:
 def inline(picture: Picture) -> str:
     """Return a picture as part of the page, in its colours."""
     svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", picture.svg.decode(), flags=re.DOTALL)
-    svg = re.sub("<[^<>]*>", _in_own_colors, svg)  # not the text between them
+    of_colors = re.compile("|".join(map(re.escape, COLORS)))
+    in_tags = partial(of_colors.sub, lambda found: COLORS[found[0]])
+    svg = re.sub("<[^<>]*>", lambda tag: in_tags(tag[0]), svg)  # not the text between them
     label = escape(f"{picture.title}: {picture.note}")
     return svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
 
 
-def _in_own_colors(tag: re.Match[str]) -> str:
-    text = tag[0]
-    for color, name in COLORS.items():
-        text = text.replace(color, name)
-    return text
-
-
 def _number(value: float | None, digits: int = 0) -> str:
     return "\N{EN DASH}" if value is None else f"{value:,.{digits}f}"
-
-
-def _short(text: str, most: int = MAX_CHARS) -> str:
-    return shortened_name(text, most)

@@ -79,12 +79,6 @@ def make_picture(
     name: str, title: str, draw: Callable[["Axes"], None], *, note: str = "", height: float = 2.3
 ) -> Picture:
     """Return the picture that a function draws into axes."""
-    svg = _NUMBERED.sub(r"\1", _PROLOG.sub("", _rendered(draw, height).decode()))
-    svg = re.sub(r"\s*\n\s*", "\n", svg).strip()
-    return Picture(name=name, title=title, svg=svg.encode(), note=note)
-
-
-def _rendered(draw: Callable[["Axes"], None], height: float) -> bytes:
     import matplotlib as mpl
     from matplotlib.figure import Figure  # not pyplot, which keeps every figure
 
@@ -99,7 +93,9 @@ def _rendered(draw: Callable[["Axes"], None], height: float) -> bytes:
         draw(figure.subplots())
         plain = {"Date": None, "Creator": None}
         figure.savefig(file, transparent=True, format="svg", metadata=plain)
-    return file.getvalue()
+    svg = _NUMBERED.sub(r"\1", _PROLOG.sub("", file.getvalue().decode()))
+    svg = re.sub(r"\s*\n\s*", "\n", svg).strip()
+    return Picture(name=name, title=title, svg=svg.encode(), note=note)
 
 
 def bars_picture(

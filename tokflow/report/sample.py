@@ -44,9 +44,17 @@ class ShardSample:
 
     def beginnings(self, most: int) -> Iterator[npt.NDArray[Any]]:
         """Yield the first tokens of each shard, so many together at most: an equal share of each,
-        or all of it where it has fewer."""
+        or all of it where it has fewer.
+
+        Raises: CorruptOutputError where one is none of its vocabulary, since its file is damaged.
+        """
         for shard, share in self.shares("num_tokens", most):
-            yield _first_tokens(shard, share)
+            vocab_size = shard.manifest.details["vocab_size"]
+            with report_damage_on_error(shard):
+                token_ids = shard.tokens(is_lazy=share < shard.num_tokens).read(0, share)
+                if share and (largest := int(token_ids.max())) >= vocab_size:
+                    raise ValueError(f"token id {largest:,} in a vocabulary of {vocab_size:,}")
+            yield token_ids
 
     def shares(self, count: str, most: int) -> Iterator[tuple[TokenShard, int]]:
         """Yield each shard and how much of what its manifest counts is its share of so many: an
@@ -64,17 +72,6 @@ class ShardSample:
         if self.num_tokens <= most:
             return f"all {self.num_tokens:,} tokens of {self.files}"
         return f"{most:,} tokens, the first of each of {self.files}"
-
-
-def _first_tokens(shard: TokenShard, num: int) -> npt.NDArray[Any]:
-    """Return the first tokens of a shard. Raises: CorruptOutputError where one is none of its
-    vocabulary, since its file is damaged."""
-    vocab_size = shard.manifest.details["vocab_size"]
-    with report_damage_on_error(shard):
-        token_ids = shard.tokens(is_lazy=num < shard.num_tokens).read(0, num)
-        if num and (largest := int(token_ids.max())) >= vocab_size:
-            raise ValueError(f"token id {largest:,} in a vocabulary of {vocab_size:,}")
-    return token_ids
 
 
 @dataclass(frozen=True)  # without slots, since it keeps what it read

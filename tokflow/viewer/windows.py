@@ -3,7 +3,6 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -103,13 +102,17 @@ class PartWindows:
         for taken in cut(self._tokens(range(position, position + sum(sizes))), sizes):
             tokens = np.concatenate([*taken])
             entries = read_index(self.output, self.part, position, position + len(tokens))
+            starts = [entry["position"] for entry in entries]
+            ends = [entry["position"] + entry["num_tokens"] for entry in entries]
             for window in self._edges(len(tokens)):
                 here = range(position + window.start, position + window.stop)
                 yield Window(
                     position=here.start,
                     token_ids=tokens["token_ids"][window],
                     loss_mask=tokens["loss_mask"][window],
-                    entries=_touching(entries, here),
+                    entries=entries[
+                        bisect_right(ends, here.start) : bisect_left(starts, here.stop)
+                    ],
                 )
             position += len(tokens)
 
@@ -171,14 +174,3 @@ def _tokens(
     if loss_mask is not None:
         tokens["loss_mask"] = loss_mask.reshape(-1)
     return tokens
-
-
-def _touching(entries: list[dict[str, Any]], positions: range) -> list[dict[str, Any]]:
-    """Return those rows of the index, in order and apart, that touch some positions."""
-    first = bisect_right(entries, positions.start, key=_end_of)
-    return entries[first : bisect_left(entries, positions.stop, key=itemgetter("position"))]
-
-
-def _end_of(entry: dict[str, Any]) -> int:
-    end: int = entry["position"] + entry["num_tokens"]
-    return end

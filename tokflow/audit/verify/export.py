@@ -13,11 +13,9 @@ import pyarrow as pa
 
 from tokflow.audit.verify.tokens import TOKENS_AT_ONCE, first_other_row, too_large, unequal
 from tokflow.exports import INDEX_NAME, Export, Layout, Part
-from tokflow.exports.format import Arrays
 from tokflow.exports.token_files import sequences_within
 from tokflow.exports.writing import index_of
 from tokflow.store.arrow import to_numpy
-from tokflow.store.manifest import Manifest
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import read_part
 from tokflow.tokens.token_source import TokenSource
@@ -131,7 +129,9 @@ def _read_problems(export: Export, name: str, part: Part | None) -> Iterator[str
         token_ids = fields["token_ids"].reshape(-1)
         num_tokens = len(token_ids)
         if layout.is_packed:
-            is_token = _is_token(fields, manifest)
+            is_token = token_ids != manifest.details.get("pad_id", -1)
+            if "segment_ids" in fields:  # for padding may be an id that a token has
+                is_token = fields["segment_ids"].reshape(-1) != 0
             num_tokens = int(np.count_nonzero(is_token))
             token_ids = np.where(is_token, token_ids, 0)
         tokens = TokenSource((token_ids,))
@@ -165,24 +165,10 @@ def _expected_fields(layout: Layout, part: Part) -> dict[str, Rechunked]:
     if "loss_mask" in layout.keeps and part.has_loss_mask:
         fields["loss_mask"] = Rechunked(part.stream_loss_mask())
     if "offsets" in layout.keeps and part.num_tokens:
-        fields["offsets"] = Rechunked(_lengths(layout, part))
+        least = 1 if layout.leaves_out_empty else 0
+        lengths = (of.num_tokens for of in part.documents())
+        fields["offsets"] = Rechunked(some[some >= least] for some in lengths)
     return fields
-
-
-def _lengths(layout: Layout, part: Part) -> Iterator[npt.NDArray[np.int64]]:
-    for of_file in part.documents():
-        lengths = of_file.num_tokens
-        yield lengths[lengths > 0] if layout.leaves_out_empty else lengths
-
-
-def _is_token(fields: Arrays, manifest: Manifest) -> npt.NDArray[np.bool_]:
-    """Return which positions are no padding, which may be an id that no token has."""
-    is_token: npt.NDArray[np.bool_] = (
-        fields["segment_ids"] != 0
-        if "segment_ids" in fields
-        else fields["token_ids"] != manifest.details.get("pad_id", -1)
-    )
-    return is_token.reshape(-1)
 
 
 def _differences(

@@ -88,7 +88,7 @@ def edit_table(path: Path, column: str, change: Callable[[list[Any]], None]) -> 
 STRATEGIES = cycle(["concat", "best_fit", "one_document"])
 
 
-@pytest.mark.parametrize(("split", "strategy"), zip(SPLITS, STRATEGIES, strict=False))
+@pytest.mark.parametrize(("split", "strategy"), [*zip(SPLITS, STRATEGIES, strict=False)])
 def test_what_was_built_is_well(split: str, strategy: str, tmp_path: Path):
     packing = {"strategy": strategy, "sequence_length": 8}
 
