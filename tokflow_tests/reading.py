@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tokflow.documents import Batch, DocumentsConfig, DocumentSource, Range, Reject
+from tokflow.documents import Batch, DocumentsConfig, DocumentSource, Reject
+from tokflow.documents.file_range import Range
 
 
 def read_documents(

@@ -37,11 +37,11 @@ class Spans:
         starts = np.concatenate([some.starts for some in spans])
         return cls(offsets, starts, np.concatenate([some.stops for some in spans]))
 
-    def slice(self, start: int, end: int) -> "Spans":
-        """Return the spans of the documents `start` to `end`."""
-        offsets = self.offsets[start : end + 1]
-        kept = slice(int(offsets[0]), int(offsets[-1]))
-        return Spans(offsets - offsets[0], self.starts[kept], self.stops[kept])
+    def __getitem__(self, kept: slice) -> "Spans":
+        """Return the spans of some documents, end to end."""
+        offsets = self.offsets[kept.start : kept.stop + 1]
+        spans = slice(int(offsets[0]), int(offsets[-1]))
+        return Spans(offsets - offsets[0], self.starts[spans], self.stops[spans])
 
     def document(self, index: int) -> list[tuple[int, int]]:
         """Return the spans of one document as (start, stop)."""
@@ -73,34 +73,29 @@ class Batch:
 
     def slice(self, start: int, end: int) -> "Batch":
         """Return the documents `start` to `end` of the batch, without a copy."""
-        return Batch(
-            self.rows[start:end],
-            self.texts.slice(start, end - start),
-            self.num_chars[start:end],
-            None if self.loss_spans is None else self.loss_spans.slice(start, end),
-            None if self.spelt is None else self.spelt.slice(start, end),
-            None if self.records is None else self.records[start:end],
-            None if self.tokens is None else self.tokens.slice(start, end),
-        )
+        end = min(end, len(self.rows))
+        kept: list[Any] = [of if of is None else of[start:end] for of in self._parts()]
+        return Batch(*kept)
 
     @staticmethod
     def joined(batches: Sequence["Batch"]) -> "Batch":
         """Return the documents of all batches, which are of one dataset, in one."""
         if len(batches) == 1:
             return batches[0]
-        loss_spans = [some.loss_spans for some in batches if some.loss_spans is not None]
-        spelt = [some.spelt for some in batches if some.spelt is not None]
-        records = [some.records for some in batches if some.records is not None]
-        tokens = [some.tokens for some in batches if some.tokens is not None]
-        return Batch(
-            np.concatenate([some.rows for some in batches]),
-            pa.concat_arrays([some.texts for some in batches]),
-            np.concatenate([some.num_chars for some in batches]),
-            Spans.joined(loss_spans) if loss_spans else None,
-            Spans.joined(spelt) if spelt else None,
-            np.concatenate(records) if records else None,
-            tokens[0].joined(tokens) if tokens else None,
-        )
+        return Batch(*map(_joined, zip(*(batch._parts() for batch in batches), strict=True)))
+
+    def _parts(self) -> list[Any]:
+        return [getattr(self, name) for name in self.__slots__]
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """Return parts of batches, one after another; None where no batch has one."""
+    some = [part for part in parts if part is not None]
+    if not some:
+        return None
+    if isinstance(some[0], np.ndarray):
+        return np.concatenate(some)
+    return pa.concat_arrays(some) if isinstance(some[0], pa.Array) else some[0].joined(some)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

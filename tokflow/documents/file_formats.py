@@ -109,12 +109,9 @@ def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> d
         del fields["text"]  # a file without columns
     if not config.keep_columns:
         del fields["keep_columns"]
-    if config.limit.tokens is None:
-        del fields["limit"]["tokens"]
-    if config.limit.count_empty:
-        del fields["limit"]["count_empty"]
-    if config.limit.scope == "file":
-        del fields["limit"]["scope"]
+    for name, default in (("tokens", None), ("count_empty", True), ("scope", "file")):
+        if fields["limit"][name] == default:
+            del fields["limit"][name]
     if num_bytes and all(_is_within_limit(*file, config) for file in num_bytes.items()):
         del fields["limit"]["document_bytes"]
     return fields

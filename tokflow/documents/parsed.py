@@ -264,12 +264,16 @@ def _add_no_text(
 ) -> None:
     """Add the problem of the first column that is no text, of rows that have none yet."""
     for column in columns:
-        for row in _suspects(column):
-            if row not in problems:
-                value = column[row].as_py()
-                problem = invalid_text(value, encoding) if value is not None else _NULL
-                if problem is not None:
-                    problems[row] = problem
+        suspects = np.flatnonzero(to_numpy(column.is_null())) if column.null_count else ()
+        try:
+            column.view(pa.large_string()).validate(full=True)
+        except pa.ArrowInvalid:
+            suspects = np.arange(len(column))
+        for row in map(int, suspects):
+            value = column[row].as_py()
+            problem = _NULL if value is None else invalid_text(value, encoding)
+            if problem is not None:
+                problems.setdefault(row, problem)
 
 
 _NULL = Problem("text", "null")
@@ -284,14 +288,3 @@ def _beyond(limit: Limit, columns: Sequence[pa.LargeBinaryArray]) -> Iterable[in
         return ()
     sizes = sum(np.diff(end, prepend=0) for end in ends)
     return np.flatnonzero(sizes > limit.document_bytes).tolist()
-
-
-def _suspects(array: pa.LargeBinaryArray) -> Iterable[int]:
-    """Return the null elements, or all elements if any is invalid UTF-8."""
-    try:
-        array.view(pa.large_string()).validate(full=True)
-    except pa.ArrowInvalid:
-        return range(len(array))
-    if array.null_count == 0:
-        return ()
-    return np.flatnonzero(to_numpy(array.is_null())).tolist()

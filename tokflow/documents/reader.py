@@ -81,7 +81,7 @@ def _with_tokens(batch: Batch, num_tokens: int, encode: Encode) -> Batch:
         end = max(start + 1, end)
         for piece in _encoded(batch.slice(start, end), num_tokens, encode):
             encoded.append(piece)
-            num_tokens -= _num_tokens(piece)
+            num_tokens -= int(piece.tokens.num_tokens.sum())
         start, start_byte = end, int(ends[end - 1])
     return Batch.joined(encoded) if encoded else batch
 
@@ -98,13 +98,9 @@ def _encoded(batch: Batch, num_tokens: int, encode: Encode) -> Iterator[Batch]:
         for half in (batch.slice(0, middle), batch.slice(middle, len(batch.rows))):
             for piece in _encoded(half, num_tokens, encode):
                 yield piece
-                num_tokens -= _num_tokens(piece)
+                num_tokens -= int(piece.tokens.num_tokens.sum())
             if num_tokens <= 0:
                 return
-
-
-def _num_tokens(batch: Batch) -> int:
-    return 0 if batch.tokens is None else int(batch.tokens.num_tokens.sum())
 
 
 _MIN_READ_BYTES = 64 * 1024

@@ -271,29 +271,20 @@ def _paths_named(result: object) -> list[str]:
 def _explained(result: Any, receipt: _Receipt) -> Any:
     """Return an error of a file that is not there on the node, though it is here, or is another
     file there, as that."""
-    if isinstance(result, ChangedFileError) and _look_of(result.path) == result.stamp:
-        return ConfigError(
-            where=result.path,
-            expected="one raw file that every node of the Ray cluster reads",
-            found=f"another file of this name on {receipt.node}, such as a copy on its own disk",
-            remedy=ON_ALL_NODES,
-        )
-    for path in _paths_named(result):
-        if path in receipt.unseen and os.path.exists(path):  # noqa: PTH110 (text, not a path)
-            return ConfigError(
-                where=path,
-                expected="a file that every node of the Ray cluster has under this name",
-                found=f"none on {receipt.node}, though there is one here",
-                remedy=ON_ALL_NODES,
-            )
-    return result
-
-
-def _look_of(path: Path) -> Stamp | None:
-    try:
-        return Stamp.of(path.stat())
-    except OSError:
-        return None
+    found = ""
+    if isinstance(result, ChangedFileError) and result.path.exists():
+        if Stamp.of(result.path.stat()) == result.stamp:
+            found = f"another one on {receipt.node}, such as a copy on its own disk"
+    elif any(path in receipt.unseen and Path(path).exists() for path in _paths_named(result)):
+        found = f"none on {receipt.node}, though there is one here"
+    if not found:
+        return result
+    return ConfigError(
+        where=_paths_named(result)[0],
+        expected="one file that every node of the Ray cluster has under this name",
+        found=found,
+        remedy=ON_ALL_NODES,
+    )
 
 
 def _differs(found: str) -> ConfigError:

@@ -45,21 +45,19 @@ class TokenBatch:
     has_boundary_token: npt.NDArray[np.bool_] | None = None
     """Shape (num_documents,), as in `ChatMarks`; None where every token is supervised."""
 
-    def slice(self, start: int, end: int) -> "TokenBatch":
-        """Return the tokens of the documents `start` to `end`."""
-        first = int(self.num_tokens[:start].sum())
-        num_tokens = self.num_tokens[start:end]
-        kept = slice(first, first + int(num_tokens.sum()))
-        token_ids = self.token_ids[kept]
-        mask = None if self.loss_mask is None else self.loss_mask[kept]
+    def __getitem__(self, kept: slice) -> "TokenBatch":
+        """Return the tokens of some documents, end to end."""
+        first, num_tokens = int(self.num_tokens[: kept.start].sum()), self.num_tokens[kept]
+        tokens = slice(first, first + int(num_tokens.sum()))
+        token_ids, mask = self.token_ids[tokens], self.loss_mask
         has_boundary = self.has_boundary_token
         return TokenBatch(
             token_ids,
             num_tokens,
             _count(token_ids, self.eos_id),
-            mask,
+            None if mask is None else mask[tokens],
             self.eos_id,
-            None if has_boundary is None else has_boundary[start:end],
+            None if has_boundary is None else has_boundary[kept],
         )
 
     @staticmethod

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.documents import READERS, DocumentsConfig, Limit, Reject
+from tokflow.documents import DocumentsConfig, Limit, Reject
+from tokflow.documents.file_formats import READERS
 from tokflow.errors import BadDocumentError, ConfigError, RawFileError, TokflowError
 from tokflow_tests.reading import read_documents
 

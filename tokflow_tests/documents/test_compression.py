@@ -9,8 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tokflow.documents import DocumentsConfig, ranges_of
+from tokflow.documents import DocumentsConfig
 from tokflow.documents.compression import COMPRESSED_SUFFIXES, read_blocks, zstd
+from tokflow.documents.ranges import ranges_of
 from tokflow.errors import ConfigError, RawFileError
 from tokflow_tests.reading import read_documents
 

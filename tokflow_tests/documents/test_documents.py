@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tokflow.documents import READERS, Batch, DocumentsConfig
+from tokflow.documents import Batch, DocumentsConfig
+from tokflow.documents.file_formats import READERS
 from tokflow.documents.lines import cut, separator_of
 from tokflow_tests.reading import read_documents
 

@@ -11,15 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.documents import (
-    DocumentsConfig,
-    DocumentSource,
-    Limit,
-    Range,
-    Reject,
-    deciding_fields,
-    open_range,
-)
+from tokflow.documents import DocumentsConfig, DocumentSource, Limit, Reject, deciding_fields
+from tokflow.documents.file_range import Range
+from tokflow.documents.ranges import open_range
 from tokflow.errors import BadDocumentError, ConfigError
 from tokflow_tests.reading import read_documents
 

@@ -152,7 +152,7 @@ def test_a_file_that_is_here_and_not_on_the_node_is_named(pool: Pool, tmp_path: 
             os.close(777)
 
     assert isinstance(result, ConfigError)
-    assert str(result).startswith(f"{path}: expected a file that every node of the Ray cluster")
+    assert str(result).startswith(f"{path}: expected one file that every node of the Ray cluster")
     assert "at a URL such as s3://" in result.remedy
 
 

@@ -28,8 +28,8 @@ def test_a_copy_of_a_raw_file_on_a_node_is_told_as_a_copy(copied: tuple[Path, Ra
 
     assert isinstance(told, ConfigError)
     assert str(told).startswith(
-        f"{raw}: expected one raw file that every node of the Ray cluster reads, found another "
-        "file of this name on node-7, such as a copy on its own disk; put raw files and the store"
+        f"{raw}: expected one file that every node of the Ray cluster has under this name, found "
+        "another one on node-7, such as a copy on its own disk; put raw files and the store"
     )
 
 

@@ -111,8 +111,14 @@ def read(
         if isinstance(some, RecordBatch):
             yield _documents(some, order, dialect, config)
         else:
-            problem = _what_is_wrong(_in_file(some, within), dialect, len(header.names), config)
-            yield _bad_record(some, problem, config)
+            num_lines = 0 if within is None else within.before.lines
+            in_file = replace(
+                some, first_line=some.first_line + num_lines, line=some.line + num_lines
+            )
+            problem = _what_is_wrong(in_file, dialect, len(header.names), config)
+            places = (place for place in some.lines() for _ in range(config.documents_per_record))
+            # One more than may be set aside is the end, however many there are.
+            yield all_bad(problem, islice(places, config.max_rejects + 1))
 
 
 def _cutter(
@@ -204,21 +210,6 @@ def _documents(
     fields = [list(map(field_of, column)) for column in zip(*batch.records, strict=True)]
     columns = [texts_of(fields[index]).view(pa.large_binary()) for index in order]
     return parse(columns, config, place=batch.place, encoding=config.encoding)
-
-
-def _in_file(odd: OddRecord, within: OpenRange | None) -> OddRecord:
-    """Return the record with its lines counted from the beginning of the file."""
-    if within is None:
-        return odd
-    num_lines = within.before.lines
-    return replace(odd, first_line=odd.first_line + num_lines, line=odd.line + num_lines)
-
-
-def _bad_record(odd: OddRecord, problem: Problem, config: DocumentsConfig) -> ParsedBatch:
-    """Return every line of the record as a bad document, for each of a record's documents."""
-    places = (place for place in odd.lines() for _ in range(config.documents_per_record))
-    # One more than may be set aside is the end, however many there are.
-    return all_bad(problem, islice(places, config.max_rejects + 1))
 
 
 def _what_is_wrong(
