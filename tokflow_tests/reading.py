@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource, Reject
-from tokflow.documents.file_range import Range
+from tokflow.documents.ranges import Range
 
 
 def read_documents(

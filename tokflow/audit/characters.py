@@ -20,10 +20,9 @@ from tokflow.audit.ancestry import TokenizedText
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.errors import TokflowError
 from tokflow.store.arrow import texts_of
-from tokflow.tokenizers.chat.renderer import open_renderer
-from tokflow.tokenizers.encoding import in_text_of
+from tokflow.tokenizers.chat_renderer import open_renderer
 from tokflow.tokenizers.engines import Encoded, ReferenceEngine, open_reference
-from tokflow.tokenizers.tokenizer import Tokenizer
+from tokflow.tokenizers.tokenizer import Tokenizer, in_text_of
 from tokflow.tokens.chat import ChatEncoder
 from tokflow.tokens.loss_mask import TokenChars, TokenPlaces
 from tokflow.tokens.shard import TokenShard

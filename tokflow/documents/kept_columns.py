@@ -10,7 +10,7 @@ import pyarrow as pa
 from tokflow.documents.batch import Batch
 from tokflow.documents.config import KEPT, DocumentsConfig, Limit
 from tokflow.documents.file_formats import format_of, reader_of
-from tokflow.documents.file_range import OpenRange
+from tokflow.documents.ranges import OpenRange
 from tokflow.documents.source import DocumentSource
 from tokflow.errors import ConfigError
 

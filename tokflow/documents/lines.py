@@ -12,7 +12,7 @@ import numpy as np
 
 from tokflow.documents.compression import is_compressed, read_blocks
 from tokflow.documents.encodings import Encoding, as_utf8, recoded
-from tokflow.documents.file_range import Before, OpenRange, Range
+from tokflow.documents.ranges import Before, OpenRange, Range
 from tokflow.raw.reader import read_until
 
 _SEARCH_BYTES = 64 * 1024

@@ -13,7 +13,7 @@ import pyarrow as pa
 from tokflow.documents.batch import Batch, Reject, Spans
 from tokflow.documents.config import DocumentsConfig, Limit
 from tokflow.documents.encodings import Encoding, in_file
-from tokflow.documents.file_range import Place
+from tokflow.documents.ranges import Place
 from tokflow.store.arrow import texts_of, to_arrow, to_numpy
 
 

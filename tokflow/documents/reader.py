@@ -10,8 +10,8 @@ import numpy.typing as npt
 from tokflow.documents.batch import Batch
 from tokflow.documents.config import DocumentsConfig, Limit
 from tokflow.documents.file_formats import reader_of
-from tokflow.documents.file_range import OpenRange
 from tokflow.documents.parsed import BadDocument, ParsedBatch, Render, ends_of
+from tokflow.documents.ranges import OpenRange
 from tokflow.errors import BadDocumentError, RawFileError, TokflowError
 
 Encode = Callable[[Batch], Batch]

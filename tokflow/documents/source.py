@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from tokflow.documents.batch import Batch, Reject
 from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.file_range import OpenRange, Range
 from tokflow.documents.parsed import Render
-from tokflow.documents.ranges import open_range
+from tokflow.documents.ranges import OpenRange, Range, open_range
 from tokflow.documents.reader import (
     BATCH_BYTES,
     Encode,

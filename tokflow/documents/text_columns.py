@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.config import DocumentsConfig, correct_column, name_messages
@@ -30,13 +30,10 @@ _QUOTED_FIELD = re.compile(rb'(?m)(?:^|\t)"(?=[^"]*(?:""|\t))(?:[^"\n]|"")*"(?=\
 """A field of tsv whose quotes hold a tab or quotes, as those have that write it as csv."""
 
 
-class TextColumns(NamedTuple):
-    """Columns or fields, in the order of the file; nested ones by their dotted path."""
-
-    texts: list[str]
-    """Of strings; some may not be readable as `documents.text`."""
-    chats: list[str]
-    """Of lists of messages, which `documents.messages` reads."""
+TextColumns: TypeAlias = tuple[list[str], list[str]]
+"""Columns or fields in the order of the file, nested ones by their dotted path: those of strings,
+of which some may not be readable as `documents.text`, and those of chats, lists of messages, which
+`documents.messages` reads."""
 
 
 def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
@@ -46,16 +43,16 @@ def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
     """
     format_ = format_of(path, config)
     if format_ == "txt":
-        return TextColumns([], [])
+        return [], []
     if format_ == "jsonl":
         return _fields_of(islice(_records(path, config), RECORDS))
     if format_ in ("csv", "tsv"):
         from tokflow.documents.formats.delimited import read_header
 
-        return TextColumns(read_header(path, config), [])
+        return read_header(path, config), []
     from tokflow.documents.formats.columns import list_text_columns
 
-    return TextColumns(*list_text_columns(path, is_parquet=format_ == "parquet"))
+    return list_text_columns(path, is_parquet=format_ == "parquet")
 
 
 def check_columns(path: Path, config: DocumentsConfig) -> None:
@@ -161,19 +158,15 @@ def _records(path: Path, config: DocumentsConfig) -> Iterator[Any]:
 
 
 def _fields_of(records: Iterator[Any]) -> TextColumns:
-    found = TextColumns([], [])
-    for record in records:
-        _add_fields(record, "", found)
-    return TextColumns(*(list(dict.fromkeys(names)) for names in found))
+    fields = [*dict.fromkeys(field for record in records for field in _leaves(record, ""))]
+    return [name for name, is_chat in fields if not is_chat], [name for name, is_ in fields if is_]
 
 
-def _add_fields(value: Any, name: str, found: TextColumns) -> None:
-    """Add the fields that hold strings or chats; a key with a dot cannot be named."""
+def _leaves(value: Any, name: str) -> Iterator[tuple[str, bool]]:
+    """Yield the fields that hold strings, or chats; a key with a dot cannot be named."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if "." not in key:
-                _add_fields(inner, f"{name}.{key}" if name else key, found)
-    elif isinstance(value, str) and name:
-        found.texts.append(name)
-    elif name and are_messages(value):
-        found.chats.append(name)
+                yield from _leaves(inner, f"{name}.{key}" if name else key)
+    elif name and (isinstance(value, str) or are_messages(value)):
+        yield name, not isinstance(value, str)

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from tokflow.exports.damage import damaged_file
 from tokflow.exports.format import Arrays, Portion
 from tokflow.exports.reading import Export
-from tokflow.pools.forks import renew_in_forks
+from tokflow.pools.cores import renew_in_forks
 
 T = TypeVar("T")
 

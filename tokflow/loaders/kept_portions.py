@@ -11,7 +11,7 @@ import numpy as np
 
 from tokflow.exports.format import Arrays, Portion
 from tokflow.loaders.samples import Numbers, StoredFile, fetch
-from tokflow.pools.forks import renew_in_forks
+from tokflow.pools.cores import renew_in_forks
 
 KEPT_BYTES = 2**28
 """Decoded fields that a source keeps."""

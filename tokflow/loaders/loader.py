@@ -23,7 +23,7 @@ from tokflow.loaders.samples import (
     integer,
     no_dataset,
 )
-from tokflow.pools.forks import renew_in_forks
+from tokflow.pools.cores import renew_in_forks
 
 ArrayKind = Literal["numpy", "torch"]
 

@@ -21,9 +21,8 @@ from tokflow.split.spans import Split, open_split, split_recipe
 from tokflow.store.manifest import Recipe
 from tokflow.store.store import Store
 from tokflow.store.verdicts import write_verdict
-from tokflow.tokenizers.encoding import Encoding, resolve_encoding
 from tokflow.tokenizers.sources import TokenizerSource, select_training_keys
-from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
+from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, resolve_encoding, tokenizer_of
 from tokflow.tokens.shard import TokenShard, open_token_shard, refused, tokens_recipe
 
 

@@ -9,7 +9,7 @@ from tokflow.errors import ConfigError
 from tokflow.split.mixed_split import BUDGET_CUTS, MixtureShare, source_and_key
 from tokflow.split.mixture import MixtureConfig, PartSize, epochs, plan_partitions, plan_sources
 from tokflow.store.config import relocated
-from tokflow.tokenizers.encoding import Encoding
+from tokflow.tokenizers.tokenizer import Encoding
 
 
 def part_sizes(counts: Mapping[str, int], parts: Sequence[str]) -> dict[str, PartSize]:

@@ -29,7 +29,7 @@ from tokflow.store.integrity import (
 from tokflow.store.manifest import is_complete, read_run
 from tokflow.store.segments import segment_folder
 from tokflow.store.store import Store, StoredOutput
-from tokflow.tokenizers.chat.renderer import open_renderer
+from tokflow.tokenizers.chat_renderer import open_renderer
 from tokflow.tokens.shard_segments import (
     ShardSegment,
     join_segments,

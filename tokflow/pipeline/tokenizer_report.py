@@ -12,12 +12,12 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import make_tokenizer
 from tokflow.store.integrity import Reading
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt, find_other_ids
-from tokflow.tokenizers.chat.renderer import open_renderer
-from tokflow.tokenizers.encoding import Encoding
+from tokflow.tokenizers.chat_renderer import open_renderer
 from tokflow.tokenizers.engines import GatedEngine
 from tokflow.tokenizers.engines.protocol import text_buffers
 from tokflow.tokenizers.patterns import describe_splitting
 from tokflow.tokenizers.tokenizer import (
+    Encoding,
     Tokenizer,
     read_encoding,
     read_tokenizer_json,

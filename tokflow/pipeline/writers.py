@@ -22,8 +22,8 @@ from tokflow.split.spans import write_split
 from tokflow.store.integrity import Reading
 from tokflow.store.manifest import Manifest
 from tokflow.store.verdicts import spread_verdict
-from tokflow.tokenizers.chat.renderer import read_messages
-from tokflow.tokenizers.chat.template import BadChatError
+from tokflow.tokenizers.chat_renderer import read_messages
+from tokflow.tokenizers.chat_template import BadChatError
 from tokflow.tokenizers.engines import GatedEngine
 from tokflow.tokenizers.sources import write_tokenizer
 from tokflow.tokens.encoder import engine_for

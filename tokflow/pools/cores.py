@@ -1,9 +1,13 @@
-"""Cores that this process may use."""
+"""What a process has to itself: the cores that it may use, and what its forks renew."""
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from math import ceil
 from pathlib import Path
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 CGROUP = Path("/sys/fs/cgroup")
 """Where Linux tells a container of its limits."""
@@ -42,3 +46,29 @@ def be_worker() -> None:
     global _of_worker
     _of_worker = 1
     os.environ.update(RAYON_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
+
+
+T = TypeVar("T")
+
+_renewals: WeakKeyDictionary[Any, Callable[[Any], object]] = WeakKeyDictionary()
+
+
+def renew_in_forks(each: T, renew: Callable[[T], object]) -> None:
+    """Let every process that is forked while `each` lives call `renew(each)` before all else.
+
+    A lock of `each` may be held there by a thread that the process has not, and the place in an
+    open file is that of all processes together: `renew` uses none of them, but takes new ones.
+    """
+    _watch_forks()
+    _renewals[each] = renew
+
+
+@cache
+def _watch_forks() -> None:
+    """Have all renewed in forked processes; asked for once, since that cannot be taken back."""
+    os.register_at_fork(after_in_child=_renew_all)
+
+
+def _renew_all() -> None:
+    for each, renew in list(_renewals.items()):
+        renew(each)

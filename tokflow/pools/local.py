@@ -11,7 +11,7 @@ from functools import partial
 from importlib import import_module
 from itertools import chain, islice
 from multiprocessing import get_context
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from tokflow.pools.cores import be_worker
 from tokflow.pools.pool import Advance, Finished, InProcess, LostWorkerError, Make, R, T, ignore
@@ -139,7 +139,7 @@ class _Worker:
     def do(self, make: Make[T, R], task: T) -> Future[Any]:
         """Begin a task."""
         self.is_busy = True
-        return self.submit(_call, _Packed(make, task))
+        return self.submit(_call, pickle.dumps((make, task)))
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
         """Call a function in the process, or in another where it has ended since the last one."""
@@ -212,19 +212,9 @@ def _count(counters: Any, num_documents: int, num_bytes: int) -> None:
     counters[1] += num_bytes
 
 
-class _Packed(NamedTuple):
-    """A task that goes to a worker as bytes, for the worker to open where it can tell of an
-    error."""
-
-    make: Make[Any, Any]
-    task: Any
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return bytes, (pickle.dumps(tuple(self)),)
-
-
 def _call(packed: bytes) -> Any:
-    """Do a task in a worker; return an exception as a value."""
+    """Do a task that came as bytes, for a worker to open where it can tell of an error; return an
+    exception as a value."""
     global _is_busy
     _is_busy = True
     try:

@@ -11,7 +11,7 @@ from tokflow.documents import DocumentsConfig, DocumentSource
 from tokflow.raw import RawPartition
 from tokflow.split.rule import NO_PART, FileSpans
 from tokflow.store.arrow import to_texts
-from tokflow.tokenizers.encoding import Encoding
+from tokflow.tokenizers.tokenizer import Encoding
 from tokflow.tokens.bos_eos import add_bos_eos
 from tokflow.tokens.encoder import DocumentEncoder, engine_for
 from tokflow.tokens.shard import BATCH_BYTES

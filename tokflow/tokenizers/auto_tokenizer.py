@@ -6,7 +6,7 @@ splits text as the class is written, which for OLMo and Dolma 2 is not what thei
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import zip_longest
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,14 +80,11 @@ def find_other_ids(folder: Path) -> str | None:
     if difference is None:
         return None
     text, found, expected = difference
-    pairs = enumerate(zip_longest(found, expected))
-    first = next(index for index, (one, other) in pairs if one != other)
-    start = max(0, first - 3) if first >= 8 else 0
-    shown = slice(start, start + 8)
-    place = f", from position {start} on" if start else ""
+    pairs = zip(found, expected, strict=False)
+    start = max(0, sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)) - 3)
     return (
         f"AutoTokenizer gives other ids as {type(loaded).__name__}: {text[:40]!r} becomes "
-        f"{found[shown]}, with tokenizer.json {expected[shown]}{place}"
+        f"{found[start:][:8]}, with tokenizer.json {expected[start:][:8]}, from position {start} on"
     )
 
 

@@ -142,9 +142,8 @@ def make_with_transformers(folder: Path, *, name: str, trust_remote_code: bool) 
 def _check_pieces(loaded: "PreTrainedTokenizerBase", folder: Path, name: str) -> None:
     """Refuse a conversion of transformers that cuts text otherwise than its SentencePiece model."""
     path = model_file_in(folder)
-    processor = None if path is None else open_model(path)
-    difference = None if processor is None else find_other_pieces(loaded, processor)
-    if difference is not None and path is not None:
+    processor = open_model(path) if path else None
+    if path and processor and (difference := find_other_pieces(loaded, processor)):
         text, found, expected = difference
         raise TokenizerError(
             where=f"tokenizer.name: {name}",
@@ -184,7 +183,9 @@ def refuse_code(folder: Path, *, name: str, trust_remote_code: bool) -> None:
 
     Raises: TokenizerError.
     """
-    reference = _class_reference(folder)
+    classes = read_config(folder).get("auto_map")
+    classes = classes.get("AutoTokenizer") if isinstance(classes, dict) else classes
+    reference = next((str(found) for found in reversed(classes or []) if found), None)
     if reference is None:
         return
     if not trust_remote_code and not _is_known_class(folder):
@@ -204,13 +205,6 @@ def refuse_code(folder: Path, *, name: str, trust_remote_code: bool) -> None:
             remedy="copy tokenizer and code into one folder, write the class in its "
             "tokenizer_config.json without the repository, and name the folder",
         )
-
-
-def _class_reference(folder: Path) -> str | None:
-    """Return the class `module.Class` that the config asks to be loaded from code, if any."""
-    classes = read_config(folder).get("auto_map")
-    classes = classes.get("AutoTokenizer") if isinstance(classes, dict) else classes
-    return next((str(found) for found in reversed(classes or []) if found), None)
 
 
 def _is_known_class(folder: Path) -> bool:

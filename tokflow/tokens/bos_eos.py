@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import TokenizerError
-from tokflow.tokenizers.encoding import Encoding
 from tokflow.tokenizers.engines.protocol import Encoded
+from tokflow.tokenizers.tokenizer import Encoding
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.documents.reader import Encode
 from tokflow.errors import BadDocumentError
-from tokflow.tokenizers.encoding import Encoding, in_text_of
 from tokflow.tokenizers.engines import Encoded, GatedEngine, open_engine
 from tokflow.tokenizers.engines.protocol import text_buffers
+from tokflow.tokenizers.tokenizer import Encoding, in_text_of
 from tokflow.tokens.bos_eos import ChatMarks, TokenBatch, add_bos_eos
 from tokflow.tokens.chat import ChatEncoder
 from tokflow.tokens.lost_text import LostText

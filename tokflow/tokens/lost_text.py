@@ -10,12 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.store.arrow import to_texts
-from tokflow.tokenizers.encoding import Encoding
 from tokflow.tokenizers.engines.protocol import InText, any_of, text_buffers
 from tokflow.tokenizers.engines.reference import load_tokenizer_json
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, load_processor
 from tokflow.tokenizers.patterns import byte_letters, flat_steps
-from tokflow.tokenizers.tokenizer import Tokenizer, scan_tokenizer_json
+from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, scan_tokenizer_json
 from tokflow.tokenizers.vocabulary import id_of_unknown
 
 Count: TypeAlias = Callable[[pa.LargeStringArray], int]

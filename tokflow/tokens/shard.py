@@ -26,10 +26,9 @@ from tokflow.store.arrow import read_table, to_arrow, to_numpy
 from tokflow.store.manifest import Manifest, Recipe, write_manifest
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.versions import known_changes
-from tokflow.tokenizers.chat.renderer import open_renderer
-from tokflow.tokenizers.encoding import Encoding
+from tokflow.tokenizers.chat_renderer import open_renderer
 from tokflow.tokenizers.engines import Encoded
-from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
+from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, TokenizerConfig
 from tokflow.tokens.bos_eos import ChatMarks, TokenBatch
 from tokflow.tokens.encoder import DocumentEncoder
 from tokflow.tokens.origins import Origins, described_files, raw_paths

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.documents import DocumentsConfig, Reject, is_accepted, ranges
-from tokflow.documents.file_range import Range, gathered
+from tokflow.documents.ranges import Range, gathered
 from tokflow.errors import BadDocumentError
 from tokflow.raw import RawPartition
 from tokflow.store.manifest import (

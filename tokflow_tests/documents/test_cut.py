@@ -11,8 +11,7 @@ import pytest
 
 from tokflow.documents import DocumentsConfig, Limit
 from tokflow.documents.file_formats import READERS
-from tokflow.documents.file_range import Range
-from tokflow.documents.ranges import RANGE_BYTES, is_cut, ranges_of
+from tokflow.documents.ranges import RANGE_BYTES, Range, is_cut, ranges_of
 from tokflow.errors import ConfigError, RawFileError
 from tokflow_tests.documents.test_ranges import find, find_in_ranges
 from tokflow_tests.reading import read_documents

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tokflow.documents import DocumentsConfig, Limit, Reject, deciding_fields
-from tokflow.documents.file_range import Range
-from tokflow.documents.ranges import open_range, ranges_of
+from tokflow.documents.ranges import Range, open_range, ranges_of
 from tokflow.errors import BadDocumentError, ConfigError, RawFileError
 from tokflow_tests.documents.test_ranges import find, find_in_ranges
 from tokflow_tests.reading import read_documents

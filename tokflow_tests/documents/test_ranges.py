@@ -14,10 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tokflow.documents import DocumentsConfig, DocumentSource, Limit, Reject, Render
-from tokflow.documents.file_range import Range
-from tokflow.documents.ranges import open_range, ranges_of
+from tokflow.documents.ranges import Range, open_range, ranges_of
 from tokflow.errors import BadDocumentError, ConfigError, TokflowError
-from tokflow.tokenizers.chat.renderer import open_renderer
+from tokflow.tokenizers.chat_renderer import open_renderer
 from tokflow_tests.documents.test_documents import CASES
 
 PLAIN = DocumentsConfig()

@@ -40,8 +40,8 @@ def write(path: Path) -> Path:
 def test_strings_and_chats_are_found_nested_ones_by_their_path(tmp_path: Path, name: str):
     found = text_columns(write(tmp_path / name), DocumentsConfig())
 
-    assert found.texts == ["text", "meta.inner.title", "meta.lang"]
-    assert found.chats == ["chat"]
+    assert found[0] == ["text", "meta.inner.title", "meta.lang"]
+    assert found[1] == ["chat"]
 
 
 @pytest.mark.parametrize(("name", "delimiter"), [("a.csv", ","), ("a.tsv", "\t")])
@@ -49,14 +49,14 @@ def test_of_csv_and_tsv_they_are_those_of_the_header(tmp_path: Path, name: str, 
     path = tmp_path / name
     path.write_text(f'id{delimiter}"the ""text"""\n7{delimiter}one\n')
 
-    assert text_columns(path, DocumentsConfig(quoting="double")).texts == ["id", 'the "text"']
+    assert text_columns(path, DocumentsConfig(quoting="double"))[0] == ["id", 'the "text"']
 
 
 def test_a_key_with_a_dot_is_none_for_no_config_can_name_it(tmp_path: Path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"a.b": "x", "a": {"c": "y"}}\n{"d": "z"}\n')
 
-    assert text_columns(path, DocumentsConfig()).texts == ["a.c", "d"]
+    assert text_columns(path, DocumentsConfig())[0] == ["a.c", "d"]
 
 
 def test_txt_has_none(tmp_path: Path):

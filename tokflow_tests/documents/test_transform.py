@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.documents import DocumentsConfig, DocumentSource, Limit, Reject, deciding_fields
-from tokflow.documents.file_range import Range
-from tokflow.documents.ranges import open_range
+from tokflow.documents.ranges import Range, open_range
 from tokflow.errors import BadDocumentError, ConfigError
 from tokflow_tests.reading import read_documents
 

@@ -1,7 +1,7 @@
 import gc
 import threading
 
-from tokflow.pools.forks import renew_in_forks
+from tokflow.pools.cores import renew_in_forks
 from tokflow_tests.pools.forked import forked
 
 

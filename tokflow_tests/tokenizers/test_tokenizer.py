@@ -11,13 +11,13 @@ import pytest
 
 from tokflow.errors import ConfigError, TokenizerError
 from tokflow.store.manifest import Manifest, Recipe
-from tokflow.tokenizers.encoding import resolve_encoding
 from tokflow.tokenizers.tokenizer import (
     Tokenizer,
     TokenizerConfig,
     fields_of_name,
     read_ranks,
     read_tokenizer_json,
+    resolve_encoding,
     scan_tokenizer_json,
     tokenizer_of,
     write_ranks,

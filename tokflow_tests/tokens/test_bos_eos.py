@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from tokflow.errors import TokenizerError
-from tokflow.tokenizers.encoding import resolve_encoding
 from tokflow.tokenizers.engines import Encoded
-from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
+from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig, resolve_encoding
 from tokflow.tokens.bos_eos import ChatMarks, TokenBatch, add_bos_eos
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.tiny import declare_texts, tokenize

@@ -11,9 +11,9 @@ import pyarrow as pa
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.raw import RawPartition
 from tokflow.store.arrow import to_numpy
-from tokflow.tokenizers.chat.renderer import open_renderer
-from tokflow.tokenizers.encoding import Encoding, in_text_of
+from tokflow.tokenizers.chat_renderer import open_renderer
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
+from tokflow.tokenizers.tokenizer import Encoding, in_text_of
 from tokflow.tokens.bos_eos import TokenBatch, add_bos_eos
 from tokflow.tokens.chat import ChatEncoder
 from tokflow.tokens.shard import TokenShard

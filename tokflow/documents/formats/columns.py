@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from tokflow.documents.config import KEPT, DocumentsConfig, correct_column, name_messages
 from tokflow.documents.encodings import START_BYTES, kind_of
-from tokflow.documents.file_range import Before, OpenRange, Range, gathered
 from tokflow.documents.parsed import ParsedBatch, holds_no_number, parse, value_json
+from tokflow.documents.ranges import Before, OpenRange, Range, gathered
 from tokflow.errors import ConfigError, RawFileError, TokflowError
 from tokflow.raw.reader import read_until
 from tokflow.raw.remote_file import RemoteFile

@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.encodings import refuse_other_kinds
-from tokflow.documents.file_range import Before, OpenRange, Range
 from tokflow.documents.formats.columns import check_single, missing_column_error
 from tokflow.documents.formats.csv_records import (
     Dialect,
@@ -36,6 +35,7 @@ from tokflow.documents.parsed import (
     too_large,
     value_json,
 )
+from tokflow.documents.ranges import Before, OpenRange, Range
 from tokflow.errors import ConfigError, RawFileError
 from tokflow.store.arrow import texts_of
 

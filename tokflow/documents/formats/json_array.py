@@ -7,9 +7,9 @@ from itertools import chain
 from pathlib import Path
 
 from tokflow.documents.encodings import refuse_other_kinds
-from tokflow.documents.file_range import Place
 from tokflow.documents.lines import LineBatch, cut
 from tokflow.documents.parsed import excerpt
+from tokflow.documents.ranges import Place
 from tokflow.errors import RawFileError
 
 _BLANK = b" \t\r\n"

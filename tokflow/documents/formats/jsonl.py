@@ -22,7 +22,6 @@ import pyarrow as pa
 
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.config import DocumentsConfig, correct_column, name_messages
-from tokflow.documents.file_range import Before, OpenRange, Place, Range
 from tokflow.documents.formats.json_array import ElementBatch, cut_records
 from tokflow.documents.lines import LineBatch, count_before, read_text, text_ranges
 from tokflow.documents.parsed import (
@@ -35,6 +34,7 @@ from tokflow.documents.parsed import (
     parse,
     too_large,
 )
+from tokflow.documents.ranges import Before, OpenRange, Place, Range
 from tokflow.errors import ConfigError
 from tokflow.store.arrow import texts_of
 
@@ -152,8 +152,10 @@ def _field(text: str, config: DocumentsConfig) -> _Field:
                 field = ("f", type_, msgspec.field(default_factory=default))
             type_ = default = msgspec.defstruct("Record", [field], rename={"f": key}, gc=False)
     except ValueError as error:
+        given = ("messages", "prompt", "completion")
+        name = next((name for name in given if getattr(config, name) == text), "text")
         raise ConfigError(
-            where=f"documents.{_name_in_config(text, config)}",
+            where=f"documents.{name}",
             expected="a field without quotes, backslashes and control characters",
             found=repr(text),
             remedy="rename the field in the raw files",
@@ -181,11 +183,6 @@ def _looked_up(
         if is_known or num_bad > config.max_rejects:
             return []
     return fields
-
-
-def _name_in_config(text: str, config: DocumentsConfig) -> str:
-    names = ("messages", "prompt", "completion")
-    return next((name for name in names if getattr(config, name) == text), "text")
 
 
 def _line_by_line(
@@ -219,15 +216,11 @@ def _parse(
     num_chars = None
     encode: Callable[[Any], bytes] = bytes if config.messages is not None else str.encode
     if config.has_records:
-        encode = _value
+        encode = lambda of: bytes(of) or b"null"  # noqa: E731
     elif config.messages is None:
         num_chars = [np.fromiter(map(len, column), np.int64, len(column)) for column in columns]
     arrays = [texts_of(list(map(encode, column))).view(pa.large_binary()) for column in columns]
     return parse(arrays, config, place=place, problems=problems, num_chars=num_chars)
-
-
-def _value(json_text: Any) -> bytes:
-    return bytes(json_text) or b"null"
 
 
 def _text(line: bytes, field: _Field) -> Any | Problem:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.file_range import Before, OpenRange, Range, gathered
 from tokflow.documents.formats.columns import (
     RemoteSource,
     damaged_error,
@@ -19,6 +18,7 @@ from tokflow.documents.formats.columns import (
     undamaged,
 )
 from tokflow.documents.parsed import ParsedBatch, all_bad, too_large
+from tokflow.documents.ranges import Before, OpenRange, Range, gathered
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile, RowGroupMetaData

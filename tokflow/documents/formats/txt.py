@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.encodings import size_in
-from tokflow.documents.file_range import Before, OpenRange, Range
 from tokflow.documents.lines import (
     LineBatch,
     count_before,
@@ -21,6 +20,7 @@ from tokflow.documents.lines import (
     text_ranges,
 )
 from tokflow.documents.parsed import ParsedBatch, all_bad, parse, too_large
+from tokflow.documents.ranges import Before, OpenRange, Range
 from tokflow.errors import ConfigError
 from tokflow.store.arrow import texts_of
 

@@ -242,8 +242,8 @@ def _no_text_error(paths: Sequence[Path], text: str | None) -> ConfigError:
     likely = [likely_fields(path, DocumentsConfig()) for path in paths]
     pairs = zip(paths, likely, strict=True)
     columns = [text_columns(path, DocumentsConfig(**of)) for path, of in pairs]
-    names = list(dict.fromkeys(repr(name) for each in columns for name in each.texts))
-    chats = [chat for each in columns for chat in each.chats]
+    names = list(dict.fromkeys(repr(name) for texts, _ in columns for name in texts))
+    chats = [chat for _, chats in columns for chat in chats]
     found, remedy = "none", "name other files"
     if chats:
         found = f"chats alone, in {first_five(list(dict.fromkeys(map(repr, chats))))}"

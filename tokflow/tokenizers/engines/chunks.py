@@ -332,16 +332,9 @@ class ChunkedEngine:
         for first, last in pairwise([0, *(np.flatnonzero(is_last) + 1).tolist()]):
             texts = texts_of([data[start:stop] for start, stop in chunks[first:last]])
             encoded = self.engine.encode(texts)
-            token_ids.append(_narrowed(encoded.token_ids, self.dtype))
+            is_fitting = encoded.token_ids.max(initial=0) <= np.iinfo(self.dtype).max
+            token_ids.append(encoded.token_ids.astype(self.dtype if is_fitting else np.uint32))
             counts.append(np.diff(encoded.offsets))
         of_chunks = offsets_of(np.concatenate(counts))
         offsets = of_chunks[offsets_of([len(of_text) for of_text in bounds])]
         return Encoded(token_ids=np.concatenate(token_ids), offsets=offsets)
-
-
-def _narrowed(
-    token_ids: npt.NDArray[np.unsignedinteger], dtype: np.dtype[np.unsignedinteger]
-) -> npt.NDArray[np.unsignedinteger]:
-    """Return the ids as `dtype`, or as they are where one of them does not fit."""
-    is_fitting = len(token_ids) == 0 or token_ids.max() <= np.iinfo(dtype).max
-    return token_ids.astype(dtype) if is_fitting else token_ids

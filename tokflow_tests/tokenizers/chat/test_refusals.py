@@ -11,7 +11,7 @@ import tokenizers
 from tokflow.documents import DocumentsConfig, Reject
 from tokflow.errors import BadDocumentError, ConfigError
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.tokenizers.chat.renderer import open_renderer
+from tokflow.tokenizers.chat_renderer import open_renderer
 from tokflow_tests.chats import (
     CHATS,
     END,
@@ -230,7 +230,7 @@ def test_a_reader_of_text_files_has_no_messages(tmp_path: Path):
 
 def test_very_long_chats_need_generation_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     chats = [chat(*"abcdef"), chat(*"abcd")]
-    monkeypatch.setattr("tokflow.tokenizers.chat.renderer.MAX_TURNS", 2)
+    monkeypatch.setattr("tokflow.tokenizers.chat_renderer.MAX_TURNS", 2)
 
     with pytest.raises(BadDocumentError) as caught:
         tokenize(chat_dataset(tmp_path, chats, template=PLAIN))
@@ -247,7 +247,7 @@ def test_very_long_chats_need_generation_blocks(tmp_path: Path, monkeypatch: pyt
 def test_a_template_that_never_ends_makes_no_document(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.tokenizers.chat.template.RENDER_SECONDS", 0.5)
+    monkeypatch.setattr("tokflow.tokenizers.chat_template.RENDER_SECONDS", 0.5)
     loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     dataset = chat_dataset(tmp_path, CHATS[:1], documents={"chat_template": loop})
 

@@ -7,7 +7,7 @@ import pytest
 import tokenizers
 
 from tokflow.errors import BadDocumentError
-from tokflow.tokenizers.chat.template import BadChatError, ChatSpelling, ChatTemplate
+from tokflow.tokenizers.chat_template import BadChatError, ChatSpelling, ChatTemplate
 from tokflow_tests.chats import END, PLAIN, START, byte_level_json, chat, chat_dataset
 from tokflow_tests.outputs import documents_of
 from tokflow_tests.tiny import tokenize

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tokflow.errors import BadDocumentError
-from tokflow.tokenizers.chat.template import BadChatError, ChatTemplate
+from tokflow.tokenizers.chat_template import BadChatError, ChatTemplate
 from tokflow_tests.chats import CHATS, MARKED, PLAIN, chat, chat_dataset
 from tokflow_tests.outputs import documents_of
 from tokflow_tests.tiny import tokenize

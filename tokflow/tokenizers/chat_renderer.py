@@ -12,7 +12,7 @@ from tokflow.documents import Batch, DocumentsConfig, Render, Spans
 from tokflow.documents.parsed import BadDocument, ParsedBatch, excerpt
 from tokflow.errors import ConfigError
 from tokflow.store.arrow import to_texts
-from tokflow.tokenizers.chat.template import (
+from tokflow.tokenizers.chat_template import (
     BadChatError,
     CharSpan,
     ChatSpelling,
