@@ -31,7 +31,7 @@ from tokflow.exports.token_files import sequences_within
 from tokflow.sequences.config import Side
 from tokflow.sequences.segments import Sequences, fill_sequences
 from tokflow.store.arrow import to_arrow, to_numpy
-from tokflow.store.config import Size
+from tokflow.store.config import Listed, Size
 
 TYPES = {
     "input_ids": pa.int32(),
@@ -86,6 +86,33 @@ class RowOptions(ShardOptions):
         return (*of_mask, "segment_ids", "position_ids")
 
 
+class ColumnOptions(ShardOptions):
+    """Options of the formats whose columns an option names."""
+
+    columns: Listed[Column] = ()
+    """Those beside input_ids."""
+    padding: Padding = "max"
+    """max: sequences are filled up to sequence_length; longest: up to the longest of the part;
+    none: a list has its tokens alone. Positions of the index and of trace count sequences as
+    filled."""
+
+    def check(self) -> None:
+        """Refuse columns that are named twice or cannot be."""
+        super().check()
+        problem = None
+        if len(set(self.columns)) < len(self.columns):
+            problem = "each column once", ", ".join(self.columns), "name it once"
+        elif self.padding != "none" and "seq_lengths" in self.columns:
+            problem = (
+                "lengths that add up to their row, as TRL's collator has it",
+                "rows with padding",
+                "add `padding: none`",
+            )
+        if problem is not None:
+            expected, found, remedy = problem
+            raise ConfigError(where="columns", expected=expected, found=found, remedy=remedy)
+
+
 TOLD_BY = {
     "token_ids": ("input_ids",),
     "segment_ids": ("segment_ids", "seq_lengths"),
@@ -103,25 +130,6 @@ ALL_POSITIONS = slice(None)
 
 Lists = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
 """Values of lists end to end, and how many each list has."""
-
-
-def check_columns(columns: Sequence[str], padding: Padding) -> None:
-    """Refuse columns beside input_ids that are named twice or cannot be.
-
-    Raises: ConfigError.
-    """
-    problem = None
-    if len(set(columns)) < len(columns):
-        problem = "each column once", ", ".join(columns), "name it once"
-    elif padding != "none" and "seq_lengths" in columns:
-        problem = (
-            "lengths that add up to their row, as TRL's collator has it",
-            "rows with padding",
-            "add `padding: none`",
-        )
-    if problem is not None:
-        expected, found, remedy = problem
-        raise ConfigError(where="columns", expected=expected, found=found, remedy=remedy)
 
 
 def layout_of_columns(columns: Sequence[str]) -> Layout:
@@ -190,7 +198,9 @@ def positions_in_files(export: Export, part: str) -> slice | None:
     details, counts = export.of_part(part).manifest.details, export.counts
     num_written = counts[f"{part}.num_tokens"] + counts[f"{part}.num_padding"]
     num_columns = num_written // max(counts[f"{part}.num_sequences"], 1)
-    return _filled_positions(num_columns, details["sequence_length"], _side_of(details))
+    return _filled_positions(
+        num_columns, details["sequence_length"], details.get("padding_side", "right")
+    )
 
 
 def make_columns(
@@ -336,13 +346,8 @@ def _filled(
         return values.reshape(-1, length)
     out = np.full((len(num_values), length), fill, dtype=values.dtype)
     is_told = np.arange(length) < num_values[:, None]
-    out[is_told[:, ::-1] if _side_of(details) == "left" else is_told] = values
+    out[is_told[:, ::-1] if details.get("padding_side") == "left" else is_told] = values
     return out
-
-
-def _side_of(details: Mapping[str, Any]) -> Side:
-    side: Side = details.get("padding_side", "right")
-    return side
 
 
 def _segments_of(
@@ -356,7 +361,7 @@ def _segments_of(
         lengths,
         sequence_length=details["sequence_length"],
         pad_id=0,
-        padding_side=_side_of(details),
+        padding_side=details.get("padding_side", "right"),
     ).segment_ids
 
 

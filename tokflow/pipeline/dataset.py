@@ -16,8 +16,7 @@ from tokflow.pipeline.schedule import Cron, Scan, Timezone
 from tokflow.raw import RawConfig
 from tokflow.sequences.config import PackingConfig
 from tokflow.split.mixture import MixtureConfig
-from tokflow.split.rule import SplitConfig, with_parts
-from tokflow.split.shares import Share
+from tokflow.split.rule import Share, SplitConfig, with_parts
 from tokflow.split.shuffle import ShuffleConfig
 from tokflow.store.config import Config, Listed, expanded, relocated, within
 from tokflow.store.store import Store

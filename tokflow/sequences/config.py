@@ -1,6 +1,6 @@
 """The config of packing."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import pydantic
@@ -128,10 +128,6 @@ class PackingConfig(Config):
         """Tokens at the beginning of a sequence that the one it continues has at its end."""
         return self.overlap + self.label_token
 
-    def is_of_one_document(self, parts: Iterable[str]) -> bool:
-        """Return whether a sequence of any of these parts is of one document."""
-        return any(self.of_part(name).strategy == "one_document" for name in parts)
-
     def of_part(self, name: str) -> "PackingConfig":
         """Return the packing of one part, which has no parts.
 
@@ -181,36 +177,39 @@ class PackingConfig(Config):
         parts = {name: _others(first._own(), of._own()) for name, of in packings.items()}
         return first.model_copy(update={"parts": {name: of for name, of in parts.items() if of}})
 
+    def is_of_one_document(self, parts: Iterable[str]) -> bool:
+        """Return whether a sequence of any of these parts is of one document."""
+        return any(self.of_part(name).strategy == "one_document" for name in parts)
+
     def fields_of_file(self) -> dict[str, Any]:
         """Return the fields that decide one file's sequences; leftover tokens are for exports."""
-        return self._with_parts(PackingConfig._fields_of_file)
+        return self.fields_of_export(of_file=True)
 
-    def fields_of_export(self) -> dict[str, Any]:
-        """Return the fields that decide the sequences of an export."""
-        return self._with_parts(PackingConfig._fields_of_export)
-
-    def _with_parts(self, fields_of: Callable[["PackingConfig"], dict[str, Any]]) -> dict[str, Any]:
-        """Return what fields decide something, and of each part those that are other ones."""
-        own = fields_of(self)
+    def fields_of_export(self, *, of_file: bool = False) -> dict[str, Any]:
+        """Return the fields that decide the sequences of an export, or of one file, and of each
+        part those that are other ones."""
+        own = self._deciding(of_file)
         # What decides nothing of a part is as usual there: the others' may not go with its fields.
         known = {name: of for name, of in PackingConfig()._own().items() if name in own}
-        of_parts = {name: {**known, **fields_of(self.of_part(name))} for name in self.parts}
-        parts = {name: _others(own, of) for name, of in of_parts.items()}
         usual = {name: side for name, side in SIDES.items() if name not in own}
-        parts = {name: others for name, of in parts.items() if (others := _others(usual, of))}
+        parts = {}
+        for name in self.parts:
+            of_part = {**known, **self.of_part(name)._deciding(of_file)}
+            if others := _others(usual, _others(own, of_part)):
+                parts[name] = others
         own = _others(SIDES, own)
         return {**own, "parts": parts} if parts else own
 
-    def _fields_of_file(self) -> dict[str, Any]:
-        # The finished sequences of concat are all full.
-        of_full = ("min_sample_length",) if self.strategy == "concat" else ()
-        return self._fields_of_export("tail", "pad_id", "padding_side", *of_full)
-
-    def _fields_of_export(self, *ignored: str) -> dict[str, Any]:
-        of_pool = () if self.strategy == "pool" else ("pool_size",)
-        of_truncated = () if self.overlong == "truncate" else ("truncation_side",)
-        of_tail = ("tail",) if self.strategy == "one_document" else ()
-        left_out = {*ignored, *of_pool, *of_truncated, *of_tail}
+    def _deciding(self, of_file: bool) -> dict[str, Any]:
+        left_out = {"tail", "pad_id", "padding_side"} if of_file else set()
+        if of_file and self.strategy == "concat":
+            left_out.add("min_sample_length")  # the finished sequences are all full
+        if self.strategy != "pool":
+            left_out.add("pool_size")
+        if self.overlong != "truncate":
+            left_out.add("truncation_side")
+        if self.strategy == "one_document":
+            left_out.add("tail")
         return {name: of for name, of in self._own().items() if name not in left_out}
 
     def _own(self) -> dict[str, Any]:

@@ -196,6 +196,11 @@ def fill_sequences(
     column = np.arange(sequence_length)[:: -1 if padding_side == "left" else 1]
     is_token = np.ones((len(fill), len(column)), bool) if is_full else column < fill[:, None]
 
+    is_first = np.diff(ordinal, prepend=-1) != 0
+    segment = np.arange(len(ordinal)) - np.flatnonzero(is_first)[ordinal] + 1
+    positions = np.arange(num_tokens.sum(), dtype=np.int32)
+    positions -= np.repeat((np.cumsum(num_tokens) - num_tokens).astype(np.int32), num_tokens)
+
     def placed(values: npt.NDArray[Any], rest: int = 0) -> npt.NDArray[Any]:
         if is_full:
             return values.reshape(is_token.shape)
@@ -205,25 +210,10 @@ def fill_sequences(
 
     return Sequences(
         placed(token_ids, pad_id),
-        placed(_segment_ids(ordinal, num_tokens)),
-        placed(_position_ids(num_tokens)),
+        placed(np.repeat(segment.astype(np.int32), num_tokens)),
+        placed(positions),
         is_token if loss_mask is None else placed(loss_mask.astype(bool)),
     )
-
-
-def _segment_ids(
-    ordinal: npt.NDArray[np.int64], num_tokens: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int32]:
-    is_first = np.diff(ordinal, prepend=-1) != 0
-    segment = np.arange(len(ordinal)) - np.flatnonzero(is_first)[ordinal] + 1
-    return np.repeat(segment.astype(np.int32), num_tokens)
-
-
-def _position_ids(num_tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    ends = np.cumsum(num_tokens)
-    positions = np.arange(ends[-1] if len(ends) else 0, dtype=np.int32)
-    positions -= np.repeat((ends - num_tokens).astype(np.int32), num_tokens)
-    return positions
 
 
 def _segments_table(part: str, spans: PartSpans, segments: Segments) -> pa.Table:

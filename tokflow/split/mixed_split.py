@@ -1,36 +1,30 @@
 """The split of a mixture over one file of a source: spans of the source's split, some repeated."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tokflow.split.cut_tokens import CUT_LOSS_MASK_NAME, CUT_TOKENS_NAME
-from tokflow.split.decoded_characters import Decode, TokenIds, count_characters
 from tokflow.split.mixture import mixture_of
 from tokflow.split.permutation import PERMUTATION_VERSION
 from tokflow.split.rule import NOT_TAKEN, FileSpans
 from tokflow.split.shuffle import document_keys, shuffle_fields, shuffle_seed_of
-from tokflow.split.spans import (
-    SPAN_COLUMNS,
-    SPANS_NAME,
-    SPANS_SCHEMA,
-    SPLIT_VERSION,
-    Split,
-    span_counts,
-    span_order,
-    span_table,
-)
+from tokflow.split.spans import SPAN_COLUMNS, SPLIT_VERSION, Split, write_spans
 from tokflow.store.arrow import to_numpy
-from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
+from tokflow.store.manifest import Manifest, Recipe
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import parquet_options
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import ROWS_OF_PASS, TokenShard
+
+Decode = Callable[[Sequence[int]], str]
+
+TokenIds = npt.NDArray[np.unsignedinteger[Any]]
 
 MIXTURE_VERSION = 3
 """Raised when the same input would give other bytes of a mixture's split."""
@@ -120,39 +114,27 @@ def write_mixed_split(
 
     Raises: CorruptOutputError; UntrustedCodeError of the tokenizer, where a document is cut.
     """
-    import pyarrow.parquet as pq  # late: it imports ssl and every file system
-
     started = time.perf_counter()
     shard, names = shard_in_mixture(source, share), tuple(share.tokens)
     of_parts = [_taken(source, share, name, tokenizer) for name in names]
-    taken, spans = _Taken.joined(of_parts), _file_spans(of_parts)
+    taken = _Taken.joined(of_parts)
     _write_cut_tokens(source, taken, folder)
-    table, num_tokens = shard.documents([*SPAN_COLUMNS]), taken.num_tokens
-    order = span_order(spans, shard, shuffle_seed)
-    rows = span_table(spans, order, table, num_tokens, shard.num_tokens, names)
-    pq.write_table(rows, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
-    manifest = Manifest(
+    fields = {name: getattr(taken, name) for name in FileSpans.__slots__ if name != "part"}
+    part = np.repeat(np.arange(len(of_parts)), [len(of.document) for of in of_parts])
+    cuts = {name: int(of.is_cut_here.sum()) for name, of in zip(names, of_parts, strict=True)}
+    write_spans(
+        FileSpans(part=part, **fields),
+        taken.num_tokens,
+        shard.documents([*SPAN_COLUMNS]),
+        shard,
+        folder,
         recipe=mixed_split_recipe(source.manifest.fingerprint, share, shuffle_seed=shuffle_seed),
         dataset=dataset,
-        partition=share.key,
-        counts=span_counts(spans, num_tokens, names) | _cut_counts(names, of_parts),
-        details={"parts": list(names), "dtype": shard.dtype.str},
-        files=checksums(folder),
+        parts=names,
+        shuffle_seed=shuffle_seed,
+        started=started,
+        counts={f"{of}.{BUDGET_CUTS}": cuts.get(of, 0) for of in (*names, NOT_TAKEN)},
     )
-    write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
-
-
-def _file_spans(of_parts: list[_Taken]) -> FileSpans:
-    """Return the spans of all parts, one part after another."""
-    part = np.repeat(np.arange(len(of_parts)), [len(of.document) for of in of_parts])
-    taken = _Taken.joined(of_parts)
-    fields = {name: getattr(taken, name) for name in FileSpans.__slots__ if name != "part"}
-    return FileSpans(part=part, **fields)
-
-
-def _cut_counts(names: tuple[str, ...], of_parts: list[_Taken]) -> dict[str, int]:
-    cuts = {name: int(of.is_cut_here.sum()) for name, of in zip(names, of_parts, strict=True)}
-    return {f"{name}.{BUDGET_CUTS}": cuts.get(name, 0) for name in (*names, NOT_TAKEN)}
 
 
 def remake_mixed_split(split: Split, source: Split, folder: Path, tokenizer: Tokenizer) -> None:
@@ -305,3 +287,46 @@ def _write_cut_tokens(source: Split, taken: _Taken, folder: Path) -> None:
         mask = np.array(masks.take(cut.token_start, cut.num_tokens))
         mask[ended] = 0  # the reply did not end there
         mask.tofile(folder / CUT_LOSS_MASK_NAME)
+
+
+CHUNK_TOKENS = 2**20
+"""Decoded at once, so that one long document does not fill the memory."""
+
+CONTEXT_TOKENS = 16
+"""Decoded before a chunk, since a decoder may drop the space with which a text begins."""
+
+_NO_CHARACTER = "\ufffd"
+"""The decoded form of tokens that are less than a character, and a character of its own."""
+
+
+def count_characters(token_ids: TokenIds, decode: Decode) -> int:
+    """Return how many characters end in the tokens of the beginning of a text.
+
+    Characters are those of the decoded text: of the text itself, unless the tokenizer normalises.
+    """
+    num_chars = context = start = 0
+    while start < len(token_ids):
+        stop = _end_of_character(token_ids, start, start + CHUNK_TOKENS, decode)
+        before = _length(token_ids[context:start], decode)
+        num_chars += _length(token_ids[context:stop], decode) - before
+        if start + CHUNK_TOKENS >= len(token_ids):
+            rest = decode(token_ids[stop:].tolist()) if stop < len(token_ids) else ""
+            return num_chars + len(rest.rstrip(_NO_CHARACTER))  # a token may be " " and a half 😀
+        context = _end_of_character(token_ids, start, stop - CONTEXT_TOKENS, decode)
+        start = stop
+    return num_chars
+
+
+def _length(token_ids: TokenIds, decode: Decode) -> int:
+    return len(decode(token_ids.tolist())) if len(token_ids) else 0
+
+
+def _end_of_character(token_ids: TokenIds, start: int, stop: int, decode: Decode) -> int:
+    """Return the last end of a character at `stop`, or up to 3 tokens before it, for none has more
+    than 4 bytes; `stop` where there is none, as in a text of many U+FFFD. `start`: where one
+    begins."""
+    stop = min(stop, len(token_ids))
+    for end in range(stop, max(start, stop - 4), -1):
+        if not decode(token_ids[start:end].tolist()).endswith(_NO_CHARACTER):
+            return end
+    return stop if stop - start >= 4 else start

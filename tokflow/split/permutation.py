@@ -1,7 +1,9 @@
-"""Keyed permutations: an order of any number of things, each place of it computed alone."""
+"""Keyed permutations: an order of any number of things, each place of it computed alone; and draws
+of documents. Both are the same with every version of every library."""
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import isqrt
 from typing import TypeVar
 
@@ -124,3 +126,22 @@ def hashes(values: npt.NDArray[np.uint64], key: np.uint64) -> npt.NDArray[np.uin
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))
+
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def mixed(values: npt.NDArray[np.uint64], salt: int) -> npt.NDArray[np.uint64]:
+    """Return well-mixed 64-bit hashes of `values`, different for each salt: splitmix64, twice."""
+    return hashes(hashes(values + np.uint64(salt % 2**64), GOLDEN), GOLDEN)
+
+
+@lru_cache(maxsize=1)
+def ranks_of_draw(total: int, seed: int, key: str) -> npt.NDArray[np.int64]:
+    """Return the rank of each of `total` documents in a draw without replacement, which sorts them
+    by a hash of (seed, key, ordinal)."""
+    salt = int.from_bytes(hashlib.blake2b(f"{seed}:{key}".encode(), digest_size=8).digest(), "big")
+    keys = mixed(np.arange(total, dtype=np.uint64), salt)
+    ranks = np.empty(total, dtype=np.int64)
+    ranks[np.argsort(keys, kind="stable")] = np.arange(total)
+    return ranks

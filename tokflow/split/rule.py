@@ -4,7 +4,7 @@ import fnmatch
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +12,7 @@ import pyarrow as pa
 from pydantic import BeforeValidator, Field
 
 from tokflow.errors import ConfigError, nearest
-from tokflow.split.draws import mixed, ranks_of_draw
-from tokflow.split.shares import Share, as_part
+from tokflow.split.permutation import mixed, ranks_of_draw
 from tokflow.store.arrow import to_numpy
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
@@ -73,6 +72,22 @@ class PartConfig(Config):
                 found=" and ".join([*self._forms, *(["start"] if has_start else [])]),
                 remedy="keep one",
             )
+
+
+Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+"""A part that is a bare number: its share of the documents."""
+
+
+def as_part(part: object) -> object:
+    """Return the fields that a bare share stands for; anything else as it is."""
+    if isinstance(part, int | str):
+        raise ConfigError(
+            where="",
+            expected="a share with a point, or a mapping",
+            found=repr(part),
+            remedy="write it as 0.9, as {documents: 1000} or as {characters: 1_000_000}",
+        )
+    return {"fraction": part} if isinstance(part, float) else part
 
 
 def with_parts(split: object) -> object:
@@ -164,16 +179,15 @@ class SplitConfig(Config):
         shares = [of.fraction or of.hash_fraction or 0 for of in self.parts.values()]
         return not {0, 1}.issuperset(shares)
 
-    @property
-    def has_edges(self) -> bool:
-        """True if a part begins or ends between two characters, or documents, of the text."""
-        taken = [(start, stop) for start, stop in self.ranges().values() if start != stop]
-        return any(map(any, taken))
-
     def check(self) -> None:
         """Refuse names that cannot be, parts of two forms, and parts that overlap."""
         _check_part_names(self.parts)
-        _check_same_form(self.parts, self.form)
+        is_of_ranges = self.form in _FORMS_OF_RANGES
+        forms = {of.form or (self.form if is_of_ranges else "none") for of in self.parts.values()}
+        if len(forms) > 1:
+            *others, last = get_args(Form)
+            remedy = f"declare all parts by {', '.join(others)} or {last}"
+            raise _error_of_parts("the same form in all parts", " and ".join(sorted(forms)), remedy)
         if self.boundary == "character" and self.form != "characters":
             raise ConfigError(
                 where="boundary",
@@ -181,12 +195,15 @@ class SplitConfig(Config):
                 found=f"character, with parts by {self.form}",
                 remedy="set split.boundary: document",
             )
-        if self.form in _FORMS_OF_RANGES:
+        if is_of_ranges:
             _check_ranges(self.ranges(), unit=self.form)
         elif self.form == "source_split":
             _check_distinct({name: str(part.source_split) for name, part in self.parts.items()})
         elif self.form != "files":
-            _check_total(sum(getattr(part, self.form) for part in self.parts.values()))
+            total = sum(getattr(part, self.form) for part in self.parts.values())
+            if total > 1 + 1e-9:
+                remedy = "lower one, since parts may not overlap"
+                raise _error_of_parts("fractions that add up to at most 1", f"{total:g}", remedy)
 
 
 def _check_part_names(names: Collection[str]) -> None:
@@ -200,35 +217,12 @@ def _check_part_names(names: Collection[str]) -> None:
         raise _error_of_parts("another name", repr(NOT_TAKEN), remedy)
 
 
-def _check_same_form(parts: Mapping[str, PartConfig], form: Form) -> None:
-    forms = {part.form for part in parts.values()} - {None}
-    if len(forms) > 1:
-        found = " and ".join(sorted(map(str, forms)))
-        *others, last = get_args(Form)
-        remedy = f"declare all parts by {', '.join(others)} or {last}"
-        raise _error_of_parts("the same form in all parts", found, remedy)
-    for name, part in parts.items():
-        if part.form is None and form not in _FORMS_OF_RANGES:
-            raise ConfigError(
-                where=f"parts.{name}",
-                expected=f"a {form}, as the other parts have",
-                found="none",
-                remedy=f"add `{form}:`",
-            )
-
-
 def _check_distinct(source_splits: Mapping[str, str]) -> None:
     by_split = {split: name for name, split in source_splits.items()}
     for name, split in source_splits.items():
         if by_split[split] != name:
             found = f"{split} of the source in {name} and in {by_split[split]}"
             raise _error_of_parts("parts that do not overlap", found, "keep one of them")
-
-
-def _check_total(total: float) -> None:
-    if total > 1 + 1e-9:
-        remedy = "lower one, since parts may not overlap"
-        raise _error_of_parts("fractions that add up to at most 1", f"{total:g}", remedy)
 
 
 def _error_of_parts(expected: str, found: str, remedy: str) -> ConfigError:

@@ -1,8 +1,10 @@
 """A split on disk: for each part, the spans of documents that belong to it."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -190,26 +192,60 @@ def write_split(
 
     Raises: CorruptOutputError where documents.parquet or the tokenizer is damaged.
     """
-    import pyarrow.parquet as pq  # late: it imports ssl and every file system
-
     started = time.perf_counter()
     first_file = shard.origins.raw_files[0]
     by_hash = config.form == "hash_fraction"
     table = shard.documents([*RULE_COLUMNS, *["text_hash"] * by_hash])
     spans = assign_parts(table, config, key=first_file, position=position)
-    order, names = span_order(spans, shard, shuffle_seed), tuple(config.parts)
     num_tokens = to_numpy(table["num_tokens"])[spans.document]
     if spans.is_cut.any():
         num_tokens = np.where(spans.is_cut, encode_cut(spans, folder), num_tokens)
-    rows = span_table(spans, order, table, num_tokens, shard.num_tokens, names)
-    pq.write_table(rows, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
     decides = shard.manifest.fingerprint, config, position, first_file
-    manifest = Manifest(
+    write_spans(
+        spans,
+        num_tokens,
+        table,
+        shard,
+        folder,
         recipe=split_recipe(*decides, shuffle_seed=shuffle_seed),
         dataset=dataset,
+        parts=tuple(config.parts),
+        shuffle_seed=shuffle_seed,
+        started=started,
+    )
+
+
+def write_spans(
+    spans: FileSpans,
+    num_tokens: npt.NDArray[np.int64],
+    table: pa.Table,
+    shard: TokenShard,
+    folder: Path,
+    *,
+    recipe: Recipe,
+    dataset: str,
+    parts: tuple[str, ...],
+    shuffle_seed: int | None,
+    started: float,
+    counts: Mapping[str, int] = MappingProxyType({}),
+) -> None:
+    """Write the spans that parts take, as they are given or, of each part, in the order of the seed
+    of their documents; then the manifest, with these `counts` beside those of the spans."""
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
+    order = np.flatnonzero(spans.part != NO_PART)
+    if shuffle_seed is not None:
+        rows_of = to_numpy(shard.documents(["row"])["row"])
+        keys = document_keys(shard.origins, rows_of, shuffle_seed)
+        order = order[np.lexsort((keys[spans.document[order]], spans.part[order]))]
+    rows = _span_table(spans, order, table, num_tokens, shard.num_tokens, parts)
+    pq.write_table(rows, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
+    manifest = Manifest(
+        recipe=recipe,
+        dataset=dataset,
         partition=shard.manifest.partition,
-        counts=span_counts(spans, num_tokens, names),
-        details={"parts": list(config.parts), "dtype": shard.dtype.str},
+        counts={**_span_counts(spans, num_tokens, parts), **counts},
+        details={"parts": list(parts), "dtype": shard.dtype.str},
         files=checksums(folder),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
@@ -230,6 +266,7 @@ def _deciding_config(config: SplitConfig, position: FilePosition, key: str) -> d
     parts = [[name, _deciding_part(part)] for name, part in config.parts.items()]
     fields: dict[str, Any] = {"parts": parts}  # their order counts
     decides = _DECIDING_POSITION.get(config.form, ())
+    taken = [(start, stop) for start, stop in config.ranges().values() if start != stop]
     if config.form == "fraction" and config.is_drawn:
         fields["seed"] = config.seed
         if config.scope == "file":
@@ -237,7 +274,7 @@ def _deciding_config(config: SplitConfig, position: FilePosition, key: str) -> d
         fields["position"] = {name: getattr(position, name) for name in decides}
     elif config.form == "hash_fraction" and config.is_drawn:
         fields["seed"] = config.seed
-    elif config.has_edges:
+    elif any(map(any, taken)):  # begins or ends between two characters, or documents
         before = {name: num for name in decides if (num := getattr(position, name))}
         fields |= {"position": before} if before else {}
         fields |= {"boundary": config.boundary} if config.form == "characters" else {}
@@ -267,18 +304,7 @@ _DECIDING_POSITION: dict[Form, tuple[str, ...]] = {
 """All that a file must know of the files before it; the rest may change without a trace."""
 
 
-def span_order(spans: FileSpans, shard: TokenShard, seed: int | None) -> npt.NDArray[np.int64]:
-    """Return the spans that parts take in the order in which the table has them: as they are given
-    or, of each part, in the order of the seed of their documents."""
-    order = np.flatnonzero(spans.part != NO_PART)
-    if seed is None:
-        return order
-    rows = to_numpy(shard.documents(["row"])["row"])
-    keys = document_keys(shard.origins, rows, seed)[spans.document[order]]
-    return order[np.lexsort((keys, spans.part[order]))]
-
-
-def span_table(
+def _span_table(
     spans: FileSpans,
     order: npt.NDArray[np.int64],
     table: pa.Table,
@@ -317,7 +343,7 @@ def span_table(
     )
 
 
-def span_counts(
+def _span_counts(
     spans: FileSpans, num_tokens: npt.NDArray[np.int64], names: tuple[str, ...]
 ) -> dict[str, int]:
     """Count for each part, and for what no part takes, the documents, characters and tokens.

@@ -11,7 +11,7 @@ from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Export
 from tokflow.exports.columns import (
     ALL_POSITIONS,
-    check_columns,
+    ColumnOptions,
     columns_read,
     layout_of_columns,
     lists_of,
@@ -166,7 +166,7 @@ def test_a_batch_is_cut_where_a_file_ends_and_nowhere_else():
 )
 def test_columns_that_cannot_be_are_refused(columns: list[str], message: str):
     with pytest.raises(ConfigError) as raised:
-        check_columns(columns, "longest")
+        ColumnOptions(columns=columns, padding="longest")
 
     assert str(raised.value) == f"columns: {message}"
 

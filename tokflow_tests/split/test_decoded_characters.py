@@ -3,8 +3,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from tokflow.split import decoded_characters as module
-from tokflow.split.decoded_characters import count_characters
+from tokflow.split import mixed_split as module
+from tokflow.split.mixed_split import count_characters
 
 TEXT = "aé漢😀b"
 """1, 2, 3, 4 and 1 bytes."""

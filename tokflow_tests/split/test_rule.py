@@ -331,8 +331,8 @@ def test_parts_of_different_forms_are_refused():
 
 def test_a_part_that_says_less_than_the_others_is_refused():
     assert error_of(parts={"train": {}, "validation": {"fraction": 0.1}}) == (
-        "split.parts.train: expected a fraction, as the other parts have, found none; "
-        "add `fraction:`"
+        "split.parts: expected the same form in all parts, found fraction and none; declare all "
+        "parts by characters, documents, fraction, hash_fraction, files or source_split"
     )
 
 

@@ -33,9 +33,8 @@ import xxhash
 from tokflow.exports.columns import (
     TYPES,
     Column,
-    Padding,
+    ColumnOptions,
     batches_of_tables,
-    check_columns,
     layout_of_columns,
     make_columns,
     schema_of,
@@ -46,7 +45,7 @@ from tokflow.exports.columns import (
 from tokflow.exports.format import Format, Portion
 from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.new_files import open_hashed
-from tokflow.exports.options import PartRows, ShardOptions
+from tokflow.exports.options import PartRows
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import (
@@ -64,27 +63,18 @@ FILE_BYTES = 500_000_000
 """Default size of a file of Arrow data: config.py's MAX_SHARD_SIZE."""
 
 
-class HfDatasetOptions(ShardOptions):
+class HfDatasetOptions(ColumnOptions):
     """datasets: a folder for `load_from_disk`, with dataset_dict.json and
     <part>/data-<i>-of-<n>.arrow."""
 
     columns: Listed[Column] = ("attention_mask", "segment_ids", "position_ids")
     """Beside input_ids: attention_mask, segment_ids, position_ids, loss_mask (of chats it is
     added), labels (-100 at other than loss tokens), seq_lengths (tokens of each segment)."""
-    padding: Padding = "max"
-    """max: sequences are filled up to sequence_length; longest: up to the longest of the part;
-    none: a list has its tokens alone. Positions of the index and of trace count sequences as
-    filled."""
     shard_size: Size | None = None
     """Most bytes of Arrow data in a file (max_shard_size); default: 500MB."""
     feature_type: Literal["List", "Sequence"] = "List"
     """Name of a list in dataset_info.json: List as `datasets` writes it since version 4;
     Sequence for readers with version 3 or older, which newer ones take too."""
-
-    def check(self) -> None:
-        """Refuse options that do not go together."""
-        super().check()
-        check_columns(self.columns, self.padding)
 
 
 def write(part: Part, options: HfDatasetOptions, folder: Path) -> None:

@@ -36,9 +36,8 @@ from tokflow.exports.columns import (
     OF_IDS,
     TYPES,
     Column,
+    ColumnOptions,
     Lists,
-    Padding,
-    check_columns,
     columns_read,
     fields_of,
     layout_of_columns,
@@ -50,7 +49,7 @@ from tokflow.exports.columns import (
 from tokflow.exports.format import Arrays, Format, Portion
 from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.new_files import open_hashed
-from tokflow.exports.options import PartRows, ShardOptions, check_level
+from tokflow.exports.options import PartRows, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.records import Located, ReadOn, Taken, portions_of_records
@@ -70,7 +69,7 @@ TOKENS_AT_ONCE = 500_000
 READ_BYTES = 4_000_000
 
 
-class JsonlOptions(ShardOptions):
+class JsonlOptions(ColumnOptions):
     """JSON lines: <part>-<i>-of-<n>.jsonl (.gz, .zst), an object per sequence with input_ids and
     the columns asked for."""
 
@@ -80,10 +79,6 @@ class JsonlOptions(ShardOptions):
     columns: Listed[Column] = ("segment_ids",)
     """Beside input_ids: attention_mask, segment_ids, position_ids, loss_mask (of chats it is
     added), labels (-100 at other than loss tokens), seq_lengths (tokens of each segment)."""
-    padding: Padding = "max"
-    """max: sequences are filled up to sequence_length; longest: up to the longest of the part;
-    none: a list has its tokens alone. Positions of the index and of trace count sequences as
-    filled."""
     compression: Literal["none", "gz", "zst"] = "none"
     """gz: .jsonl.gz; zst: .jsonl.zst."""
     compression_level: int | None = None
@@ -92,7 +87,6 @@ class JsonlOptions(ShardOptions):
     def check(self) -> None:
         """Refuse options that do not go together."""
         super().check()
-        check_columns(self.columns, self.padding)
         check_level(self.compression, self.compression_level)
 
 
