@@ -3,9 +3,8 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
+import socket
+import uuid
 from pathlib import Path
 
 import dagster as dg
@@ -13,6 +12,8 @@ import pytest
 from typer.testing import Result
 
 from tokflow.cli.recorded import is_recorded, note_recorded
+from tokflow.components import build_job
+from tokflow.components.instance import PROCESS_TAG
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.cli.commands import run
@@ -199,25 +200,13 @@ def test_a_note_is_of_these_outputs_in_this_instance(
     assert not is_recorded(dataset, outputs)
 
 
-KILLED = """
-import os, signal
-from tokflow.components import build_job
-from tokflow.cli.app import app
-
-def build(*arguments, **more):
-    print("building", flush=True)
-    {end}
-
-build_job.build_dataset = build
-signal.signal(signal.SIGINT, signal.default_int_handler)  # who started it may have ignored it
-app(["run", "small"])
-"""
-
-
 def test_a_run_that_was_killed_is_ended_by_the_next(home: Path, project: Path):
-    code = KILLED.format(end="os.kill(os.getpid(), signal.SIGKILL)")
-    subprocess.run([sys.executable, "-c", code], check=False)
-    assert runs(home)[0].status.value == "STARTED"
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        run_id = str(uuid.uuid4())
+        gone = f"{run_id} {socket.gethostname()} another-boot machine 1"
+        job = build_job.build_job(load_declared("small"))
+        started = dg.DagsterRunStatus.STARTED
+        instance.create_run_for_job(job, run_id=run_id, status=started, tags={PROCESS_TAG: gone})
 
     run("run", "small")
 
@@ -226,23 +215,16 @@ def test_a_run_that_was_killed_is_ended_by_the_next(home: Path, project: Path):
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_run_that_is_told_to_end_does_and_dagster_knows(
-    number: signal.Signals, status: int, home: Path, project: Path
+    number: signal.Signals,
+    status: int,
+    home: Path,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
-    code = KILLED.format(end="import time; time.sleep(60)")
-    told = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-    assert told.stdout is not None
-    assert told.stdout.readline() == "building\n"
-    time.sleep(0.1)
+    monkeypatch.setattr(build_job, "build_dataset", lambda *_, **__: signal.raise_signal(number))
 
-    told.send_signal(number)
+    result = run("run", "small")
 
-    _, stderr = told.communicate()
-    assert stderr == "error: interrupted; finished outputs stay, run again to go on\n"
-    assert told.returncode == status
+    assert result.stderr == "error: interrupted; finished outputs stay, run again to go on\n"
+    assert result.exit_code == status
     assert runs(home)[0].status.value == "FAILURE"

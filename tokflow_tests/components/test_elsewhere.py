@@ -23,6 +23,7 @@ class CaseElsewhere(Case):
             "raw": {"files": f"{there.url}/raw/*.txt"},
             "store": f"{there.url}/store",
             "automation": True,
+            "exports": ["bin"],
         }
 
     def write(self, name: str, text: str) -> None:
@@ -38,11 +39,17 @@ def case(tmp_path: Path, object_store: ObjectStore) -> Iterator[CaseElsewhere]:
         yield CaseElsewhere(tmp_path, instance, object_store)
 
 
+def shown_of(event: dg.AssetMaterialization) -> dict[str, str]:
+    return {key: str(value.value) for key, value in event.metadata.items()}
+
+
 def test_the_sensor_builds_what_is_new_and_changed_and_then_asks_for_lists_alone(
-    case: CaseElsewhere,
+    case: CaseElsewhere, tmp_path: Path
 ):
     sensor = Sensor(case)
     first = sensor.settle()
+    raw = shown_of(case.event("raw", partition="a.txt"))
+    made = [case.event("tokens", partition="a.txt"), case.event("exports", "bin")]
     before = case.data_version("tokens", partition="b.txt")
     case.write("b", "another\n")
     case.write("d", "new\n")
@@ -57,6 +64,12 @@ def test_the_sensor_builds_what_is_new_and_changed_and_then_asks_for_lists_alone
     assert case.not_fresh() == {}
     assert (asked, sensor.said) == ([], "small: up to date")
     assert count == {"LIST": 3}  # verdicts, manifests, raw files: one for each thousand
+    assert raw["dagster/uri"] == raw["path"] == f"{case.there.url}/raw/a.txt"
+    for shown_there in map(shown_of, made):
+        assert shown_there["dagster/uri"] == shown_there["folder"]
+        assert shown_there["folder"].startswith(f"{case.there.url}/store/small/")
+        assert str(tmp_path / "cache") not in json.dumps(shown_there)
+        assert "not-to-be-shown" not in json.dumps([raw, shown_there])
 
 
 def test_a_file_that_is_named_is_built_again_when_it_changed(case: CaseElsewhere):
@@ -82,25 +95,6 @@ def test_a_tick_that_cannot_list_the_raw_files_is_skipped_with_a_line(
     assert sensor.said.startswith(
         f"small: {case.there.url}/raw: expected a store that answers, found InternalError: "
     )
-
-
-def test_what_dagster_shows_are_urls(case: CaseElsewhere, tmp_path: Path):
-    Sensor(case).settle()
-
-    places = {
-        "raw": ("raw", "a.txt"),
-        "tokens": ("tokens", "a.txt"),
-        "exports": ("exports", "bin"),
-    }
-    for name, (stage, key) in places.items():
-        is_export = stage == "exports"
-        event = case.event(stage, key) if is_export else case.event(stage, partition=key)
-        shown = {key: str(value.value) for key, value in event.metadata.items()}
-        begin = "raw/" if name == "raw" else "store/small/"
-        assert shown["dagster/uri"].startswith(f"{case.there.url}/{begin}")
-        assert shown["path" if name == "raw" else "folder"] == shown["dagster/uri"]
-        assert str(tmp_path / "cache") not in json.dumps(shown)
-        assert "not-to-be-shown" not in json.dumps(shown)
 
 
 def test_each_step_may_run_on_a_machine_that_has_nothing_yet(case: CaseElsewhere, tmp_path: Path):

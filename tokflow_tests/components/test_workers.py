@@ -8,12 +8,9 @@ import pytest
 import yaml
 
 from tokflow.components import steps
-from tokflow.pipeline import tasks
-from tokflow.pipeline.run import build_dataset
 from tokflow.pools import open_pool
 from tokflow.pools.pool import Pool
 from tokflow_tests.dagster_case import Case, failure
-from tokflow_tests.outputs import content
 
 KEYS = ["a.txt", "b.txt", "c.txt"]
 
@@ -24,29 +21,26 @@ def case(case: Case) -> Case:
     return case
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_a_run_s_config_says_how_many_processes_work_and_no_byte_depends_on_it(
-    jobs: int, case: Case, monkeypatch: pytest.MonkeyPatch
+def test_a_run_s_config_says_how_many_processes_work_and_nothing_is_written_where_it_says(
+    case: Case, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
-    monkeypatch.setattr(tasks, "MADE_TOGETHER", 1)
     asked: list[tuple[Any, ...]] = []
 
     def open_asked(*of_config: Any) -> Pool:
         asked.append(of_config)
-        return open_pool(*of_config)
+        return open_pool(1, "local")  # that no byte depends on their number pipeline/test_jobs says
 
     monkeypatch.setattr(steps, "open_pool", open_asked)
-    config = {"resources": {"tokflow_workers": {"config": {"jobs": jobs, "pool": "local"}}}}
+    resources = {
+        "tokflow_workers": {"config": {"jobs": 2, "pool": "local"}},
+        "io_manager": {"config": {"base_dir": str(case.folder / "elsewhere")}},
+    }
 
-    result = case.run(keys=KEYS, config=config)
+    result = case.run(keys=KEYS, config={"resources": resources})
 
     assert result.success, failure(result)
-    assert set(asked) == {(jobs, "local")}
-    made = content(case.dataset.folder)
-    case.attributes["store"] = "other"
-    assert build_dataset(case.dataset, jobs=1).failed == ()
-    assert content(case.dataset.folder) == made
+    assert set(asked) == {(2, "local")}
+    assert not (case.folder / "elsewhere").exists()
 
 
 def test_what_takes_all_cores_waits_for_its_like_and_downloads_do_not(case: Case):
@@ -86,17 +80,6 @@ def test_a_run_s_config_says_no_more_than_how_many_processes_work_and_where(case
         of_dagster = "resources.io_manager.config.base_dir"  # for values; steps have none
         ours = {f"resources.tokflow_workers.config.{field}" for field in ("jobs", "pool")}
         assert own <= {*ours, of_dagster}, name
-
-
-def test_nothing_is_written_where_a_run_s_config_says(case: Case):
-    folder = case.folder / "elsewhere"
-
-    result = case.run(
-        keys=KEYS, config={"resources": {"io_manager": {"config": {"base_dir": str(folder)}}}}
-    )
-
-    assert result.success, failure(result)
-    assert not folder.exists()
 
 
 def test_no_variable_of_the_environment_comes_into_a_run_by_its_config(
