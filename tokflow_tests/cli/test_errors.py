@@ -145,10 +145,9 @@ def test_a_config_that_is_no_file_of_text_is_told(name: str):
     assert has_four_parts(result)
 
 
-@pytest.mark.parametrize("arguments", [["inspect"], ["plan", "--config"], ["verify"]])
-def test_a_name_that_is_no_utf8_is_told(arguments: list[str], tmp_path: Path):
+def test_a_name_that_is_no_utf8_is_told(tmp_path: Path):
     name = os.fsencode(tmp_path) + b"/\xff"
-    command = [sys.executable, "-m", "tokflow", *arguments, name, "--json"]
+    command = [sys.executable, "-m", "tokflow", "plan", "--config", name, "--json"]
 
     done = subprocess.run(command, capture_output=True, check=False)
 

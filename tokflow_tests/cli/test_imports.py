@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tokflow.exports import FORMATS
 
 HEAVY = {
@@ -20,21 +18,35 @@ BY_PARQUET = {"pyarrow.parquet", "pyarrow.fs", "pyarrow.compute", "ssl", "urllib
 """Imported where a parquet file is read or written."""
 
 CODE = """
-import json, sys
+import atexit, gc, json, os, sys
 from tokflow.cli import main
+atexit.register(lambda: print(gc.get_freeze_count(), file=sys.stderr))
 try:
     main()
 except SystemExit as end:
     assert end.code == 0, end.code
-print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+print(json.dumps([sorted(sys.modules), os.environ["OPENBLAS_NUM_THREADS"]]), file=sys.stderr)
 """
 
 
+def ended(*arguments: str | Path, **variables: str) -> tuple[set[str], str, int]:
+    """Return the modules that a command has imported in a process of its own, the threads that it
+    has for matrices, and the objects that are not looked at again when it ends."""
+    environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment | variables,
+    )
+    said, num_frozen = done.stderr.splitlines()
+    modules, threads = json.loads(said)
+    return set(modules), threads, int(num_frozen)
+
+
 def modules_of(*arguments: str | Path) -> set[str]:
-    """Return the modules that a command has imported, in a process of its own."""
-    command = [sys.executable, "-c", CODE, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return set(json.loads(done.stderr))
+    return ended(*arguments)[0]
 
 
 def other_formats(*used: str) -> set[str]:
@@ -43,15 +55,19 @@ def other_formats(*used: str) -> set[str]:
     return {module for module in modules if not module.endswith((".token_files", ".npy"))}
 
 
-def test_help_imports_nothing_but_the_options():
-    imported = modules_of("--help")
+def test_help_imports_nothing_but_the_options_and_takes_the_threads_that_are_asked_for():
+    imported, threads, _ = ended("--help", OPENBLAS_NUM_THREADS="2")
 
-    assert imported & (HEAVY | BY_PARQUET | other_formats()) == set()
-    assert "pyarrow" not in imported
+    assert imported & (HEAVY | BY_PARQUET | other_formats() | {"pyarrow", "numpy"}) == set()
+    assert threads == "2"  # which numpy reads when it is imported
 
 
-def test_the_list_of_formats_imports_no_engine_and_no_parquet():
-    assert modules_of("formats") & (HEAVY | BY_PARQUET) == set()
+def test_the_list_of_formats_imports_no_engine_and_no_parquet_and_nothing_is_looked_at_again():
+    imported, threads, num_frozen = ended("formats")
+
+    assert imported & (HEAVY | BY_PARQUET) == set()
+    assert threads == "1"
+    assert num_frozen > 10_000
 
 
 def test_one_format_is_shown_without_the_others():
@@ -66,9 +82,8 @@ def test_an_inspection_reads_parquet_and_imports_no_other_format(store: Path):
     assert imported & (HEAVY | other_formats("bin")) == set()
 
 
-@pytest.mark.parametrize("command", ["run", "plan"])
-def test_where_nothing_is_to_do_nothing_is_imported_for_it(command: str, store: Path, config: Path):
-    imported = modules_of(command, "--config", config)
+def test_where_nothing_is_to_do_nothing_is_imported_for_it(store: Path, config: Path):
+    imported = modules_of("run", "--config", config)
 
     used = ("bin", "parquet", "pickle")
     assert imported & (HEAVY | BY_PARQUET | other_formats(*used)) == set()
@@ -81,36 +96,3 @@ def test_a_worker_imports_no_yaml_and_no_command_line():
 
     imported = set(json.loads(done.stdout))
     assert imported & (HEAVY | BY_PARQUET | other_formats() | {"yaml", "typer", "rich"}) == set()
-
-
-def test_what_was_imported_is_not_looked_at_again_when_a_command_ends():
-    code = f"import atexit, gc\natexit.register(lambda: print(gc.get_freeze_count()))\n{CODE}"
-
-    done = subprocess.run(
-        [sys.executable, "-c", code, "formats", "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert int(done.stdout.splitlines()[-1]) > 10_000
-
-
-@pytest.mark.parametrize(("asked", "num_threads"), [(None, "1"), ("2", "2")])
-def test_a_command_has_no_threads_for_matrices_unless_they_are_asked_for(
-    asked: str | None, num_threads: str
-):
-    code = f"{CODE}\nimport numpy, os\nprint(os.environ['OPENBLAS_NUM_THREADS'])"
-    environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
-    environment |= {"OPENBLAS_NUM_THREADS": asked} if asked else {}
-
-    done = subprocess.run(
-        [sys.executable, "-c", code.replace("sys.modules", "{*sys.modules} & {'numpy'}"), "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=environment,
-    )
-
-    assert done.stdout.splitlines()[-1] == num_threads
-    assert json.loads(done.stderr) == []  # numpy, which reads it, comes later

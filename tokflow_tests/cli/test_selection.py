@@ -1,6 +1,5 @@
 import json
-import subprocess
-import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from tokflow.cli.app import app
+from tokflow.pipeline.declarations.yaml_file import _standard_input
 from tokflow_tests.tiny import write_raw
 
 
@@ -92,17 +92,26 @@ def test_an_error_that_arises_after_parsing_names_the_dataset(
     assert "error: dataset 'last': raw.files" in run(command, "--config", last).stderr
 
 
-def test_a_config_can_come_from_standard_input(tmp_path: Path):
+@pytest.fixture
+def piped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Result]]:
+    """Runs a command of a folder with a config on its standard input, which is read once."""
+    monkeypatch.chdir(tmp_path)
+
+    def run_piped(command: str, text: bytes) -> Result:
+        _standard_input.cache_clear()
+        return CliRunner().invoke(app, [command, "--config", "-"], input=text)
+
+    yield run_piped
+    _standard_input.cache_clear()
+
+
+def test_a_config_can_come_from_standard_input(tmp_path: Path, piped: Callable[..., Result]):
     write_raw(tmp_path, {"a.jsonl": ["one", "two"]})
     text = declare(tmp_path, "one.yaml", name="one").read_bytes()
 
-    def piped(command: str, text: bytes) -> subprocess.CompletedProcess[bytes]:
-        arguments = [sys.executable, "-m", "tokflow", command, "--config", "-"]
-        return subprocess.run(arguments, input=text, cwd=tmp_path, capture_output=True, check=False)
-
     for command in ("plan", "run", "verify"):
-        assert piped(command, text).returncode == 0, command
+        assert piped(command, text).exit_code == 0, command
     assert (tmp_path / "store/one/exports/bin/latest").exists()
-    for wrong, found in ((b"a: [", b"standard input: line 1"), (b"\xff", b"standard input: ")):
-        done = piped("plan", wrong)
-        assert (done.returncode, found in done.stderr) == (2, True), done.stderr
+    for wrong, found in ((b"a: [", "standard input: line 1"), (b"\xff", "standard input: ")):
+        result = piped("plan", wrong)
+        assert (result.exit_code, found in result.stderr) == (2, True), result.stderr

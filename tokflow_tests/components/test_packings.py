@@ -55,18 +55,15 @@ def test_its_assets_are_built_checked_and_fresh(case: Case):
     assert case.not_fresh() == {}
 
 
-def test_the_build_job_reports_and_checks_every_packing(case: Case):
+def test_the_build_job_reports_every_packing_and_another_length_makes_only_its_own_stale(
+    case: Case,
+):
     result = build(case)
 
     assert result.success, failure(result)
     assert case.not_fresh() == {}
     checked = {"/".join(of.asset_key.path[1:]) for of in result.get_asset_check_evaluations()}
     assert {"sequences", "sequences/short", "exports/pickle"} <= checked
-    assert not [of for of in build(case).all_events if of.is_step_materialization]
-
-
-def test_another_length_of_an_export_makes_only_what_is_packed_as_it_stale(case: Case):
-    build(case)
 
     case.attributes["exports"] = ["parquet", {**SHORT, "packing": {"sequence_length": 9}}, PICKLE]
 
@@ -78,3 +75,4 @@ def test_another_length_of_an_export_makes_only_what_is_packed_as_it_stale(case:
     }
     assert build(case).success
     assert case.not_fresh() == {}
+    assert not [of for of in build(case).all_events if of.is_step_materialization]
