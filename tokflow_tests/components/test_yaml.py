@@ -153,32 +153,41 @@ def test_the_datasets_of_a_dagster_project_share_a_sensor(
     assert "'tokeniser'" in said
 
 
-@pytest.mark.parametrize(
-    ("attributes", "message"),
-    [
-        ({**ATTRIBUTES, "tokeniser": {}}, "found 'tokeniser'; did you mean 'tokenizer'?"),
-        ({**ATTRIBUTES, "keep_columns": ["url"]}, "'keep_columns'; put it under `documents`"),
-        ({**ATTRIBUTES, "packing": {"length": 4}}, "did you mean 'sequence_length'?"),
-        ({**ATTRIBUTES, "exports": ["bim"]}, "did you mean 'bin'"),
-        ({"name": "small", "raw": {"files": "a"}}, "expected `tokenizer:`, found none"),
-        ({**ATTRIBUTES, "store": "{{ env.NONE }}"}, "store: expected a template"),
-    ],
-)
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({**ATTRIBUTES, "tokeniser": {}}, "found 'tokeniser'; did you mean 'tokenizer'?"),
+    ({**ATTRIBUTES, "keep_columns": ["url"]}, "'keep_columns'; put it under `documents`"),
+    ({**ATTRIBUTES, "packing": {"length": 4}}, "did you mean 'sequence_length'?"),
+    ({**ATTRIBUTES, "exports": ["bim"]}, "did you mean 'bin'"),
+    ({"raw": {"files": "a"}}, "expected `tokenizer:`, found none"),
+    ({**ATTRIBUTES, "store": "{{ env.NONE }}"}, "store: expected a template"),
+]
+
+
 def test_what_is_wrong_is_said_in_the_place_of_the_dataset_alone(
-    attributes: dict[str, Any], message: str, project: Path, caplog: pytest.LogCaptureFixture
+    project: Path, caplog: pytest.LogCaptureFixture
 ):
-    path = declare_in(project, "bad", attributes)
+    messages = {f"bad{number}": message for number, (_, message) in enumerate(WRONG)}
+    paths = {
+        name: declare_in(project, name, {**of, "name": name})
+        for name, (of, _) in zip(messages, WRONG, strict=True)
+    }
     declare_in(project, "good", {**ATTRIBUTES, "name": "good"})
 
     defs = load(project)
 
-    [said] = [spec for spec in defs.resolve_all_asset_specs() if spec.key.path[0] != "good"]
-    assert said.key == dg.AssetKey(["small", "error"])
-    assert str(said.description).startswith(f"This dataset cannot be loaded:\n\n    {path}: ")
-    assert message in str(said.description)
-    assert message in caplog.text
-    failed = defs.resolve_job_def("small_build").execute_in_process(raise_on_error=False)
-    assert message in failure(failed)
+    said = {
+        spec.key.path[0]: str(spec.description)
+        for spec in defs.resolve_all_asset_specs()
+        if spec.key.path[1:] == ["error"]
+    }
+    assert said.keys() == messages.keys()
+    for name, message in messages.items():
+        start = f"This dataset cannot be loaded:\n\n    {paths[name]}: "
+        assert said[name].startswith(start)
+        assert message in said[name]
+        assert message in caplog.text
+    failed = defs.resolve_job_def("bad0_build").execute_in_process(raise_on_error=False)
+    assert messages["bad0"] in failure(failed)
     assert defs.resolve_job_def("good_build")
 
 
