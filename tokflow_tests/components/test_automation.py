@@ -199,8 +199,13 @@ def broken(case: Case) -> Sensor:
     return automation
 
 
-def test_a_bad_file_is_tried_once_and_again_when_it_is_mended(case: Case):
+def test_a_bad_file_is_tried_once_beside_others_and_again_when_it_is_mended(case: Case):
     automation = broken(case)
+
+    shutil.rmtree(store(case, "tokens", "a.txt"))
+
+    assert automation.settle() == BUILD
+    assert automation.settle() == []
 
     case.write("b", '{"text": "mended"}\n')
 
@@ -250,15 +255,6 @@ def test_builds_that_see_another_yaml_than_the_sensor_come_to_an_end(change: Any
     assert automation.tick() == []
     case.write("b", "other\n")
     assert len(automation.tick()) == 1
-
-
-def test_other_files_are_built_beside_a_bad_one(case: Case):
-    automation = broken(case)
-
-    shutil.rmtree(store(case, "tokens", "a.txt"))
-
-    assert automation.settle() == BUILD
-    assert automation.settle() == []
 
 
 def test_a_bad_file_that_somebody_built_in_vain_is_not_tried_again(case: Case):
@@ -464,9 +460,9 @@ def test_a_schedule_builds_at_its_times(case: Case):
     assert schedule.default_status is dg.DefaultScheduleStatus.RUNNING
 
 
+@pytest.mark.usefixtures("automation")
 def test_a_scheduled_build_confirms_exports_that_did_not_change(case: Case):
     case.attributes["schedule"] = "0 3 * * mon-fri"
-    build(case)
     [spec] = [of for of in case.defs.resolve_all_asset_specs() if of.key.path[1] == "exports"]
 
     job = case.defs.resolve_job_def("small_build")
@@ -481,23 +477,12 @@ def test_a_scheduled_build_confirms_exports_that_did_not_change(case: Case):
     assert case.not_fresh() == {}
 
 
-@pytest.mark.parametrize(
-    "cursor",
-    [
-        "abc",
-        "7",
-        '["small"]',
-        '{"small": null}',
-        '{"small": {"looked": "x", "run": 7, "other": 1}}',
-    ],
-)
-def test_a_cursor_that_is_not_the_sensors_is_begun_anew(
-    cursor: str, case: Case, automation: Sensor
-):
+def test_a_cursor_that_is_not_the_sensors_is_begun_anew(case: Case, automation: Sensor):
     case.attributes["scan"] = "* * * * *"
-    automation.cursor = cursor
 
-    assert automation.tick() == []
+    for cursor in ("abc", "7", '["small"]', '{"small": null}', '{"small": {"looked": "x"}}'):
+        automation.cursor = cursor
+        assert automation.tick() == []
 
 
 def test_what_the_sensor_remembers_is_small(case: Case, automation: Sensor):
