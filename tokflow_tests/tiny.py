@@ -24,7 +24,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declarations.loading import load_dataset, make_dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.results import BuildResult
-from tokflow.pipeline.run import build_dataset, make_tokenizer, make_tokens
+from tokflow.pipeline.run import build_dataset, make_output
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard, open_token_shard
 
@@ -143,15 +143,15 @@ def build(dataset: Dataset) -> BuildResult:
 def save_tokenizer(dataset: Dataset) -> Tokenizer:
     """Return the dataset's tokenizer, saved into its store."""
     graph = BuildGraph(dataset)
-    make_tokenizer(graph)
+    make_output(graph, "tokenizer", "tokenizer")
     return graph.tokenizer
 
 
 def tokenize(dataset: Dataset, key: str | None = None) -> TokenShard:
     """Return the token shard of one raw file, by default the first, made through the pipeline."""
     graph = BuildGraph(dataset)
-    make_tokenizer(graph)
-    made = make_tokens(graph, key or next(iter(graph.sources)))
+    make_output(graph, "tokenizer", "tokenizer")
+    made = make_output(graph, "tokens", key or next(iter(graph.sources)))
     return open_token_shard(made.stored)
 
 

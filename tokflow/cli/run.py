@@ -49,8 +49,7 @@ from tokflow.pipeline.notices import Notice
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
 from tokflow.pipeline.results import BuildResult, Reporter
-from tokflow.pipeline.run import build_dataset
-from tokflow.pipeline.share import Share
+from tokflow.pipeline.run import Share, build_dataset
 from tokflow.pipeline.statistics import statistics_of
 from tokflow.pipeline.tasks import SMALL_BYTES
 from tokflow.pools import Workers, get_ready, is_local, num_jobs

@@ -18,9 +18,8 @@ from tokflow.components.steps import RESOURCE, WORKERS, make_body
 from tokflow.documents.file_formats import format_of_name
 from tokflow.exports import FORMATS
 from tokflow.exports.columns import schema_of
-from tokflow.pipeline.dagster_fields import dagster_name
+from tokflow.pipeline.dagster_fields import dagster_name, longest_pause
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.schedule import longest_pause
 from tokflow.sequences.config import PackingConfig, described, one_or_each
 from tokflow.shown import redact
 from tokflow.tokens.writer import DOCUMENTS_SCHEMA

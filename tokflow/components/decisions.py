@@ -28,11 +28,11 @@ from tokflow.components.instance import NOT_ENDED, end_lost_runs
 from tokflow.components.report_asset import is_report_behind
 from tokflow.components.reports import data_version
 from tokflow.errors import TokflowError, first_five, message_of
+from tokflow.pipeline.dagster_fields import is_due
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import FILE_STAGES, SOURCE_STAGES
 from tokflow.pipeline.plan import Plan, make_plan
-from tokflow.pipeline.schedule import is_due
 from tokflow.raw.hashes import stamp_of
 from tokflow.shown import counted
 

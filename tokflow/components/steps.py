@@ -44,7 +44,7 @@ from tokflow.pipeline.failures import note_failures
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.lines import Lines, now_and_then
 from tokflow.pipeline.results import StageFailure, StageResult
-from tokflow.pipeline.run import make_export, make_stage, make_tokenizer
+from tokflow.pipeline.run import make_output, make_stage
 from tokflow.pools import Workers, open_pool
 from tokflow.pools.pool import Pool
 
@@ -255,9 +255,9 @@ def _make(graph: BuildGraph, stage: str, name: str, lines: Lines) -> Report:
     if stage == "report":
         return report_page(graph.dataset)
     if stage == "tokenizer":
-        made = make_tokenizer(graph)
+        made = make_output(graph, "tokenizer", "tokenizer")
     else:
-        made = make_export(graph, graph.dataset.export_config(name))
+        made = make_output(graph, "export", graph.dataset.export_config(name).name)
     lines.made(made)
     return report(made)
 

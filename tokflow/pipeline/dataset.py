@@ -10,9 +10,17 @@ from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
 from tokflow.exports.config import ExportConfig, check_exports, packing_of, source_names, with_names
 from tokflow.exports.format import Declared, SourceNames
-from tokflow.pipeline.dagster_fields import KeyPrefix, Name, Owners, PoolName, Tags
+from tokflow.pipeline.dagster_fields import (
+    Cron,
+    KeyPrefix,
+    Name,
+    Owners,
+    PoolName,
+    Scan,
+    Tags,
+    Timezone,
+)
 from tokflow.pipeline.output import FILE_STAGES, Stage
-from tokflow.pipeline.schedule import Cron, Scan, Timezone
 from tokflow.raw import RawConfig
 from tokflow.sequences.config import PackingConfig
 from tokflow.split.mixture import MixtureConfig

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from tokflow.documents import Limit
-from tokflow.errors import ConfigError, MissingOutputError, RawFileError
+from tokflow.errors import MissingOutputError, RawFileError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.raw import RawSource
 from tokflow.shown import counted
@@ -130,15 +130,3 @@ def in_taking_order(keys: Iterable[str], shuffle: ShuffleConfig) -> list[str]:
     origins = Origins(keys, first_rows.tolist())
     numbers = document_keys(origins, first_rows, shuffle.seed, purpose="files")
     return [keys[at] for at in np.argsort(numbers, kind="stable").tolist()]
-
-
-def refuse_share(dataset: Dataset, share: object) -> None:
-    """Raise ConfigError where a share of a dataset is to be built whose files wait for others."""
-    if dataset.documents.limit.scope == "dataset":
-        raise ConfigError(
-            where="--shard",
-            expected="a dataset whose files are built each by itself",
-            found=f"share {share} of one in which documents.limit.scope is dataset, so that each "
-            "file may take what those before it have left",
-            remedy="run it without --shard",
-        )

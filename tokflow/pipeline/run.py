@@ -1,29 +1,25 @@
-"""The stages of a dataset as plain functions, in the order in which data goes through them.
+"""Builds of a dataset: one output, one stage of many files, or everything of all.
 
-    make_tokenizer -> make_tokens -> make_split -> make_sequences -> make_export
-
-Each makes one output, or finds it made already and touches nothing; `make_stage` makes one stage of
-many files, and `build_dataset` everything of all. Nothing here knows of Dagster.
+What is made already is found, and nothing is touched. Nothing here knows of Dagster.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from tokflow.documents.ranges import text_bytes_of
 from tokflow.errors import ConfigError, MissingOutputError, TokflowError, first_five
-from tokflow.exports import ExportConfig
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import note_failures
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.limited import in_taking_order, refuse_share
+from tokflow.pipeline.limited import in_taking_order
 from tokflow.pipeline.output import SOURCE_STAGES, STAGES, Output, Stage, by_step
 from tokflow.pipeline.results import BuildResult, Reporter, StageFailure, StageResult
-from tokflow.pipeline.share import Share
 from tokflow.pipeline.tasks import is_small, make_outputs
 from tokflow.pipeline.writers import engine_of
 from tokflow.pools import open_pool
@@ -32,36 +28,13 @@ from tokflow.raw import RawPartition
 from tokflow.tokenizers.engines import EngineDiffersError
 
 
-def make_tokenizer(graph: BuildGraph) -> StageResult:
-    """Save the tokenizer into the store, so that later runs use exactly its bytes."""
-    return _only(make_outputs(graph, [graph.tokenizer_output], InProcess()))
+def make_output(graph: BuildGraph, stage: Stage, name: str) -> StageResult:
+    """Make one output in this process, of a raw file by its key, or find it made already; see
+    `make_stage`.
 
-
-def make_tokens(graph: BuildGraph, key: str) -> StageResult:
-    """Tokenize the documents of one raw file; see `make_stage`."""
-    return _only(make_stage(graph, "tokens", [key], InProcess()).items())
-
-
-def make_split(graph: BuildGraph, key: str) -> StageResult:
-    """Decide which text of one file belongs to which part; see `make_stage`."""
-    return _only(make_stage(graph, "split", [key], InProcess()).items())
-
-
-def make_sequences(graph: BuildGraph, key: str) -> StageResult:
-    """Pack the tokens of each part of one file into sequences."""
-    return _only(make_stage(graph, "sequences", [key], InProcess()).items())
-
-
-def make_export(graph: BuildGraph, config: ExportConfig) -> StageResult:
-    """Write one format for all files, and let `latest` lead to it.
-
-    Raises: MissingOutputError that names the files which have not been built.
+    Raises: what keeps it from being made.
     """
-    return _only(make_outputs(graph, [graph.export(config)], InProcess()))
-
-
-def _only(results: Iterable[tuple[Any, StageResult | Exception]]) -> StageResult:
-    [(_, result)] = results
+    [result] = make_stage(graph, stage, [name], InProcess()).values()
     if isinstance(result, Exception):
         raise result
     return result
@@ -110,6 +83,38 @@ def _made_together(graph: BuildGraph, stage: Stage, keys: Sequence[str]) -> list
     return [list(keys)]
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One of several shares of a dataset's partitions, such as the third of 64."""
+
+    number: int
+    """From 1."""
+    of_shares: int
+
+    @classmethod
+    def read(cls, text: str) -> "Share":
+        """Return the share that a text such as `3/64` names.
+
+        Raises: ConfigError.
+        """
+        number, _, of_shares = text.partition("/")
+        if number.isdecimal() and of_shares.isdecimal() and 0 < int(number) <= int(of_shares):
+            return cls(int(number), int(of_shares))
+        raise ConfigError(
+            where="--shard",
+            expected="the number of a share, from 1, and how many there are, such as 3/64",
+            found=repr(text),
+            remedy="correct it; where jobs are counted from 0, add 1",
+        )
+
+    def of(self, keys: Sequence[str]) -> list[str]:
+        """Return the share of the keys: every 64th, from the third."""
+        return list(keys[self.number - 1 :: self.of_shares])
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of_shares}"
+
+
 def build_dataset(
     dataset: Dataset,
     *,
@@ -134,8 +139,14 @@ def build_dataset(
     Raises: ConfigError where they cannot be mixed.
     """
     started = time.perf_counter()
-    if share is not None:
-        refuse_share(dataset, share)
+    if share is not None and dataset.documents.limit.scope == "dataset":
+        raise ConfigError(
+            where="--shard",
+            expected="a dataset whose files are built each by itself",
+            found=f"share {share} of one in which documents.limit.scope is dataset, so that each "
+            "file may take what those before it have left",
+            remedy="run it without --shard",
+        )
     graph = BuildGraph(dataset) if graph is None else graph.online()
     keys = graph.selected_keys(partitions)
     with open_pool(jobs, pool) as opened:
@@ -174,7 +185,7 @@ def _build_sources(
     ]
     failed = list[StageFailure]()
     for source in missing:
-        make_tokenizer(source)
+        make_output(source, "tokenizer", "tokenizer")
     if missing:
         graph.check_tokenizers()
     for source in missing:
@@ -367,7 +378,7 @@ class _Build:
             self.pool.start()
         if dataset.tokenizer.kind != "trained":
             with suppress(TokflowError, OSError):
-                made = make_tokenizer(self.graph)
+                made = make_output(self.graph, "tokenizer", "tokenizer")
                 if is_done_here:
                     engine_of(self.graph)
         return made

@@ -9,7 +9,7 @@ from tokflow.documents import DocumentsConfig, DocumentSource, Render
 from tokflow.errors import RawFileError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.run import make_tokenizer
+from tokflow.pipeline.run import make_output
 from tokflow.store.integrity import Reading
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt, find_other_ids
 from tokflow.tokenizers.chat_renderer import open_renderer
@@ -92,7 +92,7 @@ def report_tokenizer(dataset: Dataset, *, file: Path | None, is_measured: bool) 
     """
     dataset = dataset.sources[0] if dataset.sources else dataset
     graph = BuildGraph(dataset)
-    make_tokenizer(graph)
+    make_output(graph, "tokenizer", "tokenizer")
     tokenizer, manifest = graph.tokenizer, graph.tokenizer_output.manifest()
     # Any tokenizer can be looked at, one without an EOS too.
     encoding = Encoding(config=dataset.tokenizer, tokenizer=tokenizer, bos_id=None, eos_id=None)

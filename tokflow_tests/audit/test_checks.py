@@ -12,7 +12,7 @@ from tokflow.audit.checks import CHECKS, Checker
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
-from tokflow.pipeline.run import make_tokens
+from tokflow.pipeline.run import make_output
 from tokflow_tests.tiny import build, declare, write_texts
 
 LICENCE = "a licence that stands at the head of every file"
@@ -171,7 +171,7 @@ def test_a_file_that_differs_from_the_reference_is_looked_at_again_in_every_samp
     path.write_bytes(b"x\0" + path.read_bytes()[2:])
     assert "a.jsonl:0: expected the tokens" in problems(dataset, "tokens", "equal_to_reference")[0]
     write_texts(tmp_path / "raw/Z.jsonl", ["sorted before a.jsonl", "two"])
-    make_tokens(BuildGraph(dataset), "Z.jsonl")
+    make_output(BuildGraph(dataset), "tokens", "Z.jsonl")
 
     [found] = problems(dataset, "tokens", "equal_to_reference")
 

@@ -18,8 +18,7 @@ from tokflow.pipeline import run, tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.output_tasks import Task
 from tokflow.pipeline.results import Reporter
-from tokflow.pipeline.run import build_dataset
-from tokflow.pipeline.share import Share
+from tokflow.pipeline.run import Share, build_dataset
 from tokflow.pipeline.tasks import make_tasks
 from tokflow.pools.pool import Advance, Finished, InProcess, LostWorkerError, Make, R, T, ignore
 from tokflow.store import atomic

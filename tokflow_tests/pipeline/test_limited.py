@@ -16,8 +16,7 @@ from tokflow.pipeline.gc import find_garbage
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.limited import in_taking_order
 from tokflow.pipeline.plan import make_plan
-from tokflow.pipeline.run import build_dataset
-from tokflow.pipeline.share import Share
+from tokflow.pipeline.run import Share, build_dataset
 from tokflow.raw import hashes
 from tokflow_tests.outputs import content, token_lists
 from tokflow_tests.pipeline.test_mixture import declare_source

@@ -14,7 +14,7 @@ from tokflow.pipeline.gc import find_garbage
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.results import BuildResult
-from tokflow.pipeline.run import build_dataset, make_split, make_tokens
+from tokflow.pipeline.run import build_dataset, make_output
 from tokflow.sequences.config import PackingConfig
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import build, declare, write_raw
@@ -145,8 +145,8 @@ def test_a_file_that_changed_is_the_reason_for_both_packings(folder: Path):
     dataset = declared(folder, "parquet", SHORT)
     build(dataset)
     write_raw(folder, {"a.jsonl": ["other"]})
-    make_tokens(BuildGraph(dataset), "a.jsonl")
-    make_split(BuildGraph(dataset), "a.jsonl")
+    make_output(BuildGraph(dataset), "tokens", "a.jsonl")
+    make_output(BuildGraph(dataset), "split", "a.jsonl")
 
     planned = [of for of in make_plan(dataset).missing if of.stage == "sequences"]
 

@@ -10,14 +10,7 @@ from tokflow.errors import BadDocumentError, ConfigError, MissingOutputError
 from tokflow.pipeline import run
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.results import Reporter, StageResult
-from tokflow.pipeline.run import (
-    build_dataset,
-    make_export,
-    make_sequences,
-    make_split,
-    make_tokenizer,
-    make_tokens,
-)
+from tokflow.pipeline.run import build_dataset, make_output
 from tokflow.split.spans import write_split
 from tokflow.store.atomic import new_folder
 from tokflow.store.manifest import read_manifest
@@ -85,7 +78,7 @@ def test_bytes_do_not_depend_on_batches_threads_or_the_order_of_partitions(
     build(usual)
     other = declare(tmp_path / "other", FILES, **EVERYTHING)
     graph = BuildGraph(other)
-    make_tokenizer(graph)
+    make_output(graph, "tokenizer", "tokenizer")
     for key in reversed(graph.sources):
         with new_folder(graph.tokens(key).folder, Store(graph.tokens(key).folder)) as folder:
             write_token_shard(
@@ -97,11 +90,11 @@ def test_bytes_do_not_depend_on_batches_threads_or_the_order_of_partitions(
                 batch_bytes=batch_bytes,
             )
     for key in reversed(graph.sources):
-        make_split(graph, key)
-        make_sequences(graph, key)
+        make_output(graph, "split", key)
+        make_output(graph, "sequences", key)
 
     for config in reversed(other.exports):
-        make_export(graph, config)
+        make_output(graph, "export", config.name)
 
     assert content(other.store.root) == content(usual.store.root)
 
@@ -167,7 +160,7 @@ def test_an_export_refuses_and_names_the_files_that_are_not_built(
     build_dataset(dataset, partitions=["b.jsonl"])
 
     with pytest.raises(MissingOutputError) as raised:
-        make_export(BuildGraph(dataset), dataset.exports[0])
+        make_output(BuildGraph(dataset), "export", dataset.exports[0].name)
 
     assert str(raised.value) == (
         f"tiny/exports/{export}: expected the {stage} of all 8 partitions, found 7 not built: "
@@ -282,11 +275,11 @@ def test_what_a_reporter_raises_is_no_failure_of_an_output(tmp_path: Path):
 def test_a_missing_output_says_which_asset_to_materialize(tmp_path: Path):
     dataset = declare(tmp_path, {"a.jsonl": ["a"]})
     graph = BuildGraph(dataset)
-    make_tokenizer(graph)
+    make_output(graph, "tokenizer", "tokenizer")
     fingerprint = graph.tokens("a.jsonl").fingerprint
 
     with pytest.raises(MissingOutputError) as raised:
-        make_split(graph, "a.jsonl")
+        make_output(graph, "split", "a.jsonl")
 
     assert str(raised.value) == (
         f"tiny/tokens (partition a.jsonl): expected an output with fingerprint {fingerprint[:7]}, "
@@ -308,10 +301,10 @@ def test_stages_can_be_made_one_by_one(tmp_path: Path):
     graph = BuildGraph(dataset)
 
     made = [
-        make_tokenizer(graph),
-        make_tokens(graph, "a.jsonl"),
-        make_split(graph, "a.jsonl"),
-        make_export(graph, dataset.exports[0]),
+        make_output(graph, "tokenizer", "tokenizer"),
+        make_output(graph, "tokens", "a.jsonl"),
+        make_output(graph, "split", "a.jsonl"),
+        make_output(graph, "export", dataset.exports[0].name),
     ]
 
     assert [one.is_new for one in made] == [True] * 4

@@ -16,7 +16,7 @@ from tokflow.pipeline.gc import find_garbage
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.results import BuildResult
-from tokflow.pipeline.run import build_dataset, make_split, make_tokenizer, make_tokens
+from tokflow.pipeline.run import build_dataset, make_output
 from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow.store.store import Store
 from tokflow_tests.outputs import token_lists
@@ -134,11 +134,11 @@ def test_a_split_after_such_a_verdict_makes_the_tokens_of_its_file_again(tmp_pat
     parts = {"train": PartConfig(characters=7), "validation": PartConfig(start=7)}
     split = SplitConfig(parts=parts, boundary="character")
     graph = BuildGraph(declare(tmp_path).model_copy(update={"split": split}))
-    make_tokenizer(graph)
+    make_output(graph, "tokenizer", "tokenizer")
     for key in graph.sources:
-        make_tokens(graph, key)
+        make_output(graph, "tokens", key)
 
-    made = [make_split(graph, key) for key in graph.sources]
+    made = [make_output(graph, "split", key) for key in graph.sources]
 
     assert graph.has_new_verdict
     tokens = {made.manifest.parents["tokens"] for made in made}

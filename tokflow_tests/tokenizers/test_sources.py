@@ -17,7 +17,6 @@ from tokenizers import models
 
 from tokflow.errors import TokenizerError
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.run import make_tokenizer
 from tokflow.store.manifest import read_manifest
 from tokflow.tokenizers.hub import download_tokenizer, shown
 from tokflow_tests.outputs import token_lists
@@ -53,7 +52,7 @@ def save_json(tokenizer: tokenizers.Tokenizer, folder: Path, **beside: object) -
 
 def error_of(folder: Path, **tokenizer: Any) -> str:
     with pytest.raises(TokenizerError) as caught:
-        make_tokenizer(BuildGraph(declare_texts(folder, **tokenizer)))
+        make_output(BuildGraph(declare_texts(folder, **tokenizer)), "tokenizer", "tokenizer")
     return str(caught.value)
 
 

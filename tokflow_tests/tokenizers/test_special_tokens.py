@@ -8,7 +8,7 @@ import tokenizers
 from tokenizers import models
 
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.run import make_tokenizer
+from tokflow.pipeline.run import make_output
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
@@ -22,7 +22,7 @@ def saved(folder: Path, content: str | None = None, **tokenizer: Any) -> Tokeniz
     if content is not None:
         save_chat_tokenizer(folder, content=content)
     graph = BuildGraph(dataset)
-    make_tokenizer(graph)
+    make_output(graph, "tokenizer", "tokenizer")
     return graph.tokenizer
 
 

@@ -11,7 +11,7 @@ from tokenizers import models, pre_tokenizers, trainers
 from tokflow.errors import RawFileError, TokenizerError
 from tokflow.pipeline.declarations.loading import make_dataset
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.run import make_tokenizer
+from tokflow.pipeline.run import make_output
 from tokflow.tokenizers.training import train_tokenizer
 from tokflow_tests.texts import awkward_strings
 from tokflow_tests.tiny import declare_texts, save_tokenizer, write_texts
@@ -171,7 +171,7 @@ def test_a_pattern_that_matches_no_file_is_an_error(tmp_path: Path):
     dataset = declare_texts(tmp_path, kind="trained", files="*.parquet")
 
     with pytest.raises(TokenizerError) as caught:
-        make_tokenizer(BuildGraph(dataset))
+        make_output(BuildGraph(dataset), "tokenizer", "tokenizer")
 
     assert str(caught.value) == (
         "tokenizer.files: expected a pattern that matches a raw file, found '*.parquet', and the "
@@ -185,7 +185,7 @@ def test_a_special_token_that_is_also_made_from_the_text_is_an_error(tmp_path: P
     )
 
     with pytest.raises(TokenizerError) as caught:
-        make_tokenizer(BuildGraph(dataset))
+        make_output(BuildGraph(dataset), "tokenizer", "tokenizer")
 
     assert str(caught.value) == (
         "tokenizer.special_tokens: expected names that no token made from the text has, "
@@ -205,5 +205,5 @@ def test_a_file_that_is_not_the_one_that_was_hashed_trains_nothing(tmp_path: Pat
     (tmp_path / "a.jsonl").write_text('{"text": "quite another text"}\n')
 
     with pytest.raises(RawFileError, match=r"a\.jsonl"):
-        make_tokenizer(graph)
+        make_output(graph, "tokenizer", "tokenizer")
     assert not (tmp_path / "data/store/small/tokenizer").exists()

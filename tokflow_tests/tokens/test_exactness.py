@@ -11,7 +11,7 @@ import tokenizers
 import tokflow
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.run import make_tokenizer, make_tokens
+from tokflow.pipeline.run import make_output
 from tokflow.tokenizers.engines import fast, open_engine
 from tokflow.tokens.shard import write_token_shard
 from tokflow_tests.outputs import content, token_lists
@@ -167,7 +167,7 @@ def make_dataset_of_kind(
 def write_shard(dataset: Dataset, folder: Path, **options: int) -> tuple[bytes, bytes, bytes]:
     """Return tokens.bin, documents.parquet and _tokflow/manifest.json of the one raw file."""
     graph = BuildGraph(dataset)
-    make_tokenizer(graph)
+    make_output(graph, "tokenizer", "tokenizer")
     folder.mkdir()
     write_token_shard(
         graph.raw("texts.jsonl"),
@@ -223,11 +223,11 @@ def test_the_bytes_do_not_depend_on_the_order_in_which_files_are_built(
         write_texts(tmp_path / order / "raw" / "b.parquet", strings[1_000:3_000])
         write_texts(tmp_path / order / "raw" / "c.jsonl", strings[3_000:6_000])
         graph = BuildGraph(dataset)
-        make_tokenizer(graph)
+        make_output(graph, "tokenizer", "tokenizer")
         open_engine.cache_clear()
 
         keys = {"a": "a.jsonl", "b": "b.parquet", "c": "c.jsonl"}
-        outputs = {name: make_tokens(graph, keys[name]).output.folder for name in order}
+        outputs = {name: make_output(graph, "tokens", keys[name]).output.folder for name in order}
         made[order] = {name: content(outputs[name]) for name in "abc"}
 
     assert made["abc"] == made["cba"]

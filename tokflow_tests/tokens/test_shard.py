@@ -12,7 +12,7 @@ import xxhash
 
 from tokflow.errors import BadDocumentError, CorruptOutputError, RawFileError
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.run import make_stage, make_tokenizer
+from tokflow.pipeline.run import make_output, make_stage
 from tokflow.pools.pool import InProcess
 from tokflow.store.listed_files import broken_files
 from tokflow.tokens.shard import open_token_shard, write_token_shard
@@ -196,7 +196,7 @@ def test_a_truncated_tokens_bin_is_corrupt(tmp_path: Path):
 def test_a_raw_file_that_changes_while_it_is_read_is_an_error_and_leaves_nothing(tmp_path: Path):
     dataset = declare_texts(tmp_path, ["a"])
     graph = BuildGraph(dataset)
-    make_tokenizer(graph)
+    make_output(graph, "tokenizer", "tokenizer")
     output = graph.tokens("texts.jsonl")
 
     def append(num_documents: int, num_bytes: int) -> None:

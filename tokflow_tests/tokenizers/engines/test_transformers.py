@@ -7,7 +7,7 @@ import pytest
 
 from tokflow.errors import TokenizerError
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.run import make_tokenizer
+from tokflow.pipeline.run import make_output
 from tokflow.store.arrow import to_texts
 from tokflow.store.manifest import read_manifest
 from tokflow.tokenizers.engines import open_reference
@@ -34,7 +34,7 @@ LETTERS = {"kind": "huggingface", "name": "letters", "trust_remote_code": True}
 
 def error_of(folder: Path, **tokenizer: Any) -> str:
     with pytest.raises(TokenizerError) as caught:
-        make_tokenizer(BuildGraph(declare_texts(folder, **tokenizer)))
+        make_output(BuildGraph(declare_texts(folder, **tokenizer)), "tokenizer", "tokenizer")
     return str(caught.value)
 
 
@@ -196,7 +196,7 @@ def test_of_a_model_folder_only_the_tokenizers_files_count(tmp_path: Path):
     after = BuildGraph(dataset).tokenizer_output
 
     assert before.fingerprint == after.fingerprint
-    make_tokenizer(BuildGraph(dataset))
+    make_output(BuildGraph(dataset), "tokenizer", "tokenizer")
     assert set(after.manifest().parents) == {
         "config.json",
         "merges.txt",

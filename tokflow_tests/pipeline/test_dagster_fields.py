@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokflow.errors import ConfigError
-from tokflow.pipeline.plan import make_plan
-from tokflow.pipeline.schedule import (
+from tokflow.pipeline.dagster_fields import (
     check_cron,
     check_scan,
     check_timezone,
     is_due,
     longest_pause,
 )
+from tokflow.pipeline.plan import make_plan
 from tokflow_tests.tiny import build, declare
 
 
