@@ -319,7 +319,7 @@ class _Push:
     def _check(self, changes: _Changes) -> None:
         """Compare what is to be sent with the manifest; what is elsewhere is, when it is fetched
         for its commit."""
-        if not self.is_checked and self.export.store.is_here:
+        if not (self.is_checked or self.export.store.is_cached):
             check_files(self.export, only=self._names(changes.files))
         self.is_checked = True
 

@@ -1,22 +1,16 @@
 """Outputs that the dataset, as it is declared now, does not refer to."""
 
-import os
-from collections.abc import Collection, Iterator
-from contextlib import suppress
+from collections.abc import Collection
 from itertools import islice
 from pathlib import Path
 
-from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
+from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import SOURCE_STAGES
 from tokflow.pipeline.plan import Plan, make_plan
-from tokflow.store.atomic import is_in_use, is_leftover
 from tokflow.store.latest import LATEST, named_by
-from tokflow.store.manifest import is_output_name
-from tokflow.store.segments import are_segments_here, is_segments_folder
 from tokflow.store.store import Store, StoredOutput
-from tokflow.store.stored_outputs import BLOCKS_PREFIX, STAGE_FOLDERS, Unreadable, made_in, walk
+from tokflow.store.stored_outputs import STAGE_FOLDERS, Unreadable, made_in, walk
 
 LEFTOVER_SECONDS = 86_400
 """What another machine has not finished, on a disk that both have or at a URL, is garbage when
@@ -45,7 +39,9 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
             found=_what_is_missing(plan),
             remedy=f"build {dataset.name} first by `tokflow run`",
         )
-    used = {planned.folder for planned in plan.planned} | _used_blocks(plan.graph)
+    used = {planned.folder for planned in plan.planned}
+    # The folders with what was read of raw files that are fetched as they are read.
+    blocks = {raw.path.parent for raw in plan.graph.files.known if raw.remote}
     stored = [
         found for stage in STAGE_FOLDERS for found in walk(dataset.store, dataset.folder / stage)
     ]
@@ -60,10 +56,11 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
         for found in islice(made_in(dataset.store, folder), keep, None)
         if found.folder.resolve() not in published
     ]
-    unfinished = sorted(_unfinished(dataset.store, dataset.folder))
-    garbage = [path for path in (*older, *damaged, *unfinished) if path not in used]
-    there = dataset.store.unfinished(dataset.folder, seconds=LEFTOVER_SECONDS)
-    return {path: _num_bytes(dataset.store, path) for path in garbage} | there
+    unfinished = dataset.store.unfinished(dataset.folder, seconds=LEFTOVER_SECONDS)
+    return {
+        **{path: dataset.store.num_bytes(path) for path in (*older, *damaged) if path not in used},
+        **{path: num for path, num in unfinished.items() if path not in blocks},
+    }
 
 
 def _is_built_for_mixtures(plan: Plan) -> bool:
@@ -83,45 +80,7 @@ def _what_is_missing(plan: Plan) -> str:
     return f"{plan.bad[0].name}, which cannot be read"
 
 
-def _used_blocks(graph: BuildGraph) -> set[Path]:
-    """Return the folders with what was read of raw files that are fetched as they are read."""
-    return {raw.path.parent for raw in graph.files.known if raw.remote}
-
-
-def _unfinished(store: Store, folder: Path) -> Iterator[Path]:
-    """Yield what no run has finished in the folder of a dataset; outputs are not entered."""
-    for inner, folders, files in os.walk(folder):
-        for path in (Path(inner, name) for name in (*folders, *files) if name.startswith(".")):
-            if _is_unfinished(store, path):
-                yield path
-        folders[:] = [name for name in folders if not _is_written_whole(Path(inner, name))]
-
-
-def _is_unfinished(store: Store, path: Path) -> bool:
-    if is_segments_folder(path) and not store.is_here:
-        return False  # the store tells
-    if is_segments_folder(path) or are_segments_here(path):
-        return not is_in_use(path, seconds=LEFTOVER_SECONDS)
-    return path.name.startswith(BLOCKS_PREFIX) or is_leftover(path, seconds=LEFTOVER_SECONDS)
-
-
-def _is_written_whole(folder: Path) -> bool:
-    """Return whether a folder is an output, or what is to become one, or blocks of a raw file, and
-    no key's folder."""
-    is_temporary = folder.name.startswith(".") and folder.suffix == ".tmp"
-    is_temporary = is_temporary or folder.name.startswith(BLOCKS_PREFIX)
-    is_temporary = is_temporary or are_segments_here(folder)
-    return is_temporary or is_output_name(folder.name) or is_segments_folder(folder)
-
-
 def remove_all(store: Store, paths: Collection[Path]) -> None:
     """Remove what `find_garbage` found, whole outputs and what is not finished, and the folders
     that are empty without it; what somebody works with, or has written to since, stays."""
     store.remove_all(paths, seconds=LEFTOVER_SECONDS)
-
-
-def _num_bytes(store: Store, folder: Path) -> int:
-    if not store.is_here and is_output_name(folder.name):
-        with suppress(TokflowError):
-            return store.read(folder).manifest.num_bytes
-    return sum(path.stat().st_size for path in (folder, *folder.rglob("*")) if path.is_file())

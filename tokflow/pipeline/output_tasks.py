@@ -6,7 +6,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from tokflow.documents import DocumentSource, ranges
 from tokflow.errors import BadDocumentError, CorruptOutputError, TokflowError
@@ -15,7 +15,7 @@ from tokflow.exports.writing import ExportSegment, ExportWriter
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output, Stage
 from tokflow.pipeline.results import StageResult
-from tokflow.pipeline.writers import WRITERS, Write
+from tokflow.pipeline.writers import WRITERS, TokensWriter, Write
 from tokflow.pools.pool import Advance, LostWorkerError
 from tokflow.pools.sending import Shared
 from tokflow.store.integrity import (
@@ -28,22 +28,13 @@ from tokflow.store.integrity import (
 )
 from tokflow.store.manifest import is_complete, read_run
 from tokflow.store.segments import segment_folder
-from tokflow.store.store import Store, StoredOutput
+from tokflow.store.store import Store
 from tokflow.tokenizers.chat_renderer import open_renderer
-from tokflow.tokens.shard_segments import (
-    ShardSegment,
-    join_segments,
-    may_have_segments,
-    segments_of,
-)
+from tokflow.tokens.shard_segments import ShardSegment, may_have_segments
 
 KEPT_HERE_BYTES = 10_000_000_000
 """Of an output that is made of no more text all segments stay on the disk of the one machine that
 makes them, and it is put at its URL once; a larger one goes there as it is made, by all workers."""
-
-
-Join: TypeAlias = Callable[[Sequence[StoredOutput], Path], None]
-"""The function that makes an output of its segments, in an empty folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +44,6 @@ class Common:
     write: Write
     segments: Sequence[ShardSegment | ExportSegment]
     """Of which it is joined; none where it is made as a whole."""
-    join: Join | None
-    """What joins them."""
     whole: Whole
     """Files that it reads and need not hash again."""
 
@@ -95,27 +84,18 @@ class Task:
     def write(self, folder: Path, advance: Advance) -> None:
         """Write the files into an empty folder."""
         common = self.common.value
-        if self.joined and common.join is not None:
-            take_as_whole(self.whole)
-            store = self.segments_store or self.store
-            store.refresh_outputs(self.joined)  # one of an earlier run may be here
-            store.fetch_runs(self.joined)
-            with Reading():
-                common.join([store.read(of) for of in self.joined], folder)
-            return
-        take_as_whole(common.whole)
-        how: dict[str, Any] = {"progress": advance} if self.stage == "tokens" else {}
-        if self.number is not None:
-            how["segment"] = common.segments[self.number]
+        take_as_whole({**common.whole, **self.whole})
         with Reading():
+            if isinstance(common.write, ExportWriter | TokensWriter) and self.joined:
+                store = self.segments_store or self.store
+                store.refresh_outputs(self.joined)  # one of an earlier run may be here
+                store.fetch_runs(self.joined)
+                common.write.join([store.read(of) for of in self.joined], folder)
+                return
+            how: dict[str, Any] = {"progress": advance} if self.stage == "tokens" else {}
+            if self.number is not None:
+                how["segment"] = common.segments[self.number]
             common.write(folder, **how)
-
-    def clean_up(self) -> None:
-        """Remove the segments that were joined, when the output has its name; what cannot be
-        removed is garbage."""
-        if self.joined:
-            stayed_here = self.segments_store is not None and self.segments_store.is_here
-            self.store.remove_segments(self.folder, stayed_here=stayed_here)
 
 
 class OutputTasks:
@@ -125,7 +105,7 @@ class OutputTasks:
     def __init__(self, graph: BuildGraph, output: Output, *, is_here: bool) -> None:
         """`is_here`: all tasks are done on this machine."""
         self.graph, self.output = graph, output
-        self._is_here = is_here
+        self._stays_here = is_here and bytes_read(graph, output) <= KEPT_HERE_BYTES
         self.num_left = 0
         """Tasks that are not done."""
         self.is_told = False
@@ -149,9 +129,10 @@ class OutputTasks:
             folder = output.folder
             with Reading():
                 write = WRITERS[output.stage](self.graph, output.name, output.packing)
-                self._segments = _segments_of(self.graph, output, write)
-            join = _join_of(self.graph, output, write) if self._segments else None
-            common = Common(write, self._segments, join, _whole_inputs(write))
+                if isinstance(write, ExportWriter | TokensWriter):
+                    self._segments = write.segments()
+            inputs = inputs_of(write.parts) if isinstance(write, ExportWriter) else []
+            common = Common(write, self._segments, known_whole(inputs))  # others read small files
             shared = Shared(common, num_tasks=len(self._segments))
             about = output.stage, output.name, output.store
             task = Task(*about, folder, shared, bytes_read(self.graph, output))
@@ -159,9 +140,7 @@ class OutputTasks:
                 self.num_left = 1
                 return [task]
             task = replace(task, shard=None if is_complete(folder) else folder)
-            store, kept = output.store.segments(
-                folder, stay_here=self._is_here and task.num_bytes <= KEPT_HERE_BYTES
-            )
+            store, kept = output.store.segments(folder, stay_here=self._stays_here)
             self._use.enter_context(store.in_use(kept))
             folders = [segment_folder(kept, of.number) for of in self._segments]
             task = replace(task, segments_store=store)
@@ -216,7 +195,8 @@ class OutputTasks:
         """Return the output as it is in the store now, joined of its segments, or the error."""
         error = self._errors[min(self._errors)] if self._errors else None
         if self._segments and (error is None or self._is_made_elsewhere()):
-            self.output.store.remove_segments(self.output.folder, stayed_here=error is None)
+            stayed_here = self._stays_here and error is None
+            self.output.store.remove_segments(self.output.folder, stayed_here=stayed_here)
             return result_of(self.graph, self.output, is_new=error is None)
         if self._segments and isinstance(error, BadDocumentError):
             return self._first_error() or error
@@ -243,20 +223,6 @@ class OutputTasks:
         return None
 
 
-def _join_of(graph: BuildGraph, output: Output, write: Write) -> Join:
-    """Return what joins the segments of a token shard or an export."""
-    if isinstance(write, ExportWriter):
-        return write.join
-    how: dict[str, Any] = {"documents": graph.dataset.documents, "recipe": output.recipe}
-    return partial(join_segments, raw=graph.raw(output.name), **how)
-
-
-def _whole_inputs(write: Write) -> Whole:
-    """Return what is known of the token shards that an export is made from; other stages read
-    small files alone."""
-    return known_whole(inputs_of(write.parts)) if isinstance(write, ExportWriter) else {}
-
-
 def _is_there(
     segment: ShardSegment | ExportSegment,
     folder: Path,
@@ -278,19 +244,6 @@ def _is_there(
         return False
     is_same = found.manifest.fingerprint == segment.recipe.fingerprint
     return is_same and not refused(found.manifest.counts)
-
-
-def _segments_of(
-    graph: BuildGraph, output: Output, write: Write
-) -> Sequence[ShardSegment | ExportSegment]:
-    """Return the segments that an export, or the token shard of a large raw file, is made of; else
-    none."""
-    if isinstance(write, ExportWriter):
-        return write.segments()
-    if output.stage != "tokens":
-        return []
-    raw, documents = graph.raw(output.name), graph.dataset.documents
-    return segments_of(raw, documents, output.recipe)
 
 
 def result_of(graph: BuildGraph, output: Output, *, is_new: bool) -> StageResult | Exception:

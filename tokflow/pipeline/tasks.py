@@ -59,9 +59,6 @@ def make_tasks(tasks: Sequence[Task], advance: Advance) -> list[Exception | None
             except Exception as error:
                 errors[task.folder] = error
         errors |= new.commit()
-    for task in tasks:
-        if task.folder not in errors:
-            task.clean_up()
     return [errors.get(task.folder) for task in tasks]
 
 
@@ -227,8 +224,7 @@ def _with_manifests(made: Iterable[Made]) -> Iterator[Made]:
 
 def _is_of_another_machine(task: Task) -> bool:
     """Return whether an output was made on one; segments are joined there, too."""
-    is_whole = not task.store.is_here and task.number is None
-    return is_whole and not is_complete(task.folder)
+    return task.number is None and not is_complete(task.folder)
 
 
 def _fetch_logs(tasks: Sequence[Task]) -> None:

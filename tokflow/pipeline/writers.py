@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
-from tokflow.documents import DocumentSource
+from tokflow.documents import DocumentsConfig, DocumentSource
 from tokflow.documents.parsed import ParsedBatch
 from tokflow.errors import ConfigError, MissingOutputError, TokflowError, first_five
 from tokflow.exports.config import ExportConfig
@@ -13,6 +15,7 @@ from tokflow.exports.part import Part, make_parts
 from tokflow.exports.writing import ExportWriter
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Stage
+from tokflow.raw import RawPartition
 from tokflow.sequences.segments import write_sequences
 from tokflow.shown import counted
 from tokflow.split.cut_tokens import CutEncoder, write_cut_tokens
@@ -20,14 +23,17 @@ from tokflow.split.mixed_split import write_mixed_split
 from tokflow.split.shuffle import DOCUMENT_ORDER, shuffle_fields
 from tokflow.split.spans import write_split
 from tokflow.store.integrity import Reading
-from tokflow.store.manifest import Manifest
+from tokflow.store.manifest import Manifest, Recipe
+from tokflow.store.store import StoredOutput
 from tokflow.store.verdicts import spread_verdict
 from tokflow.tokenizers.chat_renderer import read_messages
 from tokflow.tokenizers.chat_template import BadChatError
 from tokflow.tokenizers.engines import GatedEngine
 from tokflow.tokenizers.sources import write_tokenizer
+from tokflow.tokenizers.tokenizer import Encoding
 from tokflow.tokens.encoder import engine_for
 from tokflow.tokens.shard import write_token_shard
+from tokflow.tokens.shard_segments import ShardSegment, join_segments, segments_of
 
 Write: TypeAlias = Callable[..., None]
 """The function that writes an output's files into an empty folder, but for that folder."""
@@ -43,11 +49,40 @@ def _tokenizer(graph: BuildGraph, *_: str) -> Write:
     return partial(write_tokenizer, graph.tokenizer_source(), dataset=graph.dataset.name)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokensWriter:
+    """The writer of a token shard and of its segments; goes to another process as it is."""
+
+    raw: RawPartition
+    documents: DocumentsConfig
+    encoding: Encoding
+    dataset: str
+    recipe: Recipe
+
+    def __call__(self, folder: Path, **how: Any) -> None:
+        """Write the shard, or a segment of it, as `write_token_shard` does."""
+        about = self.raw, self.documents, self.encoding
+        write_token_shard(*about, folder, dataset=self.dataset, **how)
+
+    def segments(self) -> list[ShardSegment]:
+        """Return the segments that the shard of a large raw file is made of; of others none."""
+        return segments_of(self.raw, self.documents, self.recipe)
+
+    def join(self, segments: Sequence[StoredOutput], folder: Path) -> None:
+        """Make the shard of its segments, as `join_segments` does."""
+        raw, documents, recipe = self.raw, self.documents, self.recipe
+        join_segments(segments, folder, raw=raw, documents=documents, recipe=recipe)
+
+
 def _tokens(graph: BuildGraph, key: str, _: str) -> Write:
-    dataset, tokenizer = graph.dataset, graph.tokenizer
-    spread_verdict(tokenizer)
-    raw, documents = graph.raw(key), graph.documents(key)
-    return partial(write_token_shard, raw, documents, graph.encoding, dataset=dataset.name)
+    spread_verdict(graph.tokenizer)
+    return TokensWriter(
+        raw=graph.raw(key),
+        documents=graph.documents(key),
+        encoding=graph.encoding,
+        dataset=graph.dataset.name,
+        recipe=graph.tokens(key).recipe,
+    )
 
 
 def _split(graph: BuildGraph, key: str, _: str) -> Write:

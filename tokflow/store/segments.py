@@ -9,10 +9,14 @@ import os
 import shutil
 from pathlib import Path
 
+from tokflow.store.atomic import is_in_use, is_leftover
 from tokflow.store.listed_files import broken_file
 from tokflow.store.manifest import FileEntry, is_output_name
 
 SEGMENTS_SUFFIX = ".segments"
+
+BLOCKS_PREFIX = ".blocks-"
+"""Of folders with what was read of raw files that are fetched as they are read."""
 
 
 def segments_folder(output: Path) -> Path:
@@ -51,3 +55,36 @@ def link_file(path: Path, new: Path, entry: FileEntry) -> None:
         shutil.copyfile(path, new)
         if problem := broken_file(new.parent, new.name, entry):
             raise problem from None
+
+
+def unfinished_here(folder: Path, *, seconds: float, with_segments: bool = True) -> dict[Path, int]:
+    """Return what no run has finished in the folder of a dataset on this disk, and its bytes;
+    outputs are not entered. Of a store at a URL that tells which segments are in use, not here."""
+    found = {}
+    for inner, folders, files in os.walk(folder):
+        for path in (Path(inner, name) for name in (*folders, *files) if name.startswith(".")):
+            if _is_unfinished(path, seconds, with_segments=with_segments):
+                found[path] = bytes_below(path)
+        folders[:] = [name for name in folders if not _is_written_whole(Path(inner, name))]
+    return dict(sorted(found.items()))
+
+
+def _is_unfinished(path: Path, seconds: float, *, with_segments: bool) -> bool:
+    if are_segments_here(path) or is_segments_folder(path):
+        is_known = with_segments or are_segments_here(path)
+        return is_known and not is_in_use(path, seconds=seconds)
+    return path.name.startswith(BLOCKS_PREFIX) or is_leftover(path, seconds=seconds)
+
+
+def _is_written_whole(folder: Path) -> bool:
+    """Return whether a folder is an output, or what is to become one, or blocks of a raw file, and
+    no key's folder."""
+    is_temporary = folder.name.startswith(".") and folder.suffix == ".tmp"
+    is_temporary = is_temporary or folder.name.startswith(BLOCKS_PREFIX)
+    is_temporary = is_temporary or are_segments_here(folder)
+    return is_temporary or is_output_name(folder.name) or is_segments_folder(folder)
+
+
+def bytes_below(folder: Path) -> int:
+    """Return the bytes of a file, or of all files in a folder."""
+    return sum(path.stat().st_size for path in (folder, *folder.rglob("*")) if path.is_file())

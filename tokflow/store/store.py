@@ -39,7 +39,13 @@ from tokflow.store.manifest import (
     read_manifest,
     read_run,
 )
-from tokflow.store.segments import folder_of_segments_here, link_file, segments_folder
+from tokflow.store.segments import (
+    bytes_below,
+    folder_of_segments_here,
+    link_file,
+    segments_folder,
+    unfinished_here,
+)
 
 AT_ONCE = 32
 """Requests of one process under way at the same time: they wait, and take no core."""
@@ -67,8 +73,6 @@ class Store:
     Stores of the same folder are equal. Goes to another process as the name of its folder.
     """
 
-    is_here = True
-    """True where all files are on this disk, so that none has to come before it is read."""
     keeps_raw_files = True
     """True where raw files that are elsewhere are fetched into it, and not read where they are."""
 
@@ -283,9 +287,13 @@ class Store:
     # Outputs are removed.
 
     def unfinished(self, folder: Path, *, seconds: float) -> dict[Path, int]:
-        """Return what writers that are gone have left in the store, apart from this disk, and its
-        bytes: nothing has changed in it for so many seconds."""
-        return {}
+        """Return what writers that are gone have left of a dataset, and its bytes: nothing has
+        changed in it for so many seconds."""
+        return unfinished_here(folder, seconds=seconds)
+
+    def num_bytes(self, folder: Path) -> int:
+        """Return the bytes of an output, or of what is not finished."""
+        return bytes_below(folder)
 
     def remove_all(self, folders: Iterable[Path], *, seconds: float) -> None:
         """Remove outputs, what leads to them, and what is not finished; what another machine may

@@ -27,14 +27,12 @@ from tokflow.store.manifest import (
     is_complete,
     is_output_name,
 )
+from tokflow.store.segments import BLOCKS_PREFIX
 from tokflow.store.store import Store, StoredOutput
 from tokflow.store.urls import OF_OBJECT_STORES, check_slashes, is_url
 
 STAGE_FOLDERS = ("tokenizer", "tokens", "split", "sequences", "exports")
 """The folders of a dataset that hold what a run makes, in the order of the stages."""
-
-BLOCKS_PREFIX = ".blocks-"
-"""Of folders with what was read of raw files that are fetched as they are read."""
 
 FILES_BESIDE = {
     "hashes.jsonl",

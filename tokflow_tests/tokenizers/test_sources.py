@@ -17,6 +17,7 @@ from tokenizers import models
 
 from tokflow.errors import TokenizerError
 from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.run import make_output
 from tokflow.store.manifest import read_manifest
 from tokflow.tokenizers.hub import download_tokenizer, shown
 from tokflow_tests.outputs import token_lists

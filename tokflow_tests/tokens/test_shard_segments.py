@@ -12,7 +12,7 @@ from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.documents import ranges
 from tokflow.errors import BadDocumentError, CorruptOutputError
-from tokflow.pipeline import output_tasks, tasks, writers
+from tokflow.pipeline import tasks, writers
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage
 from tokflow.pipeline.graph import BuildGraph
@@ -136,15 +136,15 @@ def test_a_damaged_segment_is_not_joined_and_the_next_run_makes_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     dataset = dataset_in(tmp_path / "damaged")
-    join = output_tasks.join_segments
+    join = writers.join_segments
 
     def join_damaged(segments: Any, *arguments: Any, **more: Any) -> None:
         flip_bit(segments[2].folder / "tokens-00002.bin")
         join(segments, *arguments, **more)
 
-    monkeypatch.setattr(output_tasks, "join_segments", join_damaged)
+    monkeypatch.setattr(writers, "join_segments", join_damaged)
     [failed] = build_dataset(dataset, jobs=1).failed
-    monkeypatch.setattr(output_tasks, "join_segments", join)
+    monkeypatch.setattr(writers, "join_segments", join)
     graph = built(dataset, jobs=1)
 
     assert isinstance(failed.error, CorruptOutputError)

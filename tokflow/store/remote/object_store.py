@@ -35,7 +35,12 @@ from tokflow.store.remote.places import (
     objects_at,
     place_at,
 )
-from tokflow.store.segments import folder_of_segments_here, is_segments_folder, segments_folder
+from tokflow.store.segments import (
+    folder_of_segments_here,
+    is_segments_folder,
+    segments_folder,
+    unfinished_here,
+)
 from tokflow.store.store import Store, Stored, StoredOutput
 
 
@@ -53,7 +58,6 @@ class ObjectStore(Store):
     """Outputs at a URL. Their manifests are on this disk as `refresh` found them; their files come
     when they are asked for, and go when the cache is full."""
 
-    is_here = False
     is_cached = True
     checked_at_once = 64
     sample_bytes = 2**26
@@ -247,7 +251,13 @@ class ObjectStore(Store):
         mirror.pack_manifests(self.place, folder)
 
     def unfinished(self, folder: Path, *, seconds: float) -> dict[Path, int]:
-        return publication.find_unfinished(self.place, folder, seconds=seconds)
+        here = unfinished_here(folder, seconds=seconds, with_segments=False)
+        return here | publication.find_unfinished(self.place, folder, seconds=seconds)
+
+    def num_bytes(self, folder: Path) -> int:
+        with suppress(TokflowError):
+            return self.read(folder).manifest.num_bytes
+        return super().num_bytes(folder)
 
     def remove_all(self, folders: Iterable[Path], *, seconds: float) -> None:
         for_each(partial(self._remove, seconds=seconds), folders)
