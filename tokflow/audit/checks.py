@@ -36,6 +36,9 @@ SAMPLED_CHARACTERS = 1_000_000
 
 SAMPLED_DOCUMENTS = 16
 
+CHECKS_VERSION = "1"
+"""Raised when a check would find something else in the same outputs."""
+
 MAX_SHOWN = 20
 """Problems of one check that a message lists."""
 
@@ -52,8 +55,6 @@ class OutputCheck:
 
     Its docstring is the check's description in the web UI.
     """
-    version: int = 1
-    """Raised when it would find something else."""
     covers: Literal["each", "sample", "all"] = "each"
     """Each output by itself, some of those that are new, or all of a run together."""
     is_warning: bool = False
@@ -232,7 +233,7 @@ class Checker:
     ) -> CheckOutcome:
         """Return what a check finds now, or found before in the same."""
         together = [tuple(outputs)] if check.covers == "all" else [(each,) for each in outputs]
-        groups = [self._group(stage, check, some) for some in together]
+        groups = [self._group(stage, some) for some in together]
         findings = {of: self._remembered(name, check, of) for of in groups}
         due = [of for of in groups if findings[of] is None]
         looked_at = self._sampled(name, due) if check.covers == "sample" else due
@@ -248,14 +249,13 @@ class Checker:
             num_remembered=len(outputs) - sum(len(of.outputs) for of in due),
         )
 
-    def _group(self, stage: Stage, check: OutputCheck, outputs: tuple[Output, ...]) -> _Group:
+    def _group(self, stage: Stage, outputs: tuple[Output, ...]) -> _Group:
         place, digest = f"{stage} of {len(outputs):,}", None
         with suppress(TokflowError, OSError):
             if len(outputs) == 1:
                 place = outputs[0].folder.relative_to(self.graph.folder).as_posix()
             looks = [self._look(of) for output in outputs for of in self._looked_at(output)]
-            text = "\n".join([str(check.version), *looks])
-            digest = hashlib.sha256(text.encode()).hexdigest()[:32]
+            digest = hashlib.sha256("\n".join([CHECKS_VERSION, *looks]).encode()).hexdigest()[:32]
         return _Group(outputs, place, digest)
 
     def _looked_at(self, output: Output) -> Iterator[Output]:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.pipeline.statistics import full, percent_full
-from tokflow.report.picture import INK, SERIES, Picture, make_picture, short_number
+from tokflow.report.picture import SERIES, Picture, make_picture, short_number
 from tokflow.report.sample import StoreFacts, files_of, length_of
 from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.shown import counted
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NUM_BINS = 40
-
-FEW_BINS = 8
-"""Bins of one number each that have each its tick."""
 
 MAX_DOCUMENTS = 5_000_000
 """Documents whose lengths are looked at: an equal share of each file."""
@@ -122,11 +119,11 @@ def _histogram(
     note: str,
     most: int | None = None,
 ) -> Picture:
-    """Return a histogram with the median and the 99th percentile; `most`: the end of a linear axis,
-    else it is logarithmic."""
+    """Return a histogram, its note with the median and the 99th percentile; `most`: the end of a
+    linear axis, else it is logarithmic."""
     edges = _edges(int(values.max()), most)
     counts, _ = np.histogram(values, edges)
-    marks = [(int(np.percentile(values, of)), word) for of, word in ((50, "median"), (99, "99%"))]
+    median, nearly_all = (int(of) for of in np.percentile(values, (50, 99)))
     is_log = most is None and values.max() > NUM_BINS
 
     def draw(axes: "Axes") -> None:
@@ -134,38 +131,16 @@ def _histogram(
         axes.set_xscale("log" if is_log else "linear")
         axes.set_xlim(edges[0], edges[-1])
         axes.locator_params(axis="y", integer=True)
-        if most is None and len(counts) <= FEW_BINS:
-            axes.set_xticks(range(1, len(counts) + 1))
-        elif most is None and not is_log:
-            axes.locator_params(axis="x", integer=True)
+        if most is None and not is_log:
+            axes.locator_params(axis="x", integer=True, min_n_ticks=1)
         axes.xaxis.set_major_formatter(lambda value, _: short_number(value))
         axes.yaxis.set_major_formatter(lambda value, _: short_number(value))
         axes.xaxis.minorticks_off()
         axes.set_xlabel(label)
         axes.grid(axis="y")
-        axes.set_ylim(0, counts.max() * 1.18)
-        for number, (at, word) in enumerate(marks):
-            _mark(axes, at, f"{word}: {at:,}", below=number * 11)
 
+    note = f"{note}; median {median:,}, 99% up to {nearly_all:,}"
     return make_picture(name, title, draw, note=note)
-
-
-def _mark(axes: "Axes", at: int, words: str, *, below: int) -> None:
-    """Draw a line at a number, with words on the side on which there is room, so many points below
-    the top."""
-    axes.axvline(at, color=INK, linewidth=0.8, linestyle=(0, (3, 2)))
-    place = axes.transAxes.inverted().transform(axes.transData.transform((at, 0)))[0]
-    is_left = place > 0.5
-    axes.annotate(
-        words,
-        (at, 1),
-        (-3 if is_left else 3, -1 - below),
-        xycoords=("data", "axes fraction"),
-        textcoords="offset points",
-        ha="right" if is_left else "left",
-        va="top",
-        fontsize=8.5,
-    ).set_in_layout(False)
 
 
 def _edges(largest: int, most: int | None) -> npt.NDArray[Any]:
