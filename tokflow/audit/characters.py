@@ -90,8 +90,11 @@ class Characters:
         them is not found."""
         self._tokenizer, self._engine, self._bytes = tokenizer, engine, bytes_of
         self._special = {tokenizer.eos_id, tokenizer.bos_id} - {None}
-        counts = [sum(byte & 0xC0 != 0x80 for byte in token or b"") for token in bytes_of or ()]
-        self._counts = np.array(counts, dtype=np.int64)
+        tokens = [token or b"" for token in bytes_of or ()]
+        begins = np.frombuffer(b"".join(tokens), np.uint8) & 0xC0 != 0x80
+        ends = np.cumsum([0, *map(len, tokens)])
+        self._counts = np.diff(np.append(0, np.cumsum(begins))[ends])
+        """The code points that begin in each token."""
         self._bytes_left = max_bytes
         self._readers: dict[Path, _Reader] = {}
 

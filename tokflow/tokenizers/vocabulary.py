@@ -319,13 +319,17 @@ def _of_sentencepiece(tokenizer: Tokenizer) -> list[bytes | None]:
 
 def _of_loaded(loaded: "tokenizers.Tokenizer", *, is_byte_level: bool) -> list[bytes | None]:
     vocabulary = loaded.get_vocab()
-    byte_of = {letter: byte for byte, letter in enumerate(byte_letters())}
+    letters = byte_letters()
+    byte_of, known = (
+        str.maketrans(dict(zip(letters, map(chr, range(256)), strict=True))),
+        set(letters),
+    )
     found: list[bytes | None] = [None] * (max(vocabulary.values(), default=-1) + 1)
     for token, id_ in vocabulary.items():
         if not is_byte_level:
             found[id_] = _of_piece(token)
-        elif all(letter in byte_of for letter in token):
-            found[id_] = bytes(map(byte_of.__getitem__, token))
+        elif known.issuperset(token):
+            found[id_] = token.translate(byte_of).encode("latin-1")
         else:
             found[id_] = token.encode()
     for id_, added in loaded.get_added_tokens_decoder().items():
