@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from tokflow.raw.reader import FIRST_BYTES, GROWTH, PIECE_BYTES
+from tokflow.raw.remote_file import FIRST_BYTES, GROWTH, PIECE_BYTES
 from tokflow.store.remote import mirror, packs, s3
 from tokflow.store.remote.objects import Piece
 

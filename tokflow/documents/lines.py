@@ -13,7 +13,7 @@ import numpy as np
 from tokflow.documents.compression import is_compressed, read_blocks
 from tokflow.documents.encodings import Encoding, as_utf8, recoded
 from tokflow.documents.ranges import Before, OpenRange, Range
-from tokflow.raw.reader import read_until
+from tokflow.raw.remote_file import read_until
 
 _SEARCH_BYTES = 64 * 1024
 _BLOCK_BYTES = 500_000

@@ -22,13 +22,14 @@ from tokflow.raw.hashes import HashedFile, Progress, hash_files, stamp_of
 from tokflow.raw.listing import ASKED_AT_ONCE, RawSource
 from tokflow.raw.remote import (
     Access,
+    RemoteVersion,
     Retries,
     TransientError,
     Validator,
     fetch_error,
     remote_error,
 )
-from tokflow.raw.remote_file import RemoteFile, RemoteVersion
+from tokflow.raw.remote_file import RemoteFile
 from tokflow.shown import redact
 from tokflow.store.atomic import new_file, new_folder
 from tokflow.store.listed_files import Stamp, is_intact

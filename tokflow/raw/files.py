@@ -17,7 +17,8 @@ from tokflow.errors import ConfigError
 from tokflow.raw.config import GroupSize
 from tokflow.raw.hashes import HashedFile, Progress, changed_error, hash_file, hash_files, stamp_of
 from tokflow.raw.listing import RawSource, check_key, check_outside
-from tokflow.raw.remote_file import RemoteFile, RemoteVersion
+from tokflow.raw.remote import RemoteVersion
+from tokflow.raw.remote_file import RemoteFile
 from tokflow.store.store import Store
 
 

@@ -1,12 +1,11 @@
 """The sha256 of files, and a cache of those that were computed before."""
 
-import errno
 import hashlib
 import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
@@ -30,7 +29,6 @@ CLOCK_SECONDS = 60
 """The most by which the clock of a file system may differ where it cannot be asked."""
 
 _BLOCK_BYTES = 4 * 2**20
-_READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 _log = logging.getLogger(__name__)
 
@@ -60,13 +58,15 @@ class HashCache:
     def __init__(self, store: Path) -> None:
         self._path = store / CACHE_NAME
         self._known: dict[str, tuple[Stamp, str]] = {}
-        self._is_usable = True
-        lines: list[bytes] = []
+        content = b""
         try:
-            lines = self._path.read_bytes().splitlines() if self._path.exists() else []
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            pass
         except OSError as error:
-            self._give_up(error)
-        for line in filter(None, lines):
+            found = error.strerror or error
+            _log.warning("%s: cannot be used (%s), so files are hashed again", self._path, found)
+        for line in filter(None, content.splitlines()):
             with suppress(ValueError, TypeError, RecursionError):
                 path, *stamp, sha256 = plain_json(line)
                 if len(sha256) == 64:
@@ -80,23 +80,15 @@ class HashCache:
     def keep(self, hashed: HashedFile) -> None:
         """Remember a checksum, unless the file could change without its stamp telling."""
         name, known = str(hashed.path.absolute()), (hashed.stamp, hashed.sha256)
-        if self._known.get(name) == known or not (hashed.is_settled and self._is_usable):
+        if self._known.get(name) == known or not hashed.is_settled:
             return
         self._known[name] = known
         line = json.dumps([name, *astuple(hashed.stamp), hashed.sha256])
-        try:
+        with suppress(OSError):  # nothing else fits, or may be written, and says so
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("ab", buffering=0) as file:
                 # One call appends it whole; the first line end closes one that was cut off.
                 file.write(f"\n{line}\n".encode())
-        except OSError as error:
-            self._give_up(error)
-
-    def _give_up(self, error: OSError) -> None:
-        self._is_usable = False
-        if error.errno not in _READ_ONLY:
-            found = error.strerror or error
-            _log.warning("%s: cannot be used (%s), so files are hashed again", self._path, found)
 
 
 def hash_files(
@@ -120,14 +112,21 @@ def hash_files(
     hashed = {path: HashedFile(path, stamps[path], of) for path, of in remembered.items() if of}
     settled = _settled_times(unread, store)
     num_bytes = sum(stamp.num_bytes for stamp in unread.values())
-    for unknown in _hash_all(list(unread), num_bytes, progress):
-        known, path = remembered[unknown.path], unknown.path
-        hashed[path] = replace(
-            unknown,
-            is_settled=unknown.stamp.changed_ns <= settled[path],
-            remembered=None if known == unknown.sha256 else known,
-        )
-        cache.keep(hashed[path])
+    done = 0
+    with ThreadPoolExecutor(num_cores()) as pool:  # which starts no thread for one file alone
+        is_alone = len(unread) == 1
+        alone = (hash_file(path, progress=progress) for path in unread)
+        for unknown in alone if is_alone else pool.map(hash_file, unread):
+            known, path = remembered[unknown.path], unknown.path
+            hashed[path] = replace(
+                unknown,
+                is_settled=unknown.stamp.changed_ns <= settled[path],
+                remembered=None if known == unknown.sha256 else known,
+            )
+            cache.keep(hashed[path])
+            done += unknown.stamp.num_bytes
+            if progress is not None and not is_alone:
+                progress(done, num_bytes)
     return hashed
 
 
@@ -157,22 +156,6 @@ def _clock_ns(folder: Path, device: int) -> int | None:
         status = os.fstat(file.fileno())
         return status.st_ctime_ns if status.st_dev == device else None
     return None
-
-
-def _hash_all(
-    paths: Sequence[Path], num_bytes: int, progress: Progress | None
-) -> Iterator[HashedFile]:
-    """Yield the files in their order, several hashed at once; one alone starts no thread."""
-    if len(paths) == 1:
-        yield hash_file(paths[0], progress=progress)
-        return
-    done = 0
-    with ThreadPoolExecutor(num_cores()) as pool:
-        for hashed in pool.map(hash_file, paths):
-            done += hashed.stamp.num_bytes
-            if progress is not None:
-                progress(done, num_bytes)
-            yield hashed
 
 
 def hash_file(path: Path, *, progress: Progress | None = None) -> HashedFile:

@@ -4,7 +4,7 @@ import posixpath
 import sys
 import unicodedata
 import urllib.parse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -226,12 +226,16 @@ def _matches(
         return matches, origins
     if pattern.origin and repository is None and not pattern.is_glob:
         if pattern.below == ("",) and not pattern.is_web:
-            from tokflow.raw.remote import remote_error
-
-            raise remote_error(pattern.text, "a folder", remedy=_for_files_in(pattern))
+            raise _no_file(pattern, "a folder")
         return {pattern.path: FILE}, {}
     versions: dict[str, Validator] = {}
-    find = partial(_find, pattern, repository, versions)
+    find: Callable[[str, Sequence[str]], Matches] = find_below
+    if repository is not None:
+        find = partial(find_in_repository, repository)
+    elif pattern.origin:
+        from tokflow.raw.object_store import find_objects
+
+        find = partial(find_objects, pattern.url_of, versions)
     if pattern.is_glob or repository is not None:
         matches = find(pattern.folder, pattern.below)
     else:
@@ -239,13 +243,13 @@ def _matches(
     if FOLDER in matches.values():
         matches = open_folders(
             matches,
-            list_below=partial(find, below=("**",)) if pattern.origin else list_folder,
+            list_below=(lambda of: find(of, ("**",))) if pattern.origin else list_folder,
             format_of=format_of,
             are_entered="**" in pattern.below[-2:],
         )
     files = [path for path, kind in matches.items() if kind == FILE]
     if repository is not None and matches.get(pattern.path, FILE) != FILE:
-        raise _no_file(pattern, matches[pattern.path], _for_files_in(pattern))
+        raise _no_file(pattern, matches[pattern.path])
     if not pattern.is_glob and not pattern.origin and files in ([], [pattern.path]):
         _check_file(pattern)
     elif not files:
@@ -256,50 +260,26 @@ def _matches(
     return matches, {path: Origin(version=version) for path, version in versions.items()}
 
 
-def _find(
-    pattern: Pattern,
-    repository: "HubRepository | None",
-    versions: "dict[str, Validator]",
-    folder: str,
-    below: Sequence[str],
-) -> Matches:
-    """Return what matches below a folder; versions of files that are listed are put into
-    `versions`."""
-    if not pattern.origin:
-        return find_below(folder, below)
-    if repository is not None:
-        return find_in_repository(repository, folder, below)
-    from tokflow.raw.object_store import find_objects
-
-    matches, listed = find_objects(pattern.url_of(folder), folder, below)
-    versions.update(listed)
-    return matches
-
-
 def _check_file(pattern: Pattern) -> None:
     path = Path(pattern.path)
-    if path.is_file():
-        return
-    found, remedy = "no such file", "correct the path"
-    if unescaped(pattern.text) != pattern.text:
-        remedy += "; a pattern has to be text, for a Path and `[*]` stand for themselves"
     if path.is_dir():
-        found, remedy = "a folder", _for_files_in(pattern)
-    elif path.exists():
-        found, remedy = "something that is no regular file", "copy its content into a file"
-    raise _no_file(pattern, found, remedy)
+        raise _no_file(pattern, "a folder")
+    if not path.exists():
+        remedy = "correct the path"
+        if unescaped(pattern.text) != pattern.text:
+            remedy += "; a pattern has to be text, for a Path and `[*]` stand for themselves"
+        raise _no_file(pattern, "no such file", remedy)
+    if not path.is_file():
+        found = "something that is no regular file"
+        raise _no_file(pattern, found, "copy its content into a file")
 
 
-def _for_files_in(pattern: Pattern) -> str:
-    return f"write {redact(pattern.text).rstrip('/')}/* for the files in it"
-
-
-def _no_file(pattern: Pattern, found: str, remedy: str) -> ConfigError:
+def _no_file(pattern: Pattern, found: str, remedy: str = "") -> ConfigError:
     return ConfigError(
-        where=f"raw.files {pattern.text!r}",
+        where=f"raw.files {redact(pattern.text)!r}",
         expected=f"the file {pattern.origin}{pattern.path}",
         found=found,
-        remedy=remedy,
+        remedy=remedy or f"write {redact(pattern.text).rstrip('/')}/* for the files in it",
     )
 
 

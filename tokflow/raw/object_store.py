@@ -217,20 +217,23 @@ class StoredObject:
 
 
 def find_objects(
-    url: str, folder: str, below: Sequence[str]
-) -> tuple[Matches, dict[str, Validator]]:
-    """Return what matches below `folder`, whose URL is `url`, and the versions that are listed."""
+    url_of: Callable[[str], str],
+    versions: dict[str, Validator],
+    folder: str,
+    below: Sequence[str],
+) -> Matches:
+    """Return what matches below `folder`; the versions that are listed are put into `versions`."""
+    url = url_of(folder)
     retries = Retries(url, partial(fetch_error, url, remedy="run again when it answers"))
     found = retries(lambda: _call(lambda: _place(url).find(below), url))
     matches: Matches = {}
-    versions: dict[str, Validator] = {}
     for path, info in found.items():
         path = posixpath.join(folder, path)
         kinds = {"file": FILE, "directory": FOLDER}
         matches[path] = kinds.get(info["type"], f"something of the type {info['type']!r}")
         if matches[path] == FILE and (version := _version_of(info)) is not None:
             versions[path] = version
-    return matches, versions
+    return matches
 
 
 def version_at(url: str) -> Validator | None:

@@ -1,21 +1,33 @@
 """A remote file, whichever protocol it is reached by: how versions of it are told apart, and how
 often it is asked for."""
 
+import hashlib
+import json
 import logging
+import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import astuple, dataclass, field, replace
-from typing import Protocol, TypeVar
+from dataclasses import asdict, astuple, dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from tokflow.errors import FetchError, RawFileError
 from tokflow.shown import redact
+from tokflow.store.urls import split_url
 
 NUM_TRIES = 5
 """At a broken connection or a busy server, in a row; what arrives meanwhile begins the count
 again."""
 FIRST_WAIT_SECONDS = 1.0
 """Doubled after each try, up to 30 s; a longer wait that the server asks for is kept."""
+
+AGAIN_BYTES = 2**23
+"""Read at once where a file is read again."""
+
+_no_md5: set[str] = set()
+"""Buckets of this process with ETags that look like MD5 and are not, as of objects encrypted with
+keys of KMS."""
 
 T = TypeVar("T")
 
@@ -90,6 +102,10 @@ class AnotherVersionError(Exception):
     """A file is of another version than the one that is asked for."""
 
 
+class NoRangesError(Exception):
+    """A server answers with all of a file where it was asked for a range of it."""
+
+
 class TransientError(Exception):
     """Something that another try may not meet again; its text has no secrets."""
 
@@ -144,3 +160,126 @@ def remote_error(
 def fetch_error(url: str, found: str, **fields: str) -> FetchError:
     """Return the error for a URL at which nothing is wrong, and that may be read later."""
     return FetchError(**remote_error(url, found, **fields).fields())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemoteVersion:
+    """One version of a remote file."""
+
+    access: Access = field(repr=False)
+    url: str = field(repr=False)
+    url_sha256: str
+    """Of the URL without userinfo."""
+    validator: Validator
+    sha256: str | None = None
+    """Of the content, where its source tells it."""
+    is_kept: bool = True
+    """What is read of it is kept on this disk."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the whole file."""
+        return self.validator.num_bytes or 0
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All by which it is told from other versions and other files, as plain JSON."""
+        return {"url_sha256": self.url_sha256, **asdict(self.validator)}
+
+    @property
+    def fingerprint(self) -> str:
+        """The sha256 of the content, or in place of it that of `identity`."""
+        if self.sha256 is not None:
+            return self.sha256
+        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
+
+    def fetch_range(self, start: int, stop: int) -> bytes:
+        """Return the bytes between two positions, both in it, asked for until they are there.
+
+        Raises: RawFileError where another version is there; FetchError; NoRangesError.
+        """
+        found, retries = bytearray(), self.retries()
+        while (before := len(found)) < stop - start:
+            try:
+                with self.access.open_at(start + before, stop) as body:
+                    is_to_the_end = body.stop is None and stop != self.num_bytes
+                    if body.offset != start + before or is_to_the_end:
+                        self.check_answer(body)
+                        raise NoRangesError
+                    data, broken = _read_all(body, stop - start - before)
+                    self.check_answer(body)
+                    found = found + data if found else data
+                if not data or broken:
+                    raise broken or TransientError(f"{before:,} of {stop - start:,} bytes")
+            except TransientError as error:
+                retries.wait(error, has_advanced=len(found) > before)
+            except AnotherVersionError:
+                raise self._changed() from None
+        return bytes(found)
+
+    def check_answer(self, body: Body) -> None:
+        """Raise RawFileError if an answer is of another version."""
+        found = self.access.probe() if body.validator is None else body.validator
+        if not found.agrees_with(self.validator):
+            raise self._changed()
+
+    def _changed(self) -> RawFileError:
+        return remote_error(
+            self.url,
+            "another one",
+            expected=f"the version that was there when the run began, {self.num_bytes:,} bytes",
+            remedy="run again, which reads the new version from its beginning",
+        )
+
+    def retries(self) -> Retries:
+        """Return a new count of tries."""
+        remedy = "run again when it answers"
+        if self.is_kept:
+            remedy = "run again when the server answers; the bytes that arrived are kept"
+        return Retries(self.url, partial(fetch_error, self.url, remedy=remedy))
+
+    @property
+    def promised_md5(self) -> str | None:
+        """The ETag of an object of S3, if it may be the MD5 of the content."""
+        etag, bucket = self.validator.bare().etag, split_url(self.url).origin
+        if etag is None or not re.fullmatch("[0-9a-f]{32}", etag) or self.sha256 is not None:
+            return None
+        return etag if bucket.startswith("s3://") and bucket not in _no_md5 else None
+
+    def check_digests(self, sha256: str, md5: str | None = None) -> None:
+        """Compare the digests of all that was read with those that the source tells: sha256 of the
+        hub's large files, MD5 of what was put into S3 at once.
+
+        An ETag that is not the MD5 may be another kind of ETag: then all is read again, once in a
+        process for a bucket, and is right if the sha256 is the same.
+
+        Raises: FetchError.
+        """
+        found, promised, again = None, self.promised_md5, hashlib.sha256()
+        if self.sha256 not in (None, sha256):
+            found = f"sha256 {sha256[:16]}… where its source says {self.sha256}"
+        elif md5 is not None and promised not in (None, md5):
+            for start in range(0, self.num_bytes, AGAIN_BYTES):
+                again.update(self.fetch_range(start, min(start + AGAIN_BYTES, self.num_bytes)))
+            if again.hexdigest() == sha256:
+                _no_md5.add(split_url(self.url).origin)
+                return
+            found = f"MD5 {md5} where its ETag is {promised}"
+        if found is not None:
+            raise fetch_error(
+                self.url,
+                found,
+                expected="the content that its source tells the digest of",
+                remedy="run again, which reads it again; if it stays so, see what lies between",
+            )
+
+
+def _read_all(body: Body, num_bytes: int) -> tuple[bytearray, TransientError | None]:
+    """Return so many bytes, or what there is up to the end or up to where the answer breaks off."""
+    found = bytearray()
+    try:
+        while len(found) < num_bytes and (data := body.read(num_bytes - len(found))):
+            found += data
+    except TransientError as error:
+        return found, error
+    return found, None

@@ -1,155 +1,42 @@
 """A raw file that is not on this disk, as one version of it: read as it arrives, or fetched whole.
 
 raw/<key>/.blocks-<fingerprint[:16]>/<file name>/    what is kept of it; see `blocks`
+
+What follows is asked for ahead, so whoever reads on never waits for a network that is as fast, and
+whoever reads here and there fetches little.
 """
 
 import hashlib
-import json
 import os
-import re
 import stat
-from collections.abc import Generator
-from concurrent.futures import Future
+from collections import deque
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path, PosixPath
 from typing import Any
 
-from tokflow.errors import RawFileError
 from tokflow.raw.blocks import Blocks, Download
-from tokflow.raw.reader import AHEAD, SMALL_BYTES, NoRangesError, RemoteReader, fetch_soon
-from tokflow.raw.remote import (
-    Access,
-    AnotherVersionError,
-    Body,
-    Retries,
-    TransientError,
-    Validator,
-    fetch_error,
-    remote_error,
-)
+from tokflow.raw.remote import NoRangesError, RemoteVersion, TransientError
 from tokflow.shown import redact
-from tokflow.store.urls import split_url
+from tokflow.store.positioned import PositionedReader
 
-AGAIN_BYTES = 2**23
-"""Read at once where a file is read again."""
-
-_no_md5: set[str] = set()
-"""Buckets of this process with ETags that look like MD5 and are not, as of objects encrypted with
-keys of KMS."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RemoteVersion:
-    """One version of a remote file."""
-
-    access: Access = field(repr=False)
-    url: str = field(repr=False)
-    url_sha256: str
-    """Of the URL without userinfo."""
-    validator: Validator
-    sha256: str | None = None
-    """Of the content, where its source tells it."""
-    is_kept: bool = True
-    """What is read of it is kept on this disk."""
-
-    @property
-    def num_bytes(self) -> int:
-        """Size of the whole file."""
-        return self.validator.num_bytes or 0
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """All by which it is told from other versions and other files, as plain JSON."""
-        return {"url_sha256": self.url_sha256, **asdict(self.validator)}
-
-    @property
-    def fingerprint(self) -> str:
-        """The sha256 of the content, or in place of it that of `identity`."""
-        if self.sha256 is not None:
-            return self.sha256
-        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
-
-    def fetch_range(self, start: int, stop: int) -> bytes:
-        """Return the bytes between two positions, both in it, asked for until they are there.
-
-        Raises: RawFileError where another version is there; FetchError; NoRangesError.
-        """
-        found, retries = bytearray(), self.retries()
-        while (before := len(found)) < stop - start:
-            try:
-                with self.access.open_at(start + before, stop) as body:
-                    is_to_the_end = body.stop is None and stop != self.num_bytes
-                    if body.offset != start + before or is_to_the_end:
-                        self.check_answer(body)
-                        raise NoRangesError
-                    data, broken = _read_all(body, stop - start - before)
-                    self.check_answer(body)
-                    found = found + data if found else data
-                if not data or broken:
-                    raise broken or TransientError(f"{before:,} of {stop - start:,} bytes")
-            except TransientError as error:
-                retries.wait(error, has_advanced=len(found) > before)
-            except AnotherVersionError:
-                raise self._changed() from None
-        return bytes(found)
-
-    def check_answer(self, body: Body) -> None:
-        """Raise RawFileError if an answer is of another version."""
-        found = self.access.probe() if body.validator is None else body.validator
-        if not found.agrees_with(self.validator):
-            raise self._changed()
-
-    def _changed(self) -> RawFileError:
-        return remote_error(
-            self.url,
-            "another one",
-            expected=f"the version that was there when the run began, {self.num_bytes:,} bytes",
-            remedy="run again, which reads the new version from its beginning",
-        )
-
-    def retries(self) -> Retries:
-        """Return a new count of tries."""
-        remedy = "run again when it answers"
-        if self.is_kept:
-            remedy = "run again when the server answers; the bytes that arrived are kept"
-        return Retries(self.url, partial(fetch_error, self.url, remedy=remedy))
-
-    @property
-    def promised_md5(self) -> str | None:
-        """The ETag of an object of S3, if it may be the MD5 of the content."""
-        etag, bucket = self.validator.bare().etag, split_url(self.url).origin
-        if etag is None or not re.fullmatch("[0-9a-f]{32}", etag) or self.sha256 is not None:
-            return None
-        return etag if bucket.startswith("s3://") and bucket not in _no_md5 else None
-
-    def check_digests(self, sha256: str, md5: str | None = None) -> None:
-        """Compare the digests of all that was read with those that the source tells: sha256 of the
-        hub's large files, MD5 of what was put into S3 at once.
-
-        An ETag that is not the MD5 may be another kind of ETag: then all is read again, once in a
-        process for a bucket, and is right if the sha256 is the same.
-
-        Raises: FetchError.
-        """
-        found, promised, again = None, self.promised_md5, hashlib.sha256()
-        if self.sha256 not in (None, sha256):
-            found = f"sha256 {sha256[:16]}… where its source says {self.sha256}"
-        elif md5 is not None and promised not in (None, md5):
-            for start in range(0, self.num_bytes, AGAIN_BYTES):
-                again.update(self.fetch_range(start, min(start + AGAIN_BYTES, self.num_bytes)))
-            if again.hexdigest() == sha256:
-                _no_md5.add(split_url(self.url).origin)
-                return
-            found = f"MD5 {md5} where its ETag is {promised}"
-        if found is not None:
-            raise fetch_error(
-                self.url,
-                found,
-                expected="the content that its source tells the digest of",
-                remedy="run again, which reads it again; if it stays so, see what lies between",
-            )
+GAP_BYTES = 2**18
+"""Passed over at most by a reader that is still said to read on."""
+SMALL_BYTES = 2**20
+"""A file that is no larger is fetched by one request."""
+FIRST_BYTES = 2**16
+"""Asked for by the first request of a run through the file; each of those that follow asks for
+GROWTH times as much."""
+GROWTH = 4
+PIECE_BYTES = 2**23
+"""Asked for by one request at most."""
+AHEAD = 3
+"""Requests under way before their bytes are needed: a network that is as fast as the reader is
+never waited for."""
+NUM_RUNS = 4
+"""Places of a file that are read in turns, as the columns of parquet are."""
 
 
 class RemoteFile(PosixPath):
@@ -162,7 +49,8 @@ class RemoteFile(PosixPath):
     version: RemoteVersion | None = None
     read_sha256: str | None = None
     """Of the content, once it was read as it arrived, from its first byte to its last."""
-    _begun: "Future[bytes] | None" = None
+    begun: "Future[bytes] | None" = None
+    """All bytes of a small file, if they are under way."""
 
     @classmethod
     def of(cls, path: Path, version: RemoteVersion) -> "RemoteFile":
@@ -196,35 +84,164 @@ class RemoteFile(PosixPath):
     def open(self, *mode: Any, **options: Any) -> Any:
         """Open the file for reading its bytes, whatever the mode."""
         version = self.version
-        if version is None:
-            return super().open(*mode, **options)
-        blocks, fetch = Blocks(self), version.fetch_range
-        if version.is_kept:
-            fetch = partial(blocks.fetched, fetch, num_bytes=version.num_bytes)
-        return RemoteReader(
-            fetch,
-            version.num_bytes,
-            ahead=0 if version.is_kept else AHEAD,
-            otherwise=lambda: _OneAnswer(version, blocks),
-            begun=self._take_begun,
-            hashes=("sha256",) if version.promised_md5 is None else ("sha256", "md5"),
-            on_end=None if version.is_kept else self._keep_digest,
-        )
+        return super().open(*mode, **options) if version is None else RemoteReader(self, version)
 
     def read_ahead(self) -> None:
         """Let a small file be fetched, since it is opened soon."""
         version = self.version
         if version is not None and not version.is_kept and 0 < version.num_bytes <= SMALL_BYTES:
-            self._begun = fetch_soon(version.fetch_range, 0, version.num_bytes)
+            self.begun = _fetch_soon(version.fetch_range, 0, version.num_bytes)
 
-    def _take_begun(self) -> "Future[bytes] | None":
-        begun, self._begun = self._begun, None
-        return begun
 
-    def _keep_digest(self, sha256: str, md5: str | None = None) -> None:
-        if self.version is not None:
-            self.version.check_digests(sha256, md5)
-        self.read_sha256 = sha256
+@lru_cache(maxsize=1)
+def _threads(_: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(16, thread_name_prefix="raw-file")
+
+
+def _fetch_soon(fetch: Callable[[int, int], bytes], start: int, stop: int) -> "Future[bytes]":
+    """Fetch a range, of one byte at least, in a thread of this process."""
+    return _threads(os.getpid()).submit(fetch, start, stop)
+
+
+class _Run:
+    """Consecutive pieces of a file, of which the next are under way once the first is read on."""
+
+    def __init__(self, start: int, fetch: Callable[[int, int], bytes], ahead: int) -> None:
+        self.begin = self.stop = start
+        """The first byte that was asked for, and the byte after the last."""
+        self._fetch = fetch
+        self._ahead = ahead
+        self._next_bytes = FIRST_BYTES
+        self._pieces: deque[tuple[int, int, Future[bytes]]] = deque()
+
+    def is_near(self, position: int) -> bool:
+        """Return whether a position is held, or so near that what is before it is fetched, too."""
+        start = self._pieces[0][0] if self._pieces else self.stop
+        return start <= position <= self.stop + GAP_BYTES
+
+    def take(self, stop: int, piece: "Future[bytes]") -> None:
+        """Hold what follows, up to `stop`, which was asked for."""
+        self._pieces.append((self.stop, stop, piece))
+        self.stop = stop
+
+    def read(self, position: int, size: int, limit: int, num_bytes: int) -> memoryview:
+        """Return what is held from a position on, up to so many bytes and one at least; ask for
+        what follows, but for nothing behind `limit`."""
+        while position >= self.stop:
+            self._go_on(max(size, position - self.stop), num_bytes)
+        while len(self._pieces) > 2 and self._pieces[1][1] <= position:
+            self._pieces.popleft()  # all but the piece before this one
+        if position > self.begin:
+            while sum(of[0] > position for of in self._pieces) < self._ahead and self.stop < limit:
+                self._go_on(1, limit)
+        start, _, piece = next(of for of in self._pieces if of[0] <= position < of[1])
+        return memoryview(piece.result())[position - start : position - start + size]
+
+    def _go_on(self, least: int, limit: int) -> None:
+        stop = min(self.stop + min(max(self._next_bytes, least), PIECE_BYTES), limit)
+        self._next_bytes = min(GROWTH * self._next_bytes, PIECE_BYTES)
+        self.take(stop, _fetch_soon(self._fetch, self.stop, stop))
+
+    def close(self) -> None:
+        """Let go of what is not under way yet."""
+        for _, _, piece in self._pieces:
+            piece.cancel()
+
+
+class RemoteReader(PositionedReader):
+    """Reads one version of a file. Each read returns all that was asked for, up to its end.
+
+    Raises: as `RemoteVersion.fetch_range`; FetchError if the bytes of a file of which nothing is
+    kept, and that was read from its first to its last, or came whole, are not those promised.
+    """
+
+    def __init__(self, file: RemoteFile, version: RemoteVersion) -> None:
+        super().__init__(version.num_bytes)
+        self._file = file
+        self._version = version
+        self._blocks = Blocks(file)
+        self._fetch: Callable[[int, int], bytes] = version.fetch_range
+        if version.is_kept:
+            self._fetch = partial(self._blocks.fetched, self._fetch, num_bytes=version.num_bytes)
+        self._answer: _OneAnswer | None = None
+        names = ("sha256",) if version.promised_md5 is None else ("sha256", "md5")
+        self._digests = [hashlib.new(name, usedforsecurity=False) for name in names]
+        self._num_digested = -1 if version.is_kept else 0
+        self._runs: list[_Run] = []
+        """The one that was read last is the last."""
+        self.limit = version.num_bytes
+        """Nothing from here on is fetched before it is asked for."""
+
+    def readinto(self, buffer: Any) -> int:
+        """Read bytes into `buffer`, as many as it takes or the file has."""
+        view, done = memoryview(buffer).cast("B"), 0
+        stop = min(self._position + len(view), self._num_bytes)
+        if self._num_bytes == 0:
+            self._digest(b"", 0)
+        while self._position < stop:
+            data = self._read_some(stop)
+            view[done : done + len(data)] = data
+            self._digest(data, self._position)
+            done += len(data)
+            self._position += len(data)
+        return done
+
+    def _digest(self, data: bytes | memoryview, start: int) -> None:
+        if start != self._num_digested:
+            return
+        for digest in self._digests:
+            digest.update(data)
+        self._num_digested += len(data)
+        if self._num_digested == self._num_bytes:
+            digests = [digest.hexdigest() for digest in self._digests]
+            self._version.check_digests(*digests)
+            self._file.read_sha256 = digests[0]
+
+    def _read_some(self, stop: int) -> bytes | memoryview:
+        """Return what is there of the bytes that follow, one at least."""
+        here = self._position
+        if self._answer is None:
+            try:
+                run = self._run()
+                limit = min([self.limit, *(of.begin for of in self._runs if of.begin > here)])
+                return run.read(here, stop - here, limit, self._num_bytes)
+            except NoRangesError:
+                self._answer = _OneAnswer(self._version, self._blocks)
+        return self._answer.read(here, stop)
+
+    def _run(self) -> "_Run":
+        """Return the run that goes on at the position, or a new one."""
+        here, is_small = self._position, self._num_bytes <= SMALL_BYTES
+        run = next((of for of in self._runs if of.is_near(here)), None)
+        if run is not None:
+            self._runs.remove(run)
+        else:
+            run = _Run(0 if is_small else here, self._fetch, 0 if self._version.is_kept else AHEAD)
+            if is_small:
+                begun = self._file.begun or _fetch_soon(self._fetch, 0, self._num_bytes)
+                self._file.begun = None
+                run.take(self._num_bytes, begun)
+                self._digest(begun.result(), 0)
+        self._runs.append(run)
+        if len(self._runs) > NUM_RUNS:
+            self._runs.pop(0).close()
+        return run
+
+    def close(self) -> None:
+        """Let go of what was to be fetched."""
+        for run in self._runs:
+            run.close()
+        self._runs = []
+        if self._answer is not None:
+            self._answer.close()
+        super().close()
+
+
+def read_until(file: Any, stop: int) -> None:
+    """Let nothing behind `stop` be fetched ahead of an open file of any kind, of which a range is
+    read."""
+    if isinstance(file, RemoteReader):
+        file.limit = min(file.limit, stop)
 
 
 class _OneAnswer:
@@ -258,14 +275,3 @@ class _OneAnswer:
     def _receive(self) -> Generator[None]:
         version = self._version
         return self._download.receive(version.access, version.check_answer)
-
-
-def _read_all(body: Body, num_bytes: int) -> tuple[bytearray, TransientError | None]:
-    """Return so many bytes, or what there is up to the end or up to where the answer breaks off."""
-    found = bytearray()
-    try:
-        while len(found) < num_bytes and (data := body.read(num_bytes - len(found))):
-            found += data
-    except TransientError as error:
-        return found, error
-    return found, None

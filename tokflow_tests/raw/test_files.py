@@ -217,10 +217,10 @@ for source in list_raw(config, base=folder, format_of=lambda _: None).sources.va
 """
 
     command = [sys.executable, "-c", code]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(3)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
     outputs = [process.communicate()[0] for process in processes]
 
-    assert outputs == [b"", b"", b""]
+    assert outputs == [b"", b""]
     lines = (tmp_path / "store/hashes.jsonl").read_text().split("\n")
     kept = [json.loads(line) for line in lines if line]
     assert {line[0] for line in kept} == {str(path) for path in (tmp_path / "raw").iterdir()}
@@ -334,7 +334,8 @@ base, urls = Path({str(tmp_path)!r}), ("https://host.test/dump/b.txt", "s3://buc
 config = RawConfig(files=({source.url!r}, *urls))
 listing = list_raw(config, base=base, format_of=lambda _: None)
 read_raw_files([source for source in listing.sources.values() if source.is_local], store=base / "s")
-print({{"urllib3", "ssl", "fsspec", "urllib.request"}} & set(sys.modules))
+unwanted = {{"urllib3", "ssl", "fsspec", "urllib.request", "http.client", "pandas", "pyarrow"}}
+print(unwanted & set(sys.modules))
 """
 
     command = [sys.executable, "-c", code]

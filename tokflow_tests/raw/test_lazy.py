@@ -20,7 +20,7 @@ from tokflow.documents import DocumentsConfig, Limit
 from tokflow.errors import FetchError, RawFileError
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.raw.fetch import LEAST_BYTES
-from tokflow.raw.reader import PIECE_BYTES
+from tokflow.raw.remote_file import PIECE_BYTES
 from tokflow.store.zstd import zstd
 from tokflow_tests.raw.fetching import Server, read_raw_file, source_of
 from tokflow_tests.reading import read_documents

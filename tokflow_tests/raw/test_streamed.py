@@ -16,9 +16,8 @@ import pytest
 from tokflow.documents import DocumentsConfig, ranges
 from tokflow.errors import FetchError, RawFileError
 from tokflow.raw import RawConfig, RawFile, list_raw, read_raw_files
-from tokflow.raw.reader import NoRangesError, RemoteReader
-from tokflow.raw.remote import Body, TransientError, Validator
-from tokflow.raw.remote_file import RemoteFile, RemoteVersion
+from tokflow.raw.remote import Body, RemoteVersion, TransientError, Validator
+from tokflow.raw.remote_file import RemoteFile, RemoteReader
 from tokflow.store.remote.places import place_at
 from tokflow.store.stored_outputs import open_store
 from tokflow_tests.object_store import ObjectStore
@@ -142,8 +141,9 @@ def test_what_breaks_off_is_asked_for_again(
     assert texts_of(raw.path) == TEXTS
 
 
-def version_of(access: "BreaksOff", url: str) -> RemoteVersion:
-    return RemoteVersion(access=access, url=url, url_sha256="", validator=access.version)
+def version_of(access: "BreaksOff | Source", url: str) -> RemoteVersion:
+    validator = access.probe()
+    return RemoteVersion(access=access, url=url, url_sha256="", validator=validator, is_kept=False)
 
 
 class BreaksOff:
@@ -205,17 +205,14 @@ def test_bytes_that_are_not_those_of_the_etag_are_refused(object_store: ObjectSt
 
 
 def test_a_small_file_is_compared_in_whatever_order_it_is_read():
-    content, digests = b"PAR1 some columns PAR1", []
-    reader = RemoteReader(
-        lambda start, stop: content[start:stop],
-        len(content),
-        otherwise=io.BytesIO,
-        on_end=digests.append,
-    )
+    source = Source(22)
+    file = RemoteFile.of(Path("a"), version_of(source, "s3://a/b"))
 
-    reader.seek(-4, io.SEEK_END)
-    assert reader.read(4) == b"PAR1"
-    assert digests == [hashlib.sha256(content).hexdigest()]
+    with file.open() as reader:
+        reader.seek(-4, io.SEEK_END)
+        assert reader.read(4) == source.content[-4:]
+
+    assert file.read_sha256 == hashlib.sha256(source.content).hexdigest()
 
 
 def test_an_etag_that_is_no_md5_is_found_out_by_reading_one_file_again():
@@ -260,16 +257,25 @@ def test_any_filesystem_that_tells_versions_is_read_so(memory, object_store: Obj
 class Source:
     """The bytes of a file, and what was asked for of them."""
 
+    has_ranges = True
+
     def __init__(self, num_bytes: int) -> None:
         self.content = np.random.default_rng(1).bytes(num_bytes)
         self.asked: list[tuple[int, int]] = []
 
-    def fetch(self, start: int, stop: int) -> bytes:
-        self.asked.append((start, stop))
-        return self.content[start:stop]
+    def probe(self) -> Validator:
+        return Validator(etag="v1", num_bytes=len(self.content))
 
-    def open(self) -> RemoteReader:
-        return RemoteReader(self.fetch, len(self.content), otherwise=io.BytesIO)
+    @contextmanager
+    def open_at(self, offset: int, stop: int | None = None) -> Iterator[Body]:
+        self.asked.append((offset, stop))
+        if not self.has_ranges:
+            offset, stop = 0, None
+        data = io.BytesIO(self.content[offset:stop])
+        yield Body(offset, len(self.content), data.read, self.probe(), stop)
+
+    def open(self, folder: Path = Path("a")) -> RemoteReader:
+        return RemoteFile.of(folder, version_of(self, "s3://a/b")).open()
 
 
 def test_reading_on_fetches_each_byte_once_in_ever_larger_pieces():
@@ -306,22 +312,15 @@ def test_columns_that_are_read_in_turns_are_each_read_on():
     assert sum(stop - start for start, stop in source.asked) < 1.1 * 64 * MIB
 
 
-def test_a_server_without_ranges_is_read_another_way():
-    class Whole:
-        def read(self, start: int, stop: int) -> bytes:
-            return source.content[start : min(stop, start + 1000)]
+def test_a_server_without_ranges_is_read_another_way(tmp_path: Path):
+    source = Source(2 * MIB)
+    source.has_ranges = False
 
-        def close(self) -> None:
-            source.asked.append((0, 0))
-
-    def fetch(start: int, stop: int) -> bytes:
-        raise NoRangesError
-
-    source = Source(MIB)
-    with RemoteReader(fetch, MIB, otherwise=Whole) as file:
+    with source.open(tmp_path / "a") as file:
         file.seek(3)
         assert file.read() == source.content[3:]
-    assert source.asked == [(0, 0)]
+
+    assert source.asked == [(3, 3 + 2**16), (0, None)]
 
 
 def test_reading_anywhere_gives_the_bytes_that_are_there():

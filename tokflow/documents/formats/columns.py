@@ -22,8 +22,7 @@ from tokflow.documents.encodings import START_BYTES, kind_of
 from tokflow.documents.parsed import ParsedBatch, holds_no_number, parse, value_json
 from tokflow.documents.ranges import Before, OpenRange, Range, gathered
 from tokflow.errors import ConfigError, RawFileError, TokflowError
-from tokflow.raw.reader import read_until
-from tokflow.raw.remote_file import RemoteFile
+from tokflow.raw.remote_file import RemoteFile, read_until
 from tokflow.store.arrow import texts_of, to_arrow
 
 _FILE_MAGIC = b"ARROW1"
