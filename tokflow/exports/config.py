@@ -25,7 +25,7 @@ from tokflow.raw import RawConfig
 from tokflow.sequences.config import PackingChanges, PackingConfig
 from tokflow.shown import redact
 from tokflow.split.rule import PartConfig, SplitConfig
-from tokflow.split.shuffle import ExportOrder
+from tokflow.split.shuffle import ExportOrder, shuffle_fields
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config, check_keys, expanded, relocated, within
 from tokflow.store.manifest import Recipe
@@ -218,7 +218,8 @@ def export_recipe(
     if config.layout.is_packed:
         fields["packing"] = packing.fields_of_export()
         fields |= {} if order.documents is None else {"group_tokens": GROUP_TOKENS}
-    fields |= order.fields(is_packed=config.layout.is_packed)
+        fields |= shuffle_fields(order.sequences)
+    fields |= order.document_fields()
     fields |= known_changes("export", config.format)
     version = FORMATS[config.format].version + INDEX_VERSION
     return Recipe(stage="export", version=version, config=fields, parents=parents)

@@ -34,9 +34,8 @@ class KeptOfDocuments:
         self._read = lru_cache(SHARDS_IN_MEMORY)(self._read_shard)
 
     def added(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """Yield tables of an index with the columns behind their own."""
-        for table in tables:
-            yield self._with_columns(table) if self.names else table
+        """Return tables of an index with the columns behind their own."""
+        return map(self._with_columns, tables) if self.names else iter(tables)
 
     def _empty(self, table: pa.Table) -> pa.Table:
         for name in self.names:

@@ -1,14 +1,13 @@
 """New files of an export, hashed while they are written; and what of them is a copy of tokens, so
 that a server can copy it."""
 
-import errno
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +27,6 @@ _written: dict[Path, tuple[FileEntry, Stamp]] = {}
 
 COPY_BYTES = 2**28
 """Copied by one call, which cannot be interrupted."""
-
-NOT_BY_KERNEL = (errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
-"""What a kernel says that does not copy files, or not between these file systems."""
 
 
 @contextmanager
@@ -52,7 +48,9 @@ def copy_file(path: Path, entry: FileEntry, new: Path) -> None:
     Raises: CorruptOutputError where the file has not the size of its entry.
     """
     with path.open("rb") as source, new.open("wb") as file:
-        _copy_by_kernel(source, file)
+        with suppress(AttributeError, OSError):  # of a kernel that does not copy between the two
+            while os.copy_file_range(source.fileno(), file.fileno(), COPY_BYTES):
+                pass
         if os.fstat(file.fileno()).st_size != entry.num_bytes:
             source.seek(0)
             file.seek(0)
@@ -68,16 +66,6 @@ def copy_file(path: Path, entry: FileEntry, new: Path) -> None:
         )
     _written[new] = entry, stamp
     note_copies(new, [CopiedRange(0, path, 0, entry.num_bytes)])
-
-
-def _copy_by_kernel(source: IO[bytes], file: IO[bytes]) -> None:
-    """Copy what the kernel is able to, which may be nothing."""
-    try:
-        while os.copy_file_range(source.fileno(), file.fileno(), COPY_BYTES):
-            pass
-    except (AttributeError, OSError) as error:
-        if getattr(error, "errno", errno.ENOSYS) not in NOT_BY_KERNEL:
-            raise
 
 
 def take_hashed(folder: Path) -> dict[str, FileEntry]:

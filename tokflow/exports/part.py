@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,12 +26,10 @@ from tokflow.sequences.segments import FileSequences, Sequences
 from tokflow.split.shuffle import ExportOrder
 from tokflow.split.spans import SPAN_COLUMNS, Split
 from tokflow.store.arrow import to_numpy
-from tokflow.store.manifest import FileEntry
 from tokflow.store.store import Stored
 from tokflow.store.tables import Columns
 from tokflow.tokenizers.engines.protocol import offsets_of
 from tokflow.tokens.token_source import taken_in_batches
-from tokflow.tokens.writer import TOKENS_NAME
 
 T = TypeVar("T")
 
@@ -164,23 +161,6 @@ class Part:
             self.taken["num_empty_documents"] = int(np.count_nonzero(lengths == 0))
         return lengths
 
-    def take_whole_file(self) -> tuple[Path, FileEntry] | None:
-        """Return the file that `stream` is a copy of, and take all its tokens; None if there is
-        none: if the part is not all of one token shard in one file, and nothing else."""
-        splits = [
-            split for split in self.splits if split.manifest.counts[f"{self.name}.num_tokens"]
-        ]
-        if len(splits) != 1 or self.shuffled is not None:
-            return None
-        shard, spans = splits[0].shard, splits[0].span_table(self.name)
-        is_whole = len(spans) == 1 and self.num_tokens == shard.num_tokens
-        name, *others = shard.names(TOKENS_NAME)
-        if others or not is_whole or to_numpy(spans["is_cut"])[0]:
-            return None
-        if self.taken is not None:
-            self.taken["num_tokens"] += shard.num_tokens
-        return shard.stored.file(name), shard.manifest.files[name]
-
     def stream_loss_mask(self) -> Iterator[npt.NDArray[np.uint8]]:
         """Yield 1 for each loss token of `stream`, else 0, in arrays of the same sizes.
 
@@ -303,7 +283,7 @@ def make_parts(
                 splits=splits,
                 shuffled=documents,
                 packed=sequences,
-                has_kept_columns=packing.is_of_one_document(names),
+                has_kept_columns=is_packed and packing.is_of_one_document(names),
                 eos_id=details["eos_id"],
                 bos_id=details["bos_id"],
                 vocab_size=details["vocab_size"],

@@ -4,7 +4,6 @@ import mmap
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -56,10 +55,6 @@ class ReadOn(Generic[T]):
             while len(self._left) > MAX_LEFT:
                 self._left.popitem(last=False)
         return found
-
-    def taker(self, path: Path) -> Callable[[int, int | None], list[T]]:
-        """Return `taken` of a file."""
-        return partial(self.taken, path)
 
 
 @dataclass(eq=False)

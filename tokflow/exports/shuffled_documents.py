@@ -206,18 +206,14 @@ def make_shuffled(
     """Return the documents of each part in the order of a seed."""
     outputs = [f"{split.folder} {split.manifest.fingerprint}" for split in splits]
     digest = hashlib.sha256("\n".join([str(seed), *outputs]).encode()).hexdigest()
-    return {
-        name: ShuffledDocuments(
-            part=name, splits=splits, seed=seed, digest=digest, group_bits=_bits(name, splits)
+    found = {}
+    for name in names:
+        num_tokens = sum(split.manifest.counts[f"{name}.num_tokens"] for split in splits)
+        bits = (max(0, num_tokens - 1) // GROUP_TOKENS).bit_length()
+        found[name] = ShuffledDocuments(
+            part=name, splits=splits, seed=seed, digest=digest, group_bits=bits
         )
-        for name in names
-    }
-
-
-def _bits(part: str, splits: Sequence[Split]) -> int:
-    """Return as few bits as leave no more than GROUP_TOKENS to a group."""
-    num_tokens = sum(split.manifest.counts[f"{part}.num_tokens"] for split in splits)
-    return (max(0, num_tokens - 1) // GROUP_TOKENS).bit_length()
+    return found
 
 
 def _make_table(of: ShuffledDocuments) -> DocumentTable:

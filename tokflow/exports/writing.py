@@ -123,10 +123,12 @@ class ExportWriter:
             for name in segment.manifest.files:
                 having.setdefault(name, []).append(segment)
             for name, num in segment.manifest.counts.items():
-                part, _, counted = name.partition(".")
-                taken[part][counted] += num
+                of, _, what = name.partition(".")
+                taken[of][what] += num
         files = {name: self._join_file(name, of, folder / name) for name, of in having.items()}
-        counts = self._counts([replace(part, taken=taken[part.name]) for part in self.parts])
+        with export_named(self.config):
+            counted = [replace(part, taken=taken[part.name]) for part in self.parts]
+            counts = _counts_of(counted, self.config)
         seconds = sum(segment.run().get("seconds", 0) for segment in segments)
         self._write_manifest(folder, self.recipe, counts, files, seconds)
 
@@ -171,12 +173,7 @@ class ExportWriter:
             return {f"{part}.{name}": num for part, name, num in taken}
         kept = KeptOfDocuments(parts[0]).names
         write_index(folder / INDEX_NAME, (index_of(part, layout) for part in parts), kept)
-        return {} if segment else self._counts(parts)
-
-    def _counts(self, parts: Sequence[Part]) -> dict[str, int]:
-        with export_named(self.config):
-            counts = [_counts(part, self.config.layout, self.config) for part in parts]
-        return {name: num for of_part in counts for name, num in of_part.items()}
+        return {} if segment else _counts_of(parts, self.config)
 
     def _write_manifest(
         self,
@@ -214,8 +211,8 @@ class ExportWriter:
         write_manifest(folder, manifest, run={"seconds": round(seconds, 3)})
 
 
-def _counts(part: Part, layout: Layout, config: ExportConfig) -> dict[str, int]:
-    """Return how much of a part was written, and what was left out.
+def _counts_of(parts: Sequence[Part], config: ExportConfig) -> dict[str, int]:
+    """Return how much of each part was written, and what was left out.
 
     num_tokens: padding not counted. num_dropped_tokens. Of sequences num_sequences, num_padding
     (as much as the files have of it), num_repeated_tokens (in another sequence too) and the fields
@@ -224,31 +221,34 @@ def _counts(part: Part, layout: Layout, config: ExportConfig) -> dict[str, int]:
 
     Raises: CorruptOutputError where a token was neither written nor dropped as the config says.
     """
-    taken = part.taken or Counter()
-    counts = {"num_tokens": taken["num_tokens"], "num_dropped_tokens": 0}
-    if layout.is_packed:
-        padding: Padding = getattr(config.options, "padding", "max")
-        counts |= {
-            "num_sequences": part.num_sequences,
-            "num_padding": num_written_padding(part, padding, taken["num_tokens"]),
-            "num_repeated_tokens": part.packed.num_repeated_tokens,
-            **asdict(part.packed.packing_counts),
-        }
-    if "offsets" in layout.keeps:
-        num_empty = taken["num_empty_documents"] if layout.leaves_out_empty else 0
-        counts["num_documents"] = taken["num_documents"] - num_empty
-    if part.has_loss_mask and "loss_mask" in layout.keeps:
-        counts["num_loss_tokens"] = taken["num_loss_tokens"]
-    once = counts["num_tokens"] - counts.get("num_repeated_tokens", 0)
-    dropped = counts["num_dropped_tokens"]
-    if once + dropped != part.num_tokens or dropped < 0:
-        raise CorruptOutputError(
-            where=f"export {config.name}: {part.name}",
-            expected=f"{part.num_tokens:,} tokens, as in the split",
-            found=f"{once:,} written and {dropped:,} dropped",
-            remedy="run `tokflow verify` on the dataset, and delete what is damaged",
-        )
-    return {f"{part.name}.{name}": num for name, num in counts.items()}
+    layout, found = config.layout, dict[str, int]()
+    for part in parts:
+        taken = part.taken or Counter()
+        counts = {"num_tokens": taken["num_tokens"], "num_dropped_tokens": 0}
+        if layout.is_packed:
+            padding: Padding = getattr(config.options, "padding", "max")
+            counts |= {
+                "num_sequences": part.num_sequences,
+                "num_padding": num_written_padding(part, padding, taken["num_tokens"]),
+                "num_repeated_tokens": part.packed.num_repeated_tokens,
+                **asdict(part.packed.packing_counts),
+            }
+        if "offsets" in layout.keeps:
+            num_empty = taken["num_empty_documents"] if layout.leaves_out_empty else 0
+            counts["num_documents"] = taken["num_documents"] - num_empty
+        if part.has_loss_mask and "loss_mask" in layout.keeps:
+            counts["num_loss_tokens"] = taken["num_loss_tokens"]
+        once = counts["num_tokens"] - counts.get("num_repeated_tokens", 0)
+        dropped = counts["num_dropped_tokens"]
+        if once + dropped != part.num_tokens or dropped < 0:
+            raise CorruptOutputError(
+                where=f"export {config.name}: {part.name}",
+                expected=f"{part.num_tokens:,} tokens, as in the split",
+                found=f"{once:,} written and {dropped:,} dropped",
+                remedy="run `tokflow verify` on the dataset, and delete what is damaged",
+            )
+        found |= {f"{part.name}.{name}": num for name, num in counts.items()}
+    return found
 
 
 def index_of(part: Part, layout: Layout) -> Iterator[pa.Table]:

@@ -55,21 +55,18 @@ class PartConfig(Config):
     @property
     def form(self) -> Form | None:
         """The form this part has; None where `start` alone does not tell."""
-        return next(iter(self._forms), None)
-
-    @property
-    def _forms(self) -> list[Form]:
-        return [form for form in get_args(Form) if getattr(self, form) is not None]
+        return next((form for form in get_args(Form) if getattr(self, form) is not None), None)
 
     def check(self) -> None:
         """Refuse two forms in one part."""
         has_start = self.start is not None
-        if len(self._forms) > 1 or (has_start and self.form not in (None, *_FORMS_OF_RANGES)):
+        forms = [form for form in get_args(Form) if getattr(self, form) is not None]
+        if len(forms) > 1 or (has_start and self.form not in (None, *_FORMS_OF_RANGES)):
             raise ConfigError(
                 where="",
                 expected="one form per part: {start, characters}, {start, documents}, "
                 "{fraction}, {hash_fraction}, {files} or {source_split}",
-                found=" and ".join([*self._forms, *(["start"] if has_start else [])]),
+                found=" and ".join([*forms, *(["start"] if has_start else [])]),
                 remedy="keep one",
             )
 

@@ -64,11 +64,6 @@ class ExportOrder:
     sequences: int | None = None
     """Of finished sequences."""
 
-    def fields(self, *, is_packed: bool) -> dict[str, Any]:
-        """Return the fields by which the order decides an export: a stream has no sequences."""
-        of_sequences = shuffle_fields(self.sequences) if is_packed else {}
-        return self.document_fields() | of_sequences
-
     def document_fields(self) -> dict[str, Any]:
         """Return the field about documents; nothing where they are in the order of the files."""
         fields = shuffle_fields(self.documents, DOCUMENT_ORDER)

@@ -95,21 +95,22 @@ class Split(InStore):
         schema = SPANS_SCHEMA.remove(0)
         return make_table(read_part(self.stored.file(SPANS_NAME), part, schema.names), schema)
 
-    def spans(self, part: str, documents: pa.Table | None = None) -> PartSpans:
-        """Return the spans of one part, each of one document.
-
-        `documents`: token_offset and num_tokens of the shard's, where they have been read.
-        """
-        rows = read_part(self.stored.file(SPANS_NAME), part, SPANS_SCHEMA.names[1:])
-        return self._spans(rows, documents)
-
     def spans_of_parts(self) -> dict[str, PartSpans]:
         """Return the spans of every part, each of one document; each table is read once."""
         rows = read_parts(self.stored.file(SPANS_NAME), self.parts, SPANS_SCHEMA.names[1:])
         table = self.shard.documents(SPAN_COLUMNS)
-        return {part: self._spans(rows[part], table) for part in self.parts}
+        return {part: self.spans(part, table, rows[part]) for part in self.parts}
 
-    def _spans(self, rows: Columns, documents: pa.Table | None) -> PartSpans:
+    def spans(
+        self, part: str, documents: pa.Table | None = None, rows: Columns | None = None
+    ) -> PartSpans:
+        """Return the spans of one part, each of one document.
+
+        `documents`: token_offset and num_tokens of the shard's, and `rows` those of the part, where
+        they have been read.
+        """
+        if rows is None:
+            rows = read_part(self.stored.file(SPANS_NAME), part, SPANS_SCHEMA.names[1:])
         table = self.shard.documents(SPAN_COLUMNS) if documents is None else documents
         counts = rows["num_documents"]
         ends = np.cumsum(counts)
@@ -263,7 +264,12 @@ def open_split(stored: StoredOutput, shard: TokenShard) -> Split:
 def _deciding_config(config: SplitConfig, position: FilePosition, key: str) -> dict[str, Any]:
     """Return what decides the split of one file: of each form of parts the fields, and what must be
     known of other files, that can change a byte of it."""
-    parts = [[name, _deciding_part(part)] for name, part in config.parts.items()]
+    parts = []
+    for name, part in config.parts.items():
+        own, is_empty = part.model_dump(exclude_none=True), 0 in (part.characters, part.documents)
+        if is_empty or not part.start:
+            own.pop("start", None)
+        parts.append([name, own])
     fields: dict[str, Any] = {"parts": parts}  # their order counts
     decides = _DECIDING_POSITION.get(config.form, ())
     taken = [(start, stop) for start, stop in config.ranges().values() if start != stop]
@@ -279,12 +285,6 @@ def _deciding_config(config: SplitConfig, position: FilePosition, key: str) -> d
         fields |= {"position": before} if before else {}
         fields |= {"boundary": config.boundary} if config.form == "characters" else {}
     return fields
-
-
-def _deciding_part(part: PartConfig) -> dict[str, Any]:
-    fields = part.model_dump(exclude_none=True)
-    is_empty = 0 in (part.characters, part.documents)
-    return {name: of for name, of in fields.items() if name != "start" or (of and not is_empty)}
 
 
 def config_of_split(manifest: Manifest) -> tuple[SplitConfig, FilePosition]:

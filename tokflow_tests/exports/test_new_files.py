@@ -59,16 +59,6 @@ def test_a_copy_is_whole_however_much_of_it_the_kernel_makes(
     assert take_hashed(tmp_path) == {"new": entry}
 
 
-def test_a_kernel_that_cannot_read_a_file_is_believed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    (tmp_path / "source").write_bytes(b"abc")
-    kernel_copy(monkeypatch, 1, errno.EIO)
-
-    with pytest.raises(OSError, match="refused"):
-        copy_file(tmp_path / "source", checksum(tmp_path / "source"), tmp_path / "new")
-
-
 @pytest.mark.parametrize("content", [b"", b"ab", b"abcd"])
 def test_a_copy_of_another_size_than_its_source_should_have_is_an_error(
     content: bytes, tmp_path: Path

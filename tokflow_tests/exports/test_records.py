@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -39,7 +40,7 @@ class Opened:
 
 def test_records_asked_for_in_order_are_read_once(path: Path):
     opened = Opened()
-    taken = ReadOn(opened).taker(path)
+    taken = partial(ReadOn(opened).taken, path)
 
     found = [taken(0, 2), taken(2, 2), taken(4, None)]
 
@@ -49,7 +50,7 @@ def test_records_asked_for_in_order_are_read_once(path: Path):
 
 def test_records_before_those_read_last_are_read_from_the_beginning_again(path: Path):
     opened = Opened()
-    taken = ReadOn(opened).taker(path)
+    taken = partial(ReadOn(opened).taken, path)
 
     found = [taken(3, 1), taken(1, 2), taken(4, 1)]
 
@@ -66,7 +67,7 @@ def test_threads_that_ask_for_one_after_another_read_on(path: Path):
             begun.set()
             assert goes_on.wait(10)
 
-    taken = ReadOn(slowly).taker(path)
+    taken = partial(ReadOn(slowly).taken, path)
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(taken, 0, 2)
         assert begun.wait(10)
@@ -99,7 +100,7 @@ def test_a_forked_process_that_reads_on_does_not_move_its_parent_in_the_file(tmp
     path = tmp_path / "lines.gz"
     lines = [b"%d\n" % (number**9 % 1_000_003) for number in range(100_000)]
     path.write_bytes(gzip.compress(b"".join(lines), compresslevel=1))
-    taken = ReadOn(lines_of).taker(path)
+    taken = partial(ReadOn(lines_of).taken, path)
     assert taken(0, 10) == lines[:10]
 
     assert [forked(lambda: taken(10, 50_000) == lines[10:50_010]) for _ in range(2)] == [True, True]
@@ -158,7 +159,10 @@ def lengths(export: Export, lines: list[bytes]) -> Arrays:
     return {"token_ids": np.array([len(line) for line in lines])}
 
 
-@pytest.mark.parametrize("taken_of", [ReadOn(Opened()).taker, lambda path: located(path)[0].taken])
+@pytest.mark.parametrize(
+    "taken_of",
+    [lambda path: partial(ReadOn(Opened()).taken, path), lambda path: located(path)[0].taken],
+)
 def test_a_file_with_more_or_less_records_than_it_should_have_is_damaged(
     taken_of: Callable[[Path], Taken], path: Path
 ):

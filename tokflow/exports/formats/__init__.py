@@ -40,11 +40,11 @@ def check_format(name: str, *, where: str) -> Format:
 
     Raises: ConfigError that lists the formats.
     """
-    if name not in FORMATS:
+    if (format_ := FORMATS.get(name)) is None:
         raise ConfigError(
             where=where,
             expected=f"one of {', '.join(FORMATS)}",
             found=repr(name),
             remedy=nearest(name, list(FORMATS)) or "name one of them",
         )
-    return FORMATS[name]
+    return format_

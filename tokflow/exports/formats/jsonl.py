@@ -22,6 +22,7 @@ import mmap
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import IO, Any, Literal, cast
@@ -154,7 +155,13 @@ def portions(export: Export, part: str) -> list[Portion]:
     suffix = _suffix(export.options.compression)
     length = export.manifest.details["sequence_length"]
     at_once = sequences_within(TOKENS_AT_ONCE, length)
-    taken_of = _taken_where_they_begin if suffix == ".jsonl" else ReadOn(_lines_of).taker
+    read_on = ReadOn(_lines_of)
+
+    def taken_of(path: Path) -> Taken:
+        if suffix != ".jsonl":
+            return partial(read_on.taken, path)
+        return Located(path, _end_of_line, bytes.splitlines).taken
+
     return [
         portion
         for name, num in zip(
@@ -165,10 +172,6 @@ def portions(export: Export, part: str) -> list[Portion]:
         for taken in [taken_of(export.folder / name)]
         for portion in portions_of_records(export, name, num, at_once, taken, _load)
     ]
-
-
-def _taken_where_they_begin(path: Path) -> Taken:
-    return Located(path, _end_of_line, bytes.splitlines).taken
 
 
 def _end_of_line(data: mmap.mmap, start: int) -> int:
