@@ -71,9 +71,9 @@ class Loader:
         """
         self.batch_size = integer("batch_size", batch_size)
         self.rank, self.world_size = integer("rank", rank), integer("world_size", world_size)
-        self.prefetch, self.arrays = integer("prefetch", prefetch), arrays
+        self.prefetch, self.arrays = integer("prefetch", prefetch, 0), arrays
         self.drop_last = boolean("drop_last", drop_last)
-        _check_batches(self.batch_size, self.rank, self.world_size, self.prefetch, arrays)
+        _check_batches(self.batch_size, self.rank, self.world_size, arrays)
         if isinstance(rows, Rows):
             self.samples: Samples = rows.epochs(seed, blocks=blocks, num_epochs=num_epochs)
         else:
@@ -254,13 +254,7 @@ class BatchSampler:
 
         A DataLoader asks for batches ahead of those it hands out: count these, and give the number.
         """
-        if integer("num_batches", num_batches) < 0:
-            raise ConfigError(
-                where="num_batches",
-                expected="at least 0",
-                found=f"{num_batches}",
-                remedy="count the batches that the DataLoader handed out",
-            )
+        num_batches = integer("num_batches", num_batches, 0)
         samples, begun = self.loader.samples, self._begun or self.loader.position
         behind = begun.after(num_batches * self.loader.batch_size, length=len(samples))
         return behind.state(samples)
@@ -314,9 +308,7 @@ def _check_samples(samples: Any, **options: int | None) -> None:
     raise ConfigError(where="Loader", expected=expected, found=found, remedy=remedy)
 
 
-def _check_batches(
-    batch_size: int, rank: int, world_size: int, prefetch: int, arrays: ArrayKind
-) -> None:
+def _check_batches(batch_size: int, rank: int, world_size: int, arrays: ArrayKind) -> None:
     """Make sure that every rank is one of them and gets some of each batch, and that batches can
     be made so. Raises: ConfigError."""
     if not 0 <= rank < world_size:
@@ -326,9 +318,6 @@ def _check_batches(
     elif batch_size < world_size:
         expected, found = f"a batch_size of at least {world_size}, one per rank", f"{batch_size}"
         remedy = "count the samples of all ranks together in batch_size"
-    elif prefetch < 0:
-        expected, found = "prefetch of at least 0", f"{prefetch}"
-        remedy = "give 0 for no threads"
     elif arrays not in get_args(ArrayKind):
         expected, found = f"arrays of {' or '.join(get_args(ArrayKind))}", repr(arrays)
         remedy = "take numpy for other libraries: most make arrays of their own from it"

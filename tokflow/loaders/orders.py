@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tokflow.errors import ConfigError
 from tokflow.loaders.samples import Numbers, grouped
 from tokflow.split.permutation import PERMUTATION_VERSION, SMALL_SIZE, Permutation
 
@@ -100,14 +99,6 @@ class ShuffledBlocks:
     """The place of the last block in the order of blocks."""
 
     def __post_init__(self) -> None:
-        for name, number in (("blocks", self.rows_of_a_block), ("window", self.window)):
-            if number < 1:
-                raise ConfigError(
-                    where=name,
-                    expected="at least 1",
-                    found=f"{number:,}",
-                    remedy="leave blocks out to shuffle all rows",
-                )
         num_blocks = max(1, -(-self.num_rows // self.rows_of_a_block))
         blocks = Permutation(num_blocks, self.seed, f"epoch {self.epoch} blocks")
         object.__setattr__(self, "_blocks", blocks)

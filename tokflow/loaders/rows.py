@@ -26,6 +26,7 @@ from tokflow.loaders.samples import (
     no_dataset,
     optional,
     picked,
+    positive,
     samples_shown,
 )
 from tokflow.loaders.stream_rows import StreamRows, open_stream_rows
@@ -65,27 +66,16 @@ def open_rows(
         expected = " or ".join(map(repr, get_args(Tail)))
         raise ConfigError(where="tail", expected=expected, found=repr(tail), remedy="name one")
     output, part, is_packed = find_part(path, part)
+    names = [fields] if isinstance(fields, str) else fields
     opening = Opening(
         output=output,
         part=part,
         sequence_length=optional(integer, "sequence_length", sequence_length),
-        fields=_names(fields),
+        fields=None if names is None else tuple(names),
         tail=tail,
         across_documents=optional(boolean, "across_documents", across_documents),
     )
     return in_order((open_packed_rows if is_packed else open_stream_rows)(opening))
-
-
-def _names(fields: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return the names of fields; a text is not a list of its letters. Raises: ConfigError."""
-    if isinstance(fields, str):
-        raise ConfigError(
-            where="fields",
-            expected="a list of names",
-            found=repr(fields),
-            remedy=f"give [{fields!r}]",
-        )
-    return None if fields is None else tuple(fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +130,8 @@ class Rows:
             len(self.source),
             integer("seed", seed),
             integer("epoch", epoch),
-            optional(integer, "blocks", blocks),
-            integer("window", window),
+            optional(positive, "blocks", blocks),
+            positive("window", window),
         )
         return replace(self, order=order)
 
@@ -162,9 +152,9 @@ class Rows:
             source=self.source,
             order=self.order,
             seed=optional(integer, "seed", seed),
-            blocks=optional(integer, "blocks", blocks),
-            window=integer("window", window),
-            num_epochs=optional(integer, "num_epochs", num_epochs),
+            blocks=optional(positive, "blocks", blocks),
+            window=positive("window", window),
+            num_epochs=optional(positive, "num_epochs", num_epochs),
         )
 
     def random_windows(self, seed: int) -> "RandomWindows":
@@ -234,9 +224,6 @@ class Epochs:
                 "(`rows.epochs(seed, blocks=, window=)` takes a window too), "
                 "or to `shuffled` alone, for the same order in each epoch"
             )
-        elif self.num_epochs is not None and self.num_epochs < 1:
-            where, expected, found = "num_epochs", "at least 1", f"{self.num_epochs:,}"
-            remedy = "leave it out for epochs without end"
         elif self.blocks is not None and self.seed is None:
             where, expected, found = "blocks", "a seed too, which decides their order", "none"
             remedy = "give a seed, or leave blocks out"

@@ -183,12 +183,22 @@ def grouped(values: Numbers) -> Iterator[tuple[int, Numbers]]:
     yield from zip(found.tolist(), np.split(order, firsts[1:]), strict=False)
 
 
-def integer(name: str, value: Any) -> int:
-    """Return an integer of any library as an int; a bool is none. Raises: ConfigError."""
-    is_integer = isinstance(value, Integral) and not isinstance(value, bool)
+def integer(name: str, value: Any, least: int | None = None) -> int:
+    """Return an integer of any library as an int; a bool is none, nor is one below the least.
+
+    Raises: ConfigError.
+    """
+    is_it = isinstance(value, Integral) and not isinstance(value, bool)
+    is_it = is_it and (least is None or int(value) >= least)
+    expected = "an integer" if least is None else f"an integer of at least {least}"
     remedy = "give a whole number such as 1; 1.0, '1' and True are none"
-    _check_type(name, value, "an integer", remedy, is_it=is_integer)
+    _check_type(name, value, expected, remedy, is_it=is_it)
     return int(value)
+
+
+def positive(name: str, value: Any) -> int:
+    """Return an integer of at least 1. Raises: ConfigError."""
+    return integer(name, value, 1)
 
 
 def boolean(name: str, value: Any) -> bool:

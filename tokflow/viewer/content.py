@@ -142,8 +142,7 @@ class Content:
 
     def add(self, of_part: PartWindows, first: int, num: int | None, room: int) -> bytes:
         """Return the JSON of a part: at most `num` of its sequences from `first` on, in at most
-        `room` bytes with the tokens and files that are new. Where not even its first window is so
-        short, as much of the beginning of that is in it as is, if anything."""
+        `room` bytes with the tokens and files that are new."""
         limit = self.room - room
         most = max(1, room // LEAST_BYTES // of_part.length + 1)
         asked = of_part.num_sequences - first if num is None else num
@@ -151,15 +150,10 @@ class Content:
         num_shown = first * of_part.length
         for window in of_part.windows(first, min(asked, most)):
             made = self._made(of_part, window, limit)
-            shown = len(window.token_ids)
-            while made is None and not windows and (shown := shown // 2):
-                made = self._made(of_part, window.beginning(shown), limit)
             if made is None:
                 break
             windows.append(made)
-            num_shown = window.position + shown
-            if shown < len(window.token_ids):
-                break
+            num_shown = window.position + len(window.token_ids)
         fields = self.fields_of(of_part, first, num_shown)
         return as_json(fields)[:-1] + b',"windows":[%b]}' % b",".join(windows)
 

@@ -43,16 +43,6 @@ class Window:
     entries: list[dict[str, Any]]
     """Rows of the index that touch it; what none touches is padding."""
 
-    def beginning(self, num: int) -> "Window":
-        """Return the first `num` positions of it."""
-        stop = self.position + num
-        return Window(
-            position=self.position,
-            token_ids=self.token_ids[:num],
-            loss_mask=self.loss_mask[:num],
-            entries=[entry for entry in self.entries if entry["position"] < stop],
-        )
-
     def segments(self) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
         """Yield where each segment begins and ends in the window, and its row of the index; None of
         padding."""

@@ -221,11 +221,11 @@ def test_a_forked_process_goes_on_where_the_loader_is():
         ({"rank": 2, "world_size": 2}, "expected a rank from 0 to world_size - 1, which is 1"),
         ({"batch_size": 3, "world_size": 4}, "expected a batch_size of at least 4, .* found 3"),
         ({"batch_size": 0}, "expected a batch_size of at least 1"),
-        ({"prefetch": -1}, "expected prefetch of at least 0, found -1"),
+        ({"prefetch": -1}, "prefetch: expected an integer of at least 0, found -1"),
         ({"batch_size": 8.0}, "batch_size: expected an integer, found 8.0, of float"),
         ({"batch_size": "8"}, "batch_size: expected an integer, found '8', of str"),
         ({"drop_last": "no"}, "drop_last: expected True or False, found 'no', of str"),
-        ({"prefetch": True}, "prefetch: expected an integer, found True, of bool"),
+        ({"prefetch": True}, "prefetch: expected an integer of at least 0, found True"),
         ({"arrays": "jax"}, "expected arrays of numpy or torch, found 'jax'"),
     ],
 )

@@ -125,24 +125,6 @@ def test_room_that_a_small_part_leaves_is_that_of_a_large_one(
     assert 0.9 * train["numSequences"] < train["stop"] < train["numSequences"]
 
 
-def test_the_beginning_is_shown_of_a_first_sequence_that_does_not_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    packing = {"sequence_length": 4_000}
-    dataset = declare(tmp_path, {"a.jsonl": ["x" * 3_999]}, packing=packing, exports=["parquet"])
-    build_dataset(dataset)
-    path = tmp_path / "store/tiny/exports/parquet"
-    limit = len(make_viewer(path)) + page_module.NOTES_BYTES - 6_000
-    monkeypatch.setattr(page_module, "LIMIT", limit)
-
-    page = make_viewer(path)
-
-    (train,) = data_of(page)["parts"]
-    assert [len(window[1]) for window in train["windows"]] == [2_000]
-    assert (train["stop"], train["isCut"]) == (1, True)
-    assert len(page) < limit
-
-
 def test_parts_for_which_no_room_is_left_are_named(built: Path, monkeypatch: pytest.MonkeyPatch):
     whole = make_viewer(built / STORE / "parquet")
     content = data_of(whole)
