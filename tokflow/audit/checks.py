@@ -50,8 +50,8 @@ MAX_READ_BYTES = 2_000_000_000
 class OutputCheck:
     """One check of the outputs of a stage."""
 
-    find: Callable[[BuildGraph, Sequence[Output]], list[str]]
-    """From outputs to sentences, none if all is well.
+    find: Callable[..., list[str]]
+    """From the graph and an output, or all of a run, to sentences, none if all is well.
 
     Its docstring is the check's description in the web UI.
     """
@@ -90,66 +90,54 @@ class CheckOutcome:
         return self.num_remembered < self.num_checked
 
 
-def _tokens_close(graph: BuildGraph, outputs: Sequence[Output]) -> list[str]:
+def _tokens_close(graph: BuildGraph, output: Output) -> list[str]:
     """Documents in = documents + rejects + left out; characters, tokens and bytes add up; every id
     is below vocab_size; BOS and EOS are where they belong."""
-    return [problem for of in outputs for problem in verify_tokens(graph.open_tokens(of.name))]
+    return verify_tokens(graph.open_tokens(output.name))
 
 
-def _tokens_equal_reference(graph: BuildGraph, outputs: Sequence[Output]) -> list[str]:
+def _tokens_equal_reference(graph: BuildGraph, output: Output) -> list[str]:
     """A sample of documents, read again from the raw file, has the tokens of the reference
     tokenizer and, where that loses nothing, decodes to its text."""
-    tokenizer = graph.tokenizer
-    return [
-        problem
-        for output in outputs
-        for problem in verify_against_raw(
-            graph.raw(output.name),
-            graph.open_tokens(output.name),
-            graph.documents(output.name),
-            graph.encoding,
-            num_samples=SAMPLED_DOCUMENTS,
-            max_characters=SAMPLED_CHARACTERS,
-            on_difference=partial(try_to_write_verdict, tokenizer),
-        )
-    ]
+    return verify_against_raw(
+        graph.raw(output.name),
+        graph.open_tokens(output.name),
+        graph.documents(output.name),
+        graph.encoding,
+        num_samples=SAMPLED_DOCUMENTS,
+        max_characters=SAMPLED_CHARACTERS,
+        on_difference=partial(try_to_write_verdict, graph.tokenizer),
+    )
 
 
-def _split_closes(graph: BuildGraph, outputs: Sequence[Output]) -> list[str]:
+def _split_closes(graph: BuildGraph, output: Output) -> list[str]:
     """Every character of every document is in one part or in none; of a mixture, every part has
     the documents and tokens that it takes of its source."""
+    split = graph.open_split(output.name)
     if not graph.of_sources:
-        return [problem for of in outputs for problem in verify_split(graph.open_split(of.name))]
-    sources = ((of.name, *graph.at(of.name)) for of in outputs)
-    return [
-        problem
-        for key, graph_of_source, of_source in sources
-        for problem in verify_mixed_split(
-            graph.open_split(key), graph_of_source.open_split(of_source), graph.tokenizer
-        )
-    ]
+        return verify_split(split)
+    graph_of_source, of_source = graph.at(output.name)
+    return verify_mixed_split(split, graph_of_source.open_split(of_source), graph.tokenizer)
 
 
-def _split_shares_no_text(graph: BuildGraph, outputs: Sequence[Output]) -> list[str]:
+def _split_shares_no_text(graph: BuildGraph, *outputs: Output) -> list[str]:
     """No text of 32 characters or more is in two parts of the files of this run."""
     return find_shared_texts([graph.open_split(of.name) for of in outputs])
 
 
-def _sequences_close(graph: BuildGraph, outputs: Sequence[Output]) -> list[str]:
+def _sequences_close(graph: BuildGraph, output: Output) -> list[str]:
     """Every token of every part is in exactly one sequence, is a leftover token of the file, or is
     counted as dropped or repeated."""
-    packed = (graph.open_sequences(of.name, of.packing) for of in outputs)
-    return [problem for of_file in packed for problem in verify_sequences(of_file)]
+    return verify_sequences(graph.open_sequences(output.name, output.packing))
 
 
-def _export_is_complete(graph: BuildGraph, outputs: Sequence[Output]) -> list[str]:
+def _export_is_complete(graph: BuildGraph, output: Output) -> list[str]:
     """The files can be read, and hold the tokens of the split but for those that the config drops
     by name."""
-    [export] = outputs
-    made = export.open()
+    made = output.open()
 
     def verified() -> list[str]:
-        parts = parts_of(graph, graph.dataset.export_config(export.name))
+        parts = parts_of(graph, graph.dataset.export_config(output.name))
         reads_files = made.manifest.num_bytes <= MAX_READ_BYTES
         problems = verify_export(made, parts, reads_files=reads_files)
         if problems:
@@ -286,7 +274,7 @@ class Checker:
 
     def _compute(self, name: str, check: OutputCheck, of: _Group) -> list[str]:
         try:
-            findings = check.find(self.graph, of.outputs)
+            findings = check.find(self.graph, *of.outputs)
         except (TokflowError, OSError, pa.ArrowException) as error:  # too damaged to be read
             findings = [message_of(error, where=name)]
         if findings or check.covers != "sample":

@@ -227,7 +227,7 @@ def test_where_a_check_fails_no_export_is_made(case: Case, monkeypatch: pytest.M
     before = latest.resolve()
     case.write("b", "other\ntext\nhere\n")
 
-    wrong = replace(CHECKS["tokens"]["accounting_closes"], version=2, find=lambda *_: ["wrong"])
+    wrong = replace(CHECKS["tokens"]["accounting_closes"], find=lambda *_: ["wrong"])
     with monkeypatch.context() as patch:
         patch.setitem(CHECKS["tokens"], "accounting_closes", wrong)
         result = build(case)
