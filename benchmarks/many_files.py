@@ -109,7 +109,7 @@ def main():
     from tokflow.components import decisions
     from tokflow.components.automation import files_sensor, scan_job
     from tokflow.components.file_partitions import sync_files
-    from tokflow.pipeline.declarations.loading import load_dataset
+    from tokflow.pipeline.declarations.loading import load_datasets
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("config", type=Path)
@@ -117,7 +117,7 @@ def main():
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--scan", action="store_true", help="only the scan job's work")
     arguments = parser.parse_args()
-    dataset = load_dataset(arguments.config)
+    [dataset] = load_datasets(arguments.config)
     decisions.CALM_SECONDS = 0.0  # else a tick would wait for the file that has just been written
     sensor = files_sensor([dataset], [scan_job(dataset)])
     arguments.history.mkdir()

@@ -9,8 +9,9 @@ import yaml
 
 from tokflow.cli.app import COMMANDS
 from tokflow.exports import FORMATS
-from tokflow.pipeline.declarations.loading import load_dataset, load_datasets
+from tokflow.pipeline.declarations.loading import load_datasets
 from tokflow.sequences.packing import PACKERS
+from tokflow_tests.tiny import load_dataset
 
 ROOT = Path(__file__).parents[1]
 PAGES = [

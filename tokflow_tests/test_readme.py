@@ -2,7 +2,7 @@ import re
 from pathlib import Path
 
 from tokflow.exports import FORMATS
-from tokflow.pipeline.declarations.loading import load_dataset
+from tokflow_tests.tiny import load_dataset
 
 README = Path(__file__).parent.parent / "README.md"
 

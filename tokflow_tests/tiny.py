@@ -21,7 +21,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.loading import load_dataset, make_dataset
+from tokflow.pipeline.declarations.loading import load_datasets, make_dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset, make_output
@@ -54,6 +54,12 @@ SMALL = {
     "packing": {"sequence_length": 8},
     "exports": ["bin", "parquet", "pickle"],
 }
+
+
+def load_dataset(path: Path, **how: Any) -> Dataset:
+    """Return the one dataset that a YAML file declares."""
+    [dataset] = load_datasets(path, **how)
+    return dataset
 
 
 def declare(

@@ -13,9 +13,14 @@ from tokflow.errors import ConfigError, shortened
 from tokflow.pipeline.dataset import DEFAULT_STORE
 from tokflow.pipeline.declarations.declared import YAML_NAMES, check_new
 from tokflow.pipeline.declarations.project import Project, find_project
-from tokflow.pipeline.declarations.raw_patterns import as_name, name_of, patterns_of, shortened_to
 from tokflow.pipeline.declarations.suggestion import Suggestion, suggest
-from tokflow.pipeline.declarations.yaml_writer import dataset_yaml
+from tokflow.pipeline.declarations.yaml_writer import (
+    as_name,
+    dataset_yaml,
+    name_of,
+    patterns_of,
+    shortened_to,
+)
 from tokflow.raw.globs import has_wildcard
 from tokflow.shown import counted, printable, redact, size
 from tokflow.store.config import expanded

@@ -45,10 +45,9 @@ from tokflow.cli.terminal import (
 from tokflow.errors import ConfigError, TokflowError, explained
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.notices import Notice
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
-from tokflow.pipeline.results import BuildResult, Reporter
+from tokflow.pipeline.results import BuildResult, Notice, Reporter
 from tokflow.pipeline.run import Share, build_dataset
 from tokflow.pipeline.statistics import statistics_of
 from tokflow.pipeline.tasks import SMALL_BYTES

@@ -25,7 +25,7 @@ from tokflow.shown import size as size
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tokflow.pipeline.notices import Notice
+    from tokflow.pipeline.results import Notice
     from tokflow.raw import LeftOut
     from tokflow.store.store import Store
 

@@ -24,9 +24,8 @@ from tokflow.components.markdown import (
 )
 from tokflow.exports import Part
 from tokflow.pipeline.lines import described, described_parts
-from tokflow.pipeline.notices import Totals
 from tokflow.pipeline.output import Output
-from tokflow.pipeline.results import StageResult
+from tokflow.pipeline.results import StageResult, Totals
 from tokflow.pipeline.statistics import (
     export_statistics,
     full,

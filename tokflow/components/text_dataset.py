@@ -33,10 +33,14 @@ from tokflow.pipeline.declarations.declared import (
 )
 from tokflow.pipeline.declarations.loading import load_declared
 from tokflow.pipeline.declarations.project import find_project
-from tokflow.pipeline.declarations.raw_patterns import as_name, patterns_of, shortened_to
 from tokflow.pipeline.declarations.schema import attributes_schema
 from tokflow.pipeline.declarations.suggestion import UNSEEN, suggest
-from tokflow.pipeline.declarations.yaml_writer import dataset_yaml
+from tokflow.pipeline.declarations.yaml_writer import (
+    as_name,
+    dataset_yaml,
+    patterns_of,
+    shortened_to,
+)
 from tokflow.store.atomic import remove_empty
 
 EXECUTORS: Mapping[str | None, dg.ExecutorDefinition] = {

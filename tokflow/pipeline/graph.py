@@ -52,6 +52,9 @@ class BuildGraph:
         if not is_refreshed and before is None:
             dataset.store.refresh(dataset.folder)
         self.dataset: Dataset = dataset
+        self.store: Store = dataset.store
+        self.folder: Path = dataset.folder
+        """Folder of all outputs of the dataset."""
         self.has_new_verdict = False
         """True if gigatoken was found wrong since, so that other tokens are expected now."""
         self.of_sources: Mapping[str, BuildGraph] = {
@@ -83,16 +86,6 @@ class BuildGraph:
         if name in self.of_sources:
             return self.of_sources[name], of_source
         raise unknown_key(key, self.partitions, name=self.dataset.name)
-
-    @cached_property
-    def folder(self) -> Path:
-        """Folder of all outputs of the dataset."""
-        return self.dataset.folder
-
-    @property
-    def store(self) -> Store:
-        """The store of its outputs."""
-        return self.dataset.store
 
     @cached_property
     def packings(self) -> dict[str, PackingConfig]:

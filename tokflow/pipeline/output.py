@@ -27,24 +27,15 @@ SOURCE_STAGES: tuple[Stage, ...] = ("tokenizer", "tokens", "split")
 class Home(Protocol):
     """A dataset, as its outputs know it."""
 
-    @property
-    def store(self) -> Store:
-        """The store of its outputs."""
-
-    @property
-    def folder(self) -> Path:
-        """The folder of its outputs, which has its name."""
+    store: Store
+    folder: Path
+    """The folder of its outputs, which has its name."""
 
     def recipe(self, output: "Output") -> Recipe:
         """Return what decides an output."""
 
     def refused(self, output: "Output", counts: Mapping[str, int]) -> str | None:
         """Return what is in an output that the config makes an error now; None where nothing is."""
-
-
-def by_step(output: "Output") -> tuple[Stage, str]:
-    """Return by what outputs are grouped that are made together: their stage and packing."""
-    return output.stage, output.packing
 
 
 @dataclass(frozen=True, eq=False)  # without slots, since it keeps its recipe

@@ -113,14 +113,11 @@ class OutputTasks:
         self._segments: Sequence[ShardSegment | ExportSegment] = []
         self._joining: Task | None = None
         """The task that joins them, until it is handed out."""
-        self._errors: dict[Path, Exception] = {}
-        """Errors by task folder; the first in order becomes the error of the output."""
-        self._use = ExitStack()
+        self.errors: dict[Path, Exception] = {}
+        """Errors by task folder; the first in order becomes the error of the output. With one no
+        later task need be done."""
+        self.use = ExitStack()
         """Of the folder of segments."""
-
-    def close(self) -> None:
-        """Let go of its segments."""
-        self._use.close()
 
     def tasks(self) -> list[Task]:
         """Return what is to be done; what makes that impossible is the result."""
@@ -141,7 +138,7 @@ class OutputTasks:
                 return [task]
             task = replace(task, shard=None if is_complete(folder) else folder)
             store, kept = output.store.segments(folder, stay_here=self._stays_here)
-            self._use.enter_context(store.in_use(kept))
+            self.use.enter_context(store.in_use(kept))
             folders = [segment_folder(kept, of.number) for of in self._segments]
             task = replace(task, segments_store=store)
             self._joining = replace(task, joined=folders)
@@ -151,31 +148,21 @@ class OutputTasks:
                 if not _is_there(of, folder, store, partial(self.graph.refused, output))
             ]
         except Exception as error:
-            self._errors[Path()] = error
+            self.errors[Path()] = error
             return []
         self.num_left = len(tasks)
-        return tasks or [self._take_joining()]
+        return tasks or list(filter(None, [self.next_task()]))
 
     def next_task(self) -> Task | None:
         """Return the task that joins all segments, once, when they are there; else None."""
-        if self._joining is None or self.has_failed or self.num_left:
+        task = self._joining
+        if task is None or self.errors or self.num_left:
             return None
-        return self._take_joining()
-
-    def _take_joining(self) -> Task:
-        task, self._joining = self._joining, None
-        assert task is not None
-        here = []
+        self._joining, self.num_left, here = None, 1, []
         for folder in filter(is_complete, task.joined):
             with suppress(TokflowError):  # whoever joins them tells of it
                 here.append((task.segments_store or task.store).read(folder))
-        self.num_left = 1
         return replace(task, whole=known_whole(here))
-
-    @property
-    def has_failed(self) -> bool:
-        """True if a task has failed, so that no later one need be done."""
-        return bool(self._errors)
 
     def done(self, task: Task, error: Exception | None) -> None:
         """Take what came of a task."""
@@ -187,25 +174,22 @@ class OutputTasks:
                 trust_files(task.own_store.read(task.folder))
         except LostWorkerError as lost:
             fields = {**lost.fields(), "where": f"{self.output.title}, in a worker process"}
-            self._errors[task.folder] = LostWorkerError(**fields)
+            self.errors[task.folder] = LostWorkerError(**fields)
         except Exception as found:
-            self._errors[task.folder] = found
+            self.errors[task.folder] = found
 
     def result(self) -> StageResult | Exception:
         """Return the output as it is in the store now, joined of its segments, or the error."""
-        error = self._errors[min(self._errors)] if self._errors else None
-        if self._segments and (error is None or self._is_made_elsewhere()):
+        output, error = self.output, self.errors[min(self.errors)] if self.errors else None
+        if error is not None and self._segments:  # another machine may have made it meanwhile
+            output.store.look_for([output.folder])
+        if self._segments and (error is None or output.is_made):
             stayed_here = self._stays_here and error is None
-            self.output.store.remove_segments(self.output.folder, stayed_here=stayed_here)
-            return result_of(self.graph, self.output, is_new=error is None)
+            output.store.remove_segments(output.folder, stayed_here=stayed_here)
+            return result_of(self.graph, output, is_new=error is None)
         if self._segments and isinstance(error, BadDocumentError):
             return self._first_error() or error
-        return error or result_of(self.graph, self.output, is_new=True)
-
-    def _is_made_elsewhere(self) -> bool:
-        """Return whether another machine has made the output meanwhile, and removed segments."""
-        self.output.store.look_for([self.output.folder])
-        return self.output.is_made
+        return error or result_of(self.graph, output, is_new=True)
 
     def _first_error(self) -> Exception | None:
         """Return the error that reading the whole file ends with: how many documents may be set

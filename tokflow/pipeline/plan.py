@@ -14,9 +14,8 @@ from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError, 
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import PastFailure, failure_key, read_failures
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.notices import Totals
 from tokflow.pipeline.output import FILE_STAGES, STAGES, Output, Stage
-from tokflow.pipeline.results import StageFailure
+from tokflow.pipeline.results import StageFailure, Totals
 from tokflow.pipeline.staleness import Cause, why
 from tokflow.raw import LeftOut
 from tokflow.store.manifest import RUN_NAME, Recipe, read_run

@@ -1,14 +1,191 @@
-"""Results of a build: outputs that were made, those that could not be, and who hears of them."""
+"""Results of a build: outputs that were made, those that could not be, and who hears of them; and
+notices, which are what a person must know of outputs, from the counts of their manifests.
 
+A notice is an entry of `NOTICES`. `tokflow run`, `tokflow plan`, Dagster and the report show them.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self, TypeAlias
 
-from tokflow.errors import TokflowError, explained
+from tokflow.errors import TokflowError, explained, shortened
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.notices import Notice, Totals
 from tokflow.pipeline.output import SOURCE_STAGES, Output, Stage
 from tokflow.raw import LeftOut, RawPartition
+from tokflow.shown import counted
+from tokflow.store.manifest import Manifest
 from tokflow.store.store import InStore, StoredOutput
+from tokflow.tokens.writer import REASONS
+
+SHORT_ROW = 8
+"""Tokens of a row; fewer on average are a notice."""
+
+
+REASONS_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One thing that a person must know of what was built."""
+
+    name: str
+    """Its key in `NOTICES`."""
+    text: str
+    """One line."""
+    is_loss: bool
+    """True if something of the raw files is not in the outputs."""
+
+
+class Totals:
+    """The counts that notices are made from: those of all token shards together, and of each
+    export. Manifests are added one by one, since those of 100,000 files fill gigabytes."""
+
+    def __init__(self) -> None:
+        self.tokens = Counter[str]()
+        """Sums over the token shards; 0 for a count that none of them has."""
+        self.reject_reasons = Counter[str]()
+        """Rejects by reason."""
+        self.exports: dict[str, Mapping[str, int]] = {}
+        """By the name of the export."""
+        self.has_chats = False
+        """True if some shard says how many of its tokens are supervised; of others all are."""
+
+    def add(self, manifest: Manifest, name: str) -> Self:
+        """Add the counts of an output, which is called `name`; those of a split, of sequences and
+        of the tokenizer say nothing here."""
+        if manifest.stage == "tokens":
+            is_asked = manifest.config.get("special_tokens_in_text") == "control"
+            as_asked = {"num_special_tokens_in_text": 0} if is_asked else {}
+            all_tokens = {"num_loss_tokens": manifest.counts["num_tokens"]}
+            self.has_chats |= "num_loss_tokens" in manifest.counts
+            self.tokens.update({**all_tokens, **manifest.counts, **as_asked})
+            self.reject_reasons.update(manifest.details.get(REASONS, {}))
+        elif manifest.stage == "export":
+            self.exports[name] = manifest.counts
+        return self
+
+    def notices(self) -> list[Notice]:
+        """Return the notices that there is a reason for, in the order of `NOTICES`."""
+        said = ((name, kind, kind.text(self)) for name, kind in NOTICES.items())
+        return [Notice(name, text, kind.is_loss) for name, kind, text in said if text]
+
+
+Text: TypeAlias = Callable[[Totals], str | None]
+"""The line of a notice; None where there is nothing to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    text: Text
+    is_loss: bool = False
+
+
+def _of_tokens(head: str, name: str, noun: str, rest: str = "") -> Text:
+    """Return the line of a count of token shards, `<head>: 3 <noun>s<rest>`; none where it is 0."""
+    return lambda of: f"{head}: {counted(num, noun)}{rest}" if (num := of.tokens[name]) else None
+
+
+def _supervised(of: Totals) -> str | None:
+    whole = of.tokens["num_tokens"]
+    if not whole or not of.has_chats:
+        return None
+    num = of.tokens["num_loss_tokens"]
+    return f"supervised: {num:,} of {counted(whole, 'token')} ({num * 1000 // whole / 10} %)"
+
+
+def _rejects(of: Totals) -> str | None:
+    num, reasons = of.tokens["num_rejects"], of.reject_reasons.most_common()
+    said = [f"{num_of:,} {_reason(reason)}" for reason, num_of in reasons]
+    named = ", ".join(shortened(said, REASONS_SHOWN))
+    return (
+        f"rejected: {counted(num, 'document')}: {named}; `tokflow rejects` with the same NAME or "
+        "--config lists them"
+        if num
+        else None
+    )
+
+
+def _reason(reason: str) -> str:
+    """Return `null in place of a string in 'text'` of `a string in 'text', found null`."""
+    expected, _, found = reason.partition(", found ")
+    found = found.replace("the number …", "number").removeprefix("…")
+    found = "other keys" if found.startswith("the keys ") else found
+    return f"{found or 'something else'} in place of {expected}" if expected != reason else reason
+
+
+def _short_rows(of: Totals) -> str | None:
+    short = []
+    for name, counts in of.exports.items():
+        num_rows = sum(num for key, num in counts.items() if key.endswith(".num_sequences"))
+        num_tokens = sum(num for key, num in counts.items() if key.endswith(".num_tokens"))
+        if num_rows and num_tokens < SHORT_ROW * num_rows:
+            short.append(f"{num_tokens * 10 // num_rows / 10} tokens on average in {name}")
+    return f"short rows: {', '.join(short)}" if short else None
+
+
+NOTICES: Mapping[str, _Kind] = {
+    "supervised_tokens": _Kind(_supervised),
+    "documents_without_loss": _Kind(
+        _of_tokens(
+            "nothing to learn",
+            "num_documents_without_loss",
+            "document",
+            " without a supervised token",
+        )
+    ),
+    "boundary_tokens": _Kind(
+        _of_tokens(
+            "boundary tokens",
+            "num_documents_with_boundary_token",
+            "document",
+            " in which a token begins in the prompt, reaches into what is supervised, and is not "
+            "supervised; let the prompt end where a token ends, without a space",
+        )
+    ),
+    "special_tokens_in_text": _Kind(
+        _of_tokens(
+            "encoded as plain text",
+            "num_special_tokens_in_text",
+            "special token",
+            " that the documents contain; tokenizer.special_tokens_in_text: control makes control "
+            "tokens of them",
+        )
+    ),
+    "unknown_tokens": _Kind(
+        _of_tokens(
+            "lost",
+            "num_unknown_tokens",
+            "unknown token",
+            ", each in the place of text that the vocabulary has no token for",
+        ),
+        is_loss=True,
+    ),
+    "lost_text": _Kind(
+        _of_tokens(
+            "lost",
+            "num_lost_bytes",
+            "byte",
+            " of text that the vocabulary has no token for, without a trace in the tokens",
+        ),
+        is_loss=True,
+    ),
+    "rejects": _Kind(_rejects, is_loss=True),
+    "lost_values": _Kind(
+        _of_tokens(
+            "null",
+            "num_lost_values",
+            "value",
+            " of documents.keep_columns (bytes that are no UTF-8, lone surrogates, NaN, infinity)",
+        ),
+        is_loss=True,
+    ),
+    "uncut_files": _Kind(
+        _of_tokens("one document each", "num_uncut_files", "file", " without documents.separator")
+    ),
+    "short_rows": _Kind(_short_rows),
+}
+"""Name to what is said and whether it is of a loss, the most important first."""
 
 
 @dataclass(frozen=True, slots=True)

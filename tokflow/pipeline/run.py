@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import note_failures
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.limited import in_taking_order
-from tokflow.pipeline.output import SOURCE_STAGES, STAGES, Output, Stage, by_step
+from tokflow.pipeline.output import SOURCE_STAGES, STAGES, Output, Stage
 from tokflow.pipeline.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.pipeline.tasks import is_small, make_outputs
 from tokflow.pipeline.writers import engine_of
@@ -231,7 +232,7 @@ class _Build:
             self.failed += _build_sources(self.graph, self.reporter, self.pool, **how)
             if self.failed:
                 return
-            keys = [*keys, *self._more_of_sources()]
+            keys = [*keys, *(() if self.is_partial else self.graph.take_more())]
         self.reporter.stage("raw", num_outputs=len(keys), num_bytes=0)
         with ThreadPoolExecutor(max_workers=1) as hashing:
             hashing.submit(self.graph.read_raw_files, keys)
@@ -247,10 +248,6 @@ class _Build:
             self.tried &= known.keys()
         if any(made.is_new for made in self.made.values()):
             self.graph.dataset.store.pack_manifests(self.graph.folder)
-
-    def _more_of_sources(self) -> list[str]:
-        """Return the partitions of a mixture that are known now that its sources are there."""
-        return [] if self.is_partial else self.graph.take_more()
 
     def _begin(self, keys: Sequence[str]) -> None:
         self.tried.update(keys)
@@ -270,13 +267,15 @@ class _Build:
             outputs = list(self.graph.outputs_of(stage, list(self.partitions)))
             if outputs and not self._may_begin(stage):
                 break
-            if not all(self._make_step(stage, [*of]) for _, of in groupby(outputs, by_step)):
-                return False
+            for _, of_packing in groupby(outputs, attrgetter("packing")):
+                if not self._make_step(stage, [*of_packing]):
+                    return False
         return True
 
     def _make_step(self, stage: Stage, outputs: Sequence[Output]) -> bool:
         """Make the outputs of a stage, of sequences those of one packing; return as `_make`."""
-        todo = [output for output in outputs if self._is_todo(output)]
+        known = [of for of in outputs if of.name in self.partitions or not of.is_of_file]
+        todo = [output for output in known if output not in self.made]
         if todo or stage != "tokenizer":
             num_bytes = sum(self.partitions[of.name].num_bytes for of in todo if of.is_of_file)
             self.reporter.stage(stage, num_outputs=len(todo), num_bytes=num_bytes)
@@ -332,28 +331,21 @@ class _Build:
             return False
         if stage == "split" and self.graph.dataset.split.scope == "dataset":
             waiting = [key for key in partitions if not self.graph.tokens(key).is_made]
-            if waiting and self.failed:
-                self._fail("split", "all files", self._waits_for(waiting))
+            if waiting and self.failed:  # which is said once and not for every file
+                error = MissingOutputError(
+                    where=f"{self.graph.dataset.name}: split",
+                    expected=f"the tokens of all {len(partitions):,} partitions, through which "
+                    "scope: dataset counts",
+                    found=f"none of {first_five(waiting)}",
+                    remedy="fix what is wrong with them, or set split.scope: file",
+                )
+                self._fail("split", "all files", error)
             return not waiting
         if stage == "export":
             is_built = all(map(self.graph.is_built, partitions))
             is_whole = not self.failed and (is_built or not self.is_partial)
             return is_whole and self.reporter.may_export()
         return True
-
-    def _waits_for(self, keys: Sequence[str]) -> TokflowError:
-        """Return why no split can be made, which is said once and not for every file."""
-        return MissingOutputError(
-            where=f"{self.graph.dataset.name}: split",
-            expected=f"the tokens of all {len(self.graph.partitions):,} partitions, through "
-            "which scope: dataset counts",
-            found=f"none of {first_five(keys)}",
-            remedy="fix what is wrong with them, or set split.scope: file",
-        )
-
-    def _is_todo(self, output: Output) -> bool:
-        is_lost = output.is_of_file and output.name not in self.partitions
-        return not is_lost and output not in self.made
 
     def _load_engine(self, keys: Sequence[str]) -> StageResult | None:
         """Make the tokenizer and load its engine, or start the processes that will need it, while

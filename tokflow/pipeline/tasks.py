@@ -1,7 +1,7 @@
 """Outputs made by a pool: each is a task, with all that a worker needs to make it alone."""
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -81,7 +81,8 @@ def make_outputs(
     what the pool makes of the others, as it is done.
 
     Long tasks begin first, so that no worker ends long before the last. Few bytes are done in this
-    process. What cannot be made has its error, and stops no other. Counts are those of the
+    process. What cannot be made has its error, and stops no other. Outputs that read a damaged copy
+    of a file, which is gone now, are made once more, from the start. Counts are those of the
     manifests in the store, not of a worker.
     """
     missing = []
@@ -98,7 +99,14 @@ def make_outputs(
         pool = InProcess()
     else:
         missing.sort(key=partial(longest_task, graph), reverse=True)
-    yield from _make_missing(graph, missing, pool, advance)
+    again = []
+    for output, result in _make(graph, missing, pool, advance):
+        if isinstance(result, ReadAgainError):
+            again.append(output)
+        else:
+            yield output, result
+    if again:
+        yield from _make(graph, again, pool, advance)
 
 
 def is_small(num_bytes: int, *, num_outputs: int) -> bool:
@@ -119,65 +127,41 @@ def _are_small(graph: BuildGraph, missing: Sequence[Output]) -> bool:
     return True
 
 
-def _make_missing(
-    graph: BuildGraph, missing: Iterable[Output], pool: Pool, advance: Advance
-) -> Results:
-    """Yield what the pool makes; outputs that read a damaged copy of a file, which is gone now, are
-    made once more, from the start."""
-    again = []
-    for output, result in _make_once(graph, missing, pool, advance):
-        if isinstance(result, ReadAgainError):
-            again.append(output)
-        else:
-            yield output, result
-    if again:
-        yield from _make_once(graph, again, pool, advance)
-
-
-def _make_once(
-    graph: BuildGraph, missing: Iterable[Output], pool: Pool, advance: Advance
-) -> Results:
+def _make(graph: BuildGraph, missing: Iterable[Output], pool: Pool, advance: Advance) -> Results:
     under_way = {of.name: OutputTasks(graph, of, is_here=pool.is_here) for of in missing}
-    with ExitStack() as stack:
-        for output in under_way.values():
-            stack.callback(output.close)
-        yield from _results(under_way, pool, advance)
-
-
-def _results(under_way: Mapping[str, OutputTasks], pool: Pool, advance: Advance) -> Results:
     joins: deque[Task] = deque()
     """Of outputs whose segments are there."""
-    known: list[OutputTasks] = []
-    """Those of which the pool has nothing more to tell."""
 
     def tasks() -> Iterator[Task]:
         for output in under_way.values():
             for task in output.tasks():
-                if output.has_failed:
+                if output.errors:
                     output.num_left -= 1
                 else:
                     yield task
                     while joins:
                         yield joins.popleft()
-            if output.num_left == 0 and not output.is_told:
-                known.append(output)
 
-    waiting: Iterable[Task] = tasks()
-    while waiting:
-        for task, error in _make_all(waiting, pool, advance):
-            output = under_way[task.name]
-            output.done(task, error)
-            if isinstance(error, EngineDiffersError):
-                yield output.output, error
-            elif (join := output.next_task()) is not None:
-                joins.append(join)
-            elif output.num_left == 0:
-                output.is_told = True
+    with ExitStack() as stack:
+        for output in under_way.values():
+            stack.push(output.use)
+        waiting: Iterable[Task] = tasks()
+        while waiting:
+            for task, error in _make_all(waiting, pool, advance):
+                output = under_way[task.name]
+                output.done(task, error)
+                if isinstance(error, EngineDiffersError):
+                    yield output.output, error
+                elif (join := output.next_task()) is not None:
+                    joins.append(join)
+                elif output.num_left == 0:
+                    output.is_told = True
+                    yield output.output, output.result()
+            waiting = list(joins)
+            joins.clear()
+        for output in under_way.values():
+            if not output.is_told:  # the pool has had nothing of it, or nothing more
                 yield output.output, output.result()
-        waiting = list(joins)
-        joins.clear()
-    for output in known:
-        yield output.output, output.result()
 
 
 def _make_all(
@@ -209,7 +193,8 @@ def _with_manifests(made: Iterable[Made]) -> Iterator[Made]:
     waiting: deque[tuple[Made, Future[None]]] = deque()
     with ThreadPoolExecutor(AT_ONCE) as threads:
         for each in made:
-            away = [task for task in each[0] if _is_of_another_machine(task)]
+            # Segments are joined where they were made.
+            away = [of for of in each[0] if of.number is None and not is_complete(of.folder)]
             if not (away or waiting):
                 yield each
                 continue
@@ -220,11 +205,6 @@ def _with_manifests(made: Iterable[Made]) -> Iterator[Made]:
         for each, fetching in waiting:
             wait([fetching])
             yield each
-
-
-def _is_of_another_machine(task: Task) -> bool:
-    """Return whether an output was made on one; segments are joined there, too."""
-    return task.number is None and not is_complete(task.folder)
 
 
 def _fetch_logs(tasks: Sequence[Task]) -> None:

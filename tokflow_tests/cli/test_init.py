@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import tokflow
-from tokflow.pipeline.declarations.loading import load_dataset
 from tokflow.store.zstd import zstd
 from tokflow_tests.cli.commands import json_of, run
 from tokflow_tests.hub import Hub
 from tokflow_tests.projects import declare_in, make_project
 from tokflow_tests.raw.test_saved_folders import save_splits
+from tokflow_tests.tiny import load_dataset
 
 RECORDS = [{"id": f"{n}", "body": f"Once there was a number {n}. " * 9} for n in range(150)]
 

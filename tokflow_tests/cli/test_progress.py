@@ -7,11 +7,10 @@ import pytest
 
 from tokflow.cli import progress
 from tokflow.cli.progress import Bars
-from tokflow.pipeline.declarations.loading import load_dataset
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source
-from tokflow_tests.tiny import declare_small
+from tokflow_tests.tiny import declare_small, load_dataset
 
 
 def test_bars_hear_of_the_whole_build(config: Path, capsys: pytest.CaptureFixture[str]):

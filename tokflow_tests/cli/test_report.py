@@ -2,9 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.pipeline.declarations.loading import load_dataset
 from tokflow_tests.cli.commands import json_of, run
-from tokflow_tests.tiny import TEXTS, build, write_raw, write_yaml
+from tokflow_tests.tiny import TEXTS, build, load_dataset, write_raw, write_yaml
 
 
 def test_a_report_goes_into_the_store_or_to_the_file_that_is_named(tmp_path: Path):

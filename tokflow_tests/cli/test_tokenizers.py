@@ -7,11 +7,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tokflow.cli.app import app
-from tokflow.pipeline.declarations.loading import load_dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow_tests import special
 from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source
-from tokflow_tests.tiny import TEXTS, write_raw, write_yaml
+from tokflow_tests.tiny import TEXTS, load_dataset, write_raw, write_yaml
 
 
 def run(*arguments: str | Path) -> Result:

@@ -9,12 +9,11 @@ import pytest
 import yaml
 
 from tokflow.loaders import open_rows
-from tokflow.pipeline.declarations.loading import load_dataset
 from tokflow.store.remote.places import objects_at
 from tokflow_tests.cli.commands import run
 from tokflow_tests.hub import Hub
 from tokflow_tests.object_store import ObjectStore
-from tokflow_tests.tiny import SMALL, TEXTS, write_raw, write_yaml
+from tokflow_tests.tiny import SMALL, TEXTS, load_dataset, write_raw, write_yaml
 
 
 @pytest.fixture(scope="module")

@@ -24,13 +24,13 @@ from pathlib import Path
 
 import dagster as dg
 
-from tokflow.pipeline.declarations.loading import load_dataset
+from tokflow.pipeline.declarations.loading import load_datasets
 from tokflow.components import automation, make_definitions, decisions
 
 automation.SENSOR_SECONDS = 1  # the daemon ticks every five seconds at most
 decisions.CALM_SECONDS = 2.0
 
-dataset = load_dataset(Path(__file__).with_name("defs.yaml"))
+[dataset] = load_datasets(Path(__file__).with_name("defs.yaml"))
 defs = dg.Definitions.merge(
     dg.Definitions(executor=dg.in_process_executor), make_definitions(dataset)
 )

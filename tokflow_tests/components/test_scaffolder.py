@@ -8,8 +8,8 @@ import dagster as dg
 import pytest
 
 from tokflow.components.text_dataset import DatasetParams, DatasetScaffolder
-from tokflow.pipeline.declarations.loading import load_dataset
 from tokflow_tests.projects import declare_in, make_project
+from tokflow_tests.tiny import load_dataset
 
 
 def scaffold(project: Path, name: str, **fields: Any) -> Path:

@@ -20,10 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokflow.exports import FORMATS
-from tokflow.pipeline.declarations.loading import load_dataset
 from tokflow_tests.cli.test_recorded import project_with
 from tokflow_tests.special import write_letters
-from tokflow_tests.tiny import build, write_yaml
+from tokflow_tests.tiny import build, load_dataset, write_yaml
 
 WORDS = ("a", "the", "größe", "def", "return", "\n", "    ", "日本", "😀", "0x1f", "don't", "...")
 

@@ -17,7 +17,6 @@ import yaml
 from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.errors import BadDocumentError
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.loading import load_dataset
 from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.fuzz.cases import Case
@@ -40,6 +39,7 @@ from tokflow_tests.fuzz.model import (
 )
 from tokflow_tests.fuzz.packing import packing_of_parts
 from tokflow_tests.fuzz.references import Reference, open_reference
+from tokflow_tests.tiny import load_dataset
 
 COMMAND_SECONDS = 300
 

@@ -11,7 +11,6 @@ from tokflow.audit.verify.verification import verify_dataset
 from tokflow.errors import ConfigError
 from tokflow.pipeline import raw_files
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.loading import load_dataset
 from tokflow.pipeline.gc import find_garbage
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.limited import in_taking_order
@@ -21,7 +20,7 @@ from tokflow.raw import hashes
 from tokflow_tests.outputs import content, token_lists
 from tokflow_tests.pipeline.test_mixture import declare_source
 from tokflow_tests.raw.servers import running
-from tokflow_tests.tiny import build, declare, ids, write_raw, write_texts
+from tokflow_tests.tiny import build, declare, ids, load_dataset, write_raw, write_texts
 
 FILES = {
     "a.jsonl": ["a", "aa", ""],

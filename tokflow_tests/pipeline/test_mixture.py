@@ -16,14 +16,14 @@ from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.loading import load_dataset, load_datasets
+from tokflow.pipeline.declarations.loading import load_datasets
 from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.chats import save_chat_tokenizer
 from tokflow_tests.cli.commands import json_of, run
-from tokflow_tests.tiny import EOS, build, write_texts
+from tokflow_tests.tiny import EOS, build, load_dataset, write_texts
 
 CODE = {"a.jsonl": ["aa", "ab", "ac", "ad"], "b.jsonl": ["ba", "bb"]}
 """18 tokens."""

@@ -8,9 +8,8 @@ import pytest
 
 from tokflow.errors import CorruptOutputError
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.loading import load_dataset
 from tokflow.report.page import MAX_BYTES, ReportPage, make_report, write_report
-from tokflow_tests.tiny import build, copy_of, declare_small, write_texts
+from tokflow_tests.tiny import build, copy_of, declare_small, load_dataset, write_texts
 
 HOSTILE = "<script>alert(1)</script>"
 """A text, and the name of a token."""

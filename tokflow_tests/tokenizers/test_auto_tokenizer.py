@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tokenizers
 
-from tokflow.pipeline.tokenizer_report import report_tokenizer
+from tokflow.cli.tokenizers import report_tokenizer
 from tokflow.tokenizers import hub
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt, find_other_ids
 from tokflow.tokenizers.engines.transformers_ import load_pretrained

@@ -10,7 +10,6 @@ from typer.testing import CliRunner, Result
 
 from tokflow.cli.app import app
 from tokflow.errors import CorruptOutputError, UntrustedCodeError
-from tokflow.pipeline.declarations.loading import load_dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import checksums, read_manifest, write_manifest
@@ -18,7 +17,7 @@ from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import tokenizer_of
 from tokflow_tests.outputs import edit_manifest, stored
 from tokflow_tests.special import letter_ids, write_letters
-from tokflow_tests.tiny import copy_of, write_raw, write_yaml
+from tokflow_tests.tiny import copy_of, load_dataset, write_raw, write_yaml
 
 TRUSTING = {"kind": "huggingface", "name": "letters", "trust_remote_code": True}
 EXPORT = "store/small/exports/bin"

@@ -42,24 +42,6 @@ def base_of(path: Path) -> Path:
     return project.root if project else folder
 
 
-def load_dataset(
-    path: Path, *, base: Path | None = None, store: str | Path | Store | None = None
-) -> Dataset:
-    """Return the one dataset that a YAML file declares; see `load_datasets`.
-
-    Raises: ConfigError, also where there are several.
-    """
-    dataset, *more = load_datasets(path, base=base, store=store)
-    if more:
-        raise ConfigError(
-            where=path,
-            expected="one dataset",
-            found=f"{1 + len(more)}: {', '.join(of.name for of in (dataset, *more))}",
-            remedy="load them by `load_datasets`",
-        )
-    return dataset
-
-
 def load_attributes(
     attributes: Mapping[str, Any],
     *,

@@ -1,18 +1,32 @@
-"""YAML that declares a dataset, with comments, for `tokflow init` and `dg scaffold defs`."""
+"""YAML that declares a dataset, with comments, for `tokflow init` and `dg scaffold defs`; and the
+patterns in it for the raw files that a user names: files, folders and globs."""
 
+import fnmatch
 import json
+import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tokflow.errors import shortened
+from tokflow.documents import format_of_name
+from tokflow.documents.compression import COMPRESSED_SUFFIXES
+from tokflow.documents.file_formats import SUFFIXES
+from tokflow.errors import ConfigError, first_five, shortened
 from tokflow.pipeline.dataset import DEFAULT_STORE
 from tokflow.pipeline.declarations.suggestion import Suggestion
 from tokflow.pipeline.declarations.templates import is_template, template_of
 from tokflow.pipeline.declarations.yaml_file import COMPONENT_TYPE
-from tokflow.shown import printable
+from tokflow.raw import RawConfig, escaped, list_raw
+from tokflow.raw.dataset_matches import is_saved
+from tokflow.raw.globs import FILE, find_below, has_wildcard, unescaped
+from tokflow.shown import printable, redact
+from tokflow.store.config import expanded
+from tokflow.store.urls import hub_url, is_url
 
 HEAD = """\
 One dataset = one file like this; change what differs. Unknown keys are errors. Relative paths
@@ -188,3 +202,151 @@ def _plain(value: str | float) -> str:
         value, style = template_of(value) if is_template(value) else value, '"'
     text: str = yaml.safe_dump(value, allow_unicode=True, width=sys.maxsize, default_style=style)
     return text.removesuffix("...\n").strip()
+
+
+def patterns_of(named: Sequence[str], *, here: Path, store: Path) -> tuple[str, ...]:
+    """Return absolute patterns that match the raw files that are named; a dataset of the hub alone
+    is one.
+
+    A folder stands for the files below it of one format: the one with the most bytes; one that
+    `save_to_disk` wrote stands for itself. Several files, as a shell makes them of a glob, are a
+    glob again where one matches just these (`part-*.jsonl`), so that files which come later belong
+    to the dataset. No pattern matches what will be in `store`: a folder that holds it stands for
+    its other folders, each with a pattern.
+
+    Raises: ConfigError for a URL, a folder without a file of a known format and a glob that would
+    match outputs.
+    """
+    patterns: list[str] = []
+    if len(named) == 1 and hub_url(named[0]) is not None:
+        return (named[0],)
+    for name in named:
+        if is_url(name):
+            raise ConfigError(
+                where=redact(name),
+                expected="raw files of this machine, or a dataset of the hub alone, to look at",
+                found="a URL",
+                remedy="download one of the files, name that, and put the URL into `raw.files` "
+                "of what is written",
+            )
+        path = Path(os.path.normpath(here / expanded(name)))
+        if not path.exists():
+            escaped_here = Path(escaped(str(here)), expanded(name))
+            patterns.append(os.path.normpath(escaped_here))
+        elif path.is_dir() and format_of_name(path.name) is None and not is_saved(path):
+            patterns += _in_folder(path, store)
+        else:
+            patterns.append(escaped(str(path)))
+    glob = _glob_of([Path(os.path.normpath(here / name)) for name in named], store)
+    found = (glob,) if glob is not None else tuple(dict.fromkeys(patterns))
+    for pattern in found:
+        _check_outside(pattern, store)
+    return found
+
+
+def shortened_to(base: Path, patterns: Sequence[str]) -> list[str]:
+    """Return absolute patterns as a YAML has them whose relative paths start at `base`."""
+    return [pattern.removeprefix(f"{escaped(str(base))}/") for pattern in patterns]
+
+
+def name_of(patterns: Sequence[str]) -> str:
+    """Return a name for the dataset of raw files: that of the one file, or of their folder."""
+    if len(patterns) == 1 and not has_wildcard(patterns[0]):
+        name = unescaped(Path(patterns[0]).name)
+        return as_name(name.removesuffix(_suffix(name)))
+    folders = [
+        [*takewhile(lambda part: not has_wildcard(part), Path(pattern).parent.parts)]
+        for pattern in patterns
+    ]
+    return as_name(unescaped(Path(os.path.commonpath([Path(*parts) for parts in folders])).name))
+
+
+def as_name(text: str) -> str:
+    """Return the nearest name that a dataset can have."""
+    text = re.sub(r"[^A-Za-z0-9-]+", "_", text)
+    return re.sub(r"[-_]{2,}", "_", text)[:100].strip("-_") or "dataset"
+
+
+def _check_outside(pattern: str, store: Path) -> None:
+    if _is_in(pattern, store):
+        raise ConfigError(
+            where=pattern,
+            expected=f"raw files outside of {store}, where all outputs go",
+            found="a path or glob that matches files in it",
+            remedy="name the folders of the raw files instead, or move them",
+        )
+
+
+def _is_in(pattern: str, store: Path) -> bool:
+    """Return whether a pattern may match files in the store."""
+    above, is_deep, _ = pattern.partition("/**")
+    parts = Path(above if is_deep else pattern).parts
+    is_alike = all(map(fnmatch.fnmatchcase, store.parts, parts))
+    # The highest file of a store is <store>/<dataset>/checks.jsonl.
+    is_below = bool(is_deep) or len(parts) > len(store.parts) + 1
+    return Path(unescaped(pattern)).is_relative_to(store) or (is_alike and is_below)
+
+
+def _in_folder(folder: Path, store: Path) -> list[str]:
+    """Return patterns for the files of the format that has most bytes below a folder, none of
+    them in `store`."""
+    found = find_below(str(folder), ["**"])
+    paths = [Path(path) for path, kind in found.items() if kind == FILE]
+    paths = [path for path in paths if not path.is_relative_to(store)]
+    known = [path for path in paths if format_of_name(path.name) is not None]
+    if not known:
+        raise ConfigError(
+            where=folder,
+            expected=f"files with a suffix of {', '.join(SUFFIXES)}, plain or compressed",
+            found=first_five(sorted(path.name for path in paths)) or "no file",
+            remedy="name another folder, or files with such a suffix",
+        )
+    num_bytes: dict[str | None, int] = {}
+    for path in known:
+        format_ = format_of_name(path.name)
+        num_bytes[format_] = num_bytes.get(format_, 0) + path.stat().st_size
+    largest = max(num_bytes, key=lambda format_: num_bytes[format_])
+    kept = [path for path in known if format_of_name(path.name) == largest]
+    return _globs(folder, kept, store)
+
+
+def _globs(folder: Path, paths: Sequence[Path], store: Path) -> list[str]:
+    """Return patterns that match the files, which are below the folder, and none in `store`."""
+    direct = [path for path in paths if path.parent == folder]
+    is_split = len(direct) < len(paths) and store.is_relative_to(folder)
+    below = "" if len(direct) == len(paths) or is_split else "**/"
+    suffixes = sorted({_suffix(path.name) for path in (direct if is_split else paths)})
+    globs = [f"{escaped(str(folder))}/{below}*{escaped(suffix)}" for suffix in suffixes]
+    if is_split:
+        deeper = [path for path in paths if path.parent != folder]
+        for inner in sorted({folder / path.relative_to(folder).parts[0] for path in deeper}):
+            globs += _globs(inner, [path for path in deeper if inner in path.parents], store)
+    return globs
+
+
+def _glob_of(paths: Sequence[Path], store: Path) -> str | None:
+    """Return the shortest glob that matches these files, in one folder or in sister folders, and no
+    others; None where there is none such, or one that would match outputs."""
+    suffixes = {_suffix(path.name) for path in paths}
+    above = {path.parent.parent for path in paths}
+    if len(paths) < 2 or len(above) > 1 or len(suffixes) > 1 or "" in suffixes:
+        return None
+    if not all(path.is_file() for path in paths):
+        return None
+    folders, names = {path.parent.name for path in paths}, [path.name for path in paths]
+    for prefix in ("", os.path.commonprefix(names).rstrip("0123456789")):  # noqa: RUF071 (of characters)
+        folder = escaped(*folders) if len(folders) == 1 else "*"
+        glob = os.path.normpath(
+            f"{escaped(str(*above))}/{folder}/{escaped(prefix)}*{escaped(*suffixes)}"
+        )
+        listed = list_raw(RawConfig(files=(glob,)), base=paths[0].parent, format_of=format_of_name)
+        if {source.url for source in listed.sources.values()} == set(map(str, paths)):
+            return None if _is_in(glob, store) else glob
+    return None
+
+
+def _suffix(name: str) -> str:
+    """Return `.jsonl.gz` of `part-0.jsonl.gz`, in the letters that it has."""
+    stem, suffix = os.path.splitext(name)  # noqa: PTH122 (text, not a path)
+    is_compressed = suffix.lower() in COMPRESSED_SUFFIXES
+    return os.path.splitext(stem)[1] + suffix if is_compressed else suffix  # noqa: PTH122

@@ -6,8 +6,8 @@ import pytest
 
 from tokflow.errors import ConfigError
 from tokflow.pipeline.declarations.declared import list_declared
-from tokflow.pipeline.declarations.loading import load_dataset
 from tokflow_tests.projects import attributes, declare_in, load_declared, make_project
+from tokflow_tests.tiny import load_dataset
 
 
 @pytest.fixture

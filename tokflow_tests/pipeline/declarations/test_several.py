@@ -9,7 +9,7 @@ import yaml
 
 from tokflow.errors import ConfigError
 from tokflow.pipeline.declarations.declared import list_declared
-from tokflow.pipeline.declarations.loading import load_dataset, load_datasets
+from tokflow.pipeline.declarations.loading import load_datasets
 from tokflow_tests.cli.commands import json_of
 from tokflow_tests.projects import declare_in, load_declared, make_project
 
@@ -106,13 +106,6 @@ def test_what_is_wrong_says_of_which_dataset(
     datasets: Any, more: dict[str, Any], message: str, tmp_path: Path
 ):
     assert error_of(write(tmp_path, datasets, **more)).startswith(message)
-
-
-def test_who_needs_one_dataset_is_told_of_several(tmp_path: Path):
-    path = write(tmp_path, {name: {"raw": {"files": "*.txt"}} for name in ("a", "b")})
-
-    with pytest.raises(ConfigError, match="expected one dataset, found 2: a, b"):
-        load_dataset(path)
 
 
 def test_null_and_a_mixture_of_the_defaults_mean_what_they_say(tmp_path: Path):
