@@ -13,17 +13,15 @@ import os
 import posixpath
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tokflow.errors import ConfigError, RawFileError, first_five, nearest
 from tokflow.raw.config import RawConfig
 from tokflow.raw.globs import FILE, FOLDER, FormatOf, Matches, is_passed_over, list_folder, select
+from tokflow.raw.hub_repository import HubFile, HubRepository, list_repository
+from tokflow.raw.remote import Validator
 from tokflow.raw.source_splits import CARD, OF_NO_SPLIT, SourceSplits, card_of, find_splits
 from tokflow.store.urls import hub_url
-
-if TYPE_CHECKING:
-    from tokflow.raw.hub_repository import HubFile, HubRepository
-    from tokflow.raw.remote import Validator
 
 DEFAULT_REVISION = "main"
 
@@ -34,22 +32,20 @@ class Origin(NamedTuple):
     """What is known of a file by the dataset that it is of."""
 
     source_split: str | None = None
-    hub: "HubFile | None" = None
-    version: "Validator | None" = None
+    hub: HubFile | None = None
+    version: Validator | None = None
     """As a listing of an object store told it."""
 
 
 def list_repositories(
     urls: Sequence[str], config: RawConfig, store: Path | None
-) -> "dict[str, HubRepository]":
+) -> dict[str, HubRepository]:
     """Return the repository that each URL of the hub names, at the revision of the URL or the
     config; each is asked for once, so that all files of one are of one commit.
 
     Raises: ConfigError for two revisions, or one that is not there; FetchError if the hub does not
     answer.
     """
-    from tokflow.raw.hub_repository import list_repository  # with urllib3 and ssl
-
     revisions: dict[str, str] = {}
     names: dict[str, str] = {}
     for url in urls:
@@ -71,7 +67,7 @@ def list_repositories(
 
 
 def repository_matches(
-    repository: "HubRepository", config: RawConfig, *, format_of: FormatOf
+    repository: HubRepository, config: RawConfig, *, format_of: FormatOf
 ) -> tuple[Matches, dict[str, Origin]]:
     """Return the files of the config and the splits asked for, by `/org/name/path`, what else
     looks like data, and which split and commit each file is of.
@@ -83,7 +79,7 @@ def repository_matches(
     return _asked(splits, config, f"/{repository.name}", where, files)
 
 
-def find_in_repository(repository: "HubRepository", folder: str, below: Sequence[str]) -> Matches:
+def find_in_repository(repository: HubRepository, folder: str, below: Sequence[str]) -> Matches:
     """Return the files and folders of a repository that match below `/org/name/folder`."""
     files = dict.fromkeys((f"/{repository.name}/{path}" for path in repository.files), FILE)
     above = {os.fspath(each) for path in files for each in PurePosixPath(path).parents}
@@ -134,7 +130,7 @@ def _asked(
     config: RawConfig,
     folder: str,
     where: str,
-    of_hub: "Mapping[str, HubFile]",
+    of_hub: Mapping[str, HubFile],
 ) -> tuple[Matches, dict[str, Origin]]:
     """Return the files of the splits asked for, by their paths, which begin with `folder`."""
     origins: dict[str, Origin] = {}

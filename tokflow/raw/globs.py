@@ -185,16 +185,18 @@ def _names(folder: str, pattern: str, *, are_entered: bool) -> Iterator[str]:
         elif are_entered and os.path.islink(path) and not os.path.exists(path):  # noqa: PTH110, PTH114
             yield f"{path}/"
         return
+    is_any, may_hide = pattern == "*", pattern.startswith(".")
     for entry in _entries(folder):
-        is_shown = pattern.startswith(".") or not entry.name.startswith(".")
-        if not is_shown or not fnmatch.fnmatchcase(entry.name, pattern):
+        is_shown = may_hide or not entry.name.startswith(".")
+        if not is_shown or not (is_any or fnmatch.fnmatchcase(entry.name, pattern)):
             continue
-        # Text paths, and links alone: twice as fast on 100,000 files.
-        is_link = are_entered and entry.is_symlink()
-        if not are_entered or (os.path.isdir(entry.path) if is_link else entry.is_dir()):  # noqa: PTH112
+        if not are_entered or entry.is_dir(follow_symlinks=False):
             yield entry.path
-        elif is_link and not os.path.exists(entry.path):  # noqa: PTH110
-            yield f"{entry.path}/"
+        elif entry.is_symlink():  # text paths, and links alone: twice as fast on 100,000 files
+            if os.path.isdir(entry.path):  # noqa: PTH112
+                yield entry.path
+            elif not os.path.exists(entry.path):  # noqa: PTH110
+                yield f"{entry.path}/"
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

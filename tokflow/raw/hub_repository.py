@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tokflow.errors import ConfigError, FetchError, RawFileError, TokflowError
-from tokflow.raw.remote import Body, Retries, TransientError, Validator
+from tokflow.raw.remote import Access, Body, Retries, TransientError, Validator
 from tokflow.raw.source_splits import CARD, card_of
-from tokflow.raw.web import TIMEOUT_SECONDS, WebFile, without_queries
 from tokflow.store.atomic import new_file
 from tokflow.store.urls import safe_text
 
@@ -50,6 +49,8 @@ def authorization() -> str | None:
 
 def hide_signatures() -> None:
     """Keep the queries of URLs, which may sign them, out of the log lines of huggingface_hub."""
+    from tokflow.raw.web import without_queries
+
     logging.getLogger("huggingface_hub.utils._http").addFilter(without_queries)
 
 
@@ -98,12 +99,14 @@ class HubFile:
                 raise _forbidden(self.repository) from None
             raise
 
-    def web_file(self) -> WebFile:
+    def web_file(self) -> Access:
         """Return it as the file of a web server, with the credentials of the environment.
 
         Raises: FetchError if HF_HUB_OFFLINE says that nothing may be asked for.
         """
         from huggingface_hub.constants import HF_HUB_OFFLINE
+
+        from tokflow.raw.web import WebFile  # and with it urllib3, ssl: 0.1 s
 
         if HF_HUB_OFFLINE:
             raise _unreachable(
@@ -138,6 +141,8 @@ def list_repository(name: str, revision: str, *, store: Path | None) -> HubRepos
     """
     from huggingface_hub import HfApi
     from huggingface_hub.constants import HF_HUB_OFFLINE
+
+    from tokflow.raw.web import TIMEOUT_SECONDS
 
     memory = store / MEMORY_NAME if store is not None else None
     remembered = _remembered(memory)

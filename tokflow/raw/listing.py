@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tokflow.errors import ConfigError, first_five
 from tokflow.raw.config import RawConfig
@@ -30,16 +29,13 @@ from tokflow.raw.globs import (
     open_folders,
     unescaped,
 )
+from tokflow.raw.hub_repository import HubFile, HubRepository
 from tokflow.raw.patterns import HUB, Pattern, read_pattern
+from tokflow.raw.remote import Validator
 from tokflow.shown import redact
 from tokflow.store.latest import LATEST
 from tokflow.store.manifest import is_output_name
 from tokflow.store.urls import OF_OBJECT_STORES
-
-if TYPE_CHECKING:
-    from tokflow.raw.hub_repository import HubFile, HubRepository
-    from tokflow.raw.remote import Validator
-
 
 ASKED_AT_ONCE = 16
 """Servers that are asked at the same time which version of a file is there."""
@@ -60,9 +56,9 @@ class RawSource:
     """It is a file of this machine, read where it is."""
     named_hosts: frozenset[str] = field(default=frozenset(), repr=False)
     """The http hosts that the patterns of its dataset name, to which a server may lead."""
-    hub: "HubFile | None" = field(default=None, repr=False)
+    hub: HubFile | None = field(default=None, repr=False)
     """The file at its commit, if it is of a dataset of the hub; its URL names no commit."""
-    version: "Validator | None" = field(default=None, repr=False)
+    version: Validator | None = field(default=None, repr=False)
     """Which version of it is there, where the listing of an object store tells it."""
     source_split: str | None = field(default=None, repr=False)
     """The split that it is of, where its source has splits."""
@@ -157,13 +153,13 @@ def list_raw(
             if kind != FILE:
                 left_out[pattern.url_of(path)] = kind
                 continue
-            origin = origins.get(path, Origin())
+            origin = origins[path]._asdict() if path in origins else {}
             source = RawSource(
                 key=_key(path, pattern, roots[pattern.origin]),
                 url=pattern.url_of(path),
                 is_local=not pattern.origin,
                 named_hosts=hosts,
-                **origin._asdict(),
+                **origin,
             )
             check_outside(source, store)  # before the key, which an output's name would not be
             check_key(source.key)
@@ -212,7 +208,7 @@ def check_outside(source: RawSource, store: Path | None) -> None:
 def _matches(
     pattern: Pattern,
     config: RawConfig,
-    repository: "HubRepository | None",
+    repository: HubRepository | None,
     format_of: FormatOf,
 ) -> tuple[Matches, dict[str, Origin]]:
     """Return the files that match, those of the folders that do, and what else does; and what is
@@ -350,7 +346,9 @@ def check_key(key: str) -> None:
 
 
 def _problems_of(key: str) -> Iterator[str]:
-    if any("\ud800" <= character <= "\udfff" for character in key):
+    try:
+        key.encode()
+    except UnicodeEncodeError:
         yield "a name that is not UTF-8"
     for character in "" if key.isprintable() else key:
         if unicodedata.category(character) in {"Cc", "Zl", "Zp"}:  # controls, line separators
