@@ -1,11 +1,11 @@
 """The bytes of one version of a remote file that are on this disk.
 
     <folder>/content    the file; where no block of it is written down its bytes mean nothing
-    <folder>/.blocks    a line for each block of 1 MiB: its number, how much of it is there, sha256
+    <folder>/.blocks    a line for each block of 1 MiB: its number, how much of it is there, xxh3
 
-A block is on disk before its line is, and compared with it when it is used, so a killed process
-leaves nothing wrong. Several processes may add blocks at once: whatever two write to one place is
-equal.
+A block is compared with its line whenever it is used, so a killed process leaves nothing wrong, nor
+does a machine that loses what it had not written yet. Several processes may add blocks at once:
+whatever two write to one place is equal.
 """
 
 import hashlib
@@ -18,14 +18,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from xxhash import xxh3_64, xxh3_64_hexdigest
+
 from tokflow.errors import RawFileError
 from tokflow.raw.remote import Access, Body, TransientError, Validator
+from tokflow.store.positioned import write_range
 
 BLOCK_BYTES = 2**20
-SYNC_BLOCKS = 64
-"""The most that a crash of the machine can cost; a download that stops otherwise loses nothing."""
 
-_LINE = re.compile(r"(\d+) (\d+) ([0-9a-f]{64})")
+_LINE = re.compile(r"(\d+) (\d+) ([0-9a-f]{16})")
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +39,6 @@ class Blocks:
         self.path = self._folder / "content"
         self._index = self._folder / ".blocks"
         self._known: dict[int, tuple[int, str]] = {}
-        self._unwritten: list[str] = []
         with suppress(FileNotFoundError):
             for found in map(_LINE.fullmatch, self._index.read_text().splitlines()):
                 if found is not None:
@@ -48,11 +48,11 @@ class Blocks:
         """Return what is there of a block, undamaged."""
         num_bytes, digest = self._known.get(number, (0, ""))
         data = self.read(number * BLOCK_BYTES, number * BLOCK_BYTES + num_bytes)
-        if num_bytes == 0 or hashlib.sha256(data).hexdigest() == digest:
+        if num_bytes == 0 or xxh3_64_hexdigest(data) == digest:
             return data
         if self.path.exists():  # or it was garbage to another dataset of the same name
             _log.warning("%s: damaged, so these bytes are fetched again", self.path)
-        del self._known[number]
+        self._known.pop(number, None)
         return b""
 
     def read(self, start: int, stop: int) -> bytes:
@@ -80,8 +80,7 @@ class Blocks:
             self.write(first, data, room=len(data))
             for number in range(lacking[0], lacking[-1] + 1):
                 found[number] = data[number * BLOCK_BYTES - first :][:BLOCK_BYTES]
-                self.note(number, len(found[number]), hashlib.sha256(found[number]).hexdigest())
-            self.sync()
+                self.note(number, len(found[number]), xxh3_64_hexdigest(found[number]))
         first = numbers[0] * BLOCK_BYTES
         return b"".join(found.values())[start - first : stop - first]
 
@@ -92,31 +91,24 @@ class Blocks:
         """
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab", buffering=0), self.path.open("rb+", buffering=0) as file:
-                file.seek(start)
-                view = memoryview(data)
-                while view:
-                    view = view[file.write(view) :]
+            file = os.open(self.path, os.O_WRONLY | os.O_CREAT, mode=0o666)
+            with os.fdopen(file, "wb", buffering=0):
+                write_range(file, data, start)
         except OSError as error:
             raise _no_room(self.path, error, room) from error
 
     def note(self, number: int, num_bytes: int, digest: str) -> None:
-        """Let `sync` write down that so much of a block is there, from its beginning."""
-        self._known[number] = num_bytes, digest
-        self._unwritten.append(f"\n{number} {num_bytes} {digest}\n")
-        if len(self._unwritten) >= SYNC_BLOCKS:
-            self.sync()
+        """Write down that so much of a block is there, from its beginning.
 
-    def sync(self) -> None:
-        """Write down which blocks are there, once the disk has them."""
-        lines, self._unwritten = "".join(self._unwritten), []
+        Raises: RawFileError if the disk does not take the line.
+        """
+        self._known[number] = num_bytes, digest
+        line = f"\n{number} {num_bytes} {digest}\n".encode()
         try:
-            for path, data in ((self.path, b""), (self._index, lines.encode())) if lines else ():
-                with path.open("ab", buffering=0) as file:
-                    file.write(data)  # one call; the first line end closes a line that was cut off
-                    os.fsync(file.fileno())
+            with self._index.open("ab", buffering=0) as file:
+                file.write(line)  # one call; its first line end closes a line that was cut off
         except OSError as error:
-            raise _no_room(self.path, error, len(lines)) from error
+            raise _no_room(self._index, error, len(line)) from error
 
     def clear(self) -> None:
         """Forget all blocks and remove them."""
@@ -124,7 +116,7 @@ class Blocks:
         shutil.rmtree(self._folder, ignore_errors=True)
         with suppress(OSError):
             self._folder.parent.rmdir()
-        self._known, self._unwritten = {}, []
+        self._known = {}
 
 
 class Download:
@@ -137,7 +129,7 @@ class Download:
         self.total: int | None = None
         """Size of the whole file; None while it is not known."""
         self._blocks = blocks
-        self._digest, self._of_block = hashlib.sha256(), hashlib.sha256()
+        self._digest, self._of_block = hashlib.sha256(), xxh3_64()
         if not version.is_strong:
             blocks.clear()
         while data := blocks.find(self.num_bytes // BLOCK_BYTES):
@@ -152,7 +144,8 @@ class Download:
     def __exit__(self, error: object, *_: object) -> None:
         """Keep what arrived, whatever happened."""
         with suppress(*([RawFileError] if error is not None else [])):  # the first tells more
-            self.sync()
+            if self.num_bytes % BLOCK_BYTES:
+                self._note()
 
     @property
     def sha256(self) -> str:
@@ -190,12 +183,6 @@ class Download:
         self._blocks.clear()
         self._digest, self.num_bytes, self.total = hashlib.sha256(), 0, None
 
-    def sync(self) -> None:
-        """Write down what has arrived."""
-        if self.num_bytes % BLOCK_BYTES:
-            self._note()
-        self._blocks.sync()
-
     def move_to(self, path: Path) -> None:
         """Give the complete file its place, and let go of the blocks."""
         self._blocks.write(0, b"", room=0)  # for one that is empty
@@ -205,7 +192,7 @@ class Download:
 
     def _count(self, data: bytes) -> None:
         if self.num_bytes % BLOCK_BYTES == 0:
-            self._of_block = hashlib.sha256()
+            self._of_block = xxh3_64()
         self._digest.update(data)
         self._of_block.update(data)
         self.num_bytes += len(data)

@@ -112,7 +112,7 @@ def test_a_part_of_a_version_that_was_replaced_and_came_back_is_not_taken_up(
     server.content, server.etag, server.breaks = bytes(10_000), '"v2"', [5000]
     with monkeypatch.context() as crash:
         # A process killed before it wrote down what it had begun.
-        crash.setattr(blocks.Download, "sync", lambda _: 1 / 0)
+        crash.setattr(blocks.Blocks, "note", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             fetched(server, tmp_path)
     server.content, server.etag = CONTENT, '"v1"'
@@ -184,7 +184,7 @@ def test_a_killed_download_goes_on_where_it_was(server: Server, tmp_path: Path, 
     code = f"""
 from pathlib import Path
 from tokflow.raw import RawSource, blocks, read_raw_files
-blocks.BLOCK_BYTES, blocks.SYNC_BLOCKS = 1000, 1
+blocks.BLOCK_BYTES = 1000
 source = RawSource(key="en/a.txt", url={server.url!r}, is_local=False)
 read_raw_files([source], store=Path({str(tmp_path)!r}))
 """
