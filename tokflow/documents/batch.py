@@ -77,6 +77,10 @@ class Batch:
         kept: list[Any] = [of if of is None else of[start:end] for of in self._parts()]
         return Batch(*kept)
 
+    def moved(self, rows: int) -> "Batch":
+        """Return the same, so many rows further on."""
+        return replace(self, rows=self.rows + rows)
+
     @staticmethod
     def joined(batches: Sequence["Batch"]) -> "Batch":
         """Return the documents of all batches, which are of one dataset, in one."""

@@ -129,7 +129,9 @@ def parse(
         columns = [_side_by_side(columns)]
         num_chars = None if num_chars is None else [np.stack(num_chars, axis=1).ravel()]
     rows = np.arange(len(columns[0]), dtype=np.int64)
-    wrong = {row: too_large(config.limit) for row in _beyond(config.limit, columns)}
+    sizes = sum(np.diff(ends_of(column), prepend=0) for column in columns if len(column))
+    beyond = np.flatnonzero(sizes > config.limit.document_bytes).tolist()
+    wrong = dict.fromkeys(beyond, too_large(config.limit))
     wrong |= dict(problems or {})
     if num_chars is None:
         _add_no_text(columns, encoding, wrong)
@@ -277,14 +279,3 @@ def _add_no_text(
 
 
 _NULL = Problem("text", "null")
-
-
-def _beyond(limit: Limit, columns: Sequence[pa.LargeBinaryArray]) -> Iterable[int]:
-    """Return which documents are too large."""
-    if len(columns[0]) == 0:
-        return ()
-    ends = [ends_of(column) for column in columns]
-    if sum(int(end[-1]) for end in ends) <= limit.document_bytes:
-        return ()
-    sizes = sum(np.diff(end, prepend=0) for end in ends)
-    return np.flatnonzero(sizes > limit.document_bytes).tolist()

@@ -2,7 +2,6 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -120,7 +119,7 @@ class DocumentSource:
                     if on_reject is not None:
                         on_reject(path, bad.as_reject())
                 if len(found.batch.rows):
-                    yield _moved(found.batch, first)
+                    yield found.batch.moved(first)
             self.num_rows.append(num_rows)
             first += num_rows
 
@@ -157,11 +156,7 @@ class DocumentSource:
         return 0 if self._within is None else self._within.num_lines
 
 
-def _moved(batch: Batch, rows: int) -> Batch:
-    return replace(batch, rows=batch.rows + rows) if rows else batch
-
-
 def _further(encode: Encode, rows: int) -> Encode:
     """Return the function for a file that has so many rows before it, by which errors call
     documents."""
-    return lambda batch: _moved(encode(_moved(batch, rows)), -rows)
+    return lambda batch: encode(batch.moved(rows)).moved(-rows)

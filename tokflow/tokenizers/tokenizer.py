@@ -351,11 +351,6 @@ class Encoding:
     eos_id: int | None
     """Ends each document; None where nothing does."""
 
-    @property
-    def eos_per_document(self) -> int:
-        """Ids around a document that are EOS: two where BOS has the same id."""
-        return 0 if self.eos_id is None else 1 + (self.bos_id == self.eos_id)
-
 
 def in_text_of(documents: DocumentsConfig, special_tokens_in_text: SpecialTokensInText) -> InText:
     """Return what an engine makes of special tokens in the text of documents.

@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -240,7 +241,8 @@ def write_token_shard(
     batches = source.batches(
         batch_bytes=batch_bytes, on_reject=reject, render=render, encode=encoder.for_limit
     )
-    with ShardWriter(folder, source, documents, segment=number) as writer:
+    with ExitStack() as opened:
+        writer = ShardWriter(opened, folder, source, documents, segment=number)
         _write_tokens(batches, encoder, writer, progress, is_small=raw.num_bytes < THREADED_BYTES)
     raw.check_unchanged(source.paths)
     whole = tokens_recipe(raw, documents, encoding.config, encoding.tokenizer)
@@ -310,7 +312,8 @@ def _counts(
     }
     if encoding.eos_id is not None:
         without_eos = 0 if encoding.config.eos_of_empty else writer.num_without_tokens
-        ending = encoding.eos_per_document * (counts["num_documents"] - without_eos)
+        of_each = 1 + (encoding.bos_id == encoding.eos_id)  # two where BOS has the same id
+        ending = of_each * (counts["num_documents"] - without_eos)
         counts |= {"num_eos": writer.num_eos, "num_eos_in_text": writer.num_eos - ending}
     if documents.transform is not None:
         counts |= {"num_records": source.num_records, "num_left_out": source.num_left_out}

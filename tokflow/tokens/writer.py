@@ -78,29 +78,26 @@ class ShardWriter:
 
     def __init__(
         self,
+        opened: ExitStack,
         folder: Path,
         source: DocumentSource,
         documents: DocumentsConfig,
         *,
         segment: int | None = None,
     ) -> None:
+        """Open the files, until `opened` is closed."""
         self._folder, self._segment = folder, segment
         self._schema = DOCUMENTS_SCHEMA if documents.transform is None else RECORDS_SCHEMA
-        has_loss_mask = documents.is_chat
-        self._closing = ExitStack()
-        names = [TOKENS_NAME, *([LOSS_MASK_NAME] if has_loss_mask else [])]
-        self._files = {
-            name: self._closing.enter_context(HashedWriter(self._path(name))) for name in names
-        }
-        self._table = self._closing.enter_context(
-            TableWriter(self._path(DOCUMENTS_NAME), self._schema, rows_per_group=ROWS_PER_GROUP)
-        )
         self._kept = KeptColumns(source, documents) if documents.keep_columns else None
-        if self._kept is not None:
-            path, schema = self._path(KEPT_NAME), self._kept.schema
-            self._kept_table = self._closing.enter_context(
-                TableWriter(path, schema, rows_per_group=ROWS_PER_GROUP)
-            )
+        has_loss_mask = documents.is_chat
+        names = [TOKENS_NAME, *([LOSS_MASK_NAME] if has_loss_mask else [])]
+        self._files = {name: opened.enter_context(HashedWriter(self._path(name))) for name in names}
+        schemas = {DOCUMENTS_NAME: self._schema}
+        schemas |= {} if self._kept is None else {KEPT_NAME: self._kept.schema}
+        self._tables = {}
+        for name, schema in schemas.items():
+            table = TableWriter(self._path(name), schema, rows_per_group=ROWS_PER_GROUP)
+            self._tables[name] = opened.enter_context(table)
         names = ["documents", "empty_documents", "chars", "bytes", "tokens"]
         of_chats = ["loss_tokens", "documents_without_loss", "documents_with_boundary_token"]
         names += of_chats if has_loss_mask else []
@@ -109,12 +106,6 @@ class ShardWriter:
         """Ids that are EOS, also of texts."""
         self.num_without_tokens = 0
         """Documents that have no token, not even an EOS."""
-
-    def __enter__(self) -> "ShardWriter":
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._closing.__exit__(*error)
 
     def add(self, batch: Batch, tokens: TokenBatch) -> None:
         """Write the documents of a batch and their tokens."""
@@ -132,9 +123,9 @@ class ShardWriter:
         }
         if batch.records is not None:
             columns["record"] = batch.records
-        self._table.add(make_table(columns, self._schema))
+        self._tables[DOCUMENTS_NAME].add(make_table(columns, self._schema))
         if self._kept is not None:
-            self._kept_table.add(self._kept.of(batch))
+            self._tables[KEPT_NAME].add(self._kept.of(batch))
         counts["num_documents"] += len(batch.rows)
         counts["num_empty_documents"] += int(np.count_nonzero(num_chars == 0))
         counts["num_chars"] += int(num_chars.sum())
@@ -164,8 +155,7 @@ class ShardWriter:
         if self._kept is not None:
             self._kept.check()
         entries = {self._path(name).name: file.entry() for name, file in self._files.items()}
-        written = [self._path(DOCUMENTS_NAME)]
-        written += [] if self._kept is None else [self._path(KEPT_NAME)]
+        written = [self._path(name) for name in self._tables]
         if rejects:
             written.append(self._path(REJECTS_NAME))
             written[-1].write_bytes(b"".join(map(reject_line, rejects)))

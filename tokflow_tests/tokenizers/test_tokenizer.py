@@ -199,7 +199,7 @@ def test_what_stands_nowhere_need_not_be_named():
 
     encoding = resolve_encoding(TokenizerConfig(kind="bytes", eos="none", bos="none"), tokenizer)
 
-    assert (encoding.eos_id, encoding.bos_id, encoding.eos_per_document) == (None, None, 0)
+    assert (encoding.eos_id, encoding.bos_id) == (None, None)
 
 
 def test_ranks_are_read_as_they_were_written(tmp_path: Path):
