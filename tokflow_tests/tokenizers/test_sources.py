@@ -340,13 +340,14 @@ def test_what_transformers_makes_nothing_of_is_an_error(tmp_path: Path):
     (tmp_path / "own" / "vocab.txt").write_text("no tokenizer")
     write_texts(tmp_path / "raw" / "texts.jsonl", FEW_TEXTS)
 
-    said, _ = run(tmp_path, {"kind": "huggingface", "name": "own"}, HF_HUB_OFFLINE="1")
+    with pytest.raises(TokenizerError) as error:
+        save_tokenizer(declare_texts(tmp_path, None, kind="huggingface", name="own"))
 
-    assert said["error"].startswith(
+    assert str(error.value).startswith(
         "tokenizer.name: own: expected a tokenizer.json, or files that transformers can load, "
         "found vocab.txt: "
     )
-    assert said["error"].endswith("; name a tokenizer that transformers.AutoTokenizer loads")
+    assert str(error.value).endswith("; name a tokenizer that transformers.AutoTokenizer loads")
 
 
 def test_a_folder_of_other_files_is_no_tokenizer(tmp_path: Path):
@@ -449,14 +450,23 @@ def test_a_hub_tokenizer_without_tokenizer_json_goes_through_transformers(tmp_pa
     assert "PyTorch" not in stderr
 
 
+def error_of_hub(endpoint: str, folder: Path, name: str) -> str:
+    dataset = declare_texts(folder, FEW_TEXTS, **{**HUB_TOKENIZER, "name": name})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)
+        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        with pytest.raises(TokenizerError) as error:
+            save_tokenizer(dataset)
+    return str(error.value)
+
+
 def test_a_hub_id_that_does_not_exist_is_an_error(tmp_path: Path):
-    write_texts(tmp_path / "raw" / "texts.jsonl", FEW_TEXTS)
     published = save_json(byte_level_bpe(), tmp_path / "published")
 
     with serve_hub(published) as hub:
-        said, _ = run(tmp_path, {**HUB_TOKENIZER, "name": "team/other"}, HF_ENDPOINT=hub.url)
+        said = error_of_hub(hub.url, tmp_path, "team/other")
 
-    assert said["error"].startswith(
+    assert said.startswith(
         "tokenizer.name: team/other: expected a hub id that can be reached, or an existing local "
         "folder, found "
     )
@@ -475,18 +485,17 @@ def test_a_bare_name_may_have_been_meant_for_an_encoding(
 
 
 def test_a_hub_that_cannot_be_reached_is_an_error_that_says_what_to_do(tmp_path: Path):
-    write_texts(tmp_path / "raw" / "texts.jsonl", FEW_TEXTS)
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
 
-    said, _ = run(tmp_path, HUB_TOKENIZER, HF_ENDPOINT=f"http://127.0.0.1:{port}")
+    said = error_of_hub(f"http://127.0.0.1:{port}", tmp_path, "team/tiny")
 
-    assert said["error"].startswith(
+    assert said.startswith(
         "tokenizer.name: team/tiny: expected a hub id that can be reached, or an existing local "
         "folder, found ConnectError: "
     )
-    assert said["error"].endswith(
+    assert said.endswith(
         "; correct the name or the revision, log in with `hf auth login` for a private one, or "
         "name a folder that holds its files"
     )

@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.engines import code_points, fast, open_engine, open_reference
 from tokflow.tokenizers.engines.code_points import (
     COMPARED,
+    RANGES,
     CodePoints,
     code_points_for_reference,
     differing_points,
@@ -96,21 +98,35 @@ def dataset_of(tokenizer: Tokenizer, folder: Path, texts: list[str]) -> Dataset:
     return declare_texts(folder, texts, kind="file", name=str(path), eos="none")
 
 
+def around(table: Iterable[int]) -> list[list[int]]:
+    """Return a table with the code points beside it, as ranges that are compared."""
+    return [sorted({point + step for point in table for step in (-1, 0, 1)})]
+
+
+of_all_points = pytest.mark.parametrize(
+    "of_all", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["table", "all"]
+)
+
+
 @of_the_compared
-def test_the_table_holds_all_that_tokenizers_splits_otherwise(tmp_path: Path):
+@of_all_points
+def test_the_table_holds_all_that_tokenizers_splits_otherwise(of_all: bool, tmp_path: Path):
     tokenizer = crossing_json(tmp_path, pre_tokenizer=splits(*DEEPSEEK))
 
-    found = differing_points(tokenizer)
+    ranges = RANGES if of_all else around(code_points_for_reference(tokenizer))
+    found = differing_points(tokenizer, ranges)
 
     assert [NO_LONGER_LOWER, *found] == list(code_points_for_reference(tokenizer))
 
 
+@of_all_points
 def test_the_table_holds_all_that_tiktoken_splits_otherwise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    of_all: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     tokenizer = crossing_tiktoken("o200k_base", tmp_path, monkeypatch)
 
-    found = differing_points(tokenizer)
+    ranges = RANGES if of_all else around(code_points_for_reference(tokenizer))
+    found = differing_points(tokenizer, ranges)
 
     assert len(found) == 4_700
     assert NO_LONGER_LOWER in found
@@ -121,21 +137,23 @@ def test_the_table_holds_all_that_tiktoken_splits_otherwise(
 def test_each_pattern_splits_the_rest_as_the_reference_does(pattern: str, tmp_path: Path):
     tokenizer = crossing_json(tmp_path, pre_tokenizer=pre_tokenizer_fields(pattern))
     table = list(code_points_for_reference(tokenizer))
-    edges = sorted({point + step for point in table for step in (-1, 0, 1)})
 
-    found = differing_points(tokenizer, [edges])
+    found = differing_points(tokenizer, around(table))
 
     assert set(NEW_LETTERS) <= set(map(chr, found)) <= set(map(chr, table))
 
 
 @of_the_compared
+@of_all_points
 def test_the_table_holds_all_marks_that_tokenizers_puts_in_another_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    of_all: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     tokenizer = crossing_json(tmp_path, normalizer={"type": "NFC"})
     monkeypatch.setattr(code_points, "CONTEXTS", ("a\u0345{}\u0334",))
 
-    found = differing_points(tokenizer, [range(0x80, 0xAC00), range(0xE000, 0x20000)])
+    ranges = [range(0x80, 0xAC00), range(0xE000, 0x20000)]
+    ranges = ranges if of_all else around(code_points_for_reference(tokenizer))
+    found = differing_points(tokenizer, ranges)
 
     assert {0x7FD, 0x8CA, 0x1E130} <= set(found) <= set(code_points_for_reference(tokenizer))
 
