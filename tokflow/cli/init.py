@@ -26,22 +26,25 @@ from tokflow.shown import counted, printable, redact, size
 from tokflow.store.config import expanded
 from tokflow.tokenizers.tokenizer import fields_of_name, is_path
 
+DatasetName = Annotated[
+    str | None, typer.Option(help="Name of the dataset; by default of the file or folder.")
+]
+NewYaml = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH",
+        help="File to write; by default one in the project's definitions, or NAME.yaml here "
+        "where there is no project. It must not exist.",
+    ),
+]
+
 
 def main(
     files: RawFiles,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the dataset; by default of the file or folder.")
-    ] = None,
+    name: DatasetName = None,
     text: TextField = None,
     tokenizer: ExistingTokenizer = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="File to write; by default one in the project's definitions, or NAME.yaml here "
-            "where there is no project. It must not exist.",
-        ),
-    ] = None,
+    output: NewYaml = None,
     project: ProjectFolder = None,
     json: Json = False,
 ) -> None:

@@ -13,20 +13,24 @@ from tokflow.sequences.config import described
 from tokflow.shown import counted, size
 from tokflow.split.shuffle import shuffled_by
 from tokflow.store.atomic import new_file
+from tokflow.store.manifest import Manifest
 
 FILES_SHOWN = 20
 
 SEQUENCES_SHOWN = 2
 
 
+OutputPath = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATH",
+        help="An output's folder, a link to it, a file in it, or the URL of one.",
+    ),
+]
+
+
 def main(
-    path: Annotated[
-        str,
-        typer.Argument(
-            metavar="PATH",
-            help="An output's folder, a link to it, a file in it, or the URL of one.",
-        ),
-    ],
+    path: OutputPath,
     sequences: SequencesShown = None,
     html: Html = None,
     part: PartShown = None,
@@ -85,15 +89,7 @@ def _print(inspection: Inspection) -> None:
             print(f"{role:<11}  {token_id:,}" + (f" {token!r}" if token else ""))
     for name, seed in shuffled_by(manifest).items():
         print(f"shuffled     {name}, seed {seed}")
-    for parent in shortened(
-        [f"{of} {by[:16]}" for of, by in manifest.parents.items()], FILES_SHOWN
-    ):
-        print_styled(f"made from    {parent}")
-    _print_mixture(manifest.details.get("mixture", {}))
-    origin = manifest.details.get("origin", {})
-    commits = {origin["hub_id"]: origin["commit"]} if "commit" in origin else {}
-    for name, commit in {**commits, **manifest.details.get("commits", {})}.items():
-        print(f"of the hub   {name} at {commit}")
+    _print_origins(manifest)
     if (version := manifest.details.get("raw_version")) is not None:
         known_by = [version[name] for name in ("etag", "last_modified") if version[name]]
         print(f"raw file     {size(version['num_bytes'])}, known by its version: {known_by[0]}")
@@ -114,12 +110,23 @@ def _print(inspection: Inspection) -> None:
             _print_segment(segment, number)
 
 
+def _print_origins(manifest: Manifest) -> None:
+    parents = [f"{name} {parent[:16]}" for name, parent in manifest.parents.items()]
+    for line in shortened(parents, FILES_SHOWN):
+        print_styled(f"made from    {line}")
+    _print_mixture(manifest.details.get("mixture", {}))
+    origin = manifest.details.get("origin", {})
+    commits = {origin["hub_id"]: origin["commit"]} if "commit" in origin else {}
+    for name, commit in {**commits, **manifest.details.get("commits", {})}.items():
+        print(f"of the hub   {name} at {commit}")
+
+
 def _print_mixture(sources: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
     """Print what an export has of each source of a mixture."""
     for source, parts in sources.items():
         for part, of in parts.items():
             tokens = f"{of['tokens']:,} of {counted(of['planned_tokens'], 'planned token')}"
-            num_cuts = of.get("num_budget_cuts", 0)  # an older tokflow did not count them
+            num_cuts = of["num_budget_cuts"]
             cut = f", {counted(num_cuts, 'document')} cut where the budget ends" if num_cuts else ""
             print_styled(f"mixture      {part} of {source}: {tokens}, {of['epochs']:g} epochs{cut}")
 

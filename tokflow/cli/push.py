@@ -10,39 +10,45 @@ from tokflow.cli.terminal import print_json
 from tokflow.hub.push import push_export
 from tokflow.shown import counted, size
 
+HubFolder = Annotated[
+    str,
+    typer.Argument(
+        metavar="HF_URL",
+        help="A dataset repository of the Hugging Face hub, and a folder in it: "
+        "hf://datasets/org/name\\[@revision]\\[/folder]. It is made if it is not there; "
+        "HF_TOKEN must be allowed to write.",
+    ),
+]
+Visibility = Annotated[
+    bool | None,
+    typer.Option(
+        "--private/--public",
+        help="Who may see it: a repository that is made is private unless --public is given; "
+        "one that is there must be as the option says.",
+    ),
+]
+Branch = Annotated[
+    str | None,
+    typer.Option(metavar="BRANCH", help="A branch, made if it is not there; main by default."),
+]
+PullRequest = Annotated[
+    bool, typer.Option("--pull-request", help="Into a pull request, in place of main.")
+]
+AllowPickle = Annotated[
+    bool,
+    typer.Option(
+        "--allow-pickle", help="Push pickle files, too, which run code in who loads them."
+    ),
+]
+
 
 def main(
     export: Export,
-    to: Annotated[
-        str,
-        typer.Argument(
-            metavar="HF_URL",
-            help="A dataset repository of the Hugging Face hub, and a folder in it: "
-            "hf://datasets/org/name\\[@revision]\\[/folder]. It is made if it is not there; "
-            "HF_TOKEN must be allowed to write.",
-        ),
-    ],
-    private: Annotated[
-        bool | None,
-        typer.Option(
-            "--private/--public",
-            help="Who may see it: a repository that is made is private unless --public is given; "
-            "one that is there must be as the option says.",
-        ),
-    ] = None,
-    revision: Annotated[
-        str | None,
-        typer.Option(metavar="BRANCH", help="A branch, made if it is not there; main by default."),
-    ] = None,
-    pull_request: Annotated[
-        bool, typer.Option("--pull-request", help="Into a pull request, in place of main.")
-    ] = False,
-    allow_pickle: Annotated[
-        bool,
-        typer.Option(
-            "--allow-pickle", help="Push pickle files, too, which run code in who loads them."
-        ),
-    ] = False,
+    to: HubFolder,
+    private: Visibility = None,
+    revision: Branch = None,
+    pull_request: PullRequest = False,
+    allow_pickle: AllowPickle = False,
     json: Json = False,
 ) -> None:
     """Push, a line for each commit, and say where it is."""

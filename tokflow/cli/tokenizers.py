@@ -193,26 +193,30 @@ Column = tuple[str, TokenizerReport | Exception]
 """The title of one tokenizer, and its report or why there is none."""
 
 
+MeasuredFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH",
+        help="A raw file to measure on, its first 4 MB of text at most; by default the first "
+        "of each dataset.",
+    ),
+]
+TextOfFile = Annotated[
+    str,
+    typer.Option(
+        metavar="FIELD",
+        help="With --tokenizer: the field or column of --file that holds the text.",
+    ),
+]
+
+
 def main(
     names: Names = None,
     configs: Configs = None,
     project: ProjectFolder = None,
     tokenizer: TokenizerNames = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="A raw file to measure on, its first 4 MB of text at most; by default the first "
-            "of each dataset.",
-        ),
-    ] = None,
-    text: Annotated[
-        str,
-        typer.Option(
-            metavar="FIELD",
-            help="With --tokenizer: the field or column of --file that holds the text.",
-        ),
-    ] = "text",
+    file: MeasuredFile = None,
+    text: TextOfFile = "text",
     store: StoreName = None,
     trust_remote_code: Trust = False,
     json: Json = False,

@@ -24,20 +24,25 @@ NORMALISED_NOTE = (
 )
 
 
+TokenPosition = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Position of a token in the part, from 0; in sequences, sequence times "
+        "sequence_length plus column, as if each were filled, whatever `padding` writes.",
+    ),
+]
+SequenceOrdinal = Annotated[
+    int | None, typer.Option(min=0, help="Ordinal of a sequence in the part, from 0.")
+]
+PartName = Annotated[str, typer.Option(help="Part of the split.")]
+
+
 def main(
     export: Export,
-    token: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Position of a token in the part, from 0; in sequences, sequence times "
-            "sequence_length plus column, as if each were filled, whatever `padding` writes.",
-        ),
-    ] = None,
-    sequence: Annotated[
-        int | None, typer.Option(min=0, help="Ordinal of a sequence in the part, from 0.")
-    ] = None,
-    part: Annotated[str, typer.Option(help="Part of the split.")] = "train",
+    token: TokenPosition = None,
+    sequence: SequenceOrdinal = None,
+    part: PartName = "train",
     trust_remote_code: Trust = False,
     json: Json = False,
 ) -> None:

@@ -46,11 +46,15 @@ RUN_DAEMON = (
 )
 
 
+Host = Annotated[
+    str, typer.Option(help="Address to listen on; it must lead to this machine alone.")
+]
+Port = Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 takes a free one.")]
+
+
 def main(
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; it must lead to this machine alone.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 takes a free one.")] = 3000,
+    host: Host = "127.0.0.1",
+    port: Port = 3000,
     expose: Expose = False,
     project: ProjectFolder = None,
     json: Json = False,

@@ -1,4 +1,4 @@
-"""Assets: one for each stage of a dataset."""
+"""Assets: one for each stage of a dataset, its columns, and what each column is made from."""
 
 from collections.abc import Iterator
 from typing import Any, TypeAlias

@@ -1,4 +1,5 @@
-"""Decisions of the sensor: what a look at the raw files of a dataset leads to.
+"""Decisions of the sensor: what a look at the raw files of a dataset leads to, and the digests by
+which it knows what has not moved since the last.
 
 A dataset with `automation: true` gets one run of its build job when something is to be built. Of
 the others only Dagster's list of files is brought up to date.
@@ -38,6 +39,12 @@ from tokflow.shown import counted
 
 STATE_TAG = "tokflow/state"
 """On a scan: the digest of the state that asked for it."""
+
+INPUTS_TAG = "tokflow/inputs"
+"""On a build: the digest of the inputs that it saw."""
+
+CALM_SECONDS = 10.0
+"""A file that changed more recently may still be being written."""
 
 MAX_KILLED = 3
 """Builds in a row whose process was killed, after which no other is asked for."""
@@ -243,13 +250,6 @@ def _was_killed(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     """Return whether a run failed although none of its steps did."""
     failed_steps = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
     return run.status is dg.DagsterRunStatus.FAILURE and not failed_steps
-
-
-INPUTS_TAG = "tokflow/inputs"
-"""On a build: the digest of the inputs that it saw."""
-
-CALM_SECONDS = 10.0
-"""A file that changed more recently may still be being written."""
 
 
 def being_written(changes: FileChanges, *, now: float) -> tuple[str, ...]:

@@ -1,4 +1,5 @@
-"""Markdown for the web UI, which shows metadata in a column of some 440 px: short lines, tables.
+"""Markdown for the web UI, which shows metadata in a column of some 440 px: short lines, tables,
+and links to the pages that `tokflow ui` serves beside it.
 
 Dagster shows a number without separators, cuts what is wide, and drops HTML.
 """
@@ -37,6 +38,9 @@ MAX_ROWS = 1_000
 
 MAX_COLUMNS = 4
 """Rows of a table that may stand beside each other."""
+
+PREFIX = "/tokflow"
+"""What the paths of these pages begin with; Dagster has none below it."""
 
 LABELS = {
     "chars_fraction": "share",
@@ -155,10 +159,6 @@ def escaped(text: str) -> str:
     """Return `text` as markdown that shows just it on one line, wherever it comes from."""
     line = " ".join(visible(text).split())
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", line)
-
-
-PREFIX = "/tokflow"
-"""What the paths of these pages begin with; Dagster has none below it."""
 
 
 def report_path(dataset: str) -> str:

@@ -64,6 +64,34 @@ MAX_LINE = 1_000
 """Characters of what it says of one."""
 
 
+RESOURCE = "tokflow_workers"
+"""Its key in a run's config."""
+
+
+class PoolKind(Enum):
+    """Where they are. A text could be `{env: NAME}`, and an error would show that variable."""
+
+    local = "local"
+    ray = "ray"
+
+
+class WorkersResource(dg.ConfigurableResource[None]):
+    """Processes that a step works with; by default one for each core, or `TOKFLOW_JOBS`."""
+
+    jobs: int | None = None
+    """Their number, 1 or more."""
+    pool: PoolKind | None = None
+    """`ray` for those of a Ray cluster, `local` for those of this machine; by default as
+    `TOKFLOW_POOL` says, else local."""
+
+    def of_build(self) -> Workers:
+        """Return them as a build takes them."""
+        return {"jobs": self.jobs, "pool": self.pool.value if self.pool else None}
+
+
+WORKERS = WorkersResource()
+
+
 def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
     """Return what an asset does: make its outputs, report and check them.
 
@@ -316,31 +344,3 @@ def again_if_fetched(
 def _joined(reports: Mapping[str, Report]) -> Report:
     text = "\n".join(f"{key} {report.data_version}" for key, report in reports.items())
     return Report(hashlib.sha256(text.encode()).hexdigest(), {})
-
-
-RESOURCE = "tokflow_workers"
-"""Its key in a run's config."""
-
-
-class PoolKind(Enum):
-    """Where they are. A text could be `{env: NAME}`, and an error would show that variable."""
-
-    local = "local"
-    ray = "ray"
-
-
-class WorkersResource(dg.ConfigurableResource[None]):
-    """Processes that a step works with; by default one for each core, or `TOKFLOW_JOBS`."""
-
-    jobs: int | None = None
-    """Their number, 1 or more."""
-    pool: PoolKind | None = None
-    """`ray` for those of a Ray cluster, `local` for those of this machine; by default as
-    `TOKFLOW_POOL` says, else local."""
-
-    def of_build(self) -> Workers:
-        """Return them as a build takes them."""
-        return {"jobs": self.jobs, "pool": self.pool.value if self.pool else None}
-
-
-WORKERS = WorkersResource()
