@@ -69,7 +69,8 @@ def main(
     json: Json = False,
 ) -> int:
     """Build the datasets one after the other; one that fails does not stop the next."""
-    num_jobs(jobs), is_local(pool)  # else an error, before anything is done
+    num_jobs(jobs)  # or an error, before anything is done
+    is_local(pool)
     asked = _Asked(
         partitions=partitions,
         workers={"jobs": jobs, "pool": pool},
