@@ -47,7 +47,7 @@ class RawFiles:
         self._dataset = dataset
         self.offline, self._rehash = offline, rehash
         self._known: dict[str, RawFile] = {}
-        if before is not None:
+        if before is not None and dataset.mixture is None:
             self.listing = before.listing
             for key, raw in before._known.items():
                 source = self.listing.sources[key]

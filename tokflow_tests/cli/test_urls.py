@@ -114,7 +114,8 @@ def test_a_mixture_is_read_with_the_manifests_of_its_sources(url: str, machine: 
         (machine / f"{name}.yaml").write_text(yaml.safe_dump(fields))
     fields = {"name": "mix", "store": url, "mixture": {"sources": sources}, "exports": ["bin"]}
     (machine / "mix.yaml").write_text(yaml.safe_dump(fields))
-    assert run("run", "--config", machine / "mix.yaml").exit_code == 0
+    built = run("run", "--config", machine / "mix.yaml")
+    assert built.exit_code == 0, built.output
     shutil.rmtree(machine / "cache")
 
     result = run("trace", f"{url}/mix/exports/bin", "--token", 0)

@@ -517,7 +517,7 @@ def columns_shown(dataset: Dataset) -> dict[str, list[str] | None]:
 def test_a_fetch_that_fails_is_tried_again_and_a_step_that_is_terminated_is_not(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.raw.fetch.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("tokflow.raw.remote.time.sleep", lambda seconds: None)
     monkeypatch.setattr("tokflow.components.steps.FETCH_AGAIN", dg.RetryPolicy(max_retries=2))
     case.attributes["raw"] = {"files": ["http://127.0.0.1:1/a.txt"]}
     case.instance.add_dynamic_partitions("small_files", ["a.txt"])
@@ -585,7 +585,7 @@ def test_a_bad_document_of_a_server_is_not_fetched_again(case: Case):
 def test_what_a_step_made_before_a_retry_is_reported_once(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.raw.fetch.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("tokflow.raw.remote.time.sleep", lambda seconds: None)
     monkeypatch.setattr("tokflow.components.steps.FETCH_AGAIN", dg.RetryPolicy(max_retries=2))
     case.attributes["raw"] = {"files": ["raw/*.txt", "http://127.0.0.1:1/d.txt"]}
     sync_files(case.instance, case.dataset)
