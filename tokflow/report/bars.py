@@ -4,7 +4,7 @@ parts, of tokens in sequences and of the sources of a mixture."""
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from tokflow.pipeline.statistics import (
     rows_of_mixture,
 )
 from tokflow.report.picture import (
+    MAX_BARS,
     SERIES,
     Picture,
     bars_picture,
@@ -26,22 +27,13 @@ from tokflow.report.vocabulary import TokenTexts
 from tokflow.shown import counted
 from tokflow.tokens.writer import OTHERS
 
-if TYPE_CHECKING:
-    pass
-
 Rows: TypeAlias = list[dict[str, Any]]
-
-MAX_BARS = 12
-
-MAX_REASONS = 8
 
 SCRIPT_TOKENS = 200_000
 """Tokens of the sample in which scripts are looked for."""
 
 COMMON = "digits, signs, spaces"
 """Name of what has the script Common: what all languages share."""
-
-MAX_SCRIPTS = 10
 
 
 def by_file(facts: StoreFacts) -> Picture | None:
@@ -75,12 +67,10 @@ def by_script(facts: StoreFacts, texts: TokenTexts) -> Picture | None:
     whole = sum(num_bytes.values())
     if not whole:
         return None
-    largest = sorted(num_bytes, key=lambda of: (-num_bytes[of], of))[:MAX_SCRIPTS]
+    largest = sorted(num_bytes, key=lambda of: (-num_bytes[of], of))
     rates = {of: num_bytes[of] / num_tokens[of] for of in largest}
     bars = [(of, rates[of], f"{rates[of]:.2f}, {num_bytes[of] / whole:.1%}") for of in largest]
-    rest = f"; {len(num_bytes) - MAX_SCRIPTS:,} rarer scripts left out"
     note = f"with the share of the text; read: {facts.shards.read_of(SCRIPT_TOKENS)}"
-    note += rest if len(num_bytes) > MAX_SCRIPTS else ""
     title = "Bytes per token, by script"
     return bars_picture("bytes_per_token_by_script", title, bars, note=note, color=SERIES[2])
 
@@ -103,10 +93,8 @@ def reject_picture(facts: StoreFacts) -> Picture | None:
     if not reasons:
         return None
     ordered = sorted(reasons.items(), key=lambda item: (item[0] == OTHERS, -item[1], item[0]))
-    bars = [(reason, num, f"{num:,}") for reason, num in ordered[:MAX_REASONS]]
+    bars = [(reason, num, f"{num:,}") for reason, num in ordered]
     note = f"{counted(reasons.total(), 'reject')} in all"
-    if len(ordered) > MAX_REASONS:
-        note += f"; {len(ordered) - MAX_REASONS:,} rarer reasons left out"
     name, title = "rejects_by_reason", "Rejects, by reason"
     return bars_picture(name, title, bars, note=note, color=SERIES[4], is_named_above=True)
 
@@ -156,19 +144,14 @@ def mixture_rows(facts: StoreFacts) -> Rows:
 def share_pictures(facts: StoreFacts) -> Iterator[Picture]:
     """Yield the pictures of shares that there is something to see in."""
     if parts := part_rows(facts):
-        shown = [(of["part"], of["tokens_fraction"]) for of in parts[:MAX_BARS]]
+        shown = [(of["part"], of["tokens_fraction"]) for of in parts]
         bars = [(part, fraction, f"{fraction:.2%}") for part, fraction in shown]
-        note = "share of the tokens" + _left_out(parts)
+        note = "share of the tokens"
         yield bars_picture("split_shares", "Parts", bars, note=note, limit=1, color=SERIES[0])
     if packed := fill_rows(facts):
-        bars = [(f"{of['export']}: {of['part']}", *_fill_of(of)) for of in packed[:MAX_BARS]]
+        bars = [(f"{of['export']}: {of['part']}", *_fill_of(of)) for of in packed]
         note = "tokens by the places for them; the rest is padding"
-        note += _left_out(packed)
         yield bars_picture("packing_fill", "Packing", bars, note=note, limit=1, color=SERIES[2])
-
-
-def _left_out(rows: Rows) -> str:
-    return f"; {len(rows) - MAX_BARS:,} more left out" if len(rows) > MAX_BARS else ""
 
 
 def _fill_of(row: Mapping[str, Any]) -> tuple[float, str]:

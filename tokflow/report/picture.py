@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 WIDTH = 4.6
 """Inches of 72 points, of every picture: two stand side by side on a wide page."""
 
+MAX_BARS = 12
+"""Bars of a picture; how many more there are its note says."""
+
 ROW_HEIGHT = 0.27
 """Inches of each bar of a picture of bars."""
 
@@ -113,6 +116,9 @@ def bars_picture(
     `limit`: the length of a full bar, which stands in the background of each; by default the
     longest, and no background. `is_named_above`: names are long and stand above their bars.
     """
+    if len(bars) > MAX_BARS:
+        note += f"; {len(bars) - MAX_BARS:,} more left out"
+        bars = bars[:MAX_BARS]
     most = limit or max((length for _, length, _ in bars), default=1) or 1
 
     def draw(axes: "Axes") -> None:
