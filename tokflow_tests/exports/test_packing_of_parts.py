@@ -13,7 +13,7 @@ from tokflow.exports import Export
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
-from tokflow_tests.exports.test_contract import EVERY_EXPORT, is_of_rows
+from tokflow_tests.exports.test_contract import EXPORTS_OF_KINDS, is_of_rows
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import build, declare
 
@@ -26,7 +26,7 @@ OWN: dict[str, Any] = {
     "train": {"sequence_length": 5, "label_token": True},
     "validation": {"strategy": "best_fit", "sequence_length": 3, "pad_id": 7},
 }
-ROWS = [export for export in EVERY_EXPORT if is_of_rows(export)]
+ROWS = [export for export in EXPORTS_OF_KINDS.values() if is_of_rows(export)]
 NAMES = [export["name"] for export in ROWS]
 
 

@@ -61,25 +61,26 @@ def files_of(dataset: Dataset) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "jobs", "shuffle"),
+    ("strategy", "jobs", "exports", "shuffle"),
     [
-        ("concat", 1, {}),
-        ("best_fit", 2, {}),
-        ("greedy", 2, {"sequences": True}),
-        ("concat", 2, {"documents": "dataset"}),
-        ("best_fit", 1, {"documents": "dataset", "sequences": True}),
+        ("concat", 1, ROWS, {}),
+        ("best_fit", 2, ROWS[:1], {}),
+        ("greedy", 1, ROWS[:1], {"sequences": True}),
+        ("concat", 1, ROWS[-1:], {"documents": "dataset"}),
+        ("best_fit", 1, ROWS[:1], {"documents": "dataset", "sequences": True}),
     ],
 )
 def test_no_byte_depends_on_how_many_tasks_write_an_export(
     strategy: str,
     jobs: int,
+    exports: list[dict[str, Any]],
     shuffle: dict[str, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(shuffled_documents, "GROUP_TOKENS", 100)
     packing = {"sequence_length": 8, "strategy": strategy}
-    dataset = dataset_in(tmp_path, ROWS, packing=packing, shuffle=shuffle)
+    dataset = dataset_in(tmp_path, exports, packing=packing, shuffle=shuffle)
     assert build_dataset(dataset, jobs=1).failed == ()
     expected = files_of(dataset)
     shutil.rmtree(dataset.folder / "exports")
@@ -89,7 +90,7 @@ def test_no_byte_depends_on_how_many_tasks_write_an_export(
     assert build_dataset(dataset, jobs=jobs).failed == ()
 
     assert files_of(dataset) == expected
-    for options in ROWS:
+    for options in exports:
         assert len(segments(dataset, options["format"])) > 5
     assert not list(dataset.folder.rglob("*.segments"))
 
