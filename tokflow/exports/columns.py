@@ -10,28 +10,26 @@ labels          list<int32>  the token where loss_mask is 1, else -100, which to
 seq_lengths     list<int32>  tokens of each segment, padding not among them
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
-from tokflow.errors import ConfigError
 from tokflow.exports.format import Arrays, Layout, Portion
 from tokflow.exports.kept import KeptOfSequences
-from tokflow.exports.options import PartRows, ShardOptions
+from tokflow.exports.options import Padding, PartRows, ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.token_files import sequences_within
+from tokflow.exports.token_files import numbered_files, numbered_names, sequences_within
 from tokflow.sequences.config import Side
 from tokflow.sequences.segments import Sequences, fill_sequences
 from tokflow.store.arrow import to_arrow, to_numpy
-from tokflow.store.config import Listed, Size
 
 TYPES = {
     "input_ids": pa.int32(),
@@ -46,71 +44,8 @@ TYPES = {
 OF_IDS = ("input_ids", "labels")
 """Columns of token ids."""
 
-Column = Literal[
-    "attention_mask", "segment_ids", "position_ids", "loss_mask", "labels", "seq_lengths"
-]
-"""A column beside input_ids, as an option names it."""
-
-Padding: TypeAlias = Annotated[
-    Literal["none", "longest", "max"],
-    BeforeValidator(lambda value: ("none", "max")[value] if isinstance(value, bool) else value),
-    PlainSerializer(lambda value: {"none": False, "max": True}.get(value, value)),
-    WithJsonSchema({"enum": ["none", "longest", "max", True, False]}),
-]
-"""The padding of each row, as options have it; `true` and `false`, which recipes have too, are max
-and none."""
-
-
 TOKENS_PER_FILE = 125_000_000
 """Default size of a file, padding included: 13 or 14 bytes a token in memory."""
-
-
-class RowOptions(ShardOptions):
-    """Options of the formats that have these columns but for those that an option leaves out."""
-
-    shard_size: Size | None = None
-    """Most bytes of a file, such as 500MB, counted as in memory: before compression, as `datasets`
-    counts max_shard_size. Default: 125 million tokens, padding included."""
-
-    padding: Annotated[Padding, Field(exclude_if=lambda padding: padding == "max")] = "max"
-    """max: sequences are filled up to sequence_length; longest: up to the longest of the part;
-    none: a list has its tokens alone. Sizes of files, and positions of the index and of trace,
-    count sequences as filled."""
-    attention_mask: Annotated[bool, Field(exclude_if=bool)] = True
-    """True: there is a column of them; without it `segment_ids` tell tokens from padding."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns beside input_ids."""
-        of_mask = ("attention_mask",) if self.attention_mask else ()
-        return (*of_mask, "segment_ids", "position_ids")
-
-
-class ColumnOptions(ShardOptions):
-    """Options of the formats whose columns an option names."""
-
-    columns: Listed[Column] = ()
-    """Those beside input_ids."""
-    padding: Padding = "max"
-    """max: sequences are filled up to sequence_length; longest: up to the longest of the part;
-    none: a list has its tokens alone. Positions of the index and of trace count sequences as
-    filled."""
-
-    def check(self) -> None:
-        """Refuse columns that are named twice or cannot be."""
-        super().check()
-        problem = None
-        if len(set(self.columns)) < len(self.columns):
-            problem = "each column once", ", ".join(self.columns), "name it once"
-        elif self.padding != "none" and "seq_lengths" in self.columns:
-            problem = (
-                "lengths that add up to their row, as TRL's collator has it",
-                "rows with padding",
-                "add `padding: none`",
-            )
-        if problem is not None:
-            expected, found, remedy = problem
-            raise ConfigError(where="columns", expected=expected, found=found, remedy=remedy)
 
 
 TOLD_BY = {
@@ -132,17 +67,19 @@ Lists = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
 """Values of lists end to end, and how many each list has."""
 
 
-def layout_of_columns(columns: Sequence[str]) -> Layout:
-    """Return which fields can be told from input_ids and these columns."""
-    keeps = tuple(name for name, by in TOLD_BY.items() if {*by} & {"input_ids", *columns})
-    return Layout(made_of="sequences", keeps=keeps, columns=("input_ids", *columns))
+def layout_of_columns(options: Any) -> Layout:
+    """Return which fields can be told from input_ids and the columns of options."""
+    told = {"input_ids", *options.columns}
+    keeps = tuple(name for name, by in TOLD_BY.items() if {*by} & told)
+    return Layout(made_of="sequences", keeps=keeps, columns=("input_ids", *options.columns))
 
 
-def with_loss_mask(columns: Sequence[str], *, is_chats: bool) -> tuple[str, ...]:
-    """Return input_ids and the columns, and loss_mask of chats if nothing else tells of it."""
-    names = ("input_ids", *columns)
-    told = "loss_mask" not in layout_of_columns(columns).keeps or {"labels", "loss_mask"} & {*names}
-    return names if told or not is_chats else (*names, "loss_mask")
+def names_in_files(options: Any, *, is_chats: bool) -> tuple[str, ...]:
+    """Return input_ids and the columns of options, and the mask of chats if nothing else tells of
+    it."""
+    layout = layout_of_columns(options)
+    told = "loss_mask" not in layout.keeps or {"labels", "loss_mask"} & {*layout.columns}
+    return layout.columns if told or not is_chats else (*layout.columns, options.mask_column)
 
 
 def sequence_bytes(columns: Iterable[str], length: int) -> int:
@@ -152,7 +89,7 @@ def sequence_bytes(columns: Iterable[str], length: int) -> int:
 
 def sizes_in_memory(rows: PartRows, options: Any) -> list[int]:
     """Return the number of sequences in each file of a part, given its options as RowOptions."""
-    names = with_loss_mask(options.columns, is_chats=rows.has_loss_mask)
+    names = names_in_files(options, is_chats=rows.has_loss_mask)
     return sizes_of_rows(rows, options, sequence_bytes(names, rows.sequence_length))
 
 
@@ -250,39 +187,78 @@ def _segment_lengths(segment_ids: npt.NDArray[np.int32], is_token: npt.NDArray[n
     return lengths, np.count_nonzero(is_start, axis=1)
 
 
-def batches_of_tables(
-    export: Export,
-    names: Sequence[str],
-    sizes: Sequence[int],
-    read: Callable[[Path, int, Sequence[str]], Any],
-    *,
-    at_once: int,
-    is_mapped: bool,
-) -> list[Portion]:
-    """Return the batches that `files_of` yields, `at_once` in each but where a file ends, of files
-    of so many sequences; `read` returns a table, or a record batch, of one of them: by its file,
-    its number there and the fields that are kept. `is_mapped`: it decodes nothing.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableFiles:
+    """Files of a part's sequences as tables, of batches that are read alone."""
 
-    Of 5 sequences in the file a and 3 in b, 3 at once: 3 and 2 of a, 1 and 2 of b.
-    """
-    keeps = export.manifest.details["keeps"]
-    columns = columns_read(export.layout.columns, keeps)
-    # Nothing has to be worked out or filled.
-    is_told = "position_ids" in columns or "position_ids" not in keeps
-    is_mapped &= export.options.padding == "max" and is_told and "labels" not in columns
+    suffix: str
+    new: Callable[[Path, pa.Schema, Any], Any]
+    """Open a writer of tables, given the options; it ends with its block."""
+    reader: Callable[[], Callable[[Path, int, Sequence[str]], Any]]
+    """Return what returns a batch as a table, or a record batch: by its file, its number there and
+    the fields that are kept."""
+    at_once: Callable[[PartRows, Any], int]
+    """Sequences of a batch, which is cut where a file ends."""
+    sizes: Callable[[PartRows, Any], list[int]] = sizes_in_memory
+    stem: str = "{part}"
+    """The beginning of names, before `-<i>`."""
+    has_total: bool = True
+    """Names have `-of-<n>`."""
+    is_mapped: Callable[[Any], bool] = lambda options: False
+    """Whether `reader` decodes nothing."""
 
-    def load(name: str, number: int) -> Arrays:
-        return read_columns(read(export.stored.file(name), number, keeps), export)
+    def files(
+        self, part: Part, options: Any, folder: Path
+    ) -> Iterator[tuple[Path, Iterator[Sequences]]]:
+        """Yield the files of a part and the batches that go into each."""
+        stem = folder / self.stem.format(part=part.name)
+        sizes, at_once = self.sizes(part.rows, options), self.at_once(part.rows, options)
+        return numbered_files(
+            part, sizes, options, stem, self.suffix, at_once=at_once, has_total=self.has_total
+        )
 
-    found, first = [], 0
-    for name, size in zip(names, sizes, strict=True):
-        stop = first + size
-        edges = [first, *range(first - first % at_once + at_once, stop, at_once), stop]
-        for number, (start, end) in enumerate(pairwise(edges)):
-            of_batch = partial(load, name, number)
-            found.append(Portion(export.stored, (name,), end - start, of_batch, is_mapped))
-        first = stop
-    return found
+    def write(self, part: Part, options: Any, folder: Path) -> None:
+        """Write the files of a part."""
+        schema, made = tables_of(part, options)
+        for path, batches in self.files(part, options, folder):
+            with self.new(path, schema, options) as writer:
+                for batch in batches:
+                    writer.write_table(made(batch))
+
+    def portions(self, export: Export, part: str) -> list[Portion]:
+        """Return the batches of a part.
+
+        Of 5 sequences in the file a and 3 in b, 3 at once: 3 and 2 of a, 1 and 2 of b.
+        """
+        options, rows, read = export.options, export.rows(part), self.reader()
+        keeps, at_once = export.manifest.details["keeps"], self.at_once(rows, options)
+        columns = columns_read(export.layout.columns, keeps)
+        # Nothing has to be worked out or filled.
+        is_told = "position_ids" in columns or "position_ids" not in keeps
+        is_told &= options.padding == "max" and "labels" not in columns
+        is_mapped = self.is_mapped(options) and is_told
+
+        def load(name: str, number: int) -> Arrays:
+            return read_columns(read(export.stored.file(name), number, keeps), export)
+
+        found, first = [], 0
+        names = numbered_names(export.manifest, self.stem.format(part=part), self.suffix)
+        for name, size in zip(names, self.sizes(rows, options), strict=True):
+            stop = first + size
+            edges = [first, *range(first - first % at_once + at_once, stop, at_once), stop]
+            for number, (start, end) in enumerate(pairwise(edges)):
+                of_batch = partial(load, name, number)
+                found.append(Portion(export.stored, (name,), end - start, of_batch, is_mapped))
+            first = stop
+        return found
+
+
+def tables_of(part: Part, options: Any) -> tuple[pa.Schema, Callable[[Sequences], pa.Table]]:
+    """Return the schema of a part's tables, and what makes one of its next sequences."""
+    kept = KeptOfSequences(part)
+    schema = schema_of(names_in_files(options, is_chats=part.has_loss_mask), kept.names)
+    written = written_positions(part, options.padding)
+    return schema, lambda sequences: make_columns(sequences, schema, written, kept)
 
 
 def read_columns(table: pa.Table | pa.RecordBatch, export: Export) -> Arrays:

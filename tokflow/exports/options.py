@@ -1,16 +1,16 @@
-"""Options that many formats have: names of files, and limits that are kept."""
+"""Options that many formats have: names of files, their sizes, columns; limits that are kept."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import numpy as np
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from tokflow.errors import ConfigError, nearest
 from tokflow.store.atomic import check_name
-from tokflow.store.config import Config, Count, Size
+from tokflow.store.config import Config, Count, Listed, Size
 
 
 def _checked(name: str, *, marks: str) -> str:
@@ -209,3 +209,71 @@ def check_level(compression: str, level: int | None) -> None:
         found=repr(level),
         remedy="change it or leave it out",
     )
+
+
+Column = Literal[
+    "attention_mask", "segment_ids", "position_ids", "loss_mask", "labels", "seq_lengths"
+]
+"""A column beside input_ids, as an option names it."""
+
+Padding: TypeAlias = Annotated[
+    Literal["none", "longest", "max"],
+    BeforeValidator(lambda value: ("none", "max")[value] if isinstance(value, bool) else value),
+    PlainSerializer(lambda value: {"none": False, "max": True}.get(value, value)),
+    WithJsonSchema({"enum": ["none", "longest", "max", True, False]}),
+]
+"""The padding of each row, as options have it; `true` and `false`, which recipes have too, are max
+and none."""
+
+
+class RowOptions(ShardOptions):
+    """Options of the formats that have these columns but for those that an option leaves out."""
+
+    mask_column: ClassVar[str] = "loss_mask"
+    """The column that tells the loss tokens of chats."""
+
+    shard_size: Size | None = None
+    """Most bytes of a file, such as 500MB, counted as in memory: before compression, as `datasets`
+    counts max_shard_size. Default: 125 million tokens, padding included."""
+
+    padding: Annotated[Padding, Field(exclude_if=lambda padding: padding == "max")] = "max"
+    """max: sequences are filled up to sequence_length; longest: up to the longest of the part;
+    none: a list has its tokens alone. Sizes of files, and positions of the index and of trace,
+    count sequences as filled."""
+    attention_mask: Annotated[bool, Field(exclude_if=bool)] = True
+    """True: there is a column of them; without it `segment_ids` tell tokens from padding."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns beside input_ids."""
+        of_mask = ("attention_mask",) if self.attention_mask else ()
+        return (*of_mask, "segment_ids", "position_ids")
+
+
+class ColumnOptions(ShardOptions):
+    """Options of the formats whose columns an option names."""
+
+    mask_column: ClassVar[str] = "loss_mask"
+
+    columns: Listed[Column] = ()
+    """Those beside input_ids."""
+    padding: Padding = "max"
+    """max: sequences are filled up to sequence_length; longest: up to the longest of the part;
+    none: a list has its tokens alone. Positions of the index and of trace count sequences as
+    filled."""
+
+    def check(self) -> None:
+        """Refuse columns that are named twice or cannot be."""
+        super().check()
+        problem = None
+        if len(set(self.columns)) < len(self.columns):
+            problem = "each column once", ", ".join(self.columns), "name it once"
+        elif self.padding != "none" and "seq_lengths" in self.columns:
+            problem = (
+                "lengths that add up to their row, as TRL's collator has it",
+                "rows with padding",
+                "add `padding: none`",
+            )
+        if problem is not None:
+            expected, found, remedy = problem
+            raise ConfigError(where="columns", expected=expected, found=found, remedy=remedy)

@@ -19,13 +19,14 @@ from typing import Any
 import pyarrow as pa
 
 from tokflow.errors import CorruptOutputError
-from tokflow.exports.columns import Padding, num_written_padding
+from tokflow.exports.columns import num_written_padding
 from tokflow.exports.config import ExportConfig, export_named
 from tokflow.exports.format import Layout
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.index import INDEX_NAME, write_index
 from tokflow.exports.kept import KeptOfDocuments
 from tokflow.exports.new_files import take_hashed
+from tokflow.exports.options import Padding
 from tokflow.exports.part import Part, inputs_of
 from tokflow.sequences.config import Side, one_or_each
 from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksum, checksums, write_manifest

@@ -8,10 +8,9 @@ import pytest
 from tokflow.audit.inspection import inspect_output
 from tokflow.audit.verify.export import verify_export
 from tokflow.errors import ConfigError
-from tokflow.exports import FORMATS, Export
+from tokflow.exports import FORMATS, Export, Layout
 from tokflow.exports.columns import (
     ALL_POSITIONS,
-    ColumnOptions,
     columns_read,
     layout_of_columns,
     lists_of,
@@ -19,6 +18,7 @@ from tokflow.exports.columns import (
     read_columns,
     schema_of,
 )
+from tokflow.exports.options import ColumnOptions
 from tokflow.exports.part_sequences import cut
 from tokflow.exports.reading import pieces
 from tokflow.pipeline.results import StageResult
@@ -70,12 +70,16 @@ def test_without_padding_a_row_ends_at_its_last_token():
     }
 
 
+def layout_of(columns: list[str]) -> Layout:
+    return layout_of_columns(ColumnOptions(columns=columns, padding="none"))
+
+
 def export_of(columns: list[str]) -> Export:
     details = {
         "sequence_length": 4,
         "dtype": "<u2",
         "pad_id": PAD,
-        "keeps": layout_of_columns(columns).keeps,
+        "keeps": layout_of(columns).keeps,
     }
     recipe = make_recipe(stage="export")
     return Export(stored(Path(), make_manifest(recipe=recipe, partition=None, details=details)))
@@ -101,7 +105,7 @@ def test_fields_are_read_again_from_whatever_columns_tell_of_them(
 
     fields = read_columns(pa.concat_tables([table[:2], table[2:]]), export_of(columns))
 
-    [read] = pieces(fields, layout_of_columns(columns), made.token_ids.dtype)
+    [read] = pieces(fields, layout_of(columns), made.token_ids.dtype)
     assert list(read) == ["token_ids", "segment_ids", "position_ids", "loss_mask"]
     for name, values in read.items():
         assert values.dtype == getattr(made, name).dtype, name

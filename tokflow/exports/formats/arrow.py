@@ -15,34 +15,18 @@ where `compression` is none; pandas.read_feather, polars.read_ipc and
 Source: the Arrow columnar format 1.5, "IPC File Format".
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
-from tokflow.exports.columns import (
-    RowOptions,
-    batches_of_tables,
-    columns_read,
-    layout_of_columns,
-    make_columns,
-    schema_of,
-    sizes_in_memory,
-    with_loss_mask,
-    written_positions,
-)
-from tokflow.exports.format import Format, Portion
-from tokflow.exports.kept import KeptOfSequences
+from tokflow.exports.columns import TableFiles, columns_read, layout_of_columns, sizes_in_memory
+from tokflow.exports.format import Format
 from tokflow.exports.new_files import open_hashed
-from tokflow.exports.part import Part
-from tokflow.exports.reading import Export
-from tokflow.exports.token_files import (
-    TOKENS_PER_BATCH,
-    numbered_files,
-    numbered_names,
-    sequences_within,
-)
+from tokflow.exports.options import RowOptions
+from tokflow.exports.token_files import TOKENS_PER_BATCH, sequences_within
 from tokflow.store.config import Count
 
 
@@ -55,40 +39,12 @@ class ArrowOptions(RowOptions):
     """Codec of the buffers; what is compressed is no longer memory-mapped but decompressed."""
 
 
-def write(part: Part, options: ArrowOptions, folder: Path) -> None:
-    """Write the shards of a part."""
-    kept = KeptOfSequences(part)
-    schema = schema_of(with_loss_mask(options.columns, is_chats=part.has_loss_mask), kept.names)
-    written = written_positions(part, options.padding)
+@contextmanager
+def _new(path: Path, schema: pa.Schema, options: ArrowOptions) -> Iterator[Any]:
     codec = None if options.compression == "none" else options.compression
     ipc = pa.ipc.IpcWriteOptions(compression=codec)
-    at_once = _at_once(part.sequence_length, options)
-    sizes = sizes_in_memory(part.rows, options)
-    for path, batches in numbered_files(
-        part, sizes, options, folder / part.name, ".arrow", at_once=at_once
-    ):
-        with open_hashed(path) as file, pa.ipc.new_file(file, schema, options=ipc) as writer:
-            for batch in batches:
-                writer.write_table(make_columns(batch, schema, written, kept))
-
-
-def portions(export: Export, part: str) -> list[Portion]:
-    """Return the record batches of a part, memory-mapped where they are not compressed and of one
-    length."""
-    options, length = export.options, export.manifest.details["sequence_length"]
-    return batches_of_tables(
-        export,
-        numbered_names(export.manifest, part, ".arrow"),
-        sizes_in_memory(export.rows(part), options),
-        _batch,
-        at_once=_at_once(length, options),
-        is_mapped=options.compression == "none",
-    )
-
-
-def _at_once(sequence_length: int, options: ArrowOptions) -> int:
-    most = sequences_within(TOKENS_PER_BATCH, sequence_length)
-    return min(options.sequences_per_batch, most)
+    with open_hashed(path) as file, pa.ipc.new_file(file, schema, options=ipc) as writer:
+        yield writer
 
 
 def _batch(path: Path, number: int, keeps: Sequence[str]) -> pa.RecordBatch:
@@ -100,10 +56,14 @@ def _batch(path: Path, number: int, keeps: Sequence[str]) -> pa.RecordBatch:
             return file.get_batch(number)
 
 
-FORMAT = Format(
-    ArrowOptions,
-    lambda options: layout_of_columns(options.columns),
-    write,
-    portions,
-    sizes=sizes_in_memory,
+FILES = TableFiles(
+    suffix=".arrow",
+    new=_new,
+    reader=lambda: _batch,
+    at_once=lambda rows, options: min(
+        options.sequences_per_batch, sequences_within(TOKENS_PER_BATCH, rows.sequence_length)
+    ),
+    is_mapped=lambda options: options.compression == "none",
 )
+
+FORMAT = Format(ArrowOptions, layout_of_columns, FILES.write, FILES.portions, sizes=sizes_in_memory)

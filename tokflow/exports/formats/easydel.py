@@ -21,24 +21,24 @@ Source: easydel 0.3.0, data/sources/base.py lines 192-340, data/execution/save.p
 trainers/supervised_fine_tuning_trainer/sft_trainer.py lines 227-272, infra/loss_utils.py 1613-1677.
 """
 
-from pathlib import Path
+from dataclasses import replace
+from typing import ClassVar
 
-from tokflow.exports.columns import layout_of_columns, sequence_bytes, sizes_of_rows
-from tokflow.exports.format import Format, Portion
-from tokflow.exports.formats.parquet import ParquetOptions, at_once, row_groups, write_groups
-from tokflow.exports.options import PartRows
-from tokflow.exports.part import Part
-from tokflow.exports.reading import Export
-from tokflow.exports.token_files import numbered_files, numbered_names
+from tokflow.exports.columns import layout_of_columns, sizes_in_memory
+from tokflow.exports.format import Format
+from tokflow.exports.formats import parquet
+from tokflow.exports.token_files import sequences_within
 from tokflow.store.config import Count
 
 TOKENS_PER_GROUP = 1_000_000
 """EasyDeL has some 100 bytes of Python objects for each."""
 
 
-class EasydelOptions(ParquetOptions):
+class EasydelOptions(parquet.ParquetOptions):
     """EasyDeL: <part>/shard-<i>.parquet with input_ids, attention_mask, segment_ids, position_ids
     and, of chats, labels."""
+
+    mask_column: ClassVar[str] = "labels"
 
     position_ids: bool = True
     """True: there is a column of them; EasyDeL counts on from 0 in each row without it."""
@@ -52,34 +52,15 @@ class EasydelOptions(ParquetOptions):
         return tuple(name for name in super().columns if name not in left_out)
 
 
-def write(part: Part, options: EasydelOptions, folder: Path) -> None:
-    """Write the shards of a part into its folder."""
-    num = at_once(part.sequence_length, options, most=TOKENS_PER_GROUP)
-    sizes, stem = _sizes(part.rows, options), folder / part.name / "shard"
-    files = numbered_files(part, sizes, options, stem, ".parquet", at_once=num, has_total=False)
-    write_groups(files, _columns(options, is_chats=part.has_loss_mask), part, options)
-
-
-def _columns(options: EasydelOptions, *, is_chats: bool) -> tuple[str, ...]:
-    return ("input_ids", *options.columns, *(["labels"] if is_chats else []))
-
-
-def _sizes(rows: PartRows, options: EasydelOptions) -> list[int]:
-    columns = _columns(options, is_chats=rows.has_loss_mask)
-    return sizes_of_rows(rows, options, sequence_bytes(columns, rows.sequence_length))
-
-
-def portions(export: Export, part: str) -> list[Portion]:
-    """Return the row groups of a part."""
-    names = numbered_names(export.manifest, f"{part}/shard", ".parquet")
-    sizes = _sizes(export.rows(part), export.options)
-    return row_groups(names, sizes, export, most=TOKENS_PER_GROUP)
-
+FILES = replace(
+    parquet.FILES,
+    at_once=lambda rows, options: min(
+        options.sequences_per_group, sequences_within(TOKENS_PER_GROUP, rows.sequence_length)
+    ),
+    stem="{part}/shard",
+    has_total=False,
+)
 
 FORMAT = Format(
-    EasydelOptions,
-    lambda options: layout_of_columns(options.columns),
-    write,
-    portions,
-    sizes=_sizes,
+    EasydelOptions, layout_of_columns, FILES.write, FILES.portions, sizes=sizes_in_memory
 )

@@ -22,7 +22,8 @@ naming.py line 29 (names of splits).
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -31,28 +32,17 @@ import pyarrow as pa
 import xxhash
 
 from tokflow.exports.columns import (
-    TYPES,
-    Column,
-    ColumnOptions,
-    batches_of_tables,
+    TableFiles,
     layout_of_columns,
-    make_columns,
-    schema_of,
+    names_in_files,
     sequence_bytes,
-    with_loss_mask,
-    written_positions,
+    tables_of,
 )
-from tokflow.exports.format import Format, Portion
-from tokflow.exports.kept import KeptOfSequences
+from tokflow.exports.format import Format
 from tokflow.exports.new_files import open_hashed
-from tokflow.exports.options import PartRows
+from tokflow.exports.options import Column, ColumnOptions, PartRows
 from tokflow.exports.part import Part
-from tokflow.exports.reading import Export
-from tokflow.exports.token_files import (
-    numbered_files,
-    numbered_names,
-    sequences_within,
-)
+from tokflow.exports.token_files import sequences_within
 from tokflow.store.arrow import to_numpy
 from tokflow.store.config import Listed, Size
 
@@ -79,24 +69,23 @@ class HfDatasetOptions(ColumnOptions):
 
 def write(part: Part, options: HfDatasetOptions, folder: Path) -> None:
     """Write the folder of a part."""
-    names = with_loss_mask(options.columns, is_chats=part.has_loss_mask)
-    kept = KeptOfSequences(part)
-    features = {name: _feature(name, options.feature_type) for name in names}
-    features |= {name: {"dtype": "string", "_type": "Value"} for name in kept.names}
+    schema, made = tables_of(part, options)
+    text, kind = {"dtype": "string", "_type": "Value"}, options.feature_type
+    features: dict[str, Any] = {
+        of.name: text
+        if pa.types.is_string(of.type)
+        else {"feature": {"dtype": str(of.type.value_type), "_type": "Value"}, "_type": kind}
+        for of in schema
+    }
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
-    schema = schema_of(names, kept.names).with_metadata(metadata)
-    size = sequence_bytes(names, part.sequence_length)
-    sizes = _sizes(part.rows, options, size)
-    at_once = _at_once(size)
+    schema = schema.with_metadata(metadata)
     hasher = xxhash.xxh3_64(json.dumps([part.name, metadata]).encode())
-    names_of_files, written = [], written_positions(part, options.padding)
-    for path, batches in numbered_files(
-        part, sizes, options, folder / part.name / "data", ".arrow", at_once=at_once
-    ):
+    names_of_files = []
+    for path, batches in FILES.files(part, options, folder):
         names_of_files.append(path.name)
-        with open_hashed(path) as file, pa.ipc.new_stream(file, schema) as writer:
+        with _new(path, schema, options) as writer:
             for batch in batches:
-                table = make_columns(batch, schema, written, kept)
+                table = made(batch)
                 writer.write_table(table)
                 _hash_table(hasher, table)
     texts = {"citation": "", "description": "", "homepage": "", "license": ""}
@@ -114,13 +103,21 @@ def write(part: Part, options: HfDatasetOptions, folder: Path) -> None:
     _write_json(folder / part.name / "state.json", state)
 
 
-def _sizes(rows: PartRows, options: HfDatasetOptions, row_bytes: int) -> list[int]:
+@contextmanager
+def _new(path: Path, schema: pa.Schema, options: HfDatasetOptions) -> Iterator[Any]:
+    with open_hashed(path) as file, pa.ipc.new_stream(file, schema) as writer:
+        yield writer
+
+
+def _row_bytes(rows: PartRows, options: HfDatasetOptions) -> int:
+    names = names_in_files(options, is_chats=rows.has_loss_mask)
+    return sequence_bytes(names, rows.sequence_length)
+
+
+def _sizes(rows: PartRows, options: HfDatasetOptions) -> list[int]:
+    row_bytes = _row_bytes(rows, options)
     usual = sequences_within(FILE_BYTES, row_bytes)
     return options.sizes(rows.num_sequences, item_bytes=row_bytes, usual=usual)
-
-
-def _at_once(sequence_bytes: int) -> int:
-    return min(MAX_BATCH_ROWS, sequences_within(MAX_BATCH_BYTES, sequence_bytes))
 
 
 def finish(parts: Sequence[Part], options: HfDatasetOptions, folder: Path) -> None:
@@ -140,27 +137,8 @@ def _hash_table(hasher: xxhash.xxh3_64, table: pa.Table) -> None:
             hasher.update(to_numpy(chunk.values).data)
 
 
-def _feature(name: str, kind: str) -> dict[str, Any]:
-    return {"feature": {"dtype": str(TYPES[name]), "_type": "Value"}, "_type": kind}
-
-
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2))
-
-
-def portions(export: Export, part: str) -> list[Portion]:
-    """Return the record batches of a part, memory-mapped where they are of one length."""
-    options, length = export.options, export.manifest.details["sequence_length"]
-    is_chats = export.has_loss_mask(part)
-    size = sequence_bytes(with_loss_mask(options.columns, is_chats=is_chats), length)
-    return batches_of_tables(
-        export,
-        numbered_names(export.manifest, f"{part}/data", ".arrow"),
-        _sizes(export.rows(part), options, size),
-        _batch,
-        at_once=_at_once(size),
-        is_mapped=True,
-    )
 
 
 def _batch(path: Path, number: int, keeps: Sequence[str]) -> pa.RecordBatch:
@@ -168,10 +146,16 @@ def _batch(path: Path, number: int, keeps: Sequence[str]) -> pa.RecordBatch:
         return next(islice(batches, number, None))
 
 
-FORMAT = Format(
-    HfDatasetOptions,
-    lambda options: layout_of_columns(options.columns),
-    write,
-    portions,
-    finish=finish,
+FILES = TableFiles(
+    suffix=".arrow",
+    new=_new,
+    reader=lambda: _batch,
+    at_once=lambda rows, options: min(
+        MAX_BATCH_ROWS, sequences_within(MAX_BATCH_BYTES, _row_bytes(rows, options))
+    ),
+    sizes=_sizes,
+    stem="{part}/data",
+    is_mapped=lambda options: True,
 )
+
+FORMAT = Format(HfDatasetOptions, layout_of_columns, write, FILES.portions, finish=finish)

@@ -36,21 +36,19 @@ from tokflow.documents.lines import cut
 from tokflow.exports.columns import (
     OF_IDS,
     TYPES,
-    Column,
-    ColumnOptions,
     Lists,
     columns_read,
     fields_of,
     layout_of_columns,
     lists_of,
+    names_in_files,
     sizes_of_rows,
-    with_loss_mask,
     written_positions,
 )
 from tokflow.exports.format import Arrays, Format, Portion
 from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.new_files import open_hashed
-from tokflow.exports.options import PartRows, check_level
+from tokflow.exports.options import Column, ColumnOptions, PartRows, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.records import Located, ReadOn, Taken, portions_of_records
@@ -93,7 +91,7 @@ class JsonlOptions(ColumnOptions):
 
 def write(part: Part, options: JsonlOptions, folder: Path) -> None:
     """Write the shards of a part."""
-    columns = with_loss_mask(options.columns, is_chats=part.has_loss_mask)
+    columns = names_in_files(options, is_chats=part.has_loss_mask)
     suffix = _suffix(options.compression)
     kept = KeptOfSequences(part)
     written = written_positions(part, options.padding)
@@ -106,7 +104,7 @@ def write(part: Part, options: JsonlOptions, folder: Path) -> None:
 
 
 def _sizes(rows: PartRows, options: JsonlOptions) -> list[int]:
-    columns = with_loss_mask(options.columns, is_chats=rows.has_loss_mask)
+    columns = names_in_files(options, is_chats=rows.has_loss_mask)
     num_bytes = sum(6 if name in OF_IDS else 2 for name in columns)
     return sizes_of_rows(rows, options, num_bytes * rows.sequence_length)
 
@@ -205,7 +203,7 @@ def _lists(records: Sequence[Mapping[str, Any]], column: str) -> Lists:
 # Version 2: members of gzip have other bytes than those of version 1.
 FORMAT = Format(
     JsonlOptions,
-    lambda options: layout_of_columns(options.columns),
+    layout_of_columns,
     write,
     portions,
     version=2,

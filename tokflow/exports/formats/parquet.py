@@ -18,7 +18,7 @@ train_b for train too. Say which files are which where parts are called otherwis
 `load_dataset("parquet", data_files={"train": "train-[0-9]*", "train_b": "train-b-[0-9]*"})`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -27,27 +27,14 @@ import pyarrow as pa
 
 from tokflow.exports.columns import (
     OF_IDS,
-    RowOptions,
-    batches_of_tables,
+    TableFiles,
     columns_read,
     layout_of_columns,
-    make_columns,
-    schema_of,
     sizes_in_memory,
-    with_loss_mask,
-    written_positions,
 )
-from tokflow.exports.format import Format, Portion
-from tokflow.exports.kept import KeptOfSequences
-from tokflow.exports.part import Part
-from tokflow.exports.reading import Export
-from tokflow.exports.token_files import (
-    TOKENS_PER_BATCH,
-    numbered_files,
-    numbered_names,
-    sequences_within,
-)
-from tokflow.sequences.segments import Sequences
+from tokflow.exports.format import Format
+from tokflow.exports.options import RowOptions
+from tokflow.exports.token_files import TOKENS_PER_BATCH, sequences_within
 from tokflow.store.config import Count
 
 
@@ -61,50 +48,21 @@ class ParquetOptions(RowOptions):
     """Codec of the columns."""
 
 
-def write(part: Part, options: ParquetOptions, folder: Path) -> None:
-    """Write the shards of a part."""
-    num = at_once(part.sequence_length, options, most=TOKENS_PER_BATCH)
-    sizes, stem = sizes_in_memory(part.rows, options), folder / part.name
-    files = numbered_files(part, sizes, options, stem, ".parquet", at_once=num)
-    write_groups(files, with_loss_mask(options.columns, is_chats=part.has_loss_mask), part, options)
-
-
-def write_groups(
-    files: Iterable[tuple[Path, Iterable[Sequences]]],
-    columns: Sequence[str],
-    part: Part,
-    options: ParquetOptions,
-) -> None:
-    """Write the columns of a part's sequences into files; those that come at once are a row
-    group."""
+def _new(path: Path, schema: pa.Schema, options: ParquetOptions) -> Any:
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
-    kept = KeptOfSequences(part)
-    schema = schema_of(columns, kept.names)
     # Ids hardly repeat within a page; the other columns are nearly all repetition.
-    repeating = [f"{name}.list.element" for name in columns if name not in OF_IDS]
-    settings: dict[str, Any] = {"use_dictionary": [*repeating, *kept.names]}
-    settings["write_statistics"] = False
-    settings["compression"] = options.compression
-    written = written_positions(part, options.padding)
-    for path, batches in files:
-        with pq.ParquetWriter(path, schema, **settings) as writer:
-            for batch in batches:
-                writer.write_table(make_columns(batch, schema, written, kept))
+    repeating = [
+        of.name if pa.types.is_string(of.type) else f"{of.name}.list.element"
+        for of in schema
+        if of.name not in OF_IDS
+    ]
+    settings: dict[str, Any] = {"use_dictionary": repeating, "write_statistics": False}
+    return pq.ParquetWriter(path, schema, compression=options.compression, **settings)
 
 
-def portions(export: Export, part: str) -> list[Portion]:
-    """Return the row groups of a part."""
-    names = numbered_names(export.manifest, part, ".parquet")
-    sizes = sizes_in_memory(export.rows(part), export.options)
-    return row_groups(names, sizes, export, most=TOKENS_PER_BATCH)
-
-
-def row_groups(
-    names: Sequence[str], sizes: Sequence[int], export: Export, *, most: int
-) -> list[Portion]:
-    """Return the row groups of the files of a part, of `most` tokens at most; `sizes`: sequences in
-    each file. Footers are read with the first group of a file, and kept."""
+def _reader() -> Callable[[Path, int, Sequence[str]], pa.Table]:
+    """Return what reads row groups; a footer is read with the first of a file, and kept."""
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
     footer_of = cache(pq.read_metadata)
@@ -114,20 +72,18 @@ def row_groups(
             columns = columns_read(file.schema_arrow.names, keeps)
             return file.read_row_group(number, columns=columns)
 
-    length = export.manifest.details["sequence_length"]
-    size = at_once(length, export.options, most=most)
-    return batches_of_tables(export, names, sizes, group, at_once=size, is_mapped=False)
+    return group
 
 
-def at_once(sequence_length: int, options: ParquetOptions, *, most: int) -> int:
-    """Return how many sequences a row group has."""
-    return min(sequences_within(most, sequence_length), options.sequences_per_group)
-
+FILES = TableFiles(
+    suffix=".parquet",
+    new=_new,
+    reader=_reader,
+    at_once=lambda rows, options: min(
+        options.sequences_per_group, sequences_within(TOKENS_PER_BATCH, rows.sequence_length)
+    ),
+)
 
 FORMAT = Format(
-    ParquetOptions,
-    lambda options: layout_of_columns(options.columns),
-    write,
-    portions,
-    sizes=sizes_in_memory,
+    ParquetOptions, layout_of_columns, FILES.write, FILES.portions, sizes=sizes_in_memory
 )
