@@ -15,18 +15,25 @@ from tokflow.store.manifest import read_manifest
 from tokflow.tokens.shard import TokenShard
 from tokflow_tests.chats import chat, chat_dataset
 from tokflow_tests.outputs import edit_manifest, stored
-from tokflow_tests.tiny import build
+from tokflow_tests.tiny import build, copy_of
 
 NUM_CHATS = 40
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("chats")
+    dataset = chat_dataset(folder, [chat("q" * (n % 7), f"a {n}") for n in range(NUM_CHATS)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranges, "RANGE_BYTES", 500)
+        build(dataset)
+        return BuildGraph(dataset).open_tokens("chats.jsonl").folder
+
+
 @pytest.fixture
-def shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TokenShard:
+def shard(template: Path, tmp_path: Path) -> TokenShard:
     """Chats in several segments; each ends with EOS and a line's end."""
-    monkeypatch.setattr(ranges, "RANGE_BYTES", 500)
-    dataset = chat_dataset(tmp_path, [chat("q" * (n % 7), f"a {n}") for n in range(NUM_CHATS)])
-    build(dataset)
-    shard = BuildGraph(dataset).open_tokens("chats.jsonl")
+    shard = TokenShard(stored(copy_of(template, tmp_path)))
     assert len(shard.segments) > 3
     return shard
 
