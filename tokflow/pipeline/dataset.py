@@ -1,6 +1,5 @@
 """A dataset: everything that one YAML file declares, checked."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -199,7 +198,10 @@ class Dataset(Config):
         """Refuse sections that do not go together."""
         _check_chat(self.documents, self.tokenizer, self.split)
         parts = tuple(self.split.parts)
-        object.__setattr__(self, "packing", packing_for(self.packing, parts))
+        try:
+            object.__setattr__(self, "packing", self.packing.for_parts(parts))
+        except ConfigError as error:
+            raise within("packing", error) from None
         declared = Declared(
             parts=parts,
             has_eos=self.tokenizer.eos == "last",
@@ -231,14 +233,6 @@ class Dataset(Config):
             raise relocated(error, f"{where}: {error.where}") from None
         object.__setattr__(moved, "exports", named)
         return moved
-
-
-def packing_for(packing: PackingConfig, parts: Sequence[str]) -> PackingConfig:
-    """Return a packing as `for_parts` has it. Raises: ConfigError."""
-    try:
-        return packing.for_parts(parts)
-    except ConfigError as error:
-        raise within("packing", error) from None
 
 
 def _check_chat(documents: DocumentsConfig, tokenizer: TokenizerConfig, split: SplitConfig) -> None:

@@ -299,19 +299,16 @@ class _Planner:
         is_other = not self.tokenizer_causes.isdisjoint(_OTHER)
         if is_other and not output.is_first_of_kind and newest_output(output.store, output.place):
             return "input changed", ("the tokenizer changes, and with it all token ids",)
-        return "missing", (f"waits for {self._awaited()}",)
-
-    def _awaited(self) -> str:
-        """Return what must be made before a fingerprint can be known."""
+        awaited = "the tokens of all files, which decide what it must be"
         if self.graph.of_sources:
-            return "the splits of its sources"
-        if self.tokenizer_causes:
-            return "the tokenizer"
-        if self.unfetched:
-            return "raw files to be fetched"
-        if bad := next((failure.name for failure in self.bad), None):
-            return f"{bad}, which cannot be read"
-        return "the tokens of all files, which decide what it must be"
+            awaited = "the splits of its sources"
+        elif self.tokenizer_causes:
+            awaited = "the tokenizer"
+        elif self.unfetched:
+            awaited = "raw files to be fetched"
+        elif self.bad:
+            awaited = f"{self.bad[0].name}, which cannot be read"
+        return "missing", (f"waits for {awaited}",)
 
     def _plan(
         self, output: Output, recipe: Recipe | None, cause: Cause | None, details: tuple[str, ...]
@@ -351,7 +348,10 @@ class _Planner:
 def _cause(graph: BuildGraph, output: Output) -> tuple[Cause | None, tuple[str, ...]]:
     """Return why an output must be made, and what differs; None where it is there."""
     if output.is_first_of_kind:
-        return "missing", _to_fetch(graph, output)
+        source = graph.tokenizer_source() if output.stage == "tokenizer" else None
+        if source is None or not source.is_fetched:
+            return "missing", ()
+        return "missing", (f"to be fetched: {source.config.kind} {source.config.name}",)
     try:
         output.manifest()
     except CorruptOutputError as error:
@@ -364,13 +364,6 @@ def _cause(graph: BuildGraph, output: Output) -> tuple[Cause | None, tuple[str, 
             return "config changed", ("it has bad documents or special tokens, now an error",)
         return why(newest.manifest, output.recipe)
     return None, ()
-
-
-def _to_fetch(graph: BuildGraph, output: Output) -> tuple[str, ...]:
-    """Return where a tokenizer comes from that is not made of what is on this disk."""
-    source = graph.tokenizer_source() if output.stage == "tokenizer" else None
-    config = source.config if source and source.is_fetched else None
-    return () if config is None else (f"to be fetched: {config.kind} {config.name}",)
 
 
 def _likest(graph: BuildGraph, output: Output) -> StoredOutput | None:

@@ -56,13 +56,32 @@ class RawFiles:
 
     @cached_property
     def listing(self) -> Listing:
-        """Everything that the patterns of the dataset match."""
-        return list_files(self._dataset)
+        """Everything that the patterns of the dataset match.
+
+        Raises: ConfigError, also for a file of no format that documents are read from, and for a
+        part of the split that takes files of which there is none.
+        """
+        dataset, folder = self._dataset, self._dataset.folder
+        with _naming(dataset):
+            found = list_raw(dataset.raw, base=dataset.base, store=folder, format_of=format_of_name)
+            for key, source in found.sources.items():
+                format_of(Path(source.url if source.is_local else key), dataset.documents)
+            return taken_by_parts(found, dataset.split)
 
     @cached_property
     def listed(self) -> dict[str, tuple[RawSource, ...]]:
-        """The raw files of each partition that there may be, by its key, sorted."""
-        return group_files(self._dataset, self.listing.sources)
+        """The raw files of each partition that there may be, by its key, sorted.
+
+        Raises: as `listing`, and ConfigError where they cannot be grouped as `raw.group` says.
+        """
+        dataset, sources = self._dataset, self.listing.sources
+        with _naming(dataset):
+            return partitions_of(
+                sources,
+                dataset.raw.group,
+                is_alone=partial(is_large, documents=dataset.documents),
+                kind_of=partial(part_of, sources=sources, config=dataset.split),
+            )
 
     @property
     def known(self) -> tuple[RawFile, ...]:
@@ -151,37 +170,6 @@ def positions_of(
         first_char += of_file["num_chars"]
         first_document += of_file["num_documents"]
     return positions
-
-
-def list_files(dataset: Dataset) -> Listing:
-    """Return everything that the patterns of a dataset match.
-
-    Raises: ConfigError, also for a file of no format that documents are read from, and for a part
-    of the split that takes files of which there is none.
-    """
-    with _naming(dataset):
-        listing = list_raw(
-            dataset.raw, base=dataset.base, store=dataset.folder, format_of=format_of_name
-        )
-        for key, source in listing.sources.items():
-            format_of(Path(source.url if source.is_local else key), dataset.documents)
-        return taken_by_parts(listing, dataset.split)
-
-
-def group_files(
-    dataset: Dataset, sources: dict[str, RawSource]
-) -> dict[str, tuple[RawSource, ...]]:
-    """Return the raw files of each partition by its key, sorted.
-
-    Raises: ConfigError where they cannot be grouped as `raw.group` says.
-    """
-    with _naming(dataset):
-        return partitions_of(
-            sources,
-            dataset.raw.group,
-            is_alone=partial(is_large, documents=dataset.documents),
-            kind_of=partial(part_of, sources=sources, config=dataset.split),
-        )
 
 
 @contextmanager

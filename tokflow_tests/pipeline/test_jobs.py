@@ -33,8 +33,10 @@ SPLIT = {"parts": {"train": {"start": 0, "characters": 40}, "rest": {"start": 40
 
 DATASETS: dict[str, dict[str, Any]] = {
     "file": {"split": {"scope": "file", "boundary": "character", **SPLIT}},
-    "dataset": {"split": {"scope": "dataset", "boundary": "character", **SPLIT}},
-    "trained": {"tokenizer": {"kind": "trained", "vocab_size": 260}},
+    "dataset": {
+        "split": {"scope": "dataset", "boundary": "character", **SPLIT},
+        "tokenizer": {"kind": "trained", "vocab_size": 260},
+    },
 }
 
 
@@ -68,7 +70,7 @@ def built_bytes(dataset: Dataset, **how: Any) -> dict[str, bytes]:
     return content(dataset.folder)
 
 
-@pytest.mark.parametrize(("name", "jobs"), [("file", 2), ("dataset", 3), ("trained", 2)])
+@pytest.mark.parametrize(("name", "jobs"), [("file", 2), ("dataset", 3)])
 def test_no_byte_depends_on_jobs_order_and_shares(
     name: str, jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -264,7 +266,7 @@ def test_shares_in_processes_at_once_and_one_killed_make_what_one_run_makes(tmp_
 
     def start(number: int) -> "subprocess.Popen[str]":
         command = [sys.executable, "-m", "tokflow", "run", "--config", str(yaml)]
-        command += ["--shard", f"{number}/3", "--jobs", "2"]
+        command += ["--shard", f"{number}/3", "--jobs", "1"]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     killed, *others = [start(number) for number in (1, 2, 3)]
@@ -277,6 +279,6 @@ def test_shares_in_processes_at_once_and_one_killed_make_what_one_run_makes(tmp_
     assert "tiny: shard 2/3: 3 files of 9, " in said[0]
     assert [process.returncode for process in others] == [0, 0]
     assert not (folder / "store" / "tiny" / "exports").exists()
-    made = built_bytes(load_dataset(yaml), jobs=2)
+    made = built_bytes(load_dataset(yaml), jobs=1)
     # Unfinished folders of the one that was killed stay where nothing was left to be made.
     assert {name: made[name] for name in made if ".tmp/" not in name} == expected

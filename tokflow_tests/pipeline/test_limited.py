@@ -270,8 +270,8 @@ def test_for_each_file_that_is_taken_the_others_are_not_gone_through(
             looked_at.extend(self)
             return super().items()
 
-    group_files = raw_files.group_files
-    monkeypatch.setattr(raw_files, "group_files", lambda *of: Listed(group_files(*of)))
+    group = raw_files.partitions_of
+    monkeypatch.setattr(raw_files, "partitions_of", lambda *of, **by: Listed(group(*of, **by)))
     files = {f"{number:02}.jsonl": ["x"] for number in range(40)}
 
     build(limited(tmp_path, files, documents=30, exports=["bin"]))

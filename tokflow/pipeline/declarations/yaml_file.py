@@ -161,7 +161,11 @@ def attributes_of(fields: Mapping[str, Any], *, where: str) -> dict[str, Any]:
 def _read(path: Path) -> str:
     found = f"more than {MAX_YAML_CHARS:,} characters"
     try:
-        text = _standard_input() if path == STANDARD_INPUT else _start_of(path)
+        if path == STANDARD_INPUT:
+            text = _standard_input()
+        else:
+            with path.open(encoding="utf-8") as file:
+                text = file.read(MAX_YAML_CHARS)
         if len(text) < MAX_YAML_CHARS:
             return text
     except FileNotFoundError:
@@ -180,11 +184,6 @@ def _read(path: Path) -> str:
 def _standard_input() -> str:
     """Return the text, which comes but once."""
     return sys.stdin.buffer.read(MAX_YAML_CHARS).decode()
-
-
-def _start_of(path: Path) -> str:
-    with path.open(encoding="utf-8") as file:
-        return file.read(MAX_YAML_CHARS)
 
 
 def _parse(text: str, path: str) -> list[Any]:
