@@ -66,7 +66,7 @@ def test_the_viewer_knows_where_a_store_at_a_url_begins(
 ):
     store = f"{object_store.url}/store"
     declare_in(Path.cwd(), "mine", attributes("mine", exports=["bin"], store=store))
-    build_dataset(list_declared()["mine"].load())
+    build_dataset(load_declared(list_declared()["mine"]))
 
     with object_store.counted() as count:
         viewer = client.get(viewer_path("mine", "bin"))
