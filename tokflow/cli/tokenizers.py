@@ -4,7 +4,7 @@ measurement on a file."""
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,64 +50,13 @@ SAMPLE_BYTES = 4_000_000
 """Text, in bytes of UTF-8, after which the measurement of a tokenizer ends with its batch."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sample:
-    """Measurement of a tokenizer on a raw file's first documents, without BOS and EOS."""
+def report_tokenizer(dataset: Dataset, *, file: Path | None, is_kept: bool) -> dict[str, Any]:
+    """Return what `--json` has of a dataset's tokenizer, which is made in its store if it is not
+    there; `is_kept`: that store stays.
 
-    path: Path
-    """The raw file."""
-    num_documents: int
-    num_chars: int
-    num_bytes: int
-    num_tokens: int
-    seconds: float
-    """Of encoding alone, with caches that were cold at the start."""
-    bytes_per_token: float | None
-    """Bytes of text that a token stands for; None where there is no token."""
-    tokens_per_character: float | None
-    """Tokens for each code point; None where there is no text."""
-    megabytes_per_second: float
-    """Text encoded in a second, in units of 1,000,000 bytes."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TokenizerReport:
-    """One tokenizer of the store, and a sample of what it does."""
-
-    tokenizer: Tokenizer
-    name: str | None
-    """As the config names it."""
-    revision: str | None
-    """As the config names it; `origin` has the commit that it led to."""
-    origin: dict[str, Any]
-    """The place it was fetched from, or what it was trained on."""
-    engine: str
-    """The library that makes the tokens."""
-    engine_reason: str
-    """The finding of the equality gate."""
-    vocab_size_asked: int | None
-    """Ids that it was to have; None for one that is not trained."""
-    splitting: str
-    """The split pattern by its name or itself, or how else the text is split."""
-    auto_tokenizer: str | None
-    """Texts to which transformers' AutoTokenizer gives other ids than tokenizer.json."""
-    sample: Sample | None
-    """None where there is no file to measure on."""
-
-    def as_document(self) -> dict[str, Any]:
-        """Return everything as `print_json` takes it."""
-        folder, fields = self.tokenizer.folder, asdict(self)
-        tokenizer = fields.pop("tokenizer")
-        del tokenizer["stored"]
-        tokenizer["folder"] = folder if folder.is_dir() else None  # one that was not to be kept
-        return {**tokenizer, "dtype": self.tokenizer.dtype.name, **fields}
-
-
-def report_tokenizer(dataset: Dataset, *, file: Path | None, is_measured: bool) -> TokenizerReport:
-    """Return the report of a dataset's tokenizer, which is made in its store if it is not there.
-
-    It is measured on `file`, read as the dataset reads documents, or else on the first raw file;
-    that of a mixture as its first source has it.
+    It is measured on `file`, read as the dataset reads documents, or else, if it is kept, on the
+    first raw file; that of a mixture as its first source has it. `sample` is null without a file,
+    `vocab_size_asked` of a tokenizer that is not trained.
 
     Raises: TokflowError.
     """
@@ -118,23 +67,27 @@ def report_tokenizer(dataset: Dataset, *, file: Path | None, is_measured: bool) 
     # Any tokenizer can be looked at, one without an EOS too.
     encoding = Encoding(config=dataset.tokenizer, tokenizer=tokenizer, bos_id=None, eos_id=None)
     with Reading():
-        render = open_renderer(dataset.documents, tokenizer) if is_measured else None
+        render = open_renderer(dataset.documents, tokenizer) if is_kept else None
         engine = engine_for(encoding, dataset.documents)
-    if is_measured and file is None:
+    if is_kept and file is None:
         file = graph.raw_file(_first_key(graph)).path
     sample = None if file is None else _measure(engine, file, dataset.documents, render)
-    return TokenizerReport(
-        tokenizer=tokenizer,
-        vocab_size_asked=manifest.config.get("vocab_size"),
-        name=dataset.tokenizer.name,
-        revision=dataset.tokenizer.revision,
-        origin=manifest.details["origin"],
-        engine=engine.name,
-        engine_reason=engine.reason,
-        splitting=_splitting(tokenizer),
-        auto_tokenizer=find_other_ids(tokenizer.folder) or describe_rebuilt(tokenizer.folder),
-        sample=sample,
-    )
+    fields = asdict(tokenizer)
+    del fields["stored"]
+    return {
+        **fields,
+        "folder": tokenizer.folder if is_kept else None,
+        "dtype": tokenizer.dtype.name,
+        "name": dataset.tokenizer.name,
+        "revision": dataset.tokenizer.revision,
+        "origin": manifest.details["origin"],
+        "engine": engine.name,
+        "engine_reason": engine.reason,
+        "vocab_size_asked": manifest.config.get("vocab_size"),
+        "splitting": _splitting(tokenizer),
+        "auto_tokenizer": find_other_ids(tokenizer.folder) or describe_rebuilt(tokenizer.folder),
+        "sample": sample,
+    }
 
 
 def _first_key(graph: BuildGraph) -> str:
@@ -150,7 +103,9 @@ def _first_key(graph: BuildGraph) -> str:
 
 def _measure(
     engine: GatedEngine, path: Path, documents: DocumentsConfig, render: Render | None
-) -> Sample:
+) -> dict[str, Any]:
+    """Return what a raw file's first documents become, without BOS and EOS; `seconds` are those of
+    encoding alone, with caches that were cold at the start."""
     num_documents = num_chars = num_bytes = num_tokens = 0
     seconds = 0.0
     most = min(documents.limit.characters or SAMPLE_BYTES, SAMPLE_BYTES)  # a character has a byte
@@ -167,17 +122,17 @@ def _measure(
         num_tokens += len(encoded.token_ids)
         if num_bytes >= SAMPLE_BYTES:
             break
-    return Sample(
-        path=path,
-        num_documents=num_documents,
-        num_chars=num_chars,
-        num_bytes=num_bytes,
-        num_tokens=num_tokens,
-        seconds=seconds,
-        bytes_per_token=num_bytes / num_tokens if num_tokens else None,
-        tokens_per_character=num_tokens / num_chars if num_chars else None,
-        megabytes_per_second=num_bytes / 1e6 / seconds if seconds else 0.0,
-    )
+    return {
+        "path": path,
+        "num_documents": num_documents,
+        "num_chars": num_chars,
+        "num_bytes": num_bytes,
+        "num_tokens": num_tokens,
+        "seconds": seconds,
+        "bytes_per_token": num_bytes / num_tokens if num_tokens else None,
+        "tokens_per_character": num_tokens / num_chars if num_chars else None,
+        "megabytes_per_second": num_bytes / 1e6 / seconds if seconds else 0.0,
+    }
 
 
 def _splitting(tokenizer: Tokenizer) -> str:
@@ -189,7 +144,7 @@ def _splitting(tokenizer: Tokenizer) -> str:
     return describe_splitting(fields["pre_tokenizer"]) if fields else "in its own code"
 
 
-Column = tuple[str, TokenizerReport | Exception]
+Column = tuple[str, dict[str, Any] | Exception]
 """The title of one tokenizer, and its report or why there is none."""
 
 
@@ -236,16 +191,16 @@ def main(
         )
     # All declared ones where nothing is named at all.
     datasets = select(names, configs, store) if names or configs or not tokenizer else []
-    columns = [_column(of.name, of, file, is_measured=True) for of in datasets]
+    columns = [_column(of.name, of, file, is_kept=True) for of in datasets]
     with tempfile.TemporaryDirectory(prefix="tokflow-tokenizers-") as folder:
         for number, name in enumerate(tokenizer or ()):
             own = Store(Path(folder, str(number)))
             dataset = _dataset_of(name, own, text, trusts=trust_remote_code)
-            columns.append(_column(name, dataset, file, is_measured=False))
+            columns.append(_column(name, dataset, file, is_kept=False))
     if json:
         print_json({"tokenizers": [_document(*column) for column in columns]})
     else:
-        _print([(title, of) for title, of in columns if isinstance(of, TokenizerReport)])
+        _print([(title, of) for title, of in columns if isinstance(of, dict)])
     errors = [(title, error) for title, error in columns if isinstance(error, Exception)]
     for title, error in () if json else errors:
         print_error(f"{title}: {explained(error, where='its tokenizer')}", error)
@@ -265,20 +220,20 @@ def _dataset_of(name: str, store: Store, text: str, *, trusts: bool) -> Dataset:
     return make_dataset(attributes, base=Path.cwd(), store=store, where=f"--tokenizer {name}")
 
 
-def _column(title: str, dataset: Dataset, file: Path | None, *, is_measured: bool) -> Column:
+def _column(title: str, dataset: Dataset, file: Path | None, *, is_kept: bool) -> Column:
     try:
-        return title, report_tokenizer(dataset, file=file, is_measured=is_measured)
+        return title, report_tokenizer(dataset, file=file, is_kept=is_kept)
     except Exception as error:  # whatever it is, the others are shown
         return title, error
 
 
-def _document(title: str, report: TokenizerReport | Exception) -> dict[str, Any]:
+def _document(title: str, report: dict[str, Any] | Exception) -> dict[str, Any]:
     if isinstance(report, Exception):
-        return {"title": title, "error": explained(report, where=title).fields()}
-    return {"title": title, **report.as_document()}
+        report = {"error": explained(report, where=title).fields()}
+    return {"title": title, **report}
 
 
-def _print(reports: Sequence[tuple[str, TokenizerReport]]) -> None:
+def _print(reports: Sequence[tuple[str, dict[str, Any]]]) -> None:
     if not reports:
         return
     cells = [_cells(report) for _, report in reports]
@@ -290,26 +245,24 @@ def _print(reports: Sequence[tuple[str, TokenizerReport]]) -> None:
             print(f"{title}: {note}")
 
 
-def _cells(report: TokenizerReport) -> dict[str, str]:
+def _cells(of: dict[str, Any]) -> dict[str, str]:
     """Return what is to be shown of a tokenizer by label; nothing where there is nothing."""
-    tokenizer, sample = report.tokenizer, report.sample
-    rate = sample.bytes_per_token if sample else None
-    share = sample.tokens_per_character if sample else None
+    sample = of["sample"] or {}
+    rate, share = sample.get("bytes_per_token"), sample.get("tokens_per_character")
     return {
-        "kind": tokenizer.kind,
-        "name": report.name or "",
-        "revision": report.revision or "",
-        "commit": str(report.origin.get("commit", ""))[:12],
-        "vocab_size": of_asked(tokenizer.vocab_size, report.vocab_size_asked),
-        "dtype": tokenizer.dtype.name,
-        "EOS": _token(tokenizer.eos_token, tokenizer.eos_id),
-        "BOS": _token(tokenizer.bos_token, tokenizer.bos_id),
-        "special tokens": f"{len(tokenizer.special_tokens):,}",
-        "engine": report.engine,
+        "kind": of["kind"],
+        "name": of["name"] or "",
+        "revision": of["revision"] or "",
+        "commit": str(of["origin"].get("commit", ""))[:12],
+        "vocab_size": of_asked(of["vocab_size"], of["vocab_size_asked"]),
+        "dtype": of["dtype"],
+        **{role.upper(): _token(of[f"{role}_token"], of[f"{role}_id"]) for role in ("eos", "bos")},
+        "special tokens": f"{len(of['special_tokens']):,}",
+        "engine": of["engine"],
         "bytes per token": f"{rate:.3f}" if rate else "",
         "tokens per character": f"{share:.3f}" if share else "",
-        "tokens": f"{sample.num_tokens:,}" if sample else "",
-        "MB/s": f"{sample.megabytes_per_second:.1f}" if sample else "",
+        "tokens": f"{sample['num_tokens']:,}" if sample else "",
+        "MB/s": f"{sample['megabytes_per_second']:.1f}" if sample else "",
     }
 
 
@@ -317,13 +270,13 @@ def _token(name: str | None, token_id: int | None) -> str:
     return "none" if token_id is None else f"{name} {token_id:,}"
 
 
-def _notes(report: TokenizerReport) -> Iterator[str]:
-    yield f"{report.engine}: {report.engine_reason}"
-    if report.splitting != "none":
-        yield f"splits text by {report.splitting}"
-    if report.auto_tokenizer is not None:
-        yield report.auto_tokenizer
-    if (sample := report.sample) is not None:
-        is_full = sample.num_bytes >= SAMPLE_BYTES
-        first = "the first " if is_full else ""
-        yield f"measured on {first}{size(sample.num_bytes)} of text of {shown_path(sample.path)}"
+def _notes(of: dict[str, Any]) -> Iterator[str]:
+    yield f"{of['engine']}: {of['engine_reason']}"
+    if of["splitting"] != "none":
+        yield f"splits text by {of['splitting']}"
+    if of["auto_tokenizer"] is not None:
+        yield of["auto_tokenizer"]
+    if sample := of["sample"]:
+        first = "the first " if sample["num_bytes"] >= SAMPLE_BYTES else ""
+        text = f"{size(sample['num_bytes'])} of text of {shown_path(sample['path'])}"
+        yield f"measured on {first}{text}"
