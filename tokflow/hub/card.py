@@ -2,7 +2,7 @@
 export between two comments. Whatever else stands in it stays as it is."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -10,9 +10,12 @@ import yaml
 
 from tokflow.errors import ConfigError
 from tokflow.hub.target import Target
-from tokflow.raw.source_splits import CARD, card_of, lines_of
+from tokflow.raw.source_splits import CARD, card_of, divided
 
-NEW_HEADER = {"tags": ["tokflow"]}
+NEW_HEADER = "tags:\n- tokflow\n"
+
+_CONFIGS = re.compile(r"^configs:.*\n(?:(?:\s*\n|#.*\n)*[ \t-].*\n)*", re.MULTILINE)
+"""Lines of `configs` in a header, without blank lines and comments behind it."""
 
 
 def merged_card(text: str, target: Target, config: Mapping[str, Any], section: str) -> str:
@@ -24,109 +27,48 @@ def merged_card(text: str, target: Target, config: Mapping[str, Any], section: s
     Raises: ConfigError for a config of that name that no push wrote, and for a header that is no
     YAML.
     """
-    header, body = _divided(text)
-    if not text:
-        header = yaml.safe_dump(NEW_HEADER)
-        body = f"\n# {target.name.partition('/')[2]}\n"
-    own = _section_of(target)
-    _check_ours(text, target, config, is_ours=own.search(body) is not None)
-    header = _with_config(header, config)
-    begin, end = _marks(target)
+    header, body = divided(text) if text else (NEW_HEADER, f"\n# {target.name.partition('/')[2]}\n")
+    folder = target.folder or "/"
+    begin = f"<!-- tokflow: {folder}; each push writes this anew, up to its end -->"
+    end = f"<!-- end of tokflow: {folder} -->"
+    own = re.compile(rf"{re.escape(begin)}((?!{re.escape(begin)}).)*?{re.escape(end)}", re.DOTALL)
+    is_ours = own.search(body) is not None
+    header = _with_config(header, target, config, is_ours=is_ours)
     section = re.sub(r"<!--( (?:end of )?tokflow:)", r"&lt;!--\1", section)  # of a name or template
     block = f"{begin}\n{section.strip()}\n{end}"
-    if own.search(body):
-        body = own.sub(lambda _: block, body, count=1)
-    else:
-        body = f"{body.rstrip()}\n\n{block}\n"
+    body = own.sub(lambda _: block, body, count=1) if is_ours else f"{body.rstrip()}\n\n{block}\n"
     return f"---\n{header}---\n{body}"
 
 
-def _divided(text: str) -> tuple[str, str]:
-    """Return the lines between the first two of `---`, and what follows them."""
-    lines = lines_of(text.removeprefix("\ufeff"))
-    if lines[0].rstrip() != "---":
-        return "", text
-    ends = (number for number, line in enumerate(lines) if number and line.rstrip() == "---")
-    end = next(ends, None)
-    if end is None:
-        return "", text
-    return "".join(lines[1:end]), "".join(lines[end + 1 :])
-
-
-def _marks(target: Target) -> tuple[str, str]:
-    folder = target.folder or "/"
-    return (
-        f"<!-- tokflow: {folder}; each push writes this anew, up to its end -->",
-        f"<!-- end of tokflow: {folder} -->",
-    )
-
-
-def _section_of(target: Target) -> re.Pattern[str]:
-    begin, end = map(re.escape, _marks(target))
-    return re.compile(rf"{begin}((?!{begin}).)*?{end}", re.DOTALL)
-
-
-def _check_ours(text: str, target: Target, config: Mapping[str, Any], *, is_ours: bool) -> None:
-    known = {str(of.get("config_name")): of for of in _configs(text, target)}
-    there = known.get(target.config)
-    if there is None or is_ours or there == config:
-        return
-    raise ConfigError(
-        where=f"{target.url}: {CARD}",
-        expected=f"no config {target.config!r}, or that of an earlier push",
-        found="one that somebody else wrote, or of another folder",
-        remedy=f"push into a folder, hf://datasets/{target.name}/FOLDER, which is a config of its "
-        "own, or remove it from the card",
-    )
-
-
-def _configs(text: str, target: Target) -> list[dict[str, Any]]:
-    header = _divided(text)[0]
-    fields = card_of(text, where=target.url)
+def _with_config(header: str, target: Target, config: Mapping[str, Any], *, is_ours: bool) -> str:
+    """Return the YAML with a config; all lines but those of `configs` stay as they are, unless
+    they refer to it, as an alias does to its anchor. `is_ours`: a push wrote that of its name."""
+    fields = card_of(f"---\n{header}---\n", where=target.url)
     configs = fields.get("configs") or []
     are_configs = isinstance(configs, list) and all(isinstance(of, dict) for of in configs)
-    if are_configs and (fields or not yaml.safe_load(header)):
-        return list(configs)
-    raise ConfigError(
-        where=f"{target.url}: {CARD}",
-        expected="fields by name, among them a list of configs, each with its config_name",
-        found=f"configs: {configs!r}" if fields else repr(header[:40]),
-        remedy="correct the card; https://huggingface.co/docs/hub/datasets-manual-configuration",
-    )
-
-
-def _with_config(header: str, config: Mapping[str, Any]) -> str:
-    """Return the YAML with a config; all lines but those of `configs` stay as they are, unless
-    they refer to it, as an alias does to its anchor."""
-    fields = yaml.safe_load(header) or {}
-    configs = fields.get("configs") or []
-    name = config["config_name"]
-    changed = [config if of.get("config_name") == name else of for of in configs]
-    changed += [config] if config not in changed else []
+    if not are_configs or (not fields and yaml.safe_load(header)):
+        raise ConfigError(
+            where=f"{target.url}: {CARD}",
+            expected="fields by name, among them a list of configs, each with its config_name",
+            found=f"configs: {configs!r}" if fields else repr(header[:40]),
+            remedy="correct the card; https://huggingface.co/docs/hub/datasets-manual-configuration",
+        )
+    same = [of for of in configs if str(of.get("config_name")) == target.config]
+    if not is_ours and any(of != config for of in same):
+        raise ConfigError(
+            where=f"{target.url}: {CARD}",
+            expected=f"no config {target.config!r}, or that of an earlier push",
+            found="one that somebody else wrote, or of another folder",
+            remedy=f"push into a folder, hf://datasets/{target.name}/FOLDER, which is a config of "
+            "its own, or remove it from the card",
+        )
+    changed = [config if of in same else of for of in configs] + ([] if same else [config])
     if changed == configs:
         return header
     dumped = yaml.safe_dump({"configs": changed}, sort_keys=False, allow_unicode=True, width=1000)
+    merged, num = _CONFIGS.subn(lambda _: dumped, header, count=1)
     expected = {**fields, "configs": changed}
-    node: Any = yaml.compose(header, Loader=yaml.SafeLoader)
-    if node is None or not node.flow_style:
-        lines = header.splitlines(keepends=True)
-        start, stop = _lines_of(node, "configs", lines)
-        with suppress(yaml.YAMLError):
-            merged = "".join([*lines[:start], dumped, *lines[stop:]])
-            if yaml.safe_load(merged) == expected:
-                return merged
+    with suppress(yaml.YAMLError):
+        if yaml.safe_load(merged := merged if num else header + dumped) == expected:
+            return merged
     return yaml.safe_dump(expected, sort_keys=False, allow_unicode=True)
-
-
-def _lines_of(node: Any, name: str, lines: Sequence[str]) -> tuple[int, int]:
-    """Return where the lines of a field begin and end, without comments behind it; both are the
-    end of all lines where there is no such field."""
-    starts = [key.start_mark.line for key, _ in node.value] if node is not None else []
-    names = [key.value for key, _ in node.value] if node is not None else []
-    if name not in names:
-        return len(lines), len(lines)
-    at = names.index(name)
-    stop = [*starts, len(lines)][at + 1]
-    while not lines[stop - 1].strip() or lines[stop - 1].startswith("#"):
-        stop -= 1
-    return starts[at], stop

@@ -1,7 +1,10 @@
-"""Text of a card about one export: counts, tokenizer, recipe, and lines that load it."""
+"""An export as a card has it: its files by part for `datasets`, and a text with counts, tokenizer,
+recipe, and lines that load it."""
 
 import math
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import yaml
@@ -9,7 +12,6 @@ import yaml
 from tokflow.audit.ancestry import Ancestry
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
 from tokflow.exports import INDEX_NAME, Export
-from tokflow.hub.part_files import is_loaded, splits
 from tokflow.hub.target import Target
 from tokflow.shown import counted, size
 from tokflow.split.mixture import mixture_of
@@ -20,16 +22,61 @@ from tokflow.store.store import StoredOutput
 EXAMPLE_LENGTH = 1024
 """Tokens of a row of a stream, in the lines that load it."""
 
+INDEX_SPLIT = "index"
+
+_LOADED = r"(/data)?-\d+-of-\d+\.(parquet|arrow|jsonl(\.\w+)?)|/shard_\d+\.tar"
+"""Behind the name of a part: files of records that `load_dataset` reads by their suffix."""
+
+_NUMBER = re.compile(r"\d+(?=-of-\d+\.[^/]+$|\.tar$)")
+
+
+def card_config(export: Export, target: Target) -> dict[str, Any]:
+    """Return the config of an export for a card: each part a split, with patterns that match its
+    files and no others: `a-[0-9][0-9]-of-12.parquet` matches no file of a part called `a-b`, as
+    `a-*` does.
+
+    Of an export that `load_dataset` cannot read, which would take the index for its data, the index
+    is the one split and is called so.
+    """
+    splits = _splits(export)
+    if not splits and INDEX_NAME in export.manifest.files:
+        splits = {"": (INDEX_SPLIT, [INDEX_NAME])}
+    data_files = []
+    for split, names in splits.values():
+        patterns = {_NUMBER.sub(lambda digits: "[0-9]" * len(digits[0]), of) for of in names}
+        data_files.append({"split": split, "path": [target.folder + of for of in sorted(patterns)]})
+    return {"config_name": target.config, "data_files": data_files}
+
+
+def _splits(export: Export) -> dict[str, tuple[str, list[str]]]:
+    """Return what `datasets` calls each part whose files it reads, and the names of these: a split
+    has no dash in its name."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    taken: set[str] = set()
+    for part in export.parts:
+        split = part.replace("-", "_")
+        while split in taken or (split != part and split in export.parts):
+            split += "_"
+        taken.add(split)
+        regex = re.compile(f"{re.escape(export.file_name(part))}({_LOADED})")
+        if names := [name for name in export.manifest.files if regex.fullmatch(name)]:
+            found[part] = split, names
+    return found
+
 
 def card_section(export: Export, target: Target) -> str:
     """Return the text, in Markdown; the same export and store give the same text."""
     manifest = export.manifest
     about = export.format.description.replace("<", "&lt;")
-    lines = [f"## {manifest.dataset}, as {export.format_name}", "", f"{about}."]
-    lines += ["", *_table(export), "", *_facts(export), "", *_loading(export, target)]
+    blocks = [f"## {manifest.dataset}, as {export.format_name}", f"{about}."]
+    blocks += ["\n".join(_table(export)), "\n".join(_facts(export)), *_loading(export, target)]
     if INDEX_NAME in manifest.files:
-        lines += ["", f"`{target.folder}{INDEX_NAME}` has the raw file and row of each document."]
-    return "\n".join([*lines, "", *_recipe(export)])
+        blocks.append(f"`{target.folder}{INDEX_NAME}` has the raw file and row of each document.")
+    made = f"Made by tokflow: fingerprint `{manifest.fingerprint}`. The recipe, of splits and\n"
+    recipes = yaml.safe_dump(_recipes(export), sort_keys=False, allow_unicode=True, width=math.inf)
+    return "\n\n".join(
+        [*blocks, f"{made}tokens that of the first raw file:", f"```yaml\n{recipes.strip()}\n```"]
+    )
 
 
 def _table(export: Export) -> Iterator[str]:
@@ -52,8 +99,8 @@ def _facts(export: Export) -> Iterator[str]:
         yield f"* **Raw files**: {_code(names['source'])}"
     if (length := details.get("sequence_length")) is not None:
         yield f"* **Sequences** of {length if isinstance(length, dict) else f'{length:,}'} tokens"
-    for part, split in splits(export).items():
-        if part != split and is_loaded(export):
+    for part, (split, _) in _splits(export).items():
+        if part != split:
             yield f"* **Split**: {part} is {split} for `datasets`"
     for name, seed in shuffled_by(manifest).items():
         yield f"* **Shuffled**: {name}, seed {seed}"
@@ -69,61 +116,48 @@ def _facts(export: Export) -> Iterator[str]:
 
 
 def _loading(export: Export, target: Target) -> Iterator[str]:
-    part = export.parts[0]
-    if is_loaded(export):
+    part, folder = export.parts[0], target.folder
+    for split, _ in [*_splits(export).values()][:1]:
         config = "" if target.config == "default" else f"{target.config!r}, "
-        split = splits(export)[part]
-        yield "```python"
-        yield "from datasets import load_dataset"
-        yield f"rows = load_dataset({target.name!r}, {config}split={split!r}, streaming=True)"
-        yield "```"
-        yield ""
-    pattern = f", allow_patterns={target.folder + '*'!r}" if target.folder else ""
-    inside = f" + {'/' + target.folder.rstrip('/')!r}" if target.folder else ""
-    yield "```python"
-    yield "from huggingface_hub import snapshot_download"
-    if export.is_read:
-        yield "from tokflow.loaders import open_rows"
-    whole = f"snapshot_download({target.name!r}, repo_type='dataset'{pattern})"
-    yield f"folder = {whole}{inside}"
+        rows = f"load_dataset({target.name!r}, {config}split={split!r}, streaming=True)"
+        yield _python("from datasets import load_dataset", f"rows = {rows}")
+    pattern = f", allow_patterns={folder + '*'!r}" if folder else ""
+    inside = f" + {'/' + folder.rstrip('/')!r}" if folder else ""
+    whole = f"snapshot_download({target.name!r}, repo_type='dataset'{pattern}){inside}"
+    lines = [f"folder = {whole}"]
     if export.is_read:
         length = "" if export.layout.is_packed else f", sequence_length={EXAMPLE_LENGTH}"
-        yield f"rows = open_rows(folder, part={part!r}{length})"
-        yield "batch = rows[:8]  # input_ids, labels and so on"
-    yield "```"
+        lines.insert(0, "from tokflow.loaders import open_rows")
+        lines.append(f"rows = open_rows(folder, part={part!r}{length})")
+        lines.append("batch = rows[:8]  # input_ids, labels and so on")
+    yield _python("from huggingface_hub import snapshot_download", *lines)
 
 
-def _recipe(export: Export) -> Iterator[str]:
-    yield f"Made by tokflow: fingerprint `{export.manifest.fingerprint}`. The recipe, of splits and"
-    yield "tokens that of the first raw file:"
-    yield ""
-    yield "```yaml"
-    recipes = {found.manifest.stage: _fields(found) for found in _lineage(export)}
-    yield yaml.safe_dump(recipes, sort_keys=False, allow_unicode=True, width=math.inf).strip()
-    yield "```"
+def _python(*lines: str) -> str:
+    return "\n".join(["```python", *lines, "```"])
 
 
-def _lineage(export: Export) -> Iterator[StoredOutput]:
-    """Yield an export, and what its first raw file became on the way to it, so far as the store has
-    it; of a mixture no further than the mixture."""
-    ancestry, of_export = Ancestry(), export.stored
-    yield (output := of_export)
-    try:
-        while output.manifest.parents and mixture_of(output.manifest.config) is None:
-            first = min(output.manifest.parents)
-            is_export = output.manifest.stage == "export"
-            parents = ancestry.parents(output, [first] if is_export else None)
-            if not parents:
-                break
-            yield (output := parents[0])
-        if (tokenizer := ancestry.tokenizer(of_export)) is not None:
-            yield tokenizer.stored
-    except (MissingOutputError, CorruptOutputError, ForeignOutputError):
-        return  # the export is whole without them
+def _recipes(export: Export) -> dict[str, Any]:
+    """Return the recipes of an export, and of what its first raw file became on the way to it, by
+    stage, so far as the store has it."""
+    ancestry, recipes = Ancestry(), {}
+    with suppress(MissingOutputError, CorruptOutputError, ForeignOutputError):  # whole without them
+        for output in _lineage(export.stored, ancestry):
+            manifest = output.manifest
+            recipes[manifest.stage] = {"version": manifest.version, **_plain(manifest.config)}
+    return recipes
 
 
-def _fields(found: StoredOutput) -> dict[str, Any]:
-    return {"version": found.manifest.version, **_plain(found.manifest.config)}
+def _lineage(output: StoredOutput, ancestry: Ancestry) -> Iterator[StoredOutput]:
+    """Yield an output, and what its first raw file became on the way to it; of a mixture no further
+    than the mixture."""
+    yield output
+    if mixture_of(output.manifest.config) is None:
+        for parent in ancestry.parents(output, sorted(output.manifest.parents)[:1])[:1]:
+            yield from _lineage(parent, ancestry)
+    is_export = output.manifest.stage == "export"
+    if is_export and (tokenizer := ancestry.tokenizer(output)) is not None:
+        yield tokenizer.stored
 
 
 def _plain(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,8 +14,8 @@ from tokflow.raw.hub_repository import (
     HubFile,
     authorization,
     endpoint,
+    files_at,
     hide_signatures,
-    read_small,
     without_token,
 )
 from tokflow.raw.remote import TransientError
@@ -23,23 +23,15 @@ from tokflow.raw.remote import TransientError
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-PATHS_AT_ONCE = 500
-"""Paths of one request; the hub takes a thousand."""
-
-BUSY = {408, 429, 500, 502, 503, 504}
-MOVED = {409, 412}
-"""Statuses of a commit whose parent is no longer the head of the branch."""
-
-
-NO_ANSWERS = (TypeError, AttributeError, LookupError, RecursionError)
-"""Errors of HfApi where a server answers other JSON than the hub's."""
+PASSING = {408, 409, 412, 429, 500, 502, 503, 504}
+"""Statuses of a busy hub, and of a commit whose parent is no longer the head of the branch."""
 
 
 class PushError(TokflowError, OSError):
     """The hub does not keep what it was sent; what arrived stays, and is not sent again."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class File:
     """A file to be, and its content."""
 
@@ -49,11 +41,14 @@ class File:
     num_bytes: int
     sha256: str
 
+    def read(self) -> bytes:
+        """Return the content of a small file."""
+        return self.source.read_bytes() if isinstance(self.source, Path) else self.source
+
 
 def file_of(path: str, content: bytes) -> File:
     """Return a file that is not on this disk."""
-    digest = hashlib.sha256(content).hexdigest()
-    return File(path=path, source=content, num_bytes=len(content), sha256=digest)
+    return File(path, content, len(content), hashlib.sha256(content).hexdigest())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,69 +58,40 @@ class Look:
     commit: str
     is_private: bool
     files: Mapping[str, HubFile]
-    """By path, those that were asked for and are there."""
+    """By path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repository:
     """One branch of a repository. Methods raise TransientError where the hub may do it later, or
-    the branch has moved; ConfigError for what the user can put right; PushError."""
+    the branch has moved; ConfigError for what the user can correct; PushError."""
 
     target: Target
 
-    def look(self, paths: Iterable[str]) -> Look | None:
-        """Return the head of the branch; None where there is no such repository, or none that the
-        token may read."""
+    def look(self, *, make_private: bool) -> Look:
+        """Return the head of the branch; a repository or a branch that does not exist is made."""
         from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
         api, name, revision = self._api(), self.target.name, self.target.revision
         with self._problems():
-            try:
-                about = api.dataset_info(name, revision=revision, expand=["sha", "private"])
-            except RepositoryNotFoundError:
-                return None
-            except RevisionNotFoundError:
-                if revision.startswith("refs/"):
-                    raise
-                api.create_branch(name, branch=revision, repo_type="dataset", exist_ok=True)
-                about = None
-        if about is None:
-            return self.look(paths)
-        commit = str(about.sha)
-        return Look(
-            commit=commit,
-            is_private=bool(about.private),
-            files={file.path: file for file in self._files(api, commit, paths)},
+            for _ in range(3):  # none, no branch, both
+                try:
+                    about = api.dataset_info(name, revision=revision, expand=["sha", "private"])
+                    commit = str(about.sha)
+                    files = {file.path: file for file in files_at(api, name, commit)}
+                    return Look(commit=commit, is_private=bool(about.private), files=files)
+                except RepositoryNotFoundError:
+                    api.create_repo(name, repo_type="dataset", private=make_private, exist_ok=True)
+                except RevisionNotFoundError:
+                    if revision.startswith("refs/"):
+                        raise
+                    api.create_branch(name, branch=revision, repo_type="dataset", exist_ok=True)
+        raise ConfigError(
+            where=self.target.url,
+            expected="a repository that the token may read and write",
+            found="one without the permission",
+            remedy="set HF_TOKEN (`hf auth login`) to another, or name another repository",
         )
-
-    def _files(self, api: "HfApi", commit: str, paths: Iterable[str]) -> Iterator[HubFile]:
-        from huggingface_hub.hf_api import RepoFile
-
-        for some in _batched(paths, PATHS_AT_ONCE):
-            with self._problems():
-                entries = api.get_paths_info(
-                    self.target.name, some, revision=commit, repo_type="dataset"
-                )
-            for entry in entries:
-                if isinstance(entry, RepoFile):
-                    content_id = entry.lfs.sha256 if entry.lfs is not None else entry.blob_id
-                    yield HubFile(self.target.name, commit, entry.path, entry.size, content_id)
-
-    def read(self, file: HubFile) -> bytes:
-        """Return the content of a small file."""
-        try:
-            return read_small(file)
-        except ConfigError as error:  # which is told of raw files
-            where = f"{self.target.url}: {file.path}"
-            raise ConfigError(**{**error.fields(), "where": where}) from None
-
-    def create(self, *, is_private: bool) -> None:
-        """Make the repository; one that is there stays as it is."""
-        api = self._api()
-        with self._problems():
-            api.create_repo(
-                self.target.name, repo_type="dataset", private=is_private, exist_ok=True
-            )
 
     def commit(
         self, files: Sequence[File], deleted: Sequence[str], *, message: str, parent: str
@@ -136,12 +102,11 @@ class Repository:
         """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-        # Which hash what they read: so the digests that the hub lists are of what was sent.
-        additions = [CommitOperationAdd(file.path, file.source) for file in files]
-        deletions = [CommitOperationDelete(path, is_folder=False) for path in deleted]
-        api = self._api()
         with self._problems():
-            made = api.create_commit(
+            # Which hash what they read: so the digests that the hub lists are of what was sent.
+            additions = [CommitOperationAdd(file.path, file.source) for file in files]
+            deletions = [CommitOperationDelete(path, is_folder=False) for path in deleted]
+            made = self._api().create_commit(
                 self.target.name,
                 [*additions, *deletions],
                 commit_message=message,
@@ -170,11 +135,11 @@ class Repository:
     def web_url(self, commit: str) -> str:
         """Return the page of the pull request, or of the repository at a commit."""
         page = f"{endpoint()}/datasets/{self.target.name}"
-        revision, folder = self.target.revision, self.target.folder.rstrip("/")
+        revision, folder = self.target.revision, self.target.folder
         if revision.startswith("refs/pr/"):
             return f"{page}/discussions/{revision.removeprefix('refs/pr/')}"
         at = revision if revision == MAIN else commit
-        return f"{page}/tree/{at}/{folder}".rstrip("/") if folder or at != MAIN else page
+        return f"{page}/tree/{at}/{folder}".removesuffix("/").removesuffix(f"/tree/{MAIN}")
 
     def _api(self) -> "HfApi":
         from huggingface_hub import HfApi
@@ -184,35 +149,27 @@ class Repository:
 
     @contextmanager
     def _problems(self) -> Iterator[None]:
-        """Turn what a call of HfApi raises into an error that says what to do.
-
-        It wraps such calls alone: a mistake in other code would be told as the hub's.
-        """
+        """Turn what HfApi raises into an error that says what to do; a mistake in other code would
+        be reported as the hub's."""
         try:
             yield
-        except (TokflowError, TransientError):
-            raise
         except Exception as error:
-            problem = _problem(error, self.target)
-            if problem is None:
-                raise
-            raise problem from None
+            raise _problem(error, self.target) from None
 
 
-def _batched(paths: Iterable[str], number: int) -> Iterator[list[str]]:
-    listed = list(paths)
-    return (listed[at : at + number] for at in range(0, len(listed), number))
+def _problem(error: Exception, target: Target) -> Exception:
+    from huggingface_hub.errors import OfflineModeIsEnabled
 
-
-def _problem(error: BaseException, target: Target) -> Exception | None:
-    """Return the error that tells of one; None where it is a mistake of a program."""
     cause: BaseException | None = error
     while cause is not None and getattr(cause, "response", None) is None:
         cause = cause.__cause__  # huggingface_hub wraps what went wrong with a file
     status = getattr(getattr(cause, "response", None), "status_code", None)
-    text = without_token(cause or error)
-    if status in MOVED | BUSY or (status is None and _is_of_network(error)):
-        return TransientError(text)
+    # ValueError and those after it: of HfApi, where a server answers other JSON than the hub's.
+    lasting = (OfflineModeIsEnabled, ValueError, TypeError, AttributeError, LookupError)
+    is_lasting = isinstance(error, (*lasting, RecursionError))
+    is_page = isinstance(error, json.JSONDecodeError)  # of a server before the hub
+    if status in PASSING or (status is None and (is_page or not is_lasting)):
+        return TransientError(without_token(cause or error))
     if status in (401, 403):
         return ConfigError(
             where=target.url,
@@ -220,30 +177,14 @@ def _problem(error: BaseException, target: Target) -> Exception | None:
             found=f"one that may not (HTTP {status})" if authorization() else "none",
             remedy="set HF_TOKEN (`hf auth login`) to a token with the right to write",
         )
-    if status is None and not isinstance(error, (ValueError, *NO_ANSWERS)):
-        return None
+    return not_taken(target, without_token(cause or error))
+
+
+def not_taken(target: Target, found: str) -> PushError:
+    """Return the error of a hub that refuses, or does not answer."""
     return PushError(
         where=target.url,
         expected="a hub that takes it",
-        found=text,
-        remedy="put right what it says, and push again: what arrived is not sent again",
+        found=found,
+        remedy="fix what it names, and push again: what arrived is not sent again",
     )
-
-
-def _is_of_network(error: BaseException) -> bool:
-    """Return whether an error is of a connection, or of the library that sends large files, whose
-    errors are plain."""
-    cause: BaseException | None = error
-    while cause is not None:
-        library = type(cause).__module__.partition(".")[0]
-        is_of_disk = isinstance(cause, OSError) and cause.filename is not None
-        if library in ("httpx", "httpx2", "requests", "hf_xet"):
-            return True
-        if isinstance(cause, ConnectionError | TimeoutError) and not is_of_disk:
-            return True
-        if isinstance(cause, json.JSONDecodeError):  # the page of a server before the hub
-            return True
-        if type(cause) is RuntimeError and cause.__cause__ is None:  # of hf_xet
-            return True
-        cause = cause.__cause__
-    return False

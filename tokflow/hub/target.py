@@ -43,14 +43,13 @@ def read_target(url: str, *, revision: str | None = None) -> Target:
     Raises: ConfigError for any other URL, for two revisions, and for a commit, which cannot be
     added to.
     """
-    found = hub_url(url)
-    if found is None:
+    if (found := hub_url(url)) is None:
         expected = "hf://datasets/org/name[@revision][/folder]"
         raise _wrong(url, expected, redact(url), "name a dataset repository; it is made if needed")
     name, written, folder = found
-    if written and revision and written != revision:
-        raise _wrong(url, "one revision", f"{written!r} and {revision!r}", "keep one of them")
     branch = revision or written or MAIN
+    if written and branch != written:
+        raise _wrong(url, "one revision", f"{written!r} and {revision!r}", "keep one of them")
     if _COMMIT.fullmatch(branch):
         raise _wrong(url, "a branch", f"the commit {branch}", "name a branch, or leave it out")
     for part in folder.split("/") if folder else ():

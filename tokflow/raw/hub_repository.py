@@ -96,7 +96,9 @@ class HubFile:
                 yield replace(body, validator=replace(self.probe(), num_bytes=body.num_bytes))
         except RawFileError as error:
             if error.found.startswith(("HTTP status 401", "HTTP status 403")):
-                raise _forbidden(self.repository) from None
+                raise _forbidden(
+                    self.repository, f"hf://datasets/{self.repository}: {self.path}"
+                ) from None
             raise
 
     def web_file(self) -> Access:
@@ -158,7 +160,7 @@ def list_repository(name: str, revision: str, *, store: Path | None) -> HubRepos
     commit = str(asked(lambda: about(expand=["sha"])).sha)
     if known is not None and known.commit == commit:
         return known
-    files = {file.path: file for file in asked(lambda: list(_files(api, name, commit)))}
+    files = {file.path: file for file in asked(lambda: list(files_at(api, name, commit)))}
     text = asked(lambda: read_small(files[CARD])).decode(errors="replace") if CARD in files else ""
     card = {"configs": card_of(text, where=f"hf://datasets/{name}").get("configs")}
     if memory is not None:
@@ -186,7 +188,8 @@ def _known(remembered: dict[str, Any], name: str, revision: str) -> HubRepositor
     return None
 
 
-def _files(api: Any, name: str, commit: str) -> Iterator[HubFile]:
+def files_at(api: Any, name: str, commit: str) -> Iterator[HubFile]:
+    """Yield the files of a repository at a commit, a thousand by each request of an HfApi."""
     from huggingface_hub.hf_api import RepoFile
 
     for entry in api.list_repo_tree(name, recursive=True, revision=commit, repo_type="dataset"):
@@ -227,7 +230,7 @@ def _problem(error: Exception, name: str, revision: str) -> TokflowError:
     if isinstance(error, ConfigError | RawFileError):
         return error
     if isinstance(error, errors.GatedRepoError):
-        return _forbidden(name)
+        return _forbidden(name, f"raw.files 'hf://datasets/{name}'")
     where, expected = f"raw.files 'hf://datasets/{name}'", _READABLE
     if isinstance(error, errors.RepositoryNotFoundError):
         found = "none of that name, or one that is private"
@@ -242,9 +245,9 @@ def _problem(error: Exception, name: str, revision: str) -> TokflowError:
     return ConfigError(where=where, expected=expected, found=found, remedy=remedy)
 
 
-def _forbidden(name: str) -> ConfigError:
+def _forbidden(name: str, where: str) -> ConfigError:
     return ConfigError(
-        where=f"raw.files 'hf://datasets/{name}'",
+        where=where,
         expected=_READABLE,
         found="one whose authors decide who may read it",
         remedy=f"accept its terms at {endpoint()}/datasets/{name} and set HF_TOKEN",

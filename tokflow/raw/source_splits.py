@@ -99,9 +99,16 @@ def find_splits(
     )
 
 
-def lines_of(text: str) -> list[str]:
-    """Return the lines of a card with their ends; str.splitlines takes a form feed for one."""
-    return re.findall(r".*?(?:\r\n|\r|\n)|.+", text, re.DOTALL) or [""]
+def divided(card: str) -> tuple[str, str]:
+    """Return the lines between the first two of `---`, and what follows them; all of a card without
+    these is what follows."""
+    text = card.removeprefix("\ufeff")
+    # With their ends; str.splitlines takes a form feed for one.
+    lines = re.findall(r".*?(?:\r\n|\r|\n)|.+", text, re.DOTALL)
+    ends = [number for number, line in enumerate(lines) if line.rstrip() == "---"][:2]
+    if len(ends) < 2 or ends[0] > 0:
+        return "", card
+    return "".join(lines[1 : ends[1]]), "".join(lines[ends[1] + 1 :])
 
 
 def card_of(text: str, *, where: str) -> dict[str, Any]:
@@ -112,12 +119,8 @@ def card_of(text: str, *, where: str) -> dict[str, Any]:
     """
     import yaml
 
-    first, *lines = lines_of(text.lstrip("\ufeff"))
-    if first.rstrip() != "---":
-        return {}
-    ends = (number for number, line in enumerate(lines) if line.rstrip() == "---")
     try:
-        loader = yaml.SafeLoader("".join(lines[: next(ends, 0)]))
+        loader = yaml.SafeLoader(divided(text)[0])
         node = loader.get_single_node()
         if node is not None and _num_letters(node, {}) > MAX_LETTERS:
             raise yaml.YAMLError(f"aliases that stand for more than {MAX_LETTERS:,} letters")

@@ -215,14 +215,14 @@ def check_files(*outputs: Stored, only: Container[str] | None = None) -> None:
     once_more(lambda: _raise_damage(_here(files)))
 
 
-def check_files_here(*outputs: Stored) -> None:
+def check_files_here(*outputs: Stored, only: Container[str] | None = None) -> None:
     """Compare files with their manifests before anything is read, except those that are only at a
     URL: whoever made them hashed them, and whoever reads them compares them. Damaged copies in the
     cache go.
 
     Raises: CorruptOutputError that names the damaged files.
     """
-    once_more(partial(_raise_damage, _files(outputs, None)))
+    once_more(partial(_raise_damage, _files(outputs, only)))
 
 
 def trust_files(output: Stored) -> None:

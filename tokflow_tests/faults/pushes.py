@@ -24,8 +24,7 @@ import pytest
 
 from tokflow.errors import ConfigError, TokflowError
 from tokflow.exports.reading import open_export
-from tokflow.hub.push import push_export
-from tokflow.hub.unfinished import UNFINISHED_NAME
+from tokflow.hub.push import UNFINISHED, push_export
 from tokflow.store.manifest import MANIFEST_NAME
 from tokflow_tests.faults.trial import Trial
 from tokflow_tests.hub import Fault, Hub, quick
@@ -40,7 +39,7 @@ OTHERS = {"mine.csv": b"mine", "_tokflow/mine.txt": b"mine"}
 KINDS = {
     "look": "GET /api/datasets/[^/]+/[^/]+/revision/.*",
     "create": "POST /api/repos/create",
-    "paths": "POST .*/paths-info/.*",
+    "listing": "GET .*/tree/.*",
     "read": "GET .*/resolve/.*",
     "card": "POST /api/validate-yaml",
     "preupload": "POST .*/preupload/.*",
@@ -109,7 +108,7 @@ def pushing(given: Given, url: str) -> Iterator[None]:
         quick(patch)
         for name, value in (("HF_ENDPOINT", url), ("HF_TOKEN", TOKEN), ("no_proxy", "127.0.0.1")):
             patch.setenv(name, value)
-        patch.setattr("tokflow.hub.batches.COMMIT_FILES", given.commit_files)
+        patch.setattr("tokflow.hub.push.COMMIT_FILES", given.commit_files)
         yield
 
 
@@ -194,7 +193,7 @@ def _half(hub: Hub) -> str | None:
     listed = re.compile(rb'"([^"]+)": ?{\s*"num_bytes": ?\d+,\s*"sha256": ?"(\w+)"')
     for commit in hub.summaries:
         files = hub.commits[NAME][commit]
-        if MANIFEST_NAME not in files or UNFINISHED_NAME in files:
+        if MANIFEST_NAME not in files or any(name.startswith(UNFINISHED) for name in files):
             continue
         for name, digest in listed.findall(files[MANIFEST_NAME]):
             content = files.get(name.decode(), b"")
@@ -335,7 +334,7 @@ def other_commits(given: Given, hub: Hub, choose: random.Random) -> Trials:
         "a file in the place of one": {names[-1]: b"mine"},
         "a manifest in the place of ours": {MANIFEST_NAME: b"{}"},
     }
-    for kind in ("look", "paths", "read", "preupload", "batch", "upload", "verify", "commit"):
+    for kind in ("look", "listing", "read", "preupload", "batch", "upload", "verify", "commit"):
         for name, files in changes.items():
             first = choose.randint(1, given.requests[kind])
             yield f"{name} at {kind} {first}", partial(_between, given, hub, kind, first, files)
@@ -361,15 +360,20 @@ def _between(
             if found.get(name) != data:
                 return f"lost what somebody else wrote to {name}"
         others = {**OTHERS, **{name: data for name, data in own.items() if name == "more.csv"}}
+        if files.keys() - others.keys():
+            errors = errors or ["written behind the last look"]
         if own.keys() - others.keys():
             hub.push(NAME, before, branch=branch_of(hub))  # as the error asks for
-            errors = errors or ["written behind the last look"]
         return problem(given, hub, errors, others=others)
 
 
 def places_of_others(given: Given, hub: Hub, choose: random.Random) -> Trials:
     """Files of somebody else where the export goes: refused before a byte is sent."""
-    for name in [*open_export(given.builds[0]).manifest.files, MANIFEST_NAME, UNFINISHED_NAME]:
+    for name in [
+        *open_export(given.builds[0]).manifest.files,
+        MANIFEST_NAME,
+        f"{UNFINISHED}/0.json",
+    ]:
         for content in (b"mine", b"{}", b"[" * 100_000):
             yield f"{content[:4]!r} at {name}", partial(_refused, given, hub, name, content)
 

@@ -6,8 +6,7 @@ import yaml
 
 from tokflow import open_export
 from tokflow.exports import FORMATS
-from tokflow.hub.card_section import card_section
-from tokflow.hub.part_files import card_config
+from tokflow.hub.card_section import card_config, card_section
 from tokflow.hub.target import read_target
 from tokflow_tests.tiny import TEXTS, build, declare
 

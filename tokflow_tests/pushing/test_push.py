@@ -3,7 +3,6 @@ import json
 import logging
 import shutil
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 from huggingface_hub import snapshot_download
@@ -12,9 +11,8 @@ from tokflow import open_export
 from tokflow.documents import format_of_name
 from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
 from tokflow.hub.dataset_repository import PushError, Repository
-from tokflow.hub.push import push_export
+from tokflow.hub.push import UNFINISHED, push_export
 from tokflow.hub.target import read_target
-from tokflow.hub.unfinished import UNFINISHED_NAME, list_of
 from tokflow.loaders import open_rows
 from tokflow.raw import RawConfig, list_raw, read_raw_files
 from tokflow.raw.source_splits import card_of
@@ -102,20 +100,34 @@ def test_a_file_that_another_build_has_no_more_and_somebody_has_changed_is_refus
     assert tree(writable) == before
 
 
-def manifest_naming(name: str, content: bytes) -> bytes:
+def manifest_naming(*names: str, content: bytes = b"mine", of: str = "tiny") -> bytes:
     """Return a manifest, with its own digest, of an earlier push of `tiny` as parquet."""
-    files = {name: {"num_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}}
-    return sealed({"dataset": "tiny", "details": {"format": "parquet"}, "files": files})
+    entry = {"num_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    files = dict.fromkeys(names, entry)
+    return sealed({"dataset": of, "details": {"format": "parquet"}, "files": files})
 
 
-@pytest.mark.parametrize("name", ["../mine.txt", "/mine.txt", "a/../../mine.txt"])
-def test_a_manifest_there_that_names_a_file_outside_its_folder_is_refused(
-    name: str, writable: Hub, exports: dict[str, Path]
+@pytest.mark.parametrize("place", [MANIFEST_NAME, f"{UNFINISHED}/0.json"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'["mine.txt"]',
+        b"[" * 100_000,
+        manifest_naming(of="other"),
+        manifest_naming("../mine.txt"),
+        manifest_naming("/mine.txt"),
+        manifest_naming("a/../../mine.txt"),
+        manifest_naming()[:-2] + b" }",
+    ],
+    ids=["names", "brackets", "another's", "above", "root", "around", "changed"],
+)
+def test_a_manifest_there_that_no_push_of_the_export_has_written_is_refused(
+    place: str, data: bytes, writable: Hub, exports: dict[str, Path]
 ):
-    there = {"mine.txt": b"mine", f"rows/{MANIFEST_NAME}": manifest_naming(name, b"mine")}
+    there = {"mine.txt": b"mine", f"rows/{place}": data}
     writable.push(NAME, there)
 
-    with pytest.raises(ConfigError, match="that is not of tokflow"):
+    with pytest.raises(ConfigError, match=r"found (other, as parquet|a .* that is not of tokflow)"):
         push_export(exports["whole"], f"{URL}/rows")
 
     assert tree(writable) == there
@@ -125,27 +137,13 @@ def test_a_manifest_there_that_names_gitattributes_does_not_delete_it(
     writable: Hub, exports: dict[str, Path]
 ):
     name, content = ".gitattributes", b"*.parquet filter=lfs\n"
-    writable.push(NAME, {name: content, MANIFEST_NAME: manifest_naming(name, content)})
+    writable.push(NAME, {name: content, MANIFEST_NAME: manifest_naming(name, content=content)})
 
     push_export(exports["whole"], URL)
 
     found = writable.commits[NAME][writable.branches[NAME]["main"]]
     assert found[name] == content
     assert without_card(tree(writable)) == files_of(exports["whole"])
-
-
-def test_a_manifest_that_is_damaged_there_is_no_earlier_push(
-    writable: Hub, exports: dict[str, Path]
-):
-    push_export(exports["whole"], URL)
-    writable.push(
-        NAME, {"_tokflow/manifest.json": tree(writable)["_tokflow/manifest.json"][:-2] + b"?\n"}
-    )
-
-    with pytest.raises(
-        ConfigError, match=r"found a _tokflow/manifest\.json that is not of tokflow"
-    ):
-        push_export(exports["whole"], URL)
 
 
 def test_content_that_is_in_no_commit_is_not_sent_again(writable: Hub, exports: dict[str, Path]):
@@ -200,7 +198,7 @@ def test_the_place_of_another_export_is_refused(writable: Hub, exports: dict[str
     [
         ("GET .*/revision/main", "break"),
         ("POST .*/repos/create", "lost"),
-        ("POST .*/paths-info/.*", 500),
+        ("GET .*/tree/.*", 500),
         ("POST .*/preupload/main", "lost"),
         ("POST .*/objects/batch", "break"),
         ("PUT /lfs-upload/.*", "lost"),
@@ -245,8 +243,7 @@ def test_a_hub_that_keeps_other_bytes_is_found_out(writable: Hub, exports: dict[
 def test_commits_are_of_bounded_size(
     writable: Hub, exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.hub.batches.COMMIT_FILES", 2)
-    monkeypatch.setattr("tokflow.hub.dataset_repository.PATHS_AT_ONCE", 3)
+    monkeypatch.setattr("tokflow.hub.push.COMMIT_FILES", 2)
     lines: list[str] = []
 
     push_export(exports["parquet"], URL, say=lines.append)
@@ -267,7 +264,7 @@ def test_commits_are_of_bounded_size(
 def test_a_push_that_broke_off_between_commits_goes_on(
     writable: Hub, exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.hub.batches.COMMIT_FILES", 2)
+    monkeypatch.setattr("tokflow.hub.push.COMMIT_FILES", 2)
     writable.faults += [(".*/commit/main", lambda: None), (".*/commit/main", 400)]
     with pytest.raises(PushError):
         push_export(exports["parquet"], URL)
@@ -283,7 +280,7 @@ def test_what_a_push_that_broke_off_has_left_is_deleted_by_that_of_another_build
     writable: Hub, exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ):
     push_export(exports["whole"], URL)
-    monkeypatch.setattr("tokflow.hub.batches.COMMIT_FILES", 2)
+    monkeypatch.setattr("tokflow.hub.push.COMMIT_FILES", 2)
     writable.faults += [(".*/commit/main", lambda: None), (".*/commit/main", 400)]
     with pytest.raises(PushError):
         push_export(exports["parquet"], URL)
@@ -300,7 +297,7 @@ def test_what_a_push_that_broke_off_has_left_is_deleted_by_that_of_another_build
 def test_pushes_that_broke_off_one_after_another_leave_nothing(
     writable: Hub, exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.hub.batches.COMMIT_FILES", 2)
+    monkeypatch.setattr("tokflow.hub.push.COMMIT_FILES", 2)
     for name in ("whole", "parquet"):
         writable.faults += [(".*/commit/main", lambda: None), (".*/commit/main", 400)]
         with pytest.raises(PushError):
@@ -329,12 +326,11 @@ def test_a_file_that_no_push_has_sent_is_refused_and_stays(
 LISTED = {"mine.txt": b"mine", "rows/mine.txt": b"mine", "rows/other.bin": b"not what is listed"}
 
 
-def test_a_list_of_an_unfinished_push_deletes_below_its_folder_what_has_its_digest(
+def test_a_manifest_of_an_unfinished_push_deletes_below_its_folder_what_has_its_digest(
     writable: Hub, exports: dict[str, Path]
 ):
-    digest = hashlib.sha256(b"mine").hexdigest()
-    sent = list_of("tiny, as parquet", [("mine.txt", digest), ("other.bin", digest)])
-    writable.push(NAME, {**LISTED, f"rows/{UNFINISHED_NAME}": sent})
+    listed = manifest_naming("mine.txt", "other.bin")
+    writable.push(NAME, {**LISTED, f"rows/{UNFINISHED}/0.json": listed})
 
     push_export(exports["whole"], f"{URL}/rows")
 
@@ -342,30 +338,8 @@ def test_a_list_of_an_unfinished_push_deletes_below_its_folder_what_has_its_dige
     assert without_card(tree(writable)) == files_of(exports["whole"], "rows/") | mine
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b'["mine.txt"]',
-        b"[" * 100_000,
-        list_of("other, as parquet", []),
-        list_of("tiny, as parquet", [("../mine.txt", "0" * 64)]),
-        list_of("tiny, as parquet", [])[:-2] + b" }",
-    ],
-    ids=["names", "brackets", "another's", "above", "changed"],
-)
-def test_a_list_that_no_push_has_written_is_refused(
-    data: bytes, writable: Hub, exports: dict[str, Path]
-):
-    writable.push(NAME, {"mine.txt": b"mine", UNFINISHED_NAME: data})
-
-    with pytest.raises(ConfigError, match="which no push of it has written"):
-        push_export(exports["whole"], URL)
-
-    assert tree(writable) == {"mine.txt": b"mine", UNFINISHED_NAME: data}
-
-
 @pytest.mark.parametrize("answer", [b"null", b'["a"]', b"1", b"[" * 100_000], ids=lambda of: of[:6])
-@pytest.mark.parametrize("asked", ["GET .*/datasets/team/texts.*", "POST .*/paths-info/.*"])
+@pytest.mark.parametrize("asked", ["GET .*/datasets/team/texts.*", "GET .*/tree/.*"])
 def test_an_answer_that_no_hub_gives_is_an_error_of_the_hub(
     answer: bytes, asked: str, writable: Hub, exports: dict[str, Path]
 ):
@@ -374,16 +348,6 @@ def test_an_answer_that_no_hub_gives_is_an_error_of_the_hub(
 
     with pytest.raises(PushError, match=f"{URL}: expected a hub that takes it"):
         push_export(exports["whole"], URL)
-
-
-def test_a_mistake_in_our_own_code_is_not_told_as_an_answer_of_the_hub(writable: Hub):
-    writable.push(NAME, {"mine.txt": b"mine"})
-    repository, nothing = Repository(read_target(URL)), cast("Any", None)
-
-    with pytest.raises(TypeError):
-        repository.look(nothing)
-    with pytest.raises(AttributeError):
-        repository.read(nothing)
 
 
 def test_a_card_that_may_not_be_read_is_named_as_the_card(writable: Hub, exports: dict[str, Path]):
@@ -406,7 +370,7 @@ def test_a_card_with_a_form_feed_in_its_header_is_refused_and_stays(
 def test_no_signature_of_a_url_is_logged(
     writable: Hub, exports: dict[str, Path], caplog: pytest.LogCaptureFixture
 ):
-    Repository(read_target(URL)).look([])
+    Repository(read_target(URL)).look(make_private=True)
     log = logging.getLogger("huggingface_hub.utils._http")
 
     log.warning("HTTP Error 503 thrown while requesting PUT %s?X-Amz-Signature=secret", URL)
@@ -449,7 +413,7 @@ def test_a_large_file_comes_in_parts(writable: Hub, exports: dict[str, Path]):
 def test_a_damaged_export_is_refused_before_anything_is_sent(
     writable: Hub, exports: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.hub.batches.COMMIT_FILES", 1)
+    monkeypatch.setattr("tokflow.hub.push.COMMIT_FILES", 1)
     copy = Path(shutil.copytree(exports["whole"], tmp_path / exports["whole"].name))
     file = copy / "val-2-00000-of-00001.parquet"
     file.write_bytes(file.read_bytes()[:-1] + b"?")
@@ -558,7 +522,7 @@ def test_offline_nothing_is_asked(
 ):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
 
-    with pytest.raises(ConfigError, match="found HF_HUB_OFFLINE"):
+    with pytest.raises(PushError, match="HF_HUB_OFFLINE"):
         push_export(exports["whole"], URL)
 
     assert writable.asked == []

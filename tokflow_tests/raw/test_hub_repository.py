@@ -288,9 +288,9 @@ def test_a_gated_dataset_says_where_to_ask(hub: Hub, tmp_path: Path):
         fetched(listed(), tmp_path)
 
     assert str(raised.value) == (
-        f"raw.files '{NAME}': expected a dataset of the hub that can be read, found one whose "
-        f"authors decide who may read it; accept its terms at {hub.url}/datasets/team/texts and "
-        "set HF_TOKEN"
+        f"{NAME}: data/test-00000-of-00001.parquet: expected a dataset of the hub that can be "
+        "read, found one whose authors decide who may read it; accept its terms at "
+        f"{hub.url}/datasets/team/texts and set HF_TOKEN"
     )
 
 
