@@ -17,7 +17,7 @@ FAST := not slow and not deploy and not interop and not crash and not integrity 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deploy test-dg test-ray test-slow test-crash test-integrity test-interop test-ui \
+.PHONY: help demo test test-clouds test-deploy test-dg test-ray test-slow test-crash test-integrity test-interop test-ui \
 	environments test-newest test-lowest test-faults golden fuzz bench bench-large bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-orders bench-loaders bench-scale \
 	bench-peers docs examples \
 	example-train lock clean
@@ -61,6 +61,10 @@ test-slow: $(READY) .venv-dg/ready ## The proofs that take long
 
 test-ray: .venv-ray/ready ## Builds on a cluster of Ray that this machine plays, a node of which is killed
 	@.venv-ray/bin/pytest --quiet tokflow_tests/on_ray $(ARGS)
+
+test-clouds: .venv-clouds/ready ## Stores at Google Cloud Storage and Azure, each played by a server on this machine
+	@PATH="$(CURDIR)/.venv-clouds/node_modules/.bin:$$PATH" .venv-clouds/bin/pytest --quiet -rs \
+		tokflow_tests/clouds $(ARGS)
 
 test-ui: .venv-ui/ready ## Dagster's pages, the report and the viewer in a browser, which asks this machine alone
 	@tokflow_tests/ui/install_browser
@@ -203,6 +207,17 @@ NEWEST ?= $(shell for of in 14 13 12 11; do python3.$$of -c "" 2>/dev/null && ec
 	@echo "Installing Ray and tokflow into $(@D): once"
 	@$(@D)/bin/python -m pip install -qq --upgrade "pip>=25.1"
 	@$(@D)/bin/python -m pip install -qq --constraint constraints.txt --requirement $< --editable '.[ray,s3]'
+	@touch $@
+
+# tokflow with gcsfs and adlfs, and their servers: azurite where there is npm.
+.venv-clouds/ready: tokflow_tests/clouds/requirements.txt pyproject.toml constraints.txt
+	@test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
+	@echo "Installing gcsfs, adlfs, their servers and tokflow into $(@D): once"
+	@$(@D)/bin/python -m pip install -qq --upgrade "pip>=25.1"
+	@$(@D)/bin/python -m pip install -qq --constraint constraints.txt --requirement $< \
+		--editable '.[azure,gcs,s3]'
+	@command -v npm >/dev/null && npm install --silent --prefix $(@D) azurite@3.35.0 >/dev/null || \
+		echo "No azurite: the tests of Azure are left out"
 	@touch $@
 
 # tokflow with what drives a browser: apart, so that `make test` needs none.

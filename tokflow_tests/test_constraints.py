@@ -11,8 +11,13 @@ ROOT = Path(__file__).parents[1]
 def test_the_tested_versions_are_ones_that_the_project_allows():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
-    files = (ROOT / "constraints.txt", ROOT / "tokflow_tests" / "on_ray" / "requirements.txt")
-    lines = [line for file in files for line in file.read_text().splitlines()]
+    names = ("on_ray", "clouds")
+    files = [ROOT / "tokflow_tests" / name / "requirements.txt" for name in names]
+    lines = [
+        line
+        for file in (ROOT / "constraints.txt", *files)
+        for line in file.read_text().splitlines()
+    ]
     pins = [re.fullmatch(r"([^#]+)==(.+)", line) for line in lines]
     tested = {canonicalize_name(pin[1]): pin[2] for pin in pins if pin}
     wanted = [

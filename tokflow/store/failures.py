@@ -61,10 +61,9 @@ _OTHER_REGION = {
 _SECRET_NAMES = re.compile(
     "ACCESS_KEY|ACCOUNT_KEY|SECRET|TOKEN|PASSW|CREDENTIAL|CONNECTION_STRING|SAS"
 )
-_LIBRARIES = {
-    "s3": "'dagster-tokflow[s3]'", "s3a": "'dagster-tokflow[s3]'",
-    "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs",
-}  # fmt: skip
+_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"} | dict.fromkeys(
+    ("az", "abfs", "abfss"), "azure"
+)
 
 
 _OF_THIS_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
@@ -165,7 +164,8 @@ def error_of(url: str, error: Exception) -> RemoteStoreError:
 def _advice(url: str, error: Exception) -> tuple[str, str]:
     code, kinds, scheme = code_of(error), _kinds(error), split_url(url).scheme
     if isinstance(error, ImportError):
-        library = _LIBRARIES.get(scheme, f"the fsspec library for {scheme}")
+        extra = _EXTRAS.get(scheme)
+        library = f"'dagster-tokflow[{extra}]'" if extra else f"the fsspec library for {scheme}"
         return f"the library for {scheme}:// URLs", f"pip install {library}"
     if isinstance(error, ValueError) and "Protocol not known" in str(error):
         return "a scheme that fsspec knows, such as s3, gs or az", f"correct {scheme}://"

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from tokflow.store import failures
 from tokflow.store.remote import s3
@@ -47,16 +49,44 @@ def _short_waits_and_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3, "COPIED_BYTES", 16 << 20)
 
 
-@pytest.mark.parametrize("scheme", ["s3", "memory", "file"])
+class Strict(MemoryFileSystem):
+    """A file system that refuses ranges without a byte, as those of clouds do: past the end of an
+    object with a status, as gcsfs and adlfs; empty ones with another error, as adlfs."""
+
+    protocol = "strict"
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return super()._strip_protocol(path.replace("strict://", "memory://"))
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options):
+        if start is not None and start == end:
+            raise ValueError("Required Content-Range response header is missing or malformed.")
+        if start is not None and start >= self.size(path):
+            raise RangeNotSatisfiableError(path)
+        return super().cat_file(path, start=start, end=end, **options)
+
+
+class RangeNotSatisfiableError(OSError):
+    code = 416
+
+
+@pytest.mark.parametrize("scheme", ["s3", "memory", "strict", "file"])
 def test_all_kinds_of_stores_do_the_same(
     scheme: str, tmp_path: Path, object_store: ObjectStore
 ) -> None:
+    fsspec.register_implementation("strict", Strict, clobber=True)
     urls = {
         "s3": f"{object_store.url}/a b/c",
         "memory": f"memory://{uuid.uuid4().hex}/c",
+        "strict": f"strict://{uuid.uuid4().hex}/c",
         "file": f"file://{tmp_path}/there",
     }
-    objects = objects_at(urls[scheme])
+    check_objects(objects_at(urls[scheme]), tmp_path)
+
+
+def check_objects(objects: Objects, tmp_path: Path) -> None:
+    """Check what objects of every kind do, at a URL below which there is none."""
     assert objects.read("x/none") is None
     assert list(objects.listed("x")) == []
     assert objects.names("x") == []
@@ -273,7 +303,7 @@ _REMEDIES = {
     "no permission": ("a store that permits it", "let these credentials"),
     "no server": ("a store that can be reached", "AWS_ENDPOINT_URL"),
     "no credentials": ("credentials in the environment", "set AWS_ACCESS_KEY_ID"),
-    "no library": ("the library for gs:// URLs", "pip install gcsfs"),
+    "no library": ("the library for gs:// URLs", "pip install 'dagster-tokflow[gcs]'"),
     "never": ("a store that answers", "run again"),
 }
 
