@@ -223,15 +223,15 @@ def _facts(rows: Rows) -> dict[str, str]:
 
 def _all_stages(weights: Any, stages: Any) -> list[tuple[int, Mapping[str, float]]]:
     """Return the stages with the first one, weights by names in each. Raises: ConfigError."""
-    if weights is not None and not isinstance(weights, Mapping):
-        found = f"{weights!r:.60}, of {type(weights).__name__}"
-        raise _error("weights", "numbers by the names of sources", found, 'give `{"web": 7}`')
-    for stage in stages if isinstance(stages, Sequence) else [stages]:
+    later = stages if isinstance(stages, Sequence) else [stages]
+    given = [*([] if weights is None else [(0, weights)]), *later]
+    for stage in given:
         is_pair = isinstance(stage, Sequence) and len(stage) == 2
         if not is_pair or not isinstance(stage[1], Mapping):
-            expected = "pairs of a first sample and weights by the names of sources"
-            raise _error("stages", expected, f"{stage!r:.60}", 'give `[(5_000, {"web": 7})]`')
-    return [*([] if weights is None else [(0, weights)]), *stages]
+            expected = "weights by the names of sources, of a stage behind its first sample"
+            remedy = 'give `weights={"web": 7}`, `stages=[(5_000, {"web": 5})]`'
+            raise _error("weights and stages", expected, f"{stage!r:.60}", remedy)
+    return given
 
 
 def _token_shares(
