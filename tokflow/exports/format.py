@@ -192,13 +192,10 @@ class SourceNames:
 
     def fields(self) -> dict[str, Any]:
         """Return the names that there are and, where documents were drawn for validation, how."""
-        fields = asdict(self)
-        if not self.is_drawn:
-            for name in ("drawn_fraction", "is_drawn", "seed"):
-                del fields[name]
+        lacking = set() if self.is_drawn else {"drawn_fraction", "is_drawn", "seed"}
         if self.config_name is None:
-            del fields["config_name"]
-        return fields
+            lacking.add("config_name")
+        return {name: of for name, of in asdict(self).items() if name not in lacking}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,6 @@ By segments only where the files of a format do not depend on each other: `Forma
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -81,10 +80,22 @@ class ExportWriter:
         where the format cannot hold them.
         """
         started = time.perf_counter()
-        recipe = segment.recipe if segment else self.recipe
-        with export_named(self.config), self._fetching(segment):
+        own = [part for part in self.parts if segment is not None and part.name == segment.part]
+        # What is made of tails comes when it is read.
+        inputs = own[0].packed.inputs_within(segment.within) if segment and own else None
+        fetching = (
+            self.parts[0]
+            .splits[0]
+            .store.fetching(
+                inputs_of(self.parts) if inputs is None else inputs,
+                has_numbers=segment is None or bool(own),
+            )
+        )
+        with export_named(self.config), fetching:
             counts = self._write_files(folder, segment)
-        files = checksums(folder, known=take_hashed(folder))
+        files, recipe = checksums(folder, known=take_hashed(folder)), self.recipe
+        if segment is not None:
+            recipe = segment.recipe
         self._write_manifest(folder, recipe, counts, files, time.perf_counter() - started)
 
     def segments(self) -> list[ExportSegment]:
@@ -143,16 +154,6 @@ class ExportWriter:
         found = [of.file(name).read_bytes() for of in segments]
         path.write_bytes(FORMATS[self.config.format].merge(found))
         return checksum(path)
-
-    def _fetching(self, segment: ExportSegment | None) -> AbstractContextManager[None]:
-        """Let come, where it is at a URL, what the block makes an export from, or a segment of it;
-        of sequences made of tails it comes when it is read."""
-        inputs = inputs_of(self.parts)
-        for part in self.parts:
-            if segment is not None and part.name == segment.part:
-                inputs = part.packed.inputs_within(segment.within)
-        has_numbers = segment is None or segment.part is not None
-        return self.parts[0].splits[0].store.fetching(inputs, has_numbers=has_numbers)
 
     def _write_files(self, folder: Path, segment: ExportSegment | None) -> dict[str, int]:
         """Write the files of an export, or of a segment; return the counts of its manifest."""

@@ -173,7 +173,11 @@ def plan_partitions(
     left = in_proportion.pop("")
     for key, more in in_proportion.items():
         taken[key] += more
-    for key in sorted(few, key=lambda key: _drawn(f"{seed}:{name}/{key}")):
+
+    def drawn(key: str) -> bytes:
+        return hashlib.blake2b(f"{seed}:{name}/{key}".encode(), digest_size=8).digest()
+
+    for key in sorted(few, key=drawn):
         more = min(left, sizes[key].num_tokens)
         taken[key] += more
         left -= more
@@ -212,10 +216,6 @@ def mixture_of(config: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _weights(config: MixtureConfig) -> dict[str, Fraction]:
     return {name: exact(of.weight or 0) for name, of in config.sources.items()}
-
-
-def _drawn(text: str) -> bytes:
-    return hashlib.blake2b(text.encode(), digest_size=8).digest()
 
 
 def _check_epochs(
