@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import BeforeValidator
@@ -46,18 +47,15 @@ def _as_size(size: object) -> GroupSize | None:
         return size
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
         return GroupSize(num_files=size)
-    try:
-        if not isinstance(size, str) or size.strip().isdigit():
-            raise ValueError
-        num_bytes = bytes_of(size)
-    except ValueError:
-        raise ConfigError(
-            where="",
-            expected="bytes with a unit, or a number of files, 1 or more",
-            found=repr(size),
-            remedy="write `1 GB`, or `500`",
-        ) from None
-    return GroupSize(num_bytes)
+    with suppress(ValueError):
+        if isinstance(size, str) and not size.strip().isdigit():
+            return GroupSize(bytes_of(size))
+    raise ConfigError(
+        where="",
+        expected="bytes with a unit, or a number of files, 1 or more",
+        found=repr(size),
+        remedy="write `1 GB`, or `500`",
+    )
 
 
 class RawConfig(Config):

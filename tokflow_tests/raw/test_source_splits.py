@@ -125,6 +125,11 @@ def test_the_format_that_most_files_have_is_read_and_the_others_are_named():
     }
 
 
+def test_of_two_formats_of_as_many_files_the_one_is_read_that_load_dataset_reads():
+    assert splits("a.tsv", "b.txt").files == {"train": ("b.txt",)}
+    assert splits("a.csv", "b.jsonl").files == {"train": ("b.jsonl",)}
+
+
 def test_what_holds_no_documents_is_refused_by_name():
     assert refusal("README.md", "train/cat.png") == (
         "here: expected data files of a format that documents are read from, found README.md, "
