@@ -53,7 +53,9 @@ def main(
     Raises: TokflowError; FileExistsError is none of them, for nothing is ever overwritten.
     """
     standing = find_project()
-    defs = None if standing is None or _is_of_tokflow(standing) else standing.defs
+    own_code = Path(tokflow.__file__).parent  # a clone's definitions lie in it, and are tokflow's
+    is_other = standing and not standing.defs.is_relative_to(own_code)
+    defs = standing.defs if standing and is_other else None
     here = _absolute(output or Path("a.yaml")).parent
     within = standing if defs and output is None else find_project(here)
     base = within.root if within else here.resolve()
@@ -69,10 +71,10 @@ def main(
     section = _tokenizer_section(tokenizer, base)
     suggested = suggest(patterns, text=text)
     named_files = shortened_to(base, patterns)
-    _write(
-        output,
-        dataset_yaml(name, named_files, suggested, in_project=bool(within), tokenizer=section),
-    )
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with output.open("x", encoding="utf-8") as file:
+        how: dict[str, Any] = {"in_project": bool(within), "tokenizer": section}
+        file.write(dataset_yaml(name, named_files, suggested, **how))
     named = name if is_declared else f"--config {shown_path(output)}"
     document = {
         "name": name,
@@ -107,11 +109,6 @@ def _tokenizer_section(name: str | None, base: Path) -> dict[str, Any] | None:
             remedy="correct the path, or write a name such as gpt2 or openai-community/gpt2",
         )
     return fields
-
-
-def _is_of_tokflow(project: Project) -> bool:
-    """Return whether the definitions of a project lie in tokflow's own code, as in a clone."""
-    return project.defs.is_relative_to(Path(tokflow.__file__).parent)
 
 
 def _typed(name: str) -> str:
@@ -150,12 +147,6 @@ def _check_free(output: Path) -> None:
             found="a folder" if output.is_dir() else "a file",
             remedy="name another by --output, or give the dataset another --name",
         )
-
-
-def _write(output: Path, text: str) -> None:
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with output.open("x", encoding="utf-8") as file:
-        file.write(text)
 
 
 def _found(suggested: Suggestion) -> dict[str, Any]:

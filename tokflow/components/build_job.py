@@ -351,7 +351,9 @@ class _Recorder(Reporter):
                 self._sync()
         asset = (output.stage, output.asset_name)
         self._made.setdefault(asset, []).append(output)
-        history = self._histories.setdefault(asset, self._history(asset))
+        history = self._histories.setdefault(
+            asset, AssetHistory(self._context.instance, self._dataset, *asset)
+        )
         partition = output.name if output.is_of_file else ""
         if history.unrecorded({partition: data_version(output)}):
             self._recorded.setdefault(asset, []).append(output)
@@ -391,6 +393,3 @@ class _Recorder(Reporter):
                     log_check(self._context.log_event, result)
                 self._failed[asset] += [] if result.passed else [result]
         return [of for failed in self._failed.values() for of in failed]
-
-    def _history(self, asset: tuple[Stage, str]) -> AssetHistory:
-        return AssetHistory(self._context.instance, self._dataset, *asset)

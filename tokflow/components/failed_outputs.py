@@ -16,7 +16,7 @@ import dagster as dg
 from tokflow.components.dagster_names import asset_key, asset_keys
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.output import FILE_STAGES, STAGES, Output, Stage
+from tokflow.pipeline.output import FILE_STAGES, STAGES, Stage
 from tokflow.pipeline.results import StageFailure, StageResult
 from tokflow.shown import counted
 
@@ -64,15 +64,14 @@ def failed_outputs(
     Without a failure checks have kept the exports from being made. A raw file that cannot be read
     stays what it is: its tokens have failed.
     """
-    there = {(of.output.stage, of.output.asset_name, _partition(of.output)) for of in made}
+    there = {
+        (of.output.stage, of.output.asset_name, of.output.name if of.output.is_of_file else None)
+        for of in made
+    }
     stages: Sequence[str] = STAGES[: STAGES.index(until) + 1]
     for output in (*_of_dataset(graph.dataset, failed), *_of_files(graph, failed)):
         if output[0] in stages and output not in there:
             yield output
-
-
-def _partition(output: Output) -> str | None:
-    return output.name if output.is_of_file else None
 
 
 def exports_and_files(dataset: Dataset) -> list[FailedOutput]:
