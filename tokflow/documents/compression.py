@@ -155,8 +155,6 @@ Decompressor: TypeAlias = (
 )
 """Decompresses one stream: a gzip member, a zstd frame."""
 
-ZSTD_SUFFIXES = (".zst", ".zstd")
-
 DECOMPRESSORS: dict[str, Callable[[], "Decompressor"]] = {
     ".gz": _GzipDecompressor,
     ".zst": _new_zstd_decompressor,

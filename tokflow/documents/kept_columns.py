@@ -47,7 +47,7 @@ class KeptColumns:
         self._record = _END
         self.num_lost_values = 0
         """Values of the documents so far that are null since they are neither text nor JSON."""
-        self.schema = kept_schema(config)
+        self.schema = pa.schema([pa.field(name, pa.string()) for name in config.keep_columns])
 
     def of(self, batch: Batch) -> pa.Table:
         """Return the values of each document of a batch, one behind those given before."""
@@ -91,11 +91,6 @@ class _Record(NamedTuple):
 
 
 _END = _Record(2**62, [], 0)
-
-
-def kept_schema(config: DocumentsConfig) -> pa.Schema:
-    """Return the schema of the columns that are kept."""
-    return pa.schema([pa.field(name, pa.string()) for name in config.keep_columns])
 
 
 def _records_of(path: Path, config: DocumentsConfig, within: OpenRange | None) -> Iterator[_Record]:

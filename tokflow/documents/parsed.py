@@ -126,7 +126,8 @@ def parse(
     """
     num_each = config.documents_per_record
     if num_each > 1:
-        columns = [_side_by_side(columns)]
+        in_turn = np.arange(num_each * len(columns[0])).reshape(num_each, -1).T.ravel()
+        columns = [pa.concat_arrays(columns).take(to_arrow(in_turn))]
         num_chars = None if num_chars is None else [np.stack(num_chars, axis=1).ravel()]
     rows = np.arange(len(columns[0]), dtype=np.int64)
     sizes = sum(np.diff(ends_of(column), prepend=0) for column in columns if len(column))
@@ -220,7 +221,7 @@ def value_json(value: Any, *, has_nested_bytes: bool = False) -> bytes:
             value = _decoded(value)
     except UnicodeDecodeError as error:
         return error.object
-    return msgspec.json.encode(value, enc_hook=_iso)
+    return msgspec.json.encode(value, enc_hook=lambda time: str(time.isoformat()))
 
 
 def _decoded(value: Any) -> Any:
@@ -241,17 +242,6 @@ def holds_no_number(value: Any) -> bool:
     if isinstance(value, dict):
         return any(map(holds_no_number, value.values()))
     return isinstance(value, (list, tuple)) and any(map(holds_no_number, value))
-
-
-def _iso(value: Any) -> str:
-    """Return a time of pandas, which those of nanoseconds are, as others are written."""
-    return str(value.isoformat())
-
-
-def _side_by_side(columns: Sequence[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
-    """Return the first element of each column, then the second of each, and so on."""
-    indices = np.arange(sum(map(len, columns)), dtype=np.int64)
-    return pa.concat_arrays(columns).take(to_arrow(indices.reshape(len(columns), -1).T.ravel()))
 
 
 def num_chars_of(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:

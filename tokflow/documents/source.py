@@ -107,7 +107,9 @@ class DocumentSource:
             self._first_rows.append(first)
             num_rows = 0
             parsed = read_numbered(path, config, batch_bytes, make, within)
-            for found in until(config.limit, parsed, encode and _further(encode, first)):
+            if config.limit.ends_early:
+                parsed = until(config.limit, parsed, encode and _further(encode, first))
+            for found in parsed:
                 num_rows += found.num_rows
                 self.num_left_out += len(found.left_out)
                 self.num_records += found.num_records

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -45,7 +45,11 @@ def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
     if format_ == "txt":
         return [], []
     if format_ == "jsonl":
-        return _fields_of(islice(_records(path, config), RECORDS))
+        leaves = (_leaves(record, "") for record in islice(_records(path, config), RECORDS))
+        fields = dict.fromkeys(chain.from_iterable(leaves))
+        return [name for name, is_chat in fields if not is_chat], [
+            name for name, is_ in fields if is_
+        ]
     if format_ in ("csv", "tsv"):
         from tokflow.documents.formats.delimited import read_header
 
@@ -155,11 +159,6 @@ def _records(path: Path, config: DocumentsConfig) -> Iterator[Any]:
                 yield json.loads(line.decode("utf-8", "surrogateescape"))
             except (ValueError, RecursionError):
                 yield None  # the reader says what is wrong with it
-
-
-def _fields_of(records: Iterator[Any]) -> TextColumns:
-    fields = [*dict.fromkeys(field for record in records for field in _leaves(record, ""))]
-    return [name for name, is_chat in fields if not is_chat], [name for name, is_ in fields if is_]
 
 
 def _leaves(value: Any, name: str) -> Iterator[tuple[str, bool]]:

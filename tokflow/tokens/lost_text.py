@@ -91,7 +91,11 @@ class _Vocabulary:
         self._normalizer, self._pre_tokenizer = loaded.normalizer, loaded.pre_tokenizer
         added = loaded.get_added_tokens_decoder().values()
         self._added = any_of(of.content for of in added if in_text == "control" or not of.special)
-        self.is_whole = kind in ("BPE", "Unigram") and self._spells_all_bytes
+        if self._is_byte_level:
+            spells_all = all(self._is_whole(LETTERS[byte]) for byte in BYTES_OF_UTF8)
+        else:
+            spells_all = self._takes_bytes and all(map(self._has, map(_byte_token, BYTES_OF_UTF8)))
+        self.is_whole = kind in ("BPE", "Unigram") and spells_all
         """True if every text is in its tokens."""
         self._never = b""
         """Of byte-level ones: the bytes that are in no token at all."""
@@ -101,12 +105,6 @@ class _Vocabulary:
             spelled = {*"".join(names)}
             letters = enumerate(LETTERS)
             self._never = bytes(byte for byte, letter in letters if letter not in spelled)
-
-    @property
-    def _spells_all_bytes(self) -> bool:
-        if self._is_byte_level:
-            return all(self._is_whole(LETTERS[byte]) for byte in BYTES_OF_UTF8)
-        return self._takes_bytes and all(map(self._has, map(_byte_token, BYTES_OF_UTF8)))
 
     def _is_whole(self, symbol: str) -> bool:
         """Return whether there is a token of a symbol wherever it stands in a word."""

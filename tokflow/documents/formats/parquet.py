@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,9 +19,6 @@ from tokflow.documents.formats.columns import (
 )
 from tokflow.documents.parsed import ParsedBatch, all_bad, too_large
 from tokflow.documents.ranges import Before, OpenRange, Range, gathered
-
-if TYPE_CHECKING:
-    from pyarrow.parquet import ParquetFile, RowGroupMetaData
 
 _READ_BUFFER_BYTES = 1024 * 1024
 """Without it a whole column chunk, compressed, is in memory at once."""
@@ -80,7 +77,7 @@ def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
     return Before(lines=0, rows=num_rows * config.documents_per_record)
 
 
-def _row_groups(path: Path) -> "list[RowGroupMetaData]":
+def _row_groups(path: Path) -> list[Any]:
     import pyarrow.parquet as pq
 
     with undamaged(path):
@@ -88,7 +85,7 @@ def _row_groups(path: Path) -> "list[RowGroupMetaData]":
     return [metadata.row_group(index) for index in range(metadata.num_row_groups)]
 
 
-def _is_too_large(file: "ParquetFile", config: DocumentsConfig, index: int) -> bool:
+def _is_too_large(file: Any, config: DocumentsConfig, index: int) -> bool:
     """Return whether a row group is one document that its metadata says is too large.
 
     Text is in it at most three times, twice of these in statistics, beside headers.
@@ -100,7 +97,7 @@ def _is_too_large(file: "ParquetFile", config: DocumentsConfig, index: int) -> b
     return bool(row_group.num_rows == 1 and is_text and num_bytes > most)
 
 
-def _end_of(row_groups: Iterable["RowGroupMetaData"]) -> int:
+def _end_of(row_groups: Iterable[Any]) -> int:
     """Return the byte of the file that row groups end before."""
     ends = [0]
     for row_group in row_groups:
@@ -111,16 +108,19 @@ def _end_of(row_groups: Iterable["RowGroupMetaData"]) -> int:
 
 
 def _record_batches(
-    file: "ParquetFile", path: Path, names: list[str], batch_bytes: int, row_groups: Iterable[int]
+    file: Any, path: Path, names: list[str], batch_bytes: int, row_groups: Iterable[int]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of row groups, a few at once: one, to begin with, where a dictionary may make
     them larger than the mean that is known."""
     at_once: int | None = None
     for index in row_groups:
         row_group = file.metadata.row_group(index)
-        most = _rows_at_once(row_group, names, batch_bytes)
-        if at_once is None and most * text_bytes(row_group, names) > _DECODED_BYTES:
-            at_once = 1 if _has_dictionary(row_group) else most
+        num_bytes = text_bytes(row_group, names)
+        mean_bytes = num_bytes / max(1, int(row_group.num_rows))
+        most = max(1, min(_ROWS_OF_PAGES, int(batch_bytes / max(1, mean_bytes))))
+        if at_once is None and most * num_bytes > _DECODED_BYTES:
+            chunks = map(row_group.column, range(row_group.num_columns))
+            at_once = 1 if any(chunk.has_dictionary_page for chunk in chunks) else most
         num_rows = 0
         with undamaged(path):
             for batch, used in _decoded(file, index, names, min(most, at_once or most), most):
@@ -133,7 +133,7 @@ def _record_batches(
 
 
 def _decoded(
-    file: "ParquetFile", index: int, names: list[str], at_once: int, most: int
+    file: Any, index: int, names: list[str], at_once: int, most: int
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Yield the rows of a row group, and how many are decoded at once from then on: more than one,
     if the first turns out to be small, and fewer than before where they are large. Each change
@@ -163,17 +163,7 @@ def _decoded(
         at_once = wanted
 
 
-def _has_dictionary(row_group: "RowGroupMetaData") -> bool:
-    chunks = map(row_group.column, range(row_group.num_columns))
-    return any(chunk.has_dictionary_page for chunk in chunks)
-
-
-def _rows_at_once(row_group: "RowGroupMetaData", names: list[str], batch_bytes: int) -> int:
-    mean_bytes = text_bytes(row_group, names) / max(1, int(row_group.num_rows))
-    return max(1, min(_ROWS_OF_PAGES, int(batch_bytes / max(1, mean_bytes))))
-
-
-def text_bytes(row_group: "RowGroupMetaData", names: list[str]) -> int:
+def text_bytes(row_group: Any, names: list[str]) -> int:
     """Return the bytes that these columns have in a row group before compression."""
     chunks = [row_group.column(index) for index in range(row_group.num_columns)]
     prefixes = tuple(f"{name}." for name in names)  # of what lists and structs hold

@@ -1,7 +1,7 @@
 """The fast engine: gigatoken, fed with Arrow buffers."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -12,10 +12,6 @@ from tokflow.tokenizers.engines.protocol import Encoded, InText, text_buffers
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME
 from tokflow.tokenizers.patterns import flat_steps, special_token_fields
 from tokflow.tokenizers.tokenizer import RANKS_NAME, Tokenizer, read_encoding, scan_tokenizer_json
-
-if TYPE_CHECKING:
-    import awkward
-    import gigatoken
 
 CACHE_BUDGET_BYTES = 200_000_000
 """Text after which gigatoken is built anew, since its caches of word pieces have no bound. With
@@ -51,7 +47,7 @@ class GigatokenEngine:
 
     name = "gigatoken"
 
-    def __init__(self, build: Callable[[], "gigatoken.Tokenizer"]) -> None:
+    def __init__(self, build: Callable[[], Any]) -> None:
         self._build = build
         self._tokenizer = build()
         self._is_parallel = num_cores() > 2
@@ -88,7 +84,7 @@ def open_gigatoken(tokenizer: Tokenizer, *, in_text: InText) -> GigatokenEngine:
     return GigatokenEngine(_json_builder(_tokenizer_json(tokenizer), in_text))
 
 
-def _tiktoken_builder(tokenizer: Tokenizer, in_text: InText) -> Callable[[], "gigatoken.Tokenizer"]:
+def _tiktoken_builder(tokenizer: Tokenizer, in_text: InText) -> Callable[[], Any]:
     import gigatoken
 
     encoding = read_encoding(tokenizer.folder)
@@ -122,7 +118,7 @@ def _tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     return fields
 
 
-def _json_builder(fields: dict[str, Any], in_text: InText) -> Callable[[], "gigatoken.Tokenizer"]:
+def _json_builder(fields: dict[str, Any], in_text: InText) -> Callable[[], Any]:
     import gigatoken
 
     _check_steps(fields)
@@ -162,7 +158,7 @@ def _check_steps(fields: Mapping[str, Any]) -> None:
         raise ValueError(f"its pre_tokenizer ({steps}) is more than patterns and bytes")
 
 
-def _strings(offsets: np.ndarray, data: np.ndarray) -> "awkward.Array":
+def _strings(offsets: np.ndarray, data: np.ndarray) -> Any:
     """Return Arrow's buffers as the array of strings that gigatoken borrows."""
     import awkward
     from awkward.contents import ListOffsetArray, NumpyArray
