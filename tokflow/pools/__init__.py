@@ -7,7 +7,7 @@ the store, so that a result is no more than that it is there.
 import os
 from functools import cache
 from importlib.util import find_spec
-from typing import Literal, TypedDict, get_args
+from typing import TypedDict
 
 from tokflow.errors import ConfigError
 from tokflow.pools.cores import num_cores
@@ -19,10 +19,6 @@ class Workers(TypedDict, total=False):
 
     jobs: int | None
     pool: str | None
-
-
-PoolKind = Literal["local", "ray"]
-"""Where tasks run: in processes of this machine, or of a cluster."""
 
 
 def num_jobs(jobs: int | None = None) -> int:
@@ -62,7 +58,7 @@ def is_local(kind: str | None = None) -> bool:
     where, asked = "pool", kind
     if asked is None:
         where, asked = "TOKFLOW_POOL", os.environ.get("TOKFLOW_POOL", "local")
-    if asked not in get_args(PoolKind):
+    if asked not in ("local", "ray"):
         raise ConfigError(
             where=where,
             expected="local, processes of this machine, or ray, a cluster",

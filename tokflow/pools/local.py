@@ -65,8 +65,9 @@ class LocalPool:
         try:
             yield from self._map(make, chain(first, tasks), advance)
         finally:
-            if any(worker.is_busy for worker in self._workers):
-                self._stop()
+            if any(worker.is_busy for worker in self._workers):  # others may follow
+                stop_all([worker.processes for worker in self._workers])
+                self._workers.clear()
 
     def _map(self, make: Make[T, R], tasks: Iterable[T], advance: Advance) -> Finished[T, R]:
         waiting = ((task, 1) for task in tasks)
@@ -106,11 +107,6 @@ class LocalPool:
     def _new_worker(self) -> "_Worker":
         self._workers.append(_Worker())
         return self._workers[-1]
-
-    def _stop(self) -> None:
-        """End all workers; others may follow."""
-        stop_all([worker.processes for worker in self._workers])
-        self._workers.clear()
 
     def __enter__(self) -> Self:
         return self

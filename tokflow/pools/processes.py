@@ -177,12 +177,8 @@ class ProcessPool(ProcessPoolExecutor):
 
     def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
         if kind is not None and not issubclass(kind, Exception):
-            self.stop()
+            stop_all([self])
         super().__exit__(kind, *error)
-
-    def stop(self) -> None:
-        """End the processes, whatever they do; those that do not end within a second are killed."""
-        stop_all([self])
 
     def terminate(self) -> None:
         """Ask the processes to end, and wait for none of them."""

@@ -92,7 +92,13 @@ class ChatEncoder:
         if batch.spelt is not None and not self._is_control:
             strays = self._strays(batch, encoded, chars[:, 0])
             if strays and self._is_error:
-                raise _stray_error(name(min(strays)))
+                raise TokenizerError(
+                    where=name(min(strays)),
+                    expected="no special token spelt in the text",
+                    found="one that the tokenizer makes of other characters, which it normalises",
+                    remedy="set tokenizer.special_tokens_in_text: ordinary to encode it as plain "
+                    "text, or control to let it become the control token",
+                )
             spelt = {
                 index: sorted([*batch.spelt.document(index), *strays.get(index, [])])
                 for index in {*np.flatnonzero(np.diff(batch.spelt.offsets)).tolist(), *strays}
@@ -193,16 +199,6 @@ def _filler(names: Iterable[str]) -> str:
     used = set("".join(names))
     letters = (*string.ascii_lowercase, *string.ascii_uppercase, *string.digits)
     return next((letter for letter in letters[::-1] if letter not in used), "\N{BULLET}")
-
-
-def _stray_error(where: str) -> TokenizerError:
-    return TokenizerError(
-        where=where,
-        expected="no special token spelt in the text",
-        found="one that the tokenizer makes of other characters, which it normalises",
-        remedy="set tokenizer.special_tokens_in_text: ordinary to encode it as plain text, or "
-        "control to let it become the control token",
-    )
 
 
 def _not_separable(where: str, expected: str) -> TokenizerError:

@@ -20,7 +20,7 @@ from tokflow.pools import open_pool, processes
 from tokflow.pools.cores import num_cores
 from tokflow.pools.local import LocalPool, _Worker
 from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore
-from tokflow.pools.processes import ProcessPool
+from tokflow.pools.processes import ProcessPool, stop_all
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.engines.fast import open_gigatoken
 from tokflow.tokenizers.engines.reference import open_reference
@@ -278,7 +278,7 @@ def test_a_worker_that_is_told_to_end_twice_still_cleans_up(tmp_path: Path):
 
     process.terminate()
     wait_for(tmp_path / "cleaning up")
-    worker.processes.stop()
+    stop_all([worker.processes])
 
     assert [path.name for path in tmp_path.iterdir()] == ["cleaning up"]
 
