@@ -598,10 +598,10 @@ def test_what_a_step_made_before_a_retry_is_reported_once(
     assert len(told.records) == 3
 
 
-@is_built
 def test_a_raw_file_that_changes_while_tokens_are_made_makes_them_stale(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ):
+    case.run(keys=KEYS)
     case.write("b", "other\ntext\nhere\n")
 
     def make_then_change(graph, stage, *arguments, **more):
