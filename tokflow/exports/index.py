@@ -9,8 +9,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.exports.damage import damage_named
-from tokflow.exports.shuffled_documents import PackedFile
-from tokflow.sequences.config import PackingConfig
 from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
 from tokflow.store.manifest import OWN_FOLDER
 from tokflow.store.store import StoredOutput
@@ -36,9 +34,6 @@ sequence_length plus column). raw_file and row: the document. char_start: code p
 document before the text that was tokenized (0 unless the split cut it); token_in_piece: tokens
 of that text before the segment. Positions count every sequence as filled up to sequence_length,
 also where `padding: none` or `longest` leaves padding out of the files."""
-
-INDEX_COLUMNS = ("sequence", "num_tokens", "document", "char_start", "token_in_piece")
-"""The columns of segments that the index is made from."""
 
 INDEX_VERSION = 1
 """Raised when the same segments would give other bytes; a part of every export's version."""
@@ -128,31 +123,3 @@ def index_tables(part: str, origins: Origins, columns: Columns) -> Iterator[pa.T
         raw_file, row = origins.of_rows(some["row"])
         names = {"part": repeated(part, num), "raw_file": raw_file}
         yield make_table({**some, **names, "row": row}, INDEX_SCHEMA)
-
-
-def index_of_segments(
-    part: str, file: PackedFile, columns: Columns, packing: PackingConfig
-) -> Iterator[pa.Table]:
-    """Yield the index of segments of one file or group, given INDEX_COLUMNS of them, the ordinals
-    of sequences counted in the part. `column`, where a segment begins in its sequence, is computed
-    if it is not given."""
-    sequence, num_tokens = columns["sequence"], columns["num_tokens"]
-    has_column = "column" in columns
-    column = columns["column"] if has_column else columns_of_segments(sequence, num_tokens, packing)
-    row = file.rows()[columns["document"]]
-    kept = {name: columns[name] for name in ("num_tokens", "char_start", "token_in_piece")}
-    of_index = {"position": sequence * packing.stored_length + column, "row": row, **kept}
-    return index_tables(part, file.origins, of_index)
-
-
-def columns_of_segments(
-    sequence: npt.NDArray[np.int64], num_tokens: npt.NDArray[np.int64], packing: PackingConfig
-) -> npt.NDArray[np.int64]:
-    """Return where in its sequence each segment begins; all segments of the sequences are given."""
-    ends: npt.NDArray[np.int64] = np.cumsum(num_tokens)
-    starts = ends - num_tokens
-    first = np.flatnonzero(np.diff(sequence, prepend=-1))
-    begin = starts[first]
-    if packing.padding_side == "left":
-        begin = np.append(begin[1:], ends[-1:]) - packing.stored_length
-    return starts - np.repeat(begin, np.diff(first, append=len(sequence)))

@@ -14,12 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.exports.index import (
-    INDEX_COLUMNS,
-    INDEX_ROWS_AT_ONCE,
-    columns_of_segments,
-    index_of_segments,
-)
+from tokflow.exports.index import INDEX_ROWS_AT_ONCE, index_tables
 from tokflow.exports.options import equal_sizes
 from tokflow.exports.shuffled_documents import (
     TOKENS_GATHERED,
@@ -44,6 +39,9 @@ from tokflow.tokens.token_source import positions_of_runs
 
 FILL_COLUMNS = ("sequence", "num_tokens")
 """The columns of segments that tell how full each sequence is."""
+
+INDEX_COLUMNS = ("sequence", "num_tokens", "document", "char_start", "token_in_piece")
+"""The columns of segments that the index is made from."""
 
 TOKENS_AT_ONCE = 2_048 * 2_048
 """Tokens made into sequences at one go; their arrays take some 50 MB."""
@@ -217,16 +215,22 @@ class PartSequences:
         segments, counts = _segments_of(own, self._edges(number, columns["sequence"]))
         if len(segments) < len(columns["sequence"]):
             columns = {name: values[segments] for name, values in columns.items()}
-        columns = {**columns, "sequence": np.repeat(at, counts)}
-        if not is_of_tails:
-            yield from index_of_segments(self.part, self.files[number], columns, self.packing)
+        place, of_file = np.repeat(at, counts), tails.file[segments] if is_of_tails else None
+        column = _columns_of_segments(place, columns["num_tokens"], self.packing)
+        columns = {**columns, "position": place * self.packing.stored_length + column}
+        if of_file is None:
+            yield from self._index_of_file(number, columns)
             return
-        file = tails.file[segments]
-        order = np.argsort(file, kind="stable")
-        ordinals, firsts = np.unique(file[order], return_index=True)
+        order = np.argsort(of_file, kind="stable")
+        ordinals, firsts = np.unique(of_file[order], return_index=True)
         for ordinal, some in zip(ordinals.tolist(), np.split(order, firsts)[1:], strict=True):
-            of_file = {name: values[some] for name, values in columns.items()}
-            yield from index_of_segments(self.part, self.files[ordinal], of_file, self.packing)
+            own_columns = {name: values[some] for name, values in columns.items()}
+            yield from self._index_of_file(ordinal, own_columns)
+
+    def _index_of_file(self, number: int, columns: Columns) -> Iterator[pa.Table]:
+        file = self.files[number]
+        row = file.rows()[columns["document"]]
+        return index_tables(self.part, file.origins, {**columns, "row": row})
 
     def _by_file(
         self, places: range
@@ -289,26 +293,20 @@ class PartSequences:
             num_repeated=tails["num_repeated"],
         )
         packed = pack_tails(of_tails, self.packing)
-        segments = packed.segments
-        sequence, num_tokens, token_in_span = (
-            segments.sequence,
-            segments.num_tokens,
-            segments.token_in_span,
-        )
-        span_start = tails["token_start"] - tails["token_in_piece"]
+        found = packed.segments
+        span_start = (tails["token_start"] - tails["token_in_piece"])[found.span]
         return _Tails(
-            file=np.repeat(np.arange(len(of_files)), num_of_file)[segments.span],
+            file=np.repeat(np.arange(len(of_files)), num_of_file)[found.span],
             columns={
-                "sequence": sequence,
-                "num_tokens": num_tokens,
-                "column": columns_of_segments(sequence, num_tokens, self.packing),
-                "token_start": span_start[segments.span] + token_in_span,
-                "document": tails["document"][segments.span],
-                "char_start": tails["char_start"][segments.span],
-                "token_in_piece": token_in_span,
+                "sequence": found.sequence,
+                "num_tokens": found.num_tokens,
+                "token_start": span_start + found.token_in_span,
+                "document": tails["document"][found.span],
+                "char_start": tails["char_start"][found.span],
+                "token_in_piece": found.token_in_span,
             },
             num_sequences=packed.num_sequences,
-            num_repeated_more=int(segments.num_repeated.sum() - of_tails.num_repeated.sum()),
+            num_repeated_more=int(found.num_repeated.sum() - of_tails.num_repeated.sum()),
             counts=packed.counts,
         )
 
@@ -320,7 +318,7 @@ class _Tails:
     file: npt.NDArray[np.int64]
     """Ordinal of the file each is of."""
     columns: Columns
-    """As a file has them, and `column`, where in its sequence each segment begins."""
+    """As a file has them."""
     num_sequences: int
     num_repeated_more: int
     """Repeated tokens of these sequences, less those that the files count in their tails."""
@@ -344,6 +342,19 @@ def _segments_of(
     """Return the segments of some sequences, end to end, and how many each sequence has."""
     first, counts = edges[sequences], edges[sequences + 1] - edges[sequences]
     return positions_of_runs(first, counts), counts
+
+
+def _columns_of_segments(
+    sequence: npt.NDArray[np.int64], num_tokens: npt.NDArray[np.int64], packing: PackingConfig
+) -> npt.NDArray[np.int64]:
+    """Return where in its sequence each segment begins; all segments of the sequences are given."""
+    ends: npt.NDArray[np.int64] = np.cumsum(num_tokens)
+    starts = ends - num_tokens
+    first = np.flatnonzero(np.diff(sequence, prepend=-1))
+    begin = starts[first]
+    if packing.padding_side == "left":
+        begin = np.append(begin[1:], ends[-1:]) - packing.stored_length
+    return starts - np.repeat(begin, np.diff(first, append=len(sequence)))
 
 
 def _in_order_of_positions(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
