@@ -98,7 +98,10 @@ class Repository:
     ) -> str:
         """Add files and delete others in one commit on `parent`; return the new commit.
 
-        Content that the hub has is not sent again, in a commit or not.
+        Content that the hub has is not sent again, in a commit or not. (`upload_folder`, at
+        huggingface_hub 2.4.0, names a parent for the first of several commits alone, so the others
+        overwrite what somebody else wrote since; it deletes with the first, and needs all files of
+        a folder on this disk at once.)
         """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 

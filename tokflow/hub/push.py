@@ -195,9 +195,9 @@ class _Push:
         Raises: ConfigError where that is in the way.
         """
         unfinished = {path for path in there if path.startswith(self.target.folder + UNFINISHED)}
-        begun: Sent = set().union(*(self._named(there[path]) for path in sorted(unfinished)))
-        is_new = self.manifest.path not in there
-        named = set() if is_new else self._named(there[self.manifest.path])
+        begun = Sent().union(*(self._named(there[path]) for path in sorted(unfinished)))
+        finished = there.get(self.manifest.path)
+        named = self._named(finished) if finished else Sent()
         files = [of for of in self.files if not self._is_same(of, there.get(of.path))]
         replaced = {file.path for file in files} & there.keys() - self.sent.keys()
         kept = {*OF_REPOSITORY, self.manifest.path, *(file.path for file in self.files)}

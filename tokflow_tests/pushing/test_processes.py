@@ -24,13 +24,13 @@ by_xet = pytest.mark.skipif(
 @pytest.fixture(scope="session")
 def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An export of some files of some 100 kB."""
-    numbers = np.random.default_rng(1).integers(0, 100, (40, 20_000))
+    numbers = np.random.default_rng(1).integers(0, 100, (9, 20_000))
     texts = [" ".join(map(str, row)) for row in numbers.tolist()]
     dataset = declare(
         tmp_path_factory.mktemp("large"),
         {"a.jsonl": texts},
         packing={"sequence_length": 1_000},
-        exports=[{"format": "parquet", "shards": 5}],
+        exports=[{"format": "parquet", "shards": 3}],
     )
     return build(dataset).export("parquet").output.folder
 

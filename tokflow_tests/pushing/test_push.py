@@ -199,13 +199,9 @@ def test_the_place_of_another_export_is_refused(writable: Hub, exports: dict[str
         ("GET .*/revision/main", "break"),
         ("POST .*/repos/create", "lost"),
         ("GET .*/tree/.*", 500),
-        ("POST .*/preupload/main", "lost"),
-        ("POST .*/objects/batch", "break"),
-        ("PUT /lfs-upload/.*", "lost"),
         ("PUT /lfs-upload/.*", 503),
         ("POST .*/commit/main", "break"),
         ("POST .*/commit/main", "lost"),
-        ("POST .*/commit/main", 500),
     ],
 )
 def test_a_single_fault_changes_nothing(
@@ -338,8 +334,15 @@ def test_a_manifest_of_an_unfinished_push_deletes_below_its_folder_what_has_its_
     assert without_card(tree(writable)) == files_of(exports["whole"], "rows/") | mine
 
 
-@pytest.mark.parametrize("answer", [b"null", b'["a"]', b"1", b"[" * 100_000], ids=lambda of: of[:6])
-@pytest.mark.parametrize("asked", ["GET .*/datasets/team/texts.*", "GET .*/tree/.*"])
+@pytest.mark.parametrize(
+    ("answer", "asked"),
+    [
+        (b"null", "GET .*/datasets/team/texts.*"),
+        (b'["a"]', "GET .*/tree/.*"),
+        (b"[" * 100_000, "GET .*/tree/.*"),
+    ],
+    ids=["null", "list", "brackets"],
+)
 def test_an_answer_that_no_hub_gives_is_an_error_of_the_hub(
     answer: bytes, asked: str, writable: Hub, exports: dict[str, Path]
 ):
