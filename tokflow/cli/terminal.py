@@ -41,6 +41,9 @@ IDS_SHOWN = 16
 KEPT = "\n\t"
 """Control characters that are printed."""
 
+NUMBER = re.compile(r"([\d,.]+( [kMG]?B)?)?")
+"""A cell that stands to the right; an empty one may."""
+
 MAX_TABLE_WIDTH = 1_000_000
 """Columns of text: no table is ever cut off or folded."""
 
@@ -168,7 +171,7 @@ def print_table(
     shown = rows[:max_rows]
     table = Table.grid(padding=(0, 2))
     for index in range(len(columns)):
-        is_number = all(_is_number(row[index]) for row in shown)
+        is_number = all(NUMBER.fullmatch(row[index]) for row in shown)
         table.add_column(justify="right" if is_number else "left", no_wrap=True)
     for row in (columns, *shown):
         table.add_row(*(Text(printable(cell)) for cell in row))
@@ -213,7 +216,3 @@ def print_notices(notices: "Sequence[Notice]", before: str = "") -> None:
     """Print what a person must know of a dataset, a line each; nothing where there is none."""
     if notices:
         print_styled("\n".join([f"{before}notices:", *(f"  {of.text}" for of in notices)]))
-
-
-def _is_number(cell: str) -> bool:
-    return re.fullmatch(r"([\d,.]+( [kMG]?B)?)?", cell) is not None

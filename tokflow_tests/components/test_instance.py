@@ -1,7 +1,11 @@
-"""Dagster's instance of the project."""
+"""Dagster's instance of the project: where it is, runs that were lost, and old runs."""
 
+import json
 import os
+import shutil
 import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
@@ -9,7 +13,7 @@ import pytest
 
 from tokflow.components import instance as instance_module
 from tokflow.components import open_instance
-from tokflow.components.instance import end_lost_runs, process_tags
+from tokflow.components.instance import end_lost_runs, find_old_runs, process_tags, remove_runs
 
 
 def test_the_instance_is_the_one_of_the_project_wherever_one_stands(
@@ -84,3 +88,145 @@ def test_runs_whose_process_was_killed_are_ended(
 
         statuses = {run.run_id == run_id: run.status.value for run in instance.get_runs()}
         assert statuses == {True: ended if is_ended else status, False: status}
+
+
+def launched(host: str) -> dict[str, str]:
+    return {".dagster/grpc_info": json.dumps({"host": host, "port": 4000})}
+
+
+RUN = str(uuid.uuid4())
+
+
+@pytest.mark.parametrize(
+    ("tags", "is_ended"),
+    [
+        ({}, False),
+        (launched("code"), True),
+        (launched("another"), False),
+        ({"tokflow/process": f"{RUN} 5c1e boot machine 7"}, True),
+        ({"tokflow/process": f"{RUN} another boot machine 7"}, False),
+        ({"tokflow/process": "copied-from-a-run 5c1e boot machine 7"}, False),
+    ],
+)
+@pytest.mark.parametrize(
+    ("status", "ended"),
+    [("STARTED", "FAILURE"), ("CANCELING", "CANCELED"), ("SUCCESS", "SUCCESS")],
+)
+def test_runs_of_a_container_that_is_gone_are_ended(
+    tags: dict[str, str], is_ended: bool, status: str, ended: str
+):
+    with dg.DagsterInstance.ephemeral() as instance:
+        now = dg.DagsterRunStatus(status)
+        instance.create_run_for_job(job, run_id=RUN, tags=tags, status=now)
+
+        end_lost_runs(instance, {"code", "5c1e"})
+
+        run = instance.get_run_by_id(RUN)
+        assert run is not None
+        assert run.status.value == (ended if is_ended else status)
+
+
+@dg.op
+def tell(context: dg.OpExecutionContext) -> None:
+    partition = context.run.tags.get("partition")
+    if context.run.tags["event"] == "materialization":
+        context.log_event(dg.AssetMaterialization("asset", partition=partition))
+    if context.run.tags["event"] == "observation":
+        context.log_event(dg.AssetObservation("asset", partition=partition))
+
+
+@dg.job(executor_def=dg.in_process_executor)
+def telling() -> None:
+    tell()
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
+        yield instance
+
+
+def run(instance: dg.DagsterInstance, event: str = "none", **tags: str) -> str:
+    return telling.execute_in_process(instance=instance, tags={"event": event, **tags}).run_id
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@pytest.mark.parametrize("event", ["materialization", "observation"])
+def test_runs_with_the_latest_event_of_an_asset_or_a_partition_are_needed(
+    event: str, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(instance_module, "AT_ONCE", 1)
+    run(instance, event, partition="a")
+    a, b = run(instance, event, partition="a"), run(instance, event, partition="b")
+    run(instance, event)
+    whole = run(instance, event)
+    run(instance)
+
+    old = find_old_runs(instance, before=now())
+
+    assert old.needed == (whole, b, a)
+    assert len(old.removable) == 3
+    assert set(old.needed).isdisjoint(old.removable)
+
+
+def test_runs_that_go_on_or_ended_later_are_not_old(instance: dg.DagsterInstance):
+    ended = run(instance)
+    started = str(uuid.uuid4())
+    status = dg.DagsterRunStatus.STARTED
+    instance.create_run_for_job(telling, run_id=started, status=status)
+
+    assert find_old_runs(instance, before=now()).removable == (ended,)
+    assert find_old_runs(instance, before=now() - timedelta(hours=1)).removable == ()
+
+
+def test_a_run_is_removed_with_its_events_and_what_it_printed(tmp_path: Path):
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        gone, kept = run(instance), run(instance)
+        paths = [tmp_path / "storage" / of / "compute_logs" for of in (gone, kept)]
+        assert all(path.is_dir() for path in paths)
+
+        remove_runs(instance, [gone])
+
+        assert [of.run_id for of in instance.get_runs()] == [kept]
+        assert instance.all_logs(gone) == []
+        assert [path.exists() for path in paths] == [False, True]
+
+
+SETTINGS = Path(__file__).parents[2] / "dagster.yaml"
+
+
+@pytest.mark.parametrize("folder", ["project", "elsewhere"])
+def test_with_dagster_home_all_state_is_in_it_from_any_folder(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("project", "elsewhere"):
+        (tmp_path / name).mkdir()
+    shutil.copy(SETTINGS, tmp_path / "project")
+    monkeypatch.chdir(tmp_path / folder)
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "project"))
+
+    with open_instance() as instance:
+        instance.add_dynamic_partitions("files", ["a"])
+        folders = [
+            instance.compute_log_manager.get_captured_local_path(["key"], "out"),
+            instance.storage_directory(),
+        ]
+
+    assert all(path.startswith(f"{tmp_path}/project/.dagster/") for path in folders)
+    assert sorted(path.name for path in tmp_path.glob("*/*")) == [".dagster", "dagster.yaml"]
+
+
+def test_without_it_state_is_beside_the_dagster_yaml_of_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    shutil.copy(SETTINGS, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        instance.add_dynamic_partitions("files", ["a"])
+
+    assert (tmp_path / ".dagster/history").is_dir()
