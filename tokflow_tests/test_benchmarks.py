@@ -270,6 +270,7 @@ def test_a_peer_that_fails_with_some_jobs_is_shown_with_its_last_line(tmp_path: 
     assert len(printed) == 3  # nothing to say of one core alone
 
 
+@pytest.mark.slow
 def test_builds_of_many_files_are_the_same_with_any_number_of_jobs(shared: Path, tmp_path: Path):
     pattern = tmp_path / "raw/*.jsonl"
     corpus.write_corpora(pattern, corpus.divide(corpus.grow(TEXTS, 80_000), 80_000, 3))

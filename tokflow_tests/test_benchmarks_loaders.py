@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
 from benchmarks import loaders
 from benchmarks.loader_resume import BEFORE, ROW_TOKENS, Outcome, Run, measure_resume
 from benchmarks.programs import ROOT
@@ -67,6 +69,7 @@ def test_what_a_loader_refuses_is_told_in_its_words(tmp_path: Path):
     assert found["nothing"].refused == "ValueError: no state"
 
 
+@pytest.mark.slow
 def test_tokflow_gives_the_rows_of_its_exports_and_goes_on_with_other_ranks(tmp_path: Path):
     ids = loaders.make_ids(tmp_path, has_halves=False)
     asked = {"sequence_length": ROW_TOKENS, "windows": 1, "window_seconds": 0}

@@ -266,18 +266,18 @@ def test_shares_in_processes_at_once_and_one_killed_make_what_one_run_makes(tmp_
 
     def start(number: int) -> "subprocess.Popen[str]":
         command = [sys.executable, "-m", "tokflow", "run", "--config", str(yaml)]
-        command += ["--shard", f"{number}/3", "--jobs", "1"]
+        command += ["--shard", f"{number}/2", "--jobs", "1"]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
-    killed, *others = [start(number) for number in (1, 2, 3)]
+    killed, other = start(1), start(2)
     while not (folder / "store" / "tiny" / "tokenizer").exists():
         assert killed.poll() in (None, 0)
     killed.kill()
     killed.communicate()
-    said = [process.communicate()[0] for process in (*others, start(1))]
+    said = [process.communicate()[0] for process in (other, start(1))]
 
-    assert "tiny: shard 2/3: 3 files of 9, " in said[0]
-    assert [process.returncode for process in others] == [0, 0]
+    assert "tiny: shard 2/2: 4 files of 9, " in said[0]
+    assert other.returncode == 0
     assert not (folder / "store" / "tiny" / "exports").exists()
     made = built_bytes(load_dataset(yaml), jobs=1)
     # Unfinished folders of the one that was killed stay where nothing was left to be made.
