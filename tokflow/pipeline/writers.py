@@ -15,6 +15,7 @@ from tokflow.exports.part import Part, make_parts
 from tokflow.exports.writing import ExportWriter
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Stage
+from tokflow.pools.pool import Advance, ignore
 from tokflow.raw import RawPartition
 from tokflow.sequences.segments import write_sequences
 from tokflow.shown import counted
@@ -59,10 +60,20 @@ class TokensWriter:
     dataset: str
     recipe: Recipe
 
-    def __call__(self, folder: Path, **how: Any) -> None:
+    def __call__(
+        self, folder: Path, *, progress: Advance = ignore, segment: ShardSegment | None = None
+    ) -> None:
         """Write the shard, or a segment of it, as `write_token_shard` does."""
-        about = self.raw, self.documents, self.encoding
-        write_token_shard(*about, folder, dataset=self.dataset, **how)
+        write_token_shard(
+            self.raw,
+            self.documents,
+            self.encoding,
+            folder,
+            dataset=self.dataset,
+            recipe=segment.recipe if segment else self.recipe,
+            segment=segment,
+            progress=progress,
+        )
 
     def segments(self) -> list[ShardSegment]:
         """Return the segments that the shard of a large raw file is made of; of others none."""
@@ -86,26 +97,18 @@ def _tokens(graph: BuildGraph, key: str, _: str) -> Write:
 
 
 def _split(graph: BuildGraph, key: str, _: str) -> Write:
-    dataset = graph.dataset
+    about: dict[str, Any] = {
+        "dataset": graph.dataset.name,
+        "recipe": graph.split(key).recipe,
+        "shuffle_seed": graph.dataset.shuffle.of_documents,
+    }
     if graph.of_sources:
         source, of_source = graph.at(key)
-        return partial(
-            write_mixed_split,
-            source.open_split(of_source),
-            graph.mixture_plan.share(key),
-            dataset=dataset.name,
-            tokenizer=graph.tokenizer,
-            shuffle_seed=dataset.shuffle.of_documents,
-        )
-    return partial(
-        write_split,
-        graph.open_tokens(key),
-        graph.split_config(key),
-        dataset=dataset.name,
-        position=graph.position(key),
-        encode_cut=cut_encoder(graph, key),
-        shuffle_seed=dataset.shuffle.of_documents,
-    )
+        taken = source.open_split(of_source), graph.mixture_plan.share(key)
+        return partial(write_mixed_split, *taken, tokenizer=graph.tokenizer, **about)
+    cut = cut_encoder(graph, key)
+    taken_by = graph.open_tokens(key), graph.split_config(key)
+    return partial(write_split, *taken_by, position=graph.position(key), encode_cut=cut, **about)
 
 
 def cut_encoder(graph: BuildGraph, key: str) -> CutEncoder:
@@ -119,8 +122,9 @@ def cut_encoder(graph: BuildGraph, key: str) -> CutEncoder:
 
 
 def _sequences(graph: BuildGraph, key: str, packing: str) -> Write:
-    split, dataset = graph.open_split(key), graph.dataset.name
-    return partial(write_sequences, split, graph.packings[packing], dataset=dataset)
+    recipe, dataset = graph.sequences(key, packing).recipe, graph.dataset.name
+    made_of = graph.open_split(key), graph.packings[packing]
+    return partial(write_sequences, *made_of, dataset=dataset, recipe=recipe)
 
 
 def _export(graph: BuildGraph, name: str, _: str) -> Write:

@@ -130,7 +130,9 @@ def sequences_recipe(split: str, config: PackingConfig) -> Recipe:
     )
 
 
-def write_sequences(split: Split, config: PackingConfig, folder: Path, *, dataset: str) -> None:
+def write_sequences(
+    split: Split, config: PackingConfig, folder: Path, *, dataset: str, recipe: Recipe
+) -> None:
     """Write the sequences of every part of one file into the empty `folder`, manifest last.
 
     Raises: CorruptOutputError where a table that they are made from is damaged.
@@ -150,7 +152,7 @@ def write_sequences(split: Split, config: PackingConfig, folder: Path, *, datase
         pa.concat_tables(tables), folder / SEGMENTS_NAME, **parquet_options(SEGMENTS_SCHEMA)
     )
     manifest = Manifest(
-        recipe=sequences_recipe(split.manifest.fingerprint, config),
+        recipe=recipe,
         dataset=dataset,
         partition=split.manifest.partition,
         counts=counts,

@@ -101,6 +101,7 @@ def write_mixed_split(
     folder: Path,
     *,
     dataset: str,
+    recipe: Recipe,
     tokenizer: Tokenizer,
     shuffle_seed: int | None = None,
 ) -> None:
@@ -128,7 +129,7 @@ def write_mixed_split(
         shard.documents([*SPAN_COLUMNS]),
         shard,
         folder,
-        recipe=mixed_split_recipe(source.manifest.fingerprint, share, shuffle_seed=shuffle_seed),
+        recipe=recipe,
         dataset=dataset,
         parts=names,
         shuffle_seed=shuffle_seed,
@@ -145,6 +146,7 @@ def remake_mixed_split(split: Split, source: Split, folder: Path, tokenizer: Tok
         share_of(manifest),
         folder,
         dataset=manifest.dataset,
+        recipe=manifest.recipe,
         tokenizer=tokenizer,
         shuffle_seed=shuffle_seed_of(manifest),
     )

@@ -183,6 +183,7 @@ def write_split(
     folder: Path,
     *,
     dataset: str,
+    recipe: Recipe,
     position: FilePosition,
     encode_cut: CutEncoder,
     shuffle_seed: int | None = None,
@@ -194,21 +195,19 @@ def write_split(
     Raises: CorruptOutputError where documents.parquet or the tokenizer is damaged.
     """
     started = time.perf_counter()
-    first_file = shard.origins.raw_files[0]
     by_hash = config.form == "hash_fraction"
     table = shard.documents([*RULE_COLUMNS, *["text_hash"] * by_hash])
-    spans = assign_parts(table, config, key=first_file, position=position)
+    spans = assign_parts(table, config, key=shard.origins.raw_files[0], position=position)
     num_tokens = to_numpy(table["num_tokens"])[spans.document]
     if spans.is_cut.any():
         num_tokens = np.where(spans.is_cut, encode_cut(spans, folder), num_tokens)
-    decides = shard.manifest.fingerprint, config, position, first_file
     write_spans(
         spans,
         num_tokens,
         table,
         shard,
         folder,
-        recipe=split_recipe(*decides, shuffle_seed=shuffle_seed),
+        recipe=recipe,
         dataset=dataset,
         parts=tuple(config.parts),
         shuffle_seed=shuffle_seed,

@@ -217,13 +217,15 @@ def write_token_shard(
     folder: Path,
     *,
     dataset: str,
+    recipe: Recipe,
     segment: ShardSegment | None = None,
     batch_bytes: int = BATCH_BYTES,
     progress: Advance = ignore,
 ) -> None:
     """Write the token shard of `raw`, or a segment of it, into the empty `folder`, manifest last.
 
-    Its bytes depend on nothing but the raw file, the configs and the tokenizer.
+    Its bytes depend on nothing but the raw file, the configs and the tokenizer. `recipe`: that of
+    the shard or of the segment.
 
     Raises: BadDocumentError, RawFileError, TokenizerError, CorruptOutputError (a file of the
     tokenizer is damaged), EngineDiffersError (gigatoken turns out to be wrong on a document).
@@ -245,9 +247,8 @@ def write_token_shard(
         writer = ShardWriter(opened, folder, source, documents, segment=number)
         _write_tokens(batches, encoder, writer, progress, is_small=raw.num_bytes < THREADED_BYTES)
     raw.check_unchanged(source.paths)
-    whole = tokens_recipe(raw, documents, encoding.config, encoding.tokenizer)
     manifest = Manifest(
-        recipe=segment.recipe if segment else whole,
+        recipe=recipe,
         dataset=dataset,
         partition=raw.key,
         counts=_counts(documents, source, encoder, writer, num_rejects=len(rejects)),

@@ -87,6 +87,7 @@ def test_bytes_do_not_depend_on_batches_threads_or_the_order_of_partitions(
                 graph.encoding,
                 folder,
                 dataset=other.name,
+                recipe=graph.tokens(key).recipe,
                 batch_bytes=batch_bytes,
             )
     for key in reversed(graph.sources):

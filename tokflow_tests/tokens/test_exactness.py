@@ -175,6 +175,7 @@ def write_shard(dataset: Dataset, folder: Path, **options: int) -> tuple[bytes, 
         graph.encoding,
         folder,
         dataset="texts",
+        recipe=graph.tokens("texts.jsonl").recipe,
         **options,
     )
     names = ("tokens.bin", "documents.parquet", "_tokflow/manifest.json")

@@ -164,6 +164,7 @@ def test_row_groups_do_not_depend_on_batches(batch_bytes: int, tmp_path: Path):
         graph.encoding,
         tmp_path / "shard",
         dataset="texts",
+        recipe=graph.tokens(raw.key).recipe,
         batch_bytes=batch_bytes,
     )
 
@@ -241,6 +242,7 @@ def test_a_disk_that_is_full_at_the_last_batch_is_an_error(tmp_path: Path):
             graph.encoding,
             tmp_path / "shard",
             dataset="texts",
+            recipe=graph.tokens(raw.key).recipe,
         )
 
 

@@ -47,6 +47,7 @@ def verify_split(split: Split, encode_cut: CutEncoder | None = None) -> list[str
             config,
             Path(folder),
             dataset=split.manifest.dataset,
+            recipe=split.manifest.recipe,
             position=position,
             encode_cut=encode_cut,
             shuffle_seed=shuffle_seed_of(split.manifest),
@@ -79,7 +80,8 @@ def verify_sequences(sequences: FileSequences) -> list[str]:
         problems += unequal(where, num_tokens=num_tokens)
     config = PackingConfig(**manifest.config)
     with TemporaryDirectory(prefix="tokflow.") as folder, Reading():
-        write_sequences(split, config, Path(folder), dataset=manifest.dataset)
+        about: dict[str, Any] = {"dataset": manifest.dataset, "recipe": manifest.recipe}
+        write_sequences(split, config, Path(folder), **about)
         return [*problems, *_differences(sequences, Path(folder))]
 
 

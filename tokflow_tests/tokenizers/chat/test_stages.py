@@ -206,7 +206,7 @@ def test_what_was_made_does_not_depend_on_the_batches(tmp_path: Path):
 
     write_token_shard(
         graph.raw("chats.jsonl"), dataset.documents, graph.encoding,
-        folder, dataset="chats", batch_bytes=200,
+        folder, dataset="chats", recipe=graph.tokens("chats.jsonl").recipe, batch_bytes=200,
     )  # fmt: skip
 
     for name in ("tokens.bin", "loss_mask.bin", "documents.parquet", "_tokflow/manifest.json"):
