@@ -35,6 +35,26 @@ PARENT_STAGES = {"split": "tokens", "sequences": "split"}
 """Stages whose outputs are made from one output of the same raw file."""
 
 
+def dataset_folder_of(output: StoredOutput) -> Path:
+    """Return `<store>/<dataset>`, if an output is where it was made; else a folder above it."""
+    parents = output.folder.parents
+    return parents[min(len(_place_of(output).parts), len(parents)) - 1]
+
+
+def is_misplaced(output: StoredOutput) -> bool:
+    """Return whether an output lies in a store, and not where a run looks for it."""
+    dataset = dataset_folder_of(output)
+    return (dataset / "tokenizer").is_dir() and output.folder != dataset / _place_of(output)
+
+
+def _place_of(output: StoredOutput) -> Path:
+    """Return where an output must lie below its dataset's folder."""
+    manifest, name = output.manifest, output.manifest.fingerprint[:16]
+    if manifest.stage == "export":
+        return Path("exports", output.folder.parent.name, name)
+    return Path(manifest.stage, manifest.partition or "", name)
+
+
 class Ancestry:
     """Stored outputs opened with what they were made from; each manifest is read once.
 
@@ -61,7 +81,7 @@ class Ancestry:
         one of each raw file, or of `raw_files` alone."""
         manifest, parents, store = output.manifest, output.manifest.parents, output.store
         stage = PARENT_STAGES.get(manifest.stage, "")
-        names, dataset_folder = {str(manifest.partition): stage}, output.dataset_folder
+        names, dataset_folder = {str(manifest.partition): stage}, dataset_folder_of(output)
         if mixture_of(manifest.config) is not None:  # a split, made from one of a source
             stage, (source, key) = "split", source_and_key(str(manifest.partition))
             dataset_folder, names = dataset_folder.parent / source, {key: stage}
@@ -109,7 +129,7 @@ class Ancestry:
 
     def _datasets(self, output: StoredOutput) -> list[Path]:
         """Return the folders of the dataset of an output and, of a mixture, of its sources."""
-        folder, manifest = output.dataset_folder, output.manifest
+        folder, manifest = dataset_folder_of(output), output.manifest
         names = list(manifest.details.get("mixture", ()))
         if manifest.stage in ("split", "sequences"):
             names.append(self.shard(output).manifest.dataset)

@@ -26,7 +26,7 @@ from tokflow.sequences.segments import FileSequences, Sequences
 from tokflow.split.shuffle import ExportOrder
 from tokflow.split.spans import SPAN_COLUMNS, Split
 from tokflow.store.arrow import to_numpy
-from tokflow.store.store import Stored
+from tokflow.store.store import InStore
 from tokflow.store.tables import Columns
 from tokflow.tokenizers.engines.protocol import offsets_of
 from tokflow.tokens.token_source import taken_in_batches
@@ -293,7 +293,7 @@ def make_parts(
     return found
 
 
-def inputs_of(parts: Sequence[Part]) -> list[Stored]:
+def inputs_of(parts: Sequence[Part]) -> list[InStore]:
     """Return the outputs that the parts are read from: of every file its tokens, split and, where
     there are some, sequences."""
     return parts[0].packed.inputs_within(None)  # all parts are of the same files

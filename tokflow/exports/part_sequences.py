@@ -33,7 +33,7 @@ from tokflow.sequences.segments import (
 from tokflow.split.permutation import Permutation
 from tokflow.split.spans import Split
 from tokflow.store.arrow import to_arrow, to_numpy
-from tokflow.store.store import Stored
+from tokflow.store.store import InStore
 from tokflow.store.tables import Columns
 from tokflow.tokens.token_source import positions_of_runs
 
@@ -152,7 +152,7 @@ class PartSequences:
             is_of_one = self._is_as_stored and places.start < self._firsts[-2]
             yield from tables if is_of_one else _in_order_of_positions(tables)
 
-    def inputs_within(self, within: range | None) -> list[Stored]:
+    def inputs_within(self, within: range | None) -> list[InStore]:
         """Return the outputs that the sequences within are made from, those made of tails left out,
         or all: token shard, split and sequences of each file that has some; of a shuffle, all."""
         packed = [file for file in self.files if isinstance(file, FileSequences)]

@@ -18,7 +18,8 @@ from tokflow.exports.format import Arrays, Portion
 from tokflow.exports.reading import Export
 from tokflow.loaders.kept_portions import KeptPortions
 from tokflow.store.arrow import read_table, to_numpy
-from tokflow.store.store import Stored, StoredOutput, export_name
+from tokflow.store.integrity import Stored
+from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_output
 from tokflow.tokens.shard import TokenShard, open_token_shard
 from tokflow.tokens.writer import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
@@ -83,7 +84,7 @@ class OpenedRows:
     """
 
     opening: Opening
-    stored: Stored = field(repr=False, compare=False)
+    stored: StoredOutput = field(repr=False, compare=False)
     fields: tuple[str, ...]
     """The names of what `gather` returns."""
     sequence_length: int
@@ -98,7 +99,7 @@ class OpenedRows:
         manifest = self.stored.manifest
         if self.opening.part is None:
             return f"{manifest.dataset}/{manifest.stage}/{manifest.partition}"
-        return f"{manifest.dataset}/exports/{export_name(self.stored)}/{self.opening.part}"
+        return f"{manifest.dataset}/exports/{self.stored.export_name}/{self.opening.part}"
 
     @property
     def fingerprint(self) -> str:
@@ -176,7 +177,7 @@ def portions_of(export: Export, part: str, count: str) -> Sequence[Portion]:
 class Stream:
     """The tokens of a part, documents end to end."""
 
-    output: Stored
+    output: StoredOutput
     portions: Sequence[Portion]
     keeps: tuple[str, ...]
     """The fields that portions have: token_ids and, if it is kept, offsets."""
@@ -196,7 +197,7 @@ def open_stream(output: StoredOutput, part: str | None) -> Stream:
     output.store.check(output)
     export = Export(output)
     portions = portions_of(export, part, "tokens")
-    return Stream(export, portions, export.layout.keeps, export.has_loss_mask(part))
+    return Stream(export.stored, portions, export.layout.keeps, export.has_loss_mask(part))
 
 
 def _of_shard(shard: TokenShard) -> Stream:
@@ -212,7 +213,7 @@ def _of_shard(shard: TokenShard) -> Stream:
         )
         for counts, tokens, documents, mask in zip(shard.segments, *names, masks, strict=True)
     ]
-    return Stream(shard, portions, ("token_ids", "offsets"), shard.has_loss_mask)
+    return Stream(shard.stored, portions, ("token_ids", "offsets"), shard.has_loss_mask)
 
 
 def _fields(shard: TokenShard, tokens: str, documents: str, mask: str | None) -> Arrays:

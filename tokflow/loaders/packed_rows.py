@@ -39,7 +39,7 @@ def open_packed_rows(opening: Opening) -> "PackedRows":
     needs = _needed(fields, keeps)
     return PackedRows(
         opening=opening,
-        stored=export,
+        stored=export.stored,
         fields=fields,
         needs=needs,
         sequence_length=length,

@@ -15,6 +15,9 @@ from tokflow.errors import TokflowError
 from tokflow.shown import redact
 from tokflow.store.urls import safe_text, split_url
 
+AT_ONCE = 32
+"""Requests of one process under way at the same time: they wait, and take no core."""
+
 NUM_TRIES = 14
 """Of one request, in about a minute, for a store that is asked too often needs some time to grow.
 All tries are made here: the libraries below are told to ask once."""

@@ -35,12 +35,10 @@ class Copies(Protocol):
     """A store, as far as its files are compared."""
 
     root: Path
+    is_cached: bool
 
     def bring(self, paths: Iterable[Path]) -> None:
         """Bring files to this disk."""
-
-    def may_come(self, path: Path) -> bool:
-        """Return whether a file that is not on this disk is in the store all the same."""
 
     def forget(self, path: Path) -> bool:
         """Drop a damaged copy of a file; return whether another can come."""
@@ -275,7 +273,7 @@ class _File:
         """Return what is wrong with the file on this disk, read if that is not known; None where
         it is only at a URL. Nothing is fetched."""
         look = self.stamp()
-        if look is None and self.output.store.may_come(Path(self.path)):
+        if look is None and self.output.store.is_cached:
             return None
         if self.is_whole(look):
             return None

@@ -1,4 +1,4 @@
-"""Folders of segments: shares of an output that are made alone, and kept until all are there.
+"""What is not finished, such as segments: shares of an output, kept until all are there.
 
 <place>/.<fingerprint[:16]>.segments/00003/        one of them
 <place>/.<fingerprint[:16]>.segments-here/00003/   one of an output at a URL that stays here
@@ -9,9 +9,10 @@ import os
 import shutil
 from pathlib import Path
 
-from tokflow.store.atomic import is_in_use, is_leftover
+from tokflow.store.atomic import is_in_use, is_leftover, remove_empty
+from tokflow.store.latest import LATEST, named_by
 from tokflow.store.listed_files import broken_file
-from tokflow.store.manifest import FileEntry, is_output_name
+from tokflow.store.manifest import MANIFEST_NAME, FileEntry, is_output_name
 
 SEGMENTS_SUFFIX = ".segments"
 
@@ -88,3 +89,19 @@ def _is_written_whole(folder: Path) -> bool:
 def bytes_below(folder: Path) -> int:
     """Return the bytes of a file, or of all files in a folder."""
     return sum(path.stat().st_size for path in (folder, *folder.rglob("*")) if path.is_file())
+
+
+def remove_output(folder: Path, *, seconds: float) -> None:
+    """Remove an output that is not in use, or what is not finished; the manifest first, so that no
+    reader takes half of it for whole."""
+    if is_in_use(folder, seconds=seconds):
+        return  # a build has begun since
+    if folder.is_symlink() or not folder.is_dir():
+        folder.unlink()
+        return
+    (folder / MANIFEST_NAME).unlink(missing_ok=True)
+    latest = folder.parent / LATEST
+    if named_by(latest) == folder.resolve():
+        latest.unlink()
+    shutil.rmtree(folder)
+    remove_empty(folder.parents)

@@ -11,24 +11,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.errors import TokflowError
+from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.store.atomic import (
     in_use,
-    is_in_use,
     new_file,
     point_latest_to,
-    remove_empty,
     sync_all,
 )
 from tokflow.store.config import expanded
-from tokflow.store.integrity import given, linked, once_more
-from tokflow.store.latest import LATEST, named_by
-from tokflow.store.listed_files import Stamp, broken_files, check_sizes, is_intact
+from tokflow.store.integrity import Stored, given, linked, once_more
+from tokflow.store.listed_files import Stamp, broken_files, check_sizes
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     OWN_FOLDER,
@@ -43,28 +40,10 @@ from tokflow.store.segments import (
     bytes_below,
     folder_of_segments_here,
     link_file,
+    remove_output,
     segments_folder,
     unfinished_here,
 )
-
-AT_ONCE = 32
-"""Requests of one process under way at the same time: they wait, and take no core."""
-
-
-class Stored(Protocol):
-    """An output in a store: a tokenizer, a token shard, a split, sequences, an export."""
-
-    @property
-    def store(self) -> "Store":
-        """The store that it is in."""
-
-    @property
-    def folder(self) -> Path:
-        """The folder that its files have on this disk, once they are asked for."""
-
-    @property
-    def manifest(self) -> Manifest:
-        """Sizes and checksums that its files must have."""
 
 
 class Store:
@@ -145,11 +124,16 @@ class Store:
         check_sizes(output.folder, output.manifest)
 
     def is_intact(self, folder: Path) -> bool:
-        """Return whether a folder holds a finished output of which no file is missing or cut short.
+        """Return whether a folder holds a finished output of which no file is missing, cut short or
+        known to be damaged.
 
         Raises: ForeignOutputError for one of a newer tokflow, which is neither absent nor damaged.
         """
-        return is_intact(folder)
+        try:
+            self.check(self.read(folder))
+        except (MissingOutputError, CorruptOutputError):
+            return False
+        return not self.is_known_damaged(folder)
 
     def refresh(self, folder: Path) -> None:
         """Learn of outputs in a folder and below it that other machines have made or removed."""
@@ -240,10 +224,6 @@ class Store:
         """Drop a damaged copy of a file; return whether another can come."""
         return False
 
-    def may_come(self, path: Path) -> bool:
-        """Return whether a file that is not on this disk is in the store all the same."""
-        return False
-
     def run(self, folder: Path) -> dict[str, Any]:
         """Return what is known of the run that made an output; empty where nothing is."""
         return read_run(folder)
@@ -299,21 +279,7 @@ class Store:
         """Remove outputs, what leads to them, and what is not finished; what another machine may
         work with that has changed something within so many seconds stays."""
         for folder in folders:
-            self._remove(folder, seconds=seconds)
-
-    def _remove(self, folder: Path, *, seconds: float) -> None:
-        """Remove an output, its manifest first, so that no reader takes half of it for whole."""
-        if is_in_use(folder, seconds=seconds):
-            return  # a build has begun since
-        if folder.is_symlink() or not folder.is_dir():
-            folder.unlink()
-            return
-        (folder / MANIFEST_NAME).unlink(missing_ok=True)
-        latest = folder.parent / LATEST
-        if named_by(latest) == folder.resolve():
-            latest.unlink()
-        shutil.rmtree(folder)
-        remove_empty(folder.parents)
+            remove_output(folder, seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,35 +360,15 @@ class StoredOutput:
         """`tokens of a.jsonl`, or `export bin`: how messages call it."""
         manifest = self.manifest
         if manifest.stage == "export":
-            return f"export {export_name(self)}"
+            return f"export {self.export_name}"
         return f"{manifest.stage} of {manifest.partition}" if manifest.partition else manifest.stage
 
     @property
-    def dataset_folder(self) -> Path:
-        """`<store>/<dataset>`, if the folder is where it was made; else a folder above it."""
-        parents = self.folder.parents
-        return parents[min(len(self._place().parts), len(parents)) - 1]
-
-    @property
-    def is_misplaced(self) -> bool:
-        """True if it lies in a store, and not where a run looks for it."""
-        is_stored = (self.dataset_folder / "tokenizer").is_dir()
-        return is_stored and self.folder != self.dataset_folder / self._place()
-
-    def _place(self) -> Path:
-        """Return where it must lie below its dataset's folder."""
-        manifest = self.manifest
-        name = manifest.fingerprint[:16]
-        if manifest.stage == "export":
-            return Path("exports", self.folder.parent.name, name)
-        return Path(manifest.stage, manifest.partition or "", name)
-
-
-def export_name(output: Stored) -> str:
-    """Return the name of an export: of the folder that has it and its older builds, or of its own
-    where it lies elsewhere."""
-    is_stored = output.folder.name == output.manifest.fingerprint[:16]
-    return (output.folder.parent if is_stored else output.folder).name
+    def export_name(self) -> str:
+        """The name of an export: of the folder that has it and its older builds, or of its own
+        where it lies elsewhere."""
+        is_stored = self.folder.name == self.manifest.fingerprint[:16]
+        return (self.folder.parent if is_stored else self.folder).name
 
 
 class InStore:

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tokflow.store.manifest import VERDICTS_NAME
-from tokflow.store.store import Stored
+from tokflow.store.store import InStore
 
 
 def read_verdict(folder: Path, fingerprint: str) -> str | None:
@@ -27,7 +27,7 @@ def read_verdict(folder: Path, fingerprint: str) -> str | None:
     return next((verdict for verdict in found if verdict is not None), None)
 
 
-def write_verdict(tokenizer: Stored, difference: str) -> None:
+def write_verdict(tokenizer: InStore, difference: str) -> None:
     """Keep what gigatoken did wrong with a tokenizer: whole or not at all."""
     fingerprint = tokenizer.manifest.details["tokenizer_fingerprint"]
     fields = {
@@ -41,13 +41,13 @@ def write_verdict(tokenizer: Stored, difference: str) -> None:
         tokenizer.store.write_beside(path, content.encode())
 
 
-def try_to_write_verdict(tokenizer: Stored, difference: str) -> None:
+def try_to_write_verdict(tokenizer: InStore, difference: str) -> None:
     """Keep a verdict unless the store cannot be written to: then nothing in it can be mended."""
     with suppress(OSError):
         write_verdict(tokenizer, difference)
 
 
-def spread_verdict(tokenizer: Stored) -> None:
+def spread_verdict(tokenizer: InStore) -> None:
     """Put a verdict that is known in one of its places into the other, byte for byte."""
     paths = _paths(tokenizer.folder, tokenizer.manifest.details["tokenizer_fingerprint"])
     known = [path for path in paths if path.is_file()]

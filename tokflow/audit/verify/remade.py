@@ -21,7 +21,7 @@ from tokflow.store.arrow import read_table, to_numpy
 from tokflow.store.integrity import Reading
 from tokflow.store.listed_files import broken_file
 from tokflow.store.manifest import read_manifest
-from tokflow.store.store import Stored
+from tokflow.store.store import InStore, StoredOutput
 from tokflow.tokenizers.tokenizer import Tokenizer
 
 
@@ -99,7 +99,7 @@ def _stored_cut_tokens(split: Split, spans: FileSpans, folder: Path) -> npt.NDAr
 
 
 def _differences(
-    stored: Stored, folder: Path, unknown: set[str] | frozenset[str] = frozenset()
+    stored: StoredOutput | InStore, folder: Path, unknown: set[str] | frozenset[str] = frozenset()
 ) -> Iterator[str]:
     """Yield how an output differs from the same made again in `folder`; `unknown` counts may.
 

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from tokflow.audit.ancestry import Ancestry
+from tokflow.audit.ancestry import Ancestry, is_misplaced
 from tokflow.audit.verify.export import verify_export
 from tokflow.audit.verify.raw import verify_against_raw
 from tokflow.audit.verify.remade import verify_mixed_split, verify_sequences, verify_split
@@ -30,7 +30,7 @@ from tokflow.sequences.segments import SEQUENCES_VERSION
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME
 from tokflow.split.mixture import mixture_of
 from tokflow.split.spans import SPLIT_VERSION, Split
-from tokflow.store.store import Store, StoredOutput, export_name
+from tokflow.store.store import Store, StoredOutput
 from tokflow.store.stored_outputs import PassedBy, Unreadable, opened, output_at, output_in, walk
 from tokflow.store.verdicts import try_to_write_verdict
 from tokflow.store.versions import changed_since
@@ -107,7 +107,7 @@ def _unreadable(folder: Path, error: Exception) -> Verification:
 def _shown(found: StoredOutput) -> str:
     """Return what messages call an output, of an export its format, too."""
     format_ = found.manifest.details.get("format")
-    return found.name if format_ in (None, export_name(found)) else f"{found.name} ({format_})"
+    return found.name if format_ in (None, found.export_name) else f"{found.name} ({format_})"
 
 
 def verify_dataset(dataset: Dataset) -> Iterator[Verification]:
@@ -215,7 +215,7 @@ class _Verifier:
         problems = [*self._broken_files(found)]
         unlisted = found.store.unlisted(found)
         problems += [f"{found.folder / of}: expected no file, found one" for of in unlisted]
-        if found.is_misplaced:
+        if is_misplaced(found):
             problems.append(
                 f"{found.folder}: expected to be where a run looks for it, found in a folder that "
                 f"its manifest does not lead to: {found.manifest.fingerprint[:16]} of {found.name}"

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError, TokflowError
 from tokflow.store.atomic import in_use
+from tokflow.store.integrity import Stored
 from tokflow.store.latest import LATEST, named_by
 from tokflow.store.manifest import (
     MANIFEST_NAME,
@@ -38,10 +39,11 @@ from tokflow.store.remote.places import (
 from tokflow.store.segments import (
     folder_of_segments_here,
     is_segments_folder,
+    remove_output,
     segments_folder,
     unfinished_here,
 )
-from tokflow.store.store import Store, Stored, StoredOutput
+from tokflow.store.store import Store, StoredOutput
 
 
 def store_at(url: str, *, is_store: bool = True) -> "ObjectStore":
@@ -108,13 +110,6 @@ class ObjectStore(Store):
             with suppress(FileNotFoundError):
                 if path.stat().st_size != entry.num_bytes:
                     self.forget(path)  # another comes when it is opened
-
-    def is_intact(self, folder: Path) -> bool:
-        try:
-            self.check(self.read(folder))
-        except (MissingOutputError, CorruptOutputError):
-            return False
-        return not self.is_known_damaged(folder)
 
     def _has(self, folder: Path) -> bool:
         """Return whether a folder is one of the store's: beside a single output there is none."""
@@ -202,9 +197,6 @@ class ObjectStore(Store):
         cached_files.drop_cached(path)
         return True
 
-    def may_come(self, path: Path) -> bool:
-        return True
-
     def run(self, folder: Path) -> dict[str, Any]:
         with suppress(MissingOutputError):
             cached_files.fetched(self.place, folder / RUN_NAME)
@@ -269,7 +261,7 @@ class ObjectStore(Store):
             return
         if not is_here_alone:
             publication.remove_published(self.place, folder)
-        super()._remove(folder, seconds=seconds)
+        remove_output(folder, seconds=seconds)
 
 
 DEEPEST_FILE = 4

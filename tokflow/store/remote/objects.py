@@ -10,8 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tokflow.store.failures import RemoteStoreError, error_of, is_of_this_disk
-from tokflow.store.store import AT_ONCE
+from tokflow.store.failures import AT_ONCE, RemoteStoreError, error_of, is_of_this_disk
 
 __all__ = ["Entry", "Objects", "Piece", "RemoteStoreError", "Upload", "for_each"]
 

@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
+from tokflow.store.integrity import Stored
 from tokflow.store.listed_files import broken_file
 from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, damaged, read_manifest
 from tokflow.store.remote.cached_files import drop_cached, fetched
 from tokflow.store.remote.mirror import note_damage
 from tokflow.store.remote.objects import for_each
 from tokflow.store.remote.places import Place
-from tokflow.store.store import Stored
 
 
 def broken_there(place: Place, outputs: Sequence[Stored]) -> list[list[TokflowError]]:
