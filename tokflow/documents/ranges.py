@@ -161,8 +161,6 @@ def declared_text_bytes(path: Path, num_bytes: int, config: DocumentsConfig) -> 
     """Return about how many bytes of text a file of `num_bytes` holds: of parquet as it says of
     its columns, else as `text_bytes_of`; what is wrong with a file its reader says."""
     if format_of_file(path, config) == "parquet":
-        from tokflow.documents.formats import parquet
-
         with suppress(TokflowError, OSError):
-            return sum(parquet.sizes_of_row_groups(path, config))
+            return sum(reader_of(path, config).sizes_of_row_groups(path, config))
     return text_bytes_of(path, num_bytes, config)
