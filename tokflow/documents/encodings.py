@@ -1,4 +1,4 @@
-"""Text of raw files in other encodings than UTF-8, and the bytes of the file that it stands for.
+"""Text of raw files: files that are none, in other encodings than UTF-8, and the bytes it is there.
 
 A byte that is no character of the encoding becomes a lone surrogate, which is no UTF-8: it spoils
 the one document that it is in.

@@ -2,7 +2,10 @@
 
 tokflow takes tokenizer.json as it stands. AutoTokenizer of transformers 5 does so for the class
 TokenizersBackend alone; a class with a name of its own takes the vocabulary from the file and
-splits text as the class is written, which for OLMo and Dolma 2 is not what their file says.
+splits text as the class is written, which for OLMo and Dolma 2 is not what their file says. It
+also adds what stands beside that file, in tokenizer_config.json, added_tokens.json and
+special_tokens_map.json, and what a class has by default: a control token that tokenizer.json lacks
+would be several plain tokens here, without a word.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

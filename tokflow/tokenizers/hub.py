@@ -1,4 +1,9 @@
-"""Tokenizers that are published: their files taken from the hub or a folder, and made ready."""
+"""Tokenizers that are published: their files taken from the hub or a folder, and made ready.
+
+Those of one model file, SentencePiece's or tiktoken's, are read by their own libraries. What
+transformers 5 converts them to gives other ids: to text with several spaces for a SentencePiece
+model, and for tiktoken's ranks by a split pattern that it takes for every file.
+"""
 
 import fnmatch
 import hashlib

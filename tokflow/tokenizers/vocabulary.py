@@ -1,4 +1,4 @@
-"""The vocabulary in a tokenizer's files: how many ids, which tokens are special, EOS and BOS."""
+"""The vocabulary in a tokenizer's files: its ids, special tokens, EOS and BOS, and their bytes."""
 
 import dataclasses
 import re

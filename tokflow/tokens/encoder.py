@@ -1,4 +1,4 @@
-"""Documents -> token ids, without BOS and EOS: texts by an engine, chats with a loss mask."""
+"""Documents -> token ids: texts by an engine, chats with a loss mask; special tokens counted."""
 
 import os
 import re

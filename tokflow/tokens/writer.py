@@ -1,4 +1,4 @@
-"""The files of a token shard, written while they are hashed and what is in them is counted."""
+"""The files of a token shard: written while they are hashed and counted, and rejects by reason."""
 
 import dataclasses
 import json

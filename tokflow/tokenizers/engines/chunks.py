@@ -1,4 +1,16 @@
-"""Long texts in chunks: any engine, with memory and time that do not run away."""
+"""Long texts in chunks, cut where the tokens of the chunks are the tokens of the whole.
+
+A cut is proven from what the tokenizer is made of, never tried: between a letter and the white
+space after it, if every step of the tokenizer (added tokens, normalizer, split pattern, model)
+treats the two sides alike whether or not the other is there. A step that is not known here means
+that there is no such place and that a document is encoded whole, however long it is.
+
+Two ways lead to a cut. Either a step cuts there by itself: a pattern in which some alternative
+takes runs of letters and none goes on from a letter to white space or looks back. Or the whole
+text is one piece for a BPE model, and no token of its vocabulary holds a letter with a space
+behind it, so that no merge ever crosses the place. Unigram without such a step has no place: its
+scores are added up from the start of the text, in floating point.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
