@@ -13,6 +13,7 @@ from tokflow.errors import CorruptOutputError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import build_dataset
+from tokflow.pipeline.writers import parts_of
 from tokflow.store import integrity
 from tokflow.store.integrity import Reading
 from tokflow.tokens.shard import TokenShard
@@ -171,6 +172,21 @@ def test_an_error_of_what_reads_whole_files_stays_what_it_is(tmp_path: Path):
 
     with pytest.raises(ValueError, match="mine"):
         read_and_fail(BuildGraph(dataset).open_tokens("a.jsonl"), ValueError("mine"))
+
+
+def test_a_table_that_was_read_without_being_compared_is_in_no_export(tmp_path: Path):
+    dataset = declare(tmp_path, TEXTS, exports=["bin"], shuffle={"documents": "dataset"})
+    build(dataset)
+    [part] = parts_of(BuildGraph(dataset), dataset.exports[0])
+    assert part.shuffled is not None
+    read = part.shuffled.table()
+
+    with Reading():
+        compared = part.shuffled.table()
+    with Reading():
+        assert part.shuffled.table() is compared
+
+    assert compared is not read
 
 
 def test_what_this_process_made_is_not_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
