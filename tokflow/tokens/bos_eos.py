@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tokflow.errors import TokenizerError
 from tokflow.tokenizers.engines.protocol import Encoded
-from tokflow.tokenizers.tokenizer import Encoding
+from tokflow.tokenizers.tokenizer import Encoding, Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +93,7 @@ def add_bos_eos(
     Raises: TokenizerError; also where an id is not below vocab_size: nothing ever wraps.
     """
     tokenizer, bos_id, eos_id = encoding.tokenizer, encoding.bos_id, encoding.eos_id
-    token_ids = encoded.token_ids
-    if len(token_ids) and (largest := int(token_ids.max())) >= tokenizer.vocab_size:
-        raise TokenizerError(
-            where=f"tokenizer {tokenizer.fingerprint[:7]}",
-            expected=f"ids below vocab_size {tokenizer.vocab_size:,} ({tokenizer.dtype.name})",
-            found=f"id {largest:,}",
-            remedy="the tokenizer's files disagree with its engine; "
-            "set tokenizer.engine: reference and report it",
-        )
+    _check_range(encoded, tokenizer)
     is_control = encoding.config.special_tokens_in_text == "control"
     may_be_in_text = is_control or (chat is not None and chat.is_rendered)
     is_taken = (np.diff(encoded.offsets) > 0) | encoding.config.eos_of_empty
@@ -124,6 +116,18 @@ def add_bos_eos(
     num_tokens = np.diff(encoded.offsets) + needs_bos + needs_eos
     has_boundary = None if chat is None else chat.has_boundary_token
     return TokenBatch(token_ids, num_tokens, num_eos, loss_mask, eos_id, has_boundary)
+
+
+def _check_range(encoded: Encoded, tokenizer: Tokenizer) -> None:
+    token_ids = encoded.token_ids
+    if len(token_ids) and (largest := int(token_ids.max())) >= tokenizer.vocab_size:
+        raise TokenizerError(
+            where=f"tokenizer {tokenizer.fingerprint[:7]}",
+            expected=f"ids below vocab_size {tokenizer.vocab_size:,} ({tokenizer.dtype.name})",
+            found=f"id {largest:,}",
+            remedy="the tokenizer's files disagree with its engine; "
+            "set tokenizer.engine: reference and report it",
+        )
 
 
 def _is_ended(

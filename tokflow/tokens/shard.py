@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -237,8 +237,8 @@ def write_token_shard(
     rejects: list[Reject] = []
 
     def reject(path: Path, bad: Reject) -> None:
-        in_group = replace(bad, raw_file=raw.by_path[path].key) if raw.is_group else bad
-        rejects.append(in_group)
+        key = raw.by_path[path].key if raw.is_group else None
+        rejects.append(replace(bad, raw_file=key))
 
     batches = source.batches(
         batch_bytes=batch_bytes, on_reject=reject, render=render, encode=encoder.for_limit
@@ -252,10 +252,7 @@ def write_token_shard(
         dataset=dataset,
         partition=raw.key,
         counts=_counts(documents, source, encoder, writer, num_rejects=len(rejects)),
-        details=_details(encoding)
-        | described_files(raw, source)
-        | ({} if segment is None else {NUM_LINES: source.num_lines})
-        | rejects_by_reason([Counter(reason_of(of.reason) for of in rejects)]),
+        details=_details(encoding, raw, source, rejects, is_segment=segment is not None),
         files=writer.entries(rejects),
     )
     engine, seconds = encoder.engine, time.perf_counter() - started
@@ -325,7 +322,14 @@ def _counts(
     return counts
 
 
-def _details(encoding: Encoding) -> dict[str, Any]:
+def _details(
+    encoding: Encoding,
+    raw: RawPartition,
+    source: DocumentSource,
+    rejects: Sequence[Reject],
+    *,
+    is_segment: bool,
+) -> dict[str, Any]:
     tokenizer, eos_id, bos_id = encoding.tokenizer, encoding.eos_id, encoding.bos_id
     return {
         "dtype": tokenizer.dtype.str,
@@ -334,6 +338,9 @@ def _details(encoding: Encoding) -> dict[str, Any]:
         "eos_token": None if eos_id is None else tokenizer.eos_token,
         "bos_id": bos_id,
         "bos_token": None if bos_id is None else tokenizer.bos_token,
+        **described_files(raw, source),
+        **({NUM_LINES: source.num_lines} if is_segment else {}),
+        **rejects_by_reason([Counter(reason_of(of.reason) for of in rejects)]),
     }
 
 
