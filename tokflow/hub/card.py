@@ -14,7 +14,7 @@ from tokflow.raw.source_splits import CARD, card_of, divided
 
 NEW_HEADER = "tags:\n- tokflow\n"
 
-_CONFIGS = re.compile(r"^configs:.*\n(?:(?:\s*\n|#.*\n)*[ \t-].*\n)*", re.MULTILINE)
+_CONFIGS = re.compile(r"^[\"']?configs\b.*\n(?:(?:\s*\n|#.*\n)*[ \t-].*\n)*", re.MULTILINE)
 """Lines of `configs` in a header, without blank lines and comments behind it."""
 
 
@@ -66,9 +66,10 @@ def _with_config(header: str, target: Target, config: Mapping[str, Any], *, is_o
     if changed == configs:
         return header
     dumped = yaml.safe_dump({"configs": changed}, sort_keys=False, allow_unicode=True, width=1000)
-    merged, num = _CONFIGS.subn(lambda _: dumped, header, count=1)
+    merged, num = _CONFIGS.subn(lambda _: dumped, header)
+    merged = merged if num else header + dumped
     expected = {**fields, "configs": changed}
     with suppress(yaml.YAMLError):
-        if yaml.safe_load(merged := merged if num else header + dumped) == expected:
+        if num == ("configs" in fields) and yaml.safe_load(merged) == expected:
             return merged
     return yaml.safe_dump(expected, sort_keys=False, allow_unicode=True)

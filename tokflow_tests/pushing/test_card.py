@@ -94,6 +94,14 @@ def test_a_config_that_no_push_wrote_is_refused():
         merged_card(text, ROOT, config_of(ROOT), "About it.")
 
 
+@pytest.mark.parametrize("header", ["'configs': []", '"configs" :', "configs: []\nconfigs: []"])
+def test_configs_are_never_twice_in_a_header_however_their_key_is_written(header: str):
+    card = merged_card(f"---\na: b  # c\n{header}\n---\n", ROOT, config_of(ROOT), "About it.")
+
+    assert header_of(card) == {"a": "b", "configs": [config_of(ROOT)]}
+    assert card.count("configs") == 1
+
+
 @pytest.mark.parametrize("header", ["a: [", "- a", "configs: 7", "configs: [a]"])
 def test_a_header_that_has_no_fields_is_refused(header: str):
     with pytest.raises(ConfigError, match=r"README\.md"):
