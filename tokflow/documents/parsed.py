@@ -126,7 +126,8 @@ def parse(
     """
     num_each = config.documents_per_record
     if num_each > 1:
-        in_turn = np.arange(num_each * len(columns[0])).reshape(num_each, -1).T.ravel()
+        # A file of plain text has one column, whatever the config names.
+        in_turn = np.arange(sum(map(len, columns))).reshape(len(columns), -1).T.ravel()
         columns = [pa.concat_arrays(columns).take(to_arrow(in_turn))]
         num_chars = None if num_chars is None else [np.stack(num_chars, axis=1).ravel()]
     rows = np.arange(len(columns[0]), dtype=np.int64)

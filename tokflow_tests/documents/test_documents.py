@@ -205,6 +205,14 @@ def test_the_last_empty_piece_of_a_txt_file_is_no_document(
     assert texts_in(read(path, config)) == texts
 
 
+def test_a_txt_file_beside_files_of_two_columns_has_one_text_a_line(tmp_path: Path):
+    (tmp_path / "a.txt").write_text("ab\ncd\nef")
+
+    config = DocumentsConfig(text=("a", "b"), document_per="separator", separator="\n")
+
+    assert texts_in(read(tmp_path / "a.txt", config)) == ["ab", "cd", "ef"]
+
+
 def test_an_empty_parquet_file_has_no_documents(tmp_path: Path):
     write_table([], tmp_path / "a.parquet", pa.string())
 
