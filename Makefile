@@ -89,7 +89,7 @@ test-newest: .venv-newest/ready ## The tests on the newest Python and libraries 
 test-lowest: .venv-lowest/ready ## The tests with the oldest libraries that pyproject.toml allows
 	@.venv-lowest/bin/pytest --quiet -m "$(FAST)" -n 2 --dist loadfile -W default $(ARGS) # old ones warn
 
-test-faults: $(READY) ## Each kind of fault of a store at a URL, and how many it held (ARGS="--table killed -v")
+test-faults: $(READY) ## Each kind of fault of a store at a URL and of pushes, and how many they held (ARGS="--table killed -v")
 	@$(BIN)/python -m tokflow_tests.faults $(ARGS)
 
 golden: $(READY) ## Every file of five fixed datasets, here and at s3://, against its digest (ARGS=--write)
