@@ -80,7 +80,7 @@ test-interop: $(READY) ## Exports read by their peers (PEERS='megatron datatrove
 	@$(call make_environments,.venv-interop,$(INTEROP_PEERS)); \
 	TOKFLOW_PEERS="$(INTEROP_PEERS)" $(BIN)/pytest --quiet -m interop -n 2 --dist loadfile $(ARGS)
 
-environments: .venv-dg/ready .venv-docs/ready .venv-ray/ready .venv-ui/ready .venv-deploy/ready ## All that the other tests need
+environments: .venv-dg/ready .venv-docs/ready .venv-ray/ready .venv-ui/ready .venv-deploy/ready ## Environments of the tests of dg, Ray, pages, deploy/ and peers, and of the docs
 	@$(call make_environments,.venv-interop,$(INTEROP_PEERS))
 
 test-newest: .venv-newest/ready ## The tests on the newest Python and libraries (NEWEST=python3.13 picks a Python)
@@ -190,7 +190,7 @@ NEWEST ?= $(shell for of in 14 13 12 11; do python3.$$of -c "" 2>/dev/null && ec
 	@$(@D)/bin/python -m pip install -qq --editable . --group dev
 	@touch $@
 
-# The lower bound of each dependency, and of each extra but Ray, whose tests are apart.
+# The lower bound of each dependency, and of each extra but ray, gcs and azure, whose tests are apart.
 .venv-lowest/ready: pyproject.toml
 	@test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
 	@echo "Installing the oldest libraries that tokflow allows into $(@D): once"

@@ -71,8 +71,8 @@ class DocumentSource:
         there are, and their rows, depends on the files and the config alone. Each is either in a
         batch or given to `on_reject`, in order: with its file, and with its row there or, of a
         range of it, in the range; `max_rejects` is of all files together, and limits are of each.
-        `render`, from `tokflow.tokenizers.chat`, makes texts of messages. With `encode` a limit of
-        tokens holds, too, and batches have the tokens that it made.
+        `render`, from `tokflow.tokenizers.chat_renderer`, makes texts of messages. With `encode` a
+        limit of tokens holds, too, and batches have the tokens that it made.
 
         Memory holds a few batches, or the largest document four times over, whatever the size of
         a file; of a parquet file two pages as well, and of an Arrow file a record batch.
@@ -85,7 +85,7 @@ class DocumentSource:
             BadDocumentError: a record is no document, or too many are not.
         """
         if self._config.messages is not None and render is None:
-            raise TypeError("messages are no text: give `render`, of tokflow.tokenizers.chat")
+            raise TypeError("messages are no text: give `render`, of `open_renderer`")
         return regulated(self._accepted(batch_bytes, on_reject, render, encode), batch_bytes)
 
     def _accepted(
