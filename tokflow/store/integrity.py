@@ -90,10 +90,11 @@ class Reading:
             ...  # read files by `StoredOutput.file`, and write
         # then commit
 
-    All files count that `StoredOutput.file` gives in this process, in any thread, until the block
-    ends. Tables and JSON are compared before they are given away, since a library that parses
-    damage may do anything; plain numbers (`.bin`) by a thread while the block works. An error of
-    the block gives way to the damage that may be its cause.
+    All files count that `StoredOutput.file` gives in this process until the block ends, in any
+    thread but those that read for a block of their own: several builds may be under way. Tables and
+    JSON are compared before they are given away, since a library that parses damage may do
+    anything; plain numbers (`.bin`) by a thread while the block works. An error of the block gives
+    way to the damage that may be its cause.
 
     The bytes compared are those that were given. Nothing here fetches, so they are never replaced
     by a whole copy in between: a damaged copy of numbers in the cache of a store at a URL goes when
@@ -113,30 +114,36 @@ class Reading:
         """How files looked when they were given that are not known to have been whole then."""
         self._numbers: SimpleQueue[_File | None] = SimpleQueue()
         self._comparing: threading.Thread | None = None
+        self._lock = threading.Lock()
+        """Held while a file is noted, and while the block ends, after which none is."""
+        self.thread = threading.get_ident()
+        """That of the block."""
 
     def __enter__(self) -> Self:
         _open.append(self)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        _open.remove(self)
+        with self._lock:
+            _open.remove(self)
+        self._numbers.put(None)
         if error is not None and not isinstance(error, Exception):
             return
         if self._comparing is not None:
-            self._numbers.put(None)
             self._comparing.join()
         _raise_damage(self._given.values(), self._unknown, cause=error)
 
     def give(self, file: "_File") -> None:
         """Take a file that is given away now. Raises: as the block, of a table or JSON."""
         look = file.stamp()
-        if look is None or file.is_whole(look):
-            self._given[file.path] = file
-            return
-        if not file.name.endswith(".bin"):
+        if look is not None and not file.is_whole(look) and not file.name.endswith(".bin"):
             _raise_damage([file])
-        self._given[file.path] = file
-        if not file.is_whole(look):
+        with self._lock:
+            if self not in _open:
+                return
+            self._given[file.path] = file
+            if look is None or file.is_whole(look):
+                return
             self._unknown.setdefault(file.path, look)
             self._numbers.put(file)
             if self._comparing is None:
@@ -160,8 +167,10 @@ def given(output: Stored, name: str) -> None:
 
     Raises: as `Reading`.
     """
-    if (entry := output.manifest.files.get(name)) is not None:
-        for reading in tuple(_open):
+    if _open and (entry := output.manifest.files.get(name)) is not None:
+        everyone = tuple(_open)
+        own = [reading for reading in everyone if reading.thread == threading.get_ident()]
+        for reading in own or everyone:
             reading.give(_File(output, name, entry, f"{output.folder}/{name}"))
 
 
@@ -173,7 +182,7 @@ def is_compared() -> bool:
 def linked(output: Stored, name: str, before: Stamp | None) -> None:
     """Remember that a file which was known to be whole as it looked `before` is so still: it has a
     link more, which changes one of its times."""
-    [file] = _files([output], {name})
+    file = _File(output, name, output.manifest.files[name], f"{output.folder}/{name}")
     if file.is_whole(before) and not file.was_replaced(before):
         file.trust()
 
