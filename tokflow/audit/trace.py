@@ -11,7 +11,7 @@ from tokflow.audit.characters import Characters
 from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError
 from tokflow.exports import INDEX_NAME, Export
 from tokflow.exports.index import INDEX_SCHEMA, read_index
-from tokflow.store.integrity import check_files
+from tokflow.store.integrity import check_files, report_damage_on_error
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_export
 from tokflow.tokenizers.engines import open_reference
@@ -102,7 +102,8 @@ def trace_tokens(
     # Those of a raw file in their order there, so that what is read again is read once.
     in_file_order = sorted(range(len(origins)), key=lambda n: (origins[n].raw_file, origins[n].row))
     for index in in_file_order:
-        origins[index] = _with_text(origins[index], of_origins[index], characters)
+        with report_damage_on_error(*texts.outputs_of(entries[index])):
+            origins[index] = _with_text(origins[index], of_origins[index], characters)
     return origins
 
 

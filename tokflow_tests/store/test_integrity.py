@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -146,7 +148,7 @@ def test_a_file_that_is_written_to_while_it_is_read_is_found(tmp_path: Path):
         flip(shard.stored.file("tokens.bin"))
 
 
-def read_and_fail(shard: TokenShard, error: Exception) -> None:
+def read_and_fail(shard: TokenShard, error: BaseException) -> None:
     with Reading():
         shard.tokens()
         raise error
@@ -164,6 +166,38 @@ def test_an_error_gives_way_to_the_damage_that_may_be_its_cause(
     with pytest.raises(CorruptOutputError, match=r"tokens\.bin") as raised:
         read_and_fail(shard, ValueError("strange"))
     assert isinstance(raised.value.__cause__, ValueError)
+
+
+def test_what_a_thread_reads_for_an_output_of_its_own_is_no_matter_of_others(tmp_path: Path):
+    dataset = declare(tmp_path, TEXTS)
+    build(dataset)
+    shard = BuildGraph(dataset).open_tokens("a.jsonl")
+
+    def read() -> None:
+        with Reading():
+            shard.documents()
+
+    with Reading():
+        thread = Thread(target=read)
+        thread.start()
+        thread.join()
+        (shard.folder / "documents.parquet").unlink()  # as segments are that were joined
+
+
+def test_an_interrupted_block_leaves_no_thread(next_run: Callable[[], None], tmp_path: Path):
+    dataset = declare(tmp_path, TEXTS)
+    build(dataset)
+    shard = BuildGraph(dataset).open_tokens("a.jsonl")
+    next_run()
+    before = threading.enumerate()
+
+    with pytest.raises(KeyboardInterrupt):
+        read_and_fail(shard, KeyboardInterrupt())
+    left = [thread for thread in threading.enumerate() if thread not in before]
+    for thread in left:
+        thread.join(timeout=10)
+
+    assert not any(thread.is_alive() for thread in left)
 
 
 def test_an_error_of_what_reads_whole_files_stays_what_it_is(tmp_path: Path):
@@ -206,6 +240,19 @@ def test_nothing_is_traced_through_a_flipped_table(
     build(dataset)
     [path] = dataset.folder.rglob(f"[0-9a-f]*/{name}")
     flip(path)
+    next_run()
+
+    with pytest.raises(CorruptOutputError, match=damage(path)):
+        trace_tokens(dataset.folder / "exports/bin/latest", part="train", start=0, stop=1)
+
+
+def test_tokens_that_no_vocabulary_has_are_damage_to_who_traces_them(
+    next_run: Callable[[], None], tmp_path: Path
+):
+    dataset = declare(tmp_path, TEXTS, exports=["bin"])
+    build(dataset)
+    path = file_of(dataset, "tokens.bin")
+    path.write_bytes(b"\xff" * path.stat().st_size)
     next_run()
 
     with pytest.raises(CorruptOutputError, match=damage(path)):
