@@ -365,6 +365,7 @@ class BuildGraph:
         write_verdict(self.tokenizer, difference)
         self.has_new_verdict = True
         self._outputs = {("tokenizer", "tokenizer", ""): self.tokenizer_output}
+        self._needed = NeededOutputs()
         for name in ("tokenizer", "limited", "_positions"):
             self.__dict__.pop(name, None)
 

@@ -461,3 +461,16 @@ def test_tokens_end_with_eos_and_parts_are_taken_in_the_order_of_files(tmp_path:
     expected = ids("abc", "de", "fghij", "", "😀klmno" * 3, "pq")
     assert data == b"".join(token.to_bytes(2, "little") for token in expected)
     assert expected[-1] == EOS
+
+
+def test_after_a_verdict_a_split_waits_for_no_tokens_of_before(tmp_path: Path):
+    tokenizer = {"kind": "trained", "vocab_size": 257}
+    graph = BuildGraph(declare(tmp_path, FILES, **{**EVERYTHING, "tokenizer": tokenizer}))
+    make_output(graph, "tokenizer", "tokenizer")
+    assert not graph.split("a.jsonl").is_made  # for which the tokens of all files are looked for
+
+    graph.disqualify("looked equal")
+    for key in graph.partitions:
+        make_output(graph, "tokens", key)
+
+    assert make_output(graph, "split", "a.jsonl").is_new
