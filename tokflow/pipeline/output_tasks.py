@@ -105,7 +105,8 @@ class OutputTasks:
     def __init__(self, graph: BuildGraph, output: Output, *, is_here: bool) -> None:
         """`is_here`: all tasks are done on this machine."""
         self.graph, self.output = graph, output
-        self._stays_here = is_here and bytes_read(graph, output) <= KEPT_HERE_BYTES
+        self._num_bytes = bytes_read(graph, output)
+        self._stays_here = is_here and self._num_bytes <= KEPT_HERE_BYTES
         self.num_left = 0
         """Tasks that are not done."""
         self.is_told = False
@@ -132,7 +133,7 @@ class OutputTasks:
             common = Common(write, self._segments, known_whole(inputs))  # others read small files
             shared = Shared(common, num_tasks=len(self._segments))
             about = output.stage, output.name, output.store
-            task = Task(*about, folder, shared, bytes_read(self.graph, output))
+            task = Task(*about, folder, shared, self._num_bytes)
             if not self._segments:
                 self.num_left = 1
                 return [task]

@@ -195,7 +195,8 @@ def _with_manifests(made: Iterable[Made]) -> Iterator[Made]:
     with ThreadPoolExecutor(AT_ONCE) as threads:
         for each in made:
             # Segments are joined where they were made.
-            away = [of for of in each[0] if of.number is None and not is_complete(of.folder)]
+            whole = [of for of in each[0] if of.store.is_cached and of.number is None]
+            away = [of for of in whole if not is_complete(of.folder)]
             if not (away or waiting):
                 yield each
                 continue
