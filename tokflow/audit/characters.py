@@ -26,6 +26,7 @@ from tokflow.tokenizers.tokenizer import Tokenizer, in_text_of
 from tokflow.tokens.chat import ChatEncoder
 from tokflow.tokens.loss_mask import TokenChars, TokenPlaces
 from tokflow.tokens.shard import TokenShard
+from tokflow.tokens.token_source import TokenSource
 from tokflow.tokens.writer import text_hashes
 
 TOKENS_AT_ONCE = 2**22
@@ -105,6 +106,8 @@ class Characters:
         Where BOS and EOS are one id, and a text begins or ends with it, the tokens do not tell
         which of two is its own: the first is taken for that.
         """
+        # Read once, which of a large file at a URL is a request.
+        text = replace(text, source=TokenSource((text.token_ids,)), token_start=0)
         end = text.num_tokens
         first, last = text.between(0, 1).tolist(), text.between(max(end - 1, 0), end).tolist()
         has_bos, has_eos = text.may_have_added
