@@ -229,8 +229,8 @@ def read_manifest(folder: Path, likely: Recipe | None = None) -> Manifest:
     `likely`: a recipe that it may have, and then the fingerprint is not worked out again.
 
     Raises: MissingOutputError where there is none, but CorruptOutputError if the folder has an
-    output's name and is not empty, and for anything that no
-    manifest has; ForeignOutputError where a newer tokflow wrote it.
+    output's name and is not empty, and for anything that no manifest has; ForeignOutputError where
+    a newer tokflow wrote it.
     """
     path = f"{folder}/{MANIFEST_NAME}"
     try:

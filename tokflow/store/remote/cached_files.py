@@ -30,9 +30,8 @@ TRIES = 2
 def fetched(place: Place, path: Path) -> Path:
     """Return `path`, of a file of an output, which is on this disk when this returns.
 
-    A path that no manifest lists is returned as it is. Of several processes that
-    want the same file one fetches it. What arrives is compared with the manifest before it takes
-    its name.
+    A path that no manifest lists is returned as it is. Of several processes that want the same file
+    one fetches it. What arrives is compared with the manifest before it takes its name.
 
     Raises: MissingOutputError where the output is not at the URL, or not the one that its manifest
     here is of; CorruptOutputError where what is there is not what the manifest says.

@@ -1,5 +1,5 @@
-"""The manifests at a URL, mirrored on this disk, with links `latest` and verdicts, and
-marks of outputs of which a file cannot be had.
+"""The manifests at a URL, mirrored on this disk, with links `latest` and verdicts, and marks of
+outputs of which a file cannot be had.
 
 One listing tells which of them have come, changed or gone: the mirror of an object has its size
 and its time, which no other content of its key has. Those that have come are asked for one by one,
