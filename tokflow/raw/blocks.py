@@ -21,7 +21,7 @@ from typing import Self
 from xxhash import xxh3_64, xxh3_64_hexdigest
 
 from tokflow.errors import RawFileError
-from tokflow.raw.remote import Access, Body, TransientError, Validator
+from tokflow.raw.remote import Access, TransientError, Validator
 from tokflow.store.positioned import write_range
 
 BLOCK_BYTES = 2**20
@@ -77,12 +77,16 @@ class Blocks:
         if lacking:
             first = lacking[0] * BLOCK_BYTES
             data = fetch(first, min((lacking[-1] + 1) * BLOCK_BYTES, num_bytes))
-            self.write(first, data, room=len(data))
             for number in range(lacking[0], lacking[-1] + 1):
                 found[number] = data[number * BLOCK_BYTES - first :][:BLOCK_BYTES]
-                self.note(number, len(found[number]), xxh3_64_hexdigest(found[number]))
+                self.keep(number, found[number])
         first = numbers[0] * BLOCK_BYTES
         return b"".join(found.values())[start - first : stop - first]
+
+    def keep(self, number: int, data: bytes) -> None:
+        """Add a block. Raises: RawFileError if the disk does not take it."""
+        self.write(number * BLOCK_BYTES, data, room=len(data))
+        self.note(number, len(data), xxh3_64_hexdigest(data))
 
     def write(self, start: int, data: bytes, *, room: int) -> None:
         """Write bytes to where they are in the file.
@@ -152,13 +156,10 @@ class Download:
         """Of the bytes so far."""
         return self._digest.hexdigest()
 
-    def receive(
-        self, access: Access, check: Callable[[Body], None] = lambda _: None
-    ) -> Generator[None]:
+    def receive(self, access: Access) -> Generator[None]:
         """Append what is lacking as one answer has it, and yield after each piece.
 
-        Raises: TransientError where it breaks off; what `check` raises of it; RawFileError if the
-        disk does not take them.
+        Raises: TransientError where it breaks off; RawFileError if the disk does not take them.
         """
         if self.total is None or self.num_bytes < self.total:
             with access.open_at(self.num_bytes) as body:
@@ -166,7 +167,6 @@ class Download:
                     self.restart()
                 self.total = body.num_bytes
                 while data := body.read(BLOCK_BYTES - self.num_bytes % BLOCK_BYTES):
-                    check(body)
                     self._blocks.write(self.num_bytes, data, room=self.total or self.num_bytes)
                     self._count(data)
                     if self.num_bytes % BLOCK_BYTES == 0:

@@ -12,12 +12,11 @@ import stat
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
 from functools import lru_cache, partial
 from pathlib import Path, PosixPath
 from typing import Any
 
-from tokflow.raw.blocks import Blocks, Download
+from tokflow.raw.blocks import BLOCK_BYTES, Blocks
 from tokflow.raw.remote import NoRangesError, RemoteVersion, TransientError
 from tokflow.shown import redact
 from tokflow.store.positioned import PositionedReader
@@ -245,33 +244,51 @@ def read_until(file: Any, stop: int) -> None:
 
 
 class _OneAnswer:
-    """What a server without ranges sends: an answer that goes on for as long as it is read, of
-    which all is kept."""
+    """What a server without ranges sends: an answer from the first byte on, for as long as it is
+    read, of which all is kept. Other processes may keep the same blocks at the same time."""
 
     def __init__(self, version: RemoteVersion, blocks: Blocks) -> None:
         self._version = version
         self._blocks = blocks
-        self._opened = ExitStack()
-        self._download = self._opened.enter_context(Download(blocks, version.validator))
+        self._block = -1, b""
+        """The block that was read last: its number, and what is in it."""
         self._pieces = self._receive()
 
     def read(self, start: int, stop: int) -> bytes:
-        """Return the bytes between two positions, as far as they have arrived."""
+        """Return the bytes between two positions, as far as one block has them."""
         retries = self._version.retries()
-        while (num_bytes := self._download.num_bytes) <= start:
+        number, first = divmod(start, BLOCK_BYTES)
+        if number != self._block[0]:
+            self._block = number, self._blocks.find(number)
+        while len(self._block[1]) <= first:
             try:
-                if next(self._pieces, self) is self:
-                    raise TransientError(f"{num_bytes:,} of {stop:,} bytes or more")
+                received = next(self._pieces, None)
+                if received is None:
+                    raise TransientError(f"less than {stop:,} bytes")
+                if received[0] == number:
+                    self._block = received
             except TransientError as error:
                 retries.wait(error)
                 self._pieces = self._receive()
-        return self._blocks.read(start, min(stop, num_bytes))
+        return self._block[1][first : first + stop - start]
 
     def close(self) -> None:
         """End the answer."""
         self._pieces.close()
-        self._opened.close()
 
-    def _receive(self) -> Generator[None]:
+    def _receive(self) -> Generator[tuple[int, bytes]]:
+        """Keep the blocks of an answer and yield them, each with its number."""
         version = self._version
-        return self._download.receive(version.access, version.check_answer)
+        with version.access.open_at(0) as body:
+            for number in range(-(-version.num_bytes // BLOCK_BYTES)):
+                block, size = (
+                    bytearray(),
+                    min(BLOCK_BYTES, version.num_bytes - number * BLOCK_BYTES),
+                )
+                while len(block) < size and (data := body.read(size - len(block))):
+                    block += data
+                version.check_answer(body)
+                if len(block) < size:
+                    return
+                self._blocks.keep(number, bytes(block))
+                yield number, bytes(block)

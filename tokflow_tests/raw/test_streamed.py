@@ -4,6 +4,7 @@ import hashlib
 import io
 import itertools
 import pickle
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from tokflow.documents import DocumentsConfig, ranges
 from tokflow.errors import FetchError, RawFileError
-from tokflow.raw import RawConfig, RawFile, list_raw, read_raw_files
+from tokflow.raw import RawConfig, RawFile, list_raw, read_raw_files, remote
 from tokflow.raw.remote import Body, RemoteVersion, TransientError, Validator
 from tokflow.raw.remote_file import RemoteFile, RemoteReader
 from tokflow.store.remote.places import place_at
@@ -321,6 +322,21 @@ def test_a_server_without_ranges_is_read_another_way(tmp_path: Path):
         assert file.read() == source.content[3:]
 
     assert source.asked == [(3, 3 + 2**16), (0, None)]
+
+
+def test_of_a_server_without_ranges_blocks_that_go_meanwhile_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(remote, "FIRST_WAIT_SECONDS", 0.0)
+    source = Source(3 * MIB + 5)
+    source.has_ranges = False
+
+    with source.open(tmp_path / "a") as file:
+        file.read(3 * MIB // 2)
+        shutil.rmtree(tmp_path / "a")
+        assert file.read() == source.content[3 * MIB // 2 :]
+        file.seek(0)  # where there is a hole now
+        assert file.read() == source.content
 
 
 def test_reading_anywhere_gives_the_bytes_that_are_there():
