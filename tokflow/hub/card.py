@@ -14,7 +14,7 @@ from tokflow.raw.source_splits import CARD, card_of, divided
 
 NEW_HEADER = "tags:\n- tokflow\n"
 
-_CONFIGS = re.compile(r"^[\"']?configs\b.*\n(?:(?:\s*\n|#.*\n)*[ \t-].*\n)*", re.MULTILINE)
+_CONFIGS = re.compile(r"^[\"']?configs\b.*\n(?:(?:[ \t\r]*\n|#.*\n)*[ \t-].*\n)*", re.MULTILINE)
 """Lines of `configs` in a header, without blank lines and comments behind it."""
 
 

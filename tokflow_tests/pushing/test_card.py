@@ -102,6 +102,16 @@ def test_configs_are_never_twice_in_a_header_however_their_key_is_written(header
     assert card.count("configs") == 1
 
 
+def test_many_blank_lines_behind_configs_are_passed_over_at_once():
+    blank = "\n" * 60
+    text = f"---\nconfigs: []\n{blank}license: mit  # as agreed\n---\n"
+
+    card = merged_card(text, ROOT, config_of(ROOT), "About it.")
+
+    assert header_of(card) == {"configs": [config_of(ROOT)], "license": "mit"}
+    assert f"{blank}license: mit  # as agreed\n" in card
+
+
 @pytest.mark.parametrize("header", ["a: [", "- a", "configs: 7", "configs: [a]"])
 def test_a_header_that_has_no_fields_is_refused(header: str):
     with pytest.raises(ConfigError, match=r"README\.md"):
