@@ -79,13 +79,14 @@ class Transform:
             for text in texts:
                 if not isinstance(text, str):
                     return self._problem(f"{type(text).__name__} {excerpt(text)} among several")
+        except MemoryError:
+            raise
+        except (Exception, SystemExit) as error:  # also one of an `encode` of the function's own
+            return self._problem(described(error, self._user_function.path))
+        try:
             made = [str.encode(text) for text in texts]  # whatever `encode` a subclass has
         except UnicodeEncodeError as error:
             return self._problem(f"the lone surrogate {error.object[error.start]!r} in a text")
-        except MemoryError:
-            raise
-        except (Exception, SystemExit) as error:
-            return self._problem(described(error, self._user_function.path))
         too_many = any(len(encoded) > self._limit.document_bytes for encoded in made)
         return too_large(self._limit) if too_many else made
 

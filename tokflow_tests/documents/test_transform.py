@@ -49,6 +49,8 @@ def ends(text):
         sys.exit()
     if text == "status":
         sys.exit(0)
+    if text == "ascii":
+        return "é".encode("ascii").decode()
     if text == "silent":
         raise Silent
     return Text(text)
@@ -297,9 +299,14 @@ def test_what_is_no_text_makes_the_record_a_bad_document(text: str, found: str, 
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [("exit", "SystemExit"), ("status", "SystemExit: 0"), ("silent", "Silent")],
+    [
+        ("exit", "SystemExit"),
+        ("status", "SystemExit: 0"),
+        ("silent", "Silent"),
+        ("ascii", "UnicodeEncodeError: 'ascii' codec .*"),
+    ],
 )
-def test_a_function_that_ends_the_process_makes_a_bad_document(
+def test_a_function_that_raises_or_ends_the_process_makes_a_bad_document(
     text: str, found: str, tmp_path: Path
 ):
     path = write(tmp_path / "a.jsonl", [{"text": "good"}, {"text": text}])
