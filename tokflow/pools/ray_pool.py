@@ -130,7 +130,7 @@ class _Sent(Generic[T]):
 
 
 class _Map(Generic[T]):
-    """One map of a pool: what it has sent, and what it has stopped."""
+    """One map of a pool, and what it has sent."""
 
     def __init__(self, ray: Any, jobs: int | None) -> None:
         self._ray = ray
@@ -271,16 +271,17 @@ def _paths_named(result: object) -> list[str]:
 def _explained(result: Any, receipt: _Receipt) -> Any:
     """Return an error of a file that is not there on the node, though it is here, or is another
     file there, as that."""
-    found = ""
-    if isinstance(result, ChangedFileError) and result.path.exists():
-        if Stamp.of(result.path.stat()) == result.stamp:
-            found = f"another one on {receipt.node}, such as a copy on its own disk"
-    elif any(path in receipt.unseen and Path(path).exists() for path in _paths_named(result)):
-        found = f"none on {receipt.node}, though there is one here"
+    found, where = "", next(iter(_paths_named(result)), "")
+    with suppress(OSError, ValueError):  # of a text that is no path, or may not be looked at
+        if isinstance(result, ChangedFileError):
+            if Stamp.of(result.path.stat()) == result.stamp:
+                found = f"another one on {receipt.node}, such as a copy on its own disk"
+        elif where in receipt.unseen and Path(where).exists():
+            found = f"none on {receipt.node}, though there is one here"
     if not found:
         return result
     return ConfigError(
-        where=_paths_named(result)[0],
+        where=where,
         expected="one file that every node of the Ray cluster has under this name",
         found=found,
         remedy=ON_ALL_NODES,

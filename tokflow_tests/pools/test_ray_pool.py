@@ -38,3 +38,10 @@ def test_a_raw_file_that_changed_is_told_as_one(copied: tuple[Path, RawFileError
     raw.write_text("another text")
 
     assert _explained(error, RECEIPT) is error
+
+
+def test_an_error_of_what_is_no_path_is_told_as_it_is():
+    long = f"/{'a' * 300}"
+    error = RawFileError(where=long, expected="a", found="b", remedy="c")
+
+    assert _explained(error, RECEIPT._replace(unseen=[long])) is error
