@@ -59,7 +59,7 @@ Partitions = Annotated[
     typer.Option(
         "--partition",
         metavar="KEY",
-        help="Only this raw file; may be given several times. Exports follow once all are built.",
+        help="Only this raw file; may be given several times. A run exports once all are built.",
     ),
 ]
 Jobs = Annotated[
