@@ -92,6 +92,11 @@ class BuildGraph:
         """The packings of the dataset by their names."""
         return self.dataset.packings
 
+    @cached_property
+    def own_stages(self) -> tuple[Stage, ...]:
+        """The stages with an output of each raw file that the dataset has of its own."""
+        return self.dataset.own_stages
+
     @property
     def listing(self) -> Listing:
         """Everything that the patterns of the dataset match.
@@ -212,7 +217,7 @@ class BuildGraph:
             yield from map(self.export, self.dataset.exports)
         elif stage == "tokenizer":
             yield from () if self.of_sources else (self.tokenizer_output,)
-        elif stage in self.dataset.own_stages:
+        elif stage in self.own_stages:
             for packing in self.packings if stage == "sequences" else ("",):
                 yield from (self.output(stage, key, packing) for key in keys)
 
@@ -250,7 +255,7 @@ class BuildGraph:
 
     def is_built(self, key: str) -> bool:
         """Return whether all of one file is made that exports are made from."""
-        return all(of.is_made for of in self.outputs_of(self.dataset.own_stages[-1], [key]))
+        return all(of.is_made for of in self.outputs_of(self.own_stages[-1], [key]))
 
     def inputs(self, config: ExportConfig) -> dict[str, Output]:
         """Return the outputs that an export is made from, by partition key."""

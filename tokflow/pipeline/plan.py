@@ -369,7 +369,7 @@ def _cause(graph: BuildGraph, output: Output) -> tuple[Cause | None, tuple[str, 
 def _likest(graph: BuildGraph, output: Output) -> StoredOutput | None:
     """Return the newest output of the same stage and file, and of the same config if there is one;
     of sequences none that is of another packing of now."""
-    config, packings = output.recipe.config, graph.dataset.packings
+    config, packings = output.recipe.config, graph.packings
     if output.stage != "sequences" or len(packings) == 1:
         return newest_output(output.store, output.place)
     others = [graph.sequences(output.name, packing) for packing in packings]
