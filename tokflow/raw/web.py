@@ -209,7 +209,7 @@ def _proxy(target: Url) -> urllib3.ProxyManager | None:
 
 def without_queries(record: logging.LogRecord) -> bool:
     """Let a line of a log be written, without the queries of URLs in it."""
-    record.msg, record.args = re.sub(r"\?[^\s'\"]*", "", record.getMessage()), ()
+    record.msg, record.args = re.sub(r"\?\S*", "", record.getMessage()), ()
     return True
 
 
