@@ -9,7 +9,6 @@ from copyreg import dispatch_table
 from functools import lru_cache
 from pathlib import Path
 from tempfile import mkstemp
-from threading import Lock
 from typing import Any, Generic, TypeAlias, TypeVar
 from uuid import uuid4
 from weakref import finalize
@@ -36,18 +35,16 @@ class Shared(Generic[T]):
         self.is_of_many = num_tasks > 1
         self.key = uuid4().hex
         self._path: str | None = None
-        self._lock = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.is_of_many:
             return Shared, (self.value,)
-        with self._lock:  # a pool sends from several threads
-            if self._path is None:
-                descriptor, path = mkstemp(prefix="tokflow-")
-                finalize(self, _remove, path, os.getpid())
-                with os.fdopen(descriptor, "wb") as file:
-                    pickle.dump(self.value, file, protocol=pickle.HIGHEST_PROTOCOL)
-                self._path = path
+        if self._path is None:
+            descriptor, path = mkstemp(prefix="tokflow-")
+            finalize(self, _remove, path, os.getpid())
+            with os.fdopen(descriptor, "wb") as file:
+                pickle.dump(self.value, file, protocol=pickle.HIGHEST_PROTOCOL)
+            self._path = path
         return _shared_in, (self._path,)
 
 
