@@ -41,6 +41,7 @@ def test_memory_of_sizes_that_are_no_longer_asked_for_is_given_back():
 def test_of_a_size_so_much_memory_is_kept_and_none_of_what_is_larger(
     monkeypatch: pytest.MonkeyPatch,
 ):
+    monkeypatch.setattr(batches, "_idle", {})
     monkeypatch.setattr(batches, "IDLE_BYTES", 4 * batches.SMALL_BYTES)
     small, large = batches.SMALL_BYTES + 8, 4 * batches.SMALL_BYTES + 8
 

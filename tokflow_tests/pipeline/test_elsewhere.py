@@ -52,7 +52,7 @@ def test_what_machines_make_that_have_nothing_is_what_one_makes_alone(
     monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
     monkeypatch.setattr(tasks, "MADE_TOGETHER", 1)
     files = FILES
-    is_segments = name == "trained"
+    is_segments = name == "dataset"
     if is_segments:
         monkeypatch.setattr(ranges, "RANGE_BYTES", 30)
         files = {"0.jsonl": FILES["0.jsonl"]}
