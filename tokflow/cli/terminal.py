@@ -18,9 +18,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tokflow.errors import ConfigError, MissingOutputError, explained, shortened
-from tokflow.shown import counted as counted
 from tokflow.shown import printable, redacted, shown_text
-from tokflow.shown import size as size
 
 if TYPE_CHECKING:
     from rich.console import Console
