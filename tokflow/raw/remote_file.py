@@ -281,14 +281,12 @@ class _OneAnswer:
         version = self._version
         with version.access.open_at(0) as body:
             for number in range(-(-version.num_bytes // BLOCK_BYTES)):
-                block, size = (
-                    bytearray(),
-                    min(BLOCK_BYTES, version.num_bytes - number * BLOCK_BYTES),
-                )
+                size = min(BLOCK_BYTES, version.num_bytes - number * BLOCK_BYTES)
+                block = b""
                 while len(block) < size and (data := body.read(size - len(block))):
                     block += data
                 version.check_answer(body)
                 if len(block) < size:
                     return
-                self._blocks.keep(number, bytes(block))
-                yield number, bytes(block)
+                self._blocks.keep(number, block)
+                yield number, block
