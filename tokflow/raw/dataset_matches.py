@@ -197,7 +197,10 @@ def _saved(folder: Path, prefix: str) -> tuple[str, ...]:
     state = _read(path)
     if state.get("_indices_files") or state.get("_indices_data_files"):
         raise _not_whole(path, "rows that are selected by another file", "save it anew")
-    names = [str(file["filename"]) for file in state.get("_data_files", [])]
+    try:
+        names = [str(file["filename"]) for file in state.get("_data_files", [])]
+    except (TypeError, LookupError):
+        raise _not_whole(path, "files without a filename", "copy the whole folder again") from None
     for name in names:
         if "/" in name or not (path.parent / name).is_file():
             raise _not_whole(path, f"no file {name!r}", "copy the whole folder again")

@@ -109,6 +109,7 @@ def test_a_saved_dict_has_a_folder_for_each_split(tmp_path: Path):
         ("{", "JSONDecodeError: "),
         ('{"_data_files": [{"filename": "gone.arrow"}]}', "no file 'gone.arrow'"),
         ('{"_data_files": [{"filename": "../a.arrow"}]}', "no file '../a.arrow'"),
+        ('{"_data_files": ["a"]}', "files without a filename"),
         ('{"_data_files": [], "_indices_files": [{"filename": "i"}]}', "rows that are selected by"),
     ],
 )
