@@ -149,9 +149,11 @@ def _cached(folder: str) -> Iterator[_Cached]:
     """Yield the outputs in a folder and below it that may go."""
     for inner in _folders(folder):
         name = inner.rpartition("/")[2]
+        if name[0] == "." and not is_segments_folder(Path(inner)):
+            continue  # not finished: it may be on its way to its URL
         if (found := _of_output(inner)) is not None:
             yield found
-        elif is_segments_folder(Path(inner)) or (name[0] != "." and name != "tokenizer"):
+        elif name != "tokenizer":
             yield from _cached(inner)
 
 

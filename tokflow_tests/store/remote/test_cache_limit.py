@@ -53,6 +53,16 @@ def test_files_go_that_were_used_longest_ago_and_come_when_they_are_opened(
     assert not any(path.exists() for path in others)
 
 
+def test_an_output_that_is_on_its_way_to_its_url_stays_however_long_that_takes(
+    built: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [output] = built.folder.glob("exports/bin/[0-9a-f]*")
+    unfinished = output.rename(output.with_name(f".{output.name}.0123abcd.7.0123abcd.tmp"))
+    monkeypatch.setenv("TOKFLOW_CACHE_BYTES", "1")
+    make_room(tmp_path / "cache")
+    assert (unfinished / "train.bin").is_file()
+
+
 def test_an_output_that_is_removed_while_it_is_looked_at_is_passed_by(
     built: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
