@@ -15,6 +15,19 @@ from tokflow.errors import ConfigError, TokflowError, nearest
 
 T = TypeVar("T")
 
+_UNKNOWN_KEY = ("extra_forbidden", "invalid_key")
+
+_WORDS = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a number",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+}
+
 Listed: TypeAlias = Annotated[
     tuple[T, ...],
     pydantic.BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
@@ -217,20 +230,6 @@ def _right_place(key: object, fields: Mapping[str, FieldInfo]) -> str | None:
         if isinstance(kind, type) and issubclass(kind, Config) and kind.has_key(key)
     ]
     return f"put it {' or '.join(sections)}" if sections else None
-
-
-_UNKNOWN_KEY = ("extra_forbidden", "invalid_key")
-
-_WORDS = {
-    "string_type": "text",
-    "int_type": "a whole number",
-    "float_type": "a number",
-    "finite_number": "a number",
-    "bool_type": "true or false",
-    "tuple_type": "a list",
-    "dict_type": "a mapping",
-    "model_type": "a mapping",
-}
 
 
 def _expected(problem: ErrorDetails, field: FieldInfo) -> str:

@@ -24,9 +24,6 @@ T = TypeVar("T")
 MAX_NAMED = 20
 """Damaged files that an error lists."""
 
-_whole = arrived
-"""Files that this process made or found whole, by path, and how they looked then."""
-
 _caches: list[Callable[[], object]] = []
 """Functions that clear what this process keeps of files it has read."""
 
@@ -171,7 +168,7 @@ def given(output: Stored, name: str) -> None:
         everyone = tuple(_open)
         own = [reading for reading in everyone if reading.thread == threading.get_ident()]
         for reading in own or everyone:
-            reading.give(_File(output, name, entry, f"{output.folder}/{name}"))
+            reading.give(_file(output, name, entry))
 
 
 def is_compared() -> bool:
@@ -182,7 +179,7 @@ def is_compared() -> bool:
 def linked(output: Stored, name: str, before: Stamp | None) -> None:
     """Remember that a file which was known to be whole as it looked `before` is so still: it has a
     link more, which changes one of its times."""
-    file = _File(output, name, output.manifest.files[name], f"{output.folder}/{name}")
+    file = _file(output, name, output.manifest.files[name])
     if file.is_whole(before) and not file.was_replaced(before):
         file.trust()
 
@@ -245,12 +242,12 @@ Whole: TypeAlias = Mapping[str, tuple[FileEntry, Stamp]]
 def known_whole(outputs: Iterable[Stored]) -> Whole:
     """Return what this process knows of the files of outputs, for another process to take on."""
     paths = (file.path for file in _files(outputs, None))
-    return {path: _whole[path] for path in paths if path in _whole}
+    return {path: arrived[path] for path in paths if path in arrived}
 
 
 def take_as_whole(files: Whole) -> None:
     """Take on what another process knows."""
-    _whole.update(files)
+    arrived.update(files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,11 +269,11 @@ class _File:
     def trust(self) -> None:
         """Remember that the file is whole as it looks now."""
         if (stamp := self.stamp()) is not None:
-            _whole[self.path] = self.entry, stamp
+            arrived[self.path] = self.entry, stamp
 
     def is_whole(self, look: Stamp | None) -> bool:
         """Return whether it is known that the file was whole when it looked so."""
-        return look is not None and _whole.get(self.path) == (self.entry, look)
+        return look is not None and arrived.get(self.path) == (self.entry, look)
 
     def problem(self) -> CorruptOutputError | None:
         """Return what is wrong with the file on this disk, read if that is not known; None where
@@ -288,7 +285,7 @@ class _File:
             return None
         problem = broken_file(self.output.folder, self.name, self.entry)
         if problem is None and look is not None and look == self.stamp():
-            _whole[self.path] = self.entry, look
+            arrived[self.path] = self.entry, look
         return problem
 
     def was_replaced(self, before: Stamp | None) -> bool:
@@ -299,9 +296,13 @@ class _File:
         return replace(now, ctime_ns=0) != replace(before, ctime_ns=0)
 
 
+def _file(output: Stored, name: str, entry: FileEntry) -> _File:
+    return _File(output, name, entry, f"{output.folder}/{name}")
+
+
 def _files(outputs: Iterable[Stored], only: Container[str] | None) -> list[_File]:
     return [
-        _File(output, name, entry, f"{output.folder}/{name}")
+        _file(output, name, entry)
         for output in outputs
         for name, entry in output.manifest.files.items()
         if only is None or name in only

@@ -80,10 +80,13 @@ def _is_unfinished(path: Path, seconds: float, *, with_segments: bool) -> bool:
 def _is_written_whole(folder: Path) -> bool:
     """Return whether a folder is an output, or what is to become one, or blocks of a raw file, and
     no key's folder."""
-    is_temporary = folder.name.startswith(".") and folder.suffix == ".tmp"
-    is_temporary = is_temporary or folder.name.startswith(BLOCKS_PREFIX)
-    is_temporary = is_temporary or are_segments_here(folder)
-    return is_temporary or is_output_name(folder.name) or is_segments_folder(folder)
+    return (
+        (folder.name.startswith(".") and folder.suffix == ".tmp")
+        or folder.name.startswith(BLOCKS_PREFIX)
+        or is_output_name(folder.name)
+        or is_segments_folder(folder)
+        or are_segments_here(folder)
+    )
 
 
 def bytes_below(folder: Path) -> int:

@@ -39,7 +39,7 @@ class Machines(InProcess):
             self.num_tasks += 1
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv(CACHE_VARIABLE, str(self.folder / str(self.num_tasks)))
-                patch.setattr(integrity, "_whole", {})
+                patch.setattr(integrity, "arrived", {})
                 make_there, task_there = pickle.loads(packed)
                 back = packed_for_machines(make_there(task_there, advance))
             yield task, pickle.loads(back)

@@ -65,7 +65,7 @@ def declared(
 @pytest.fixture
 def next_run() -> Callable[[], None]:
     """Return what makes this process forget what it knows of files, as if it were another."""
-    return integrity._whole.clear
+    return integrity.arrived.clear
 
 
 def exported(dataset: Dataset, name: str) -> dict[str, bytes]:

@@ -34,7 +34,7 @@ FIRST: dict[str, Any] = {
 @pytest.fixture
 def next_run(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Return what makes this process forget the files it made, as if it were another."""
-    return lambda: monkeypatch.setattr(integrity, "_whole", {})
+    return lambda: monkeypatch.setattr(integrity, "arrived", {})
 
 
 def flip(path: Path) -> Path:

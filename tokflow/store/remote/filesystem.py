@@ -86,7 +86,6 @@ class FileSystemObjects(Objects):
         return {str(name).rstrip("/").rpartition("/")[2] for name in found}
 
     def _remove(self, keys: Sequence[str]) -> None:
-
         def remove(key: str) -> None:
             with suppress(FileNotFoundError):
                 self._tries(lambda: self._files.rm_file(self._path(key)))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tokflow.store.atomic import remove, remove_empty
+from tokflow.store.failures import RemoteStoreError
 from tokflow.store.latest import LATEST, make_latest
 from tokflow.store.manifest import (
     MANIFEST_NAME,
@@ -23,7 +24,7 @@ from tokflow.store.manifest import (
     folder_of_manifest,
     is_output_name,
 )
-from tokflow.store.remote.objects import Entry, RemoteStoreError, for_each
+from tokflow.store.remote.objects import Entry, for_each
 from tokflow.store.remote.packs import (
     MANY,
     WORTH_A_PACK,

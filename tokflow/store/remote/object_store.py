@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError, TokflowError
 from tokflow.store.atomic import in_use
+from tokflow.store.failures import RemoteStoreError
 from tokflow.store.integrity import Stored
 from tokflow.store.latest import LATEST, named_by
 from tokflow.store.manifest import (
@@ -24,7 +25,7 @@ from tokflow.store.manifest import (
 )
 from tokflow.store.remote import cached_files, mirror, publication, ranges, rereading
 from tokflow.store.remote.cache_limit import limit_of
-from tokflow.store.remote.objects import Objects, RemoteStoreError, for_each
+from tokflow.store.remote.objects import Objects, for_each
 from tokflow.store.remote.packs import WORTH_A_PACK
 from tokflow.store.remote.places import (
     MANIFESTS,
@@ -44,6 +45,12 @@ from tokflow.store.segments import (
     unfinished_here,
 )
 from tokflow.store.store import Store, StoredOutput
+
+DEEPEST_FILE = 4
+"""A file of an output is at most so deep in it, itself counted."""
+
+_At: TypeAlias = tuple[str, str | None]
+"""The URL where a place begins, and the name of a dataset: None of one output, empty of a store."""
 
 
 def store_at(url: str, *, is_store: bool = True) -> "ObjectStore":
@@ -264,10 +271,6 @@ class ObjectStore(Store):
         remove_output(folder, seconds=seconds)
 
 
-DEEPEST_FILE = 4
-"""A file of an output is at most so deep in it, itself counted."""
-
-
 def opened_at(url: str, *, is_alone: bool) -> tuple[ObjectStore, Path]:
     """Return the store that a URL is in, and the path on this disk that stands for it; see
     `opened`."""
@@ -294,10 +297,6 @@ def _alone(path: Path, root: Path) -> Path:
         if is_output_name(above.name):
             return above
     return path.parent if path.name == LATEST else path
-
-
-_At: TypeAlias = tuple[str, str | None]
-"""The URL where a place begins, and the name of a dataset: None of one output, empty of a store."""
 
 
 def _nearest(url: str) -> _At | None:

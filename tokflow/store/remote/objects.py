@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from tokflow.store.failures import AT_ONCE, RemoteStoreError, error_of, is_of_this_disk
 
-__all__ = ["Entry", "Objects", "Piece", "RemoteStoreError", "Upload", "for_each"]
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,10 +234,6 @@ def _is_path_below(key: str) -> bool:
     return "\0" not in key and all(
         name not in {"", ".", ".."} and len(name.encode()) <= 255 for name in names
     )
-
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 def for_each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from tokflow.store.remote.objects import Entry, RemoteStoreError, for_each
+from tokflow.store.failures import RemoteStoreError
+from tokflow.store.remote.objects import Entry, for_each
 from tokflow.store.remote.places import PACKS, Place
 from tokflow.store.sealed import has_its_digest
 from tokflow.store.zstd import zstd

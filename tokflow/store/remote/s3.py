@@ -18,6 +18,11 @@ from tokflow.store.failures import S3Error
 from tokflow.store.remote.objects import Entry, Objects, Piece, Upload
 from tokflow.store.s3_client import S3Client
 
+PART_BYTES = 16 << 20
+"""Of a part that is sent or got, where MAX_PARTS of them are enough."""
+COPIED_BYTES = 1 << 30
+"""The longest that one request copies; S3 would take 5 GiB."""
+MAX_PARTS = 10_000
 _PARTS_AT_ONCE = 8
 """Of large files: requests under way at the same time, with so many parts in memory, twice. A
 gigabyte costs a second of a core, both ways."""
@@ -254,13 +259,6 @@ def _with_copies(num_bytes: int, copies: Mapping[int, Piece]) -> Iterator[Piece]
         yield piece
         position = start + len(piece)
     yield Piece("", position, num_bytes)
-
-
-PART_BYTES = 16 << 20
-"""Of a part that is sent or got, where MAX_PARTS of them are enough."""
-COPIED_BYTES = 1 << 30
-"""The longest that one request copies; S3 would take 5 GiB."""
-MAX_PARTS = 10_000
 
 
 def ranges_of(num_bytes: int) -> Iterator[tuple[int, int]]:

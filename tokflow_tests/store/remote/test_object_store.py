@@ -7,7 +7,7 @@ import pytest
 
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.pipeline.plan import make_plan
-from tokflow.store.remote.objects import RemoteStoreError
+from tokflow.store.failures import RemoteStoreError
 from tokflow.store.remote.places import objects_at, place_at
 from tokflow.store.stored_outputs import open_store, opened
 from tokflow_tests.object_store import ObjectStore

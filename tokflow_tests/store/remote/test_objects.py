@@ -15,8 +15,9 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tokflow.store import failures
+from tokflow.store.failures import RemoteStoreError
 from tokflow.store.remote import s3
-from tokflow.store.remote.objects import Objects, Piece, RemoteStoreError
+from tokflow.store.remote.objects import Objects, Piece
 from tokflow.store.remote.places import objects_at
 from tokflow.store.s3_client import S3Client
 from tokflow_tests.object_store import Failure, ObjectStore

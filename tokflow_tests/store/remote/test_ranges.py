@@ -15,8 +15,8 @@ from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.exports import index
 from tokflow.exports.reading import open_export
 from tokflow.loaders import open_rows, open_tokens
+from tokflow.store.failures import RemoteStoreError
 from tokflow.store.remote import ranges
-from tokflow.store.remote.objects import RemoteStoreError
 from tokflow.store.remote.places import objects_at
 from tokflow.store.remote.ranges import read_range
 from tokflow.store.stored_outputs import find_output
