@@ -133,9 +133,15 @@ class _Worker:
         return ProcessPool(1, initialize=_begin, args=(self.counters,), fork_server=FORK_SERVER)
 
     def do(self, make: Make[T, R], task: T) -> Future[Any]:
-        """Begin a task."""
+        """Begin a task; one that cannot be pickled is done, with that error."""
+        try:
+            packed = pickle.dumps((make, task))
+        except Exception as error:
+            failed: Future[Any] = Future()
+            failed.set_exception(error)
+            return failed
         self.is_busy = True
-        return self.submit(_call, pickle.dumps((make, task)))
+        return self.submit(_call, packed)
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
         """Call a function in the process, or in another where it has ended since the last one."""

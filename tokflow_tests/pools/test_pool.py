@@ -2,6 +2,7 @@
 
 import gc
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -240,6 +241,14 @@ def test_a_panic_of_a_library_an_exit_and_a_task_that_cannot_be_opened_are_value
     assert isinstance(well, int)
     assert isinstance(ended, TokflowError)
     assert ended.found == "SystemExit: "
+
+
+def test_a_task_that_cannot_be_sent_has_that_for_its_result_and_the_others_go_on():
+    with LocalPool(2) as pool:
+        results = dict(pool.map(double, [1, unpicklable := lambda: 0, 2]))
+
+    assert isinstance(results.pop(unpicklable), (pickle.PicklingError, AttributeError))
+    assert results == {1: 2, 2: 4}
 
 
 def test_an_interrupted_map_stops_every_worker_soon_and_lets_it_clean_up(tmp_path: Path):
