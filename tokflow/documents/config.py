@@ -76,15 +76,17 @@ class Limit(Config):
     def check(self) -> None:
         """Refuse `count_empty` and `scope` where nothing is counted."""
         if not self.count_empty and self.documents is None:
-            name, expected = "count_empty", "true, or a limit of documents, which alone it is about"
+            name, found = "count_empty", "false"
+            expected = "true, or a limit of documents, which alone it is about"
         elif self.scope == "dataset" and not self.ends_early:
-            name, expected = "scope", "file, or a limit of documents, characters or tokens"
+            name, found = "scope", "'dataset'"
+            expected = "file, or a limit of documents, characters or tokens"
         else:
             return
         raise ConfigError(
             where=name,
             expected=expected,
-            found=repr(getattr(self, name)),
+            found=found,
             remedy=f"set such a limit, or leave {name} out",
         )
 
