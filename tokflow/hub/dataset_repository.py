@@ -163,13 +163,20 @@ class Repository:
 def _problem(error: Exception, target: Target) -> Exception:
     from huggingface_hub.errors import OfflineModeIsEnabled
 
+    if isinstance(error, OfflineModeIsEnabled):
+        return ConfigError(
+            where=target.url,
+            expected="a hub that may be asked",
+            found="HF_HUB_OFFLINE",
+            remedy="unset it",
+        )
     cause: BaseException | None = error
     while cause is not None and getattr(cause, "response", None) is None:
         cause = cause.__cause__  # huggingface_hub wraps what went wrong with a file
     status = getattr(getattr(cause, "response", None), "status_code", None)
     # ValueError and those after it: of HfApi, where a server answers other JSON than the hub's.
-    lasting = (OfflineModeIsEnabled, ValueError, TypeError, AttributeError, LookupError)
-    is_lasting = isinstance(error, (*lasting, RecursionError))
+    lasting = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
+    is_lasting = isinstance(error, lasting)
     is_page = isinstance(error, json.JSONDecodeError)  # of a server before the hub
     if status in PASSING or (status is None and (is_page or not is_lasting)):
         return TransientError(without_token(cause or error))

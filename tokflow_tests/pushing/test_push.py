@@ -525,7 +525,7 @@ def test_offline_nothing_is_asked(
 ):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
 
-    with pytest.raises(PushError, match="HF_HUB_OFFLINE"):
+    with pytest.raises(ConfigError, match="HF_HUB_OFFLINE"):
         push_export(exports["whole"], URL)
 
     assert writable.asked == []
