@@ -206,7 +206,7 @@ class RemoteVersion:
                     if body.offset != start + before or is_to_the_end:
                         self.check_answer(body)
                         raise NoRangesError
-                    data, broken = _read_all(body, stop - start - before)
+                    data, broken = read_all(body, stop - start - before)
                     self.check_answer(body)
                     found = found + data if found else data
                 if not data or broken:
@@ -274,7 +274,7 @@ class RemoteVersion:
             )
 
 
-def _read_all(body: Body, num_bytes: int) -> tuple[bytearray, TransientError | None]:
+def read_all(body: Body, num_bytes: int) -> tuple[bytearray, TransientError | None]:
     """Return so many bytes, or what there is up to the end or up to where the answer breaks off."""
     found = bytearray()
     try:

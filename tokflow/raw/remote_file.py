@@ -17,7 +17,7 @@ from pathlib import Path, PosixPath
 from typing import Any
 
 from tokflow.raw.blocks import BLOCK_BYTES, Blocks
-from tokflow.raw.remote import NoRangesError, RemoteVersion, TransientError
+from tokflow.raw.remote import NoRangesError, RemoteVersion, TransientError, read_all
 from tokflow.shown import redact
 from tokflow.store.positioned import PositionedReader
 
@@ -282,11 +282,10 @@ class _OneAnswer:
         with version.access.open_at(0) as body:
             for number in range(-(-version.num_bytes // BLOCK_BYTES)):
                 size = min(BLOCK_BYTES, version.num_bytes - number * BLOCK_BYTES)
-                block = b""
-                while len(block) < size and (data := body.read(size - len(block))):
-                    block += data
+                data, broken = read_all(body, size)
                 version.check_answer(body)
-                if len(block) < size:
-                    return
+                if len(data) < size:
+                    raise broken or TransientError(f"less than {version.num_bytes:,} bytes")
+                block = bytes(data)
                 self._blocks.keep(number, block)
                 yield number, block
