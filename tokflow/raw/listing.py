@@ -125,27 +125,13 @@ def list_raw(
     without rights or a hub that does not answer.
     """
     patterns = [read_pattern(text, base, format_of) for text in config.files]
-    for name in ("config", "split"):
-        if getattr(config, name) is not None and not any(of.is_dataset for of in patterns):
-            raise ConfigError(
-                where=f"raw.{name}",
-                expected="a folder or a dataset of the hub, as hf://datasets/org/name",
-                found=first_five([redact(of.text) for of in patterns]),
-                remedy=f"remove raw.{name}, or name a dataset",
-            )
+    _check_datasets(config, patterns)
     origins_of_web = {pattern.origin for pattern in patterns if pattern.is_web}
     hosts = frozenset(str(urllib.parse.urlsplit(of).hostname) for of in origins_of_web)
     sources, left_out = dict[str, RawSource](), dict[str, str]()
     of_hub = [pattern.text for pattern in patterns if pattern.origin == HUB]
     repositories = list_repositories(of_hub, config, store) if of_hub else {}
-    folders: dict[str, list[str]] = {}
-    for pattern in patterns:
-        folders.setdefault(pattern.origin, []).append(pattern.folder)
-    # What keys are relative to: where they begin with a host, nothing.
-    roots = {
-        origin: "" if origin and len(folders) > 1 else posixpath.commonpath(of)
-        for origin, of in folders.items()
-    }
+    roots = _roots(patterns)
     for pattern in patterns:
         repository = repositories.get(pattern.text)
         matches, origins = _matches(pattern, config, repository, format_of)
@@ -167,10 +153,34 @@ def list_raw(
             if again is not source:
                 sources[source.key] = _one_source(again, source)
     if store is not None:
-        asked = [of for of in sources.values() if of.url.startswith(_OBJECTS) and of.may_differ]
+        objects = [of for of in sources.values() if of.url.lower().startswith(_OBJECTS)]
+        asked = [of for of in objects if of.may_differ]
         sources |= _with_versions(asked) if asked else {}
     others = _left_out(left_out, sources) if left_out else ()
     return Listing(sources=dict(sorted(sources.items())), left_out=others)
+
+
+def _check_datasets(config: RawConfig, patterns: Sequence[Pattern]) -> None:
+    """Raise ConfigError for a config or split where no pattern names a dataset."""
+    for name in ("config", "split"):
+        if getattr(config, name) is not None and not any(of.is_dataset for of in patterns):
+            raise ConfigError(
+                where=f"raw.{name}",
+                expected="a folder or a dataset of the hub, as hf://datasets/org/name",
+                found=first_five([redact(of.text) for of in patterns]),
+                remedy=f"remove raw.{name}, or name a dataset",
+            )
+
+
+def _roots(patterns: Sequence[Pattern]) -> dict[str, str]:
+    """Return by origin the folder that keys are relative to; none where they begin with a host."""
+    folders: dict[str, list[str]] = {}
+    for pattern in patterns:
+        folders.setdefault(pattern.origin, []).append(pattern.folder)
+    return {
+        origin: "" if origin and len(folders) > 1 else posixpath.commonpath(of)
+        for origin, of in folders.items()
+    }
 
 
 def _with_versions(asked: Sequence[RawSource]) -> dict[str, RawSource]:
@@ -220,6 +230,13 @@ def _matches(
         if not origins:
             _check_file(pattern)
         return matches, origins
+    return _matches_of_names(pattern, repository, format_of)
+
+
+def _matches_of_names(
+    pattern: Pattern, repository: HubRepository | None, format_of: FormatOf
+) -> tuple[Matches, dict[str, Origin]]:
+    """Return the same of a pattern that names files."""
     if pattern.origin and repository is None and not pattern.is_glob:
         if pattern.below == ("",) and not pattern.is_web:
             raise _no_file(pattern, "a folder")
