@@ -47,9 +47,8 @@ def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
     if format_ == "jsonl":
         leaves = (_leaves(record, "") for record in islice(_records(path, config), RECORDS))
         fields = dict.fromkeys(chain.from_iterable(leaves))
-        return [name for name, is_chat in fields if not is_chat], [
-            name for name, is_ in fields if is_
-        ]
+        texts = [name for name, is_chat in fields if not is_chat]
+        return texts, [name for name, is_chat in fields if is_chat]
     if format_ in ("csv", "tsv"):
         from tokflow.documents.formats.delimited import read_header
 

@@ -367,16 +367,15 @@ def resolve_encoding(config: TokenizerConfig, tokenizer: Tokenizer) -> Encoding:
 
     Raises: TokenizerError with the choices where the tokenizer has no such EOS or BOS.
     """
-    ids = {
-        "eos": tokenizer.eos_id if config.eos == "last" else None,
-        "bos": tokenizer.bos_id if config.bos == "first" else None,
-    }
-    for role, is_wanted in (("bos", config.bos == "first"), ("eos", config.eos == "last")):
-        if is_wanted and ids[role] is None:
+    asked = {"bos": tokenizer.bos_id} if config.bos == "first" else {}
+    asked |= {"eos": tokenizer.eos_id} if config.eos == "last" else {}
+    for role, id_ in asked.items():
+        if id_ is None:
             raise TokenizerError(
                 where=f"tokenizer.{role}",
                 expected=f"a tokenizer that names its {role.upper()}",
                 found=f"none; its special tokens are {some_names(tokenizer.special_tokens)}",
                 remedy=f"set tokenizer.{role}_token to one of them, or tokenizer.{role}: none",
             )
-    return Encoding(config=config, tokenizer=tokenizer, bos_id=ids["bos"], eos_id=ids["eos"])
+    bos_id, eos_id = asked.get("bos"), asked.get("eos")
+    return Encoding(config=config, tokenizer=tokenizer, bos_id=bos_id, eos_id=eos_id)

@@ -320,10 +320,8 @@ def _of_sentencepiece(tokenizer: Tokenizer) -> list[bytes | None]:
 def _of_loaded(loaded: "tokenizers.Tokenizer", *, is_byte_level: bool) -> list[bytes | None]:
     vocabulary = loaded.get_vocab()
     letters = byte_letters()
-    byte_of, known = (
-        str.maketrans(dict(zip(letters, map(chr, range(256)), strict=True))),
-        set(letters),
-    )
+    byte_of = str.maketrans(dict(zip(letters, map(chr, range(256)), strict=True)))
+    known = set(letters)
     found: list[bytes | None] = [None] * (max(vocabulary.values(), default=-1) + 1)
     for token, id_ in vocabulary.items():
         if not is_byte_level:
