@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from tokflow.cli.options import Version, check_here
-from tokflow.cli.terminal import reports_errors
+from tokflow.cli.terminal import DONE, reports_errors
 from tokflow.pipeline.declarations.project import PROJECT_VARIABLE
 
 COMMANDS = {
@@ -62,7 +62,10 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that was typed, whole."""
         name, listed, rest = super().resolve_command(ctx, args)
-        return name, listed and load_command(str(listed.name)), rest
+        if listed is not None:
+            with reports_errors(str(listed.name), {"json": "--json" in rest}):
+                listed = load_command(str(listed.name))
+        return name, listed, rest
 
 
 def load_command(name: str) -> Any:
@@ -70,17 +73,18 @@ def load_command(name: str) -> Any:
     main = import_module(f"tokflow.cli.{name.replace('-', '_')}").main
 
     @functools.wraps(main)
-    def run(project: Path | None = None, **options: Any) -> int | None:
-        if project is not None:
-            os.environ[PROJECT_VARIABLE] = str(project.absolute())  # for the processes begun, too
-        for option in ("output", "html"):
-            if isinstance(path := options.get(option), Path):
-                check_here(option, path)
-        status: int | None = main(**options)
-        return status
+    def run(project: Path | None = None, **options: Any) -> None:
+        with reports_errors(name, options):
+            if project is not None:
+                os.environ[PROJECT_VARIABLE] = str(project.absolute())  # for processes begun, too
+            for option in ("output", "html"):
+                if isinstance(path := options.get(option), Path):
+                    check_here(option, path)
+            status = main(**options)
+        raise typer.Exit(status or DONE)
 
     alone = typer.Typer(add_completion=False)
-    alone.command(name, help=COMMANDS[name])(reports_errors(run, name))
+    alone.command(name, help=COMMANDS[name])(run)
     return typer.main.get_command(alone)
 
 

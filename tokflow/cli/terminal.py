@@ -10,7 +10,8 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,41 +63,39 @@ def _terminate(number: int, frame: object) -> None:
     raise _TerminatedError
 
 
-def reports_errors(command: Callable[..., int | None], name: str) -> Callable[..., None]:
-    """Let a command return its exit status (None: done), and print what it raises as one block,
-    not a trace.
+@contextmanager
+def reports_errors(name: str, options: Mapping[str, Any]) -> Iterator[None]:
+    """Print what a command raises as one block, not a trace.
 
-    An output that is missing is wrong usage where it was an argument. With TOKFLOW_DEBUG=1 the
-    traceback comes along. SIGTERM, by which batch systems end a job, is an interruption, so that
-    nothing half-written is left.
+    An output that is missing is wrong usage where it was one of the `options`. With TOKFLOW_DEBUG=1
+    the traceback comes along. SIGTERM, by which batch systems end a job, is an interruption, so
+    that nothing half-written is left.
+
+    Raises: typer.Exit in place of whatever it was.
     """
-
-    @functools.wraps(command)
-    def run(*arguments: Any, **options: Any) -> None:
-        before = signal.signal(signal.SIGTERM, _terminate)
-        try:
-            code = command(*arguments, **options) or DONE
-        except BrokenPipeError:
-            # Nobody reads on, as with `| head`; Python must not complain of that at its exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = FAILED
-        except KeyboardInterrupt as interruption:
-            print_error("interrupted; finished outputs stay, run again to go on")
-            code = TERMINATED if isinstance(interruption, _TerminatedError) else INTERRUPTED
-        except BaseException as error:  # also SystemExit, and the panic of a library in Rust
-            problem = explained(error, where=f"tokflow {name}")
-            if options.get("json"):
-                print_json({"error": problem.fields()})
-            print_error(str(problem), error)
-            is_missing = isinstance(error, MissingOutputError)
-            typed = (str(value).rstrip("/") for value in options.values())
-            is_argument = is_missing and problem.where.rstrip("/") in typed
-            code = WRONG_USAGE if is_argument else exit_status([error])
-        finally:
-            signal.signal(signal.SIGTERM, before)
-        raise typer.Exit(code)
-
-    return run
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+        return
+    except BrokenPipeError:
+        # Nobody reads on, as with `| head`; Python must not complain of that at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = FAILED
+    except KeyboardInterrupt as interruption:
+        print_error("interrupted; finished outputs stay, run again to go on")
+        code = TERMINATED if isinstance(interruption, _TerminatedError) else INTERRUPTED
+    except BaseException as error:  # also SystemExit, and the panic of a library in Rust
+        problem = explained(error, where=f"tokflow {name}")
+        if options.get("json"):
+            print_json({"error": problem.fields()})
+        print_error(str(problem), error)
+        is_missing = isinstance(error, MissingOutputError)
+        typed = (str(value).rstrip("/") for value in options.values())
+        is_argument = is_missing and problem.where.rstrip("/") in typed
+        code = WRONG_USAGE if is_argument else exit_status([error])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    raise typer.Exit(code)
 
 
 @functools.cache

@@ -1,6 +1,8 @@
 """Commands that are told to end, by Ctrl-C or by a batch system."""
 
+import json
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,3 +33,27 @@ def test_a_run_that_is_told_to_end_leaves_nothing_half_written(
     assert result.exit_code == status
     assert not list(tmp_path.rglob("tokens.bin"))
     assert not list(tmp_path.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_command_that_is_told_to_end_while_it_is_imported_says_so(
+    number: signal.Signals, status: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.cli.app.import_module", lambda _: signal.raise_signal(number))
+
+    result = run("formats")
+
+    assert result.stderr == "error: interrupted; finished outputs stay, run again to go on\n"
+    assert result.exit_code == status
+
+
+def test_a_command_that_cannot_be_imported_is_an_error_in_its_json_too(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setitem(sys.modules, "tokflow.cli.formats", None)
+
+    result = run("formats", "--json")
+
+    assert json.loads(result.stdout)["error"]["where"] == "tokflow formats"
+    assert result.stderr.startswith("error: tokflow formats: ")
+    assert result.exit_code == 1

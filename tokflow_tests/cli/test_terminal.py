@@ -41,8 +41,8 @@ def test_five_are_named_and_the_others_counted():
 
 
 def test_an_exit_amid_a_command_is_an_error(capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(typer.Exit) as end:
-        reports_errors(sys.exit, "exit")(0)
+    with pytest.raises(typer.Exit) as end, reports_errors("exit", {}):
+        sys.exit(0)
 
     assert end.value.exit_code == 1
     assert "found SystemExit: 0" in capsys.readouterr().err
