@@ -71,10 +71,11 @@ def main(
     section = _tokenizer_section(tokenizer, base)
     suggested = suggest(patterns, text=text)
     named_files = shortened_to(base, patterns)
+    how: dict[str, Any] = {"in_project": bool(within), "tokenizer": section}
+    written = dataset_yaml(name, named_files, suggested, **how)
     output.parent.mkdir(parents=True, exist_ok=True)
     with output.open("x", encoding="utf-8") as file:
-        how: dict[str, Any] = {"in_project": bool(within), "tokenizer": section}
-        file.write(dataset_yaml(name, named_files, suggested, **how))
+        file.write(written)
     named = name if is_declared else f"--config {shown_path(output)}"
     document = {
         "name": name,
