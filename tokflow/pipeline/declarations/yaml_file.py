@@ -104,17 +104,9 @@ def _written_out(fields: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _section(fields: object, where: str) -> Mapping[str, Any]:
-    if fields is None:
-        return {}
-    if isinstance(fields, Mapping):
-        return fields
-    raise ConfigError(
-        where=where,
-        expected="a mapping",
-        found=type(fields).__name__,
-        remedy="write `datasets: {name: {raw: ..., ...}, ...}`, and `defaults:` as a dataset",
-    )
+def _section(fields: object, where: str) -> dict[str, Any]:
+    remedy = "write `datasets: {name: {raw: ..., ...}, ...}`, and `defaults:` as a dataset"
+    return _mapping({} if fields is None else fields, where, "a mapping", remedy)
 
 
 def _check_nameless(fields: Mapping[str, Any], where: str) -> None:
@@ -201,15 +193,16 @@ def _parse(text: str, path: str) -> list[Any]:
     return documents or [None]
 
 
-def _mapping(fields: object, where: object) -> dict[str, Any]:
+def _mapping(
+    fields: object,
+    where: str,
+    expected: str = "a mapping that declares a dataset",
+    remedy: str = f"begin with `type: {COMPONENT_TYPE}` and `attributes:`",
+) -> dict[str, Any]:
     if isinstance(fields, dict):
         return fields
-    raise ConfigError(
-        where=where,
-        expected="a mapping that declares a dataset",
-        found=type(fields).__name__,
-        remedy=f"begin with `type: {COMPONENT_TYPE}` and `attributes:`",
-    )
+    found = type(fields).__name__
+    raise ConfigError(where=where, expected=expected, found=found, remedy=remedy)
 
 
 def _said(problem: str) -> tuple[str, str]:
