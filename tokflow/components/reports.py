@@ -114,8 +114,7 @@ def data_version(output: Output) -> str:
     That of the tokenizer is of its content: tokens depend on nothing else, so a tokenizer that
     was trained again and came out the same makes nothing stale.
     """
-    is_tokenizer = output.stage == "tokenizer"
-    if is_tokenizer:
+    if output.stage == "tokenizer":
         return str(output.manifest().details["tokenizer_fingerprint"])
     return output.fingerprint
 

@@ -10,7 +10,7 @@ from tokflow.exports import ExportConfig, export_recipe
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.limited import NAME_OR_RUN, LimitedFiles
 from tokflow.pipeline.mixture import MixturePlan, check_same_tokenizer, part_sizes
-from tokflow.pipeline.output import STAGES, NeededOutputs, Output, Stage
+from tokflow.pipeline.output import SOURCE_STAGES, STAGES, NeededOutputs, Output, Stage
 from tokflow.pipeline.raw_files import RawFiles, check_columns, positions_of, selected, unknown_key
 from tokflow.raw import Listing, Progress, RawFile, RawPartition, RawSource
 from tokflow.sequences.config import PackingConfig
@@ -97,7 +97,7 @@ class BuildGraph:
         """The stages with an output of each raw file that the dataset has of its own."""
         return self.dataset.own_stages
 
-    @property
+    @cached_property
     def listing(self) -> Listing:
         """Everything that the patterns of the dataset match.
 
@@ -122,11 +122,11 @@ class BuildGraph:
         """The raw files of each partition by its key, in the order of all outputs: those listed or,
         with a limit of the whole dataset, those that it is known to take. Raises: as `listed`."""
         if self.of_sources:
-            return self._of_sources
+            return self._partitions_of_sources
         return self.listed if self.limited is None else self.limited.partitions
 
     @cached_property
-    def _of_sources(self) -> dict[str, tuple[RawSource, ...]]:
+    def _partitions_of_sources(self) -> dict[str, tuple[RawSource, ...]]:
         found = {
             f"{name}/{key}": tuple(replace(of, key=f"{name}/{of.key}") for of in files)
             for name, graph in self.of_sources.items()
@@ -140,7 +140,7 @@ class BuildGraph:
 
         Raises: as `listing`, and ConfigError where they cannot be grouped as `raw.group` says.
         """
-        return self._of_sources if self.of_sources else self.files.listed
+        return self._partitions_of_sources if self.of_sources else self.files.listed
 
     @cached_property
     def limited(self) -> LimitedFiles | None:
@@ -161,7 +161,7 @@ class BuildGraph:
         """Return the keys of partitions that are known now that more tokens are there."""
         if self.limited is not None:
             return self.limited.advance()
-        before = self.__dict__.pop("_of_sources", {})
+        before = self.__dict__.pop("_partitions_of_sources", {})
         return [key for key in self.partitions if key not in before] if self.of_sources else []
 
     def selected_keys(self, partitions: Sequence[str] | None) -> list[str]:
@@ -210,6 +210,12 @@ class BuildGraph:
         known = list(self.partitions) if keys is None else keys
         for stage in STAGES[1:]:
             yield from self.outputs_of(stage, known)
+
+    def outputs_for_mixtures(self) -> Iterator[Output]:
+        """Yield the outputs that a mixture needs of the dataset as one of its sources."""
+        keys = list(self.partitions)
+        for stage in SOURCE_STAGES:
+            yield from self.outputs_of(stage, keys)
 
     def outputs_of(self, stage: Stage, keys: Iterable[str]) -> Iterator[Output]:
         """Yield the outputs of a stage, those of raw files for the partitions `keys`."""
@@ -376,18 +382,16 @@ class BuildGraph:
 
     def open_tokens(self, key: str) -> TokenShard:
         """Return the token shard of one file, which must have been made."""
-        return (
-            self.open_split(key).shard
-            if self.of_sources
-            else open_token_shard(self.tokens(key).open())
-        )
+        if self.of_sources:
+            return self.open_split(key).shard
+        return open_token_shard(self.tokens(key).open())
 
     def open_split(self, key: str) -> Split:
         """Return the split of one file, which must have been made; that of a mixture takes its
         documents from that of the source."""
         stored = self.split(key).open()
         if not self.of_sources:
-            return open_split(stored, open_token_shard(self.tokens(key).open()))
+            return open_split(stored, self.open_tokens(key))
         graph, of_source = self.at(key)
         return open_mixed_split(stored, graph.open_split(of_source))
 

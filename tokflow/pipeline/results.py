@@ -11,7 +11,7 @@ from typing import Any, Self, TypeAlias
 
 from tokflow.errors import TokflowError, explained, shortened
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.output import SOURCE_STAGES, Output, Stage
+from tokflow.pipeline.output import Output, Stage
 from tokflow.raw import LeftOut, RawPartition
 from tokflow.shown import counted
 from tokflow.store.manifest import Manifest
@@ -252,9 +252,8 @@ class BuildResult:
         for made in self.made:
             totals.add(made.manifest, made.output.name)
         graphs = self.made[0].graph.of_sources.values() if self.made else ()
-        for output in (of for graph in graphs for of in graph.outputs()):
-            if output.stage in SOURCE_STAGES:
-                totals.add(output.manifest(), output.name)
+        for output in (of for graph in graphs for of in graph.outputs_for_mixtures()):
+            totals.add(output.manifest(), output.name)
         return totals.notices()
 
     def of(self, stage: Stage) -> list[StageResult]:

@@ -19,7 +19,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import note_failures
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.limited import in_taking_order
-from tokflow.pipeline.output import SOURCE_STAGES, STAGES, Output, Stage
+from tokflow.pipeline.output import STAGES, Output, Stage
 from tokflow.pipeline.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.pipeline.tasks import is_small, make_outputs
 from tokflow.pipeline.writers import engine_of
@@ -182,7 +182,7 @@ def _build_sources(
     missing = [
         source
         for source in graph.of_sources.values()
-        if not all(of.is_made for of in source.outputs() if of.stage in SOURCE_STAGES)
+        if not all(of.is_made for of in source.outputs_for_mixtures())
     ]
     failed = list[StageFailure]()
     for source in missing:
