@@ -42,6 +42,6 @@ def _rejects(dataset: Dataset, partitions: Words) -> Iterator[dict[str, Any]]:
     for planned in make_plan(dataset, partitions=partitions).planned:
         if planned.stage != "tokens" or not planned.is_made:
             continue
-        if planned.output.manifest().counts["num_rejects"]:
+        if planned.output.counts["num_rejects"]:
             lines = planned.output.open().file(REJECTS_NAME).read_bytes().splitlines()
             yield from ({"raw_file": planned.name, **json_.loads(line)} for line in lines)
