@@ -74,7 +74,7 @@ def layout_of_columns(options: Any) -> Layout:
     return Layout(made_of="sequences", keeps=keeps, columns=("input_ids", *options.columns))
 
 
-def names_in_files(options: Any, *, is_chats: bool) -> tuple[str, ...]:
+def columns_in_files(options: Any, *, is_chats: bool) -> tuple[str, ...]:
     """Return input_ids and the columns of options, and the mask of chats if nothing else tells of
     it."""
     layout = layout_of_columns(options)
@@ -89,7 +89,7 @@ def sequence_bytes(columns: Iterable[str], length: int) -> int:
 
 def sizes_in_memory(rows: PartRows, options: Any) -> list[int]:
     """Return the number of sequences in each file of a part, given its options as RowOptions."""
-    names = names_in_files(options, is_chats=rows.has_loss_mask)
+    names = columns_in_files(options, is_chats=rows.has_loss_mask)
     return sizes_of_rows(rows, options, sequence_bytes(names, rows.sequence_length))
 
 
@@ -256,7 +256,7 @@ class TableFiles:
 def tables_of(part: Part, options: Any) -> tuple[pa.Schema, Callable[[Sequences], pa.Table]]:
     """Return the schema of a part's tables, and what makes one of its next sequences."""
     kept = KeptOfSequences(part)
-    schema = schema_of(names_in_files(options, is_chats=part.has_loss_mask), kept.names)
+    schema = schema_of(columns_in_files(options, is_chats=part.has_loss_mask), kept.names)
     written = written_positions(part, options.padding)
     return schema, lambda sequences: make_columns(sequences, schema, written, kept)
 

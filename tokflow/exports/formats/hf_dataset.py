@@ -33,8 +33,8 @@ import xxhash
 
 from tokflow.exports.columns import (
     TableFiles,
+    columns_in_files,
     layout_of_columns,
-    names_in_files,
     sequence_bytes,
     tables_of,
 )
@@ -110,7 +110,7 @@ def _new(path: Path, schema: pa.Schema, options: HfDatasetOptions) -> Iterator[A
 
 
 def _row_bytes(rows: PartRows, options: HfDatasetOptions) -> int:
-    names = names_in_files(options, is_chats=rows.has_loss_mask)
+    names = columns_in_files(options, is_chats=rows.has_loss_mask)
     return sequence_bytes(names, rows.sequence_length)
 
 

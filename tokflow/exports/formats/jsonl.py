@@ -37,11 +37,11 @@ from tokflow.exports.columns import (
     OF_IDS,
     TYPES,
     Lists,
+    columns_in_files,
     columns_read,
     fields_of,
     layout_of_columns,
     lists_of,
-    names_in_files,
     sizes_of_rows,
     written_positions,
 )
@@ -91,7 +91,7 @@ class JsonlOptions(ColumnOptions):
 
 def write(part: Part, options: JsonlOptions, folder: Path) -> None:
     """Write the shards of a part."""
-    columns = names_in_files(options, is_chats=part.has_loss_mask)
+    columns = columns_in_files(options, is_chats=part.has_loss_mask)
     suffix = _suffix(options.compression)
     kept = KeptOfSequences(part)
     written = written_positions(part, options.padding)
@@ -104,7 +104,7 @@ def write(part: Part, options: JsonlOptions, folder: Path) -> None:
 
 
 def _sizes(rows: PartRows, options: JsonlOptions) -> list[int]:
-    columns = names_in_files(options, is_chats=rows.has_loss_mask)
+    columns = columns_in_files(options, is_chats=rows.has_loss_mask)
     num_bytes = sum(6 if name in OF_IDS else 2 for name in columns)
     return sizes_of_rows(rows, options, num_bytes * rows.sequence_length)
 
