@@ -7,7 +7,7 @@ made, as one more file would be.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from itertools import accumulate, chain, pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from tokflow.split.spans import Split
 from tokflow.store.arrow import to_arrow, to_numpy
 from tokflow.store.store import InStore
 from tokflow.store.tables import Columns
+from tokflow.tokenizers.engines.protocol import offsets_of
 from tokflow.tokens.token_source import positions_of_runs
 
 FILL_COLUMNS = ("sequence", "num_tokens")
@@ -70,7 +71,7 @@ class PartSequences:
     @property
     def num_sequences(self) -> int:
         """Sequences of the part: those of each file, then those made of all tails."""
-        return self._firsts[-1]
+        return int(self._firsts[-1])
 
     @property
     def num_repeated_tokens(self) -> int:
@@ -117,7 +118,7 @@ class PartSequences:
     def _filled(self, within: range) -> Iterator[Sequences]:
         """Yield the sequences of some places in order, TOKENS_AT_ONCE or fewer at a time."""
         at_once, packing = self._at_once, self.packing
-        tokens = GatheredTokens.of(self.splits)
+        tokens = self._tokens
         has_loss_mask = any(split.shard.has_loss_mask for split in self.splits)
         masks = replace(tokens, of_mask=True) if has_loss_mask else None
         step = at_once * max(1, TOKENS_GATHERED // (at_once * packing.stored_length))
@@ -178,15 +179,15 @@ class PartSequences:
         return sum(file.counts[f"{self.part}.{name}"] for file in self.files)
 
     @cached_property
-    def _firsts(self) -> list[int]:
+    def _firsts(self) -> npt.NDArray[np.int64]:
         """The ordinal of the first sequence of each file and of tails, and how many there are."""
         of_files = (file.num_sequences(self.part) for file in self.files)
-        return list(accumulate([*of_files, self._tails.num_sequences], initial=0))
+        return offsets_of([*of_files, self._tails.num_sequences])
 
     def _stretches(self, within: range, step: int) -> Iterator[range]:
         """Yield places, `step` at most at a time; as they are stored those of one file."""
-        edges = self._firsts if self._is_as_stored else [0, self._firsts[-1]]
-        for first, stop in pairwise(edges):
+        edges = self._firsts if self._is_as_stored else self._firsts[[0, -1]]
+        for first, stop in pairwise(edges.tolist()):
             own = range(max(first, within.start), min(stop, within.stop))
             for start in own[::step]:
                 yield range(start, min(start + step, own.stop))
@@ -239,7 +240,7 @@ class PartSequences:
         are, ascending, and their places; the ordinal after the last file is that of tails."""
         numbers, firsts = np.arange(places.start, places.stop), self._firsts
         if self.shuffle_seed is not None:
-            order = Permutation(firsts[-1], self.shuffle_seed, f"sequences:{self.part}")
+            order = Permutation(self.num_sequences, self.shuffle_seed, f"sequences:{self.part}")
             numbers = order.at(numbers)
         ascending = np.argsort(numbers)
         edges = np.searchsorted(numbers[ascending], firsts)
@@ -269,10 +270,14 @@ class PartSequences:
         return np.searchsorted(sequence, np.arange(num_sequences + 1))
 
     @cached_property
+    def _tokens(self) -> GatheredTokens:
+        return GatheredTokens.of(self.splits)
+
+    @cached_property
     def _positions(self) -> npt.NDArray[np.int64]:
         """The position in the tokens of all splits at which those of each file begin."""
         if all(isinstance(file, FileSequences) for file in self.files[:1]):
-            return np.array(GatheredTokens.of(self.splits).edges, dtype=np.int64)
+            return self._tokens.edges
         return np.zeros(len(self.files), dtype=np.int64)  # groups are of all
 
     @cached_property

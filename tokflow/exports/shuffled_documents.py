@@ -4,9 +4,8 @@ itself as the documents of a file are."""
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,6 +19,7 @@ from tokflow.split.spans import SPAN_COLUMNS, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import clear_when_damaged, is_compared
 from tokflow.store.tables import Columns
+from tokflow.tokenizers.engines.protocol import offsets_of
 from tokflow.tokens.origins import Origins
 from tokflow.tokens.token_source import TokenSource, taken_in_batches
 
@@ -70,7 +70,7 @@ class GatheredTokens:
     """
 
     splits: Sequence[Split]
-    edges: Sequence[int]
+    edges: npt.NDArray[np.int64] = field(repr=False, compare=False)
     """The position at which each split begins, and the end of the last."""
     of_mask: bool = False
     """Of the loss mask."""
@@ -78,8 +78,7 @@ class GatheredTokens:
     @classmethod
     def of(cls, splits: Sequence[Split], *, of_mask: bool = False) -> "GatheredTokens":
         """Return the tokens of splits, or their loss mask."""
-        edges = accumulate((split.num_positions for split in splits), initial=0)
-        return cls(splits, [*edges], of_mask)
+        return cls(splits, offsets_of([split.num_positions for split in splits]), of_mask)
 
     def take(
         self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
