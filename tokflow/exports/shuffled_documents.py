@@ -156,15 +156,17 @@ class ShuffledDocuments:
     @property
     def key(self) -> tuple[str, bool]:
         """By what it is kept which was read: what files have that are not compared is for no
-        export."""
-        return self.digest, is_compared()
+        export, and what they have that were is for all."""
+        compared = self.digest, True
+        is_known = self.part in _tables.get(compared, ())
+        return compared if is_known else (self.digest, is_compared())
 
     def table(self) -> "DocumentTable":
         """Return where the documents are; it is made once in each process, and kept until another
         order is asked for."""
-        if self.key not in _tables:
+        if (key := self.key) not in _tables:
             _tables.clear()
-        of_parts = _tables.setdefault(self.key, {})
+        of_parts = _tables.setdefault(key, {})
         if self.part not in of_parts:
             of_parts[self.part] = _make_table(self)
         return of_parts[self.part]

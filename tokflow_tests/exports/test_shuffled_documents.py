@@ -17,6 +17,7 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
 from tokflow.split.permutation import Permutation
 from tokflow.split.shuffle import document_keys
+from tokflow.store.integrity import Reading
 from tokflow.tokens.origins import Origins
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.outputs import parts, rows_of
@@ -184,6 +185,22 @@ def test_tokens_that_do_not_fit_into_memory_are_read_as_others_are(
     monkeypatch.setattr(shuffled_documents, "memory_bytes", lambda: 0)
 
     assert np.concatenate(list(part.stream())).tolist() == expected.tolist()
+
+
+def test_where_documents_are_is_found_once_if_it_was_compared(tmp_path: Path):
+    build(dataset := declared(tmp_path))
+    shuffled_documents._tables.clear()
+    train, rest = (part.shuffled for part in parts(dataset, "bin").values())
+    assert train is not None
+    assert rest is not None
+
+    with Reading():
+        compared = train.table()
+    assert train.table() is compared
+
+    of_rest = rest.table()
+    with Reading():
+        assert rest.table() is not of_rest
 
 
 def test_a_file_that_comes_leaves_the_order_of_the_others_and_makes_none_of_their_outputs(
