@@ -24,7 +24,6 @@ from tokflow.exports.options import names_in_files
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import write_numbers
-from tokflow.store.arrow import to_numpy
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
 from tokflow.tokens.writer import TOKENS_NAME
@@ -54,11 +53,13 @@ def write(part: Part, options: BinOptions, folder: Path) -> None:
     """Write the tokens of a part to its file, of one that is a whole token shard as a copy."""
     path, counted = folder / part.file_name, f"{part.name}.num_tokens"
     first, *others = [split for split in part.splits if split.manifest.counts[counted]]
-    spans, shard = first.span_table(part.name), first.shard
+    shard = first.shard
     name, *segments = shard.names(TOKENS_NAME)
-    is_one_file = not (others or segments or part.shuffled)
-    is_whole = len(spans) == 1 and shard.num_tokens == part.num_tokens
-    if is_one_file and is_whole and not to_numpy(spans["is_cut"])[0]:
+    is_whole = not (others or segments or part.shuffled) and shard.num_tokens == part.num_tokens
+    if is_whole:
+        cuts = first.span_table(part.name)["is_cut"]
+        is_whole = len(cuts) == 1 and not cuts[0].as_py()
+    if is_whole:
         if part.taken is not None:
             part.taken["num_tokens"] += shard.num_tokens
         copy_file(shard.stored.file(name), shard.manifest.files[name], path)
