@@ -81,16 +81,10 @@ class ExportWriter:
         """
         started = time.perf_counter()
         own = [part for part in self.parts if segment is not None and part.name == segment.part]
-        # What is made of tails comes when it is read.
-        inputs = own[0].packed.inputs_within(segment.within) if segment and own else None
-        fetching = (
-            self.parts[0]
-            .splits[0]
-            .store.fetching(
-                inputs_of(self.parts) if inputs is None else inputs,
-                has_numbers=segment is None or bool(own),
-            )
-        )
+        inputs, store = inputs_of(self.parts), self.parts[0].splits[0].store
+        if segment is not None and own:  # what is made of tails comes when it is read
+            inputs = own[0].packed.inputs_within(segment.within)
+        fetching = store.fetching(inputs, has_numbers=segment is None or bool(own))
         with export_named(self.config), fetching:
             counts = self._write_files(folder, segment)
         files, recipe = checksums(folder, known=take_hashed(folder)), self.recipe

@@ -115,8 +115,11 @@ def position_of(state: Mapping[str, Any], samples: Samples) -> Position:
     num_samples = integer("samples", state["samples"])
     ours = _read(Position().state(samples)["order"], num_samples)
     theirs = _read(state["order"], num_samples)
-    names = sorted(ours | theirs, key=lambda name: name.endswith(".fingerprint"))
-    for name in sorted(names, key=lambda name: not name.startswith("sources[")):
+
+    def place(name: str) -> tuple[bool, bool]:  # of sources first what people can read
+        return not name.startswith("sources["), name.endswith(".fingerprint")
+
+    for name in sorted(ours | theirs, key=place):
         if not (name.startswith("sources[") and name.endswith("].name")):
             _check(name, ours.get(name), theirs.get(name), _remedy(name, theirs, num_samples))
     if not 0 <= num_samples <= len(samples):

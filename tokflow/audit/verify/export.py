@@ -129,9 +129,10 @@ def _read_problems(export: Export, name: str, part: Part | None) -> Iterator[str
         token_ids = fields["token_ids"].reshape(-1)
         num_tokens = len(token_ids)
         if layout.is_packed:
-            is_token = token_ids != manifest.details.get("pad_id", -1)
             if "segment_ids" in fields:  # for padding may be an id that a token has
                 is_token = fields["segment_ids"].reshape(-1) != 0
+            else:
+                is_token = token_ids != manifest.details.get("pad_id", -1)
             num_tokens = int(np.count_nonzero(is_token))
             token_ids = np.where(is_token, token_ids, 0)
         tokens = TokenSource((token_ids,))
