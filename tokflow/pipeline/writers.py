@@ -161,7 +161,7 @@ def parts_of(graph: BuildGraph, config: ExportConfig) -> Sequence[Part]:
     ]
     return make_parts(
         dataset.split.parts,
-        _export_details(graph),
+        _token_details(graph),
         files,
         dataset.packing_of(config),
         order=dataset.shuffle.of_export,
@@ -169,15 +169,23 @@ def parts_of(graph: BuildGraph, config: ExportConfig) -> Sequence[Part]:
     )
 
 
-def _export_details(graph: BuildGraph) -> dict[str, Any]:
-    """Return what the manifest of each export says of its tokens."""
-    tokenizer, encoding, dataset = graph.tokenizer, graph.encoding, graph.dataset
-    details = {
+def _token_details(graph: BuildGraph) -> dict[str, Any]:
+    """Return what the manifest of each export says of token ids."""
+    tokenizer, encoding = graph.tokenizer, graph.encoding
+    return {
         "dtype": tokenizer.dtype.str,
         "vocab_size": tokenizer.vocab_size,
         "eos_id": encoding.eos_id,
         "bos_id": encoding.bos_id,
-        "tokenizer_fingerprint": tokenizer.fingerprint,
+    }
+
+
+def _export_details(graph: BuildGraph) -> dict[str, Any]:
+    """Return what the manifest of each export says of its tokens; all files are looked through."""
+    dataset = graph.dataset
+    details = {
+        **_token_details(graph),
+        "tokenizer_fingerprint": graph.tokenizer.fingerprint,
         "names": dataset.names.fields(),
         **({"commits": commits} if (commits := graph.listing.commits) else {}),
         **shuffle_fields(dataset.shuffle.of_documents, DOCUMENT_ORDER),
