@@ -100,9 +100,9 @@ class DocumentSource:
         make = render or (Transform(config) if config.transform is not None else None)
         first = num_rejects = 0
         for number, path in enumerate(self.paths):
-            ahead = self.paths[number and number + _FILES_AHEAD : number + _FILES_AHEAD + 1]
-            for later in ahead:
-                if isinstance(later, RemoteFile):
+            first_ahead = 0 if number == 0 else number + _FILES_AHEAD
+            for later in self.paths[first_ahead : number + _FILES_AHEAD + 1]:
+                if isinstance(later, RemoteFile):  # fetched while this one is read
                     later.read_ahead()
             self._first_rows.append(first)
             num_rows = 0

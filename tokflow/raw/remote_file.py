@@ -208,7 +208,7 @@ class RemoteReader(PositionedReader):
                 self._answer = _OneAnswer(self._version, self._blocks)
         return self._answer.read(here, stop)
 
-    def _run(self) -> "_Run":
+    def _run(self) -> _Run:
         """Return the run that goes on at the position, or a new one."""
         here, is_small = self._position, self._num_bytes <= SMALL_BYTES
         run = next((of for of in self._runs if of.is_near(here)), None)
