@@ -4,7 +4,7 @@ import posixpath
 import sys
 import unicodedata
 import urllib.parse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -126,6 +126,29 @@ def list_raw(
     """
     patterns = [read_pattern(text, base, format_of) for text in config.files]
     _check_datasets(config, patterns)
+    sources, left_out = _matched(patterns, config, store, format_of)
+    if store is not None:
+        sources |= _with_versions(sources.values())
+    others = _left_out(left_out, sources) if left_out else ()
+    return Listing(sources=dict(sorted(sources.items())), left_out=others)
+
+
+def _check_datasets(config: RawConfig, patterns: Sequence[Pattern]) -> None:
+    """Raise ConfigError for a config or split where no pattern names a dataset."""
+    for name in ("config", "split"):
+        if getattr(config, name) is not None and not any(of.is_dataset for of in patterns):
+            raise ConfigError(
+                where=f"raw.{name}",
+                expected="a folder or a dataset of the hub, as hf://datasets/org/name",
+                found=first_five([redact(of.text) for of in patterns]),
+                remedy=f"remove raw.{name}, or name a dataset",
+            )
+
+
+def _matched(
+    patterns: Sequence[Pattern], config: RawConfig, store: Path | None, format_of: FormatOf
+) -> tuple[dict[str, RawSource], dict[str, str]]:
+    """Return the raw files by their keys, and the kinds of what else the patterns match by URL."""
     origins_of_web = {pattern.origin for pattern in patterns if pattern.is_web}
     hosts = frozenset(str(urllib.parse.urlsplit(of).hostname) for of in origins_of_web)
     sources, left_out = dict[str, RawSource](), dict[str, str]()
@@ -152,24 +175,7 @@ def list_raw(
             again = sources.setdefault(source.key, source)
             if again is not source:
                 sources[source.key] = _one_source(again, source)
-    if store is not None:
-        objects = [of for of in sources.values() if of.url.lower().startswith(_OBJECTS)]
-        asked = [of for of in objects if of.may_differ]
-        sources |= _with_versions(asked) if asked else {}
-    others = _left_out(left_out, sources) if left_out else ()
-    return Listing(sources=dict(sorted(sources.items())), left_out=others)
-
-
-def _check_datasets(config: RawConfig, patterns: Sequence[Pattern]) -> None:
-    """Raise ConfigError for a config or split where no pattern names a dataset."""
-    for name in ("config", "split"):
-        if getattr(config, name) is not None and not any(of.is_dataset for of in patterns):
-            raise ConfigError(
-                where=f"raw.{name}",
-                expected="a folder or a dataset of the hub, as hf://datasets/org/name",
-                found=first_five([redact(of.text) for of in patterns]),
-                remedy=f"remove raw.{name}, or name a dataset",
-            )
+    return sources, left_out
 
 
 def _roots(patterns: Sequence[Pattern]) -> dict[str, str]:
@@ -183,8 +189,12 @@ def _roots(patterns: Sequence[Pattern]) -> dict[str, str]:
     }
 
 
-def _with_versions(asked: Sequence[RawSource]) -> dict[str, RawSource]:
+def _with_versions(sources: Iterable[RawSource]) -> dict[str, RawSource]:
     """Return those that are named at an object store, with the versions that it tells of them."""
+    objects = [of for of in sources if of.url.lower().startswith(_OBJECTS)]
+    asked = [of for of in objects if of.may_differ]
+    if not asked:
+        return {}
     from tokflow.raw.object_store import version_at
 
     with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
