@@ -25,10 +25,9 @@ from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, Sequences
 from tokflow.split.shuffle import ExportOrder
 from tokflow.split.spans import SPAN_COLUMNS, Split
-from tokflow.store.arrow import to_numpy
+from tokflow.store.arrow import offsets_of, to_numpy
 from tokflow.store.store import InStore
 from tokflow.store.tables import Columns
-from tokflow.tokenizers.engines.protocol import offsets_of
 from tokflow.tokens.token_source import taken_in_batches
 
 T = TypeVar("T")

@@ -32,10 +32,9 @@ from tokflow.sequences.segments import (
 )
 from tokflow.split.permutation import Permutation
 from tokflow.split.spans import Split
-from tokflow.store.arrow import to_arrow, to_numpy
+from tokflow.store.arrow import offsets_of, to_arrow, to_numpy
 from tokflow.store.store import InStore
 from tokflow.store.tables import Columns
-from tokflow.tokenizers.engines.protocol import offsets_of
 from tokflow.tokens.token_source import positions_of_runs
 
 FILL_COLUMNS = ("sequence", "num_tokens")

@@ -17,10 +17,9 @@ from tokflow.exports.options import FILE_DIGITS, ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.part_sequences import cut
 from tokflow.sequences.segments import Sequences
-from tokflow.store.arrow import map_numbers
+from tokflow.store.arrow import map_numbers, offsets_of
 from tokflow.store.manifest import Manifest
 from tokflow.store.zstd import zstd
-from tokflow.tokenizers.engines.protocol import offsets_of
 
 
 def write_numbers(

@@ -53,6 +53,13 @@ def to_numpy(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     return np.frombuffer(data, dtype=dtype, count=len(column), offset=start)
 
 
+def offsets_of(counts: Sequence[int] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return where things of these sizes begin, end to end, and the last one ends."""
+    offsets = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets
+
+
 def map_numbers(
     path: Path, dtype: npt.DTypeLike, *, first_byte: int = 0, num: int = -1
 ) -> npt.NDArray[Any]:

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from tokflow.documents import Spans
 from tokflow.errors import TokenizerError
-from tokflow.store.arrow import to_arrow, to_numpy
+from tokflow.store.arrow import offsets_of, to_arrow, to_numpy
 from tokflow.tokenizers.engines import Encoded, InText
-from tokflow.tokenizers.engines.protocol import encoded_from_lists, offsets_of, text_buffers
+from tokflow.tokenizers.engines.protocol import encoded_from_lists, text_buffers
 from tokflow.tokenizers.engines.reference import load_tokenizer_json
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, SentencePieceEngine
 from tokflow.tokenizers.tokenizer import Tokenizer, read_tokenizer_json, scan_tokenizer_json

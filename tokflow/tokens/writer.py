@@ -17,11 +17,11 @@ import xxhash
 
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource, Reject
 from tokflow.documents.kept_columns import KeptColumns
-from tokflow.store.arrow import make_table
+from tokflow.store.arrow import make_table, offsets_of
 from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.manifest import FileEntry, checksum
 from tokflow.store.tables import TableWriter
-from tokflow.tokenizers.engines.protocol import offsets_of, text_buffers
+from tokflow.tokenizers.engines.protocol import text_buffers
 from tokflow.tokens.bos_eos import TokenBatch
 
 DOCUMENTS_SCHEMA = pa.schema(

@@ -58,9 +58,9 @@ from tokflow.exports.token_files import (
     sequences_within,
 )
 from tokflow.sequences.segments import Sequences
+from tokflow.store.arrow import offsets_of
 from tokflow.store.config import Listed, Size
 from tokflow.store.zstd import zstd
-from tokflow.tokenizers.engines.protocol import offsets_of
 
 TOKENS_AT_ONCE = 500_000
 """Made into text at one go; a column of them takes some 20 MB meanwhile."""

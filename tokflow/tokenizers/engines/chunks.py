@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.store.arrow import texts_of
-from tokflow.tokenizers.engines.protocol import Encoded, Engine, InText, offsets_of, text_buffers
+from tokflow.store.arrow import offsets_of, texts_of
+from tokflow.tokenizers.engines.protocol import Encoded, Engine, InText, text_buffers
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME
 from tokflow.tokenizers.patterns import flat_steps
 from tokflow.tokenizers.tokenizer import Tokenizer, read_encoding, read_tokenizer_json

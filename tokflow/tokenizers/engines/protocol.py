@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokflow.store.arrow import offsets_of
+
 InText = Literal["ordinary", "control"]
 """A special token spelt in the text becomes plain text, or the control token."""
 
@@ -57,13 +59,6 @@ def encoded_from_lists(token_ids: Sequence[Sequence[int] | npt.NDArray[Any]]) ->
     for ids, start in zip(token_ids, offsets[:-1], strict=True):
         flat[start : start + len(ids)] = ids
     return Encoded(token_ids=flat, offsets=offsets)
-
-
-def offsets_of(counts: Sequence[int] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return where things of these sizes begin, end to end, and the last one ends."""
-    offsets = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=offsets[1:])
-    return offsets
 
 
 def text_buffers(
