@@ -117,7 +117,7 @@ class PartSequences:
     def _filled(self, within: range) -> Iterator[Sequences]:
         """Yield the sequences of some places in order, TOKENS_AT_ONCE or fewer at a time."""
         at_once, packing = self._at_once, self.packing
-        tokens = self._tokens
+        tokens = GatheredTokens.of(self.splits)
         has_loss_mask = any(split.shard.has_loss_mask for split in self.splits)
         masks = replace(tokens, of_mask=True) if has_loss_mask else None
         step = at_once * max(1, TOKENS_GATHERED // (at_once * packing.stored_length))
@@ -269,14 +269,10 @@ class PartSequences:
         return np.searchsorted(sequence, np.arange(num_sequences + 1))
 
     @cached_property
-    def _tokens(self) -> GatheredTokens:
-        return GatheredTokens.of(self.splits)
-
-    @cached_property
     def _positions(self) -> npt.NDArray[np.int64]:
         """The position in the tokens of all splits at which those of each file begin."""
         if all(isinstance(file, FileSequences) for file in self.files[:1]):
-            return self._tokens.edges
+            return GatheredTokens.of(self.splits).edges
         return np.zeros(len(self.files), dtype=np.int64)  # groups are of all
 
     @cached_property
