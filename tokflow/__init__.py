@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokflow.exports.reading import open_export
-    from tokflow.hub.push import push_export
     from tokflow.pipeline.api import tokenize_and_save
+    from tokflow.push.upload import push_export
 
 __version__ = "0.1.0"
 
@@ -19,7 +19,7 @@ def __getattr__(name: str) -> Any:
 
         return open_export
     if name == "push_export":
-        from tokflow.hub.push import push_export
+        from tokflow.push.upload import push_export
 
         return push_export
     if name == "tokenize_and_save":

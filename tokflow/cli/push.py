@@ -7,7 +7,7 @@ import typer
 
 from tokflow.cli.options import Export, Json
 from tokflow.cli.terminal import print_json
-from tokflow.hub.push import push_export
+from tokflow.push.upload import push_export
 from tokflow.shown import counted, size
 
 HubFolder = Annotated[

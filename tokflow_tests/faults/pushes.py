@@ -24,7 +24,7 @@ import pytest
 
 from tokflow.errors import ConfigError, TokflowError
 from tokflow.exports.reading import open_export
-from tokflow.hub.push import UNFINISHED, push_export
+from tokflow.push.upload import UNFINISHED, push_export
 from tokflow.store.manifest import MANIFEST_NAME
 from tokflow_tests.faults.trial import Trial
 from tokflow_tests.hub import Fault, Hub, quick
@@ -108,7 +108,7 @@ def pushing(given: Given, url: str) -> Iterator[None]:
         quick(patch)
         for name, value in (("HF_ENDPOINT", url), ("HF_TOKEN", TOKEN), ("no_proxy", "127.0.0.1")):
             patch.setenv(name, value)
-        patch.setattr("tokflow.hub.push.COMMIT_FILES", given.commit_files)
+        patch.setattr("tokflow.push.upload.COMMIT_FILES", given.commit_files)
         yield
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.hub.push import push_export
+from tokflow.push.upload import push_export
 from tokflow_tests.hub import Hub
 from tokflow_tests.interop.harness import known_dataset, python_of
 

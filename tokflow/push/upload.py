@@ -1,4 +1,4 @@
-"""Push: an export into a dataset repository of the hub, until it is there."""
+"""Push an export to a dataset repository of the Hugging Face hub and check that it arrived."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,10 +10,18 @@ from pathlib import Path
 from tokflow.errors import ConfigError
 from tokflow.exports import Export
 from tokflow.exports.reading import open_export
-from tokflow.hub.card import merged_card
-from tokflow.hub.card_section import card_config, card_section
-from tokflow.hub.dataset_repository import File, Look, PushError, Repository, file_of, not_taken
-from tokflow.hub.target import MAIN, Target, read_target
+from tokflow.push.card import card_config, card_section, merged_card
+from tokflow.push.repository import (
+    MAIN,
+    File,
+    Look,
+    PushError,
+    Repository,
+    Target,
+    file_of,
+    not_taken,
+    read_target,
+)
 from tokflow.raw.hub_repository import HubFile, read_small
 from tokflow.raw.remote import Retries, TransientError
 from tokflow.raw.source_splits import CARD

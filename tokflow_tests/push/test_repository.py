@@ -1,7 +1,7 @@
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.hub.target import Target, read_target
+from tokflow.push.repository import Target, read_target
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,16 @@ from huggingface_hub import snapshot_download
 from tokflow import open_export
 from tokflow.documents import format_of_name
 from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
-from tokflow.hub.dataset_repository import PushError, Repository
-from tokflow.hub.push import UNFINISHED, push_export
-from tokflow.hub.target import read_target
 from tokflow.loaders import open_rows
+from tokflow.push.repository import PushError, Repository, read_target
+from tokflow.push.upload import UNFINISHED, push_export
 from tokflow.raw import RawConfig, list_raw, read_raw_files
 from tokflow.raw.source_splits import card_of
 from tokflow.store.manifest import MANIFEST_NAME
 from tokflow.store.sealed import sealed
 from tokflow_tests.hub import Hub
 from tokflow_tests.object_store import ObjectStore
-from tokflow_tests.pushing.conftest import TOKEN
+from tokflow_tests.push.conftest import TOKEN
 from tokflow_tests.tiny import TEXTS, build, declare
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
@@ -239,7 +238,7 @@ def test_a_hub_that_keeps_other_bytes_is_found_out(writable: Hub, exports: dict[
 def test_commits_are_of_bounded_size(
     writable: Hub, exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.hub.push.COMMIT_FILES", 2)
+    monkeypatch.setattr("tokflow.push.upload.COMMIT_FILES", 2)
     lines: list[str] = []
 
     push_export(exports["parquet"], URL, say=lines.append)
@@ -260,7 +259,7 @@ def test_commits_are_of_bounded_size(
 def test_a_push_that_broke_off_between_commits_goes_on(
     writable: Hub, exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.hub.push.COMMIT_FILES", 2)
+    monkeypatch.setattr("tokflow.push.upload.COMMIT_FILES", 2)
     writable.faults += [(".*/commit/main", lambda: None), (".*/commit/main", 400)]
     with pytest.raises(PushError):
         push_export(exports["parquet"], URL)
@@ -276,7 +275,7 @@ def test_what_a_push_that_broke_off_has_left_is_deleted_by_that_of_another_build
     writable: Hub, exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ):
     push_export(exports["whole"], URL)
-    monkeypatch.setattr("tokflow.hub.push.COMMIT_FILES", 2)
+    monkeypatch.setattr("tokflow.push.upload.COMMIT_FILES", 2)
     writable.faults += [(".*/commit/main", lambda: None), (".*/commit/main", 400)]
     with pytest.raises(PushError):
         push_export(exports["parquet"], URL)
@@ -293,7 +292,7 @@ def test_what_a_push_that_broke_off_has_left_is_deleted_by_that_of_another_build
 def test_pushes_that_broke_off_one_after_another_leave_nothing(
     writable: Hub, exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.hub.push.COMMIT_FILES", 2)
+    monkeypatch.setattr("tokflow.push.upload.COMMIT_FILES", 2)
     for name in ("whole", "parquet"):
         writable.faults += [(".*/commit/main", lambda: None), (".*/commit/main", 400)]
         with pytest.raises(PushError):
@@ -416,7 +415,7 @@ def test_a_large_file_comes_in_parts(writable: Hub, exports: dict[str, Path]):
 def test_a_damaged_export_is_refused_before_anything_is_sent(
     writable: Hub, exports: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.hub.push.COMMIT_FILES", 1)
+    monkeypatch.setattr("tokflow.push.upload.COMMIT_FILES", 1)
     copy = Path(shutil.copytree(exports["whole"], tmp_path / exports["whole"].name))
     file = copy / "val-2-00000-of-00001.parquet"
     file.write_bytes(file.read_bytes()[:-1] + b"?")

@@ -1,7 +1,8 @@
-"""One branch of a dataset repository, looked at and committed to by huggingface_hub."""
+"""A dataset repository of the Hugging Face hub: where an export goes, its files, commits to it."""
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokflow.errors import ConfigError, TokflowError
-from tokflow.hub.target import MAIN, Target
 from tokflow.raw.hub_repository import (
     HubFile,
     authorization,
@@ -19,12 +19,68 @@ from tokflow.raw.hub_repository import (
     without_token,
 )
 from tokflow.raw.remote import TransientError
+from tokflow.shown import redact
+from tokflow.store.urls import hub_url
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
+MAIN = "main"
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+"""Of a folder: what no pattern of a card, shell or web server takes for anything else."""
 PASSING = {408, 409, 412, 429, 500, 502, 503, 504}
 """Statuses of a busy hub, and of a commit whose parent is no longer the head of the branch."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """A folder of a dataset repository, at a branch."""
+
+    name: str
+    """`org/name`."""
+    revision: str = MAIN
+    """A branch, or `refs/pr/1` of a pull request."""
+    folder: str = ""
+    """With a `/` at its end; empty for the root of the repository."""
+
+    @property
+    def config(self) -> str:
+        """The name of its config in the card, by which `load_dataset` finds it."""
+        return self.folder.strip("/").replace("/", "-") or "default"
+
+    @property
+    def url(self) -> str:
+        """What messages call it."""
+        revision = "" if self.revision == MAIN else f"@{self.revision}"
+        return f"hf://datasets/{self.name}{revision}/{self.folder}".rstrip("/")
+
+
+def read_target(url: str, *, revision: str | None = None) -> Target:
+    """Return the target that a URL names: `hf://datasets/org/name[@revision][/folder]`.
+
+    Raises: ConfigError for any other URL, for two revisions, and for a commit, which cannot be
+    added to.
+    """
+    if (found := hub_url(url)) is None:
+        expected = "hf://datasets/org/name[@revision][/folder]"
+        raise _wrong(url, expected, redact(url), "name a dataset repository; it is made if needed")
+    name, written, folder = found
+    branch = revision or written or MAIN
+    if written and branch != written:
+        raise _wrong(url, "one revision", f"{written!r} and {revision!r}", "keep one of them")
+    if _COMMIT.fullmatch(branch):
+        raise _wrong(url, "a branch", f"the commit {branch}", "name a branch, or leave it out")
+    for part in folder.split("/") if folder else ():
+        if not _NAME.fullmatch(part):
+            expected = "a folder whose names have letters, digits, `_`, `-` and `.` alone"
+            raise _wrong(url, expected, repr(folder), "name another folder")
+    return Target(name=name, revision=branch, folder=f"{folder}/" if folder else "")
+
+
+def _wrong(url: str, expected: str, found: str, remedy: str) -> ConfigError:
+    return ConfigError(where=redact(url), expected=expected, found=found, remedy=remedy)
 
 
 class PushError(TokflowError, OSError):
