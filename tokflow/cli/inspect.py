@@ -40,7 +40,7 @@ def main(
 ) -> None:
     """Print what the output at `path` holds, or write a page that shows it to the file `html`."""
     if html is not None:
-        from tokflow.viewer.page import make_viewer  # late: few look at a page
+        from tokflow.views.viewer_page import make_viewer  # late: few look at a page
 
         page = make_viewer(
             path,

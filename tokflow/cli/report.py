@@ -17,10 +17,10 @@ def main(
     json: Json = False,
 ) -> None:
     """Write the report of each dataset, and print its path."""
-    from tokflow.report import check_report
+    from tokflow.views.picture import check_report
 
     check_report("tokflow report")
-    from tokflow.report.page import make_report, write_report
+    from tokflow.views.report_page import make_report, write_report
 
     datasets = select(names, configs, store)
     if output is not None and len(datasets) > 1:

@@ -20,13 +20,13 @@ from tokflow.pipeline.output import FILE_STAGES, Stage
 from tokflow.pipeline.plan import Plan
 from tokflow.pipeline.results import BuildResult, StageResult
 from tokflow.pipeline.statistics import mixture_statistics, statistics_of
-from tokflow.report import has_report
 from tokflow.shown import counted, duration, size, speed
 from tokflow.split.mixed_split import BUDGET_CUTS
 from tokflow.split.spans import LONGEST
 from tokflow.store.latest import LATEST, named_by, path_of_newest
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.engines.gate import VERDICT
+from tokflow.views.picture import has_report
 
 FILES_SHOWN = 30
 """Files in the table; of more, those that failed, those with rejects, and the largest."""

@@ -5,7 +5,7 @@ import dagster as dg
 from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.output import FILE_STAGES
-from tokflow.report import has_report
+from tokflow.views.picture import has_report
 
 PARTITIONED = ("raw", *FILE_STAGES)
 """The assets that have one partition for each raw file, parents first."""

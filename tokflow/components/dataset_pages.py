@@ -16,9 +16,9 @@ from tokflow.errors import TokflowError, message_of
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declarations.declared import list_declared
 from tokflow.pipeline.declarations.loading import load_declared
-from tokflow.report.page import REPORT_PATH
 from tokflow.store.latest import LATEST
 from tokflow.store.stored_outputs import output_in
+from tokflow.views.report_page import REPORT_PATH
 
 POLICY = (
     "sandbox allow-scripts; default-src 'none'; style-src 'unsafe-inline'; "
@@ -87,7 +87,7 @@ def _picture(dataset: Dataset, name: str) -> bytes | None:
 
 
 def _viewer(dataset: Dataset, export: str) -> bytes | None:
-    from tokflow.viewer.page import make_viewer
+    from tokflow.views.viewer_page import make_viewer
 
     if export not in {of.name for of in dataset.exports}:
         return None

@@ -16,7 +16,7 @@ import dagster as dg
 from tokflow.audit.inspection import visible
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.statistics import percent_full
-from tokflow.report.picture import Picture
+from tokflow.views.picture import Picture
 
 WIDTH = 48
 """Characters of a line that is not cut where the window has 1,500 px."""

@@ -29,7 +29,7 @@ def report_page(dataset: Dataset) -> Report:
 
     Raises: as `make_report`, and MissingOutputError where nothing is built yet.
     """
-    from tokflow.report.page import make_report, write_report
+    from tokflow.views.report_page import make_report, write_report
 
     if not _is_begun(dataset):
         raise MissingOutputError(
@@ -80,7 +80,7 @@ def record_pages(
 def is_report_behind(instance: dg.DagsterInstance, dataset: Dataset) -> bool:
     """Return whether the report of a dataset that has one as an asset is missing, in the store or
     in Dagster, or was drawn before the exports were made."""
-    from tokflow.report.page import REPORT_PATH
+    from tokflow.views.report_page import REPORT_PATH
 
     if not _is_declared(dataset):
         return False

@@ -52,7 +52,7 @@ def test_a_page_is_written_to_this_disk_and_to_no_url(
 
 
 def test_without_matplotlib_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tokflow.report.find_spec", lambda _: None)
+    monkeypatch.setattr("tokflow.views.picture.find_spec", lambda _: None)
 
     result = run("report")
 

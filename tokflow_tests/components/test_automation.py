@@ -18,8 +18,8 @@ from tokflow.components import BuildOptions, decisions, run_build_job
 from tokflow.components.file_partitions import sync_files
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import build_dataset
-from tokflow.report import has_report
 from tokflow.store.atomic import boot
+from tokflow.views.picture import has_report
 from tokflow_tests.dagster_case import QUIET, Case, Sensor
 from tokflow_tests.tiny import many_ids
 
@@ -498,7 +498,7 @@ def test_a_report_is_asked_for_and_one_that_fails_waits_for_a_change(
     case.attributes["report"] = True
 
     with monkeypatch.context() as patch:
-        patch.setattr("tokflow.report.page.check_report", _fail)
+        patch.setattr("tokflow.views.report_page.check_report", _fail)
         assert automation.settle() == BUILD
     assert "left the history of report; another follows when something changes" in automation.said
 

@@ -10,10 +10,10 @@ from tokflow.components import run_build_job
 from tokflow.components.dagster_names import asset_keys, parents
 from tokflow.components.markdown import MAX_CHARACTERS
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.report import has_report
-from tokflow.report.page import REPORT_PATH
 from tokflow.store.store import Store
 from tokflow.store.stored_outputs import walk
+from tokflow.views.picture import has_report
+from tokflow.views.report_page import REPORT_PATH
 from tokflow_tests.components.test_build_job import build, reported
 from tokflow_tests.dagster_case import Case, failure
 
@@ -26,7 +26,7 @@ def test_a_report_is_made_last_and_one_that_cannot_be_drawn_is_a_warning_and_tri
     case.attributes["report"] = True
 
     with monkeypatch.context() as patch:
-        patch.setattr("tokflow.report.page.make_plan", _fail)
+        patch.setattr("tokflow.views.report_page.make_plan", _fail)
         result = build(case)
 
     assert result.success, failure(result)

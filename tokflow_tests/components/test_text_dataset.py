@@ -20,7 +20,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declarations.declared import find_declarations
 from tokflow.pipeline.declarations.loading import load_declared
 from tokflow.pipeline.declarations.project import Project
-from tokflow.report import has_report
+from tokflow.views.picture import has_report
 from tokflow_tests.dagster_case import failure
 from tokflow_tests.projects import DEFS, declare_in, make_project
 from tokflow_tests.tiny import load_dataset

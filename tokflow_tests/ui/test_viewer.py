@@ -8,7 +8,7 @@ import pytest
 
 from tokflow.audit.trace import trace_tokens
 from tokflow.pipeline.run import build_dataset
-from tokflow.viewer.page import make_viewer
+from tokflow.views.viewer_page import make_viewer
 from tokflow_tests.chats import chat_dataset
 from tokflow_tests.tiny import declare, declare_small
 from tokflow_tests.ui.browser import Visit, visiting

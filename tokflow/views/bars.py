@@ -15,17 +15,17 @@ from tokflow.pipeline.statistics import (
     ratio,
     rows_of_mixture,
 )
-from tokflow.report.picture import (
+from tokflow.shown import counted
+from tokflow.tokens.writer import OTHERS
+from tokflow.views.picture import (
     MAX_BARS,
     SERIES,
     Picture,
     bars_picture,
     short_number,
 )
-from tokflow.report.sample import StoreFacts
-from tokflow.report.vocabulary import TokenTexts
-from tokflow.shown import counted
-from tokflow.tokens.writer import OTHERS
+from tokflow.views.sample import StoreFacts
+from tokflow.views.vocabulary_use import TokenTexts
 
 Rows: TypeAlias = list[dict[str, Any]]
 

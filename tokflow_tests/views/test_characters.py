@@ -4,11 +4,11 @@ import pytest
 
 from tokflow.audit.ancestry import Ancestry
 from tokflow.pipeline.run import build_dataset
-from tokflow.viewer.content import NO_EOS, NO_SPACE, NORMALISED
-from tokflow.viewer.page import make_viewer
+from tokflow.views.viewer_content import NO_EOS, NO_SPACE, NORMALISED
+from tokflow.views.viewer_page import make_viewer
 from tokflow_tests import special
 from tokflow_tests.tiny import declare
-from tokflow_tests.viewer.pages import data_of
+from tokflow_tests.views.pages import data_of
 
 EXPORT = Path("store/tiny/exports/parquet")
 
@@ -62,7 +62,7 @@ def test_characters_of_a_text_that_was_normalised_are_found_in_the_raw_file(tmp_
 def test_no_more_splits_are_opened_than_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     raw = {"a.jsonl": ["a", "b"], "b.jsonl": ["c"], "c.jsonl": ["d"]}
     build_dataset(declare(tmp_path, raw, packing={"sequence_length": 2}, exports=["parquet"]))
-    monkeypatch.setattr("tokflow.viewer.page.MOST_SPLITS", 2)
+    monkeypatch.setattr("tokflow.views.viewer_page.MOST_SPLITS", 2)
     opened = []
     read = Ancestry.split_of
     monkeypatch.setattr(Ancestry, "split_of", lambda *of: opened.append(of[-1]) or read(*of))

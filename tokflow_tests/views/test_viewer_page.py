@@ -9,12 +9,12 @@ from tokflow.audit.trace import trace_tokens
 from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.run import build_dataset
-from tokflow.viewer import page as page_module
-from tokflow.viewer.page import LIMIT, make_viewer
+from tokflow.views import viewer_page as page_module
+from tokflow.views.viewer_page import LIMIT, make_viewer
 from tokflow_tests import special
 from tokflow_tests.chats import chat_dataset
 from tokflow_tests.tiny import copy_of, declare, declare_small
-from tokflow_tests.viewer.pages import data_of, segments_of
+from tokflow_tests.views.pages import data_of, segments_of
 
 STORE = Path("store/small/exports")
 FORMATS = ["bin", "parquet", "pickle", "llmc", "npy", "mds", "jsonl"]

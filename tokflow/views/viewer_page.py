@@ -19,8 +19,8 @@ from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_export
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.vocabulary import token_bytes
-from tokflow.viewer.content import Content, Places, Vocabulary, as_json
-from tokflow.viewer.windows import PartWindows
+from tokflow.views.viewer_content import Content, Places, Vocabulary, as_json
+from tokflow.views.windows import PartWindows
 
 LIMIT = 2_000_000
 """Bytes of a page."""
@@ -220,7 +220,7 @@ def _id(value: Any) -> str | None:
 
 def _shell(title: str) -> tuple[bytes, bytes]:
     """Return the page before and after its data; of all scripts only its own may run."""
-    folder = files("tokflow.viewer")
+    folder = files("tokflow.views")
     names = ("viewer.html", "viewer.css", "tokens.js", "search.js", "viewer.js")
     page, style, *scripts = (folder.joinpath(name).read_text("utf-8") for name in names)
     script = "\n".join(scripts)

@@ -13,7 +13,7 @@ from tokflow.audit.characters import Characters, TextChars
 from tokflow.errors import MissingOutputError
 from tokflow.store.integrity import report_damage_on_error
 from tokflow.tokenizers.engines import ReferenceEngine
-from tokflow.viewer.windows import PartWindows, Window
+from tokflow.views.windows import PartWindows, Window
 
 LEAST_BYTES = 2
 """Of a token: a digit of its id, and a comma."""

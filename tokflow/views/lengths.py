@@ -7,8 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.pipeline.statistics import full, percent_full
-from tokflow.report.picture import SERIES, Picture, make_picture, short_number
-from tokflow.report.sample import StoreFacts, files_of, length_of
 from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.shown import counted
 from tokflow.store.arrow import read_first, to_numpy
@@ -17,6 +15,8 @@ from tokflow.store.store import StoredOutput
 from tokflow.store.tables import read_parts
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.writer import DOCUMENTS_NAME
+from tokflow.views.picture import SERIES, Picture, make_picture, short_number
+from tokflow.views.sample import StoreFacts, files_of, length_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,8 +4,8 @@ import pytest
 
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.stored_outputs import find_export
-from tokflow.viewer import windows as windows_module
-from tokflow.viewer.windows import PartWindows, Window
+from tokflow.views import windows as windows_module
+from tokflow.views.windows import PartWindows, Window
 from tokflow_tests.tiny import declare_small
 
 FORMATS = ["bin", "parquet", "pickle", "mds"]

@@ -1,6 +1,6 @@
 import json
 
-from tokflow.viewer.content import as_json
+from tokflow.views.viewer_content import as_json
 
 
 def test_json_in_a_page_keeps_its_value_and_ends_no_element():

@@ -10,14 +10,14 @@ import numpy.typing as npt
 from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.inspection import visible
 from tokflow.pipeline.output import Stage
-from tokflow.report.sample import StoreFacts, length_of, spread
-from tokflow.report.vocabulary import TokenTexts
 from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.split.spans import Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import read_part
+from tokflow.views.sample import StoreFacts, length_of, spread
+from tokflow.views.vocabulary_use import TokenTexts
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 

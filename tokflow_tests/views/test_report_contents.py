@@ -7,12 +7,12 @@ import pytest
 
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
-from tokflow.report.bars import mixture_rows
-from tokflow.report.excerpts import chip, make_excerpts, shown_token
-from tokflow.report.lengths import length_pictures
-from tokflow.report.page import make_report
-from tokflow.report.sample import ShardSample, StoreFacts, spread
-from tokflow.report.vocabulary import TokenTexts, count_ids, open_texts
+from tokflow.views.bars import mixture_rows
+from tokflow.views.excerpts import chip, make_excerpts, shown_token
+from tokflow.views.lengths import length_pictures
+from tokflow.views.report_page import make_report
+from tokflow.views.sample import ShardSample, StoreFacts, spread
+from tokflow.views.vocabulary_use import TokenTexts, count_ids, open_texts
 from tokflow_tests.pipeline.test_mixture import declare_mixture
 from tokflow_tests.tiny import EOS, build, declare, declare_small, many_ids, tokenize
 
@@ -126,7 +126,7 @@ def test_an_excerpt_has_its_padding_on_the_side_that_the_model_sees_it(tmp_path:
 def test_no_more_documents_are_looked_at_than_a_report_may(
     small: StoreFacts, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.report.lengths.MAX_DOCUMENTS", 7)
+    monkeypatch.setattr("tokflow.views.lengths.MAX_DOCUMENTS", 7)
 
     documents, *_ = length_pictures(small)
 
@@ -137,7 +137,7 @@ def test_of_a_file_of_many_sequences_the_first_are_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     facts = facts_of(declare(tmp_path, {"a.jsonl": ["abc"] * 10}))
-    monkeypatch.setattr("tokflow.report.lengths.MAX_SEQUENCES", 4)
+    monkeypatch.setattr("tokflow.views.lengths.MAX_SEQUENCES", 4)
 
     *_, segments = length_pictures(facts)
 

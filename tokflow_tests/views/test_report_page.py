@@ -8,7 +8,7 @@ import pytest
 
 from tokflow.errors import CorruptOutputError
 from tokflow.pipeline.dataset import Dataset
-from tokflow.report.page import MAX_BYTES, ReportPage, make_report, write_report
+from tokflow.views.report_page import MAX_BYTES, ReportPage, make_report, write_report
 from tokflow_tests.tiny import build, copy_of, declare_small, load_dataset, write_texts
 
 HOSTILE = "<script>alert(1)</script>"
@@ -179,8 +179,8 @@ def test_what_is_empty_is_neither_full_nor_dense(tmp_path: Path):
 def test_a_page_that_would_be_too_large_has_fewer_rows(
     dataset: Dataset, html: bytes, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.report.page.MAX_BYTES", len(html) - 100)
-    monkeypatch.setattr("tokflow.report.page.ROWS", (6, 1))
+    monkeypatch.setattr("tokflow.views.report_page.MAX_BYTES", len(html) - 100)
+    monkeypatch.setattr("tokflow.views.report_page.ROWS", (6, 1))
 
     assert "The first 1 of 4 rows." in Elements(make_report(dataset).html).text
     assert "of 4 rows" not in Elements(html).text

@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from tokflow.errors import UntrustedCodeError
 from tokflow.pipeline.plan import Plan
-from tokflow.report.picture import SERIES, Picture, make_picture, short_number
-from tokflow.report.sample import StoreFacts
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokenizers.vocabulary import token_bytes
+from tokflow.views.picture import SERIES, Picture, make_picture, short_number
+from tokflow.views.sample import StoreFacts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

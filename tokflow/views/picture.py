@@ -1,4 +1,5 @@
-"""Pictures of a report: matplotlib's drawings as SVG."""
+"""Pictures of a report: matplotlib's drawings as SVG. It is the extra `[report]`, which nothing
+else in tokflow needs."""
 
 import base64
 import io
@@ -6,12 +7,16 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from tokflow.errors import ConfigError
 from tokflow.shown import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+INSTALL = "pip install 'dagster-tokflow[report]'"
 
 WIDTH = 4.6
 """Inches of 72 points, of every picture: two stand side by side on a wide page."""
@@ -58,6 +63,22 @@ STYLE: Any = {
 _PROLOG = re.compile(r"\A.*?(?=<svg )|<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
 _NUMBERED = re.compile(r'(<\w[^<>]*) id="[\w.]+_\d+"')
 """Names of parts of a drawing, which several pictures on a page would have alike."""
+
+
+def has_report() -> bool:
+    """Return whether matplotlib is installed; nothing is imported."""
+    return find_spec("matplotlib") is not None
+
+
+def check_report(where: str) -> None:
+    """Raise ConfigError where matplotlib is not installed."""
+    if not has_report():
+        raise ConfigError(
+            where=where,
+            expected="matplotlib, which draws the pictures of a report",
+            found="none installed",
+            remedy=INSTALL,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,8 +14,8 @@ from tokflow.pipeline.output import FILE_STAGES
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.statistics import full, percent_full, ratio
 from tokflow.pipeline.status import STATES
-from tokflow.report import check_report
-from tokflow.report.bars import (
+from tokflow.store.integrity import once_more
+from tokflow.views.bars import (
     by_file,
     by_script,
     export_rows,
@@ -25,11 +25,11 @@ from tokflow.report.bars import (
     reject_picture,
     share_pictures,
 )
-from tokflow.report.excerpts import ShownSequence, chip, make_excerpts
-from tokflow.report.lengths import length_pictures
-from tokflow.report.picture import INK, MUTED, SERIES, Picture, shortened_name
-from tokflow.report.sample import StoreFacts, spread
-from tokflow.report.vocabulary import (
+from tokflow.views.excerpts import ShownSequence, chip, make_excerpts
+from tokflow.views.lengths import length_pictures
+from tokflow.views.picture import INK, MUTED, SERIES, Picture, check_report, shortened_name
+from tokflow.views.sample import StoreFacts, spread
+from tokflow.views.vocabulary_use import (
     UNUSED,
     UNUSED_LOOKED_AT,
     TokenTexts,
@@ -38,7 +38,6 @@ from tokflow.report.vocabulary import (
     open_texts,
     vocabulary_picture,
 )
-from tokflow.store.integrity import once_more
 
 REPORT_PATH = Path("report", "report.html")
 """Place of the page below the folder of its dataset."""
@@ -225,7 +224,7 @@ def rendered(values: Mapping[str, Any]) -> bytes:
         "percent_full": percent_full,
     }
     environment.filters |= filters
-    page = environment.get_template("page.html").render(values)
+    page = environment.get_template("report.html").render(values)
     return page.encode(errors="replace")
 
 

@@ -1,8 +1,18 @@
 import base64
 import xml.etree.ElementTree as ElementTree
 
-from tokflow.report.page import inline
-from tokflow.report.picture import Picture, bars_picture, short_number, shortened_name
+import pytest
+
+from tokflow.errors import ConfigError
+from tokflow.views.picture import (
+    Picture,
+    bars_picture,
+    check_report,
+    has_report,
+    short_number,
+    shortened_name,
+)
+from tokflow.views.report_page import inline
 
 
 def make_bars(*names: str) -> Picture:
@@ -65,3 +75,17 @@ def test_a_number_that_is_rounded_up_to_the_next_unit_has_that_unit():
 def test_long_names_lose_their_middle_and_numbers_their_zeros():
     assert shortened_name("part-00001-of-99999.jsonl", 12) == "part-….jsonl"
     assert [short_number(of) for of in (950, 1_200, 34e6, 5.6e9)] == ["950", "1.2k", "34M", "5.6B"]
+
+
+def test_a_report_needs_matplotlib_and_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch):
+    assert has_report()
+    monkeypatch.setattr("tokflow.views.picture.find_spec", lambda _: None)
+
+    assert not has_report()
+    with pytest.raises(ConfigError) as raised:
+        check_report("tokflow report")
+
+    assert str(raised.value) == (
+        "tokflow report: expected matplotlib, which draws the pictures of a report, found none "
+        "installed; pip install 'dagster-tokflow[report]'"
+    )
