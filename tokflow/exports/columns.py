@@ -10,26 +10,22 @@ labels          list<int32>  the token where loss_mask is 1, else -100, which to
 seq_lengths     list<int32>  tokens of each segment, padding not among them
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.exports.format import Arrays, Layout, Portion
+from tokflow.exports.format import Arrays, Layout
 from tokflow.exports.kept import KeptOfSequences
-from tokflow.exports.options import Padding, PartRows, ShardOptions
+from tokflow.exports.options import Padding
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.token_files import numbered_files, numbered_names, sequences_within
 from tokflow.sequences.config import Side
 from tokflow.sequences.segments import Sequences, fill_sequences
-from tokflow.store.arrow import to_arrow, to_numpy
+from tokflow.store.arrow import to_arrow
 
 TYPES = {
     "input_ids": pa.int32(),
@@ -43,10 +39,6 @@ TYPES = {
 
 OF_IDS = ("input_ids", "labels")
 """Columns of token ids."""
-
-TOKENS_PER_FILE = 125_000_000
-"""Default size of a file, padding included: 13 or 14 bytes a token in memory."""
-
 
 TOLD_BY = {
     "token_ids": ("input_ids",),
@@ -85,18 +77,6 @@ def columns_in_files(options: Any, *, is_chats: bool) -> tuple[str, ...]:
 def sequence_bytes(columns: Iterable[str], length: int) -> int:
     """Return the bytes that these columns of a sequence have in memory."""
     return sum(TYPES[name].bit_width // 8 * length + 4 for name in columns)
-
-
-def sizes_in_memory(rows: PartRows, options: Any) -> list[int]:
-    """Return the number of sequences in each file of a part, given its options as RowOptions."""
-    names = columns_in_files(options, is_chats=rows.has_loss_mask)
-    return sizes_of_rows(rows, options, sequence_bytes(names, rows.sequence_length))
-
-
-def sizes_of_rows(rows: PartRows, options: ShardOptions, row_bytes: int) -> list[int]:
-    """Return the number of sequences in each file of a part, of so many bytes each."""
-    usual = sequences_within(TOKENS_PER_FILE, rows.sequence_length)
-    return options.sizes(rows.num_sequences, item_bytes=row_bytes, usual=usual)
 
 
 def schema_of(names: Iterable[str], kept: Iterable[str] = ()) -> pa.Schema:
@@ -185,91 +165,6 @@ def _segment_lengths(segment_ids: npt.NDArray[np.int32], is_token: npt.NDArray[n
     starts = np.flatnonzero(is_start[is_token])
     lengths = np.diff(starts, append=np.count_nonzero(is_token)).astype(np.int32)
     return lengths, np.count_nonzero(is_start, axis=1)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TableFiles:
-    """Files of a part's sequences as tables, of batches that are read alone."""
-
-    suffix: str
-    new: Callable[[Path, pa.Schema, Any], Any]
-    """Open a writer of tables, given the options; it ends with its block."""
-    reader: Callable[[], Callable[[Path, int, Sequence[str]], Any]]
-    """Return what returns a batch as a table, or a record batch: by its file, its number there and
-    the fields that are kept."""
-    at_once: Callable[[PartRows, Any], int]
-    """Sequences of a batch, which is cut where a file ends."""
-    sizes: Callable[[PartRows, Any], list[int]] = sizes_in_memory
-    stem: str = "{part}"
-    """The beginning of names, before `-<i>`."""
-    has_total: bool = True
-    """Names have `-of-<n>`."""
-    is_mapped: Callable[[Any], bool] = lambda options: False
-    """Whether `reader` decodes nothing."""
-
-    def files(
-        self, part: Part, options: Any, folder: Path
-    ) -> Iterator[tuple[Path, Iterator[Sequences]]]:
-        """Yield the files of a part and the batches that go into each."""
-        stem = folder / self.stem.format(part=part.name)
-        sizes, at_once = self.sizes(part.rows, options), self.at_once(part.rows, options)
-        return numbered_files(
-            part, sizes, options, stem, self.suffix, at_once=at_once, has_total=self.has_total
-        )
-
-    def write(self, part: Part, options: Any, folder: Path) -> None:
-        """Write the files of a part."""
-        schema, made = tables_of(part, options)
-        for path, batches in self.files(part, options, folder):
-            with self.new(path, schema, options) as writer:
-                for batch in batches:
-                    writer.write_table(made(batch))
-
-    def portions(self, export: Export, part: str) -> list[Portion]:
-        """Return the batches of a part.
-
-        Of 5 sequences in the file a and 3 in b, 3 at once: 3 and 2 of a, 1 and 2 of b.
-        """
-        options, rows, read = export.options, export.rows(part), self.reader()
-        keeps, at_once = export.manifest.details["keeps"], self.at_once(rows, options)
-        columns = columns_read(export.layout.columns, keeps)
-        # Nothing has to be worked out or filled.
-        is_told = "position_ids" in columns or "position_ids" not in keeps
-        is_told &= options.padding == "max" and "labels" not in columns
-        is_mapped = self.is_mapped(options) and is_told
-
-        def load(name: str, number: int) -> Arrays:
-            return read_columns(read(export.stored.file(name), number, keeps), export)
-
-        found, first = [], 0
-        names = numbered_names(export.manifest, self.stem.format(part=part), self.suffix)
-        for name, size in zip(names, self.sizes(rows, options), strict=True):
-            stop = first + size
-            edges = [first, *range(first - first % at_once + at_once, stop, at_once), stop]
-            for number, (start, end) in enumerate(pairwise(edges)):
-                of_batch = partial(load, name, number)
-                found.append(Portion(export.stored, (name,), end - start, of_batch, is_mapped))
-            first = stop
-        return found
-
-
-def tables_of(part: Part, options: Any) -> tuple[pa.Schema, Callable[[Sequences], pa.Table]]:
-    """Return the schema of a part's tables, and what makes one of its next sequences."""
-    kept = KeptOfSequences(part)
-    schema = schema_of(columns_in_files(options, is_chats=part.has_loss_mask), kept.names)
-    written = written_positions(part, options.padding)
-    return schema, lambda sequences: make_columns(sequences, schema, written, kept)
-
-
-def read_columns(table: pa.Table | pa.RecordBatch, export: Export) -> Arrays:
-    """Return the fields that an export keeps, from a table of its columns; see `fields_of`."""
-    lists: dict[str, Lists] = {}
-    for name in columns_read(table.schema.names, export.manifest.details["keeps"]):
-        column = table.column(name)
-        column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        num_values = np.diff(to_numpy(column.offsets)).astype(np.int64)
-        lists[name] = to_numpy(column.flatten()), num_values
-    return fields_of(lists, export)
 
 
 def columns_read(names: Iterable[str], keeps: Iterable[str]) -> list[str]:

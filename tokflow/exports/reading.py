@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,32 @@ class Export(InStore):
             Portion(self.stored, (name, *beside(name)), num, partial(load, self, name), is_mapped)
             for name, num in zip(names, sizes, strict=True)
         ]
+
+    def batch_portions(
+        self,
+        load: Callable[[str, int, slice], Arrays],
+        names: Sequence[str],
+        sizes: Iterable[int],
+        at_once: int,
+        *,
+        is_mapped: bool = False,
+    ) -> list[Portion]:
+        """Return the batches of files with these numbers of sequences; `load` is given a batch's
+        file, its number there and its rows there. The last of a file has no end, so that surplus
+        rows are found.
+
+        Of 5 sequences in the file a and 3 in b, 3 at once: 3 and 2 of a, 1 and 2 of b.
+        """
+        found, first = [], 0
+        for name, size in zip(names, sizes, strict=True):
+            stop = first + size
+            edges = [first, *range(first - first % at_once + at_once, stop, at_once), stop]
+            for number, (start, end) in enumerate(pairwise(edges)):
+                rows = slice(start - first, None if end == stop else end - first)
+                of_batch = partial(load, name, number, rows)
+                found.append(Portion(self.stored, (name,), end - start, of_batch, is_mapped))
+            first = stop
+        return found
 
     def file_name(self, part: str) -> str:
         """Return what the names of its files call a part."""

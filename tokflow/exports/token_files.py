@@ -1,6 +1,5 @@
 """Files of a part's tokens: how much goes into each, and how numbers get into it."""
 
-import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from tokflow.exports.part import Part
 from tokflow.exports.part_sequences import cut
 from tokflow.sequences.segments import Sequences
 from tokflow.store.arrow import map_numbers, offsets_of
-from tokflow.store.manifest import Manifest
 from tokflow.store.zstd import zstd
 
 
@@ -199,42 +197,9 @@ def open_items(
     return data, offsets
 
 
-TOKENS_PER_BATCH = 4_000_000
-"""At most, in one record batch or row group: it is made in memory, at 13 or 14 bytes each."""
-
-
 def sequences_within(limit: int, size: int) -> int:
     """Return how many sequences of this size fit into `limit`; one at least."""
     return max(1, limit // size)
-
-
-def numbered_files(
-    part: Part,
-    sizes: Sequence[int],
-    options: ShardOptions,
-    stem: Path,
-    suffix: str,
-    *,
-    at_once: int,
-    has_total: bool = True,
-) -> Iterator[tuple[Path, Iterator[Sequences]]]:
-    """Yield `<stem>-<i>-of-<n><suffix>` for each file, and the sequences that go into it as
-    `files_of` yields them; without `has_total` it is called `<stem>-<i><suffix>`.
-
-    Raises: ConfigError before the first of more files than names can number.
-    """
-    options.check_num_files(len(sizes))
-    total = f"-of-{len(sizes):05d}" if has_total else ""
-    stem.parent.mkdir(exist_ok=True)
-    for number, batches in files_of(part, sizes, at_once=at_once):
-        yield stem.with_name(f"{stem.name}-{number:05d}{total}{suffix}"), batches
-
-
-def numbered_names(manifest: Manifest, stem: str, suffix: str) -> list[str]:
-    """Return the files of an export that are called as in `numbered_files`, in order."""
-    pattern = re.compile(rf"{re.escape(stem)}-(\d+)(-of-\d+)?{re.escape(suffix)}")
-    found = [match for name in manifest.files if (match := pattern.fullmatch(name))]
-    return [match[0] for match in sorted(found, key=lambda match: int(match[1]))]
 
 
 def files_of(

@@ -12,15 +12,17 @@ from tokflow.exports import FORMATS, Export, Layout
 from tokflow.exports.columns import (
     ALL_POSITIONS,
     columns_read,
+    fields_of,
     layout_of_columns,
     lists_of,
     make_columns,
-    read_columns,
     schema_of,
 )
+from tokflow.exports.format import Arrays
 from tokflow.exports.options import ColumnOptions
 from tokflow.exports.part_sequences import cut
 from tokflow.exports.reading import pieces
+from tokflow.exports.table_files import lists_in
 from tokflow.pipeline.results import StageResult
 from tokflow.sequences.segments import Sequences
 from tokflow_tests.exports.exporting import export_as
@@ -85,6 +87,12 @@ def export_of(columns: list[str]) -> Export:
     return Export(stored(Path(), make_manifest(recipe=recipe, partition=None, details=details)))
 
 
+def read_columns(table: pa.Table, columns: list[str]) -> Arrays:
+    export = export_of(columns)
+    names = columns_read(table.column_names, export.manifest.details["keeps"])
+    return fields_of(lists_in(table, names), export)
+
+
 @pytest.mark.parametrize("written", [ALL_POSITIONS, None])
 @pytest.mark.parametrize(
     ("all_loss", "columns"),
@@ -103,7 +111,7 @@ def test_fields_are_read_again_from_whatever_columns_tell_of_them(
     made = rows(all_loss=all_loss)
     table = make_columns(made, schema_of(["input_ids", *columns]), written)
 
-    fields = read_columns(pa.concat_tables([table[:2], table[2:]]), export_of(columns))
+    fields = read_columns(pa.concat_tables([table[:2], table[2:]]), columns)
 
     [read] = pieces(fields, layout_of(columns), made.token_ids.dtype)
     assert list(read) == ["token_ids", "segment_ids", "position_ids", "loss_mask"]
@@ -124,7 +132,7 @@ def test_fields_are_read_again_from_whatever_columns_tell_of_them(
 def test_a_field_that_no_column_tells_of_is_left_out(columns: list[str], fields: list[str]):
     table = make_columns(rows(), schema_of(["input_ids", *columns]))
 
-    read = read_columns(table, export_of(columns))
+    read = read_columns(table, columns)
 
     assert list(read) == fields
 

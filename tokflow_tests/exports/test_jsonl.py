@@ -162,3 +162,13 @@ def test_lines_that_are_no_such_rows_are_an_error_that_names_the_file(lines: str
         list(Export(stored(folder, read_manifest(folder))).read("train"))
 
     assert str(raised.value).startswith(f"{path}: expected what its format says, found ")
+
+
+@pytest.mark.parametrize("lines", [1, 3])
+def test_a_file_with_fewer_or_more_lines_than_it_should_have_is_damaged(lines: int, tmp_path: Path):
+    folder = exported(tmp_path, ["ab", "c"])
+    path = folder / "train-00000-of-00001.jsonl"
+    path.write_text(lines * '{"input_ids":[97,98,256,99],"segment_ids":[1,1,1,2]}\n')
+
+    with pytest.raises(CorruptOutputError, match=f"2 sequences in a portion, found {lines};"):
+        list(Export(stored(folder, read_manifest(folder))).read("train"))

@@ -9,7 +9,6 @@ from tokflow.audit.verify.export import verify_export
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Export, Part
 from tokflow.exports.options import ShardOptions
-from tokflow.exports.token_files import numbered_names
 from tokflow.store.manifest import FileEntry, Manifest, read_manifest
 from tokflow_tests.outputs import parts, stored
 from tokflow_tests.tiny import build, declare
@@ -76,29 +75,6 @@ def test_a_name_without_a_number_is_one_file(tmp_path: Path):
 
     assert export.numbered(lambda number: "a") == ["a"]
     assert export.numbered(lambda number: "b") == []
-
-
-def test_files_of_more_than_five_digits_are_read_in_the_order_of_their_numbers(tmp_path: Path):
-    sorted_names = [f"train-{number:05d}-of-100001.arrow" for number in (99_999, 100_000, 100_001)]
-    others = ["train-b-00001-of-100001.arrow", "train-00003-of-100001.arrow.gz"]
-    manifest = manifest_of([*reversed(sorted_names), *others], tmp_path)
-
-    names = numbered_names(manifest, "train", ".arrow")
-    assert names == sorted_names
-
-
-def test_shards_of_datasets_are_read_in_the_order_of_their_numbers(tmp_path: Path):
-    exports = [{"format": "hf_dataset", "shards": 2}]
-    made = build(declare(tmp_path, {"a.jsonl": ["abcdefg"]}, exports=exports)).export("hf_dataset")
-    train = made.output.folder / "train"
-    (train / "data-00000-of-00002.arrow").rename(train / "data-99999-of-100001.arrow")
-    (train / "data-00001-of-00002.arrow").rename(train / "data-100000-of-100001.arrow")
-    names = {f"train/{path.name}": FileEntry(num_bytes=0, sha256="") for path in train.iterdir()}
-
-    manifest = replace(made.manifest, files=dict(sorted(names.items())))
-    read = Export(stored(made.output.folder, manifest)).read("train")
-
-    assert [rows["token_ids"].tolist() for rows in read] == [[[*b"abcd"]], [[*b"efg", 256]]]
 
 
 @pytest.fixture(scope="module")

@@ -2,20 +2,15 @@ import gzip
 import mmap
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from threading import Event
 
-import numpy as np
 import pytest
 
-from tokflow.errors import CorruptOutputError
-from tokflow.exports.format import Arrays, Portion
-from tokflow.exports.reading import Export
-from tokflow.exports.records import MAX_LEFT, Located, ReadOn, Taken, portions_of_records
-from tokflow_tests.outputs import make_manifest, stored
+from tokflow.exports.records import MAX_LEFT, Located, ReadOn
 from tokflow_tests.pools.forked import forked
 
 LINES = [b"a", b"bcd", b"", b"ef", b"g"]
@@ -42,7 +37,7 @@ def test_records_asked_for_in_order_are_read_once(path: Path):
     opened = Opened()
     taken = partial(ReadOn(opened).taken, path)
 
-    found = [taken(0, 2), taken(2, 2), taken(4, None)]
+    found = [taken(slice(0, 2)), taken(slice(2, 4)), taken(slice(4, None))]
 
     assert found == [LINES[:2], LINES[2:4], LINES[4:]]
     assert (opened.num_opened, opened.num_taken, opened.num_open) == (1, 5, 0)
@@ -52,7 +47,7 @@ def test_records_before_those_read_last_are_read_from_the_beginning_again(path: 
     opened = Opened()
     taken = partial(ReadOn(opened).taken, path)
 
-    found = [taken(3, 1), taken(1, 2), taken(4, 1)]
+    found = [taken(slice(3, 4)), taken(slice(1, 3)), taken(slice(4, 5))]
 
     assert found == [LINES[3:4], LINES[1:3], LINES[4:]]
     assert opened.num_opened == 2
@@ -69,9 +64,9 @@ def test_threads_that_ask_for_one_after_another_read_on(path: Path):
 
     taken = partial(ReadOn(slowly).taken, path)
     with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(taken, 0, 2)
+        first = threads.submit(taken, slice(0, 2))
         assert begun.wait(10)
-        second = threads.submit(taken, 2, 2)
+        second = threads.submit(taken, slice(2, 4))
         wait([second], timeout=0.1)
         goes_on.set()
 
@@ -84,10 +79,10 @@ def test_few_files_are_left_open(path: Path):
     read_on = ReadOn(opened)
 
     for number in range(50):
-        read_on.taken(path / str(number), 0, 2)
+        read_on.taken(path / str(number), slice(0, 2))
 
     assert (opened.num_opened, opened.num_open) == (50, MAX_LEFT)
-    assert read_on.taken(path / "49", 2, 1) == LINES[2:3]
+    assert read_on.taken(path / "49", slice(2, 3)) == LINES[2:3]
     assert opened.num_opened == 50
 
 
@@ -101,10 +96,14 @@ def test_a_forked_process_that_reads_on_does_not_move_its_parent_in_the_file(tmp
     lines = [b"%d\n" % (number**9 % 1_000_003) for number in range(100_000)]
     path.write_bytes(gzip.compress(b"".join(lines), compresslevel=1))
     taken = partial(ReadOn(lines_of).taken, path)
-    assert taken(0, 10) == lines[:10]
+    assert taken(slice(0, 10)) == lines[:10]
 
-    assert [forked(lambda: taken(10, 50_000) == lines[10:50_010]) for _ in range(2)] == [True, True]
-    assert taken(10, None) == lines[10:]
+    rows = slice(10, 50_010)
+    assert [forked(lambda: taken(rows) == lines[rows]) for _ in range(2)] == [
+        True,
+        True,
+    ]
+    assert taken(slice(10, None)) == lines[10:]
 
 
 def located(path: Path) -> tuple[Located, list[int]]:
@@ -128,11 +127,11 @@ def path(tmp_path: Path) -> Path:
 def test_where_records_begin_is_found_once_and_no_further_than_needed(path: Path):
     records, looked = located(path)
 
-    found = [records.taken(1, 2), records.taken(0, 1), records.taken(2, 1)]
+    found = [records.taken(slice(1, 3)), records.taken(slice(0, 1)), records.taken(slice(2, 3))]
 
     assert found == [LINES[1:3], LINES[:1], LINES[2:3]]
     assert looked == [0, 2, 6]
-    assert records.taken(4, None) == LINES[4:]
+    assert records.taken(slice(4, None)) == LINES[4:]
     assert looked == [0, 2, 6, 7]
 
 
@@ -145,35 +144,11 @@ def test_a_process_forked_while_a_thread_finds_where_records_begin_finds_it_too(
         return data.find(b"\n", start) + 1
 
     records = Located(path, end_of, bytes.splitlines)
-    thread = threading.Thread(target=records.taken, args=(2, 1))
+    thread = threading.Thread(target=records.taken, args=(slice(2, 3),))
     thread.start()
     assert is_looking.wait(20)
     try:
-        assert forked(lambda: records.taken(2, 1)) == LINES[2:3]
+        assert forked(lambda: records.taken(slice(2, 3))) == LINES[2:3]
     finally:
         may_end.set()
         thread.join()
-
-
-def lengths(export: Export, lines: list[bytes]) -> Arrays:
-    return {"token_ids": np.array([len(line) for line in lines])}
-
-
-@pytest.mark.parametrize(
-    "taken_of",
-    [lambda path: partial(ReadOn(Opened()).taken, path), lambda path: located(path)[0].taken],
-)
-def test_a_file_with_more_or_less_records_than_it_should_have_is_damaged(
-    taken_of: Callable[[Path], Taken], path: Path
-):
-    def portions(num: int) -> list[Portion]:
-        export = Export(stored(path.parent, make_manifest()))
-        return portions_of_records(export, path.name, num, 2, taken_of(path), lengths)
-
-    assert [of.read()["token_ids"].tolist() for of in portions(5)] == [[1, 3], [0, 2], [1]]
-    with pytest.raises(CorruptOutputError, match="expected 2 tokens in a portion, found 3"):
-        portions(4)[1].read()
-    with pytest.raises(CorruptOutputError, match="expected 2 tokens in a portion, found 1"):
-        portions(6)[2].read()
-    with pytest.raises(CorruptOutputError, match="expected 8 records, found none from record 6 on"):
-        portions(8)[3].read()

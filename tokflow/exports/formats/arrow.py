@@ -22,11 +22,11 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from tokflow.exports.columns import TableFiles, columns_read, layout_of_columns, sizes_in_memory
-from tokflow.exports.format import Format
+from tokflow.exports.columns import Lists
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import RowOptions
-from tokflow.exports.token_files import TOKENS_PER_BATCH, sequences_within
+from tokflow.exports.table_files import TOKENS_PER_BATCH, TableFiles, lists_in
+from tokflow.exports.token_files import sequences_within
 from tokflow.store.config import Count
 
 
@@ -47,17 +47,17 @@ def _new(path: Path, schema: pa.Schema, options: ArrowOptions) -> Iterator[Any]:
         yield writer
 
 
-def _batch(path: Path, number: int, keeps: Sequence[str]) -> pa.RecordBatch:
+def _batch(path: Path, number: int, rows: slice, columns: Sequence[str]) -> dict[str, Lists]:
     with pa.memory_map(str(path)) as mapped:
         with pa.ipc.open_file(mapped) as file:
-            numbers = [*map(file.schema.get_field_index, columns_read(file.schema.names, keeps))]
+            numbers = [*map(file.schema.get_field_index, columns)]
         options = pa.ipc.IpcReadOptions(included_fields=numbers)
         with pa.ipc.open_file(mapped, options=options) as file:
-            return file.get_batch(number)
+            return lists_in(file.get_batch(number), columns)
 
 
 FILES = TableFiles(
-    suffix=".arrow",
+    name=lambda part, number, num, options: f"{part}-{number:05d}-of-{num:05d}.arrow",
     new=_new,
     reader=lambda: _batch,
     at_once=lambda rows, options: min(
@@ -66,4 +66,4 @@ FILES = TableFiles(
     is_mapped=lambda options: options.compression == "none",
 )
 
-FORMAT = Format(ArrowOptions, layout_of_columns, FILES.write, FILES.portions, sizes=sizes_in_memory)
+FORMAT = FILES.format(ArrowOptions)

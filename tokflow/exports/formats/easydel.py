@@ -24,8 +24,6 @@ trainers/supervised_fine_tuning_trainer/sft_trainer.py lines 227-272, infra/loss
 from dataclasses import replace
 from typing import ClassVar
 
-from tokflow.exports.columns import layout_of_columns, sizes_in_memory
-from tokflow.exports.format import Format
 from tokflow.exports.formats import parquet
 from tokflow.exports.token_files import sequences_within
 from tokflow.store.config import Count
@@ -57,10 +55,7 @@ FILES = replace(
     at_once=lambda rows, options: min(
         options.sequences_per_group, sequences_within(TOKENS_PER_GROUP, rows.sequence_length)
     ),
-    stem="{part}/shard",
-    has_total=False,
+    name=lambda part, number, num, options: f"{part}/shard-{number:05d}.parquet",
 )
 
-FORMAT = Format(
-    EasydelOptions, layout_of_columns, FILES.write, FILES.portions, sizes=sizes_in_memory
-)
+FORMAT = FILES.format(EasydelOptions)

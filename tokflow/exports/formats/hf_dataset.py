@@ -24,6 +24,7 @@ naming.py line 29 (names of splits).
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -31,17 +32,12 @@ from typing import Any, Literal
 import pyarrow as pa
 import xxhash
 
-from tokflow.exports.columns import (
-    TableFiles,
-    columns_in_files,
-    layout_of_columns,
-    sequence_bytes,
-    tables_of,
-)
+from tokflow.exports.columns import Lists, columns_in_files, layout_of_columns, sequence_bytes
 from tokflow.exports.format import Format
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import Column, ColumnOptions, PartRows
 from tokflow.exports.part import Part
+from tokflow.exports.table_files import TableFiles, lists_in, schema_in_files
 from tokflow.exports.token_files import sequences_within
 from tokflow.store.arrow import to_numpy
 from tokflow.store.config import Listed, Size
@@ -69,30 +65,14 @@ class HfDatasetOptions(ColumnOptions):
 
 def write(part: Part, options: HfDatasetOptions, folder: Path) -> None:
     """Write the folder of a part."""
-    schema, made = tables_of(part, options)
-    text, kind = {"dtype": "string", "_type": "Value"}, options.feature_type
-    features: dict[str, Any] = {
-        of.name: text
-        if pa.types.is_string(of.type)
-        else {"feature": {"dtype": str(of.type.value_type), "_type": "Value"}, "_type": kind}
-        for of in schema
-    }
-    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
-    schema = schema.with_metadata(metadata)
-    hasher = xxhash.xxh3_64(json.dumps([part.name, metadata]).encode())
-    names_of_files = []
-    for path, batches in FILES.files(part, options, folder):
-        names_of_files.append(path.name)
-        with _new(path, schema, options) as writer:
-            for batch in batches:
-                table = made(batch)
-                writer.write_table(table)
-                _hash_table(hasher, table)
+    features = _features(schema_in_files(part, options), options)
+    hasher = xxhash.xxh3_64(json.dumps([part.name, _metadata(features)]).encode())
+    paths = FILES.write(part, options, folder, partial(_hash_table, hasher))
     texts = {"citation": "", "description": "", "homepage": "", "license": ""}
     info = {**texts, "features": features}
     _write_json(folder / part.name / "dataset_info.json", dict(sorted(info.items())))
     state: dict[str, Any] = {
-        "_data_files": [{"filename": name} for name in names_of_files],
+        "_data_files": [{"filename": path.name} for path in paths],
         "_fingerprint": hasher.hexdigest(),
         "_format_columns": None,
         "_format_kwargs": {},
@@ -103,21 +83,31 @@ def write(part: Part, options: HfDatasetOptions, folder: Path) -> None:
     _write_json(folder / part.name / "state.json", state)
 
 
+def _features(schema: pa.Schema, options: HfDatasetOptions) -> dict[str, Any]:
+    text, kind = {"dtype": "string", "_type": "Value"}, options.feature_type
+    return {
+        of.name: text
+        if pa.types.is_string(of.type)
+        else {"feature": {"dtype": str(of.type.value_type), "_type": "Value"}, "_type": kind}
+        for of in schema
+    }
+
+
+def _metadata(features: dict[str, Any]) -> dict[str, str]:
+    """Return the metadata of the schema in each file."""
+    return {"huggingface": json.dumps({"info": {"features": features}})}
+
+
 @contextmanager
 def _new(path: Path, schema: pa.Schema, options: HfDatasetOptions) -> Iterator[Any]:
-    with open_hashed(path) as file, pa.ipc.new_stream(file, schema) as writer:
+    described = schema.with_metadata(_metadata(_features(schema, options)))
+    with open_hashed(path) as file, pa.ipc.new_stream(file, described) as writer:
         yield writer
 
 
 def _row_bytes(rows: PartRows, options: HfDatasetOptions) -> int:
     names = columns_in_files(options, is_chats=rows.has_loss_mask)
     return sequence_bytes(names, rows.sequence_length)
-
-
-def _sizes(rows: PartRows, options: HfDatasetOptions) -> list[int]:
-    row_bytes = _row_bytes(rows, options)
-    usual = sequences_within(FILE_BYTES, row_bytes)
-    return options.sizes(rows.num_sequences, item_bytes=row_bytes, usual=usual)
 
 
 def finish(parts: Sequence[Part], options: HfDatasetOptions, folder: Path) -> None:
@@ -141,20 +131,19 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2))
 
 
-def _batch(path: Path, number: int, keeps: Sequence[str]) -> pa.RecordBatch:
+def _batch(path: Path, number: int, rows: slice, columns: Sequence[str]) -> dict[str, Lists]:
     with pa.memory_map(str(path)) as mapped, pa.ipc.open_stream(mapped) as batches:
-        return next(islice(batches, number, None))
+        return lists_in(next(islice(batches, number, None)), columns)
 
 
 FILES = TableFiles(
-    suffix=".arrow",
+    name=lambda part, number, num, options: f"{part}/data-{number:05d}-of-{num:05d}.arrow",
     new=_new,
     reader=lambda: _batch,
     at_once=lambda rows, options: min(
         MAX_BATCH_ROWS, sequences_within(MAX_BATCH_BYTES, _row_bytes(rows, options))
     ),
-    sizes=_sizes,
-    stem="{part}/data",
+    file_bytes=FILE_BYTES,
     is_mapped=lambda options: True,
 )
 

@@ -22,43 +22,24 @@ import mmap
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
 
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.lines import cut
-from tokflow.exports.columns import (
-    OF_IDS,
-    TYPES,
-    Lists,
-    columns_in_files,
-    columns_read,
-    fields_of,
-    layout_of_columns,
-    lists_of,
-    sizes_of_rows,
-    written_positions,
-)
-from tokflow.exports.format import Arrays, Format, Portion
-from tokflow.exports.kept import KeptOfSequences
+from tokflow.exports.columns import OF_IDS, TYPES, Lists
 from tokflow.exports.new_files import open_hashed
-from tokflow.exports.options import Column, ColumnOptions, PartRows, check_level
-from tokflow.exports.part import Part
-from tokflow.exports.reading import Export
-from tokflow.exports.records import Located, ReadOn, Taken, portions_of_records
-from tokflow.exports.token_files import (
-    numbered_files,
-    numbered_names,
-    sequences_within,
-)
-from tokflow.sequences.segments import Sequences
-from tokflow.store.arrow import offsets_of
+from tokflow.exports.options import Column, ColumnOptions, check_level
+from tokflow.exports.records import Located, ReadOn
+from tokflow.exports.table_files import ReadBatch, TableFiles
+from tokflow.exports.token_files import sequences_within
+from tokflow.store.arrow import to_numpy
 from tokflow.store.config import Listed, Size
 from tokflow.store.zstd import zstd
 
@@ -89,87 +70,57 @@ class JsonlOptions(ColumnOptions):
         check_level(self.compression, self.compression_level)
 
 
-def write(part: Part, options: JsonlOptions, folder: Path) -> None:
-    """Write the shards of a part."""
-    columns = columns_in_files(options, is_chats=part.has_loss_mask)
-    suffix = _suffix(options.compression)
-    kept = KeptOfSequences(part)
-    written = written_positions(part, options.padding)
-    at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
-    sizes, stem = _sizes(part.rows, options), folder / part.name
-    for path, batches in numbered_files(part, sizes, options, stem, suffix, at_once=at_once):
-        with _opened(path, options) as file:
-            for batch in batches:
-                file.write(_lines(batch, columns, written, kept))
+class _LineWriter:
+    """A writer of tables as lines of JSON."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def write_table(self, table: pa.Table) -> None:
+        """Write a line for each row."""
+        rows = zip(*(_values(column.chunk(0)) for column in table.columns), strict=True)
+        records = [dict(zip(table.column_names, row, strict=True)) for row in rows]
+        self._file.write(msgspec.json.Encoder().encode_lines(records))
 
 
-def _sizes(rows: PartRows, options: JsonlOptions) -> list[int]:
-    columns = columns_in_files(options, is_chats=rows.has_loss_mask)
-    num_bytes = sum(6 if name in OF_IDS else 2 for name in columns)
-    return sizes_of_rows(rows, options, num_bytes * rows.sequence_length)
-
-
-def _suffix(compression: str) -> str:
-    return ".jsonl" if compression == "none" else f".jsonl.{compression}"
+def _values(column: pa.Array) -> Iterable[Any]:
+    """Return the texts of a column, or its lists of numbers."""
+    if pa.types.is_string(column.type):
+        texts: list[str | None] = column.to_pylist()
+        return texts
+    numbers, offsets = to_numpy(column.values).tolist(), to_numpy(column.offsets).tolist()
+    return (numbers[start:stop] for start, stop in pairwise(offsets))
 
 
 @contextmanager
-def _opened(path: Path, options: JsonlOptions) -> Iterator[IO[bytes]]:
+def _new(path: Path, schema: pa.Schema, options: JsonlOptions) -> Iterator[_LineWriter]:
     """Open a new file; of a compressed one a gzip member without name and time, or one frame."""
     level = options.compression_level or 3
     with open_hashed(path) as hashed:
         plain = cast(IO[bytes], hashed)
         if options.compression == "gz":
             with gzip.GzipFile("", "wb", level, plain, mtime=0) as file:
-                yield cast(IO[bytes], file)
+                yield _LineWriter(cast(IO[bytes], file))
         elif options.compression == "zst":
             with zstd.ZstdFile(plain, "wb", level=level) as file:
-                yield cast(IO[bytes], file)
+                yield _LineWriter(cast(IO[bytes], file))
         else:
-            yield plain
+            yield _LineWriter(plain)
 
 
-def _lines(
-    sequences: Sequences, columns: Sequence[str], written: slice | None, kept: KeptOfSequences
-) -> bytes:
-    lists: list[Iterable[Any]] = [
-        _of_sequences(*lists_of(sequences, name, written)) for name in columns
-    ]
-    lists += [column.to_pylist() for column in kept.next(len(sequences)).columns]
-    names = (*columns, *kept.names)
-    records = [dict(zip(names, values, strict=True)) for values in zip(*lists, strict=True)]
-    return msgspec.json.Encoder().encode_lines(records)
-
-
-def _of_sequences(
-    values: npt.NDArray[Any], num_values: npt.NDArray[np.int64]
-) -> Iterator[list[int]]:
-    flat = values.tolist()
-    return (flat[start:stop] for start, stop in pairwise(offsets_of(num_values).tolist()))
-
-
-def portions(export: Export, part: str) -> list[Portion]:
-    """Return some lines of a file each."""
-    suffix = _suffix(export.options.compression)
-    length = export.manifest.details["sequence_length"]
-    at_once = sequences_within(TOKENS_AT_ONCE, length)
+def _reader() -> ReadBatch:
+    """Return a reader of lines, which finds them again where the last ones ended."""
     read_on = ReadOn(_lines_of)
+    located = cache(partial(Located, end_of=_end_of_line, split=bytes.splitlines))
+    decoder = msgspec.json.Decoder(dict[str, list[int] | str | None])
 
-    def taken_of(path: Path) -> Taken:
-        if suffix != ".jsonl":
-            return partial(read_on.taken, path)
-        return Located(path, _end_of_line, bytes.splitlines).taken
+    def read(path: Path, number: int, rows: slice, columns: Sequence[str]) -> dict[str, Lists]:
+        is_plain = path.suffix == ".jsonl"
+        lines = located(path).taken(rows) if is_plain else read_on.taken(path, rows)
+        records = [decoder.decode(line) for line in lines]
+        return {column: _lists(records, column) for column in columns}
 
-    return [
-        portion
-        for name, num in zip(
-            numbered_names(export.manifest, part, suffix),
-            _sizes(export.rows(part), export.options),
-            strict=True,
-        )
-        for taken in [taken_of(export.folder / name)]
-        for portion in portions_of_records(export, name, num, at_once, taken, _load)
-    ]
+    return read
 
 
 def _end_of_line(data: mmap.mmap, start: int) -> int:
@@ -185,13 +136,6 @@ def _lines_of(path: Path) -> Iterator[bytes]:
         yield from batch.lines
 
 
-def _load(export: Export, lines: Sequence[bytes]) -> Arrays:
-    decoder = msgspec.json.Decoder(dict[str, list[int] | str | None])
-    records = [decoder.decode(line) for line in lines]
-    columns = columns_read(records[0], export.manifest.details["keeps"])
-    return fields_of({column: _lists(records, column) for column in columns}, export)
-
-
 def _lists(records: Sequence[Mapping[str, Any]], column: str) -> Lists:
     lists = [record[column] for record in records]
     num_values = np.array([*map(len, lists)], dtype=np.int64)
@@ -200,12 +144,18 @@ def _lists(records: Sequence[Mapping[str, Any]], column: str) -> Lists:
     return values, num_values
 
 
-# Version 2: members of gzip have other bytes than those of version 1.
-FORMAT = Format(
-    JsonlOptions,
-    layout_of_columns,
-    write,
-    portions,
-    version=2,
-    sizes=_sizes,
+def _name(part: str, number: int, num: int, options: JsonlOptions) -> str:
+    suffix = "" if options.compression == "none" else f".{options.compression}"
+    return f"{part}-{number:05d}-of-{num:05d}.jsonl{suffix}"
+
+
+FILES = TableFiles(
+    name=_name,
+    new=_new,
+    reader=_reader,
+    at_once=lambda rows, options: sequences_within(TOKENS_AT_ONCE, rows.sequence_length),
+    row_bytes=lambda names, length: sum(6 if of in OF_IDS else 2 for of in names) * length,
 )
+
+# Version 2: members of gzip have other bytes than those of version 1.
+FORMAT = FILES.format(JsonlOptions, version=2)

@@ -18,23 +18,17 @@ train_b for train too. Say which files are which where parts are called otherwis
 `load_dataset("parquet", data_files={"train": "train-[0-9]*", "train_b": "train-b-[0-9]*"})`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 
-from tokflow.exports.columns import (
-    OF_IDS,
-    TableFiles,
-    columns_read,
-    layout_of_columns,
-    sizes_in_memory,
-)
-from tokflow.exports.format import Format
+from tokflow.exports.columns import OF_IDS, Lists
 from tokflow.exports.options import RowOptions
-from tokflow.exports.token_files import TOKENS_PER_BATCH, sequences_within
+from tokflow.exports.table_files import TOKENS_PER_BATCH, ReadBatch, TableFiles, lists_in
+from tokflow.exports.token_files import sequences_within
 from tokflow.store.config import Count
 
 
@@ -61,22 +55,21 @@ def _new(path: Path, schema: pa.Schema, options: ParquetOptions) -> Any:
     return pq.ParquetWriter(path, schema, compression=options.compression, **settings)
 
 
-def _reader() -> Callable[[Path, int, Sequence[str]], pa.Table]:
-    """Return what reads row groups; a footer is read with the first of a file, and kept."""
+def _reader() -> ReadBatch:
+    """Return a reader of row groups; a footer is read with the first of a file, and kept."""
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
     footer_of = cache(pq.read_metadata)
 
-    def group(path: Path, number: int, keeps: Sequence[str]) -> pa.Table:
+    def group(path: Path, number: int, rows: slice, columns: Sequence[str]) -> dict[str, Lists]:
         with pq.ParquetFile(path, metadata=footer_of(path)) as file:
-            columns = columns_read(file.schema_arrow.names, keeps)
-            return file.read_row_group(number, columns=columns)
+            return lists_in(file.read_row_group(number, columns=columns), columns)
 
     return group
 
 
 FILES = TableFiles(
-    suffix=".parquet",
+    name=lambda part, number, num, options: f"{part}-{number:05d}-of-{num:05d}.parquet",
     new=_new,
     reader=_reader,
     at_once=lambda rows, options: min(
@@ -84,6 +77,4 @@ FILES = TableFiles(
     ),
 )
 
-FORMAT = Format(
-    ParquetOptions, layout_of_columns, FILES.write, FILES.portions, sizes=sizes_in_memory
-)
+FORMAT = FILES.format(ParquetOptions)

@@ -22,7 +22,7 @@ import json
 import mmap
 import tarfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Literal
@@ -35,7 +35,7 @@ from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import PartRows, ShardOptions, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.records import Located, portions_of_records
+from tokflow.exports.records import Located
 from tokflow.exports.token_files import files_of, sequences_within
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Size
@@ -112,15 +112,17 @@ def _sizes(rows: PartRows, options: WebdatasetOptions) -> list[int]:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return some rows of a shard each."""
-    names = export.numbered(lambda number: f"{part}/shard_{number:08d}.tar")
-    at_once = sequences_within(TOKENS_AT_ONCE, export.manifest.details["sequence_length"])
     sizes = _sizes(export.rows(part), export.options)
-    return [
-        portion
-        for name, num in zip(names, sizes, strict=True)
-        for taken in [Located(export.folder / name, _end_of, _members).taken]
-        for portion in portions_of_records(export, name, num, at_once, taken, _load)
-    ]
+    names = [f"{part}/shard_{number:08d}.tar" for number in range(len(sizes))]
+    shards = {name: Located(export.folder / name, _end_of, _members) for name in names}
+    decoder = msgspec.json.Decoder(list[int])
+
+    def load(name: str, number: int, rows: slice) -> Arrays:
+        found = [decoder.decode(_text(data)) for data in shards[name].taken(rows)]
+        return {"token_ids": np.array(found, dtype=export.dtype).reshape(len(found), -1)}
+
+    at_once = sequences_within(TOKENS_AT_ONCE, export.manifest.details["sequence_length"])
+    return export.batch_portions(load, names, sizes, at_once)
 
 
 def _end_of(data: mmap.mmap, start: int) -> int:
@@ -140,12 +142,6 @@ def _members(data: bytes) -> Iterator[bytes]:
         for member in tar:
             file = tar.extractfile(member)
             yield b"" if file is None else file.read()
-
-
-def _load(export: Export, members: Sequence[bytes]) -> Arrays:
-    decoder = msgspec.json.Decoder(list[int])
-    token_ids = np.array([decoder.decode(_text(data)) for data in members], dtype=export.dtype)
-    return {"token_ids": token_ids.reshape(len(members), -1)}
 
 
 def _text(member: bytes) -> bytes:

@@ -1,0 +1,128 @@
+"""Files with a record per sequence, written and read as tables of columns: the one writer that
+parquet, arrow, hf_dataset, easydel and jsonl are options of."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tokflow.exports.columns import (
+    Lists,
+    columns_in_files,
+    columns_read,
+    fields_of,
+    layout_of_columns,
+    make_columns,
+    schema_of,
+    sequence_bytes,
+    written_positions,
+)
+from tokflow.exports.format import Arrays, Format, Portion
+from tokflow.exports.kept import KeptOfSequences
+from tokflow.exports.options import PartRows
+from tokflow.exports.part import Part
+from tokflow.exports.reading import Export
+from tokflow.exports.token_files import files_of, sequences_within
+from tokflow.store.arrow import to_numpy
+from tokflow.store.config import Config
+
+TOKENS_PER_FILE = 125_000_000
+"""Default size of a file, padding included: 13 or 14 bytes a token in memory."""
+
+TOKENS_PER_BATCH = 4_000_000
+"""Most tokens of a record batch or row group: it is made in memory, at 13 or 14 bytes each."""
+
+ReadBatch = Callable[[Path, int, slice, Sequence[str]], Mapping[str, Lists]]
+"""Return columns of a batch, given its file, its number in it, its rows there, and the columns."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableFiles:
+    """Files of a part's sequences, in batches that are read alone."""
+
+    name: Callable[[str, int, int, Any], str]
+    """The name of a file, given the part, its number, how many there are, and the options."""
+    new: Callable[[Path, pa.Schema, Any], Any]
+    """Open a writer of tables, given the options; it ends with its block."""
+    reader: Callable[[], ReadBatch]
+    """Return a reader of the batches of one part."""
+    at_once: Callable[[PartRows, Any], int]
+    """Sequences of a batch, which is cut where a file ends."""
+    row_bytes: Callable[[Iterable[str], int], int] = sequence_bytes
+    """Bytes that `shard_size` counts for a sequence with these columns and of this length."""
+    file_bytes: int | None = None
+    """Default size of a file; None: that of TOKENS_PER_FILE."""
+    is_mapped: Callable[[Any], bool] = lambda options: False
+    """Whether the reader decodes nothing."""
+
+    def format(self, options: type[Config], *, version: int = 1) -> Format:
+        """Return the format of these files alone."""
+        write, portions, sizes = self.write, self.portions, self.sizes
+        return Format(options, layout_of_columns, write, portions, sizes=sizes, version=version)
+
+    def sizes(self, rows: PartRows, options: Any) -> list[int]:
+        """Return the number of sequences in each file of a part."""
+        length = rows.sequence_length
+        row_bytes = self.row_bytes(columns_in_files(options, is_chats=rows.has_loss_mask), length)
+        usual = sequences_within(TOKENS_PER_FILE, length)
+        if self.file_bytes is not None:
+            usual = sequences_within(self.file_bytes, row_bytes)
+        sizes: list[int] = options.sizes(rows.num_sequences, item_bytes=row_bytes, usual=usual)
+        return sizes
+
+    def write(
+        self, part: Part, options: Any, folder: Path, seen: Callable[[pa.Table], object] = id
+    ) -> list[Path]:
+        """Write the files of a part and return their paths; `seen` is given each table."""
+        schema, kept = schema_in_files(part, options), KeptOfSequences(part)
+        written = written_positions(part, options.padding)
+        sizes, at_once = self.sizes(part.rows, options), self.at_once(part.rows, options)
+        options.check_num_files(len(sizes))
+        paths = [folder / name for name in self._names(part.name, len(sizes), options)]
+        for number, batches in files_of(part, sizes, at_once=at_once):
+            paths[number].parent.mkdir(exist_ok=True)
+            with self.new(paths[number], schema, options) as writer:
+                for batch in batches:
+                    table = make_columns(batch, schema, written, kept)
+                    seen(table)
+                    writer.write_table(table)
+        return paths
+
+    def _names(self, part: str, num: int, options: Any) -> list[str]:
+        return [self.name(part, number, num, options) for number in range(num)]
+
+    def portions(self, export: Export, part: str) -> list[Portion]:
+        """Return the batches of a part."""
+        options, rows, read = export.options, export.rows(part), self.reader()
+        keeps = export.manifest.details["keeps"]
+        columns = columns_read(columns_in_files(options, is_chats=rows.has_loss_mask), keeps)
+        # Nothing has to be worked out or filled.
+        is_told = "position_ids" in columns or "position_ids" not in keeps
+        is_told &= options.padding == "max" and "labels" not in columns
+
+        def load(name: str, number: int, rows: slice) -> Arrays:
+            return fields_of(read(export.stored.file(name), number, rows, columns), export)
+
+        sizes, at_once = self.sizes(rows, options), self.at_once(rows, options)
+        names, is_mapped = self._names(part, len(sizes), options), self.is_mapped(options)
+        return export.batch_portions(load, names, sizes, at_once, is_mapped=is_mapped and is_told)
+
+
+def schema_in_files(part: Part, options: Any) -> pa.Schema:
+    """Return the schema of a part's tables."""
+    columns = columns_in_files(options, is_chats=part.has_loss_mask)
+    return schema_of(columns, KeptOfSequences(part).names)
+
+
+def lists_in(table: pa.Table | pa.RecordBatch, columns: Sequence[str]) -> dict[str, Lists]:
+    """Return columns of a table of lists."""
+    found = {}
+    for name in columns:
+        column = table.column(name)
+        column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        num_values = np.diff(to_numpy(column.offsets)).astype(np.int64)
+        found[name] = to_numpy(column.flatten()), num_values
+    return found
