@@ -109,7 +109,7 @@ def main():
     from tokflow.components import decisions
     from tokflow.components.automation import files_sensor, scan_job
     from tokflow.components.file_partitions import sync_files
-    from tokflow.pipeline.declarations.loading import load_datasets
+    from tokflow.pipeline.declared import load_datasets
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("config", type=Path)

@@ -6,8 +6,8 @@ from pathlib import Path
 import dagster as dg
 
 from tokflow.components import TextDataset
-from tokflow.pipeline.declarations.declared import find_declarations, is_first
-from tokflow.pipeline.declarations.project import Project, find_project
+from tokflow.pipeline.declared import find_declarations, is_first
+from tokflow.pipeline.project import Project, find_project
 
 
 @dg.definitions

@@ -17,7 +17,7 @@ from tokflow.components import make_definitions
 from tokflow.components.checks import FILES_CHECK
 from tokflow.components.dagster_names import PARTITIONED, asset_keys, partition_set
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.loading import make_dataset
+from tokflow.pipeline.declared import make_dataset
 
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 def test_all_declared_datasets_load():
     from tokflow.definitions import defs
-    from tokflow.pipeline.declarations.declared import list_declared
+    from tokflow.pipeline.declared import list_declared
 
     loaded = defs()
 

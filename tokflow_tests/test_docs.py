@@ -9,7 +9,7 @@ import yaml
 
 from tokflow.cli.app import COMMANDS
 from tokflow.exports import FORMATS
-from tokflow.pipeline.declarations.loading import load_datasets
+from tokflow.pipeline.declared import load_datasets
 from tokflow.sequences.packing import PACKERS
 from tokflow_tests.tiny import load_dataset
 

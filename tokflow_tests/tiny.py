@@ -21,7 +21,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.loading import load_datasets, make_dataset
+from tokflow.pipeline.declared import load_datasets, make_dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset, make_output

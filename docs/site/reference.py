@@ -80,7 +80,7 @@ def _parameter(parameter: Any) -> Iterator[str]:
 
 def yaml_fields() -> Iterator[str]:
     """Yield the lines of the page of all fields of a YAML."""
-    from tokflow.pipeline.declarations.schema import yaml_schema
+    from tokflow.pipeline.yaml_schema import yaml_schema
 
     models = yaml_schema()["definitions"]
     yield "# YAML\n"

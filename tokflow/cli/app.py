@@ -16,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from tokflow.cli.options import Version, check_here
 from tokflow.cli.terminal import DONE, reports_errors
-from tokflow.pipeline.declarations.project import PROJECT_VARIABLE
+from tokflow.pipeline.project import PROJECT_VARIABLE
 
 COMMANDS = {
     "run": "Build what is missing or has changed, export it, and check what is new.",

@@ -11,11 +11,12 @@ from tokflow.cli.options import ExistingTokenizer, Json, ProjectFolder, RawFiles
 from tokflow.cli.terminal import described_left_out, print_json, print_styled, shown_path
 from tokflow.errors import ConfigError, shortened
 from tokflow.pipeline.dataset import DEFAULT_STORE
-from tokflow.pipeline.declarations.declared import YAML_NAMES, check_new
-from tokflow.pipeline.declarations.project import Project, find_project
-from tokflow.pipeline.declarations.suggestion import Suggestion, suggest
-from tokflow.pipeline.declarations.yaml_writer import (
+from tokflow.pipeline.declared import YAML_NAMES
+from tokflow.pipeline.project import Project, find_project
+from tokflow.pipeline.suggestion import Suggestion, suggest
+from tokflow.pipeline.yaml_writer import (
     as_name,
+    check_new,
     dataset_yaml,
     name_of,
     patterns_of,

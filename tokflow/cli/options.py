@@ -8,7 +8,7 @@ import typer
 
 from tokflow import __version__
 from tokflow.errors import ConfigError
-from tokflow.pipeline.declarations.project import PROJECT_VARIABLE
+from tokflow.pipeline.project import PROJECT_VARIABLE
 
 Names = Annotated[
     list[str] | None,

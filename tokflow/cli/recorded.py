@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tokflow.errors import ConfigError, message_of
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.project import project_root
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.plan import PlannedOutput
+from tokflow.pipeline.project import project_root
 from tokflow.shown import printable
 from tokflow.store.atomic import new_file
 

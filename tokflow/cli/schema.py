@@ -9,7 +9,7 @@ import typer
 from tokflow.cli.options import Json
 from tokflow.cli.terminal import print_json, shown_path
 from tokflow.errors import ConfigError
-from tokflow.pipeline.declarations.schema import TITLE, yaml_schema
+from tokflow.pipeline.yaml_schema import TITLE, yaml_schema
 from tokflow.shown import size
 from tokflow.store.atomic import new_file
 

@@ -1,13 +1,13 @@
 """Selection of the datasets that a command is about."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tokflow.cli.terminal import print_error
 from tokflow.errors import ConfigError, nearest
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.declared import list_declared, none_declared
-from tokflow.pipeline.declarations.loading import load_datasets, load_declared
+from tokflow.pipeline.declared import Declaration, list_declared, load_datasets, load_declared
+from tokflow.pipeline.project import find_project
 from tokflow.store.store import Store
 from tokflow.store.stored_outputs import open_store
 
@@ -78,9 +78,9 @@ def _load(
             remedy=f"write --config {files[0]}",
         )
     if not declared:
-        raise none_declared("arguments", declared)
+        raise _none_declared("arguments", declared)
     if unknown := [name for name in names or () if name not in declared]:
-        raise none_declared(f"dataset {unknown[0]!r}", declared)
+        raise _none_declared(f"dataset {unknown[0]!r}", declared)
     datasets, chosen = [], dict.fromkeys(names or declared)
     for name in chosen:
         try:
@@ -91,6 +91,24 @@ def _load(
             broken[name] = error
             print_error(str(error), error)
     return datasets
+
+
+def _none_declared(where: str, declared: Mapping[str, Declaration]) -> ConfigError:
+    """Return the error of a dataset that is not declared."""
+    project = find_project()
+    return ConfigError(
+        where=where,
+        expected=f"one of {', '.join(declared)}" if declared else "a dataset",
+        found=f"none of that name in {project.defs}"
+        if project and declared
+        else f"none declared in {project.defs}"
+        if project
+        else f"no project in {Path.cwd()} or above",
+        remedy="correct the name, declare it in a defs.yaml there, or name a file by --config"
+        if project
+        else "go to a folder of a project, whose pyproject.toml has [tool.dg.project], name it by "
+        "--project, or name a file by --config",
+    )
 
 
 def _check_folders(of_files: Sequence[tuple[Dataset, Path]]) -> None:

@@ -24,7 +24,7 @@ from tokflow.cli.terminal import exit_status, print_error, print_json, print_tab
 from tokflow.documents import DocumentsConfig, DocumentSource, Render
 from tokflow.errors import ConfigError, RawFileError, explained
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.loading import make_dataset
+from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.lines import of_asked
 from tokflow.pipeline.run import make_output

@@ -24,7 +24,7 @@ from tokflow.cli import set_by_default
 from tokflow.cli.options import Expose, Json, ProjectFolder
 from tokflow.cli.terminal import DONE, FAILED, print_error, print_json
 from tokflow.errors import ConfigError
-from tokflow.pipeline.declarations.project import project_root, state_home
+from tokflow.pipeline.project import project_root, state_home
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 

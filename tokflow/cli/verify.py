@@ -12,7 +12,7 @@ from tokflow.cli.selection import select
 from tokflow.cli.terminal import FAILED, exit_status, print_error, print_json, print_styled
 from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.declared import list_declared
+from tokflow.pipeline.declared import list_declared
 from tokflow.shown import counted
 from tokflow.store.stored_outputs import path_of
 from tokflow.store.urls import is_url

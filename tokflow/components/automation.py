@@ -14,7 +14,7 @@ from tokflow.components.file_partitions import sync_files
 from tokflow.errors import TokflowError, message_of
 from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.loading import as_declared_now
+from tokflow.pipeline.declared import as_declared_now
 
 SENSOR_NAME = "tokflow_files"
 

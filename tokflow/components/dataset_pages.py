@@ -14,8 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tokflow.components.markdown import PREFIX
 from tokflow.errors import TokflowError, message_of
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.declared import list_declared
-from tokflow.pipeline.declarations.loading import load_declared
+from tokflow.pipeline.declared import list_declared, load_declared
 from tokflow.store.latest import LATEST
 from tokflow.store.stored_outputs import output_in
 from tokflow.views.report_page import REPORT_PATH

@@ -17,7 +17,7 @@ from typing import Any, get_type_hints
 
 import dagster as dg
 
-from tokflow.pipeline.declarations.project import project_root, state_home
+from tokflow.pipeline.project import project_root, state_home
 from tokflow.store.atomic import boot, is_alive, machine
 from tokflow.store.config import expanded
 

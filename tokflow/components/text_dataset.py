@@ -23,20 +23,20 @@ from tokflow.documents import format_of_name
 from tokflow.errors import TokflowError
 from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import DEFAULT_STORE, Dataset
-from tokflow.pipeline.declarations.declared import (
+from tokflow.pipeline.declared import (
     YAML_NAMES,
     Declaration,
-    check_new,
     declared_by,
     find_declarations,
     is_first,
+    load_declared,
 )
-from tokflow.pipeline.declarations.loading import load_declared
-from tokflow.pipeline.declarations.project import find_project
-from tokflow.pipeline.declarations.schema import attributes_schema
-from tokflow.pipeline.declarations.suggestion import UNSEEN, suggest
-from tokflow.pipeline.declarations.yaml_writer import (
+from tokflow.pipeline.project import find_project
+from tokflow.pipeline.suggestion import UNSEEN, suggest
+from tokflow.pipeline.yaml_schema import attributes_schema
+from tokflow.pipeline.yaml_writer import (
     as_name,
+    check_new,
     dataset_yaml,
     patterns_of,
     shortened_to,
@@ -121,8 +121,8 @@ class TextDataset(dg.Component):
     """Raw text in, LLM training data out: assets, checks, jobs, a sensor and a schedule.
 
     Its attributes are those of a dataset's YAML for `tokflow run`, and mean the same. Relative
-    paths start at the project's root. Templates as `{{ env.NAME }}` may stand in any field but a
-    chat template, which is Jinja itself.
+    paths start at the project's root. Templates name variables of the environment alone, as
+    `{{ env.NAME }}`, and may stand in any field but a chat template, which is Jinja itself.
     """
 
     datasets: Sequence[Dataset]
@@ -143,17 +143,15 @@ class TextDataset(dg.Component):
         others of the code location with it.
         """
         values = attributes.root if isinstance(attributes, Attributes) else {}
-        return cls.declared(_declarations(context, values), context.resolution_context.scope)
+        return cls.declared(_declarations(context, values))
 
     @classmethod
-    def declared(
-        cls, declarations: Iterable[Declaration], scope: Mapping[str, Any] | None = None
-    ) -> Self:
+    def declared(cls, declarations: Iterable[Declaration]) -> Self:
         """Return the component of some datasets, whatever is wrong with any of them."""
         datasets, broken = [], {}
         for declaration in declarations:
             try:
-                datasets.append(load_declared(declaration, scope=scope))
+                datasets.append(load_declared(declaration))
             except TokflowError as error:
                 broken[declaration.name] = error
         return cls(datasets, broken)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokflow.pipeline.declarations.loading import make_dataset
+from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.results import Reporter
 from tokflow.pipeline.run import build_dataset
 from tokflow.raw import escaped

@@ -8,7 +8,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from tokflow.cli.app import app
-from tokflow.pipeline.declarations.yaml_file import _standard_input
+from tokflow.pipeline.yaml_file import _standard_input
 from tokflow_tests.tiny import write_raw
 
 

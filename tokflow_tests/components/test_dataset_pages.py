@@ -11,8 +11,7 @@ from starlette.testclient import TestClient
 
 from tokflow.components.dataset_pages import DatasetPages
 from tokflow.components.markdown import report_path, viewer_path
-from tokflow.pipeline.declarations.declared import list_declared
-from tokflow.pipeline.declarations.loading import load_declared
+from tokflow.pipeline.declared import list_declared, load_declared
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.projects import attributes, declare_in, make_project

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from tokflow.pipeline.declarations.loading import load_datasets
+from tokflow.pipeline.declared import load_datasets
 from tokflow.components import automation, make_definitions, decisions
 
 automation.SENSOR_SECONDS = 1  # the daemon ticks every five seconds at most

@@ -12,9 +12,8 @@ from dagster._core.loader import LoadingContextForTest
 
 from tokflow.components import decisions, make_definitions
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.declared import find_declarations
-from tokflow.pipeline.declarations.loading import load_declared
-from tokflow.pipeline.declarations.project import Project, find_project
+from tokflow.pipeline.declared import find_declarations, load_declared
+from tokflow.pipeline.project import Project, find_project
 from tokflow.views.picture import has_report
 from tokflow_tests.dagster_case import QUIET, RANGE, shown_failed
 from tokflow_tests.projects import attributes, declare_in, make_project

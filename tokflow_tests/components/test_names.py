@@ -4,7 +4,7 @@ import dagster as dg
 import pytest
 
 from tokflow.components import make_definitions
-from tokflow.pipeline.declarations.loading import make_dataset
+from tokflow.pipeline.declared import make_dataset
 from tokflow_tests.dagster_case import QUIET, Case, checks, failure
 
 KEYS = ["a.txt", "b.txt", "c.txt"]

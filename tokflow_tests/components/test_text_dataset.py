@@ -15,11 +15,9 @@ import yaml
 
 from tokflow.components import TextDataset, decisions
 from tokflow.components.text_dataset import DatasetParams, DatasetScaffolder
-from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.declared import find_declarations
-from tokflow.pipeline.declarations.loading import load_declared
-from tokflow.pipeline.declarations.project import Project
+from tokflow.pipeline.declared import find_declarations, load_declared
+from tokflow.pipeline.project import Project
 from tokflow.views.picture import has_report
 from tokflow_tests.dagster_case import failure
 from tokflow_tests.projects import DEFS, declare_in, make_project
@@ -91,7 +89,7 @@ def test_dagster_and_tokflow_read_a_yaml_alike(project: Path, monkeypatch: pytes
     chats = {"messages": "chat", "chat_template": "{{ messages }}{{ env.LENGTH }}"}
     declaration = {
         **ATTRIBUTES,
-        "raw": {"files": ["{{ env.LANGUAGE }}/*.jsonl", "{{ context.project_root }}/b.jsonl"]},
+        "raw": {"files": ["{{ env.LANGUAGE }}/*.jsonl"]},
         "documents": {**chats, "max_rejects": "{{ env('REJECTS', 5) }}"},
         "packing": {"sequence_length": "{{ env.LENGTH }}"},
         "owners": ["team:{{ env.LANGUAGE }}"],
@@ -105,22 +103,9 @@ def test_dagster_and_tokflow_read_a_yaml_alike(project: Path, monkeypatch: pytes
         == load_dataset(path)
         == load_declared(find_declarations(Project(project, project / DEFS))[0])
     )
-    assert dataset.raw.files == ("de/*.jsonl", f"{project}/b.jsonl")
+    assert dataset.raw.files == ("de/*.jsonl",)
     assert dataset.documents.chat_template == "{{ messages }}{{ env.LENGTH }}"
     assert (dataset.documents.max_rejects, dataset.packing.sequence_length) == (5, 16)
-
-
-def test_a_template_may_name_what_the_project_gives_to_dagster(project: Path):
-    declare_in(project, "own", {**ATTRIBUTES, "packing": {"sequence_length": "{{ length() }}"}})
-    file = project / DEFS / "own/defs.yaml"
-    file.write_text(f"{file.read_text()}template_vars_module: .variables\n")
-    (project / DEFS / "own/variables.py").write_text(
-        "import dagster as dg\n@dg.template_var\ndef length(): return lambda: 32\n"
-    )
-
-    assert dataset_at(project, "own").packing.sequence_length == 32
-    with pytest.raises(ConfigError, match="'length' is undefined"):
-        load_dataset(file)
 
 
 def test_the_datasets_of_a_dagster_project_share_a_sensor(
@@ -165,7 +150,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({**ATTRIBUTES, "packing": {"length": 4}}, "did you mean 'sequence_length'?"),
     ({**ATTRIBUTES, "exports": ["bim"]}, "did you mean 'bin'"),
     ({"raw": {"files": "a"}}, "expected `tokenizer:`, found none"),
-    ({**ATTRIBUTES, "store": "{{ env.NONE }}"}, "store: expected a template"),
+    ({**ATTRIBUTES, "store": "{{ env.NONE }}"}, "store: expected a variable NONE"),
 ]
 
 

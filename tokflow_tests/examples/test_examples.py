@@ -22,7 +22,7 @@ import tiktoken
 
 from examples.running import CONSUMERS, EXAMPLES, HERE, WITH_TORCH, prepare
 from examples.small import HUB, environment_of, small_hub
-from tokflow.pipeline.declarations.loading import load_datasets
+from tokflow.pipeline.declared import load_datasets
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.tiny import build

@@ -60,7 +60,7 @@ def test_bin_on_a_full_disk_is_an_error_and_not_a_shorter_file(tmp_path: Path):
     code = f"""
 import resource, signal
 from pathlib import Path
-from tokflow.pipeline.declarations.loading import make_dataset
+from tokflow.pipeline.declared import make_dataset
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
 from tokflow_tests.outputs import parts

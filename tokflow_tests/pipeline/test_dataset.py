@@ -8,7 +8,7 @@ from tokflow.exports import FORMATS
 from tokflow.exports.formats.bin import BinOptions
 from tokflow.exports.formats.parquet import ParquetOptions
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.loading import make_dataset
+from tokflow.pipeline.declared import make_dataset
 from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow.tokenizers.tokenizer import fields_of_name
 from tokflow_tests.outputs import touched

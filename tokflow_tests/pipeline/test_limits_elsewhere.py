@@ -13,7 +13,7 @@ from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.pipeline import tasks
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.loading import make_dataset
+from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.gc import find_garbage
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan

@@ -16,7 +16,7 @@ from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.loading import load_datasets
+from tokflow.pipeline.declared import load_datasets
 from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan

@@ -13,7 +13,7 @@ from tokflow.audit.verify.verification import verify_dataset
 from tokflow.documents import ranges
 from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.loading import make_dataset
+from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
 from tokflow.store.store import Store

@@ -11,7 +11,7 @@ import pytest
 
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.loading import make_dataset
+from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset

@@ -11,7 +11,7 @@ import pytest
 from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.errors import TokenizerError
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.loading import make_dataset
+from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.gc import find_garbage
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan

@@ -9,7 +9,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
 from tokflow.errors import RawFileError, TokenizerError
-from tokflow.pipeline.declarations.loading import make_dataset
+from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import make_output
 from tokflow.tokenizers.training import SEPARATOR, train_tokenizer

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from examples.running import prepare
-from tokflow.pipeline.declarations.loading import load_datasets
+from tokflow.pipeline.declared import load_datasets
 from tokflow_tests.tiny import build
 
 pytestmark = pytest.mark.interop

@@ -14,7 +14,7 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.errors import BadDocumentError, TokenizerError
-from tokflow.pipeline.declarations.loading import make_dataset
+from tokflow.pipeline.declared import make_dataset
 from tokflow_tests.chats import (
     CHATS,
     END,

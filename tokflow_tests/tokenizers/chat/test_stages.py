@@ -12,7 +12,7 @@ import pytest
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.cli.summary import left_out
-from tokflow.pipeline.declarations.loading import make_dataset
+from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import build_dataset
 from tokflow.pipeline.writers import parts_of

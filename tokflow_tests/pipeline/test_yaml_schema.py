@@ -10,12 +10,12 @@ import yaml
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.schema import yaml_schema
-from tokflow.pipeline.declarations.suggestion import UNSEEN, Suggestion
-from tokflow.pipeline.declarations.yaml_file import attributes_of, each_dataset
-from tokflow.pipeline.declarations.yaml_writer import dataset_yaml
+from tokflow.pipeline.suggestion import UNSEEN, Suggestion
+from tokflow.pipeline.yaml_file import attributes_of, each_dataset
+from tokflow.pipeline.yaml_schema import yaml_schema
+from tokflow.pipeline.yaml_writer import dataset_yaml
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 YAMLS = [*sorted(ROOT.glob("examples/*/*.yaml")), ROOT / "tokflow/defs/demo/defs.yaml"]
 UNNAMED: dict[str, Any] = {"raw": {"files": "a.txt"}, "tokenizer": {"kind": "bytes"}}
 SMALL = {"name": "small", **UNNAMED}

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.yaml_file import COMPONENT_KEYS, COMPONENT_TYPE, KEYS, OF_SOURCES
+from tokflow.pipeline.yaml_file import COMPONENT_KEYS, COMPONENT_TYPE, KEYS, OF_SOURCES
 
 TITLE = "tokflow datasets"
 

@@ -1,15 +1,16 @@
-"""Several datasets in one YAML."""
+"""Several datasets in one YAML, and the templates in it."""
 
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import numpy as np
 import pytest
 import yaml
 
 from tokflow.errors import ConfigError
-from tokflow.pipeline.declarations.declared import list_declared
-from tokflow.pipeline.declarations.loading import load_datasets
+from tokflow.pipeline.declared import list_declared, load_datasets
+from tokflow.pipeline.yaml_file import as_template, resolve_templates
 from tokflow_tests.cli.commands import json_of
 from tokflow_tests.projects import declare_in, load_declared, make_project
 
@@ -160,3 +161,68 @@ def test_they_are_declared_by_name_beside_others_of_the_project(
     declare_in(project, "other", "a")
     with pytest.raises(ConfigError, match=r"document 2: datasets.a; rename all but one"):
         load_declared("a")
+
+
+VARIABLES = {"COUNT": "8192", "NAME": "abc", "ZERO": "0123", "LIST": "['a', 'b']", "YEAR": "24"}
+
+
+@pytest.fixture
+def _variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+
+
+def resolved(text: str) -> Any:
+    return resolve_templates({"raw": {"files": [text]}}, where="a.yaml")["raw"]["files"][0]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("{{ env.COUNT }}", 8192),
+        ("{{env.NAME}}", "abc"),
+        ("{{ env.ZERO }}", "0123"),
+        ("{{ env.LIST }}", ["a", "b"]),
+        ("data/{{ env.COUNT }}", "data/8192"),
+        ("20{{ env.YEAR }}", 2024),
+        ("{{ env.NAME }}-{{ env('NONE', \"de'f\") }}", "abc-de'f"),
+        ("{{ env('NONE', 5) }}", 5),
+        ("{{ env('NAME', 'default') }}", "abc"),
+        ("{{ '{{' }}", "{{"),
+        ("plain", "plain"),
+        ("data/{a,b}/[0-9]*.txt", "data/{a,b}/[0-9]*.txt"),
+    ],
+)
+@pytest.mark.usefixtures("_variables")
+def test_a_template_names_variables_and_means_what_it_means_to_dagster(text: str, value: object):
+    assert resolved(text) == value
+    assert dg.ResolutionContext.default().resolve_value(text) == value
+
+
+@pytest.mark.parametrize("text", ["a{{b}}", "a{%b", "{{1}}", "'{{'", "{{'\"\\\n😀"])
+def test_any_text_can_be_written_as_a_template(text: str):
+    assert resolved(as_template(text)) == text
+
+
+@pytest.mark.usefixtures("_variables")
+def test_keys_chat_templates_and_text_without_a_template_are_left_alone():
+    template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    attributes = {"documents": {"chat_template": template}, "{{ env.NAME }}": "8192"}
+
+    assert resolve_templates(attributes, where="a.yaml") == attributes
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("{{ env.NONE }}/a", "none"),
+        ("{{ env('NONE') }}", "none"),
+        *((text, repr(text)) for text in ("{{ env.COUNT", "{{ env['COUNT'] }}", "{% if a %}b")),
+        *((text, repr(text)) for text in ("{{ context.project_root }}", "{{ env.COUNT | int }}")),
+    ],
+)
+def test_any_other_template_is_an_error_with_file_and_field(text: str, found: str):
+    with pytest.raises(ConfigError) as raised:
+        resolved(text)
+
+    assert (raised.value.where, raised.value.found) == ("a.yaml: raw.files[0]", found)

@@ -7,8 +7,8 @@ import pytest
 
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import BadDocumentError, ConfigError
-from tokflow.pipeline.declarations import suggestion
-from tokflow.pipeline.declarations.suggestion import suggest
+from tokflow.pipeline import suggestion
+from tokflow.pipeline.suggestion import suggest
 
 LONG = "some words of text. " * 5
 

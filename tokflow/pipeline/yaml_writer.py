@@ -17,10 +17,12 @@ from tokflow.documents import format_of_name
 from tokflow.documents.compression import COMPRESSED_SUFFIXES
 from tokflow.documents.file_formats import SUFFIXES
 from tokflow.errors import ConfigError, first_five, shortened
+from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import DEFAULT_STORE
-from tokflow.pipeline.declarations.suggestion import Suggestion
-from tokflow.pipeline.declarations.templates import is_template, template_of
-from tokflow.pipeline.declarations.yaml_file import COMPONENT_TYPE
+from tokflow.pipeline.declared import NAMES_DIFFER, YAML_NAMES, find_declarations, why_passed_over
+from tokflow.pipeline.project import Project
+from tokflow.pipeline.suggestion import Suggestion
+from tokflow.pipeline.yaml_file import COMPONENT_TYPE, as_template, is_template
 from tokflow.raw import RawConfig, escaped, list_raw
 from tokflow.raw.dataset_matches import is_saved
 from tokflow.raw.globs import FILE, find_below, has_wildcard, unescaped
@@ -199,9 +201,33 @@ def _plain(value: str | float) -> str:
         return f"{value:_}" if value >= 10_000 else str(value)
     style = None
     if isinstance(value, str) and (is_template(value) or not value.isprintable()):
-        value, style = template_of(value) if is_template(value) else value, '"'
+        value, style = as_template(value) if is_template(value) else value, '"'
     text: str = yaml.safe_dump(value, allow_unicode=True, width=sys.maxsize, default_style=style)
     return text.removesuffix("...\n").strip()
+
+
+def check_new(name: str, path: Path, project: Project) -> None:
+    """Refuse a dataset to be declared in `path`, a YAML of a project's definitions, where it would
+    disable or hide others, or where Dagster does not look.
+
+    Raises: ConfigError.
+    """
+    for of in find_declarations(project):
+        if dagster_name(of.name) == dagster_name(name):
+            raise ConfigError(
+                where=f"dataset {name!r}",
+                expected=NAMES_DIFFER,
+                found=f"{of.name!r} in {of.where}",
+                remedy="give it another name",
+            )
+    if not path.is_relative_to(project.defs):
+        return
+    hidden = sorted(str(of) for name in YAML_NAMES for of in path.parent.rglob(name))
+    if found := first_five(hidden) or why_passed_over(path.parent, project):
+        below = "a folder with no YAML of Dagster's in or below it"
+        expected = below if hidden else "a folder that Dagster looks into"
+        remedy = "choose another folder"
+        raise ConfigError(where=path, expected=expected, found=found, remedy=remedy)
 
 
 def patterns_of(named: Sequence[str], *, here: Path, store: Path) -> tuple[str, ...]:

@@ -6,11 +6,11 @@ import pytest
 import yaml
 
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.declarations.suggestion import UNSEEN, Suggestion
-from tokflow.pipeline.declarations.templates import resolve_templates
-from tokflow.pipeline.declarations.yaml_writer import dataset_yaml
+from tokflow.pipeline.suggestion import UNSEEN, Suggestion
+from tokflow.pipeline.yaml_file import resolve_templates
+from tokflow.pipeline.yaml_writer import dataset_yaml
 
-DEMO = Path(__file__).parents[3] / "tokflow/defs/demo/defs.yaml"
+DEMO = Path(__file__).parents[2] / "tokflow/defs/demo/defs.yaml"
 
 
 def attributes(text: str) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def test_any_name_of_a_file_or_column_is_read_back(word: str):
 
     text = dataset_yaml("words", [word, f"{word}2"], found, in_project=False)
 
-    read = resolve_templates(attributes(text), base=Path(), where="text")
+    read = resolve_templates(attributes(text), where="text")
     assert read["documents"] == {"text": word}
     assert read["raw"]["files"] == [word, f"{word}2"]
 

@@ -1,10 +1,15 @@
-"""Read a YAML file that declares datasets: mappings between `---`, each of their keys once.
+"""YAML files that declare datasets, and the templates in them.
 
-Of one dataset, or of several: `datasets:` by their names, and the `defaults:` that they share.
+A file holds mappings between `---`, each of their keys once. One declares a dataset or several:
+`datasets:` by their names, and the `defaults:` that they share.
 """
 
+import ast
+import os
+import re
 import sys
 from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,8 +28,7 @@ COMPONENT_TYPE = "tokflow.components.TextDataset"
 """The `type:` of a dataset."""
 
 MAX_YAML_CHARS = 10_000_000
-"""A file with so many is not parsed, for it declares no dataset."""
-
+"""Length from which a file is not parsed, for it declares no dataset."""
 
 COMPONENT_KEYS = ("type", "attributes", "template_vars_module", "requirements", "post_processing")
 """Keys beside `type`; what the last three ask for Dagster alone does."""
@@ -34,17 +38,15 @@ KEYS = ("defaults", "datasets")
 OF_SOURCES = ("raw", "documents", "tokenizer", "split")
 """Sections that a mixture has from its sources, and not from the defaults."""
 
+JINJA_FIELDS = ("documents.chat_template",)
+"""Fields that hold Jinja of their own, in which no template is resolved."""
 
-def datasets_in(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what messages call each dataset that a YAML file declares, and its attributes.
-
-    Raises: ConfigError.
-    """
-    for index, fields in enumerate(read_documents(path)):
-        place = place_of(path, index)
-        if "type" in fields or "attributes" in fields:
-            fields = attributes_of(fields, where=place)
-        yield from each_dataset(fields, where=place)
+_QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_DEFAULT = rf"{_QUOTED}|-?[\d.]+"
+_TEMPLATE = re.compile(
+    rf"\{{\{{\s*(?:env\.(\w+)|env\(\s*({_QUOTED})\s*(?:,\s*({_DEFAULT})\s*)?\)|({_QUOTED}))\s*\}}\}}"
+)
+"""`env.NAME`, `env('NAME', 'default')`, or a text in quotes, by which any text can be written."""
 
 
 def each_dataset(
@@ -117,6 +119,100 @@ def _check_nameless(fields: Mapping[str, Any], where: str) -> None:
             found=repr(fields["name"]),
             remedy="leave it out",
         )
+
+
+def resolve_templates(attributes: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+    """Return the attributes of a dataset with every template in a value resolved.
+
+    A text that holds `{{` or `{%` is a template; any other is taken as it is. Templates name
+    variables of the environment: `{{ env.NAME }}`, `{{ env('NAME', 'default') }}`. The value is
+    what the whole resolved text means in Python, a number for `8192`, be it of one template or of
+    `20{{ env.YEAR }}`; text that means nothing there is text.
+
+    Raises: ConfigError, with the field, for a variable that is not set and any other template.
+    """
+    return {key: _resolved(of, where, field=str(key)) for key, of in attributes.items()}
+
+
+def _resolved(value: Any, where: str, *, field: str) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _resolved(of, where, field=f"{field}.{key}") for key, of in value.items()}
+    if isinstance(value, list):
+        return [_resolved(of, where, field=f"{field}[{i}]") for i, of in enumerate(value)]
+    if not isinstance(value, str) or not is_template(value) or field in JINJA_FIELDS:
+        return value
+    if is_template(_TEMPLATE.sub("", value)):
+        raise ConfigError(
+            where=f"{where}: {field}",
+            expected="a template that names a variable, as {{ env.NAME }} or "
+            "{{ env('NAME', 'default') }}",
+            found=repr(value),
+            remedy="set a variable to the value; relative paths start at the project's folder "
+            "without a template",
+        )
+    return _meaning(_TEMPLATE.sub(lambda match: _text_of(match, f"{where}: {field}"), value))
+
+
+def _text_of(match: re.Match[str], where: str) -> str:
+    """Return the text of a template: a variable's, its default, or the one in quotes."""
+    word, quoted_name, default, quoted = match.groups()
+    if quoted:
+        return str(_meaning(quoted))
+    name = word or str(_meaning(quoted_name))
+    if default is None and name not in os.environ:
+        raise ConfigError(
+            where=where,
+            expected=f"a variable {name} of the environment",
+            found="none",
+            remedy=f"set it, or write {{{{ env('{name}', 'default') }}}}",
+        )
+    return os.environ.get(name, str(_meaning(default or "")))
+
+
+def _meaning(text: str) -> Any:
+    """Return the Python value that a text is the literal of; the text itself if of none."""
+    try:
+        return ast.literal_eval(ast.parse(text, mode="eval"))
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return text
+
+
+def is_template(text: str) -> bool:
+    """Return whether a text is taken for a template."""
+    return "{{" in text or "{%" in text
+
+
+def as_template(text: str) -> str:
+    """Return the template that resolves to the text, whatever it holds."""
+    return f"{{{{ {(text if _meaning(text) is text else repr(text))!r} }}}}"
+
+
+@contextmanager
+def showing_templates(attributes: Mapping[str, Any], resolved: Mapping[str, Any]) -> Iterator[None]:
+    """Show the text of a template, in an error that is raised within, in place of its value, which
+    may be secret."""
+    try:
+        yield
+    except ConfigError as error:
+        found, remedy = error.found, error.remedy
+        for text, value in _pairs(attributes, resolved):
+            is_text = isinstance(value, str) and value != ""
+            if is_text or found == repr(value):
+                found = found.replace(repr(value), repr(text))
+                remedy = remedy.replace(str(value), text) if found != error.found else remedy
+        raise ConfigError(**{**error.fields(), "found": found, "remedy": remedy}) from None
+
+
+def _pairs(attributes: Any, resolved: Any) -> Iterator[tuple[str, Any]]:
+    """Yield each template with its value."""
+    if isinstance(attributes, Mapping):
+        for key, of in attributes.items():
+            yield from _pairs(of, resolved[key])
+    elif isinstance(attributes, list):
+        for of, value in zip(attributes, resolved, strict=True):
+            yield from _pairs(of, value)
+    elif isinstance(attributes, str) and attributes != resolved:
+        yield attributes, resolved
 
 
 def read_documents(path: Path) -> list[dict[str, Any]]:

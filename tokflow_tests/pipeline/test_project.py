@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.pipeline.declarations.project import Project, find_project, project_root
+from tokflow.pipeline.project import Project, find_project, project_root
 from tokflow_tests.projects import make_project
 
 

@@ -1,1 +1,0 @@
-"""Datasets as YAML files declare them: found in a project, read, suggested and written."""

@@ -1,0 +1,398 @@
+"""The datasets that YAML files declare, those of a project by name, and datasets loaded from them,
+a mixture with the datasets that it is made of."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tokflow.errors import ConfigError, first_five
+from tokflow.pipeline.dagster_fields import dagster_name
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.project import Project, find_project
+from tokflow.pipeline.yaml_file import (
+    COMPONENT_TYPE,
+    OF_SOURCES,
+    attributes_of,
+    each_dataset,
+    place_of,
+    read_documents,
+    resolve_templates,
+    showing_templates,
+)
+from tokflow.split.mixture import MixtureConfig, MixtureSource
+from tokflow.store.config import expanded
+from tokflow.store.store import Store
+
+YAML_NAMES = ("defs.yaml", "defs.yml", "component.yaml")
+"""Of these Dagster reads the first that a folder has."""
+
+FOLDER_TYPE = "DefsFolderComponent"
+"""Last word of the type of a component that lets Dagster look into the folders below it, too."""
+
+NAMES_DIFFER = "another name for each dataset of a project, hyphens taken for underscores"
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A dataset as a YAML file declares it."""
+
+    name: str
+    """Its `name`; of a file that cannot be read, the name of its folder."""
+    path: Path
+    index: int
+    """Ordinal of the document in the file."""
+    base: Path
+    """Folder that relative paths start from."""
+    attributes: Mapping[str, Any]
+    """What the YAML says, templates and all."""
+    where: str
+    """What messages call it."""
+    error: ConfigError | None = None
+    """What keeps it from being loaded, as far as that is known without its other attributes."""
+
+
+def list_declared() -> dict[str, Declaration]:
+    """Return the datasets of the project one stands in by name, sorted; see `find_declarations`."""
+    project = find_project()
+    found = find_declarations(project) if project else []
+    return {of.name: of for of in sorted(found, key=lambda of: of.name)}
+
+
+def find_declarations(project: Project) -> list[Declaration]:
+    """Return the datasets of a project in the order of their files, those that are broken, too.
+
+    A dataset is declared by a document of type `tokflow.components.TextDataset` in a `defs.yaml`,
+    at any depth below the folder of the project's definitions, and has the name that stands there.
+    Where several have one name, or one that Dagster takes for the same, none can be loaded.
+
+    Raises: ConfigError where the project's own settings cannot be read.
+    """
+    found = list(_find(project.defs, project.root)) if project.defs.is_dir() else []
+    found.sort(key=lambda of: (of.path, of.index))
+    known = {dagster_name(of.name) for of in found if of.error is None}
+    found = [
+        # The name of one that cannot be read is a guess.
+        replace(of, name=of.where) if of.error and dagster_name(of.name) in known else of
+        for of in found
+    ]
+    executor = next((of for of in found if of.attributes.get("executor") is not None), None)
+    return [
+        replace(of, error=_clash(alike))
+        if len(alike := _alike(of, found)) > 1
+        else replace(of, error=of.error or _other_executor(of, executor))
+        for of in found
+    ]
+
+
+def is_first(declaration: Declaration, declarations: Sequence[Declaration]) -> bool:
+    """Return whether no other that Dagster takes for the same comes before: it is shown for all."""
+    return _alike(declaration, declarations)[0] == declaration
+
+
+def _alike(declaration: Declaration, declarations: Sequence[Declaration]) -> list[Declaration]:
+    return [of for of in declarations if dagster_name(of.name) == dagster_name(declaration.name)]
+
+
+def _find(folder: Path, base: Path) -> Iterator[Declaration]:
+    """Yield those below a folder: where it has a YAML file, Dagster looks no deeper unless that
+    says so."""
+    path = _yaml_of(folder)
+    if path is not None:
+        yield from _declarations(path, base)[0]
+    if path is None or _opens(path, base):
+        for below in sorted(folder.iterdir()):
+            if below.is_dir() and not _is_passed_over(below.name):
+                yield from _find(below, base)
+
+
+def _is_passed_over(name: str) -> bool:
+    return name.startswith(".") or name == "__pycache__"
+
+
+def _yaml_of(folder: Path) -> Path | None:
+    """Return the file of a folder that Dagster reads."""
+    return next((path for name in YAML_NAMES if (path := folder / name).exists()), None)
+
+
+def _opens(path: Path, base: Path) -> bool:
+    """Return whether a file lets Dagster look into the folders below it, too."""
+    return any(of.endswith(FOLDER_TYPE) for of in _declarations(path, base)[1])
+
+
+def why_passed_over(folder: Path, project: Project) -> str | None:
+    """Return why Dagster passes over a folder of a project; None if it looks into it."""
+    if any(map(_is_passed_over, folder.relative_to(project.defs).parts)):
+        return "one that it passes over, as any hidden one"
+    above = [of for of in folder.parents if of.is_relative_to(project.defs)]
+    files = [path for of in above if (path := _yaml_of(of)) and not _opens(path, project.root)]
+    return f"one below {files[0]}, which stands for the whole folder" if files else None
+
+
+def _declarations(path: Path, base: Path) -> tuple[list[Declaration], list[str]]:
+    """Return the datasets of one file of a project, and the types of all its components."""
+    document = Declaration(path.parent.name, path, 0, base, {}, str(path))
+    try:
+        documents = _parsed(path, path.stat().st_mtime_ns)
+    except ConfigError as error:
+        is_ours = COMPONENT_TYPE in path.read_text(encoding="utf-8", errors="replace")
+        return [replace(document, error=error)] if is_ours else [], []
+    types = [str(fields.get("type", COMPONENT_TYPE)) for fields in documents]
+    package = COMPONENT_TYPE.rpartition(".")[0]
+    return [
+        declaration
+        for index, fields in enumerate(documents)
+        if types[index].startswith(package)
+        for declaration in _of_component(_numbered(document, index), fields)
+    ], types
+
+
+@lru_cache(maxsize=1_000)
+def _parsed(path: Path, stamp: int) -> list[dict[str, Any]]:
+    return read_documents(path)
+
+
+def declared_by(document: Declaration, attributes: Mapping[str, Any]) -> list[Declaration]:
+    """Return the datasets, one or several, that the attributes of a component declare.
+
+    `document`: says where they stand, and what one is called that has no name.
+    """
+    try:
+        each = list(each_dataset(attributes, where=document.where))
+    except ConfigError as error:
+        return [replace(document, error=error)]
+    return [_named(replace(document, where=where, attributes=own)) for where, own in each]
+
+
+def _declared_in(path: Path, base: Path | None = None) -> Iterator[Declaration]:
+    """Yield the datasets of a file, in a project or not; the attributes may stand alone."""
+    document = Declaration(path.stem, path, 0, base or _base_of(path), {}, "")
+    for index, fields in enumerate(read_documents(path)):
+        is_component = "type" in fields or "attributes" in fields
+        read = _of_component if is_component else declared_by
+        yield from read(_numbered(document, index), fields)
+
+
+def _numbered(document: Declaration, index: int) -> Declaration:
+    return replace(document, index=index, where=place_of(document.path, index))
+
+
+def _of_component(document: Declaration, fields: Mapping[str, Any]) -> list[Declaration]:
+    try:
+        return declared_by(document, attributes_of(fields, where=document.where))
+    except ConfigError as error:
+        return [replace(document, error=error)]
+
+
+def _named(declaration: Declaration) -> Declaration:
+    """Return the declaration with the name that its attributes have."""
+    given = {"name": declaration.attributes.get("name")}
+    try:
+        name = resolve_templates(given, where=declaration.where)["name"]
+    except ConfigError as error:
+        return replace(declaration, attributes={}, error=error)
+    return replace(declaration, name=name if isinstance(name, str) else declaration.name)
+
+
+def _clash(declarations: Sequence[Declaration]) -> ConfigError:
+    """Return the error of datasets that have one name, or one that Dagster takes for the same."""
+    names = list(dict.fromkeys(of.name for of in declarations))
+    return ConfigError(
+        where=f"datasets {' and '.join(map(repr, names))}"
+        if len(names) > 1
+        else f"dataset {names[0]!r}",
+        expected=NAMES_DIFFER,
+        found=" and ".join(of.where for of in declarations),
+        remedy="rename all but one of them",
+    )
+
+
+def _other_executor(declaration: Declaration, first: Declaration | None) -> ConfigError | None:
+    """Return the error of a dataset with another executor than the first that names one has."""
+    executor = declaration.attributes.get("executor")
+    if executor is None or first is None or executor == first.attributes["executor"]:
+        return None
+    return ConfigError(
+        where=f"{declaration.where}: executor",
+        expected=f"{first.attributes['executor']!r}, as in {first.where}, since a code location "
+        "has one executor",
+        found=repr(executor),
+        remedy="name the same in both, or leave it out of one",
+    )
+
+
+def load_datasets(
+    path: Path, *, base: Path | None = None, store: str | Path | Store | None = None
+) -> list[Dataset]:
+    """Return the datasets that a YAML file declares, as components or by their attributes alone.
+
+    Relative paths in it start at `base`, by default at the root of the project that it is in or, if
+    it is in none, at its own folder. `store`, a folder or its URL, takes the place of the one in
+    the file.
+
+    Raises: ConfigError with the line of a syntax error, or the key that is wrong and the
+    nearest that exists.
+    """
+    return [load_declared(declaration, store) for declaration in _declared_in(path, base)]
+
+
+def _base_of(path: Path) -> Path:
+    folder = path.resolve().parent
+    project = find_project(folder)
+    return project.root if project else folder
+
+
+def load_declared(declaration: Declaration, store: Store | Path | str | None = None) -> Dataset:
+    """Return a dataset that is declared; `store` takes the place of the one in its YAML.
+
+    Raises: ConfigError that says what is wrong in it.
+    """
+    if declaration.error is not None:
+        raise declaration.error
+    where, attributes = declaration.where, declaration.attributes
+    resolved = resolve_templates(attributes, where=where)
+    with showing_templates(attributes, resolved):
+        return make_dataset(
+            resolved, base=declaration.base, store=store, where=where, file=declaration.path
+        )
+
+
+def make_dataset(
+    attributes: Mapping[str, Any],
+    *,
+    base: Path,
+    store: Store | Path | str | None = None,
+    where: str,
+    file: Path | None = None,
+) -> Dataset:
+    """Return the dataset that plain values declare, as YAML gives them.
+
+    `where` is what messages call the place they came from; for the others see `Dataset.at`. `file`:
+    the YAML that they stand in, whose other datasets a mixture may be made of.
+
+    Raises: ConfigError.
+    """
+    if attributes.get("mixture") is None:
+        return Dataset.read(attributes, where=where).at(base, store=store, where=where)
+    values, sources = _with_sources(attributes, base=base, store=store, where=where, file=file)
+    dataset = Dataset.read(values, where=where).at(base, store=store, where=where)
+    dataset._sources = sources
+    for source in sources:
+        if source.store != dataset.store:
+            raise _error(
+                f"{where}: mixture.sources.{source.name}",
+                f"a dataset with the store of the mixture, {dataset.store.name}",
+                source.store.name,
+                "give both the same `store:`",
+            )
+    return dataset
+
+
+def as_declared_now(datasets: Sequence[Dataset]) -> Iterator[tuple[Dataset, ConfigError | None]]:
+    """Yield each dataset as its YAML is now, which may have been edited since it was loaded.
+
+    One that is in no project, or declared no more, is as it was; so is one that cannot be loaded
+    now, with the error.
+    """
+    projects = {dataset.base: find_project(dataset.base) for dataset in datasets}
+    declared = {
+        (base, of.name): of
+        for base, project in projects.items()
+        for of in (find_declarations(project) if project and project.root == base else ())
+    }
+    for dataset in datasets:
+        declaration = declared.get((dataset.base, dataset.name))
+        try:
+            yield (load_declared(declaration) if declaration else dataset), None
+        except ConfigError as error:
+            yield dataset, error
+
+
+def _with_sources(
+    attributes: Mapping[str, Any],
+    *,
+    base: Path,
+    store: Store | Path | str | None,
+    where: str,
+    file: Path | None,
+) -> tuple[dict[str, Any], tuple[Dataset, ...]]:
+    """Return the attributes of a mixture with all that it has from its sources, and the datasets
+    that these are, in the order of its YAML.
+
+    `attributes`: the mixture's. `store`: takes the place of the sources' own. `file`: the YAML that
+    declares the mixture, if one does.
+
+    Raises: ConfigError, also where a section stands in the mixture that its sources have, and for
+    a source that is a mixture, or has no part to be mixed.
+    """
+    if own := [name for name in OF_SOURCES if name in attributes]:
+        expected = "none, for a mixture has it from its sources"
+        said = f"`{own[0]}:` beside `mixture:`"
+        raise _error(f"{where}: {own[0]}", expected, said, "remove it")
+    config = MixtureConfig.read(attributes["mixture"], where=f"{where}: mixture")
+    found = []
+    for name, source in config.sources.items():
+        place = f"{where}: mixture.sources.{name}"
+        if name == attributes.get("name"):
+            raise _error(place, "another dataset", "the mixture itself", "name its sources")
+        dataset = _load(name, source, base=base, store=store, file=file, where=place)
+        if config.part not in dataset.split.parts:
+            expected = f"a part {config.part!r}, which is mixed"
+            remedy = "name another by `mixture.part`, or add it to its split"
+            raise _error(place, expected, ", ".join(dataset.split.parts), remedy)
+        found.append(dataset)
+    return {**_sections(config, found), **attributes, "mixture": config}, tuple(found)
+
+
+def _sections(config: MixtureConfig, sources: Sequence[Dataset]) -> dict[str, Any]:
+    """Return the sections that a mixture has from its sources: the tokenizer of the first, which is
+    that of all, and the parts and columns that any of them has.
+
+    Its documents are shuffled unless `shuffle` says otherwise, for they come source by source.
+    """
+    parts = {name: None for of in sources for name in (config.part, *of.split.parts)}
+    columns = (name for of in sources for name in of.documents.columns)
+    in_order = sorted(sources, key=lambda source: f"{source.name}/")  # as exports have them
+    kept = (name for of in in_order for name in of.documents.keep_columns)
+    return {
+        "shuffle": {"documents": "dataset"},
+        "raw": {"files": [of.name for of in sources]},
+        "documents": {"text": [*dict.fromkeys(columns)], "keep_columns": [*dict.fromkeys(kept)]},
+        "tokenizer": sources[0].tokenizer.model_dump(),
+        "split": {"parts": {name: {"files": "*"} for name in parts}},
+    }
+
+
+def _load(
+    name: str,
+    source: MixtureSource,
+    *,
+    base: Path,
+    store: Store | Path | str | None,
+    file: Path | None,
+    where: str,
+) -> Dataset:
+    """Load a source: from the file that it names or, by its name, from the mixture's own file or
+    project."""
+    path = file if source.config is None else base / expanded(source.config)
+    project = find_project(base) if source.config is None else None
+    declared = {of.where: of for of in (_declared_in(path) if path else ())}
+    declared |= {of.where: of for of in (find_declarations(project) if project else ())}
+    found = next((of for of in declared.values() if of.name == name), None)
+    if found is None:
+        names = first_five(list(dict.fromkeys(of.name for of in declared.values())))
+        raise _error(
+            where,
+            f"a dataset that is declared: {names}" if names else "one that is declared",
+            f"none called {name!r} in {path or (project.defs if project else base)}",
+            "correct the name, or say where it is declared: `config: path/to/dataset.yaml`",
+        )
+    if found.attributes.get("mixture") is not None:
+        remedy = "name the sources of that one, with their weights"
+        raise _error(where, "a dataset with raw files", "a mixture", remedy)
+    return load_declared(found, store)
+
+
+def _error(where: str, expected: str, found: str, remedy: str) -> ConfigError:
+    return ConfigError(where=where, expected=expected, found=found, remedy=remedy)
