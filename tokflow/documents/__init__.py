@@ -1,11 +1,9 @@
 """Documents of raw files: which there are, and their text, never altered."""
 
-from tokflow.documents.batch import Batch, Reject, Spans
+from tokflow.documents.batch import Batch, Reject, Render, Spans
 from tokflow.documents.config import DocumentsConfig, Limit
 from tokflow.documents.file_formats import deciding_fields, format_of, format_of_name
-from tokflow.documents.parsed import Render
-from tokflow.documents.reader import is_accepted
-from tokflow.documents.source import DocumentSource
+from tokflow.documents.source import DocumentSource, is_accepted
 
 __all__ = [
     "Batch",

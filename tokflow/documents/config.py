@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, PrivateAttr
 
-from tokflow.documents.encodings import Encoding
+from tokflow.documents.decoding import Encoding
 from tokflow.documents.user_function import UserFunction, find_function
 from tokflow.errors import ConfigError
 from tokflow.store.config import Config, Listed, Size

@@ -6,8 +6,8 @@ from pathlib import Path
 from posixpath import splitext
 from typing import Any
 
-from tokflow.documents.compression import COMPRESSED_SUFFIXES, is_compressed
 from tokflow.documents.config import DocumentsConfig, FileFormat, Limit
+from tokflow.documents.decoding import COMPRESSED_SUFFIXES, is_compressed
 from tokflow.errors import ConfigError
 
 READERS: dict[FileFormat, str] = {
@@ -16,7 +16,7 @@ READERS: dict[FileFormat, str] = {
     "csv": "delimited",
     "tsv": "delimited",
     "txt": "txt",
-    "arrow": "columns",
+    "arrow": "arrow",
 }
 """The module for each format, imported when such a file is read: `read` yields its documents,
 `ranges` cuts it into ranges, `before` counts what stands before one."""

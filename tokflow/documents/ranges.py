@@ -5,24 +5,42 @@ longer than it. Whole stay compressed files, JSON arrays, txt whose documents ar
 tsv with quotes, text in utf-16, Arrow streams, and what a limit ends early.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
-from tokflow.documents.compression import COMPRESSED_SUFFIXES
 from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.encodings import is_wide
+from tokflow.documents.decoding import (
+    COMPRESSED_SUFFIXES,
+    Encoding,
+    as_utf8,
+    is_compressed,
+    is_wide,
+    read_blocks,
+    recoded,
+)
 from tokflow.documents.file_formats import format_of_file, reader_of
 from tokflow.errors import TokflowError
+from tokflow.raw.remote_file import read_until
 
-Place: TypeAlias = tuple[int | None, int | None]
-"""Line and byte offset of a record's first byte in the decompressed file; None without lines. In a
-range lines are counted from its first, from 1."""
+RANGE_BYTES = 64_000_000
+"""Text in a range, about: 17 ranges of 1 GB take no more processor time than 5 do, and at the end
+of a file a worker that has no range left waits for no more than this."""
+
+TEXT_PER_PACKED_BYTE = 4
+"""Typical bytes of text in a byte of parquet or of a compressed file."""
+
+_SEARCH_BYTES = 64 * 1024
+_BLOCK_BYTES = 500_000
+"""Read at once, however large the batches are: what fits into a core's cache takes a tenth less
+time, and the interpreter, which cutting and decoding hold, is free for the engine's thread after
+1 ms and not after 15."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +111,6 @@ class OpenRange:
             yield block
 
 
-RANGE_BYTES = 64_000_000
-"""Text in a range, about: 17 ranges of 1 GB take no more processor time than 5 do, and at the end
-of a file a worker that has no range left waits for no more than this."""
-
-TEXT_PER_PACKED_BYTE = 4
-"""Bytes of text in a byte of parquet or of a compressed file, about."""
-
-
 def may_be_cut(path: Path, config: DocumentsConfig) -> bool:
     """Return whether a file of that name is read in ranges if it is large; it is not looked at."""
     format_ = format_of_file(path, config)
@@ -164,3 +174,57 @@ def declared_text_bytes(path: Path, num_bytes: int, config: DocumentsConfig) -> 
         with suppress(TokflowError, OSError):
             return sum(reader_of(path, config).sizes_of_row_groups(path, config))
     return text_bytes_of(path, num_bytes, config)
+
+
+def text_ranges(path: Path, range_bytes: int) -> tuple[Range, ...]:
+    """Return ranges of a text file, all of one size, of `range_bytes` or less; none where it is
+    compressed under a plain name."""
+    if is_compressed(path):
+        return ()
+    num_bytes = path.stat().st_size
+    num_ranges = -(-num_bytes // range_bytes)
+    edges = [num_bytes * nth // num_ranges for nth in range(num_ranges + 1)]
+    return tuple(map(Range, edges, edges[1:]))
+
+
+def read_text(
+    path: Path, within: OpenRange | None, *, block_bytes: int, encoding: Encoding = "utf-8"
+) -> tuple[int, Iterator[bytes]]:
+    """Return the byte at which a text begins, and the text in UTF-8, in blocks of about
+    `block_bytes` or less; all of it, or a range. A byte order mark is not in it."""
+    block_bytes = min(block_bytes, _BLOCK_BYTES)
+    byte_offset, blocks = 0, read_blocks(path, block_bytes=block_bytes)
+    if within is not None:
+        byte_offset, blocks = lines_within(path, within.range, block_bytes)
+        blocks = within.counted(blocks)
+    if byte_offset == 0:
+        return as_utf8(blocks, encoding, path)
+    return byte_offset, blocks if encoding == "utf-8" else recoded(blocks, encoding)
+
+
+def lines_within(path: Path, within: Range, block_bytes: int) -> tuple[int, Iterator[bytes]]:
+    """Return where the first line begins that begins in the range, and its lines in blocks."""
+    first, stop = (_line_start(path, position) for position in (within.start, within.stop))
+    return first, _read_bytes(path, first, stop, block_bytes)
+
+
+def _line_start(path: Path, position: int) -> int:
+    """Return where the first line begins at that byte or after it; or else the text's end."""
+    if position == 0:
+        return 0
+    position -= 1  # of the line end before it
+    for block in _read_bytes(path, position, sys.maxsize, _SEARCH_BYTES):
+        if (index := block.find(b"\n")) >= 0:
+            return position + index + 1
+        position += len(block)
+    return position
+
+
+def _read_bytes(path: Path, start: int, stop: int, block_bytes: int) -> Iterator[bytes]:
+    """Yield the text between two bytes of it."""
+    with path.open("rb", buffering=0) as file:
+        read_until(file, stop)
+        file.seek(start)
+        while block := file.read(max(0, min(block_bytes, stop - start))):
+            yield block
+            start += len(block)

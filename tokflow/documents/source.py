@@ -1,32 +1,42 @@
-"""Documents of a partition: those of its raw file, or of all files of a group in their order."""
+"""Documents of a partition, in batches: of its raw file, or of all files of a group in order."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.documents.batch import Batch, Reject
-from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.parsed import Render
+from tokflow.documents.batch import BadDocument, Batch, ParsedBatch, Reject, Render, ends_of
+from tokflow.documents.config import DocumentsConfig, Limit
+from tokflow.documents.file_formats import reader_of
 from tokflow.documents.ranges import OpenRange, Range, open_range
-from tokflow.documents.reader import (
-    BATCH_BYTES,
-    Encode,
-    bad_document_error,
-    is_accepted,
-    read_numbered,
-    regulated,
-    until,
-)
 from tokflow.documents.transform import Transform
+from tokflow.errors import BadDocumentError, RawFileError, TokflowError
 from tokflow.raw.remote_file import RemoteFile
 
+BATCH_BYTES = 2_000_000
+"""Text of a batch, unless another size is asked for."""
+
+BYTES_PER_TOKEN = 4
+"""Typical text of a token, by which the text for the tokens that a limit leaves is estimated."""
+MIN_ENCODED_BYTES = 64 * 1024
+MAX_ENCODED_BYTES = 8_000_000
+
+_MIN_READ_BYTES = 64 * 1024
+"""Read at once, however small the batches are."""
 _FILES_AHEAD = 8
 """Files of a group, each of which may be small, that are fetched while one is read."""
 
 OnReject = Callable[[Path, Reject], None]
+Encode = Callable[[Batch], Batch]
+"""Returns a batch with its tokens."""
+
+
+def is_accepted(config: DocumentsConfig, *, num_rejects: int) -> bool:
+    """Return whether a raw file with this number of bad documents may be taken."""
+    return num_rejects <= (0 if config.on_bad_document == "error" else config.max_rejects)
 
 
 class DocumentSource:
@@ -86,7 +96,7 @@ class DocumentSource:
         """
         if self._config.messages is not None and render is None:
             raise TypeError("messages are no text: give `render`, of `open_renderer`")
-        return regulated(self._accepted(batch_bytes, on_reject, render, encode), batch_bytes)
+        return _regulated(self._accepted(batch_bytes, on_reject, render, encode), batch_bytes)
 
     def _accepted(
         self,
@@ -106,9 +116,9 @@ class DocumentSource:
                     later.read_ahead()
             self._first_rows.append(first)
             num_rows = 0
-            parsed = read_numbered(path, config, batch_bytes, make, within)
+            parsed = _read_numbered(path, config, batch_bytes, make, within)
             if config.limit.ends_early:
-                parsed = until(config.limit, parsed, encode and _further(encode, first))
+                parsed = _until(config.limit, parsed, encode and _further(encode, first))
             for found in parsed:
                 num_rows += found.num_rows
                 self.num_left_out += len(found.left_out)
@@ -117,7 +127,7 @@ class DocumentSource:
                 for bad in found.bad:
                     num_rejects += 1
                     if not is_accepted(config, num_rejects=num_rejects):
-                        raise bad_document_error(bad, path, config, within)
+                        raise _bad_document_error(bad, path, config, within)
                     if on_reject is not None:
                         on_reject(path, bad.as_reject())
                 if len(found.batch.rows):
@@ -142,8 +152,8 @@ class DocumentSource:
         return None if within is None else open_range(self.paths[0], self._config, within)
 
     def records_of(self, batch: Batch) -> Iterator[tuple[Path, npt.NDArray[np.int64]]]:
-        """Yield of each file that a batch has documents of the ordinals of their records, counted
-        from its beginning, or from that of the range."""
+        """Yield each file that a batch has documents of, with the ordinals of their records,
+        counted from the beginning of the file, or of the range."""
         first = np.array(self._first_rows)
         numbers = np.searchsorted(first, batch.rows, side="right") - 1
         for number in np.unique(numbers).tolist():
@@ -159,6 +169,160 @@ class DocumentSource:
 
 
 def _further(encode: Encode, rows: int) -> Encode:
-    """Return the function for a file that has so many rows before it, by which errors call
-    documents."""
+    """Return `encode` for a file with `rows` before it, by which its errors name documents."""
     return lambda batch: encode(batch.moved(rows)).moved(-rows)
+
+
+def _read_numbered(
+    path: Path,
+    config: DocumentsConfig,
+    batch_bytes: int,
+    make: Render | None,
+    within: OpenRange | None,
+) -> Iterator[ParsedBatch]:
+    """Yield what is in a raw file, rows and records counted from its beginning, about
+    `batch_bytes` at once; `make` makes documents of what the reader finds.
+
+    Raises: ConfigError, RawFileError.
+    """
+    read = reader_of(path, config).read
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise RawFileError(
+            where=path,
+            expected="a file that can be read",
+            found=f"{error.strerror}",
+            remedy="correct the path or the permissions",
+        ) from error
+    found: Iterator[ParsedBatch] = read(path, config, max(batch_bytes, _MIN_READ_BYTES), within)
+    rows = records = 0
+    for some in found if make is None else map(make, found):
+        numbered = some.moved(rows, records)
+        rows, records = rows + some.num_rows, records + some.num_records
+        del some  # which keeps the lines
+        yield numbered
+
+
+def _bad_document_error(
+    bad: BadDocument, path: Path, config: DocumentsConfig, within: OpenRange | None
+) -> BadDocumentError:
+    """Return the error of a bad document, with its row and line in the file, of which a range may
+    have been read; with a transform the row is the record's."""
+    row = bad.row if bad.record is None else bad.record
+    (line, byte_offset), problem = bad.place, bad.problem
+    if within is not None:
+        row += within.before.rows
+        line = None if line is None else line + within.before.lines
+    unit = "row" if line is None else "line"
+    where = f"{path}, row {row:,}"
+    where += "" if line is None else f", line {line:,}"
+    where += "" if byte_offset is None else f", byte {byte_offset:,}"
+    remedy = f"{problem.remedy or f'fix the {unit}'}, or "
+    if config.on_bad_document == "error":
+        remedy += f"set documents.on_bad_document: reject to set such {unit}s aside"
+    else:
+        remedy += (
+            f"raise documents.max_rejects, for {config.max_rejects:,} bad documents are set "
+            "aside already"
+        )
+    return BadDocumentError(
+        path=path,
+        row=row,
+        line=line,
+        byte_offset=byte_offset,
+        where=where,
+        expected=problem.expected,
+        found=problem.found,
+        remedy=remedy,
+    )
+
+
+def _until(
+    limit: Limit, parsed: Iterator[ParsedBatch], encode: Encode | None
+) -> Iterator[ParsedBatch]:
+    """Yield what was found up to and with the document that reaches the limit.
+
+    Nothing behind it is asked for, and what is bad behind it is not there. `encode` makes the
+    tokens that a limit of them counts, of little more text than it takes; without it there is no
+    such limit. A document that cannot be encoded raises what `encode` does, if it comes before the
+    limit.
+    """
+    documents, characters, tokens = limit.documents, limit.characters, limit.tokens
+    for found in parsed:
+        batch = found.batch
+        is_counted = np.ones_like(batch.num_chars) if limit.count_empty else batch.num_chars > 0
+        end, documents = _end(is_counted, documents)
+        end_of_characters, characters = _end(batch.num_chars, characters)
+        end = min(end, end_of_characters)
+        if tokens is not None and encode is not None:
+            batch = _with_tokens(batch.slice(0, end), tokens, encode)
+            num_tokens = batch.tokens.num_tokens if batch.tokens else batch.rows
+            end_of_tokens, tokens = _end(num_tokens, tokens)
+            end = min(end, end_of_tokens)
+        if end <= len(found.batch.rows):
+            batch = batch.slice(0, end)
+            last = batch.rows[-1]
+            bad = tuple(bad for bad in found.bad if bad.row < last)
+            left_out = found.left_out[found.left_out < last]
+            yield replace(found, batch=batch, bad=bad, left_out=left_out)
+            return
+        yield replace(found, batch=batch)
+
+
+def _end(sizes: npt.NDArray[np.generic], left: int | None) -> tuple[int, int | None]:
+    """Return the end of the documents up to a limit, more than there are where they do not reach
+    it; and what is left of it."""
+    if left is None:
+        return len(sizes) + 1, None
+    so_far = np.cumsum(sizes, dtype=np.int64)
+    end = int(np.searchsorted(so_far, left)) + 1
+    return end, left - (int(so_far[-1]) if len(so_far) else 0)
+
+
+def _with_tokens(batch: Batch, num_tokens: int, encode: Encode) -> Batch:
+    """Return the documents with their tokens, up to `num_tokens` or a little more. Documents that
+    cannot be encoded together are encoded in halves, for the limit may lie before the bad one."""
+    ends, encoded = ends_of(batch.texts), list[Batch]()
+    start, most = 0, len(ends)
+    while start < len(ends) and num_tokens > 0:
+        num_bytes = min(max(num_tokens * BYTES_PER_TOKEN, MIN_ENCODED_BYTES), MAX_ENCODED_BYTES)
+        start_byte = int(ends[start - 1]) if start else 0
+        end = int(np.searchsorted(ends, start_byte + num_bytes, side="right"))
+        end = max(start + 1, min(end, start + most))
+        try:
+            encoded.append(encode(batch.slice(start, end)))
+        except TokflowError:
+            most = (end - start) // 2
+            if most == 0:
+                raise
+            continue
+        num_tokens -= int(encoded[-1].tokens.num_tokens.sum())
+        start = end
+    return Batch.joined(encoded) if encoded else batch
+
+
+def _regulated(batches: Iterator[Batch], batch_bytes: int) -> Iterator[Batch]:
+    """Yield the documents in batches of about `batch_bytes`: small ones joined, large ones cut."""
+    waiting: list[Batch] = []
+    num_bytes = 0
+    for batch in batches:
+        waiting.append(batch)
+        num_bytes += batch.texts.nbytes  # offsets included, for all texts may be empty
+        if num_bytes >= batch_bytes * 3 // 4:
+            yield from _cut(Batch.joined(waiting), batch_bytes)
+            waiting, num_bytes = [], 0
+    if waiting:
+        yield from _cut(Batch.joined(waiting), batch_bytes)
+
+
+def _cut(batch: Batch, batch_bytes: int) -> Iterator[Batch]:
+    """Yield parts of about equal size, the nearest to `batch_bytes`."""
+    ends = ends_of(batch.texts)
+    start, start_byte = 0, 0
+    while start < len(ends):
+        left = int(ends[-1]) - start_byte
+        target = left / max(1, round(left / batch_bytes))
+        end = max(start + 1, int(np.searchsorted(ends, start_byte + target, side="right")))
+        yield batch.slice(start, end)
+        start, start_byte = end, int(ends[end - 1])

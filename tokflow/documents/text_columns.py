@@ -8,12 +8,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tokflow.documents.compression import read_blocks
+from tokflow.documents.batch import are_messages
 from tokflow.documents.config import DocumentsConfig, correct_column, name_messages
-from tokflow.documents.encodings import marked_encoding
+from tokflow.documents.decoding import marked_encoding, read_blocks
 from tokflow.documents.file_formats import format_of
-from tokflow.documents.lines import read_text
-from tokflow.documents.parsed import are_messages
+from tokflow.documents.ranges import read_text
 from tokflow.errors import ConfigError, RawFileError
 
 RECORDS = 100
@@ -53,7 +52,7 @@ def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
         from tokflow.documents.formats.delimited import read_header
 
         return read_header(path, config), []
-    from tokflow.documents.formats.columns import list_text_columns
+    from tokflow.documents.formats.arrow import list_text_columns
 
     return list_text_columns(path, is_parquet=format_ == "parquet")
 
@@ -76,7 +75,7 @@ def check_columns(path: Path, config: DocumentsConfig) -> None:
 
             check_header(path, config)
         elif format_ in ("parquet", "arrow"):
-            from tokflow.documents.formats.columns import check_schema
+            from tokflow.documents.formats.arrow import check_schema
 
             check_schema(path, config, is_parquet=format_ == "parquet")
 

@@ -10,16 +10,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.documents.batch import Batch
-from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.parsed import (
+from tokflow.documents.batch import (
     BadDocument,
+    Batch,
     ParsedBatch,
     Problem,
     excerpt,
     num_chars_of,
     too_large,
 )
+from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.user_function import described, printing_on_stderr
 from tokflow.store.arrow import texts_of
 

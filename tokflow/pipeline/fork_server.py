@@ -9,7 +9,7 @@ from tokflow.pools.processes import be_fork_server, is_fork_server
 if is_fork_server():
     be_fork_server(
         "tokflow.pipeline.tasks",
-        "tokflow.documents.formats.columns",
+        "tokflow.documents.formats.arrow",
         "tokflow.documents.formats.jsonl",
         "pyarrow.parquet",
         "awkward",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tokflow.documents import DocumentsConfig, DocumentSource
-from tokflow.documents.parsed import ParsedBatch
+from tokflow.documents.batch import ParsedBatch
 from tokflow.errors import ConfigError, MissingOutputError, TokflowError, first_five
 from tokflow.exports.config import ExportConfig
 from tokflow.exports.part import Part, make_parts

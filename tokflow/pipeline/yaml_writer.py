@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from tokflow.documents import format_of_name
-from tokflow.documents.compression import COMPRESSED_SUFFIXES
+from tokflow.documents.decoding import COMPRESSED_SUFFIXES
 from tokflow.documents.file_formats import SUFFIXES
 from tokflow.errors import ConfigError, first_five, shortened
 from tokflow.pipeline.dagster_fields import dagster_name

@@ -1,17 +1,22 @@
-"""The `raw` section of a dataset: which files are read, and which of them are a partition."""
+"""The `raw` section of a dataset: patterns of raw files, and which files are a partition."""
 
 import os
+import posixpath
+import re
 import sys
+import urllib.parse
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import BeforeValidator
 
 from tokflow.errors import ConfigError, first_five
-from tokflow.raw.globs import escaped
+from tokflow.raw.globs import FormatOf, escaped, has_wildcard, unescaped
 from tokflow.shown import redact
 from tokflow.store.config import Config, bytes_of
-from tokflow.store.urls import hub_url
+from tokflow.store.urls import OF_OBJECT_STORES, Url, check_slashes, hub_url, is_url, split_url
 
 
 def _as_patterns(files: object) -> tuple[object, ...]:
@@ -101,3 +106,157 @@ class RawConfig(Config):
                 found=first_five([redact(file) for file in self.files]),
                 remedy="remove `revision`, or name a dataset of the hub",
             )
+
+
+HUB = "hf://datasets"
+"""The scheme and host of datasets of the Hugging Face hub."""
+
+_SIGNED = re.compile(r"\?(.*&)?(X-Amz-|X-Goog-|AWSAccessKeyId=|Signature=|sig=)", re.IGNORECASE)
+"""How a query begins that grants reading to its holder; any other `?` may be a wildcard."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pattern:
+    """A pattern as it is looked for: what is fixed of it, and what is not."""
+
+    text: str = field(repr=False)
+    """As the user wrote it."""
+    origin: str
+    """Scheme and host; empty for this machine."""
+    folder: str
+    """The fixed part, nothing of it escaped, absolute on this machine or below the origin."""
+    below: tuple[str, ...]
+    """Names and wildcards for the levels below `folder`; the last one is for files."""
+    is_dataset: bool = False
+    """It names a folder, or a dataset of the hub, which says itself what its files are."""
+
+    @property
+    def is_glob(self) -> bool:
+        """True if it has a wildcard."""
+        return not self.is_web and has_wildcard("/".join(self.below))
+
+    @property
+    def is_web(self) -> bool:
+        """True if it is reached by http or https."""
+        return self.origin.startswith(("http://", "https://"))
+
+    @property
+    def path(self) -> str:
+        """The path that it names, if it has no wildcard."""
+        return posixpath.join(self.folder, *map(unescaped, self.below))
+
+    def url_of(self, path: str) -> str:
+        """Return the absolute path, or the URL, of something at `path` that matches."""
+        if not self.origin:
+            return path
+        if self.origin == HUB:
+            return self.origin + path
+        written = self.text.split("://", 1)[1]
+        start = self.text.removesuffix(written) + written.partition("/")[0]
+        if self.is_glob:
+            return start + path
+        return self.text if self.is_web else unescaped(self.text)
+
+
+def read_pattern(text: str, base: Path, format_of: FormatOf) -> Pattern:
+    """Return the pattern that `text` is, of which a relative path starts at `base`; a folder whose
+    name is of no format, by `format_of`, says itself what its files are.
+
+    Raises: ConfigError for a URL that cannot be, and one with a wildcard where none can be.
+    """
+    if not is_url(text):
+        check_slashes(text)
+        return _local_pattern(text, os.path.expanduser(text), base, format_of)  # noqa: PTH111
+    if (of_hub := hub_url(text)) is not None:
+        name, _, path = of_hub  # its revision is asked for by the URL
+        names = path.split("/") if path else []
+        found = Pattern(text=text, origin=HUB, folder=f"/{name}", below=(), is_dataset=not names)
+        return _with_names(found, names) if names else found
+    try:
+        url = split_url(text)
+    except ValueError as error:
+        raise ConfigError(
+            where=f"raw.files {redact(text)!r}",
+            expected="a URL as scheme://host/path",
+            found=str(error),
+            remedy="correct the URL; in a user name or password write %2F for '/'",
+        ) from None
+    if url.origin == HUB or (url.scheme == "hf" and url.path.count("/") < 2):
+        raise ConfigError(
+            where=f"raw.files {text!r}",
+            expected="a dataset of the hub as hf://datasets/org/name, or files in it",
+            found="another form of name",
+            remedy="write `datasets/`, and who owns it, as in hf://datasets/stanfordnlp/imdb",
+        )
+    if url.scheme in {"file", "local"}:
+        return _local_pattern(text, urllib.parse.unquote(url.path), base, format_of)
+    names = url.path.split("/")[1:] or [""]
+    found = Pattern(text=text, origin=url.origin, folder="/", below=tuple(names))
+    _check_remote(found, url)
+    return _with_names(found, names)
+
+
+def _check_remote(pattern: Pattern, url: Url) -> None:
+    """Raise ConfigError for what cannot be listed, and for credentials in a URL of an object store,
+    whose library takes none."""
+    # Azure's URLs may have a container before `@`.
+    is_secret = ":" in url.userinfo or (url.userinfo and not url.scheme.startswith("a"))
+    expected = found = remedy = ""
+    if pattern.is_glob and "//" in url.path:
+        expected, found = "one slash between names in a pattern", "'//'"
+        remedy = "remove one, or name each file with an empty name in its key in full"
+    elif url.scheme in OF_OBJECT_STORES and (is_secret or _SIGNED.search(url.path)):
+        expected, found = "a URL without a user name, password or signature", "one in it"
+        remedy = (
+            "put credentials into the environment, where the library for its protocol looks for "
+            "them"
+        )
+    elif "*" in url.host + url.path * pattern.is_web:
+        expected, found = "a host or bucket without a wildcard", "'*'"
+        if pattern.is_web:
+            expected = "the URL of one file, as http has no folders to list"
+        remedy = "name each URL in a list"
+    if found:
+        where = f"raw.files {redact(pattern.text)!r}"
+        raise ConfigError(where=where, expected=expected, found=found, remedy=remedy)
+
+
+def _local_pattern(text: str, path: str, base: Path, format_of: FormatOf) -> Pattern:
+    """Return the pattern without `.`, `..` and empty components.
+
+    What comes before `..` is resolved first, because the folder above a link is not the one
+    above what the link leads to.
+    """
+    names = [name for name in path.split("/") if name not in {"", "."}] or [""]
+    fixed = _num_fixed(names)
+    if ".." in names[fixed:]:
+        raise ConfigError(
+            where=f"raw.files {text!r}",
+            expected="a file's name at the end and '..' only before the first wildcard",
+            found="'..'",
+            remedy="write the pattern without '..'",
+        )
+    start = "/" if path.startswith("/") else os.fspath(base.absolute())
+    above = [unescaped(name) for name in names[:fixed]]
+    folder = os.path.normpath(os.path.join(start, *above))  # noqa: PTH118
+    if ".." in above:
+        last = fixed - above[::-1].index("..")
+        head = os.path.realpath(os.path.join(start, *above[:last]))  # noqa: PTH118
+        folder = os.path.join(head, *above[last:])  # noqa: PTH118
+    found = Pattern(text=text, origin="", folder=folder, below=tuple(names[fixed:]))
+    if found.is_glob or format_of(found.path) is not None or not Path(found.path).is_dir():
+        return found
+    return replace(found, folder=found.path.rstrip("/") or "/", below=(), is_dataset=True)
+
+
+def _with_names(pattern: Pattern, names: list[str]) -> Pattern:
+    """Return a pattern of names below its folder."""
+    fixed = len(names) - 1 if pattern.is_web else _num_fixed(names)
+    folder = "/".join([pattern.folder.rstrip("/"), *map(unescaped, names[:fixed])]) or "/"
+    return replace(pattern, folder=folder, below=tuple(names[fixed:]))
+
+
+def _num_fixed(names: list[str]) -> int:
+    """Return how many leading components have no wildcard; the last one is never counted."""
+    wild = (number for number, name in enumerate(names[:-1]) if has_wildcard(name))
+    return next(wild, len(names) - 1)

@@ -307,6 +307,6 @@ def _access(source: RawSource, version: Validator | None) -> Access:
         from tokflow.raw.web import WebFile  # and with it urllib3, ssl: 0.1 s
 
         return WebFile(source.url, source.named_hosts)
-    from tokflow.raw.object_store import StoredObject
+    from tokflow.raw.buckets import StoredObject
 
     return StoredObject(source.url, version)

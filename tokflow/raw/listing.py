@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from tokflow.errors import ConfigError, first_five
-from tokflow.raw.config import RawConfig
+from tokflow.raw.config import HUB, Pattern, RawConfig, read_pattern
 from tokflow.raw.dataset_matches import (
     Origin,
     find_in_repository,
@@ -30,7 +30,6 @@ from tokflow.raw.globs import (
     unescaped,
 )
 from tokflow.raw.hub_repository import HubFile, HubRepository
-from tokflow.raw.patterns import HUB, Pattern, read_pattern
 from tokflow.raw.remote import Validator
 from tokflow.shown import redact
 from tokflow.store.latest import LATEST
@@ -195,7 +194,7 @@ def _with_versions(sources: Iterable[RawSource]) -> dict[str, RawSource]:
     asked = [of for of in objects if of.may_differ]
     if not asked:
         return {}
-    from tokflow.raw.object_store import version_at
+    from tokflow.raw.buckets import version_at
 
     with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
         versions = pool.map(version_at, [of.url for of in asked])
@@ -256,7 +255,7 @@ def _matches_of_names(
     if repository is not None:
         find = partial(find_in_repository, repository)
     elif pattern.origin:
-        from tokflow.raw.object_store import find_objects
+        from tokflow.raw.buckets import find_objects
 
         find = partial(find_objects, pattern.url_of, versions)
     if pattern.is_glob or repository is not None:

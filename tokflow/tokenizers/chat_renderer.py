@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tokflow.documents import Batch, DocumentsConfig, Render, Spans
-from tokflow.documents.parsed import BadDocument, ParsedBatch, excerpt
+from tokflow.documents.batch import BadDocument, ParsedBatch, excerpt
 from tokflow.errors import ConfigError
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.chat_template import (

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 from typing import Any
 
-from tokflow.documents.parsed import Problem
+from tokflow.documents.batch import Problem
 from tokflow.errors import ConfigError
 from tokflow.pools.bounded import OverBoundError, bounded
 from tokflow.tokenizers.engines.protocol import any_of

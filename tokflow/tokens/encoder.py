@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource
-from tokflow.documents.reader import Encode
+from tokflow.documents.source import Encode
 from tokflow.errors import BadDocumentError
 from tokflow.tokenizers.engines import Encoded, GatedEngine, open_engine
 from tokflow.tokenizers.engines.protocol import text_buffers

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tokflow.documents import DocumentsConfig
-from tokflow.documents.compression import COMPRESSED_SUFFIXES, read_blocks, zstd
+from tokflow.documents.decoding import COMPRESSED_SUFFIXES, read_blocks, zstd
 from tokflow.documents.ranges import ranges_of
 from tokflow.errors import ConfigError, RawFileError
 from tokflow_tests.reading import read_documents

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tokflow.documents import Batch, DocumentsConfig
 from tokflow.documents.file_formats import READERS
-from tokflow.documents.lines import cut, separator_of
+from tokflow.documents.formats.txt import cut, separator_of
 from tokflow_tests.reading import read_documents
 
 AWKWARD = [

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.documents import Batch, DocumentsConfig, Limit, Reject
-from tokflow.documents.compression import zstd
+from tokflow.documents.decoding import zstd
 from tokflow.errors import BadDocumentError, ConfigError
 from tokflow_tests.reading import read_documents
 

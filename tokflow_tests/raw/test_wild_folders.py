@@ -2,8 +2,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from tokflow.raw.buckets import find_keys
 from tokflow.raw.globs import path_regex
-from tokflow.raw.object_store import find_keys
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.raw.test_streamed import looked_at, put
 

@@ -7,7 +7,7 @@ import pytest
 
 from tokflow.audit.verify.raw import verify_against_raw
 from tokflow.audit.verify.verification import verify_dataset
-from tokflow.documents import DocumentsConfig, Limit, reader
+from tokflow.documents import DocumentsConfig, Limit, source
 from tokflow.errors import TokenizerError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
@@ -37,7 +37,7 @@ def test_the_document_that_reaches_the_limit_is_whole_and_the_last(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(reader, "MIN_ENCODED_BYTES", piece_bytes)
+    monkeypatch.setattr(source, "MIN_ENCODED_BYTES", piece_bytes)
 
     assert token_lists(shard_of(tmp_path, "a", "bb", "ccc", tokens=tokens)) == expected
 
@@ -66,7 +66,7 @@ def test_little_more_text_is_tokenized_than_the_limit_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     encoded, encode = [], DocumentEncoder.encode
-    monkeypatch.setattr(reader, "MIN_ENCODED_BYTES", 10)
+    monkeypatch.setattr(source, "MIN_ENCODED_BYTES", 10)
 
     def counted(self, batch):
         encoded.append(len(batch.rows))
@@ -110,7 +110,7 @@ def test_the_bytes_do_not_depend_on_batches_and_threads(
     threaded_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(shards, "THREADED_BYTES", threaded_bytes)
-    monkeypatch.setattr(reader, "MIN_ENCODED_BYTES", 1 + threaded_bytes)
+    monkeypatch.setattr(source, "MIN_ENCODED_BYTES", 1 + threaded_bytes)
     dataset = declare_texts(
         tmp_path, ["words of it"] * 3_000, documents={"limit": {"tokens": 12_001}}
     )

@@ -17,10 +17,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from tokflow.documents.batch import excerpt
 from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.encodings import size_in
+from tokflow.documents.decoding import size_in
 from tokflow.documents.file_formats import FIELD_DEFAULTS, format_of
-from tokflow.documents.parsed import excerpt
 
 _EMPTY_LINES = re.compile(rb"(?:\r?+\n)*+")
 _IN_QUOTES = re.compile(rb'[^"]*+(?:""[^"]*+)*+')

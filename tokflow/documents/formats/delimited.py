@@ -15,18 +15,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.encodings import refuse_other_kinds
-from tokflow.documents.formats.columns import check_single, missing_column_error
-from tokflow.documents.formats.csv_records import (
-    Dialect,
-    OddRecord,
-    RecordBatch,
-    RecordCutter,
-    dialect_of,
-)
-from tokflow.documents.lines import count_before, read_text, text_ranges
-from tokflow.documents.parsed import (
+from tokflow.documents.batch import (
     ParsedBatch,
     Problem,
     all_bad,
@@ -35,7 +24,18 @@ from tokflow.documents.parsed import (
     too_large,
     value_json,
 )
-from tokflow.documents.ranges import Before, OpenRange, Range
+from tokflow.documents.config import DocumentsConfig
+from tokflow.documents.decoding import refuse_other_kinds
+from tokflow.documents.formats.arrow import check_single, missing_column_error
+from tokflow.documents.formats.csv_records import (
+    Dialect,
+    OddRecord,
+    RecordBatch,
+    RecordCutter,
+    dialect_of,
+)
+from tokflow.documents.formats.txt import count_before
+from tokflow.documents.ranges import Before, OpenRange, Range, read_text, text_ranges
 from tokflow.errors import ConfigError, RawFileError
 from tokflow.store.arrow import texts_of
 
@@ -73,11 +73,10 @@ def find_delimiter(path: Path, config: DocumentsConfig) -> str | None:
 
 def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
     """Return what stands before a range of lines of a file without quotes; the header is no row."""
-    max_bytes, num_each = config.limit.document_bytes, config.documents_per_record
-    count = count_before(path, within, blank=b"\r", max_bytes=max_bytes, num_each=num_each)
+    count = count_before(path, config, within, blank=b"\r")
     _, cutter = _cutter(path, config, _BLOCK, dialect := dialect_of(path, config), None)
-    num_of_header = _header(iter(cutter), dialect, path, config).num_records * num_each
-    return Before(count.lines, max(0, count.rows - num_of_header))
+    num_records = _header(iter(cutter), dialect, path, config).num_records
+    return Before(count.lines, max(0, count.rows - num_records * config.documents_per_record))
 
 
 def ranges(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range, ...]:

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from tokflow.documents.encodings import refuse_other_kinds
-from tokflow.documents.lines import LineBatch, cut
-from tokflow.documents.parsed import excerpt
-from tokflow.documents.ranges import Place
+from tokflow.documents.batch import Place, excerpt
+from tokflow.documents.decoding import refuse_other_kinds
+from tokflow.documents.formats.txt import LineBatch, cut
 from tokflow.errors import RawFileError
 
 _BLANK = b" \t\r\n"

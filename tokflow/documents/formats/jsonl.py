@@ -20,12 +20,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tokflow.documents.compression import read_blocks
-from tokflow.documents.config import DocumentsConfig, correct_column, name_messages
-from tokflow.documents.formats.json_array import ElementBatch, cut_records
-from tokflow.documents.lines import LineBatch, count_before, read_text, text_ranges
-from tokflow.documents.parsed import (
+from tokflow.documents.batch import (
     ParsedBatch,
+    Place,
     Problem,
     all_bad,
     are_messages,
@@ -34,7 +31,11 @@ from tokflow.documents.parsed import (
     parse,
     too_large,
 )
-from tokflow.documents.ranges import Before, OpenRange, Place, Range
+from tokflow.documents.config import DocumentsConfig, correct_column, name_messages
+from tokflow.documents.decoding import read_blocks
+from tokflow.documents.formats.json_array import ElementBatch, cut_records
+from tokflow.documents.formats.txt import LineBatch, count_before
+from tokflow.documents.ranges import Before, OpenRange, Range, read_text, text_ranges
 from tokflow.errors import ConfigError
 from tokflow.store.arrow import texts_of
 
@@ -76,8 +77,7 @@ def ranges(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range
 
 def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
     """Return what stands before a range of lines."""
-    max_bytes, num_each = config.limit.document_bytes, config.documents_per_record
-    return count_before(path, within, blank=_BLANK, max_bytes=max_bytes, num_each=num_each)
+    return count_before(path, config, within, blank=_BLANK)
 
 
 def _documents(

@@ -8,8 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from tokflow.documents.batch import ParsedBatch, all_bad, too_large
 from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.formats.columns import (
+from tokflow.documents.formats.arrow import (
     RemoteSource,
     damaged_error,
     documents_in,
@@ -17,7 +18,6 @@ from tokflow.documents.formats.columns import (
     open_source,
     undamaged,
 )
-from tokflow.documents.parsed import ParsedBatch, all_bad, too_large
 from tokflow.documents.ranges import Before, OpenRange, Range, gathered
 
 _READ_BUFFER_BYTES = 1024 * 1024

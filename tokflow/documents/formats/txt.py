@@ -1,28 +1,54 @@
-"""Documents of a text file: the whole file, its lines, or the texts between separators.
+"""Text files, cut at separators. Documents of txt: the whole file, its lines, or the texts between
+separators. Every byte is text, except a byte order mark at the start."""
 
-Every byte is text, except a byte order mark at the start.
-"""
-
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate, groupby
 from pathlib import Path
 
 import pyarrow as pa
 
+from tokflow.documents.batch import ParsedBatch, all_bad, parse, too_large
 from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.encodings import size_in
-from tokflow.documents.lines import (
-    LineBatch,
-    count_before,
-    cut,
-    read_text,
-    separator_of,
-    text_ranges,
-)
-from tokflow.documents.parsed import ParsedBatch, all_bad, parse, too_large
-from tokflow.documents.ranges import Before, OpenRange, Range
+from tokflow.documents.decoding import as_utf8, size_in
+from tokflow.documents.ranges import Before, OpenRange, Range, lines_within, read_text, text_ranges
 from tokflow.errors import ConfigError
 from tokflow.store.arrow import texts_of
+
+_COUNT_BYTES = 2 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class LineBatch:
+    """Consecutive lines of a stream, or texts between other separators, without their ends."""
+
+    separator: "bytes | re.Pattern[bytes]"
+    first: int
+    """Ordinal of the first line in the stream."""
+    byte_offset: int
+    """Of the first line's first byte in the file."""
+    lines: list[bytes]
+    """Empty where a line is too large."""
+    ends: list[bytes]
+    """The separator behind each; none behind the last line of a stream that has none."""
+    is_too_large: bool = False
+    """True if this stands for one line that is larger than lines may be."""
+    size_of: Callable[[bytes], int] = len
+    """Gives the bytes of the file that a text of it takes."""
+
+    def place(self, index: int) -> tuple[int | None, int]:
+        """Return the line, from 1, and the byte offset of a text; no line where a separator of
+        another kind ends texts."""
+        line = self.first + index + 1 if self.separator == b"\n" else None
+        return line, self._offsets[index]
+
+    @cached_property
+    def _offsets(self) -> list[int]:
+        pairs = zip(self.lines, self.ends, strict=False)
+        sizes = (self.size_of(line) + self.size_of(end) for line, end in pairs)
+        return list(accumulate(sizes, initial=self.byte_offset))
 
 
 def read(
@@ -69,12 +95,11 @@ def ranges(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range
 
 def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
     """Return what stands before a range of lines."""
-    max_bytes = config.limit.document_bytes
-    return count_before(path, within, blank=None, max_bytes=max_bytes, num_each=1)
+    return count_before(path, config, within, blank=None)
 
 
 def _whole(blocks: Iterator[bytes], byte_offset: int, max_bytes: int) -> LineBatch:
-    """Return all blocks as one text; it is read no further than it may be large."""
+    """Return all blocks as one text; no more than `max_bytes` and a block is read."""
     held, num_bytes = [], 0
     for block in blocks:
         num_bytes += len(block)
@@ -82,3 +107,118 @@ def _whole(blocks: Iterator[bytes], byte_offset: int, max_bytes: int) -> LineBat
             return LineBatch(b"", 0, byte_offset, [], [], is_too_large=True)
         held.append(block)
     return LineBatch(b"", 0, byte_offset, [b"".join(held)], [])
+
+
+def separator_of(text: str) -> "bytes | re.Pattern[bytes]":
+    r"""Return what ends texts: the separator or, as \n in it stands for \r\n too, a pattern."""
+    lines = text.replace("\r\n", "\n").encode().split(b"\n")
+    return lines[0] if len(lines) == 1 else re.compile(rb"\r?\n".join(map(re.escape, lines)))
+
+
+def cut(
+    blocks: Iterable[bytes],
+    separator: "bytes | re.Pattern[bytes]",
+    *,
+    max_bytes: int,
+    byte_offset: int = 0,
+    size_of: Callable[[bytes], int] = len,
+) -> Iterator[LineBatch]:
+    r"""Yield the lines of the stream, found from left to right, those of one block at a time.
+
+    A separator ends a line; what follows the last one is a line only if it is not empty:
+    with b"\n" both b"a\n\nb" and b"a\n\nb\n" have the lines b"a", b"" and b"b". A line of
+    many blocks is joined once, at its end. One of more than `max_bytes` is named as soon as that
+    is known, and then passed over without being held.
+    """
+    # No match of a pattern is longer than the pattern itself.
+    longest = len(separator if isinstance(separator, bytes) else separator.pattern)
+    first, size, file_size = 0, 0, 0  # sizes of the unfinished line, held or not
+    unfinished: list[bytes] = []
+    is_passed_over = False
+    overlap = b""  # the end of the unfinished line, where a separator may have begun
+    for block in blocks:
+        lines, ends, last = _split(overlap + block, separator)
+        if lines and is_passed_over:
+            first += 1
+            byte_offset += file_size + size_of(lines.pop(0)) + size_of(ends.pop(0))
+            size, file_size, is_passed_over = 0, 0, False
+        elif lines:
+            lines[0] = b"".join((*unfinished, lines[0]))
+            unfinished, size, file_size = [], 0, 0
+        if lines:
+            batch = LineBatch(separator, first, byte_offset, lines, ends, size_of=size_of)
+            is_small = len(block) <= max_bytes and len(lines[0]) <= max_bytes
+            first += len(lines)
+            byte_offset += sum(map(size_of, lines)) + sum(map(size_of, ends))
+            yield from (batch,) if is_small else _within(batch, max_bytes)
+            del batch, lines, ends  # so that the next take their memory: a tenth of the time
+        kept = _character_start(last, max(0, len(last) - longest + 1))
+        size += kept
+        file_size += size_of(last[:kept])
+        overlap = last[kept:]
+        if not is_passed_over:
+            unfinished.append(last[:kept])
+            if size > max_bytes:
+                yield LineBatch(separator, first, byte_offset, [], [], is_too_large=True)
+                unfinished, is_passed_over = [], True
+    if not is_passed_over and (remainder := b"".join((*unfinished, overlap))):
+        last_line = LineBatch(separator, first, byte_offset, [remainder], [], size_of=size_of)
+        yield from _within(last_line, max_bytes)
+
+
+def _split(
+    data: bytes, separator: "bytes | re.Pattern[bytes]"
+) -> tuple[list[bytes], list[bytes], bytes]:
+    """Return the lines that end in the data, their ends, and what is behind them."""
+    if isinstance(separator, bytes):
+        *lines, last = data.split(separator)
+        return lines, [separator] * len(lines), last
+    lines, ends, start = [], [], 0
+    for match in separator.finditer(data):
+        lines.append(data[start : match.start()])
+        ends.append(match[0])
+        start = match.end()
+    return lines, ends, data[start:]
+
+
+def _character_start(text: bytes, position: int) -> int:
+    """Return the position, or the one before it where a character of UTF-8 begins."""
+    while position and position < len(text) and text[position] & 0xC0 == 0x80:
+        position -= 1
+    return position
+
+
+def _within(found: LineBatch, max_bytes: int) -> Iterator[LineBatch]:
+    """Yield the lines, but for each that is too large what stands for it."""
+    for is_too_large, alike in groupby(
+        range(len(found.lines)), lambda index: len(found.lines[index]) > max_bytes
+    ):
+        for indices in ([index] for index in alike) if is_too_large else [list(alike)]:
+            _, byte_offset = found.place(indices[0])
+            kept = slice(0, 0) if is_too_large else slice(indices[0], indices[-1] + 1)
+            yield replace(
+                found,
+                first=found.first + indices[0],
+                byte_offset=byte_offset,
+                lines=found.lines[kept],
+                ends=found.ends[kept],
+                is_too_large=is_too_large,
+            )
+
+
+def count_before(
+    path: Path, config: DocumentsConfig, within: Range, *, blank: bytes | None
+) -> Before:
+    """Return the lines before a range of a text file, and their rows.
+
+    Lines of nothing but the bytes `blank` are no rows, unless they are too large to be looked at;
+    None: every line is one row. All text before the range is read, at 0.5 to 1.4 GB/s on one core.
+    """
+    _, blocks = lines_within(path, Range(0, within.start), _COUNT_BYTES)
+    text, num_lines, num_blank = as_utf8(blocks, "utf-8", path)[1], 0, 0
+    for batch in cut(text, b"\n", max_bytes=config.limit.document_bytes):
+        num_lines += 1 if batch.is_too_large else len(batch.lines)
+        if blank is not None:
+            num_blank += sum(1 for line in batch.lines if not line.strip(blank))
+    num_each = 1 if blank is None else config.documents_per_record
+    return Before(num_lines, (num_lines - num_blank) * num_each)

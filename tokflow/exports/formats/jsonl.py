@@ -31,8 +31,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tokflow.documents.compression import read_blocks
-from tokflow.documents.lines import cut
+from tokflow.documents.decoding import read_blocks
+from tokflow.documents.formats.txt import cut
 from tokflow.exports.columns import OF_IDS, TYPES, Lists
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import Column, ColumnOptions, check_level

@@ -17,9 +17,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tokflow.documents.batch import ParsedBatch, holds_no_number, parse, value_json
 from tokflow.documents.config import KEPT, DocumentsConfig, correct_column, name_messages
-from tokflow.documents.encodings import START_BYTES, kind_of
-from tokflow.documents.parsed import ParsedBatch, holds_no_number, parse, value_json
+from tokflow.documents.decoding import START_BYTES, kind_of
 from tokflow.documents.ranges import Before, OpenRange, Range, gathered
 from tokflow.errors import ConfigError, RawFileError, TokflowError
 from tokflow.raw.remote_file import RemoteFile, read_until
