@@ -14,18 +14,20 @@ from tokflow.exports.index import index_tables
 from tokflow.exports.options import PartRows
 from tokflow.exports.part_sequences import TOKENS_AT_ONCE, PartSequences
 from tokflow.exports.shuffled_documents import (
+    TOKENS_GATHERED,
     DocumentGroup,
     GatheredTokens,
     PackedFile,
     PartitionDocuments,
     ShuffledDocuments,
+    documents_in_order,
     make_shuffled,
 )
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, Sequences
 from tokflow.split.shuffle import ExportOrder
-from tokflow.split.spans import SPAN_COLUMNS, Split
-from tokflow.store.arrow import offsets_of, to_numpy
+from tokflow.split.spans import Split
+from tokflow.store.arrow import offsets_of
 from tokflow.store.store import InStore
 from tokflow.store.tables import Columns
 from tokflow.tokens.token_source import taken_in_batches
@@ -123,14 +125,10 @@ class Part:
 
     def _batches(self, *, of_mask: bool = False) -> Iterator[npt.NDArray[Any]]:
         """Yield the tokens of `stream`, or their loss mask."""
-        if self.shuffled is not None:
-            yield from self.shuffled.stream(TOKENS_AT_ONCE, of_mask=of_mask)
-            return
-        for split in self.splits:
-            spans = split.span_table(self.name)
-            source = GatheredTokens.of([split], of_mask=True) if of_mask else split.token_source()
-            starts, lengths = to_numpy(spans["token_start"]), to_numpy(spans["num_tokens"])
-            yield from taken_in_batches(source, starts, lengths, TOKENS_AT_ONCE)
+        source = GatheredTokens.of(self.splits, of_mask=of_mask)
+        for some in self.documents():
+            spans = some.token_start, some.num_tokens
+            yield from taken_in_batches(source, *spans, TOKENS_AT_ONCE, gathered=TOKENS_GATHERED)
 
     def documents(self) -> Iterator[PartitionDocuments]:
         """Yield what `stream` is made of, in order: the documents of one partition at a time or,
@@ -138,18 +136,9 @@ class Part:
 
         A span of a cut document counts as a document, one without tokens too.
         """
-        if self.shuffled is not None:
-            yield from self.shuffled.documents()
-            return
-        for split in self.splits:
-            table = split.shard.documents(["row", *SPAN_COLUMNS])
-            spans, row = split.spans(self.name, table), to_numpy(table["row"])
-            yield PartitionDocuments(
-                origins=split.shard.origins,
-                row=row[spans.document],
-                char_start=spans.char_start,
-                num_tokens=spans.num_tokens,
-            )
+        if self.shuffled is None:
+            return documents_in_order(self.name, self.splits)
+        return self.shuffled.documents()
 
     def document_lengths(self) -> npt.NDArray[np.int64]:
         """Return the tokens of each of `documents`, (num_documents,)."""

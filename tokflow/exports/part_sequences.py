@@ -18,12 +18,11 @@ from tokflow.exports.index import INDEX_ROWS_AT_ONCE, index_tables
 from tokflow.exports.options import equal_sizes
 from tokflow.exports.shuffled_documents import (
     TOKENS_GATHERED,
-    DocumentGroup,
     GatheredTokens,
     PackedFile,
 )
 from tokflow.sequences.config import PackingConfig
-from tokflow.sequences.packing import PackingCounts, Segments, pack_tails
+from tokflow.sequences.packing import PackingCounts, PackingResult, Segments, pack_tails
 from tokflow.sequences.segments import (
     SEGMENTS_COLUMNS,
     FileSequences,
@@ -82,8 +81,8 @@ class PartSequences:
         """Tokens of the longest sequence; 0 where there is none. Files behind the first that has a
         full one are not read."""
         found = 0
-        of_files = (file.segments(self.part, FILL_COLUMNS) for file in self.files)
-        for columns in chain(of_files, [self._tails.columns]):
+        for number in range(len(self.files) + 1):
+            columns = self._columns(number, FILL_COLUMNS)
             sequence = columns["sequence"] - columns["sequence"][:1]
             fill = np.bincount(sequence, weights=columns["num_tokens"])
             found = max(found, int(fill.max(initial=0)))
@@ -96,7 +95,7 @@ class PartSequences:
         """Documents that were cut or left out, in the sequences of files and of tails."""
         names = [field.name for field in fields(PackingCounts)]
         in_files = PackingCounts(**{name: self._count(name) for name in names})
-        return in_files + self._tails.counts
+        return in_files + self._tails.packed.counts
 
     def sequences(
         self, at_once: int | None = None, *, within: range | None = None
@@ -140,39 +139,38 @@ class PartSequences:
                 )
 
     def index(self) -> Iterator[pa.Table]:
-        """Yield the index of `sequences` in order: as they are stored each table of one file, and
-        the tails last; else each of some millions of segments, for each of which the tables of all
+        """Yield the index of `sequences` in order: without a seed each table of one file, and the
+        tails last; else each of some millions of segments, for each of which the tables of all
         files are read."""
-        num = self.num_sequences
+        in_order, num = self.shuffle_seed is None, self.num_sequences
         num_segments = num + sum(file.num_spans(self.part) for file in self.files)
-        step = num if self._is_as_stored else INDEX_ROWS_AT_ONCE * num // max(1, num_segments)
+        step = num if in_order else INDEX_ROWS_AT_ONCE * num // max(1, num_segments)
         for places in self._stretches(range(num), max(1, step)):
             of_files = (self._index_of(*of_file) for of_file in self._by_file(places))
             tables = chain.from_iterable(of_files)
-            is_of_one = self._is_as_stored and places.start < self._firsts[-2]
+            is_of_one = in_order and places.start < self._firsts[-2]
             yield from tables if is_of_one else _in_order_of_positions(tables)
 
     def inputs_within(self, within: range | None) -> list[InStore]:
         """Return the outputs that the sequences within are made from, those made of tails left out,
-        or all: token shard, split and sequences of each file that has some; of a shuffle, all."""
-        packed = [file for file in self.files if isinstance(file, FileSequences)]
+        or all: token shard, split and sequences of each file that has some; of groups, all."""
+        packed = self._packed_files
         numbers = [*range(len(self.splits))]
-        if within is not None and self._is_as_stored:
+        if within is not None and packed:
             found = (number for number, *_ in self._by_file(within))
-            numbers = [number for number in found if number < len(self.files)]
+            numbers = [number for number in found if number < len(packed)]
         splits = [self.splits[number] for number in numbers]
         of_files = (packed[number] for number in numbers if packed)
         return [*(split.shard for split in splits), *splits, *of_files]
 
     @property
-    def _at_once(self) -> int:
-        return max(1, TOKENS_AT_ONCE // self.packing.stored_length)
+    def _packed_files(self) -> list[FileSequences]:
+        """The sequences of each split; none where documents of all are packed in groups."""
+        return [file for file in self.files if isinstance(file, FileSequences)]
 
     @property
-    def _is_as_stored(self) -> bool:
-        """True where files are read one after another: each sequence is of one, or of tails."""
-        is_of_groups = any(isinstance(file, DocumentGroup) for file in self.files[:1])
-        return self.shuffle_seed is None and not is_of_groups
+    def _at_once(self) -> int:
+        return max(1, TOKENS_AT_ONCE // self.packing.stored_length)
 
     def _count(self, name: str) -> int:
         return sum(file.counts[f"{self.part}.{name}"] for file in self.files)
@@ -181,11 +179,11 @@ class PartSequences:
     def _firsts(self) -> npt.NDArray[np.int64]:
         """The ordinal of the first sequence of each file and of tails, and how many there are."""
         of_files = (file.num_sequences(self.part) for file in self.files)
-        return offsets_of([*of_files, self._tails.num_sequences])
+        return offsets_of([*of_files, self._tails.packed.num_sequences])
 
     def _stretches(self, within: range, step: int) -> Iterator[range]:
-        """Yield places, `step` at most at a time; as they are stored those of one file."""
-        edges = self._firsts if self._is_as_stored else self._firsts[[0, -1]]
+        """Yield places, `step` at most at a time; in order those of one file."""
+        edges = self._firsts if self.shuffle_seed is None else self._firsts[[0, -1]]
         for first, stop in pairwise(edges.tolist()):
             own = range(max(first, within.start), min(stop, within.stop))
             for start in own[::step]:
@@ -208,19 +206,17 @@ class PartSequences:
         self, number: int, own: npt.NDArray[np.int64], at: npt.NDArray[np.int64]
     ) -> Iterator[pa.Table]:
         """Yield the index of some sequences of a file, or of tails, at their places."""
-        is_of_tails, tails = number == len(self.files), self._tails
-        columns = tails.columns
-        if not is_of_tails:
-            columns = self.files[number].segments(self.part, INDEX_COLUMNS)
+        columns = self._columns(number, INDEX_COLUMNS)
         segments, counts = _segments_of(own, self._edges(number, columns["sequence"]))
         if len(segments) < len(columns["sequence"]):
             columns = {name: values[segments] for name, values in columns.items()}
-        place, of_file = np.repeat(at, counts), tails.file[segments] if is_of_tails else None
+        place = np.repeat(at, counts)
         column = _columns_of_segments(place, columns["num_tokens"], self.packing)
         columns = {**columns, "position": place * self.packing.stored_length + column}
-        if of_file is None:
+        if number < len(self.files):
             yield from self._index_of_file(number, columns)
             return
+        of_file = columns["file"]
         order = np.argsort(of_file, kind="stable")
         ordinals, firsts = np.unique(of_file[order], return_index=True)
         for ordinal, some in zip(ordinals.tolist(), np.split(order, firsts)[1:], strict=True):
@@ -250,19 +246,21 @@ class PartSequences:
     def _table(self, number: int) -> "_Table":
         """Return the segments of a file, or of tails; they are read once."""
         if number not in self._tables:
-            columns = self._tails.columns
-            if number < len(self.files):
-                names = ("sequence", "token_start", "num_tokens")
-                columns = self.files[number].segments(self.part, names)
+            columns = self._columns(number, ("sequence", "token_start", "num_tokens"))
             if self.shuffle_seed is None:  # none is asked for again
                 self._tables.clear()
-            file = self._tails.file if number == len(self.files) else number
             self._tables[number] = _Table(
                 edges=self._edges(number, columns["sequence"]),
-                start=columns["token_start"] + self._positions[file],
+                start=columns["token_start"] + self._positions[columns.get("file", number)],
                 num_tokens=columns["num_tokens"].astype(np.int32),
             )
         return self._tables[number]
+
+    def _columns(self, number: int, names: Sequence[str]) -> Columns:
+        """Return columns of the segments of a file; of tails all, and the file that each is of."""
+        if number == len(self.files):
+            return self._tails.columns
+        return self.files[number].segments(self.part, names)
 
     def _edges(self, number: int, sequence: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         num_sequences = self._firsts[number + 1] - self._firsts[number]
@@ -271,7 +269,7 @@ class PartSequences:
     @cached_property
     def _positions(self) -> npt.NDArray[np.int64]:
         """The position in the tokens of all splits at which those of each file begin."""
-        if all(isinstance(file, FileSequences) for file in self.files[:1]):
+        if self._packed_files:
             return GatheredTokens.of(self.splits).edges
         return np.zeros(len(self.files), dtype=np.int64)  # groups are of all
 
@@ -296,8 +294,8 @@ class PartSequences:
         found = packed.segments
         span_start = (tails["token_start"] - tails["token_in_piece"])[found.span]
         return _Tails(
-            file=np.repeat(np.arange(len(of_files)), num_of_file)[found.span],
             columns={
+                "file": np.repeat(np.arange(len(of_files)), num_of_file)[found.span],
                 "sequence": found.sequence,
                 "num_tokens": found.num_tokens,
                 "token_start": span_start + found.token_in_span,
@@ -305,9 +303,8 @@ class PartSequences:
                 "char_start": tails["char_start"][found.span],
                 "token_in_piece": found.token_in_span,
             },
-            num_sequences=packed.num_sequences,
+            packed=packed,
             num_repeated_more=int(found.num_repeated.sum() - of_tails.num_repeated.sum()),
-            counts=packed.counts,
         )
 
 
@@ -315,14 +312,11 @@ class PartSequences:
 class _Tails:
     """Segments of the sequences made of the tails of all files, in order."""
 
-    file: npt.NDArray[np.int64]
-    """Ordinal of the file each is of."""
     columns: Columns
-    """As a file has them."""
-    num_sequences: int
+    """As a file has them, and the ordinal of the file that each is of."""
+    packed: PackingResult
     num_repeated_more: int
     """Repeated tokens of these sequences, less those that the files count in their tails."""
-    counts: PackingCounts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,7 +20,7 @@ from tokflow.store.arrow import offsets_of, to_numpy
 from tokflow.store.integrity import clear_when_damaged, is_compared
 from tokflow.store.tables import Columns
 from tokflow.tokens.origins import Origins
-from tokflow.tokens.token_source import TokenSource, taken_in_batches
+from tokflow.tokens.token_source import TokenSource
 
 DOCUMENTS_AT_ONCE = 2**20
 
@@ -40,7 +40,7 @@ KEY_BITS = 63
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartitionDocuments:
     """The documents that one partition has in a part, or some that several have, in order; arrays
-    (num_documents,)."""
+    (num_documents,), int64."""
 
     origins: Origins
     """The raw files that the rows are of."""
@@ -49,8 +49,34 @@ class PartitionDocuments:
     end."""
     char_start: npt.NDArray[np.int64]
     """Code points of the document before it: 0, unless the split cut the document."""
+    token_start: npt.NDArray[np.int64]
+    """Position of its first token in the `GatheredTokens` of all splits."""
     num_tokens: npt.NDArray[np.int64]
     """BOS and EOS included; 0 of an empty document that has neither."""
+
+    def chosen(self, which: slice | npt.NDArray[np.int64]) -> "PartitionDocuments":
+        """Return some of the documents."""
+        return PartitionDocuments(
+            origins=self.origins,
+            row=self.row[which],
+            char_start=self.char_start[which],
+            token_start=self.token_start[which],
+            num_tokens=self.num_tokens[which],
+        )
+
+
+def documents_in_order(part: str, splits: Sequence[Split]) -> Iterator[PartitionDocuments]:
+    """Yield the documents of a part, those of one split at a time."""
+    for split, edge in zip(splits, GatheredTokens.of(splits).edges, strict=False):
+        table = split.shard.documents(["row", *SPAN_COLUMNS])
+        spans = split.spans(part, table)
+        yield PartitionDocuments(
+            origins=split.shard.origins,
+            row=to_numpy(table["row"])[spans.document],
+            char_start=spans.char_start,
+            token_start=spans.token_start + edge,
+            num_tokens=spans.num_tokens,
+        )
 
 
 def memory_bytes() -> int:
@@ -133,24 +159,9 @@ class ShuffledDocuments:
 
     def documents(self) -> Iterator[PartitionDocuments]:
         """Yield the documents in order, some at a time."""
-        table = self.table()
-        for first in range(0, len(table.row), DOCUMENTS_AT_ONCE):
-            some = slice(first, first + DOCUMENTS_AT_ONCE)
-            yield PartitionDocuments(
-                origins=table.origins,
-                row=table.row[some],
-                char_start=table.char_start_of(some),
-                num_tokens=table.num_tokens[some],
-            )
-
-    def stream(self, num_tokens: int, *, of_mask: bool = False) -> Iterator[npt.NDArray[Any]]:
-        """Yield the tokens, documents end to end, or their loss mask, `num_tokens` at a time or
-        fewer."""
-        table, source = self.table(), GatheredTokens.of(self.splits, of_mask=of_mask)
-        for first in range(0, len(table.row), DOCUMENTS_AT_ONCE):
-            some = slice(first, first + DOCUMENTS_AT_ONCE)
-            spans = table.start[some], table.num_tokens[some]
-            yield from taken_in_batches(source, *spans, num_tokens, gathered=TOKENS_GATHERED)
+        documents = self.table().documents
+        for first in range(0, len(documents.row), DOCUMENTS_AT_ONCE):
+            yield documents.chosen(slice(first, first + DOCUMENTS_AT_ONCE))
 
     @property
     def key(self) -> tuple[str, bool]:
@@ -171,28 +182,13 @@ class ShuffledDocuments:
         return of_parts[self.part]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class DocumentTable:
-    """The documents of one part in order; arrays (num_documents,), int64."""
+    """The documents of one part in order, of all partitions."""
 
-    origins: Origins
-    """The raw files of all partitions."""
-    start: npt.NDArray[np.int64]
-    """Position of its first token in the `GatheredTokens` of the splits."""
-    num_tokens: npt.NDArray[np.int64]
-    row: npt.NDArray[np.int64]
-    """Row in `origins`."""
-    char_start: npt.NDArray[np.int64] | None
-    """Code points of the document before it; None where no document was cut."""
-
+    documents: PartitionDocuments
     group_edges: npt.NDArray[np.int64]
     """The first document of each group, and how many there are; (num_groups + 1,)."""
-
-    def char_start_of(self, some: slice | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return `char_start` of some of them."""
-        if self.char_start is None:
-            return np.zeros_like(self.row[some])
-        return self.char_start[some]
 
 
 _tables: dict[tuple[str, bool], dict[str, DocumentTable]] = {}
@@ -220,22 +216,19 @@ def _make_table(of: ShuffledDocuments) -> DocumentTable:
     names = f"{of.part}.num_documents", f"{of.part}.num_cut_pieces"
     num = sum(split.manifest.counts[name] for split in of.splits for name in names)
     keys, starts, sizes, rows = (np.empty(num, dtype=np.int64) for _ in range(4))
-    char_starts: npt.NDArray[np.int64] | None = None
+    char_starts = np.broadcast_to(np.int64(0), num)  # takes no memory
     raw_files, first_rows, first, first_row = list[str](), list[int](), 0, 0
-    for split, edge in zip(of.splits, GatheredTokens.of(of.splits).edges, strict=False):
-        table, origins = split.shard.documents(["row", *SPAN_COLUMNS]), split.shard.origins
-        spans, of_table = split.spans(of.part, table), to_numpy(table["row"])
-        some = slice(first, first := first + len(spans.document))
-        row = of_table[spans.document]
-        keys[some] = document_keys(origins, row, of.seed)
-        starts[some], sizes[some] = spans.token_start + edge, spans.num_tokens
-        rows[some] = row + first_row
-        if spans.char_start.any():
-            char_starts = np.zeros(num, dtype=np.int64) if char_starts is None else char_starts
-            char_starts[some] = spans.char_start
-        raw_files += origins.raw_files
-        first_rows += [own + first_row for own in origins.first_rows]
-        first_row += max(int(of_table.max(initial=-1)), origins.first_rows[-1]) + 1
+    for some in documents_in_order(of.part, of.splits):
+        here = slice(first, first := first + len(some.row))
+        keys[here] = document_keys(some.origins, some.row, of.seed)
+        starts[here], sizes[here] = some.token_start, some.num_tokens
+        rows[here] = some.row + first_row
+        if some.char_start.any():
+            char_starts = char_starts if char_starts.flags.writeable else char_starts.copy()
+            char_starts[here] = some.char_start
+        raw_files += some.origins.raw_files
+        first_rows += [own + first_row for own in some.origins.first_rows]
+        first_row += max(int(some.row.max(initial=-1)), some.origins.first_rows[-1]) + 1
     order = np.argsort(keys, kind="stable")  # two of one key stay in the order of their files
     inner_edges = np.arange(1, 1 << of.group_bits) << (KEY_BITS - of.group_bits)
     group_edges = [0, *np.searchsorted(keys, inner_edges, sorter=order).tolist(), num]
@@ -243,14 +236,14 @@ def _make_table(of: ShuffledDocuments) -> DocumentTable:
     starts = starts[order]
     sizes = sizes[order]
     rows = rows[order]
-    return DocumentTable(
+    documents = PartitionDocuments(
         origins=Origins(raw_files, first_rows),
-        start=starts,
-        num_tokens=sizes,
         row=rows,
-        char_start=None if char_starts is None else char_starts[order],
-        group_edges=np.array(group_edges, dtype=np.int64),
+        char_start=char_starts[order] if char_starts.flags.writeable else char_starts,
+        token_start=starts,
+        num_tokens=sizes,
     )
+    return DocumentTable(documents, np.array(group_edges, dtype=np.int64))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,11 +267,11 @@ class DocumentGroup:
     @property
     def origins(self) -> Origins:
         """The raw files that `rows` are of."""
-        return self.source.table().origins
+        return self.source.table().documents.origins
 
     def rows(self) -> npt.NDArray[np.int64]:
         """Return the row of each document of all groups."""
-        return self.source.table().row
+        return self.source.table().documents.row
 
     def num_sequences(self, part: str) -> int:
         """Return the number of finished sequences; its tail is not among them."""
@@ -307,14 +300,15 @@ class DocumentGroup:
         return range(int(edges[self.number]), int(edges[self.number + 1]))
 
     def _columns(self, names: Sequence[str], which: slice) -> Columns:
-        table, some = self.source.table(), self._packed.segments.chosen(which)
+        some = self._packed.segments.chosen(which)
         document = some.span.astype(np.int64) + self._documents.start
+        documents = self.source.table().documents.chosen(document)
         found = {
             "sequence": some.sequence,
-            "token_start": table.start[document] + some.token_in_span,
+            "token_start": documents.token_start + some.token_in_span,
             "num_tokens": some.num_tokens,
             "document": document,
-            "char_start": table.char_start_of(document),
+            "char_start": documents.char_start,
             "token_in_piece": some.token_in_span,
             "num_repeated": some.num_repeated,
         }
@@ -333,7 +327,9 @@ class DocumentGroup:
 
     def _pack(self) -> "_PackedGroup":
         own = self._documents
-        packed = pack_spans(self.source.table().num_tokens[own.start : own.stop], self.packing)
+        packed = pack_spans(
+            self.source.table().documents.num_tokens[own.start : own.stop], self.packing
+        )
         segments = packed.segments
         small = {of.name: getattr(segments, of.name).astype(np.int32) for of in fields(segments)}
         return _PackedGroup(
