@@ -11,9 +11,9 @@ from tokflow.audit.characters import Characters
 from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError
 from tokflow.exports import INDEX_NAME, Export
 from tokflow.exports.index import INDEX_SCHEMA, read_index
+from tokflow.exports.reading import find_export
 from tokflow.store.integrity import check_files, report_damage_on_error
 from tokflow.store.store import StoredOutput
-from tokflow.store.stored_outputs import find_export
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.vocabulary import token_bytes
 

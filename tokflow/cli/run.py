@@ -145,7 +145,7 @@ def _run_share(
     if not asked.json:
         files = f"{counted(built.num_files, 'file')} of {len(graph.sources):,}"
         outputs = counted(built.num_new, "new output")
-        libraries = ", ".join(f"{name} {of}" for name, of in loaded_versions("tokens").items())
+        libraries = ", ".join(f"{name} {of}" for name, of in loaded_versions().items())
         print(
             f"{dataset.name}: shard {share}: {files}, {outputs}, {duration(built.seconds)}, with "
             f"{libraries}; "

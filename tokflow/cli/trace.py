@@ -8,8 +8,8 @@ from tokflow.audit.trace import TokenOrigin, sequence_range, trace_tokens
 from tokflow.cli.options import Export, Json, Trust
 from tokflow.cli.terminal import print_json, print_styled, shown_ids
 from tokflow.errors import ConfigError
+from tokflow.exports.reading import find_export
 from tokflow.shown import counted
-from tokflow.store.stored_outputs import find_export
 
 CHARS_SHOWN = 400
 

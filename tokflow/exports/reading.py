@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.errors import ConfigError
+from tokflow.errors import ConfigError, MissingOutputError, first_five
 from tokflow.exports.damage import damage_named
 from tokflow.exports.format import Arrays, Format, Layout, Portion, fetched_ahead
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.options import PartRows
 from tokflow.exports.token_files import batches_of_documents
 from tokflow.sequences.segments import Sequences
+from tokflow.store.latest import LATEST
 from tokflow.store.store import InStore, StoredOutput
-from tokflow.store.stored_outputs import find_export
+from tokflow.store.stored_outputs import opened, output_in
 
 TOKENS_AT_ONCE = 2**22
 """At most, copied to another type; documents stay whole."""
@@ -351,6 +352,32 @@ def _documents(fields: Arrays, num_tokens: int) -> Iterator[tuple[slice, Arrays]
     for here, offsets in batches_of_documents(lengths, TOKENS_AT_ONCE):
         mask = {"loss_mask": fields["loss_mask"][here]} if "loss_mask" in fields else {}
         yield here, {"offsets": offsets, **mask}
+
+
+def find_export(path: str | Path | StoredOutput) -> StoredOutput:
+    """Return the export at `path`, or that was found there; see `find_output`.
+
+    Raises: MissingOutputError also where another output is there.
+    """
+    if isinstance(path, StoredOutput):
+        return path
+    store, path = opened(path, is_alone=True)
+    try:
+        output = output_in(store, path)
+        if output.manifest.stage == "export":
+            return output
+        found = output.name
+    except MissingOutputError as error:
+        found = error.found
+    store.refresh_dataset(path)
+    above = (path.resolve(), *path.resolve().parents)
+    exports = (sorted(folder.glob(f"exports/*/{LATEST}")) for folder in above)
+    near = [store.shown(link.parent) for link in next(filter(None, exports), [])]
+    remedy = "name the folder of one, <store>/<dataset>/exports/<name>, which `tokflow run` makes"
+    remedy = f"name one of {first_five(near)}" if near else remedy
+    raise MissingOutputError(
+        where=path, expected="the folder of an export", found=found, remedy=remedy
+    )
 
 
 def open_export(path: str | Path) -> Export:

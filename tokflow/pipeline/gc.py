@@ -9,8 +9,9 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.output import SOURCE_STAGES
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.store.latest import LATEST, named_by
+from tokflow.store.manifest import is_output_name
 from tokflow.store.store import Store, StoredOutput
-from tokflow.store.stored_outputs import STAGE_FOLDERS, Unreadable, made_in, walk
+from tokflow.store.stored_outputs import PassedBy, Unreadable, made_in, walk
 
 LEFTOVER_SECONDS = 86_400
 """What another machine has not finished, on a disk that both have or at a URL, is garbage when
@@ -42,8 +43,13 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
     used = {planned.folder for planned in plan.planned}
     # The folders with what was read of raw files that are fetched as they are read.
     blocks = {raw.path.parent for raw in plan.graph.files.known if raw.remote}
+    fetched = dataset.folder / "raw"
     stored = [
-        found for stage in STAGE_FOLDERS for found in walk(dataset.store, dataset.folder / stage)
+        found
+        for found in walk(dataset.store, dataset.folder)
+        if not isinstance(found, PassedBy)
+        and is_output_name(found.folder.name)  # else a copy, which somebody put there
+        and fetched not in found.folder.parents
     ]
     unreadable = [found for found in stored if isinstance(found, Unreadable)]
     damaged = [of.folder for of in unreadable if isinstance(of.error, CorruptOutputError)]
@@ -67,9 +73,10 @@ def _is_built_for_mixtures(plan: Plan) -> bool:
     """Return whether all that a mixture needs is built, and nothing was ever made of it: no older
     sequences or exports are there that a run would replace."""
     is_needed = any(of.stage in SOURCE_STAGES for of in plan.missing)
-    later = [stage for stage in STAGE_FOLDERS if stage in ("sequences", "exports")]
     is_made = any(
-        True for stage in later for _ in walk(plan.dataset.store, plan.dataset.folder / stage)
+        True
+        for stage in ("sequences", "exports")
+        for _ in walk(plan.dataset.store, plan.dataset.folder / stage)
     )
     return not (plan.bad or is_needed or is_made)
 

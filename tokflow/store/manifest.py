@@ -50,16 +50,16 @@ class Recipe:
     config: Mapping[str, Any]
     """The fields that decide the content; plain JSON."""
     parents: Mapping[str, str]
-    """Name of a parent to its fingerprint. Of a raw file: `content`, the sha256 of its bytes."""
+    """Name of a parent to its fingerprint; of a copy, `content` to the sha256 of its bytes."""
 
     @cached_property
     def fingerprint(self) -> str:
         """The sha256 of the recipe, as 64 hexadecimal digits.
 
-        The order of keys in `config` and `parents` does not matter. Nothing but its bytes decides
-        a raw file, so its fingerprint is their sha256, whether it was fetched or lies elsewhere.
+        The order of keys in `config` and `parents` does not matter. A copy, which has no config
+        and the one parent `content`, is decided by its bytes: its fingerprint is their sha256.
         """
-        if self.stage == "raw":
+        if not self.config and self.parents.keys() == {"content"}:
             return self.parents["content"]
         return _sha256_of([self.stage, self.version, self.config, self.parents])
 
@@ -165,7 +165,7 @@ class _ManifestFields(msgspec.Struct):
 
 def write_manifest(folder: Path, manifest: Manifest, *, run: Mapping[str, Any]) -> None:
     """Write `manifest` into `folder`, and beside it how the run went and with which libraries."""
-    run = {**run, "versions": loaded_versions(manifest.stage)}
+    run = {**run, "versions": loaded_versions()}
     (folder / OWN_FOLDER).mkdir(exist_ok=True)
     (folder / RUN_NAME).write_bytes(indented(run))
     (folder / MANIFEST_NAME).write_bytes(sealed(manifest.fields()))

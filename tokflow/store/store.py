@@ -357,11 +357,11 @@ class StoredOutput:
 
     @property
     def name(self) -> str:
-        """`tokens of a.jsonl`, or `export bin`: how messages call it."""
-        manifest = self.manifest
-        if manifest.stage == "export":
-            return f"export {self.export_name}"
-        return f"{manifest.stage} of {manifest.partition}" if manifest.partition else manifest.stage
+        """`tokens of a.jsonl`, `export bin` or `tokenizer`: how messages call it."""
+        stage, partition = self.manifest.stage, self.manifest.partition
+        if partition:
+            return f"{stage} of {partition}"
+        return stage if self.export_name == stage else f"{stage} {self.export_name}"
 
     @property
     def export_name(self) -> str:

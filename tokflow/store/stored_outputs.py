@@ -1,8 +1,8 @@
 """Stores and outputs as people name them, by a path or a URL, and a walk over all of a folder.
 
-<store>/<dataset>/tokenizer/<fingerprint[:16]>
-<store>/<dataset>/{raw,tokens,split,sequences}/<partition>/<fingerprint[:16]>
-<store>/<dataset>/exports/<name>/<fingerprint[:16]>, latest
+<store>/<dataset>/<stage>/<fingerprint[:16]>                     one of the dataset: a tokenizer
+<store>/<dataset>/<stage>/<partition>/<fingerprint[:16]>         one of a raw file
+<store>/<dataset>/exports/<name>/<fingerprint[:16]>, latest      of several names
 """
 
 import os
@@ -30,9 +30,6 @@ from tokflow.store.manifest import (
 from tokflow.store.segments import BLOCKS_PREFIX
 from tokflow.store.store import Store, StoredOutput
 from tokflow.store.urls import OF_OBJECT_STORES, check_slashes, is_url
-
-STAGE_FOLDERS = ("tokenizer", "tokens", "split", "sequences", "exports")
-"""The folders of a dataset that hold what a run makes, in the order of the stages."""
 
 FILES_BESIDE = {
     "hashes.jsonl",
@@ -139,7 +136,7 @@ def output_in(store: Store, path: Path) -> StoredOutput:
         found_there = f"no {MANIFEST_NAME}"
     raise MissingOutputError(
         where=path,
-        expected="the folder of a token shard, a split, sequences, an export or a tokenizer",
+        expected="the folder of an output, such as an export or the tokens of a raw file",
         found=found_there,
         remedy="name one of them, or run `tokflow run` first",
     )
@@ -169,32 +166,6 @@ def output_at(store: Store, path: Path) -> StoredOutput | None:
         if found is not None:
             return found
     return None
-
-
-def find_export(path: str | Path | StoredOutput) -> StoredOutput:
-    """Return the export at `path`, or that was found there; see `find_output`.
-
-    Raises: MissingOutputError also where another output is there.
-    """
-    if isinstance(path, StoredOutput):
-        return path
-    store, path = opened(path, is_alone=True)
-    try:
-        output = output_in(store, path)
-        if output.manifest.stage == "export":
-            return output
-        found = output.name
-    except MissingOutputError as error:
-        found = error.found
-    store.refresh_dataset(path)
-    above = (path.resolve(), *path.resolve().parents)
-    exports = (sorted(folder.glob(f"exports/*/{LATEST}")) for folder in above)
-    near = [store.shown(link.parent) for link in next(filter(None, exports), [])]
-    remedy = "name the folder of one, <store>/<dataset>/exports/<name>, which `tokflow run` makes"
-    remedy = f"name one of {first_five(near)}" if near else remedy
-    raise MissingOutputError(
-        where=path, expected="the folder of an export", found=found, remedy=remedy
-    )
 
 
 def made_in(store: Store, folder: Path) -> Iterator[StoredOutput]:

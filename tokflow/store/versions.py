@@ -11,14 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 
 _ENGINES = ("gigatoken", "tokenizers", "tiktoken", "sentencepiece", "transformers")
-LIBRARIES = {
-    "tokenizer": _ENGINES,
-    "tokens": (*_ENGINES, "jinja2", "pyarrow"),
-    "split": (*_ENGINES, "pyarrow"),
-    "sequences": ("pyarrow",),
-    "export": ("pyarrow", "backports.zstd", "pylance", "tensorstore"),
-}
-"""Packages that may make the bytes of a stage's outputs."""
+LIBRARIES = (*_ENGINES, "jinja2", "pyarrow", "backports.zstd", "pylance", "tensorstore")
+"""Packages that can make the bytes of an output."""
 
 _ENGINES_OF: Mapping[str, tuple[str, ...]] = {
     "bytes": (),
@@ -45,10 +39,10 @@ CHANGES: tuple[Change, ...] = ()
 """None is known among the versions that tokflow runs with. Ordered by version."""
 
 
-def loaded_versions(stage: str) -> dict[str, str]:
-    """Return the versions of the libraries that this process has loaded, of those that may have
-    made an output of `stage`."""
-    names = [name for name in LIBRARIES.get(stage, ()) if _MODULES.get(name, name) in sys.modules]
+def loaded_versions() -> dict[str, str]:
+    """Return the versions of the libraries that this process has loaded, of those that can make
+    the bytes of an output."""
+    names = [name for name in LIBRARIES if _MODULES.get(name, name) in sys.modules]
     return {name: found for name in names if (found := _installed(name)) is not None}
 
 
@@ -93,8 +87,8 @@ def changed_since(versions_of_outputs: Iterable[Mapping[str, str]]) -> list[str]
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions of tokflow and of the installed libraries that may make bytes."""
-    names = dict.fromkeys(("dagster-tokflow", *(of for each in LIBRARIES.values() for of in each)))
+    """Return the versions of tokflow and of the installed libraries that can make bytes."""
+    names = ("dagster-tokflow", *LIBRARIES)
     return {name: found for name in names if (found := _installed(name)) is not None}
 
 

@@ -13,10 +13,10 @@ from tokflow.audit.ancestry import Ancestry, ExportTexts, open_tokenizer
 from tokflow.audit.characters import Characters
 from tokflow.errors import ConfigError, UntrustedCodeError, shortened
 from tokflow.exports import Export
+from tokflow.exports.reading import find_export
 from tokflow.sequences.config import described
 from tokflow.split.shuffle import shuffled_by
 from tokflow.store.store import StoredOutput
-from tokflow.store.stored_outputs import find_export
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.vocabulary import token_bytes
 from tokflow.views.viewer_content import Content, Places, Vocabulary, as_json

@@ -2,7 +2,7 @@ import shutil
 from pathlib import Path
 
 from tokflow.audit.ancestry import Ancestry
-from tokflow.store.stored_outputs import find_export
+from tokflow.exports.reading import find_export
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import build, declare_small
 

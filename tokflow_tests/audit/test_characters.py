@@ -13,8 +13,8 @@ from tokflow.audit.ancestry import Ancestry, ExportTexts
 from tokflow.audit.characters import Characters
 from tokflow.audit.trace import TokenOrigin, trace_tokens
 from tokflow.exports.index import read_index
+from tokflow.exports.reading import find_export
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.store.stored_outputs import find_export
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.vocabulary import token_bytes
 from tokflow.tokens.token_source import TokenSource

@@ -131,8 +131,8 @@ def test_a_path_without_an_output_is_an_error(tmp_path: Path):
         inspect_output(tmp_path / "nothing")
 
     assert str(error.value) == (
-        f"{tmp_path}/nothing: expected the folder of a token shard, a split, sequences, an export "
-        f"or a tokenizer, found no 'nothing' in {tmp_path}, which has nothing; "
+        f"{tmp_path}/nothing: expected the folder of an output, such as an export or the tokens of "
+        f"a raw file, found no 'nothing' in {tmp_path}, which has nothing; "
         "name one of them, or run `tokflow run` first"
     )
 
@@ -146,7 +146,7 @@ def test_a_file_that_is_cut_short_is_named(store: Path):
 
 
 def test_a_raw_file_that_was_fetched_is_shown_without_tokens(tmp_path: Path):
-    recipe = make_recipe(stage="raw", parents={"content": "0" * 64})
+    recipe = make_recipe(stage="raw", config={}, parents={"content": "0" * 64})
     write_manifest(tmp_path, make_manifest(recipe=recipe), run={})
 
     inspection = inspect_output(tmp_path)

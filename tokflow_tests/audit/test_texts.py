@@ -6,9 +6,9 @@ import pytest
 from tokflow.audit.ancestry import Ancestry, ExportTexts
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.index import read_index
+from tokflow.exports.reading import find_export
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.store import StoredOutput
-from tokflow.store.stored_outputs import find_export
 from tokflow_tests.tiny import TEXTS, declare_small
 
 CUT = {"boundary": "character", "parts": {"train": {"characters": 15}, "validation": {"start": 17}}}

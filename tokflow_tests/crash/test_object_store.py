@@ -18,12 +18,12 @@ import pytest
 
 from tokflow.documents import ranges
 from tokflow.exports import writing
+from tokflow.exports.reading import find_export
 from tokflow.pipeline import output_tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
 from tokflow.store import failures
 from tokflow.store.remote.places import place_at
-from tokflow.store.stored_outputs import find_export
 from tokflow_tests.crash.test_crash import KILLS, SEED
 from tokflow_tests.object_store import Failure, ObjectStore
 from tokflow_tests.outputs import store_of

@@ -61,7 +61,7 @@ def test_a_fingerprint_is_the_same_in_every_process_and_release():
 
 
 def test_the_fingerprint_of_a_raw_file_is_that_of_its_bytes():
-    recipe = make_recipe(stage="raw", parents={"content": SHA256_OF_ABC})
+    recipe = make_recipe(stage="raw", config={}, parents={"content": SHA256_OF_ABC})
 
     assert recipe.fingerprint == SHA256_OF_ABC
 

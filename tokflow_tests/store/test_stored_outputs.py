@@ -269,7 +269,7 @@ def test_a_path_that_is_not_there_is_told_with_what_is(
 
 
 def test_a_file_that_leads_out_of_the_folder_is_never_opened(tmp_path: Path):
-    recipe = make_recipe(stage="raw", parents={"content": "0" * 64})
+    recipe = make_recipe(stage="raw", config={}, parents={"content": "0" * 64})
     folder = tmp_path / ("0" * 16)
     folder.mkdir()
     write_manifest(folder, make_manifest(recipe=recipe), run={})

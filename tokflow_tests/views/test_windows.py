@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from tokflow.exports.reading import find_export
 from tokflow.pipeline.run import build_dataset
-from tokflow.store.stored_outputs import find_export
 from tokflow.views import windows as windows_module
 from tokflow.views.windows import PartWindows, Window
 from tokflow_tests.tiny import declare_small

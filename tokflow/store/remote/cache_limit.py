@@ -1,9 +1,9 @@
 """The limit of what the folders that stand for URLs take of this disk.
 
 Files of the outputs that were used longest ago go, and come again when they are opened. Manifests
-stay, and tokenizers, which are small; so does what is not finished or was used a short time ago. A
-file that is open can be read on. Where that is not enough, of exports that are used those files go
-that came first.
+stay, and small outputs that a dataset has one of, such as a tokenizer; so does what is not finished
+or was used a short time ago. A file that is open can be read on. Where that is not enough, of
+exports that are used those files go that came first.
 """
 
 import fcntl
@@ -15,9 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokflow.errors import ConfigError
+from tokflow.errors import ConfigError, TokflowError
 from tokflow.store.config import bytes_of
-from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, RUN_NAME
+from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, RUN_NAME, read_manifest
 from tokflow.store.remote.mirror import DAMAGE_NAME
 from tokflow.store.remote.places import cache_folder
 from tokflow.store.segments import is_segments_folder
@@ -34,6 +34,9 @@ NOTED_SECONDS = 60
 
 LOOK_SECONDS = 3_600
 """A process that brings little looks whether there is too much if nobody has for so long."""
+
+IN_STAGE = 2
+"""Folders between that of a place and an output right in the folder of its stage."""
 
 _STAY = (MANIFEST_NAME, RUN_NAME, DAMAGE_NAME)
 _LOOKED_NAME = ".looked"
@@ -121,11 +124,13 @@ def make_room(base: Path) -> None:
 
 def _of_export(output: _Cached) -> list[Path]:
     """Return the files of an export that may go while it is used, as one larger than the limit is
-    by a training: who reads it finds them gone and brings them again. None of another output."""
-    folder = Path(output.folder)
-    is_export = folder.parent.parent.name == "exports" or folder.parents[1] == Path(cache_folder())
-    found = _files(output.folder) if is_export else []
-    return [path for path in found if path.parent.name != OWN_FOLDER and path.suffix != ".part"]
+    by a training: loaders find them gone and bring them again. None of an output without a format,
+    whose readers take a file to stay."""
+    with suppress(TokflowError):
+        if "format" in read_manifest(Path(output.folder)).details:
+            found = _files(output.folder)
+            return [of for of in found if of.parent.name != OWN_FOLDER and of.suffix != ".part"]
+    return []
 
 
 def _is_due(base: Path) -> bool:
@@ -145,16 +150,20 @@ def _let_go(output: _Cached) -> bool:
     return True
 
 
-def _cached(folder: str) -> Iterator[_Cached]:
-    """Yield the outputs in a folder and below it that may go."""
+def _cached(folder: str, *, depth: int = 0) -> Iterator[_Cached]:
+    """Yield the outputs in the folder of a place and below it that may go.
+
+    None goes that lies right in the folder of its stage: the tokenizer, of which a dataset has one,
+    and whose files are read by their paths.
+    """
     for inner in _folders(folder):
         name = inner.rpartition("/")[2]
         if name[0] == "." and not is_segments_folder(Path(inner)):
             continue  # not finished: it may be on its way to its URL
-        if (found := _of_output(inner)) is not None:
+        if (found := _of_output(inner)) is None:
+            yield from _cached(inner, depth=depth + 1)
+        elif depth != IN_STAGE:
             yield found
-        elif name != "tokenizer":
-            yield from _cached(inner)
 
 
 def _of_output(folder: str) -> _Cached | None:

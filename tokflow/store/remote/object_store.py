@@ -29,11 +29,11 @@ from tokflow.store.remote.objects import Objects, for_each
 from tokflow.store.remote.packs import WORTH_A_PACK
 from tokflow.store.remote.places import (
     MANIFESTS,
-    STAGES,
     Place,
     cache_folder,
     checked_url,
     is_dataset_name,
+    is_mirrored,
     objects_at,
     place_at,
 )
@@ -339,8 +339,13 @@ def _look_at(url: str, num_steps: int) -> _At | RemoteStoreError | None:
 
 
 def _is_dataset(objects: Objects) -> bool:
-    names = {*objects.names(MANIFESTS)}  # those of a dataset that is called so have it, too
-    return MANIFESTS not in names and not STAGES.isdisjoint(names)
+    """Return whether there is a manifest where a dataset keeps those of its outputs; the first
+    one ends the listing of a stage."""
+    names = objects.names(MANIFESTS)
+    if MANIFESTS in names:  # a dataset of that name in a store
+        return False
+    listed = (entry for name in names for entry in objects.listed(f"{MANIFESTS}/{name}"))
+    return any(is_mirrored(entry.key.removeprefix(f"{MANIFESTS}/")) for entry in listed)
 
 
 def _is_store(url: str) -> bool:

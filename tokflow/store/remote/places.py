@@ -35,23 +35,18 @@ OF_THIS_MACHINE = {"file", "local", "memory"}
 """Schemes of URLs that need no host, but a path then."""
 
 MANIFESTS = "manifests"
-"""The second part of the keys of what is mirrored, as no stage is called."""
+"""The second part of the keys of what is mirrored; no stage has this name."""
 
 PACKS = "packs"
 """The second part of the keys of packs."""
 
 SUFFIX = ".json"
 
-STAGES = {"raw", "tokenizer", "tokens", "split", "sequences", "exports"}
-"""The folders below the manifests of a dataset."""
-
 _FOLDER = r"(?!(?:\.\.?|latest|[0-9a-f]{16})/)[^/\\\x00-\x1f\x7f]+/"
 _OUTPUT = r"(?:[0-9a-f]{16}|\.[0-9a-f]{16}\.segments/\d+)\.json"
 _VERDICT = r"\.verdicts/[0-9a-f]+\.json"
-_MIRRORED = re.compile(
-    rf"(?:{'|'.join(sorted(STAGES))})/(?:{_FOLDER})*{_OUTPUT}|exports/{_FOLDER}latest|{_VERDICT}"
-)
-"""Keys below the manifests of a dataset that are tokflow's."""
+_MIRRORED = re.compile(rf"(?!\.)(?:{_FOLDER})+(?:{_OUTPUT}|latest)|{_VERDICT}")
+"""Keys below the manifests of a dataset that are tokflow's, whatever the stages are called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +92,7 @@ class Place:
         dataset, manifests, rest = key.partition(f"/{MANIFESTS}/")
         if not manifests:
             return f"{self.root}/{key}" if re.fullmatch(_VERDICT, key) else None
-        if not is_dataset_name(dataset) or _MIRRORED.fullmatch(rest) is None:
+        if not is_dataset_name(dataset) or not is_mirrored(rest):
             return None
         if rest.endswith(SUFFIX) and not rest.startswith("."):
             return f"{self.root}/{dataset}/{rest.removesuffix(SUFFIX)}/{MANIFEST_NAME}"
@@ -122,6 +117,11 @@ class Place:
             if folder == self.root:
                 break
         return None
+
+
+def is_mirrored(key: str) -> bool:
+    """Return whether a key below the manifests of a dataset is one that tokflow put there."""
+    return _MIRRORED.fullmatch(key) is not None
 
 
 def is_dataset_name(name: str) -> bool:

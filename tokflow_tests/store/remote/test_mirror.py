@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import CorruptOutputError
+from tokflow.exports.reading import find_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.pipeline.plan import make_plan
 from tokflow.store.manifest import is_complete
 from tokflow.store.remote import mirror
-from tokflow.store.stored_outputs import find_export, newest_first
+from tokflow.store.stored_outputs import newest_first
 from tokflow.store.verdicts import read_verdict
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import build, declare_small
@@ -159,7 +160,8 @@ def test_keys_of_anybody_else_write_nothing_on_this_disk_and_remove_nothing(
     for name in (
         out, f"{tmp_path}/mine", f"exports/{out}/latest",
         "exports/bin/latest/0123456789abcdef.json",
-        "./tokens/0123456789abcdef.json", "notes.txt", "notes/0123456789abcdef.json",
+        "./tokens/0123456789abcdef.json", "notes.txt", "0123456789abcdef.json",
+        ".notes/0123456789abcdef.json",
         "tokens//0123456789abcdef.json", f"tokens/{'x' * 256}/0123456789abcdef.json",
         "tokens/a\\b/0123456789abcdef.json", ".verdicts/../../x.json",
         "tokens/0123456789abcdef/_tokflow/manifest.json/0123456789abcdef.json",

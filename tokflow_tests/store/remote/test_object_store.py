@@ -19,7 +19,8 @@ OBJECTS = {
     f"a/store/small/manifests/exports/bin/{FINGERPRINT}.json": b"{}",
     f"a/store/small/manifests/tokens/manifests/a.jsonl/{FINGERPRINT}.json": b"{}",
     f"a/store/small/tokens/manifests/a.jsonl/{FINGERPRINT}/digest/tokens.bin": b"",
-    f"a/store/other/manifests/tokenizer/{FINGERPRINT}.json": b"{}",
+    f"a/store/other/manifests/a_new_stage/a.jsonl/{FINGERPRINT}.json": b"{}",
+    "a/charts/manifests/production/deployment.json": b"{}",
     f"a/store/manifests/manifests/tokens/b.jsonl/{FINGERPRINT}.json": b"{}",  # a dataset's name
     f"a/store/manifests/tokens/b.jsonl/{FINGERPRINT}/digest/tokens.bin": b"",
     "a/one/_tokflow/manifest.json": b'{"fingerprint": "0"}',
@@ -51,7 +52,7 @@ def test_a_url_in_a_store_is_found_with_the_manifests_there(path: str, object_st
     assert (
         store / "small/exports/bin" / FINGERPRINT / "_tokflow/manifest.json"
     ).read_bytes() == b"{}"
-    assert (store / "other/tokenizer").exists() == (path == "")
+    assert (store / "other/a_new_stage/a.jsonl").exists() == (path == "")
 
 
 def test_a_store_is_found_by_who_may_not_look_above_it(object_store: ObjectStore):
@@ -77,7 +78,7 @@ def test_an_output_elsewhere_is_a_folder_of_its_name(object_store: ObjectStore):
     assert [path.name for path in (folder, *folder.iterdir())] == ["one", "_tokflow"]
 
 
-@pytest.mark.parametrize("path", ["a/raw", "a/none", "a/store2", ""])
+@pytest.mark.parametrize("path", ["a/raw", "a/none", "a/store2", "a/charts", ""])
 def test_a_url_with_nothing_of_tokflow_is_said_to_have_nothing(
     path: str, object_store: ObjectStore
 ):
