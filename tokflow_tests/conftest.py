@@ -1,5 +1,6 @@
 import gc
 import os
+import shutil
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 
 from tokflow.errors import TokenizerError
@@ -98,12 +100,20 @@ def _one_process_that_trains() -> Iterator[None]:
         pool.shutdown()
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Dagster's state, in a folder of the test's own."""
-    folder = tmp_path / "home"
-    folder.mkdir()
+@pytest.fixture(scope="session")
+def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Dagster's state with an empty history, whose tables take half a second to make."""
+    folder = tmp_path_factory.mktemp("home")
     (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    with dg.DagsterInstance.from_config(str(folder)) as instance:
+        assert instance.get_runs() == []
+    return folder
+
+
+@pytest.fixture
+def home(empty_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Dagster's state, in a folder of the test's own."""
+    folder = Path(shutil.copytree(empty_home, tmp_path / "home"))
     monkeypatch.setenv("DAGSTER_HOME", str(folder))
     return folder
 

@@ -70,23 +70,10 @@ def test_the_list_of_formats_imports_no_engine_and_no_parquet_and_nothing_is_loo
     assert num_frozen > 10_000
 
 
-def test_one_format_is_shown_without_the_others():
-    imported = modules_of("formats", "bin")
-
-    assert imported & (HEAVY | BY_PARQUET | other_formats("bin")) == set()
-
-
 def test_an_inspection_reads_parquet_and_imports_no_other_format(store: Path):
     imported = modules_of("inspect", store / "exports/bin/latest")
 
     assert imported & (HEAVY | other_formats("bin")) == set()
-
-
-def test_where_nothing_is_to_do_nothing_is_imported_for_it(store: Path, config: Path):
-    imported = modules_of("run", "--config", config)
-
-    used = ("bin", "parquet", "pickle")
-    assert imported & (HEAVY | BY_PARQUET | other_formats(*used)) == set()
 
 
 def test_a_worker_imports_no_yaml_and_no_command_line():

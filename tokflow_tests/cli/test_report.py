@@ -3,14 +3,12 @@ from pathlib import Path
 import pytest
 
 from tokflow_tests.cli.commands import json_of, run
-from tokflow_tests.tiny import TEXTS, build, load_dataset, write_raw, write_yaml
+from tokflow_tests.tiny import TEXTS, write_raw, write_yaml
 
 
-def test_a_report_goes_into_the_store_or_to_the_file_that_is_named(tmp_path: Path):
-    write_raw(tmp_path, TEXTS)
-    config = write_yaml(tmp_path)
-    build(load_dataset(config))
-
+def test_a_report_goes_into_the_store_or_to_the_file_that_is_named(
+    store: Path, config: Path, tmp_path: Path
+):
     result = run("report", "--config", config)
     (named,) = json_of("report", "--config", config, "-o", tmp_path / "own.html")["reports"]
 
