@@ -14,7 +14,6 @@ import pytest
 from tokflow.errors import TokenizerError
 from tokflow.pools import processes
 from tokflow.pools.processes import ProcessPool
-from tokflow.raw import hashes
 from tokflow.tokenizers import training
 from tokflow_tests.hub import Hub, serve_hub
 from tokflow_tests.object_store import ObjectStore, lead_to, serve_objects
@@ -70,7 +69,7 @@ def _disks_that_are_not_waited_for() -> Iterator[None]:
 def _clocks_of_fine_grain() -> Iterator[None]:
     """Checksums of files that tests have just written are kept, as later runs keep them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hashes, "RACY_SECONDS", 0.0)
+        patch.setattr("tokflow.raw.files.RACY_SECONDS", 0.0)
         yield
 
 

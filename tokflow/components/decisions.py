@@ -34,7 +34,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import FILE_STAGES, SOURCE_STAGES
 from tokflow.pipeline.plan import Plan, make_plan
-from tokflow.raw.hashes import stamp_of
+from tokflow.raw.files import stamp_of
 from tokflow.shown import counted
 
 STATE_TAG = "tokflow/state"

@@ -18,7 +18,7 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.status import file_statuses
 from tokflow.raw import RawFile, RawPartition
-from tokflow.raw.hashes import HashCache, stamp_of
+from tokflow.raw.files import HashCache, stamp_of
 from tokflow.split.mixed_split import source_and_key
 from tokflow.store.listed_files import Stamp
 

@@ -8,16 +8,16 @@ partitions_of    which of them each partition is made of
 """
 
 from tokflow.raw.config import RawConfig
+from tokflow.raw.fetch import read_raw_files
 from tokflow.raw.files import (
+    Progress,
     RawFile,
     RawPartition,
     check_unchanged,
     group_key,
     partitions_of,
-    read_raw_files,
 )
 from tokflow.raw.globs import escaped
-from tokflow.raw.hashes import Progress
 from tokflow.raw.listing import LeftOut, Listing, RawSource, check_key, list_raw
 
 __all__ = [

@@ -1,25 +1,25 @@
-"""Fetch a remote file into the store, once for each version of it.
+"""Raw files as a dataset reads them: hashed where they are on this machine; otherwise fetched into
+the store, once for each version, or left to be fetched as they are read.
 
-raw/<key>/<sha256[:16]>/<file name>, _tokflow/        a complete copy
-raw/<key>/.source.json                                the newest copy, and by what it is known
-raw/<key>/.blocks-<fingerprint[:16]>/<file name>/     what is kept of a version; see `blocks`
-raw/<key>/.lock                                       held by the process that downloads
+    raw/<key>/<sha256[:16]>/<file name>, _tokflow/        a complete copy
+    raw/<key>/.source.json                                the newest copy, and its version
+    raw/<key>/.blocks-<fingerprint[:16]>/<file name>/     blocks of a version; see `Blocks`
+    raw/<key>/.lock                                       held by the process that downloads
 """
 
 import fcntl
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tokflow.errors import FetchError, RawFileError
-from tokflow.raw.blocks import BLOCK_BYTES, Blocks, Download
-from tokflow.raw.hashes import HashedFile, Progress, hash_files, stamp_of
-from tokflow.raw.listing import ASKED_AT_ONCE, RawSource
+from tokflow.raw.files import Progress, RawFile, hash_files, stamp_of
+from tokflow.raw.listing import ASKED_AT_ONCE, RawSource, check_key, check_outside
 from tokflow.raw.remote import (
     Access,
     RemoteVersion,
@@ -27,9 +27,10 @@ from tokflow.raw.remote import (
     TransientError,
     Validator,
     fetch_error,
+    read_all,
     remote_error,
 )
-from tokflow.raw.remote_file import RemoteFile
+from tokflow.raw.remote_file import Blocks, RemoteFile
 from tokflow.shown import redact
 from tokflow.store.atomic import new_file, new_folder
 from tokflow.store.listed_files import Stamp, is_intact
@@ -41,80 +42,88 @@ from tokflow.store.urls import is_url, split_url
 RAW_VERSION = 1
 NEWEST_NAME = ".source.json"
 LEAST_BYTES = 2**20
-"""A file that is no larger is fetched whole, but where nothing of it is kept."""
+"""A file that is no larger is fetched whole, unless nothing of it is kept."""
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Fetching:
-    """How the remote files of a dataset are fetched."""
+def read_raw_files(
+    sources: Iterable[RawSource],
+    *,
+    store: Path,
+    of: Store | None = None,
+    progress: Progress | None = None,
+    offline: bool = False,
+    rehash: bool = False,
+    as_read: bool = False,
+) -> dict[str, RawFile]:
+    """Return the raw files by key, in the order of `sources`: hashed if they are of this machine,
+    fetched to `store`, the dataset's folder in the store `of`, if they are not.
 
-    store: Path
+    A local file that is unchanged since it was hashed is not read again; a remote one of which
+    the newest version is in the store costs one question to its server, or none with `offline`.
+    With `rehash` every file on this disk is read, whatever is remembered of it. With `as_read` only
+    that is fetched of a large remote file which is read later. If the store is remote, nothing is
+    fetched ahead of files whose versions can be told apart. Local files are hashed in parallel, and
+    `progress` then counts the bytes of all that were not hashed before; remote files are fetched
+    one after the other, and it counts those of each; where nothing is fetched, servers are asked
+    several at once.
+
+    Raises: RawFileError if one is missing, unreadable, changes meanwhile, cannot be fetched, or
+    if its copy in the store is damaged; ConfigError if a key is not safe or a file is one of the
+    store.
+    """
+    sources = list(sources)
+    for source in sources:
+        check_outside(source, store)
+        check_key(source.key)
+    local = {source.key: Path(source.url) for source in sources if source.is_local}
+    files = hash_files(local, store=store, progress=progress, rehash=rehash)
+    how = _Fetching(store, of or Store(store), progress, offline, rehash, as_read)
+    asked = [of for of in sources if how.is_streamed and of.may_differ]
+    with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
+        files |= {file.key: file for file in pool.map(how.fetch, asked)}
+    return {of.key: files[of.key] if of.key in files else how.fetch(of) for of in sources}
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetching:
+    """Options of fetching the remote files of a dataset."""
+
+    folder: Path
     """The dataset's folder."""
-    within: Store
-    """The store that the folder is in. Of a file of any size it keeps nothing where it is remote,
-    too: a version that is listed is not asked for."""
-    progress: Progress | None = None
-    offline: bool = False
-    rehash: bool = False
+    store: Store
+    """The store that the folder is in."""
+    progress: Progress | None
+    offline: bool
+    rehash: bool
     """Read every copy, whatever is remembered of it."""
-    as_read: bool = False
+    as_read: bool
     """Fetch nothing but what is read later, of a file of more than `LEAST_BYTES` whose versions can
     be told apart and of which no whole copy is there."""
 
     @property
     def is_streamed(self) -> bool:
-        """True if nothing of a file of any size is kept here."""
-        return not self.within.keeps_raw_files
+        """True if nothing of a file of any size is kept here, as by a remote store; then a version
+        that is listed is not asked for."""
+        return not self.store.keeps_raw_files
 
-    def all_hashed(self, sources: Sequence[RawSource]) -> dict[str, HashedFile]:
-        """Return files by key, one after the other; servers are asked several at once where nothing
-        is fetched."""
-        asked = [of for of in sources if self.is_streamed and of.may_differ]
-        with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
-            files = dict(zip([of.key for of in asked], pool.map(self.hashed, asked), strict=True))
-        return files | {of.key: self.hashed(of) for of in sources if of.key not in files}
-
-    def hashed(self, source: RawSource) -> HashedFile:
-        """Return what `fetch` finds, with a copy of an earlier run read if it was changed since.
-
-        Raises: as `fetch`; RawFileError if the copy is damaged.
-        """
-        copy = self.fetch(source)
-        if isinstance(copy.path, RemoteFile):
-            return HashedFile(copy.path, Stamp(copy.num_bytes, 0, 0, 0), copy.sha256)
-        if copy.is_new:
-            return HashedFile(copy.path, stamp_of(copy.path), copy.sha256)
-        for is_anew in (self.rehash, True):  # a wrong sha256 may only be remembered of it
-            found = hash_files(
-                [copy.path], store=self.store, progress=self.progress, rehash=is_anew
-            )
-            hashed = found[copy.path]
-            if hashed.sha256 == copy.sha256:
-                return hashed
-        raise RawFileError(
-            where=copy.path,
-            expected=f"{copy.num_bytes:,} bytes with sha256 {copy.sha256[:16]}…",
-            found=f"{hashed.stamp.num_bytes:,} bytes with sha256 {hashed.sha256[:16]}…",
-            remedy=f"delete the folder {copy.path.parent} and run again to fetch it anew",
-        )
-
-    def fetch(self, source: RawSource) -> "Copy":
-        """Return the copy of the version that is at a URL now, or the `RemoteFile` of it.
+    def fetch(self, source: RawSource) -> RawFile:
+        """Return the raw file of the version that is at a URL now.
 
         The server is asked once which version that is (ETag, Last-Modified and size; the size alone
         if it tells no more; always downloaded if it tells nothing), and only another version is
         downloaded, to a folder of its own. A download that broke off, or whose process was killed,
-        goes on where it was if the version is still the same and the server can. With `offline` the
-        newest copy is taken without asking; of a file of the hub, the one that was listed.
+        goes on after the last whole block if the version is still the same and the server can. With
+        `offline` the newest copy is taken without asking; of a file of the hub, the one that was
+        listed.
 
-        Raises: RawFileError if the server cannot be asked, although a copy may be there: the caller
-        would not know that it is outdated.
+        Raises: RawFileError if a copy is damaged, and if the server cannot be asked, although a
+        copy may be there: the caller would not know that it is outdated.
         """
         file = _File(self, source)
-        if self.is_streamed and (listed := file.listed) is not None:
-            return file.remote(listed)
+        if self.is_streamed and file.listed is not None:
+            return file.as_read(file.listed)
         file.folder.mkdir(parents=True, exist_ok=True)
         # One process at a time passes; the others wait, and then find what it fetched.
         with (file.folder / ".lock").open("a") as lock:
@@ -130,41 +139,35 @@ class Fetching:
             return file.until_it_is_there()
 
 
-class Copy(NamedTuple):
-    """A file in the store, whole, or a `RemoteFile`."""
+class _Newest(NamedTuple):
+    """The copy that was fetched last."""
 
-    path: Path
-    num_bytes: int
-    """Size of the whole file."""
-    sha256: str
-    """Of the content; of a `RemoteFile` the fingerprint of the version."""
-    validator: Validator
-    """The version of the file that it is a copy of."""
-    is_new: bool
-    """It was hashed on its way here just now, so there is no need to read it again."""
+    version: Validator
+    sha256: str | None
+    """Of the content; None where it is fetched as it is read."""
 
 
 class _File:
-    """One file, which is tried until it is there."""
+    """One remote file, which is asked for until it is there."""
 
-    def __init__(self, how: Fetching, source: RawSource) -> None:
+    def __init__(self, how: _Fetching, source: RawSource) -> None:
         self._how = how
         self._source = source
-        self.folder = how.store / "raw" / source.key
-        self._newest: Copy | None = None
-        self._is_in_ranges = how.as_read or how.is_streamed
+        self.folder = how.folder / "raw" / source.key
         self.listed = source.version if source.hub is None else source.hub.probe()
         self._url_sha256 = _url_sha256(source.url)
         name = source.key.rpartition("/")[2]
         self._name = f"_{name}" if name == OWN_FOLDER else name
+        self._is_read_later = how.as_read or how.is_streamed
+        self._newest: _Newest | None = None
         self._furthest = 0
         """Most bytes that were on disk after a try."""
 
-    def remote(self, found: Validator) -> Copy:
+    def as_read(self, version: Validator) -> RawFile:
         """Return a version as a file that is fetched as it is read."""
         is_streamed, hub = self._how.is_streamed, self._source.hub
-        known = found.least() if is_streamed else found
-        version = RemoteVersion(
+        known = version.least() if is_streamed else version
+        remote = RemoteVersion(
             access=_access(self._source, known),
             url=self._source.url,
             url_sha256=self._url_sha256,
@@ -172,28 +175,30 @@ class _File:
             sha256=None if hub is None else hub.sha256,
             is_kept=not is_streamed,
         )
-        digits = version.fingerprint[:16]
-        path = RemoteFile.of(self.folder / f"{BLOCKS_PREFIX}{digits}" / self._name, version)
-        return Copy(path, version.num_bytes, version.fingerprint, found, is_new=True)
+        folder = self.folder / f"{BLOCKS_PREFIX}{remote.fingerprint[:16]}"
+        path, stamp = RemoteFile.of(folder / self._name, remote), Stamp(remote.num_bytes, 0, 0, 0)
+        return RawFile(key=self._source.key, path=path, stamp=stamp, sha256=remote.fingerprint)
 
-    def _read_newest(self) -> Copy | None:
+    def _read_newest(self) -> _Newest | None:
         """Return the newest copy, if it is of this URL and may be used; one that is not whole where
         files are fetched as they are read."""
         try:
-            fields: dict[str, Any] = json.loads((self.folder / NEWEST_NAME).read_text())
-            validator, sha256 = Validator(**fields["validator"]), fields["sha256"]
-            num_bytes, folder = fields["num_bytes"], self.folder / str(sha256)[:16]
+            fields = json.loads((self.folder / NEWEST_NAME).read_text())
+            newest = _Newest(Validator(**fields["validator"]), fields["sha256"])
         except (FileNotFoundError, ValueError, TypeError, KeyError):
             return None  # without it the file is downloaded again
-        if fields.get("url_sha256") != self._url_sha256 or self.listed not in (None, validator):
+        is_same = fields.get("url_sha256") == self._url_sha256
+        if not is_same or self.listed not in (None, newest.version):
             return None
-        if sha256 is None:
-            return self.remote(validator) if self._is_in_ranges else None
-        path = folder / self._name
-        return Copy(path, num_bytes, sha256, validator, is_new=False) if is_intact(folder) else None
+        if newest.sha256 is None:
+            return newest if self._is_read_later else None
+        return newest if is_intact(self._copy(newest.sha256).parent) else None
 
-    def until_it_is_there(self) -> Copy:
-        """Return the version that is there now, as often as a server breaks off."""
+    def _copy(self, sha256: str) -> Path:
+        return self.folder / sha256[:16] / self._name
+
+    def until_it_is_there(self) -> RawFile:
+        """Return the version that is there now, however often the server breaks off."""
         self._newest = self._read_newest()
         access = _access(self._source, None)
         retries = Retries(self._source.url, self._gave_up)
@@ -202,77 +207,125 @@ class _File:
             try:
                 return self._attempt(access)
             except TransientError as error:
-                retries.wait(error, has_advanced=self._furthest >= before + BLOCK_BYTES)
+                retries.wait(error, has_advanced=self._furthest > before)
 
-    def _attempt(self, access: Access) -> Copy:
+    def _attempt(self, access: Access) -> RawFile:
         how, newest = self._how, self._newest
         is_asked = not how.offline or (how.is_streamed and newest is None)
-        if newest is not None and (not is_asked or newest.validator == self._source.version):
-            return newest
-        validator = access.probe() if is_asked else Validator()
+        if newest is not None and (not is_asked or newest.version == self._source.version):
+            return self._known(newest)
+        version = access.probe() if is_asked else Validator()
         # Where nothing is told no two answers can be compared, and the file is read each time.
-        if newest is not None and newest.validator == validator != Validator():
-            return newest
-        remote, least_bytes = self.remote(validator), -1 if how.is_streamed else LEAST_BYTES
-        if self._is_in_ranges and validator.is_strong and remote.num_bytes > least_bytes:
-            self._write_newest(remote)
+        if newest is not None and newest.version == version != Validator():
+            return self._known(newest)
+        remote, least_bytes = self.as_read(version), -1 if how.is_streamed else LEAST_BYTES
+        if self._is_read_later and version.is_strong and remote.num_bytes > least_bytes:
+            self._write_newest(_Newest(version, None))
             return remote
         if how.offline:
             raise remote_error(
                 self._source.url,
                 "none",
-                expected=f"a complete copy in {how.within.shown(self.folder)}, as asked not to use "
+                expected=f"a complete copy in {how.store.shown(self.folder)}, as asked not to use "
                 "the network",
                 remedy="fetch it once without `offline`",
             )
-        with Download(Blocks(remote.path), validator) as download:
-            self._receive(download, access)
-        return self._publish(download)
+        blocks = Blocks(remote.path)
+        num_bytes, sha256 = self._download(blocks, version, access)
+        return self._publish(blocks, num_bytes, version, sha256)
 
-    def _receive(self, download: Download, access: Access) -> None:
-        """Raise TransientError if what arrives is not one version, the one that was promised."""
-        progress, hub = self._how.progress, self._source.hub
-        try:
-            for _ in download.receive(access):
-                if progress is not None:
-                    progress(download.num_bytes, download.total)
-        finally:
-            self._furthest = max(self._furthest, download.num_bytes)
-        found = None
-        if access.probe() != download.version:
+    def _known(self, newest: _Newest) -> RawFile:
+        """Return the newest copy, which is read if it was changed since.
+
+        Raises: RawFileError if it is damaged.
+        """
+        if newest.sha256 is None:
+            return self.as_read(newest.version)
+        key, path, how = self._source.key, self._copy(newest.sha256), self._how
+        for rehash in (how.rehash, True):  # a wrong sha256 may only be remembered of it
+            files = hash_files({key: path}, store=how.folder, progress=how.progress, rehash=rehash)
+            if files[key].sha256 == newest.sha256:
+                return files[key]
+        raise RawFileError(
+            where=path,
+            expected=f"content with sha256 {newest.sha256[:16]}…",
+            found=f"{files[key].num_bytes:,} bytes with sha256 {files[key].sha256[:16]}…",
+            remedy=f"delete the folder {path.parent} and run again to fetch it anew",
+        )
+
+    def _download(self, blocks: Blocks, version: Validator, access: Access) -> tuple[int, str]:
+        """Fetch the blocks that are not there yet; return the size and the sha256 of the file.
+
+        Raises: TransientError where an answer breaks off, or is not of the one version that was
+        promised; RawFileError if the disk does not take it.
+        """
+        if not version.is_strong:
+            blocks.clear()
+        digest, num_bytes, total = hashlib.sha256(), 0, version.num_bytes
+        while data := blocks.find(num_bytes // blocks.block_bytes):
+            digest.update(data)
+            num_bytes += len(data)
+        if num_bytes == 0 or num_bytes != total:
+            with access.open_at(num_bytes) as body:
+                if body.offset != num_bytes:
+                    blocks.clear()
+                    digest, num_bytes = hashlib.sha256(), 0
+                total, is_last = body.num_bytes, False
+                while not is_last:
+                    piece, broken = read_all(body, blocks.block_bytes)
+                    is_last = len(piece) < blocks.block_bytes
+                    end = num_bytes + len(piece)
+                    if broken or (is_last and total not in (None, end)):
+                        raise broken or TransientError(f"{end:,} of {total:,} bytes")
+                    if piece:
+                        blocks.keep(
+                            num_bytes // blocks.block_bytes, bytes(piece), room=total or end
+                        )
+                    digest.update(piece)
+                    num_bytes = end
+                    self._furthest = max(self._furthest, num_bytes)
+                    if self._how.progress is not None and piece:
+                        self._how.progress(num_bytes, total)
+        self._check_arrived(blocks, version, digest.hexdigest(), access)
+        return num_bytes, digest.hexdigest()
+
+    def _check_arrived(
+        self, blocks: Blocks, version: Validator, sha256: str, access: Access
+    ) -> None:
+        """Raise TransientError if the file changed meanwhile, or is not as the hub says."""
+        found, hub = None, self._source.hub
+        if access.probe() != version:
             found = "another version of the file after the download than before"
-        elif hub is not None and hub.sha256 not in (None, download.sha256):
-            found = f"sha256 {download.sha256[:16]}… where the hub says {hub.sha256[:16]}…"
+        elif hub is not None and hub.sha256 not in (None, sha256):
+            found = f"sha256 {sha256[:16]}… where the hub says {hub.sha256[:16]}…"
         if found is not None:
-            download.restart()
+            blocks.clear()
             raise TransientError(found)
 
-    def _publish(self, download: Download) -> Copy:
-        sha256, num_bytes, hub = download.sha256, download.num_bytes, self._source.hub
-        folder = self.folder / sha256[:16]
+    def _publish(self, blocks: Blocks, num_bytes: int, version: Validator, sha256: str) -> RawFile:
+        """Make a complete copy of the blocks, and return it."""
+        key, hub, path = self._source.key, self._source.hub, self._copy(sha256)
         recipe = Recipe(stage="raw", version=RAW_VERSION, config={}, parents={"content": sha256})
-        with new_folder(folder, self._how.within) as temporary:
+        with new_folder(path.parent, self._how.store) as temporary:
             manifest = Manifest(
                 recipe=recipe,
-                dataset=self._how.store.name,
-                partition=self._source.key,
+                dataset=self._how.folder.name,
+                partition=key,
                 counts={"num_bytes": num_bytes},
                 details={} if hub is None else {"origin": hub.origin},
                 files={self._name: FileEntry(num_bytes=num_bytes, sha256=sha256)},
             )
             write_manifest(temporary, manifest, run={"url": redact(self._source.url)})
-            download.move_to(temporary / self._name)
-        copy = Copy(folder / self._name, num_bytes, sha256, download.version, is_new=True)
-        self._write_newest(copy)
-        return copy
+            blocks.move_to(temporary / self._name, num_bytes)
+        self._write_newest(_Newest(version, sha256))
+        return RawFile(key=key, path=path, stamp=stamp_of(path), sha256=sha256)
 
-    def _write_newest(self, copy: Copy) -> None:
+    def _write_newest(self, newest: _Newest) -> None:
         fields = {
             "url": redact(self._source.url),
             "url_sha256": self._url_sha256,
-            "validator": asdict(copy.validator),
-            "sha256": None if isinstance(copy.path, RemoteFile) else copy.sha256,
-            "num_bytes": copy.num_bytes,
+            "validator": asdict(newest.version),
+            "sha256": newest.sha256,
             **({} if self._source.hub is None else {"origin": self._source.hub.origin}),
         }
         with new_file(self.folder / NEWEST_NAME) as path:
@@ -280,10 +333,10 @@ class _File:
 
     def _gave_up(self, found: str) -> FetchError:
         remedy = "run again when the server answers; the bytes that arrived are kept"
-        if self._newest is not None:
+        if self._newest is not None and self._newest.sha256 is not None:
             remedy = (
                 "run again when the server answers, or move the earlier copy "
-                f"{self._newest.path} out of the store and name it under raw.files"
+                f"{self._copy(self._newest.sha256)} out of the store and name it under raw.files"
             )
         return fetch_error(self._source.url, found, remedy=remedy)
 
@@ -300,7 +353,7 @@ def _url_sha256(url: str) -> str:
 
 
 def _access(source: RawSource, version: Validator | None) -> Access:
-    """Return the way to a file; `version`: the one of which ranges are to be read."""
+    """Return the access to a file; `version`: the one of which ranges are to be read."""
     if source.hub is not None:
         return source.hub
     if source.url.lower().startswith(("http://", "https://")):

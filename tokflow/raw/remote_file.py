@@ -1,41 +1,150 @@
-"""A raw file that is not on this disk, as one version of it: read as it arrives, or fetched whole.
+"""A raw file that is not on this disk, as one version of it that is read as it arrives.
 
-raw/<key>/.blocks-<fingerprint[:16]>/<file name>/    what is kept of it; see `blocks`
+    raw/<key>/.blocks-<fingerprint[:16]>/<file name>/    the blocks of it that are kept
 
-What follows is asked for ahead, so whoever reads on never waits for a network that is as fast, and
-whoever reads here and there fetches little.
+What follows is asked for ahead, so sequential reading never waits for a network that is as fast,
+and reading here and there fetches little.
 """
 
 import hashlib
+import logging
 import os
+import re
+import shutil
 import stat
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path, PosixPath
-from typing import Any
+from typing import Any, ClassVar
 
-from tokflow.raw.blocks import BLOCK_BYTES, Blocks
+from xxhash import xxh3_64_hexdigest
+
+from tokflow.errors import RawFileError
 from tokflow.raw.remote import NoRangesError, RemoteVersion, TransientError, read_all
 from tokflow.shown import redact
-from tokflow.store.positioned import PositionedReader
+from tokflow.store.positioned import PositionedReader, write_range
 
 GAP_BYTES = 2**18
-"""Passed over at most by a reader that is still said to read on."""
+"""Bytes skipped at most by a reader that still counts as reading on."""
 SMALL_BYTES = 2**20
 """A file that is no larger is fetched by one request."""
 FIRST_BYTES = 2**16
-"""Asked for by the first request of a run through the file; each of those that follow asks for
-GROWTH times as much."""
+"""Bytes of the first request of a run through the file; each that follows asks for GROWTH times as
+many."""
 GROWTH = 4
 PIECE_BYTES = 2**23
-"""Asked for by one request at most."""
+"""Bytes of one request at most."""
 AHEAD = 3
 """Requests under way before their bytes are needed: a network that is as fast as the reader is
 never waited for."""
 NUM_RUNS = 4
 """Places of a file that are read in turns, as the columns of parquet are."""
+
+_LINE = re.compile(r"(\d+) (\d+) ([0-9a-f]{16})")
+
+_log = logging.getLogger(__name__)
+
+
+class Blocks:
+    """The blocks of one version of a remote file that are on this disk, in a folder that need not
+    exist.
+
+        <folder>/content    the file; its bytes count only in blocks that have a line
+        <folder>/.blocks    a line for each block of 1 MiB: number, bytes, xxh3
+
+    A block is compared with its line whenever it is used, so a killed process leaves nothing wrong,
+    nor does a machine that loses what it had not written yet. Several processes may add blocks at
+    once: all write equal bytes to equal places.
+    """
+
+    block_bytes: ClassVar[int] = 2**20
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = Path(os.fspath(folder))
+        self.path = self._folder / "content"
+        self._index = self._folder / ".blocks"
+        self._known: dict[int, tuple[int, str]] = {}
+        with suppress(FileNotFoundError):
+            for found in map(_LINE.fullmatch, self._index.read_text().splitlines()):
+                if found is not None:
+                    self._known[int(found[1])] = int(found[2]), found[3]
+
+    def find(self, number: int) -> bytes:
+        """Return the bytes of a block that are kept and undamaged."""
+        (num_bytes, digest), data = self._known.get(number, (0, "")), b""
+        with suppress(FileNotFoundError), self.path.open("rb", buffering=0) as file:
+            file.seek(number * self.block_bytes)
+            data = file.read(num_bytes)
+        if num_bytes == 0 or xxh3_64_hexdigest(data) == digest:
+            return data
+        if self.path.exists():  # or it was garbage to another dataset of the same name
+            _log.warning("%s: damaged, so these bytes are fetched again", self.path)
+        self._known.pop(number, None)
+        return b""
+
+    def fetched(
+        self, fetch: Callable[[int, int], bytes], start: int, stop: int, num_bytes: int
+    ) -> bytes:
+        """Return the bytes between two positions of a file of `num_bytes`; blocks that are not
+        there come from `fetch`, and are kept.
+
+        Raises: RawFileError if the disk does not take them.
+        """
+        size = self.block_bytes
+        numbers = range(start // size, (stop - 1) // size + 1)
+        found = {number: self.find(number) for number in numbers}
+        lacking = [of for of in numbers if len(found[of]) < min(size, num_bytes - of * size)]
+        if lacking:
+            first = lacking[0] * size
+            data = fetch(first, min((lacking[-1] + 1) * size, num_bytes))
+            for number in range(lacking[0], lacking[-1] + 1):
+                found[number] = data[number * size - first :][:size]
+                self.keep(number, found[number])
+        first = numbers[0] * size
+        return b"".join(found.values())[start - first : stop - first]
+
+    def keep(self, number: int, data: bytes, *, room: int = 0) -> None:
+        """Add a block. Raises: RawFileError if the disk does not take it, which names the `room`
+        for all of the file."""
+        digest = xxh3_64_hexdigest(data)
+        try:
+            self.make(number * self.block_bytes, data)
+            with self._index.open("ab", buffering=0) as file:
+                # One call; its first line end closes a line that was cut off.
+                file.write(f"\n{number} {len(data)} {digest}\n".encode())
+        except OSError as error:
+            raise RawFileError(
+                where=self.path,
+                expected=f"room for {max(room, len(data)):,} bytes",
+                found=error.strerror or str(error),
+                remedy="free disk space and run again; the bytes that arrived are kept",
+            ) from error
+        self._known[number] = len(data), digest
+
+    def make(self, start: int, data: bytes) -> None:
+        """Write bytes to where they are in the file, which is made if it is not there."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file = os.open(self.path, os.O_WRONLY | os.O_CREAT, mode=0o666)
+        with os.fdopen(file, "wb", buffering=0):
+            write_range(file, data, start)
+
+    def move_to(self, path: Path, num_bytes: int) -> None:
+        """Give the complete file its place, and remove the blocks."""
+        self.make(0, b"")  # for one that is empty
+        os.truncate(self.path, num_bytes)
+        self.path.rename(path)
+        self.clear()
+
+    def clear(self) -> None:
+        """Remove all blocks."""
+        self._index.unlink(missing_ok=True)  # first: its lines are never of other bytes
+        shutil.rmtree(self._folder, ignore_errors=True)
+        with suppress(OSError):
+            self._folder.parent.rmdir()
+        self._known = {}
 
 
 class RemoteFile(PosixPath):
@@ -257,7 +366,7 @@ class _OneAnswer:
     def read(self, start: int, stop: int) -> bytes:
         """Return the bytes between two positions, as far as one block has them."""
         retries = self._version.retries()
-        number, first = divmod(start, BLOCK_BYTES)
+        number, first = divmod(start, Blocks.block_bytes)
         if number != self._block[0]:
             self._block = number, self._blocks.find(number)
         while len(self._block[1]) <= first:
@@ -280,8 +389,8 @@ class _OneAnswer:
         """Keep the blocks of an answer and yield them, each with its number."""
         version = self._version
         with version.access.open_at(0) as body:
-            for number in range(-(-version.num_bytes // BLOCK_BYTES)):
-                size = min(BLOCK_BYTES, version.num_bytes - number * BLOCK_BYTES)
+            for number in range(-(-version.num_bytes // Blocks.block_bytes)):
+                size = min(Blocks.block_bytes, version.num_bytes - number * Blocks.block_bytes)
                 data, broken = read_all(body, size)
                 version.check_answer(body)
                 if len(data) < size:

@@ -19,7 +19,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import read_failures
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import build_dataset, make_stage
-from tokflow.raw.hashes import hash_file
+from tokflow.raw.files import hash_file
 from tokflow.store.manifest import read_run
 from tokflow_tests.dagster_case import QUIET, Case, checks, failure, is_built, selection, shown
 from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source
@@ -628,7 +628,7 @@ def test_the_tokens_of_one_file_are_made_without_a_look_at_others(
         hashed.append(path.name)
         return hash_file(path, *arguments, **more)
 
-    monkeypatch.setattr("tokflow.raw.hashes.hash_file", hash_and_note)
+    monkeypatch.setattr("tokflow.raw.files.hash_file", hash_and_note)
     result = case.run(selection("tokens"), keys=["a.txt"])
 
     assert result.success, failure(result)

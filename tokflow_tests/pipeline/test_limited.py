@@ -16,7 +16,8 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.limited import in_taking_order
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import Share, build_dataset
-from tokflow.raw import hashes
+from tokflow.raw.files import hash_file
+from tokflow.store.listed_files import Stamp
 from tokflow_tests.outputs import content, token_lists
 from tokflow_tests.pipeline.test_mixture import declare_source
 from tokflow_tests.raw.servers import running
@@ -81,13 +82,13 @@ def test_files_are_taken_until_the_limit_is_reached(
 
 
 def test_files_behind_the_limit_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    read, hash_file = [], hashes.hash_file
+    read = []
 
-    def noted(path: Path, **how: Any) -> hashes.HashedFile:
+    def noted(path: Path, **how: Any) -> tuple[Stamp, str]:
         read.append(path.name)
         return hash_file(path, **how)
 
-    monkeypatch.setattr(hashes, "hash_file", noted)
+    monkeypatch.setattr("tokflow.raw.files.hash_file", noted)
     dataset = limited(tmp_path, FILES, documents=4)
     for name in ("c.jsonl", "d.jsonl"):  # which would end the build
         (tmp_path / "raw" / name).write_text("{malformed")

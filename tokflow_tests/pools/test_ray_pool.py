@@ -7,7 +7,7 @@ import pytest
 
 from tokflow.errors import ConfigError, RawFileError
 from tokflow.pools.ray_pool import _explained, _Receipt
-from tokflow.raw.hashes import changed_error, stamp_of
+from tokflow.raw.files import changed_error, stamp_of
 
 RECEIPT = _Receipt(result=b"", num_documents=0, num_bytes=0, node="node-7", unseen=[])
 

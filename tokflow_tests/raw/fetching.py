@@ -11,8 +11,6 @@ import pytest
 
 from tokflow.errors import RawFileError
 from tokflow.raw import RawFile, RawSource, read_raw_files
-from tokflow.raw.fetch import Copy, Fetching
-from tokflow.store.store import Store
 from tokflow_tests.raw.servers import QuietServer
 
 CONTENT = b"".join(b"line %04d\n" % number for number in range(1000))
@@ -153,12 +151,8 @@ def read_raw_file(source: RawSource, **options) -> RawFile:
     return read_raw_files([source], **options)[source.key]
 
 
-def fetch(source: RawSource, store: Path, **how) -> Copy:
-    return Fetching(store, Store(store), **how).fetch(source)
-
-
-def fetched(server: Server, store: Path, **options) -> Copy:
-    return fetch(source_of(server.url), store=store, **options)
+def fetched(server: Server, store: Path, **options) -> RawFile:
+    return read_raw_file(source_of(server.url), store=store, **options)
 
 
 def refusal(server: Server, store: Path, **options) -> str:

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import RawFileError
-from tokflow.raw import check_unchanged
-from tokflow.raw.fetch import Copy
-from tokflow.raw.hashes import HashCache, HashedFile, stamp_of
+from tokflow.raw import RawFile, check_unchanged
+from tokflow.raw.files import HashCache, stamp_of
 from tokflow.store.atomic import MANIFEST_NAME
 from tokflow.store.listed_files import broken_files
 from tokflow.store.manifest import read_manifest
@@ -16,7 +15,6 @@ from tokflow_tests.raw.fetching import (
     CONTENT,
     SHA256,
     Server,
-    fetch,
     fetched,
     names,
     read_raw_file,
@@ -77,7 +75,7 @@ def test_a_version_is_known_by_whatever_the_server_tells(
 
     copies = [fetched(server, tmp_path), fetched(server, tmp_path)]
 
-    assert [copy.is_new for copy in copies] == [True, False]
+    assert copies[0] == copies[1]
     assert server.requests.count("GET") == num_downloads
 
 
@@ -88,7 +86,7 @@ def test_a_file_of_which_the_server_tells_nothing_is_fetched_each_time(
 
     copies = [fetched(server, tmp_path), fetched(server, tmp_path)]
 
-    assert [copy.is_new for copy in copies] == [True, True]
+    assert server.requests.count("GET") == 2
     assert copies[0] == copies[1]
 
 
@@ -129,7 +127,7 @@ def test_a_file_that_never_stops_changing_is_an_error(server: Server, tmp_path: 
 
 
 def test_two_that_fetch_the_same_file_download_it_once(server: Server, tmp_path: Path):
-    copies: list[Copy] = []
+    copies: list[RawFile] = []
     threads = [
         threading.Thread(target=lambda: copies.append(fetched(server, tmp_path))) for _ in range(3)
     ]
@@ -140,7 +138,7 @@ def test_two_that_fetch_the_same_file_download_it_once(server: Server, tmp_path:
         thread.join()
 
     assert server.requests.count("GET") == 1
-    assert sorted(copy.is_new for copy in copies) == [False, False, True]
+    assert copies[0] == copies[1] == copies[2]
 
 
 def test_offline_takes_the_newest_copy_without_asking(server: Server, tmp_path: Path):
@@ -160,9 +158,9 @@ def test_offline_takes_the_newest_copy_without_asking(server: Server, tmp_path: 
 def test_a_url_that_differs_in_its_query_is_another_file(server: Server, tmp_path: Path):
     fetched(server, tmp_path)
 
-    copy = fetch(source_of(f"{server.url}?file=b"), store=tmp_path)
+    read_raw_file(source_of(f"{server.url}?file=b"), store=tmp_path)
 
-    assert copy.is_new
+    assert server.requests.count("GET") == 2
 
 
 def test_a_copy_that_was_cut_short_is_fetched_anew(server: Server, tmp_path: Path):
@@ -184,9 +182,8 @@ def test_a_copy_of_which_a_byte_changed_is_an_error(server: Server, tmp_path: Pa
 
     damaged = hashlib.sha256(CONTENT[:-1] + b"x").hexdigest()
     assert str(raised.value) == (
-        f"{copy.path}: expected 10,000 bytes with sha256 {SHA256[:16]}…, found 10,000 bytes with "
-        f"sha256 {damaged[:16]}…; delete the folder {copy.path.parent} and run again to fetch it "
-        "anew"
+        f"{copy.path}: expected content with sha256 {SHA256[:16]}…, found 10,000 bytes with sha256 "
+        f"{damaged[:16]}…; delete the folder {copy.path.parent} and run again to fetch it anew"
     )
 
 
@@ -194,8 +191,7 @@ def test_a_wrong_remembered_checksum_does_not_make_a_copy_damaged(server: Server
     copy = fetched(server, tmp_path)
     os.utime(copy.path, (1_000_000_000, 1_000_000_000))
     read_raw_file(source_of(server.url), store=tmp_path)
-    wrong = HashedFile(copy.path, stamp_of(copy.path), "0" * 64)
-    HashCache(tmp_path).keep(wrong)
+    HashCache(tmp_path).keep(copy.path, stamp_of(copy.path), "0" * 64)
 
     raw = read_raw_file(source_of(server.url), store=tmp_path)
 
@@ -207,14 +203,15 @@ def test_a_memory_of_the_newest_copy_that_is_damaged_costs_a_download(
     server: Server, tmp_path: Path
 ):
     fetched(server, tmp_path)
-    for text in ("{", "[]", '{"validator": {}}', '{"validator": {"x": 1}}'):
+    for number, text in enumerate(("{", "[]", '{"validator": {}}', '{"validator": {"x": 1}}')):
         (tmp_path / "raw/en/a.txt/.source.json").write_text(text)
 
-        assert fetched(server, tmp_path).is_new
+        assert fetched(server, tmp_path).sha256 == SHA256
+        assert server.requests.count("GET") == 2 + number
 
 
 def test_a_raw_file_may_be_called_as_the_manifest_is(server: Server, tmp_path: Path):
-    copy = fetch(source_of(server.url, key="_tokflow"), store=tmp_path)
+    copy = read_raw_file(source_of(server.url, key="_tokflow"), store=tmp_path)
 
     assert copy.path.name == "__tokflow"
     assert broken_files(copy.path.parent, read_manifest(copy.path.parent)) == []

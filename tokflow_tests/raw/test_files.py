@@ -15,7 +15,7 @@ from tokflow.raw import (
     RawFile,
     RawSource,
     check_unchanged,
-    hashes,
+    files,
     list_raw,
     read_raw_files,
 )
@@ -96,7 +96,7 @@ def test_a_file_changed_to_the_same_size_and_mtime_is_hashed_again(tmp_path: Pat
 @pytest.fixture
 def whole_seconds(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Return what lets all files be on a server that keeps whole seconds, by its own clock."""
-    monkeypatch.setattr(hashes, "RACY_SECONDS", 2.0)
+    monkeypatch.setattr(files, "RACY_SECONDS", 2.0)
 
     def serve(seconds_behind: int) -> None:
         def told(status: os.stat_result) -> os.stat_result:
@@ -131,10 +131,10 @@ def test_the_clock_of_a_folder_is_asked_without_a_trace(tmp_path: Path):
     make_source(tmp_path / "raw")
     before = (tmp_path / "raw").stat()
 
-    assert hashes._clock_ns(tmp_path / "raw", before.st_dev) is not None
+    assert files._clock_ns(tmp_path / "raw", before.st_dev) is not None
     assert (tmp_path / "raw").stat().st_mtime_ns == before.st_mtime_ns
-    assert hashes._clock_ns(tmp_path / "raw", before.st_dev + 1) is None
-    assert hashes._clock_ns(tmp_path / "none", before.st_dev) is None
+    assert files._clock_ns(tmp_path / "raw", before.st_dev + 1) is None
+    assert files._clock_ns(tmp_path / "none", before.st_dev) is None
 
 
 def test_many_files_are_hashed_together_and_their_bytes_counted(tmp_path: Path):
@@ -207,8 +207,8 @@ def test_several_processes_share_one_cache(tmp_path: Path):
 import logging, sys
 from pathlib import Path
 from tokflow.raw import *
-from tokflow.raw import hashes
-hashes.RACY_SECONDS = 0
+from tokflow.raw import files
+files.RACY_SECONDS = 0
 logging.basicConfig(stream=sys.stdout)
 folder = Path({str(tmp_path)!r})
 config = RawConfig(files="raw/*")

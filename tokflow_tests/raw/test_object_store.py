@@ -3,24 +3,25 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import RawFileError
-from tokflow_tests.raw.fetching import CONTENT, fetch, source_of
+from tokflow.raw.remote_file import Blocks
+from tokflow_tests.raw.fetching import CONTENT, read_raw_file, source_of
 
 
 def test_an_object_of_a_store_is_fetched_once_for_each_version(memory, tmp_path: Path):
     source = source_of("memory://bucket/a.txt")
     memory.pipe("/bucket/a.txt", CONTENT)
-    copies = [fetch(source, store=tmp_path) for _ in range(2)]
+    copies = [read_raw_file(source, store=tmp_path) for _ in range(2)]
     memory.pipe("/bucket/a.txt", b"new")
 
-    copies.append(fetch(source, store=tmp_path))
+    copies.append(read_raw_file(source, store=tmp_path))
 
-    assert [copy.is_new for copy in copies] == [True, False, True]
+    assert copies[0] == copies[1]
     assert [copy.path.read_bytes() for copy in copies] == [CONTENT, CONTENT, b"new"]
 
 
 def test_a_missing_object_is_an_error(memory, tmp_path: Path):
     with pytest.raises(RawFileError) as raised:
-        fetch(source_of("memory://bucket/a.txt"), store=tmp_path)
+        read_raw_file(source_of("memory://bucket/a.txt"), store=tmp_path)
 
     assert str(raised.value) == (
         "memory://bucket/a.txt: expected a file that can be read, found FileNotFoundError: "
@@ -38,10 +39,10 @@ def test_what_fsspec_has_cached_is_asked_for_anew(memory, tmp_path: Path, monkey
     monkeypatch.setattr(type(memory), "info", info)
     monkeypatch.setattr(type(memory), "invalidate_cache", lambda *_: cached.clear())
     memory.pipe("/bucket/a.txt", CONTENT)
-    fetch(source_of("memory://bucket/a.txt"), store=tmp_path)
+    read_raw_file(source_of("memory://bucket/a.txt"), store=tmp_path)
     memory.pipe("/bucket/a.txt", b"new")
 
-    copy = fetch(source_of("memory://bucket/a.txt"), store=tmp_path)
+    copy = read_raw_file(source_of("memory://bucket/a.txt"), store=tmp_path)
 
     assert copy.path.read_bytes() == b"new"
 
@@ -49,6 +50,7 @@ def test_what_fsspec_has_cached_is_asked_for_anew(memory, tmp_path: Path, monkey
 def test_an_object_store_that_breaks_off_is_taken_up_where_it_broke(
     memory, tmp_path: Path, monkeypatch
 ):
+    monkeypatch.setattr(Blocks, "block_bytes", 4000)
     memory.pipe("/bucket/a.txt", CONTENT)
     file_class = type(memory.open("/bucket/a.txt"))
     reads: list[int] = []
@@ -61,7 +63,7 @@ def test_an_object_store_that_breaks_off_is_taken_up_where_it_broke(
 
     monkeypatch.setattr(file_class, "read", read, raising=False)
 
-    copy = fetch(source_of("memory://bucket/a.txt"), store=tmp_path)
+    copy = read_raw_file(source_of("memory://bucket/a.txt"), store=tmp_path)
 
     assert copy.path.read_bytes() == CONTENT
     assert reads == [0, 4000, 4000, 8000]

@@ -11,9 +11,14 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import RawFileError
-from tokflow.raw import blocks
+from tokflow.raw.remote_file import Blocks
 from tokflow.store.atomic import MANIFEST_NAME
 from tokflow_tests.raw.fetching import CONTENT, SHA256, Server, fetched, names, refusal
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Blocks, "block_bytes", 1000)
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
@@ -52,7 +57,6 @@ def test_a_server_that_gives_another_range_is_asked_for_all(server: Server, tmp_
 def test_a_file_that_ends_before_the_part_does_is_asked_for_whole(
     server: Server, tmp_path: Path, monkeypatch
 ):
-    monkeypatch.setattr("tokflow.raw.blocks.BLOCK_BYTES", 1000)
     server.is_chunked, server.breaks = True, [3000]
     monkeypatch.setattr("tokflow.raw.remote.NUM_TRIES", 1)
     with pytest.raises(RawFileError):
@@ -65,19 +69,14 @@ def test_a_file_that_ends_before_the_part_does_is_asked_for_whole(
     assert server.requests[2:] == ["HEAD", "GET bytes=3000-", "GET", "HEAD"]
 
 
-def test_tries_are_counted_anew_when_a_block_has_arrived(
-    server: Server, tmp_path: Path, monkeypatch
-):
+def test_tries_are_counted_anew_when_a_block_has_arrived(server: Server, tmp_path: Path):
     server.breaks = [1000] * 9
-    with monkeypatch.context() as small:
-        small.setattr("tokflow.raw.blocks.BLOCK_BYTES", 1000)
-        small.setattr("tokflow.raw.fetch.BLOCK_BYTES", 1000)
-        assert fetched(server, tmp_path / "small").sha256 == SHA256
-    server.breaks = [1000] * 9
+    assert fetched(server, tmp_path / "blocks").sha256 == SHA256
+    server.breaks = [999] * 9
 
-    told = refusal(server, tmp_path / "large")
+    told = refusal(server, tmp_path / "less")
 
-    assert "found 5,000 of 10,000 bytes, 5 times in a row;" in told
+    assert "found 999 of 10,000 bytes, 5 times in a row;" in told
 
 
 @pytest.mark.parametrize("etag", ['W/"v1"', None])
@@ -104,22 +103,6 @@ def test_a_file_that_changes_between_two_tries_is_fetched_from_its_beginning(
     assert copy.path.read_bytes() == bytes(10_000)
 
 
-def test_a_part_of_a_version_that_was_replaced_and_came_back_is_not_taken_up(
-    server: Server, tmp_path: Path, monkeypatch
-):
-    server.breaks = [3000, 0, 0, 0, 0]
-    refusal(server, tmp_path)
-    server.content, server.etag, server.breaks = bytes(10_000), '"v2"', [5000]
-    with monkeypatch.context() as crash:
-        # A process killed before it wrote down what it had begun.
-        crash.setattr(blocks.Blocks, "note", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            fetched(server, tmp_path)
-    server.content, server.etag = CONTENT, '"v1"'
-
-    assert fetched(server, tmp_path).path.read_bytes() == CONTENT
-
-
 def test_a_download_that_stays_cut_is_never_taken_for_whole(server: Server, tmp_path: Path):
     server.breaks = [3000, 0, 0, 0, 0]
 
@@ -139,13 +122,11 @@ def test_what_arrived_in_an_earlier_run_is_not_asked_for_again(server: Server, t
     copy = fetched(server, tmp_path, progress=lambda *call: calls.append(call))
 
     assert server.requests == ["HEAD", "GET bytes=3000-", "HEAD"]
-    assert calls == [(10_000, 10_000)]
+    assert calls == [(num, 10_000) for num in range(4000, 10_001, 1000)]
     assert copy.path.read_bytes() == CONTENT
 
 
-def test_a_part_of_which_more_is_lost_than_was_written_down_begins_again(
-    server: Server, tmp_path: Path
-):
+def test_a_block_of_which_bytes_are_lost_is_fetched_again(server: Server, tmp_path: Path):
     server.breaks = [3000, 0, 0, 0, 0]
     refusal(server, tmp_path)
     [file] = tmp_path.rglob(".blocks-*/a.txt/content")
@@ -153,7 +134,7 @@ def test_a_part_of_which_more_is_lost_than_was_written_down_begins_again(
     server.requests.clear()
 
     assert fetched(server, tmp_path).path.read_bytes() == CONTENT
-    assert server.requests == ["HEAD", "GET", "HEAD"]
+    assert server.requests == ["HEAD", "GET bytes=2000-", "HEAD"]
 
 
 def test_bytes_after_what_was_written_down_are_not_trusted(server: Server, tmp_path: Path):
@@ -179,12 +160,13 @@ def test_a_part_that_was_complete_when_the_process_died_is_not_downloaded_again(
     assert server.requests == ["HEAD", "HEAD"]
 
 
-def test_a_killed_download_goes_on_where_it_was(server: Server, tmp_path: Path, monkeypatch):
+def test_a_killed_download_goes_on_where_it_was(server: Server, tmp_path: Path):
     server.stall_at = 2000
     code = f"""
 from pathlib import Path
-from tokflow.raw import RawSource, blocks, read_raw_files
-blocks.BLOCK_BYTES = 1000
+from tokflow.raw import RawSource, read_raw_files
+from tokflow.raw.remote_file import Blocks
+Blocks.block_bytes = 1000
 source = RawSource(key="en/a.txt", url={server.url!r}, is_local=False)
 read_raw_files([source], store=Path({str(tmp_path)!r}))
 """
@@ -194,7 +176,6 @@ read_raw_files([source], store=Path({str(tmp_path)!r}))
     process.wait()
     server.stall_at = None
     server.resumed.set()
-    monkeypatch.setattr("tokflow.raw.blocks.BLOCK_BYTES", 1000)
 
     copy = fetched(server, tmp_path)
 
@@ -213,8 +194,7 @@ def wait_for_part(store: Path, *, num_bytes: int) -> None:
     raise TimeoutError
 
 
-def test_a_disk_that_takes_no_more_is_an_error(server: Server, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("tokflow.raw.blocks.BLOCK_BYTES", 2000)
+def test_a_disk_that_takes_no_more_is_an_error(server: Server, tmp_path: Path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (5000, limits[1]))
     try:
@@ -229,4 +209,4 @@ def test_a_disk_that_takes_no_more_is_an_error(server: Server, tmp_path: Path, m
     )
     server.requests.clear()
     assert fetched(server, tmp_path).path.read_bytes() == CONTENT
-    assert server.requests == ["HEAD", "GET bytes=4000-", "HEAD"]
+    assert server.requests == ["HEAD", "GET bytes=5000-", "HEAD"]

@@ -13,7 +13,7 @@ import urllib3
 from tokflow.documents import format_of_name
 from tokflow.errors import RawFileError
 from tokflow.raw import RawConfig, RawSource, list_raw
-from tokflow_tests.raw.fetching import fetch
+from tokflow_tests.raw.fetching import read_raw_file
 from tokflow_tests.raw.servers import make_certificate, needs_openssl, running
 
 
@@ -67,7 +67,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 def fetched(url: str, store: Path) -> bytes:
     source = RawSource(key="a.txt", url=url, is_local=False)
-    return fetch(source, store=store).path.read_bytes()
+    return read_raw_file(source, store=store).path.read_bytes()
 
 
 def refusal(url: str, store: Path) -> str:
@@ -252,7 +252,7 @@ def test_a_redirect_to_another_host_that_the_dataset_names_is_followed(site: Sit
     listing = list_raw(RawConfig(files=urls), base=tmp_path, format_of=format_of_name)
     [source] = [source for source in listing.sources.values() if source.url == urls[0]]
 
-    assert fetch(source, store=tmp_path).path.read_bytes() == b"text"
+    assert read_raw_file(source, store=tmp_path).path.read_bytes() == b"text"
 
 
 def test_a_server_that_leads_round_in_circles_is_left(site: Site, tmp_path: Path):

@@ -10,8 +10,15 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import RawFileError
-from tokflow.raw.fetch import Copy
-from tokflow_tests.raw.fetching import CONTENT, SHA256, Server, fetch, fetched, refusal, source_of
+from tokflow_tests.raw.fetching import (
+    CONTENT,
+    SHA256,
+    Server,
+    fetched,
+    read_raw_file,
+    refusal,
+    source_of,
+)
 from tokflow_tests.raw.servers import make_certificate, needs_openssl
 
 
@@ -57,7 +64,7 @@ def test_a_server_that_does_not_answer_is_an_error_though_a_copy_is_there(
     nobody = source_of("http://127.0.0.1:1/a.txt")
 
     with pytest.raises(RawFileError) as raised:
-        fetch(nobody, store=tmp_path)
+        read_raw_file(nobody, store=tmp_path)
 
     assert str(raised.value) == (
         "http://127.0.0.1:1/a.txt: expected a file that can be read, found ConnectionRefusedError: "
@@ -91,7 +98,8 @@ def test_a_server_that_refuses_head_is_asked_by_get(server: Server, tmp_path: Pa
 
     copies = [fetched(server, tmp_path), fetched(server, tmp_path)]
 
-    assert [copy.is_new for copy in copies] == [True, False]
+    assert copies[0] == copies[1]
+    assert server.requests == ["HEAD", "GET", "GET", "HEAD", "GET", "HEAD", "GET"]
 
 
 def test_an_answer_whose_end_cannot_be_told_from_a_break_is_refused(server: Server, tmp_path: Path):
@@ -109,7 +117,7 @@ def test_a_gz_file_that_a_server_declares_as_encoded_is_kept_as_it_is(
     server.content, server.encoding = gzip.compress(CONTENT), "gzip"
     source = source_of(server.url.replace("a.txt", "a.txt.gz"), key="a.txt.gz")
 
-    copy = fetch(source, store=tmp_path)
+    copy = read_raw_file(source, store=tmp_path)
 
     assert copy.path.read_bytes() == server.content
 
@@ -130,10 +138,10 @@ def test_no_secret_of_a_url_is_written_or_shown(server: Server, tmp_path: Path, 
     server.breaks, server.statuses = [3000], [500]
     caplog.set_level(logging.DEBUG)
 
-    raw = read_raw_file_soon(url, tmp_path)
+    raw = read_raw_file(source_of(url), store=tmp_path)
     server.statuses = [404]
     with pytest.raises(RawFileError) as raised:
-        read_raw_file_soon(url, tmp_path)
+        read_raw_file(source_of(url), store=tmp_path)
 
     written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     told = "\n".join([caplog.text, str(raised.value), repr(raised.value.__context__)])
@@ -146,15 +154,11 @@ def test_no_secret_of_a_url_is_written_or_shown(server: Server, tmp_path: Path, 
         assert secret not in told
 
 
-def read_raw_file_soon(url: str, store: Path) -> Copy:
-    return fetch(source_of(url), store=store)
-
-
 def test_a_url_that_cannot_be_asked_for_is_not_tried_again(tmp_path: Path):
     url = f"http://{'a' * 64}.b/a.txt"
 
     with pytest.raises(RawFileError) as raised:
-        fetch(source_of(url), store=tmp_path)
+        read_raw_file(source_of(url), store=tmp_path)
 
     told = str(raised.value)
     assert told.startswith(f"{url}: expected a file that can be read, found LocationParseError: ")
@@ -168,7 +172,7 @@ def test_a_certificate_that_is_not_trusted_is_not_tried_again(server: Server, tm
     url = server.url.replace("http:", "https:")
 
     with pytest.raises(RawFileError) as raised:
-        fetch(source_of(url), store=tmp_path)
+        read_raw_file(source_of(url), store=tmp_path)
 
     assert str(raised.value) == (
         f"{url}: expected a file that can be read, found a certificate that is not trusted "

@@ -25,7 +25,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import STAGES, Output
 from tokflow.pipeline.writers import cut_encoder
-from tokflow.raw.hashes import CACHE_NAME
+from tokflow.raw.files import CACHE_NAME
 from tokflow.sequences.segments import SEQUENCES_VERSION
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME
 from tokflow.split.mixture import mixture_of

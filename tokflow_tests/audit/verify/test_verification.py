@@ -12,7 +12,7 @@ import pytest
 from tokflow.audit.verify.verification import Verification, verify_dataset, verify_path
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.run import build_dataset
-from tokflow.raw.hashes import HashCache, HashedFile, stamp_of
+from tokflow.raw.files import HashCache, stamp_of
 from tokflow.store.manifest import Manifest, Recipe, read_manifest
 from tokflow_tests.tiny import copy_of, declare_small, write_raw
 
@@ -92,8 +92,7 @@ def test_a_truncated_shard_is_named_and_not_the_export(small: Dataset):
 
 
 def remember(dataset: Dataset, path: Path, *, sha256: str) -> None:
-    hashed = HashedFile(path, stamp_of(path), sha256)
-    HashCache(dataset.folder).keep(hashed)
+    HashCache(dataset.folder).keep(path, stamp_of(path), sha256)
 
 
 def test_a_wrong_remembered_checksum_is_named_and_put_right(small: Dataset):
