@@ -24,8 +24,8 @@ from tokflow.pipeline.project import Project
 from tokflow.pipeline.suggestion import Suggestion
 from tokflow.pipeline.yaml_file import COMPONENT_TYPE, as_template, is_template
 from tokflow.raw import RawConfig, escaped, list_raw
-from tokflow.raw.dataset_matches import is_saved
 from tokflow.raw.globs import FILE, find_below, has_wildcard, unescaped
+from tokflow.raw.source_splits import is_saved
 from tokflow.shown import printable, redact
 from tokflow.store.config import expanded
 from tokflow.store.urls import hub_url, is_url

@@ -13,7 +13,7 @@ from tokflow.audit.ancestry import Ancestry
 from tokflow.errors import ConfigError, CorruptOutputError, ForeignOutputError, MissingOutputError
 from tokflow.exports import INDEX_NAME, Export
 from tokflow.push.repository import Target
-from tokflow.raw.source_splits import CARD, card_of, divided
+from tokflow.raw.hub_repository import CARD, card_of, divided
 from tokflow.shown import counted, size
 from tokflow.split.mixture import mixture_of
 from tokflow.split.shuffle import shuffled_by

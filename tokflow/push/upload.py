@@ -22,9 +22,8 @@ from tokflow.push.repository import (
     not_taken,
     read_target,
 )
-from tokflow.raw.hub_repository import HubFile, read_small
+from tokflow.raw.hub_repository import CARD, HubFile, read_small
 from tokflow.raw.remote import Retries, TransientError
-from tokflow.raw.source_splits import CARD
 from tokflow.shown import counted, size
 from tokflow.store.integrity import check_files, check_files_here
 from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, is_inside

@@ -11,22 +11,30 @@ import logging
 import os
 import re
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from tokflow.errors import ConfigError, FetchError, RawFileError, TokflowError
+from tokflow.raw.config import RawConfig
+from tokflow.raw.globs import FILE, FOLDER, Matches, select
 from tokflow.raw.remote import Access, Body, Retries, TransientError, Validator
-from tokflow.raw.source_splits import CARD, card_of
 from tokflow.store.atomic import new_file
-from tokflow.store.urls import safe_text
+from tokflow.store.urls import hub_url, safe_text
 
 _T = TypeVar("_T")
 
+CARD = "README.md"
+"""The file that may list, between two lines of `---`, the configs of a dataset."""
+
+DEFAULT_REVISION = "main"
 MEMORY_NAME = "hub.json"
+
+MAX_LETTERS = 2**22
+"""Letters in a card at most: beyond any that there is, and little to keep in memory and a store."""
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -130,6 +138,35 @@ class HubRepository:
     """By path."""
     card: dict[str, Any] = field(repr=False)
     """What its README.md says of its configs."""
+
+
+def list_repositories(
+    urls: Sequence[str], config: RawConfig, store: Path | None
+) -> dict[str, HubRepository]:
+    """Return the repository that each URL of the hub names, at the revision of the URL or the
+    config; each is asked for once, so that all files of one are of one commit.
+
+    Raises: ConfigError for two revisions, or one that is not there; FetchError if the hub does not
+    answer.
+    """
+    revisions: dict[str, str] = {}
+    names: dict[str, str] = {}
+    for url in urls:
+        name, written, _ = hub_url(url) or (url, None, "")
+        revision = written or config.revision or DEFAULT_REVISION
+        for other in (config.revision or revision, revisions.setdefault(name, revision)):
+            if revision != other:
+                raise ConfigError(
+                    where="raw.files",
+                    expected=f"one revision of {name}",
+                    found=f"{revision!r} and {other!r}",
+                    remedy="keep one of them; two are two datasets",
+                )
+        names[url] = name
+    listed = {
+        name: list_repository(name, revision, store=store) for name, revision in revisions.items()
+    }
+    return {url: listed[name] for url, name in names.items()}
 
 
 def list_repository(name: str, revision: str, *, store: Path | None) -> HubRepository:
@@ -263,3 +300,61 @@ def _unreachable(where: str, found: str, *, is_known: bool = False) -> FetchErro
         found=found,
         remedy=f"run again when it answers{offline * is_known}; HF_ENDPOINT names another hub",
     )
+
+
+def find_in_repository(repository: HubRepository, folder: str, below: Sequence[str]) -> Matches:
+    """Return the files and folders of a repository that match below `/org/name/folder`."""
+    files = dict.fromkeys((f"/{repository.name}/{path}" for path in repository.files), FILE)
+    above = {os.fspath(each) for path in files for each in PurePosixPath(path).parents}
+    found = dict.fromkeys(above, FOLDER) | files
+    start = f"{folder.rstrip('/')}/"
+    relative = {path[len(start) :]: of for path, of in found.items() if path.startswith(start)}
+    return {start + path: kind for path, kind in select(relative, below).items()}
+
+
+def divided(card: str) -> tuple[str, str]:
+    """Return the lines between the first two of `---`, and what follows them; all of a card without
+    these is what follows."""
+    text = card.removeprefix("\ufeff")
+    # With their ends; str.splitlines takes a form feed for one.
+    lines = re.findall(r".*?(?:\r\n|\r|\n)|.+", text, re.DOTALL)
+    ends = [number for number, line in enumerate(lines) if line.rstrip() == "---"][:2]
+    if len(ends) < 2 or ends[0] > 0:
+        return "", card
+    return "".join(lines[1 : ends[1]]), "".join(lines[ends[1] + 1 :])
+
+
+def card_of(text: str, *, where: str) -> dict[str, Any]:
+    """Return what a card says, between its first two lines of `---`; nothing where it has none.
+
+    Raises: ConfigError for what is no YAML, and where its aliases, one of others, make a card of
+    more than MAX_LETTERS.
+    """
+    import yaml
+
+    try:
+        loader = yaml.SafeLoader(divided(text)[0])
+        node = loader.get_single_node()
+        if node is not None and _num_letters(node, {}) > MAX_LETTERS:
+            raise yaml.YAMLError(f"aliases that stand for more than {MAX_LETTERS:,} letters")
+        fields = loader.construct_document(node) if node is not None else None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ConfigError(
+            where=f"{where}: {CARD}",
+            expected="YAML between its first two lines of `---`",
+            found=" ".join(str(error).split()),
+            remedy="name another revision, or the files by a pattern",
+        ) from None
+    return fields if isinstance(fields, dict) else {}
+
+
+def _num_letters(node: Any, known: dict[int, int]) -> int:
+    """Return how many letters and values a node of YAML stands for, with each alias written out."""
+    if id(node) not in known:
+        known[id(node)] = MAX_LETTERS + 1  # of an alias within what it stands for
+        if isinstance(node.value, str):
+            known[id(node)] = 1 + len(node.value)
+        else:
+            pairs = (each if isinstance(each, tuple) else (each,) for each in node.value)
+            known[id(node)] = 1 + sum(_num_letters(of, known) for pair in pairs for of in pair)
+    return known[id(node)]

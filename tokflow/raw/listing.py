@@ -12,13 +12,6 @@ from pathlib import Path
 
 from tokflow.errors import ConfigError, first_five
 from tokflow.raw.config import HUB, Pattern, RawConfig, read_pattern
-from tokflow.raw.dataset_matches import (
-    Origin,
-    find_in_repository,
-    folder_matches,
-    list_repositories,
-    repository_matches,
-)
 from tokflow.raw.globs import (
     FILE,
     FOLDER,
@@ -29,8 +22,14 @@ from tokflow.raw.globs import (
     open_folders,
     unescaped,
 )
-from tokflow.raw.hub_repository import HubFile, HubRepository
+from tokflow.raw.hub_repository import (
+    HubFile,
+    HubRepository,
+    find_in_repository,
+    list_repositories,
+)
 from tokflow.raw.remote import Validator
+from tokflow.raw.source_splits import Origin, folder_matches, repository_matches
 from tokflow.shown import redact
 from tokflow.store.latest import LATEST
 from tokflow.store.manifest import is_output_name

@@ -1,26 +1,41 @@
-"""The files of each split of a folder or repository, as the `datasets` library finds them.
+"""Files by split of a folder or a repository of the hub, as the `datasets` library finds them.
+
+A folder that `save_to_disk` of the library wrote names its files itself:
+
+    state.json, data-00000-of-00001.arrow     a Dataset; `_data_files` names its files in order
+    dataset_dict.json, train/, test/          a DatasetDict: a folder like that for each split
 
 Source: huggingface/datasets at b7cb10b, data_files.py (patterns and what they pass over),
-load.py lines 210-256 (the format that most files have), utils/metadata.py (the card).
+load.py lines 210-256 (the format that most files have), utils/metadata.py (the card),
+arrow_dataset.py lines 1870-1940, dataset_dict.py (saved datasets).
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from posixpath import basename
+from typing import Any, NamedTuple
 
-from tokflow.errors import ConfigError, first_five, nearest
-from tokflow.raw.globs import FormatOf, escaped, path_regex
-
-CARD = "README.md"
-"""The file that may say, between two lines of `---`, which configs there are."""
+from tokflow.errors import ConfigError, RawFileError, first_five, nearest
+from tokflow.raw.config import RawConfig
+from tokflow.raw.globs import (
+    FILE,
+    FOLDER,
+    FormatOf,
+    Matches,
+    escaped,
+    is_passed_over,
+    list_folder,
+    path_regex,
+)
+from tokflow.raw.hub_repository import CARD, HubFile, HubRepository, card_of
+from tokflow.raw.remote import Validator
 
 OF_NO_SPLIT = "a file of no split"
 """The reason why a file is left out whose name says no split, where others do."""
-
-MAX_LETTERS = 2**22
-"""Of what a card says: beyond any that there is, and little to keep in memory and in a store."""
 
 _SHARDED = re.compile(r"data/([^./][^/]*)-[0-9]{5}-of-[0-9]{5}[^/]*\.[^/]*")
 """Files that `push_to_hub` writes."""
@@ -29,7 +44,7 @@ _WORDS = {
     "validation": ("validation", "valid", "dev", "val"),
     "test": ("test", "testing", "eval", "evaluation"),
 }
-"""What a name has in it, by the split that it says."""
+"""Words in a name by which it belongs to a split."""
 _IN_FOLDER = ("**/{0}/**", "**/{0}[{1}]*/**", "**/*[{1}]{0}/**", "**/*[{1}]{0}[{1}]*/**")
 _IN_NAME = ("**/{0}[{1}]*", "**/*[{1}]{0}[{1}]*")
 _BETWEEN_WORDS = "-._ 0-9"
@@ -44,6 +59,7 @@ _IGNORED = {
 _FAVOURITES = ("parquet", "arrow", "jsonl", "csv", "txt", "tsv")
 """Formats: of two that as many files have the first is taken."""
 
+_DICT, _STATE = "dataset_dict.json", "state.json"
 _Patterns = Mapping[str, Sequence[str]]
 
 
@@ -55,6 +71,95 @@ class SourceSplits:
     """Their paths by split, in the order of the card, or train, validation, test."""
     left_out: Mapping[str, str]
     """Other files that look like data, and the reason why each is not read."""
+
+
+class Origin(NamedTuple):
+    """Facts about a file from the dataset that it is part of."""
+
+    source_split: str | None = None
+    hub: HubFile | None = None
+    version: Validator | None = None
+    """From the listing of an object store."""
+
+
+def repository_matches(
+    repository: HubRepository, config: RawConfig, *, format_of: FormatOf
+) -> tuple[Matches, dict[str, Origin]]:
+    """Return the files of the config and the splits asked for, by `/org/name/path`, with the split
+    and commit of each; other files that look like data have their reason as their kind.
+
+    Raises: ConfigError for a config or split that is not there, with those that are.
+    """
+    where, files = f"raw.files 'hf://datasets/{repository.name}'", repository.files
+    splits = find_splits(files, repository.card, config.config, where=where, format_of=format_of)
+    return _asked(splits, config, f"/{repository.name}", where, files)
+
+
+def folder_matches(
+    folder: str, config: RawConfig, *, format_of: FormatOf
+) -> tuple[Matches, dict[str, Origin]]:
+    """Return the files of a folder of this machine, as `repository_matches` those of a repository.
+
+    What `save_to_disk` wrote is read as it says itself; any other folder as `load_dataset` reads
+    it, except that files which look like data and are of no split are an error. Nothing hidden
+    is looked at, nor what begins with `_`. A folder without data files is left as it is.
+
+    Raises: ConfigError; RawFileError for a folder that cannot be read.
+    """
+    where = f"raw.files {folder!r}"
+    below = {path[len(folder) + 1 :]: kind for path, kind in list_folder(folder).items()}
+    below = {path: kind for path, kind in below.items() if not is_passed_over(path)}
+    files = [path for path, kind in below.items() if kind == FILE]
+    if not any(format_of(basename(path)) for path in files):
+        return {folder: FOLDER}, {}
+    splits = read_saved_splits(Path(folder), files, config.config)
+    if splits is None:
+        text = Path(folder, CARD).read_text(errors="replace") if CARD in files else ""
+        card = card_of(text, where=where)
+        splits = find_splits(files, card, config.config, where=where, format_of=format_of)
+        of_none = [path for path, reason in splits.left_out.items() if reason == OF_NO_SPLIT]
+        if of_none:
+            raise ConfigError(
+                where=where,
+                expected=f"files that are all of a split by their names, as some are of "
+                f"{' and '.join(splits.files)}",
+                found=f"files that match no split: {first_five(of_none)}",
+                remedy=f"write {folder}/* for all of its files, or a pattern for some",
+            )
+    matches, origins = _asked(splits, config, folder, where, {})
+    others = {f"{folder}/{path}": kind for path, kind in below.items() if kind != FILE}
+    return others | matches, origins
+
+
+def _asked(
+    splits: SourceSplits,
+    config: RawConfig,
+    folder: str,
+    where: str,
+    of_hub: Mapping[str, HubFile],
+) -> tuple[Matches, dict[str, Origin]]:
+    """Return the files of the splits asked for, by their paths, which begin with `folder`."""
+    origins: dict[str, Origin] = {}
+    known = list(splits.files)
+    for split in config.split or known:
+        if split not in known:
+            raise ConfigError(
+                where=f"{where}: raw.split",
+                expected=f"one of {', '.join(known)}",
+                found=repr(split),
+                remedy=nearest(split, known) or "name one of them",
+            )
+        for path in splits.files[split]:
+            first = origins.setdefault(f"{folder}/{path}", Origin(split, of_hub.get(path)))
+            if first.source_split != split:
+                raise ConfigError(
+                    where=f"{where}: {path}",
+                    expected="a file of one split",
+                    found=f"one of {first.source_split} and of {split}",
+                    remedy="name one of them as raw.split",
+                )
+    left_out = {f"{folder}/{path}": kind for path, kind in splits.left_out.items()}
+    return left_out | dict.fromkeys(origins, FILE), origins
 
 
 def find_splits(
@@ -83,8 +188,8 @@ def find_splits(
     kept, left_out = _of_one_format(found, format_of)
     if not card.get("configs"):
         taken = {path for files in found.values() for path in files}
-        others = (path for path in below if path not in taken and _name(path) not in _IGNORED)
-        left_out |= {path: OF_NO_SPLIT for path in others if format_of(_name(path))}
+        others = (path for path in below if path not in taken and basename(path) not in _IGNORED)
+        left_out |= {path: OF_NO_SPLIT for path in others if format_of(basename(path))}
     if not kept:
         raise ConfigError(
             where=where,
@@ -97,54 +202,6 @@ def find_splits(
         {split: tuple(within + path for path in files) for split, files in kept.items()},
         {within + path: reason for path, reason in left_out.items()},
     )
-
-
-def divided(card: str) -> tuple[str, str]:
-    """Return the lines between the first two of `---`, and what follows them; all of a card without
-    these is what follows."""
-    text = card.removeprefix("\ufeff")
-    # With their ends; str.splitlines takes a form feed for one.
-    lines = re.findall(r".*?(?:\r\n|\r|\n)|.+", text, re.DOTALL)
-    ends = [number for number, line in enumerate(lines) if line.rstrip() == "---"][:2]
-    if len(ends) < 2 or ends[0] > 0:
-        return "", card
-    return "".join(lines[1 : ends[1]]), "".join(lines[ends[1] + 1 :])
-
-
-def card_of(text: str, *, where: str) -> dict[str, Any]:
-    """Return what a card says, between its first two lines of `---`; nothing where it has none.
-
-    Raises: ConfigError for what is no YAML, and where its aliases, one of others, make a card of
-    more than MAX_LETTERS.
-    """
-    import yaml
-
-    try:
-        loader = yaml.SafeLoader(divided(text)[0])
-        node = loader.get_single_node()
-        if node is not None and _num_letters(node, {}) > MAX_LETTERS:
-            raise yaml.YAMLError(f"aliases that stand for more than {MAX_LETTERS:,} letters")
-        fields = loader.construct_document(node) if node is not None else None
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(
-            where=f"{where}: {CARD}",
-            expected="YAML between its first two lines of `---`",
-            found=" ".join(str(error).split()),
-            remedy="name another revision, or the files by a pattern",
-        ) from None
-    return fields if isinstance(fields, dict) else {}
-
-
-def _num_letters(node: Any, known: dict[int, int]) -> int:
-    """Return how many letters and values a node of YAML stands for, with each alias written out."""
-    if id(node) not in known:
-        known[id(node)] = MAX_LETTERS + 1  # of an alias within what it stands for
-        if isinstance(node.value, str):
-            known[id(node)] = 1 + len(node.value)
-        else:
-            pairs = (each if isinstance(each, tuple) else (each,) for each in node.value)
-            known[id(node)] = 1 + sum(_num_letters(of, known) for pair in pairs for of in pair)
-    return known[id(node)]
 
 
 def _config_of(
@@ -200,7 +257,7 @@ def _patterns(data_files: object, paths: Sequence[str], *, where: str) -> _Patte
         patterns[split] = [str(path) for path in (listed if isinstance(listed, list) else [listed])]
     for pattern in (one for some in patterns.values() for one in some):
         if "://" in pattern or pattern.startswith("/") or ".." in pattern.split("/"):
-            found = found or f"{pattern!r}, a place elsewhere"
+            found = found or f"{pattern!r}, outside of the dataset"
     if found:
         raise ConfigError(
             where=f"{where}: data_files in {CARD}",
@@ -238,15 +295,11 @@ def _matching(paths: Sequence[str], patterns: Iterable[str]) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for pattern in (each.removeprefix("./") for each in patterns):
         matches, num_hidden = path_regex(f"/{pattern}").match, _num_hidden(pattern)
-        ignored = _IGNORED - {_name(pattern)}
+        ignored = _IGNORED - {basename(pattern)}
         for path in paths:
             if matches(f"/{path}") and _num_hidden(path) == num_hidden:
-                found |= {} if _name(path) in ignored else {path: None}
+                found |= {} if basename(path) in ignored else {path: None}
     return tuple(found)
-
-
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 def _num_hidden(path: str) -> tuple[int, int]:
@@ -261,7 +314,7 @@ def _of_one_format(
     splits: Mapping[str, tuple[str, ...]], format_of: FormatOf
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
     """Return the files of each split of the format that most have, and why others are left out."""
-    formats = {path: format_of(_name(path)) for files in splits.values() for path in files}
+    formats = {path: format_of(basename(path)) for files in splits.values() for path in files}
     num_files = Counter(formats[path] for files in splits.values() for path in files)
     most = max(_FAVOURITES, key=lambda format_: num_files[format_])
     kept = {
@@ -274,3 +327,74 @@ def _of_one_format(
         if format_ not in (None, most)
     }
     return {split: files for split, files in kept.items() if files}, left_out
+
+
+def is_saved(folder: Path) -> bool:
+    """Return whether `save_to_disk` wrote the folder. Raises: as `read_saved_splits`."""
+    named = [name for name in (_DICT, _STATE) if (folder / name).is_file()]
+    return read_saved_splits(folder, named, None) is not None
+
+
+def read_saved_splits(
+    folder: Path, files: Sequence[str], config: str | None
+) -> SourceSplits | None:
+    """Return the Arrow files of each split; None for a folder that `save_to_disk` did not write.
+
+    `files`: paths of what is in it. Other Arrow files there, such as those that `map` leaves, are
+    left out. A Dataset that does not know its split is `train`.
+
+    Raises: RawFileError for a folder that is not whole, or of which rows were only selected;
+    ConfigError for a config, which such a folder does not have.
+    """
+    if _DICT in files:
+        names = _read(folder / _DICT).get("splits", [])
+        of_splits = {str(name): _saved(folder, f"{name}/") for name in names}
+    elif _STATE in files and "_data_files" in (state := _read(folder / _STATE)):
+        of_splits = {str(state.get("_split") or "train"): _saved(folder, "")}
+    else:
+        return None
+    if config is not None:
+        raise ConfigError(
+            where="raw.config",
+            expected=f"none, for {folder} was written by save_to_disk",
+            found=repr(config),
+            remedy="remove it",
+        )
+    taken = {path for of_split in of_splits.values() for path in of_split}
+    others = [path for path in files if path.endswith(".arrow") and path not in taken]
+    return SourceSplits(of_splits, dict.fromkeys(others, f"a file that {_STATE} does not name"))
+
+
+def _saved(folder: Path, prefix: str) -> tuple[str, ...]:
+    path = folder / prefix / _STATE
+    state = _read(path)
+    if state.get("_indices_files") or state.get("_indices_data_files"):
+        raise _not_whole(path, "rows that are selected by another file", "save it anew")
+    try:
+        names = [str(file["filename"]) for file in state.get("_data_files", [])]
+    except (TypeError, LookupError):
+        raise _not_whole(path, "files without a filename", "copy the whole folder again") from None
+    for name in names:
+        if "/" in name or not (path.parent / name).is_file():
+            raise _not_whole(path, f"no file {name!r}", "copy the whole folder again")
+    return tuple(prefix + name for name in names)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(fields, dict):
+            return fields
+        found = type(fields).__name__
+    except (OSError, ValueError) as error:
+        found = f"{type(error).__name__}: {error}"
+    raise _not_whole(path, found, "copy the whole folder again")
+
+
+def _not_whole(path: Path, found: str, remedy: str) -> RawFileError:
+    return RawFileError(
+        where=path,
+        expected="what save_to_disk writes, with all its files",
+        found=found,
+        remedy=f"{remedy}, or name its files by a pattern",
+    )

@@ -16,7 +16,8 @@ import yaml
 
 from tokflow.documents import format_of_name
 from tokflow.raw.globs import path_regex
-from tokflow.raw.source_splits import card_of, find_splits
+from tokflow.raw.hub_repository import card_of
+from tokflow.raw.source_splits import find_splits
 from tokflow_tests.interop.harness import python_of
 
 pytestmark = pytest.mark.interop

@@ -9,7 +9,7 @@ from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
 from tokflow.push.card import card_config, card_section, merged_card
 from tokflow.push.repository import read_target
-from tokflow.raw.source_splits import card_of
+from tokflow.raw.hub_repository import card_of
 from tokflow_tests.tiny import TEXTS, build, declare
 
 ROOT = read_target("hf://datasets/team/texts")

@@ -14,7 +14,7 @@ from tokflow.loaders import open_rows
 from tokflow.push.repository import PushError, Repository, read_target
 from tokflow.push.upload import UNFINISHED, push_export
 from tokflow.raw import RawConfig, list_raw, read_raw_files
-from tokflow.raw.source_splits import card_of
+from tokflow.raw.hub_repository import card_of
 from tokflow.store.manifest import MANIFEST_NAME
 from tokflow.store.sealed import sealed
 from tokflow_tests.hub import Hub

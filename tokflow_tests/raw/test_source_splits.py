@@ -8,7 +8,8 @@ from fsspec.utils import glob_translate
 from tokflow.documents import format_of_name
 from tokflow.errors import ConfigError
 from tokflow.raw.globs import path_regex
-from tokflow.raw.source_splits import SourceSplits, card_of, find_splits
+from tokflow.raw.hub_repository import card_of
+from tokflow.raw.source_splits import SourceSplits, find_splits
 
 GLUE = """---
 license: mit
@@ -144,9 +145,9 @@ def test_what_holds_no_documents_is_refused_by_name():
         ("data_files: [{split: train}]", "{'split': 'train'}"),
         (
             "data_files: hf://datasets/other/name/*",
-            "'hf://datasets/other/name/*', a place elsewhere",
+            "'hf://datasets/other/name/*', outside of the dataset",
         ),
-        ("data_files: ../secret.txt", "'../secret.txt', a place elsewhere"),
+        ("data_files: ../secret.txt", "'../secret.txt', outside of the dataset"),
         (
             "data_files: [{split: train, path: en/*}, {split: train, path: de/*}]",
             "'train' twice",  # of which `datasets` reads none
