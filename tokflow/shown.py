@@ -130,6 +130,11 @@ def printable(text: str, keep: str = "") -> str:
     return "".join(of if _is_shown(of) or of in keep else repr(of)[1:-1] for of in text)
 
 
+def clipped(text: str, num_chars: int) -> str:
+    """Return a text or, where it is longer, its beginning and an ellipsis."""
+    return text if len(text) <= num_chars else f"{text[: num_chars - 1]}…"
+
+
 def _is_shown(character: str) -> bool:
     is_space = unicodedata.category(character) == "Zs"
     return character.isprintable() or is_space or character in _JOINERS

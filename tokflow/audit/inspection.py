@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.audit.ancestry import Ancestry, open_tokenizer
+from tokflow.audit.token_texts import TokenTexts
 from tokflow.errors import MissingOutputError, UntrustedCodeError
 from tokflow.exports import FORMATS, Export, Part
 from tokflow.exports.columns import ALL_POSITIONS, positions_in_files
@@ -18,7 +19,6 @@ from tokflow.exports.part_sequences import batches_of
 from tokflow.store.arrow import to_numpy
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_output
-from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
 
@@ -75,17 +75,19 @@ def inspect_output(
     found.store.check(found)
     notes: list[str] = []
     excerpts: list[Excerpt] = []
-    engine: ReferenceEngine | None = None
+    texts: TokenTexts | None = None
     if (tokenizer := open_tokenizer(found, Ancestry())) is not None:
+        texts = TokenTexts(replace(tokenizer, trust_remote_code=trust_remote_code))
         try:
-            engine = open_reference(replace(tokenizer, trust_remote_code=trust_remote_code))
+            _ = texts.engine
         except UntrustedCodeError as error:
+            texts = None
             notes.append(f"tokens are shown as ids: {error}")
     elif manifest.stage != "raw":
         notes.append("its tokenizer is not in this store: tokens are shown as ids")
     try:
         for beginning in _beginnings(found, num_sequences) if num_sequences else ():
-            excerpts += beginning.excerpts(engine, num_sequences)
+            excerpts += beginning.excerpts(texts, num_sequences)
     except MissingOutputError:
         notes.append("its tokens are elsewhere and cannot be shown")
     if manifest.stage == "export" and FORMATS[manifest.details["format"]].portions is None:
@@ -115,7 +117,7 @@ class _Beginning:
     entries: list[dict[str, Any]]
     """Rows of an index: position, num_tokens, raw_file, row."""
 
-    def excerpts(self, engine: ReferenceEngine | None, num: int) -> Iterator[Excerpt]:
+    def excerpts(self, texts: TokenTexts | None, num: int) -> Iterator[Excerpt]:
         """Yield at most `num` sequences, or as many excerpts of a stream."""
         length = self.sequence_length or STREAM_TOKENS
         values = (array.reshape(-1) for array in self.token_ids)
@@ -128,7 +130,7 @@ class _Beginning:
                 name = f"sequence {start // length:,}"
             shown = range(start, stop)[self.written or ALL_POSITIONS]
             segments = (
-                _segment(token_ids[begin:end], entry, engine)
+                _segment(token_ids[begin:end], entry, texts)
                 for begin, end, entry in segments_of(self.entries, shown)
                 if entry is not None or self.written is not None
             )
@@ -154,12 +156,12 @@ def segments_of(
 
 
 def _segment(
-    token_ids: npt.NDArray[Any], entry: dict[str, Any] | None, engine: ReferenceEngine | None
+    token_ids: npt.NDArray[Any], entry: dict[str, Any] | None, texts: TokenTexts | None
 ) -> Segment:
     ids = tuple(token_ids.tolist())
     if entry is None:
         return Segment(document=None, token_ids=ids, text=None, is_padding=True)
-    text = None if engine is None else engine.decode(ids)
+    text = None if texts is None else texts.decoded(ids)
     return Segment(document=f"{entry['raw_file']}:{entry['row']}", token_ids=ids, text=text)
 
 
@@ -215,10 +217,3 @@ def _rows_before(tables: Iterable[pa.Table], stop: int) -> list[dict[str, Any]]:
         if num < len(table):
             break
     return rows
-
-
-def visible(text: str) -> str:
-    """Return `text` with all but line ends and tabs spelt out that a terminal or browser obeys."""
-    return "".join(
-        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text
-    )

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tokflow.audit.inspection import Inspection, Segment, inspect_output, visible
+from tokflow.audit.inspection import Inspection, Segment, inspect_output
+from tokflow.audit.token_texts import drawn
 from tokflow.cli.options import FirstShown, Html, Json, PartShown, SequencesShown, Trust
 from tokflow.cli.terminal import print_json, print_styled, print_table, shown_ids, shown_path
 from tokflow.errors import ConfigError, shortened
@@ -141,8 +142,7 @@ def _print_segment(segment: Segment, number: int) -> None:
         print(f"  │ {shown_ids(segment.token_ids)}")
         return
     color = ("cyan", "yellow")[number % 2]
-    # Of a line ⏎ shows the end, and what a terminal would obey is spelt out.
-    text = visible(segment.text).replace("\n", "⏎\n").removesuffix("\n")
+    text = drawn(segment.text).removesuffix("\n")
     for line in text.split("\n") if text else ():
         print_styled("  │ ", (line, color))
 

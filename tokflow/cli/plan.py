@@ -19,23 +19,16 @@ from tokflow.cli.terminal import (
     print_table,
 )
 from tokflow.errors import ConfigError, TokflowError, shortened
+from tokflow.pipeline.describe import mixture_rows
 from tokflow.pipeline.failures import PastFailure
 from tokflow.pipeline.output import Stage
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
-from tokflow.pipeline.statistics import rows_of_mixture
 from tokflow.shown import counted, duration, size
 
 ROWS_SHOWN = 40
 """Lines of a plan on the screen; the JSON has all."""
 
 FAILURES_SHOWN = 5
-
-OF_MIXTURE = {
-    "source": ("source", ""),
-    "part": ("part", ""),
-    "planned tokens": ("planned_tokens", ","),
-    "planned epochs": ("planned_epochs", ",.2f"),
-}
 
 
 def main(
@@ -99,7 +92,7 @@ def _document(plan: Plan) -> dict[str, Any]:
         "notices": plan.totals.notices(),
         "num_bytes": plan.num_bytes,
         "estimated_seconds": round(plan.estimated_seconds, 2),
-        **({"mixture": rows} if (rows := rows_of_mixture(plan.of_mixture)) else {}),
+        **({"mixture": rows} if (rows := mixture_rows(plan.of_mixture)) else {}),
         "missing": [_planned(of) for of in plan.missing],
         "bad": [bad.as_document() for bad in plan.bad],
     }
@@ -135,8 +128,8 @@ def _print(plan: Plan) -> None:
         if len(missing) > ROWS_SHOWN:
             print(f"and {len(missing) - ROWS_SHOWN:,} more")
         _print_failures([of.failure for of in missing if of.failure])
-    if rows := rows_of_mixture(plan.of_mixture):
-        print_rows(OF_MIXTURE, rows)
+    if rows := mixture_rows(plan.of_mixture):
+        print_rows(rows)
     if plan.is_open:
         print("more files follow, one after another, until documents.limit is reached")
     if plan.num_remote:

@@ -44,12 +44,12 @@ from tokflow.cli.terminal import (
 )
 from tokflow.errors import ConfigError, TokflowError, explained
 from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.describe import statistics_of
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
 from tokflow.pipeline.results import BuildResult, Notice, Reporter
 from tokflow.pipeline.run import Share, build_dataset
-from tokflow.pipeline.statistics import statistics_of
 from tokflow.pipeline.tasks import SMALL_BYTES
 from tokflow.pools import Workers, get_ready, is_local, num_jobs
 from tokflow.shown import counted, duration, size

@@ -1,8 +1,7 @@
 """Summary at the end of a run: files, exports, what was left out, and how to load a batch."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from tokflow.cli.terminal import (
     described_left_out,
@@ -15,14 +14,21 @@ from tokflow.cli.terminal import (
 from tokflow.errors import first_five
 from tokflow.exports import Export
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.lines import described_sequences
+from tokflow.pipeline.describe import (
+    describe,
+    label,
+    mixture_rows_of,
+    said,
+    said_of_part,
+    statistics_of,
+    total_counts,
+    written,
+)
 from tokflow.pipeline.output import FILE_STAGES, Stage
 from tokflow.pipeline.plan import Plan
 from tokflow.pipeline.results import BuildResult, StageResult
-from tokflow.pipeline.statistics import mixture_statistics, statistics_of
-from tokflow.shown import counted, duration, size, speed
+from tokflow.shown import counted, duration, size
 from tokflow.split.mixed_split import BUDGET_CUTS
-from tokflow.split.spans import LONGEST
 from tokflow.store.latest import LATEST, named_by, path_of_newest
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.engines.gate import VERDICT
@@ -31,26 +37,10 @@ from tokflow.views.picture import has_report
 FILES_SHOWN = 30
 """Files in the table; of more, those that failed, those with rejects, and the largest."""
 
+OF_FILES = ("num_documents", "num_tokens", "megabytes_per_second")
+"""Numbers of each file in the table."""
+
 BATCH_ROWS = 8
-
-OF_PARTS = {
-    "part": ("part", ""),
-    "documents": ("num_documents", ","),
-    "characters": ("num_chars", ","),
-    "tokens": ("num_tokens", ","),
-    "characters a token": ("chars_per_token", ".2f"),
-    "tokens of the longest": (LONGEST, ","),
-}
-
-OF_MIXTURE = {
-    "source": ("source", ""),
-    "part": ("part", ""),
-    "planned tokens": ("planned_tokens", ","),
-    "tokens": ("tokens", ","),
-    "share": ("share", ""),
-    "planned epochs": ("planned_epochs", ",.2f"),
-    "epochs": ("epochs", ",.2f"),
-}
 
 
 def print_summary(plan: Plan, built: BuildResult, *, is_declared: bool = False) -> None:
@@ -83,10 +73,7 @@ def print_summary(plan: Plan, built: BuildResult, *, is_declared: bool = False) 
 
 def _counts(built: BuildResult, stage: Stage) -> Counter[str]:
     """Return the counts of all outputs of a stage together."""
-    counts: Counter[str] = Counter()
-    for made in built.of(stage):
-        counts.update(made.manifest.counts)
-    return counts
+    return total_counts(made.manifest.counts for made in built.of(stage))
 
 
 def _print_files(plan: Plan, built: BuildResult) -> None:
@@ -109,7 +96,7 @@ def _print_files(plan: Plan, built: BuildResult) -> None:
     keys = [*sorted(first), *(key for key in keys if key not in first)]
     print()
     print_table(
-        ("file", "documents", "tokens", "MB/s", "state"),
+        ("file", *map(label, OF_FILES), "state"),
         [_file_row(key, shards.get(key), [*new.get(key, ())], failed.get(key)) for key in keys],
         max_rows=FILES_SHOWN,
     )
@@ -118,52 +105,29 @@ def _print_files(plan: Plan, built: BuildResult) -> None:
 def _file_row(
     key: str, made: StageResult | None, new: Sequence[str], failed: str | None
 ) -> Sequence[str]:
-    if made is None:
-        return (key, "", "", "", f"failed ({failed})")
-    counts = made.manifest.counts
+    values = describe(made.manifest, made.run if made.is_new else None).whole if made else {}
+    cells = [written(name, values.get(name)) for name in OF_FILES]
+    if failed or made is None:
+        return (key, *cells, f"failed ({failed})")
     state = "new" if made.is_new else f"new {' and '.join(new)}" if new else "up to date"
-    state += f", {counted(num, 'reject')}" if (num := counts["num_rejects"]) else ""
-    return (
-        key,
-        f"{counts['num_documents']:,}",
-        f"{counts['num_tokens']:,}",
-        speed(made.run.get("megabytes_per_second")).removesuffix(" MB/s") if made.is_new else "",
-        f"failed ({failed})" if failed else state,
-    )
+    return (key, *cells, ", ".join([state, *said(values, lambda _, kind: kind.is_loss)]))
 
 
 def _print_statistics(built: BuildResult) -> None:
-    """Print what scripts print at their end: of all text, and of each part."""
+    """Print the numbers of all text, of each source of a mixture, and of each part."""
     statistics = statistics_of(built)
     if text := statistics["text"]:
-        empty = f" ({text['num_empty_documents']:,} empty)" if text["num_empty_documents"] else ""
-        print(
-            f"{counted(len(built.of('tokens')), 'file')}: "
-            f"{counted(text['num_documents'], 'document')}{empty}, "
-            f"{counted(text['num_chars'], 'character')}, {size(text['num_bytes'])}, "
-            f"{counted(text['num_tokens'], 'token')}, {text['bytes_per_token']:.2f} bytes a token"
-        )
-    if of_mixture := statistics.get("mixture"):
-        _print_mixture(of_mixture)
-    if rows := statistics["parts"]:
-        print()
-        print_rows(OF_PARTS, rows)
-
-
-def _print_mixture(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print how much of each source a mixture was to take, and takes."""
-    total = Counter[str]()
-    for row in rows:
-        total[row["part"]] += row["tokens"]
-    print()
-    shares = [100 * row["tokens"] / max(total[row["part"]], 1) for row in rows]
-    shown = [{**row, "share": f"{of:.2f} %"} for row, of in zip(rows, shares, strict=True)]
-    print_rows(OF_MIXTURE, shown)
+        numbers = ", ".join(said(text, lambda _, kind: not kind.is_loss))
+        print(f"{counted(len(built.of('tokens')), 'file')}: {numbers}")
+    for rows in (statistics.get("mixture"), statistics["parts"]):
+        if rows:
+            print()
+            print_rows(rows)
 
 
 def _export_row(made: StageResult) -> Sequence[str]:
-    counts, parts = made.manifest.counts, made.manifest.details["parts"]
-    tokens = ", ".join(f"{part} {counts[f'{part}.num_tokens']:,}" for part in parts)
+    parts = describe(made.manifest).parts.items()
+    tokens = ", ".join(f"{part} {values['num_exported_tokens']:,}" for part, values in parts)
     path = shown_path(path_of_newest(made.folder), made.store)
     return made.output.name, tokens, size(made.manifest.num_bytes), path
 
@@ -173,10 +137,9 @@ def packed(built: BuildResult) -> Iterator[str]:
     the packed exports."""
     names: dict[str, list[str]] = {}
     for made in built.of("export"):
-        counts = made.manifest.counts
-        for part in made.manifest.details["parts"]:
-            if f"{part}.num_sequences" in counts:
-                line = f"{part} {described_sequences(counts, part)}"
+        for part, values in describe(made.manifest).parts.items():
+            if "num_sequences" in values:
+                line = f"{part} {said_of_part(values)}"
                 names.setdefault(line, []).append(made.output.name)
     yield from (f"packed in {', '.join(of)}: {line}" for line, of in names.items())
 
@@ -276,7 +239,7 @@ def _in_no_part(dataset: Dataset, built: BuildResult) -> Iterator[str]:
 
 def _not_mixed(built: BuildResult) -> Iterator[str]:
     """Yield what of its sources a mixture does not take, and how many documents it cuts."""
-    rows = mixture_statistics(built)
+    rows = mixture_rows_of(built)
     for row in rows:
         source, part, available = row["source"], row["part"], row["available_tokens"]
         if num := max(0, available - row["tokens"]):
@@ -292,8 +255,7 @@ def _not_exported(built: BuildResult) -> Iterator[str]:
     """Yield which exports drop tokens, and which drop the loss mask."""
     dropped, without_mask = [], []
     for one in built.of("export"):
-        counts = one.manifest.counts
-        num = sum(num for name, num in counts.items() if name.endswith(".num_dropped_tokens"))
+        num = describe(one.manifest).whole["num_dropped_tokens"]
         dropped += [f"{counted(num, 'token')} by {one.output.name}"] if num else []
         without_mask += [one.output.name] if _is_without_mask(one) else []
     if dropped:

@@ -40,7 +40,7 @@ IDS_SHOWN = 16
 KEPT = "\n\t"
 """Control characters that are printed."""
 
-NUMBER = re.compile(r"([\d,.]+( [kMG]?B)?)?")
+NUMBER = re.compile(r"([\d,.]+( ([kMG]?B|%))?)?")
 """A cell that stands to the right; an empty one may."""
 
 MAX_TABLE_WIDTH = 1_000_000
@@ -181,11 +181,11 @@ def print_table(
         print(f"and {len(rows) - len(shown):,} more")
 
 
-def print_rows(columns: Mapping[str, tuple[str, str]], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print rows as a table. `columns`: of each title the value that stands below it, by its name
-    in a row, and the form in which it is shown."""
-    cells = [[f"{row[name]:{form}}" for name, form in columns.values()] for row in rows]
-    print_table(tuple(columns), cells)
+def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows of values by name as a table, each written as everywhere."""
+    from tokflow.pipeline.describe import written_rows
+
+    print_table(*written_rows(rows))
 
 
 def shown_ids(token_ids: Sequence[int]) -> str:

@@ -26,7 +26,6 @@ from tokflow.errors import ConfigError, RawFileError, explained
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.lines import of_asked
 from tokflow.pipeline.run import make_output
 from tokflow.shown import size
 from tokflow.store.integrity import Reading
@@ -249,12 +248,13 @@ def _cells(of: dict[str, Any]) -> dict[str, str]:
     """Return what is to be shown of a tokenizer by label; nothing where there is nothing."""
     sample = of["sample"] or {}
     rate, share = sample.get("bytes_per_token"), sample.get("tokens_per_character")
+    num_ids, asked = of["vocab_size"], of["vocab_size_asked"]
     return {
         "kind": of["kind"],
         "name": of["name"] or "",
         "revision": of["revision"] or "",
         "commit": str(of["origin"].get("commit", ""))[:12],
-        "vocab_size": of_asked(of["vocab_size"], of["vocab_size_asked"]),
+        "vocab_size": f"{num_ids:,}" if asked in (None, num_ids) else f"{num_ids:,} of {asked:,}",
         "dtype": of["dtype"],
         **{role.upper(): _token(of[f"{role}_token"], of[f"{role}_id"]) for role in ("eos", "bos")},
         "special tokens": f"{len(of['special_tokens']):,}",

@@ -6,13 +6,12 @@ from typing import Any
 import dagster as dg
 
 from tokflow.audit.checks import CHECKS, MAX_SHOWN, Checker, CheckOutcome
-from tokflow.audit.inspection import visible
 from tokflow.components.dagster_names import asset_key, packing_of_asset
-from tokflow.components.markdown import MAX_REASON, MAX_ROWS, shortened_to
+from tokflow.components.markdown import MAX_REASON, MAX_ROWS
 from tokflow.errors import shortened
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.status import FileStatus, file_statuses
-from tokflow.shown import counted
+from tokflow.shown import clipped, counted, printable
 
 FILES_CHECK = "every_file_is_built"
 """The check of the list of raw files."""
@@ -91,7 +90,7 @@ def _row_of_file(status: FileStatus) -> dg.TableRecord:
     texts = {"file": status.key, "state": status.state, "cause": cause}
     texts |= {"remedy": remedy or "run the build job"}
     return dg.TableRecord(
-        {name: shortened_to(visible(text), MAX_REASON) for name, text in texts.items()}
+        {name: clipped(printable(text, keep="\n\t"), MAX_REASON) for name, text in texts.items()}
     )
 
 

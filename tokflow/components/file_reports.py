@@ -17,13 +17,12 @@ from tokflow.components.markdown import (
     WIDTH,
     escaped,
     rows_table,
-    shortened_to,
 )
 from tokflow.components.reports import Page, Report
-from tokflow.pipeline.statistics import ratio
+from tokflow.pipeline.describe import ratio
 from tokflow.pipeline.status import STATES, FileStatus
 from tokflow.raw import LeftOut, RawFile, RawPartition, RawSource
-from tokflow.shown import counted, redact
+from tokflow.shown import clipped, counted, redact
 
 MAX_BUILT = 100
 """Rows of files that are as they should be: each takes 200 bytes of every event."""
@@ -49,7 +48,7 @@ def report_raw(raw: RawPartition, sources: Sequence[RawSource]) -> Report:
             "dagster/uri": redact(sources[0].url),
             "path": dg.MetadataValue.path(str(raw.paths[0])),
         }
-    page = Page(summary=summary, shown=shown, details=details, plots=tuple(summary), own=own)
+    page = Page(summary=summary, shown=shown, details=details, own=own)
     return Report(raw.sha256, page.metadata, f"{raw.key}: {counted(raw.num_bytes, 'byte')}")
 
 
@@ -74,7 +73,6 @@ def report_files(
     page = Page(
         summary={"num_files": len(raw_files), **summary, "num_bytes": sum(raw_bytes.values())},
         shown={**shown_first, **({"left_out": rows_table(rows)} if rows else {})},
-        plots=("num_files", "num_failed", "num_documents", "num_tokens", "bytes_per_token"),
         own={"dagster/row_count": len(raw_files)},
     )
     return Report(files_version(raw_files), page.metadata, counted(len(raw_files), "file"))
@@ -114,7 +112,7 @@ def _problems(problems: Sequence[FileStatus]) -> dg.MarkdownMetadataValue:
     """Return why each file failed or is stale, as paragraphs."""
     said: list[str] = []
     for number, of in enumerate(problems):
-        reason = textwrap.wrap(shortened_to(of.reason, MAX_REASON), WIDTH)
+        reason = textwrap.wrap(clipped(of.reason, MAX_REASON), WIDTH)
         line = "\\\n".join([f"**{escaped(of.key)}** {of.state}", *map(escaped, reason)])
         if sum(map(len, said)) + len(line) > MAX_CHARACTERS - MAX_REST:
             said.append(f"and {len(problems) - number:,} more, as `tokflow plan` says")

@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 import dagster as dg
 
-from tokflow.audit.inspection import visible
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.statistics import percent_full
+from tokflow.pipeline.describe import label, written, written_rows
+from tokflow.shown import clipped, printable
 from tokflow.views.picture import Picture
 
 WIDTH = 48
@@ -42,20 +42,13 @@ MAX_COLUMNS = 4
 PREFIX = "/tokflow"
 """What the paths of these pages begin with; Dagster has none below it."""
 
-LABELS = {
-    "chars_fraction": "share",
-    "chars_per_token": "characters per token",
-    "fill_fraction": "fill",
-    "num_bytes": "bytes",
-    "num_chars": "characters",
-    "num_tokens_of_longest": "tokens of the longest",
-    "is_new": "made by this run",
-}
-
 
 def numbers_table(values: Mapping[str, Any]) -> dg.MarkdownMetadataValue:
     """Return values below each other, numbers with separators and by names in plain words."""
-    lines = [f"| {_label(of)} | {_cell(of, value)} |" for of, value in values.items()]
+    lines = [
+        f"| {_unbroken(label(of))} | {escaped(written(of, value))} |"
+        for of, value in values.items()
+    ]
     return dg.MetadataValue.md("\n".join(["| | |", "|:--|--:|", *lines]))
 
 
@@ -63,8 +56,8 @@ def details_table(values: Mapping[str, Any]) -> dg.MarkdownMetadataValue:
     """Return what few ask for, in one table; a long value goes on in the next row."""
     lines = ["| | |", "|:--|:--|"]
     for name, value in values.items():
-        first, *others = textwrap.wrap(shown_value(name, value), VALUE_WIDTH) or [""]
-        lines.append(f"| {_label(name)} | {escaped(first)} |")
+        first, *others = textwrap.wrap(written(name, value), VALUE_WIDTH) or [""]
+        lines.append(f"| {_unbroken(label(name))} | {escaped(first)} |")
         lines += [f"| | {escaped(line)} |" for line in others]
     return dg.MetadataValue.md("\n".join(lines))
 
@@ -73,13 +66,12 @@ def rows_table(
     rows: Sequence[Mapping[str, Any]], max_rows: int = MAX_ROWS
 ) -> dg.TableMetadataValue:
     """Return a table with a line for each of the first rows, and one that counts the rest."""
-    names = list(rows[0]) if rows else []
-    records = [{label(of): shown_value(of, row[of]) for of in names} for row in rows[:max_rows]]
+    headings, lines = written_rows(rows[:max_rows])
     if len(rows) > max_rows:
-        more = f"and {len(rows) - max_rows:,} more"
-        records.append({label(of): more if of == names[0] else "" for of in names})
-    schema = dg.TableSchema([dg.TableColumn(label(of)) for of in names])
-    return dg.MetadataValue.table([dg.TableRecord(of) for of in records], schema=schema)
+        lines.append([f"and {len(rows) - max_rows:,} more", *[""] * (len(headings) - 1)])
+    schema = dg.TableSchema([dg.TableColumn(of) for of in headings])
+    records = [dg.TableRecord(dict(zip(headings, line, strict=True))) for line in lines]
+    return dg.MetadataValue.table(records, schema=schema)
 
 
 def columns_table(
@@ -89,16 +81,14 @@ def columns_table(
     with a line for each."""
     if not 0 < len(rows) <= MAX_COLUMNS:
         return rows_table(rows)
-    first, *names = rows[0]
-    lines = [
-        f"| | {' | '.join(_cell(first, row[first]) for row in rows)} |",
-        f"|:--|{'--:|' * len(rows)}",
-        *(
-            f"| {_label(of)} | {' | '.join(_cell(of, row.get(of)) for row in rows)} |"
-            for of in names
-        ),
-    ]
-    return dg.MetadataValue.md("\n".join(lines))
+    headings, lines = written_rows(rows)
+    first, *others = zip(headings, *lines, strict=True)
+    rule = ("|:--", *["--:"] * len(rows))
+    head = "| | " + " | ".join(map(escaped, first[1:])) + " |"
+    cells = [[_unbroken(name), *map(escaped, values)] for name, *values in others]
+    return dg.MetadataValue.md(
+        "\n".join([head, "|".join(rule) + "|", *(f"| {' | '.join(of)} |" for of in cells)])
+    )
 
 
 def code_block(text: str) -> dg.MarkdownMetadataValue:
@@ -111,53 +101,24 @@ def code_block(text: str) -> dg.MarkdownMetadataValue:
         drop_whitespace=False,
         break_on_hyphens=False,
     )
-    lines = [*chain.from_iterable(wrapper.wrap(of) or [""] for of in visible(text).split("\n"))]
+    lines = [
+        *chain.from_iterable(
+            wrapper.wrap(of) or [""] for of in printable(text, keep="\n\t").split("\n")
+        )
+    ]
     few = lines if len(lines) <= MAX_LINES else [*lines[:MAX_LINES], "…"]
-    shown = shortened_to("\n".join(few), MAX_CHARACTERS - 40)
+    shown = clipped("\n".join(few), MAX_CHARACTERS - 40)
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", shown)), default=0))
     return dg.MetadataValue.md(f"{fence}text\n{shown}\n{fence}")
 
 
-def label(name: str) -> str:
-    """Return the name of a value in plain words: `num_cut_documents` is `cut documents`."""
-    short = name.removeprefix("num_").removesuffix("_fraction").replace("_", " ")
-    return LABELS.get(name, short)
-
-
-def shown_value(name: str, value: Any) -> str:
-    """Return a value as people read it: `595,409`, `3.75`, `98.2 %`."""
-    match value:
-        case None:
-            return ""
-        case bool():
-            return "yes" if value else "no"
-        case int():
-            return f"{value:,}"
-        case float() if name == "fill_fraction":
-            return f"{percent_full(value):.1f} %"
-        case float():
-            return f"{100 * value:.1f} %" if name.endswith("_fraction") else f"{value:,.2f}"
-        case Mapping():
-            return ", ".join(f"{of} {shown_value(of, each)}" for of, each in value.items())
-    return str(value)
-
-
-def shortened_to(text: str, num_chars: int) -> str:
-    """Return the text or, where it is longer, its beginning and an ellipsis."""
-    return text if len(text) <= num_chars else f"{text[: num_chars - 1]}…"
-
-
-def _label(name: str) -> str:
-    return escaped(label(name)).replace(" ", "\N{NO-BREAK SPACE}")
-
-
-def _cell(name: str, value: Any) -> str:
-    return escaped(shown_value(name, value))
+def _unbroken(heading: str) -> str:
+    return escaped(heading).replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def escaped(text: str) -> str:
     """Return `text` as markdown that shows just it on one line, wherever it comes from."""
-    line = " ".join(visible(text).split())
+    line = " ".join(printable(text, keep="\n\t").split())
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", line)
 
 

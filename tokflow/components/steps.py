@@ -10,7 +10,6 @@ from typing import Any
 import dagster as dg
 
 from tokflow.audit.checks import Checker
-from tokflow.audit.inspection import visible
 from tokflow.components.checks import check_results
 from tokflow.components.dagster_names import (
     PARTITIONED,
@@ -28,7 +27,6 @@ from tokflow.components.file_partitions import (
 )
 from tokflow.components.file_reports import report_raw
 from tokflow.components.history import AssetHistory
-from tokflow.components.markdown import shortened_to
 from tokflow.components.report_asset import report_page
 from tokflow.components.reports import Report, report
 from tokflow.errors import (
@@ -47,6 +45,7 @@ from tokflow.pipeline.results import StageFailure, StageResult
 from tokflow.pipeline.run import make_output, make_stage
 from tokflow.pools import Workers, open_pool
 from tokflow.pools.pool import Pool
+from tokflow.shown import clipped, printable
 
 Results = Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]
 Body = Callable[[dg.AssetExecutionContext], Results]
@@ -313,8 +312,11 @@ def failure_of(
     keys_of: dict[str, list[str]] = {}
     for key, error in errors.items():
         keys_of.setdefault(message_of(error, where=key), []).append(key)
-    said = [visible(f"{first_five(keys)}: {message}") for message, keys in keys_of.items()]
-    lines = [shortened_to(line, MAX_LINE) for line in said]
+    said = [
+        printable(f"{first_five(keys)}: {message}", keep="\n\t")
+        for message, keys in keys_of.items()
+    ]
+    lines = [clipped(line, MAX_LINE) for line in said]
     if errors and num_keys > 1:
         rest = "; the others were, and are recorded" if len(errors) < num_keys else ""
         head = f"{len(errors):,} of {num_keys:,} files could not be built{rest}"

@@ -1,13 +1,12 @@
 """Lines of a log about a build, few enough to be kept, and how far it is."""
 
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TypeAlias
 
+from tokflow.pipeline.describe import describe, describe_all
 from tokflow.pipeline.output import Stage
 from tokflow.pipeline.results import Reporter, StageFailure, StageResult
-from tokflow.pipeline.statistics import full, percent_full
 from tokflow.shown import counted, duration, size, speed
 
 FILES_SHOWN = 100
@@ -15,15 +14,6 @@ FILES_SHOWN = 100
 
 SECONDS = 5.0
 """In Dagster a line is a row of its database, and takes some 5 ms."""
-
-PACKING_COUNTS = {
-    "num_padding": ("token", "of padding"),
-    "num_cut_documents": ("document", "cut"),
-    "num_truncated_documents": ("document", "truncated"),
-    "num_dropped_documents": ("document", "dropped"),
-    "num_dropped_tokens": ("token", "dropped"),
-    "num_repeated_tokens": ("token", "repeated"),
-}
 
 Say: TypeAlias = Callable[[str], None]
 
@@ -174,7 +164,7 @@ class Lines(Reporter):
         if made.is_new and stage in ("split", "sequences"):
             self._new.append(made)
         elif made.is_new and self._has_line(stage):
-            self._say_of(made, described(made))
+            self._say_of(made, line_of(made))
         if made.output.is_of_file and self._num_done < self._num_files:
             self._say_if_due(self._progress)
         self._end_stage()
@@ -199,7 +189,8 @@ class Lines(Reporter):
     def _end_stage(self) -> None:
         if self._num_done == self._num_files and self._new:
             seconds = sum(one.run.get("seconds", 0.0) for one in self._new)
-            files = f"{counted(len(self._new), 'file')}: {described_parts(self._new)}"
+            described = describe_all(one.manifest for one in self._new)
+            files = f"{counted(len(self._new), 'file')}: {described}"
             packing = self._new[0].output.packing
             stage = f"{self._stage} ({packing})" if packing else self._stage
             self._say_of(self._new[0], f"{stage}: {files}, {duration(seconds)}")
@@ -209,63 +200,12 @@ class Lines(Reporter):
         self._say(line if self._dataset in (None, dataset) else f"{dataset}: {line}")
 
 
-def described(made: StageResult) -> str:
-    """Return one line about the tokenizer, the tokens of a file or an export."""
-    counts, run = made.manifest.counts, made.run
-    output = made.output
-    seconds = duration(run.get("seconds", 0.0))
-    if output.stage == "tokenizer":
-        num_ids = of_asked(counts["vocab_size"], made.manifest.config.get("vocab_size"))
-        return f"tokenizer: {num_ids} ids, {seconds}"
-    name = f"{output.stage} {output.name}"
-    if output.stage == "tokens":
-        said = [counted(counts[f"num_{noun}s"], noun) for noun in ("document", "token")]
-        said += filter(None, [speed(run.get("megabytes_per_second")), run.get("engine")])
-        said += [counted(counts["num_rejects"], "reject")] if counts["num_rejects"] else []
-        num_left_out = counts.get("num_left_out")
-        said += [f"{counted(num_left_out, 'record')} left out"] if num_left_out else []
-        return f"{name}: {', '.join(said)}"
-    counts = made.manifest.counts
-    parts = [f"{part} {described_tokens(counts, part)}" for part in made.manifest.details["parts"]]
-    return f"{name}: {', '.join(parts)}, {size(made.manifest.num_bytes)}, {seconds}"
-
-
-def described_parts(made: Sequence[StageResult]) -> str:
-    """Return what the parts of several files' splits, or sequences, hold together."""
-    first = made[0]
-    counts: Counter[str] = Counter()
-    for one in made:
-        counts.update(one.manifest.counts)
-    described = described_sequences if first.output.stage == "sequences" else described_tokens
-    said = [f"{part} {described(counts, part)}" for part in first.manifest.details["parts"]]
-    num_left = sum(num for name, num in counts.items() if name.endswith(".num_tail_tokens"))
-    said += [f"{counted(num_left, 'leftover token')}, packed at export"] if num_left else []
-    return ", ".join(said)
-
-
-def described_tokens(counts: Mapping[str, int], part: str) -> str:
-    """Return `72 tokens` of a stream, and of sequences `72 tokens in 9 sequences (...)`."""
-    tokens = counted(counts[f"{part}.num_tokens"], "token")
-    is_packed = f"{part}.num_sequences" in counts
-    return f"{tokens} in {described_sequences(counts, part)}" if is_packed else tokens
-
-
-def described_sequences(counts: Mapping[str, int], part: str) -> str:
-    """Return `12 sequences (98.4 % full, 31 tokens of padding, 2 documents cut)`.
-
-    What is 0 is not said. The percentage is rounded down: with padding it is never 100.
-    """
-    said = []
-    if num_slots := counts[f"{part}.num_tokens"] + counts[f"{part}.num_padding"]:
-        fill = full(counts[f"{part}.num_tokens"], num_slots)
-        said.append(f"{percent_full(fill):g} % full")
-    for name, (noun, what) in PACKING_COUNTS.items():
-        if num := counts.get(f"{part}.{name}"):
-            said.append(f"{counted(num, noun)} {what}")
-    sequences = counted(counts[f"{part}.num_sequences"], "sequence")
-    return f"{sequences} ({', '.join(said)})" if said else sequences
-
-
-def of_asked(number: int, asked: int | None) -> str:
-    """Return `427 of 1,024` where another number was asked for than came out, else `427`."""
-    return f"{number:,}" if asked in (None, number) else f"{number:,} of {asked:,}"
+def line_of(made: StageResult) -> str:
+    """Return the line of one output, `tokens a.jsonl: 4 documents, 29 tokens, 62.1 MB/s`."""
+    output, described = made.output, describe(made.manifest, made.run)
+    name = output.stage if output.stage == "tokenizer" else f"{output.stage} {output.name}"
+    if output.is_of_file:
+        return f"{name}: {described}"
+    num_bytes = [size(made.manifest.num_bytes)] if described.parts else []
+    seconds = duration(made.run.get("seconds", 0.0))
+    return f"{name}: {', '.join([str(described), *num_bytes, seconds])}"

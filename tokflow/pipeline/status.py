@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Literal, get_args
 
 from tokflow.errors import TokflowError
+from tokflow.pipeline.describe import ratio
 from tokflow.pipeline.output import FILE_STAGES
 from tokflow.pipeline.plan import Plan, PlannedOutput
-from tokflow.pipeline.statistics import ratio
 from tokflow.store.manifest import MANIFEST_NAME
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import newest_output

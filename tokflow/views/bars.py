@@ -8,13 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tokflow.pipeline.statistics import (
-    export_statistics,
-    part_statistics,
-    percent_full,
-    ratio,
-    rows_of_mixture,
-)
+from tokflow.audit.token_texts import TokenTexts
+from tokflow.pipeline.describe import describe, mixture_rows, written
 from tokflow.shown import counted
 from tokflow.tokens.writer import OTHERS
 from tokflow.views.picture import (
@@ -25,7 +20,6 @@ from tokflow.views.picture import (
     short_number,
 )
 from tokflow.views.sample import StoreFacts
-from tokflow.views.vocabulary_use import TokenTexts
 
 Rows: TypeAlias = list[dict[str, Any]]
 
@@ -99,16 +93,9 @@ def reject_picture(facts: StoreFacts) -> Picture | None:
     return bars_picture(name, title, bars, note=note, color=SERIES[4], is_named_above=True)
 
 
-def part_rows(facts: StoreFacts) -> Rows:
-    """Return a row for each part with its share of the tokens; none where nothing is split."""
-    rows = part_statistics(facts.parts, [facts.split]) if facts.split else []
-    whole = sum(row["num_tokens"] for row in rows)
-    return [{**row, "tokens_fraction": ratio(row["num_tokens"], whole)} for row in rows]
-
-
 def export_rows(facts: StoreFacts) -> Rows:
-    """Return a row for each export and part: its counts, how full its sequences are, and in the
-    first of one that a build would make anew the reason."""
+    """Return a row for each export and part: its numbers and, in the first of one that a build
+    would make anew, the reason."""
     planned = [of for of in facts.plan.own if of.stage == "export"]
     reasons = {of.name: of.reason for of in planned if not of.is_made}
     return [
@@ -117,45 +104,38 @@ def export_rows(facts: StoreFacts) -> Rows:
             "state": "stale" if name in reasons else "built",
             "reason": reasons.get(name, "") if number == 0 else "",
             "format": of.manifest.details["format"],
-            "part": part,
-            "num_padding": of.manifest.counts.get(f"{part}.num_padding", 0),
-            **export_statistics(of.manifest, part),
+            **row,
         }
         for of in facts.exports
-        for number, part in enumerate(of.manifest.details["parts"])
+        for number, row in enumerate(describe(of.manifest).rows)
     ]
 
 
-def fill_rows(facts: StoreFacts) -> Rows:
-    """Return those of `export_rows` that are of sequences; none of a part without any, which is
-    neither full nor empty."""
-    return [of for of in export_rows(facts) if of.get("num_sequences")]
-
-
-def mixture_rows(facts: StoreFacts) -> Rows:
+def source_rows(facts: StoreFacts) -> Rows:
     """Return a row for each source and part of a mixture, as an export has it that is not stale or,
     before there is one, as it is planned; none of other datasets."""
     current = set(facts.folders("export"))
     details = [of.manifest.details for of in facts.exports if of.folder in current]
     made = [of["mixture"] for of in details if "mixture" in of]
-    return rows_of_mixture(made[0] if made else facts.plan.of_mixture)
+    return mixture_rows(made[0] if made else facts.plan.of_mixture)
 
 
 def share_pictures(facts: StoreFacts) -> Iterator[Picture]:
     """Yield the pictures of shares that there is something to see in."""
-    if parts := part_rows(facts):
-        shown = [(of["part"], of["tokens_fraction"]) for of in parts]
-        bars = [(part, fraction, f"{fraction:.2%}") for part, fraction in shown]
+    if facts.split:
+        parts = [(part, of["tokens_fraction"]) for part, of in facts.split.parts.items()]
+        bars = [(part, share, written("tokens_fraction", share)) for part, share in parts]
         note = "share of the tokens"
         yield bars_picture("split_shares", "Parts", bars, note=note, limit=1, color=SERIES[0])
-    if packed := fill_rows(facts):
+    if packed := [of for of in export_rows(facts) if of.get("num_sequences")]:
         bars = [(f"{of['export']}: {of['part']}", *_fill_of(of)) for of in packed]
         note = "tokens by the places for them; the rest is padding"
         yield bars_picture("packing_fill", "Packing", bars, note=note, limit=1, color=SERIES[2])
 
 
 def _fill_of(row: Mapping[str, Any]) -> tuple[float, str]:
-    dropped = row["num_dropped_tokens"]
-    words = f"{percent_full(row['fill_fraction'])}%"
-    words += f", {short_number(dropped)} dropped" if dropped else ""
-    return row["fill_fraction"], words + (", stale" if row["state"] == "stale" else "")
+    fill, dropped = row["fill_fraction"], row["num_dropped_tokens"]
+    words = [written("fill_fraction", fill)]
+    words += [f"{short_number(dropped)} dropped"] if dropped else []
+    words += ["stale"] if row["state"] == "stale" else []
+    return fill, ", ".join(words)

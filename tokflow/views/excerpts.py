@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.audit.ancestry import Ancestry
-from tokflow.audit.inspection import visible
+from tokflow.audit.token_texts import TokenTexts, drawn_token
 from tokflow.pipeline.output import Stage
 from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.split.spans import Split
@@ -17,7 +17,6 @@ from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import read_part
 from tokflow.views.sample import StoreFacts, length_of, spread
-from tokflow.views.vocabulary_use import TokenTexts
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
@@ -32,8 +31,8 @@ SEQUENCES_LOOKED_AT = 64
 SEGMENTS_SHOWN, TOKENS_SHOWN = 6, 120
 """Segments of a sequence; tokens of one of them, at most, and of several fewer, down to a third."""
 
-CHARS_SHOWN, CHARS_OF_TOKEN = 480, 60
-"""Characters of a segment, and of a token, at most."""
+CHARS_SHOWN = 480
+"""Characters of a segment, at most."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +84,8 @@ def make_excerpts(facts: StoreFacts, texts: TokenTexts) -> list[ShownSequence]:
         for stage in stages
     )
     packing = facts.plan.dataset.packing
-    parts = sorted(facts.parts, key=lambda part: -facts.split.get(f"{part}.num_tokens", 0))
+    of_parts = facts.split.parts if facts.split else {}
+    parts = sorted(of_parts, key=lambda part: -of_parts[part]["num_tokens"])
     return [
         _excerpt(made, part, texts, packing.of_part(part).padding_side)
         for number, part in enumerate(parts[: MAX_EXCERPTS - 1])
@@ -169,20 +169,6 @@ class _Reader:
                 break
             is_special = ids[0] in self._texts.special_ids
             counts = is_loss is None or bool(is_loss[at])
-            shown.append(ShownToken(text=shown_token(text), is_special=is_special, is_loss=counts))
+            shown.append(ShownToken(text=drawn_token(text), is_special=is_special, is_loss=counts))
             at += len(ids)
         return tuple(shown), at
-
-
-def shown_token(text: str) -> str:
-    """Return the text of a token so that all of it can be seen."""
-    shown = visible(text).replace("\n", "↵\n").replace("\t", "⇥")
-    return shown if len(shown) <= CHARS_OF_TOKEN else f"{shown[: CHARS_OF_TOKEN - 1]}…"
-
-
-def chip(texts: TokenTexts, token_id: int) -> str:
-    """Return the text of a token that stands alone, on one line, its spaces as dots and what is
-    less than a character as its bytes."""
-    content = texts.bytes_of(token_id)
-    text = texts.of(token_id) if content is None else content.decode(errors="backslashreplace")
-    return shown_token(text).replace("\n", "").replace(" ", "·")

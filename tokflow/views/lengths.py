@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.pipeline.statistics import full, percent_full
+from tokflow.pipeline.describe import full, written
 from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.shown import counted
 from tokflow.store.arrow import read_first, to_numpy
@@ -73,13 +73,13 @@ def _of_sequences(facts: StoreFacts) -> Iterator[Picture]:
     note = f"{counted(len(fill), 'sequence')} of {files}, without those of tails"
     most, is_full = int(length.max()), fill == length
     if not is_full.all():
-        percent = percent_full(full(int(is_full.sum()), len(fill)))
+        percent = written("fill_fraction", full(int(is_full.sum()), len(fill)))
         yield _histogram(
             "sequence_lengths",
             "Tokens in sequences",
             fill,
             label=f"tokens of {most:,}",
-            note=f"{note}; {percent}% are full",
+            note=f"{note}; {percent} are full",
             most=most,
         )
     yield _histogram(

@@ -9,30 +9,28 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from tokflow.audit.token_texts import TokenTexts
 from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.describe import columns_of, describe, label, written
 from tokflow.pipeline.output import FILE_STAGES
 from tokflow.pipeline.plan import Plan, make_plan
-from tokflow.pipeline.statistics import full, percent_full, ratio
 from tokflow.pipeline.status import STATES
 from tokflow.store.integrity import once_more
 from tokflow.views.bars import (
     by_file,
     by_script,
     export_rows,
-    fill_rows,
-    mixture_rows,
-    part_rows,
     reject_picture,
     share_pictures,
+    source_rows,
 )
-from tokflow.views.excerpts import ShownSequence, chip, make_excerpts
+from tokflow.views.excerpts import ShownSequence, make_excerpts
 from tokflow.views.lengths import length_pictures
 from tokflow.views.picture import INK, MUTED, SERIES, Picture, check_report, shortened_name
 from tokflow.views.sample import StoreFacts, spread
 from tokflow.views.vocabulary_use import (
     UNUSED,
     UNUSED_LOOKED_AT,
-    TokenTexts,
     VocabularyUse,
     count_ids,
     open_texts,
@@ -138,12 +136,11 @@ def _values(
         "notices": [notice.text for notice in facts.plan.totals.notices()],
         "states": [(state, states[state]) for state in STATES if states[state]],
         "statuses": statuses,
-        "parts": part_rows(facts),
+        "parts": facts.split.rows if facts.split else [],
         "exports": export_rows(facts),
-        "mixture": mixture_rows(facts),
+        "mixture": source_rows(facts),
         "frequent": use.frequent if use and texts else [],
         "texts": texts,
-        "chip": chip,
         "unused": _unused(use, texts) if use and texts else [],
         "use": use,
         "excerpts": excerpts,
@@ -152,25 +149,18 @@ def _values(
 
 def _tiles(facts: StoreFacts) -> list[tuple[str, str]]:
     """Return the numbers that a person asks for first, all of what a build would leave as it is."""
-    text, packed = facts.text, [of for of in fill_rows(facts) if of["state"] == "built"]
-    if not text:
+    if not facts.text:
         return []
-    tiles = [("documents", f"{text['num_documents']:,}"), ("tokens", f"{text['num_tokens']:,}")]
-    if text["num_tokens"]:
-        density = ratio(text["num_bytes"], text["num_tokens"])
-        tiles.append(("bytes per token", f"{density:.2f}"))
-    if packed:
-        name = packed[0]["export"]
-        first = [row for row in packed if row["export"] == name]
-        of_name = f" of {name}" if len({row["export"] for row in packed}) > 1 else ""
-        num_tokens = sum(row["num_exported_tokens"] for row in first)
-        fill = full(num_tokens, num_tokens + sum(row["num_padding"] for row in first))
-        dropped = sum(row["num_dropped_tokens"] for row in first)
-        tiles += [
-            (f"fill{of_name}", f"{percent_full(fill)}%"),
-            (f"dropped tokens{of_name}", f"{dropped:,}"),
-        ]
-    return [*tiles, ("rejects", f"{text['num_rejects']:,}")]
+    text, current = facts.text.whole, set(facts.folders("export"))
+    found = {of.name: describe(of.manifest).whole for of in facts.exports if of.folder in current}
+    packed = [(name, of) for name, of in found.items() if of.get("num_sequences")]
+    names = ["num_documents", "num_tokens", *(["bytes_per_token"] if text["num_tokens"] else [])]
+    tiles = [(label(of), written(of, text[of])) for of in names]
+    for name, of in packed[:1]:
+        of_name = f" of {name}" if len(packed) > 1 else ""
+        shown = ("fill_fraction", "num_dropped_tokens")
+        tiles += [(f"{label(each)}{of_name}", written(each, of[each])) for each in shown]
+    return [*tiles, (label("num_rejects"), written("num_rejects", text["num_rejects"]))]
 
 
 def _made_by(facts: StoreFacts) -> list[tuple[str, str]]:
@@ -201,7 +191,7 @@ def _problems(plan: Plan) -> list[str]:
 
 def _unused(use: VocabularyUse, texts: TokenTexts) -> list[tuple[int, str]]:
     """Return some ids that were never met: the longest texts, which are words, first."""
-    shown = [(of, chip(texts, of)) for of in spread(use.unused, UNUSED_LOOKED_AT)]
+    shown = [(of, texts.chip(of)) for of in spread(use.unused, UNUSED_LOOKED_AT)]
     shown.sort(key=lambda of: ("\\" in of[1], -len(of[1]), of[0]))
     return shown[:UNUSED]
 
@@ -219,9 +209,11 @@ def rendered(values: Mapping[str, Any]) -> bytes:
     )
     filters = {
         "inline": inline,
-        "number": _number,
+        "number": lambda value: f"{value:,}",
+        "written": _written,
         "short": lambda text, most=MAX_CHARS: shortened_name(text, most),
-        "percent_full": percent_full,
+        "label": label,
+        "columns": columns_of,
     }
     environment.filters |= filters
     page = environment.get_template("report.html").render(values)
@@ -238,5 +230,7 @@ def inline(picture: Picture) -> str:
     return svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
 
 
-def _number(value: float | None, digits: int = 0) -> str:
-    return "\N{EN DASH}" if value is None else f"{value:,.{digits}f}"
+def _written(row: Any, name: str) -> str:
+    """Return a number of a row, or of a file's status; a dash where there is none."""
+    value = row.get(name) if isinstance(row, dict) else getattr(row, name)
+    return written(name, value) or "\N{EN DASH}"

@@ -1,7 +1,6 @@
 """Outputs that a report reads: the counts of all, and the tokens of a bounded number of files."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,11 +8,11 @@ from typing import Any, TypeVar
 
 import numpy.typing as npt
 
+from tokflow.pipeline.describe import Description, describe_all
 from tokflow.pipeline.output import Stage
 from tokflow.pipeline.plan import Plan
 from tokflow.pipeline.status import FileStatus, file_statuses
 from tokflow.shown import counted
-from tokflow.split.spans import LONGEST
 from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import newest_output
@@ -76,8 +75,7 @@ class ShardSample:
 
 @dataclass(frozen=True)  # without slots, since it keeps what it read
 class StoreFacts:
-    """What is in the store of a dataset, for a plan of it. The counts of each stage are summed up
-    while manifests are read one by one, since those of 100,000 files fill gigabytes."""
+    """Outputs in the store of a dataset, for a plan of it."""
 
     plan: Plan
 
@@ -95,14 +93,18 @@ class StoreFacts:
         return [of.folder for of in made if of.folder]
 
     @cached_property
-    def text(self) -> Mapping[str, int]:
-        """The counts of all token shards together."""
-        return self._summed("tokens")
+    def text(self) -> Description | None:
+        """The numbers of all token shards together; None where there is none."""
+        return self._described("tokens")
 
     @cached_property
-    def split(self) -> Mapping[str, int]:
-        """The counts of all splits together."""
-        return self._summed("split")
+    def split(self) -> Description | None:
+        """The numbers of all splits together; None where there is none."""
+        return self._described("split")
+
+    def _described(self, stage: Stage) -> Description | None:
+        store = self.plan.dataset.store
+        return describe_all(store.read(of).manifest for of in self.folders(stage))
 
     @cached_property
     def exports(self) -> list[StoredOutput]:
@@ -120,18 +122,6 @@ class StoreFacts:
         folders = self.folders("tokens")
         opened = tuple(open_token_shard(of) for of in self.sampled(folders))
         return ShardSample(shards=opened, num_all=len(folders))
-
-    def _summed(self, stage: Stage) -> Mapping[str, int]:
-        """Return the counts of all outputs of a stage together; of the longest the most."""
-        total: Counter[str] = Counter()
-        for made in map(self.plan.dataset.store.read, self.folders(stage)):
-            counts = made.manifest.counts
-            longest = {
-                of: max(total[of], num) for of, num in counts.items() if of.endswith(LONGEST)
-            }
-            total.update(counts)
-            dict.update(total, longest)
-        return total
 
     def sampled(self, folders: Sequence[Path]) -> list[StoredOutput]:
         """Return some of the outputs in folders, spread evenly, whether they were fetched before or

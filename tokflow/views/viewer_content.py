@@ -10,9 +10,9 @@ import numpy as np
 
 from tokflow.audit.ancestry import ExportTexts
 from tokflow.audit.characters import Characters, TextChars
+from tokflow.audit.token_texts import TokenTexts
 from tokflow.errors import MissingOutputError
 from tokflow.store.integrity import report_damage_on_error
-from tokflow.tokenizers.engines import ReferenceEngine
 from tokflow.views.windows import PartWindows, Window
 
 LEAST_BYTES = 2
@@ -48,16 +48,14 @@ class Vocabulary:
 
     special: Sequence[int]
     """The ids of special tokens."""
-    bytes_of: Sequence[bytes | None] | None = None
-    """None where tokens are no pieces of the text."""
-    engine: ReferenceEngine | None = None
-    """Decodes tokens one by one where their bytes are not known; None: they are ids alone."""
+    texts: TokenTexts | None = None
+    """None: tokens are shown as ids alone."""
     entries: dict[int, bytes] = field(default_factory=dict)
 
     @property
     def facts(self) -> dict[str, Any]:
         """What the head of the page says of it."""
-        return {"special": list(self.special), "areBytes": self.bytes_of is not None}
+        return {"special": list(self.special), "areBytes": self._bytes is not None}
 
     def new(self, window: Window) -> dict[int, bytes]:
         """Return the tokens of a window that are not there yet, as JSON."""
@@ -69,10 +67,14 @@ class Vocabulary:
             if shown is not None
         }
 
+    @property
+    def _bytes(self) -> Sequence[bytes | None] | None:
+        return self.texts.bytes_by_id if self.texts else None
+
     def _shown(self, token_id: int) -> str | list[int] | None:
-        if self.bytes_of is None:
-            return None if self.engine is None else self.engine.decode([token_id])
-        token = self.bytes_of[token_id] if token_id < len(self.bytes_of) else None
+        if self._bytes is None:
+            return self.texts.of(token_id) if self.texts else None
+        token = self._bytes[token_id] if token_id < len(self._bytes) else None
         try:
             return None if token is None else token.decode()
         except UnicodeDecodeError:

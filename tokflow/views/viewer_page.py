@@ -11,14 +11,13 @@ from typing import Any
 
 from tokflow.audit.ancestry import Ancestry, ExportTexts, open_tokenizer
 from tokflow.audit.characters import Characters
+from tokflow.audit.token_texts import TokenTexts
 from tokflow.errors import ConfigError, UntrustedCodeError, shortened
 from tokflow.exports import Export
 from tokflow.exports.reading import find_export
 from tokflow.sequences.config import described
 from tokflow.split.shuffle import shuffled_by
 from tokflow.store.store import StoredOutput
-from tokflow.tokenizers.engines import open_reference
-from tokflow.tokenizers.vocabulary import token_bytes
 from tokflow.views.viewer_content import Content, Places, Vocabulary, as_json
 from tokflow.views.windows import PartWindows
 
@@ -167,24 +166,24 @@ def _open_content(found: StoredOutput, notes: list[str], *, trust_remote_code: b
         )
         return Content(Vocabulary(special))
     special = sorted({*special, *tokenizer.special_tokens.values()})
+    texts = TokenTexts(replace(tokenizer, trust_remote_code=trust_remote_code))
     try:
-        engine = open_reference(replace(tokenizer, trust_remote_code=trust_remote_code))
+        engine = texts.engine
     except UntrustedCodeError:
         notes.append(
             "Its tokenizer is Python code, so tokens are shown as ids: read that code, and give "
             "--trust-remote-code to run it."
         )
         return Content(Vocabulary(special))
-    bytes_of = token_bytes(tokenizer)
-    if bytes_of is None:
+    if texts.bytes_by_id is None:
         notes.append(
             "Its tokens are no pieces of the text, so each is decoded alone and characters are not "
             "known; `tokflow trace` finds them."
         )
-        return Content(Vocabulary(special, engine=engine))
-    characters = Characters(tokenizer, engine, bytes_of, max_bytes=RAW_BYTES)
+        return Content(Vocabulary(special, texts))
+    characters = Characters(tokenizer, engine, texts.bytes_by_id, max_bytes=RAW_BYTES)
     places = Places(characters, ExportTexts(found, ancestry, max_splits=MOST_SPLITS))
-    return Content(Vocabulary(special, bytes_of=bytes_of), places)
+    return Content(Vocabulary(special, texts), places)
 
 
 def _facts(found: StoredOutput, export: Export) -> dict[str, Any]:

@@ -1,7 +1,6 @@
-"""Vocabulary: the texts of single tokens, how often each id stands in the tokens, and which never
-does."""
+"""Use of the vocabulary: how often each id stands in the tokens, and which never does."""
 
-from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -9,11 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from tokflow.audit.token_texts import TokenTexts
 from tokflow.errors import UntrustedCodeError
 from tokflow.pipeline.plan import Plan
-from tokflow.tokenizers.engines import open_reference
-from tokflow.tokenizers.tokenizer import Tokenizer
-from tokflow.tokenizers.vocabulary import token_bytes
 from tokflow.views.picture import SERIES, Picture, make_picture, short_number
 from tokflow.views.sample import StoreFacts
 
@@ -32,69 +29,16 @@ UNUSED_LOOKED_AT = 2_000
 POINTS = 160
 """Of the curve, at most."""
 
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-
-MAX_PIECES = 4
-"""Bytes of a character in UTF-8, and so tokens that one may be made of."""
-
-
-class TokenTexts:
-    """The texts of tokens: their bytes or, of a tokenizer whose tokens are no pieces of the text,
-    what each is decoded to alone.
-
-    Raises: UntrustedCodeError where only code decodes that may not run.
-    """
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
-        added = (of for of in (tokenizer.eos_id, tokenizer.bos_id) if of is not None)
-        self.special_ids = frozenset((*tokenizer.special_tokens.values(), *added))
-        self._bytes = token_bytes(tokenizer)
-        self._engine = open_reference(tokenizer) if self._bytes is None else None
-        self._known: dict[tuple[int, ...], str] = {}
-        tokens = enumerate(self._bytes or ())
-        self.ids_of_none = frozenset(id_ for id_, content in tokens if content is None)
-        """Ids that no token has."""
-
-    def of(self, *token_ids: int) -> str:
-        """Return the text of one token, or of several together, U+FFFD for half a character."""
-        if token_ids not in self._known:
-            content = self.bytes_of(*token_ids)
-            text = None if content is None else content.decode(errors="replace")
-            if text is None and self._engine is not None:
-                text = self._engine.decode(token_ids)
-            self._known[token_ids] = text or ""
-        return self._known[token_ids]
-
-    def bytes_of(self, *token_ids: int) -> bytes | None:
-        """Return the bytes of tokens; None where tokens are no pieces of the text."""
-        known = self._bytes
-        return None if known is None else b"".join(known[id_] or b"" for id_ in token_ids)
-
-    def pieces(self, token_ids: Sequence[int]) -> Iterator[tuple[tuple[int, ...], str]]:
-        """Yield tokens with their text: one by one, but together those that have a character only
-        together."""
-        start = 0
-        while start < len(token_ids):
-            stop = start + 1
-            while REPLACEMENT in (text := self.of(*token_ids[start:stop])):
-                if stop - start == MAX_PIECES or stop == len(token_ids):
-                    stop, text = start + 1, self.of(token_ids[start])
-                    break
-                stop += 1
-            yield tuple(token_ids[start:stop]), text
-            start = stop
-
 
 def open_texts(plan: Plan) -> TokenTexts | None:
     """Return the texts of the tokens of a dataset; None where it has no tokenizer yet, or one that
     is Python code which may not run."""
     if not plan.graph.tokenizer_output.is_made:
         return None
-    try:
-        return TokenTexts(plan.graph.tokenizer)
-    except UntrustedCodeError:
-        return None
+    texts = TokenTexts(plan.graph.tokenizer)
+    with suppress(UntrustedCodeError):
+        return texts if texts.bytes_by_id or texts.engine else None
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, since it keeps what it looked up
@@ -131,7 +75,8 @@ def count_ids(facts: StoreFacts, texts: TokenTexts) -> VocabularyUse | None:
     for beginning in shards.beginnings(most):
         for start in range(0, len(beginning), 2**24):
             counts += np.bincount(beginning[start : start + 2**24], minlength=len(counts))
-    not_counted = texts.special_ids | texts.ids_of_none
+    of_none = (id_ for id_, content in enumerate(texts.bytes_by_id or ()) if content is None)
+    not_counted = texts.special_ids.union(of_none)
     return VocabularyUse(counts=counts, read=shards.read_of(most), not_counted=not_counted)
 
 

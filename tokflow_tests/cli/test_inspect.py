@@ -28,7 +28,7 @@ def test_an_inspection_shows_line_ends_and_spells_out_what_a_terminal_obeys(conf
 
     result = run("inspect", config.parent / "store/small/tokens/a.jsonl")
 
-    assert "  │ x⏎\n  │ y\\x1b[31m\tz<eos>\n" in result.stdout
+    assert "  │ x⏎\n  │ y\\x1b[31m⇥z<eos>\n" in result.stdout
 
 
 def test_the_json_of_an_inspection_has_the_manifest(store: Path):

@@ -30,22 +30,24 @@ def test_a_run_says_what_it_made_and_ends_with_tables(config: Path):
         "small: tokens b.jsonl: 4 documents, 23 tokens, bytes",
     ]
     tail = "16 leftover tokens, packed at export"
-    rows = "train 7 sequences (100 % full, 5 documents cut)"
+    rows = "train 56 tokens in 7 sequences (100 % full, 5 documents cut)"
     assert f"small: sequences: 3 files: {rows}, {tail}, N s" in lines
     assert not any(line.startswith("small: export") for line in lines)  # the table has them
     table = lines[lines.index("") + 1 :]
     assert table[0].split() == ["file", "documents", "tokens", "MB/s", "state"]
     assert re.fullmatch(r"a\.jsonl +4 +29 +(\d+\.\d)?  new", table[1])
     assert table[4] == (
-        "3 files: 10 documents (1 empty), 56 characters, 62 B, 72 tokens, 0.86 bytes a token"
+        "3 files: 10 documents, 1 empty document, 56 characters, 62 B, 72 tokens, "
+        "0.86 bytes per token"
     )
     assert re.fullmatch(
-        "part +documents +characters +tokens +.* a token +tokens of the longest", table[6]
+        "part +documents +characters +tokens +share +characters per token +tokens of the longest",
+        table[6],
     )
-    assert table[7].split() == ["train", "10", "56", "72", "0.78", "15"]
+    assert table[7].split() == ["train", "10", "56", "72", "100.00", "%", "0.78", "15"]
     assert table[9].split() == ["export", "tokens", "bytes", "path"]
     assert re.fullmatch(rf"bin +train 72 +\d\.\d kB  {folder}/bin/latest", table[10])
-    rows = "train 9 sequences (100 % full, 5 documents cut)"
+    rows = "train 72 tokens in 9 sequences (100 % full, 5 documents cut)"
     assert table[14:16] == [f"packed in parquet, pickle: {rows}", "left out: nothing"]
     assert table[-1] == "small: 13 outputs new, 0 up to date (N s)"
 
@@ -141,7 +143,9 @@ def test_a_vocabulary_that_comes_out_smaller_than_asked_is_said(config: Path):
 
     result = run("run", "--config", config)
 
-    found = re.search(r"^small: tokenizer: (\d+) of 1,024 ids, ", result.stdout, re.MULTILINE)
+    found = re.search(
+        r"^small: tokenizer: (\d+) ids, 1,024 asked for, ", result.stdout, re.MULTILINE
+    )
     assert found is not None
     said = f"tokenizer: {found[1]} ids of the 1,024 asked for: the text has no more"
     assert said in result.stdout.splitlines()

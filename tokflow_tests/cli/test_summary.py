@@ -39,7 +39,7 @@ def test_how_full_rows_are_is_said_once_and_nothing_where_no_export_has_rows(
     lines = closing_of(tmp_path, capsys)
 
     assert [line for line in lines if "% full" in line] == [
-        "packed in parquet, pickle: train 9 sequences (100 % full, 5 documents cut)"
+        "packed in parquet, pickle: train 72 tokens in 9 sequences (100 % full, 5 documents cut)"
     ]
     assert list(packed(build_dataset(declare_small(tmp_path, exports=["bin"])))) == []
 

@@ -83,7 +83,7 @@ def test_of_files_that_are_as_they_should_be_a_few_are_listed():
         *["built"] * 100,
         "and 300 more",
     ]
-    assert records[200]["bytes"] == "1,200"
+    assert records[200]["bytes"] == "1.2 kB"
 
 
 def test_a_scan_says_a_status_that_is_another_and_asks_for_one_plan(

@@ -5,23 +5,9 @@ from typing import Any
 import pytest
 
 from tokflow.pipeline import lines
-from tokflow.pipeline.lines import Lines, Pace, described_sequences
+from tokflow.pipeline.lines import Lines, Pace
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.tiny import declare_small, write_raw
-
-NOTHING = dict.fromkeys(
-    [
-        "train.num_sequences",
-        "train.num_tokens",
-        "train.num_padding",
-        "train.num_cut_documents",
-        "train.num_truncated_documents",
-        "train.num_dropped_documents",
-        "train.num_dropped_tokens",
-        "train.num_repeated_tokens",
-    ],
-    0,
-)
 
 
 @pytest.fixture(autouse=True)
@@ -44,8 +30,8 @@ def test_each_file_has_one_line_and_the_other_stages_one_for_all(tmp_path: Path)
         "tokens b.jsonl: 4 documents, 23 tokens, bytes",
         "tokens sub/c.jsonl: 2 documents, 20 tokens, bytes",
         "split: 3 files: train 72 tokens, N s",
-        "sequences: 3 files: train 7 sequences (100 % full, 5 documents cut), 16 leftover "
-        "tokens, packed at export, N s",
+        "sequences: 3 files: train 56 tokens in 7 sequences (100 % full, 5 documents cut), "
+        "16 leftover tokens, packed at export, N s",
         "export parquet: train 72 tokens in 9 sequences (100 % full, 5 documents cut), N kB, N s",
     ]
 
@@ -126,31 +112,3 @@ def test_a_pace_below_the_end_is_never_said_to_be_all():
     pace.advance(1, 5_000)
 
     assert str(pace).startswith("99 %")
-
-
-def test_full_rows_are_said_to_be_full():
-    counts = {**NOTHING, "train.num_sequences": 1_200, "train.num_tokens": 4_800}
-
-    assert described_sequences(counts, "train") == "1,200 sequences (100 % full)"
-
-
-def test_what_packing_did_is_said_and_the_fill_is_rounded_down():
-    counts = {
-        "train.num_sequences": 1,
-        "train.num_tokens": 9_999,
-        "train.num_padding": 1,
-        "train.num_cut_documents": 2,
-        "train.num_truncated_documents": 1,
-        "train.num_dropped_documents": 3,
-        "train.num_dropped_tokens": 4,
-        "train.num_repeated_tokens": 5,
-    }
-
-    assert described_sequences(counts, "train") == (
-        "1 sequence (99.9 % full, 1 token of padding, 2 documents cut, 1 document truncated, "
-        "3 documents dropped, 4 tokens dropped, 5 tokens repeated)"
-    )
-
-
-def test_no_rows_are_nothing_full():
-    assert described_sequences(NOTHING, "train") == "0 sequences"

@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from tokflow.audit.token_texts import TokenTexts
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
-from tokflow.views.bars import mixture_rows
-from tokflow.views.excerpts import chip, make_excerpts, shown_token
+from tokflow.views.bars import source_rows
+from tokflow.views.excerpts import make_excerpts
 from tokflow.views.lengths import length_pictures
 from tokflow.views.report_page import make_report
 from tokflow.views.sample import ShardSample, StoreFacts, spread
-from tokflow.views.vocabulary_use import TokenTexts, count_ids, open_texts
+from tokflow.views.vocabulary_use import count_ids, open_texts
 from tokflow_tests.pipeline.test_mixture import declare_mixture
 from tokflow_tests.tiny import EOS, build, declare, declare_small, many_ids, tokenize
 
@@ -62,14 +63,6 @@ def test_files_are_chosen_at_equal_distances():
     assert spread(range(3), 3) == [0, 1, 2]
 
 
-def test_a_token_that_stands_alone_shows_its_spaces_and_bytes(small: StoreFacts):
-    texts = texts_of(small)
-
-    shown = [chip(texts, of) for of in (*b" a\n\t", 0xE2, EOS)]
-
-    assert shown == ["·", "a", "↵", "⇥", "\\xe2", "<eos>"]
-
-
 def test_tokens_that_are_no_pieces_of_the_text_are_decoded_alone(tmp_path: Path):
     (tmp_path / "tokenizer.json").write_text(many_ids())
     tokenizer = {"kind": "file", "name": "tokenizer.json", "eos_token": "<eos>"}
@@ -80,24 +73,6 @@ def test_tokens_that_are_no_pieces_of_the_text_are_decoded_alone(tmp_path: Path)
     assert use is not None
     assert use.frequent == [(3, 2), (5, 1), (70_000, 1)]
     assert list(texts.pieces([3, 5])) == [((3,), "w3"), ((5,), "w5")]
-
-
-def test_tokens_that_have_a_character_together_are_shown_together(small: StoreFacts):
-    texts = texts_of(small)
-
-    pieces = list(texts.pieces([*"a€".encode(), 0xE2, *b"b", EOS]))
-
-    assert pieces == [
-        ((0x61,), "a"),
-        ((0xE2, 0x82, 0xAC), "€"),
-        ((0xE2,), "\N{REPLACEMENT CHARACTER}"),
-        ((0x62,), "b"),
-        ((EOS,), "<eos>"),
-    ]
-
-
-def test_all_of_a_token_can_be_seen_and_none_is_obeyed():
-    assert shown_token("a\n\tb\u202e\x00") == "a↵\n⇥b\\u202e\\x00"
 
 
 def test_an_excerpt_has_the_documents_of_a_sequence_with_boundaries(tmp_path: Path):
@@ -194,7 +169,7 @@ def test_a_mixture_shows_what_was_planned_and_what_came_out(tmp_path: Path):
 
     facts = facts_of(mixture)
 
-    train = {of["source"]: of for of in mixture_rows(facts) if of["part"] == "train"}
+    train = {of["source"]: of for of in source_rows(facts) if of["part"] == "train"}
     planned = {name: of["planned_tokens"] for name, of in train.items()}
     assert planned == {"code": 36, "prose": 40}
     assert {name: of["tokens"] for name, of in train.items()} == planned

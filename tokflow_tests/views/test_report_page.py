@@ -161,7 +161,7 @@ def test_a_stale_export_has_its_reason_and_no_tile_beside_those_of_now(tmp_path:
     assert "6documents" in page
     assert b"<span>dropped tokens</span>" not in report.html
     (packing,) = [of for of in report.pictures if of.name == "packing_fill"]
-    assert b"100.0%, stale" in packing.svg
+    assert b"100 %, stale" in packing.svg
 
 
 def test_what_is_empty_is_neither_full_nor_dense(tmp_path: Path):

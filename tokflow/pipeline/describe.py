@@ -1,0 +1,372 @@
+"""Descriptions of what was built: the numbers of each stage, their order, and their notation.
+
+The run's log, its closing tables, `--json`, Dagster's metadata, the report and the viewer show
+these numbers, all of them. A new number is a line in the function of its stage, and a line in
+`KINDS` if its name in plain words is not enough.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from tokflow.pipeline.results import BuildResult
+from tokflow.shown import size, speed
+from tokflow.split.mixed_split import BUDGET_CUTS
+from tokflow.split.spans import LONGEST
+from tokflow.store.manifest import Manifest
+
+Values: TypeAlias = dict[str, Any]
+"""Numbers by their names, and words such as an engine, in the order in which they are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Notation of one number, wherever it is shown."""
+
+    said: str = ""
+    """Its place in a sentence: `{}` is the number, and `{s}` an s unless that is 1. Without one
+    the number stands in tables alone."""
+    label: str = ""
+    """Heading of its column; by default its name without prefix and underscores."""
+    is_in_log: bool = False
+    """True if the line of an output in the run's log has it."""
+    is_optional: bool = False
+    """True if 0 is not said, and a column of zeros not shown."""
+    is_loss: bool = False
+    """True if it counts what is not in the output."""
+
+
+def _always(said: str) -> Kind:
+    return Kind(said, is_in_log=True)
+
+
+def _if_any(said: str, *, is_loss: bool = False) -> Kind:
+    return Kind(said, is_in_log=True, is_optional=True, is_loss=is_loss)
+
+
+KINDS: Mapping[str, Kind] = {
+    "vocab_size": _always("{} id{s}"),
+    "vocab_size_asked": _always("{} asked for"),
+    "num_documents": _always("{} document{s}"),
+    "num_empty_documents": Kind("{} empty document{s}", is_optional=True),
+    "num_cut_pieces": Kind(label="spans of cut documents", is_optional=True),
+    "num_chars": Kind("{} character{s}", "characters"),
+    "num_bytes": Kind("{}", "bytes"),
+    "num_tokens": _always("{} token{s}"),
+    "num_exported_tokens": _always("{} token{s}"),
+    "tokens_fraction": Kind(label="share"),
+    "bytes_per_token": Kind("{} bytes per token"),
+    "chars_per_token": Kind(label="characters per token"),
+    LONGEST: Kind(label="tokens of the longest"),
+    "megabytes_per_second": Kind("{} MB/s", "MB/s", is_in_log=True, is_optional=True),
+    "engine": _always("{}"),
+    "num_rejects": _if_any("{} reject{s}", is_loss=True),
+    "num_left_out": _if_any("{} record{s} left out", is_loss=True),
+    "num_sequences": _always("{} sequence{s}"),
+    "fill_fraction": Kind("{} full", "fill", is_in_log=True, is_optional=True),
+    "num_padding": _if_any("{} token{s} of padding"),
+    "num_cut_documents": _if_any("{} document{s} cut"),
+    "num_truncated_documents": _if_any("{} document{s} truncated"),
+    "num_dropped_documents": _if_any("{} document{s} dropped"),
+    "num_dropped_tokens": _if_any("{} token{s} dropped", is_loss=True),
+    "num_repeated_tokens": _if_any("{} token{s} repeated"),
+    "num_tail_tokens": _if_any("{} leftover token{s}, packed at export"),
+    BUDGET_CUTS: Kind(label="documents cut by the budget", is_optional=True),
+    "is_new": Kind(label="made by this run"),
+}
+"""Name of a number to its notation; others have none of their own."""
+
+
+def kind_of(name: str) -> Kind:
+    """Return the notation of a number."""
+    return KINDS.get(name, Kind())
+
+
+def label(name: str) -> str:
+    """Return the heading of a number: `num_cut_documents` is `cut documents`."""
+    short = name.removeprefix("num_").removesuffix("_fraction").replace("_", " ")
+    return kind_of(name).label or short
+
+
+def written(name: str, value: Any) -> str:
+    """Return a value as people read it: `595,409`, `3.75`, `98.2 %`, `12.3 MB`."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return size(value) if name == "num_bytes" else f"{value:,}"
+        case float() if name == "fill_fraction":
+            return f"{percent_full(value):g} %"
+        case float() if name == "megabytes_per_second":
+            return speed(value).removesuffix(" MB/s")
+        case float():
+            return f"{100 * value:.2f} %" if name.endswith("_fraction") else f"{value:,.2f}"
+        case Mapping():
+            return ", ".join(f"{of} {written(of, each)}" for of, each in value.items())
+    return str(value)
+
+
+def said(values: Values, which: Callable[[str, Kind], bool]) -> list[str]:
+    """Return some numbers as they stand in a sentence, such as `3 documents cut`."""
+    found = []
+    for name, value in values.items():
+        kind, text = kind_of(name), written(name, value)
+        if kind.said and which(name, kind) and text and (value or not kind.is_optional):
+            found.append(kind.said.format(text, s="" if value == 1 else "s"))
+    return found
+
+
+def said_of_part(values: Values) -> str:
+    """Return the numbers of a part in words, `72 tokens in 9 sequences (98.4 % full, 31 tokens of
+    padding)`; of a stream `72 tokens`. The percentage is rounded down: with padding it is below
+    100."""
+    heads = ("num_tokens", "num_exported_tokens", "num_sequences")
+    counts = " in ".join(said(values, lambda name, _: name in heads))
+    rest = ", ".join(said(values, lambda _, kind: kind.is_optional))
+    return f"{counts} ({rest})" if rest else counts
+
+
+def written_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Return rows as a table, the heading of each column and the cells of each row, without columns
+    of optional numbers that are all 0."""
+    names = columns_of(rows)
+    return [*map(label, names)], [[written(of, row.get(of)) for of in names] for row in rows]
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the columns that `written_rows` shows."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    is_needless = {
+        of for of in names if kind_of(of).is_optional and not any(row.get(of) for row in rows)
+    }
+    return [of for of in names if of not in is_needless]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The numbers of one output, or of several of one stage together."""
+
+    whole: Values
+    parts: Mapping[str, Values] = field(default_factory=dict)
+    """Of each part, where the output has parts."""
+
+    @property
+    def rows(self) -> list[Values]:
+        """A row for each part."""
+        return [{"part": part, **values} for part, values in self.parts.items()]
+
+    def __str__(self) -> str:
+        """Return a line of a log: `4 documents, 29 tokens`, or of parts `train 72 tokens`."""
+        parts = [f"{part} {said_of_part(values)}" for part, values in self.parts.items()]
+        of_parts = {name for values in self.parts.values() for name in values}
+        whole = said(
+            {name: value for name, value in self.whole.items() if name not in of_parts},
+            lambda _, kind: kind.is_optional if of_parts else kind.is_in_log,
+        )
+        return ", ".join([*parts, *whole])
+
+
+Describe: TypeAlias = Callable[[Manifest, Mapping[str, Any]], Description]
+"""From the manifest of an output, and facts of the run that made it, to its description."""
+
+
+def _tokenizer(manifest: Manifest, run: Mapping[str, Any]) -> Description:
+    size, asked = manifest.counts["vocab_size"], manifest.config.get("vocab_size")
+    of_asked = {} if asked in (None, size) else {"vocab_size_asked": asked}
+    return Description({"vocab_size": size, **of_asked})
+
+
+def _tokens(manifest: Manifest, run: Mapping[str, Any]) -> Description:
+    counts = manifest.counts
+    first = ("num_documents", "num_empty_documents", "num_chars", "num_bytes", "num_tokens")
+    return Description(
+        {
+            **{name: counts[name] for name in first},
+            "bytes_per_token": ratio(counts["num_bytes"], counts["num_tokens"]),
+            **{name: counts[name] for name in ("num_loss_tokens",) if name in counts},
+            **{name: run[name] for name in ("megabytes_per_second", "engine") if name in run},
+            "num_rejects": counts["num_rejects"],
+            "num_left_out": counts.get("num_left_out", 0),
+        }
+    )
+
+
+def _split(manifest: Manifest, run: Mapping[str, Any]) -> Description:
+    of_parts = _counts_of_parts(manifest)
+    num_tokens = sum(of["num_tokens"] for of in of_parts.values())
+
+    def numbers(of: Mapping[str, int]) -> Values:
+        return {
+            "num_documents": of["num_documents"] + of["num_cut_pieces"],
+            "num_cut_pieces": of["num_cut_pieces"],
+            "num_chars": of["num_chars"],
+            "num_tokens": of["num_tokens"],
+            "tokens_fraction": ratio(of["num_tokens"], num_tokens),
+            "chars_per_token": ratio(of["num_chars"], of["num_tokens"]),
+            LONGEST: of.get(LONGEST, 0),
+        }
+
+    whole = numbers(total_counts(of_parts.values()))
+    whole.pop("tokens_fraction")
+    return Description(whole, {part: numbers(of) for part, of in of_parts.items()})
+
+
+def _sequences(manifest: Manifest, run: Mapping[str, Any]) -> Description:
+    of_parts = _counts_of_parts(manifest)
+    total = total_counts(of_parts.values())
+    tail = {"num_tail_tokens": total["num_tail_tokens"]}
+    return Description(_packed(total) | tail, {part: _packed(of) for part, of in of_parts.items()})
+
+
+def _export(manifest: Manifest, run: Mapping[str, Any]) -> Description:
+    of_parts = _counts_of_parts(manifest)
+    return Description(
+        _packed(total_counts(of_parts.values())) | {"num_bytes": manifest.num_bytes},
+        {part: _packed(of, tokens="num_exported_tokens") for part, of in of_parts.items()},
+    )
+
+
+def _packed(counts: Mapping[str, int], tokens: str = "num_tokens") -> Values:
+    """Return the tokens and, of sequences, how full these are and what packing did."""
+    num_tokens = counts["num_tokens"]
+    found: Values = {tokens: num_tokens}
+    if "num_sequences" in counts:
+        fill = full(num_tokens, num_tokens + counts["num_padding"])
+        found |= {"num_sequences": counts["num_sequences"], "fill_fraction": fill}
+    return found | {name: counts[name] for name in PACKING_COUNTS if name in counts}
+
+
+PACKING_COUNTS = (
+    "num_padding",
+    "num_cut_documents",
+    "num_truncated_documents",
+    "num_dropped_documents",
+    "num_dropped_tokens",
+    "num_repeated_tokens",
+)
+
+
+def _counts_of_parts(manifest: Manifest) -> dict[str, Counter[str]]:
+    """Return the counts of each part, without its name before them."""
+    found = {part: Counter[str]() for part in manifest.details["parts"]}
+    for name, num in manifest.counts.items():
+        part, _, own = name.rpartition(".")
+        if part in found:
+            found[part][own] = num
+    return found
+
+
+DESCRIBE: Mapping[str, Describe] = {
+    "tokenizer": _tokenizer,
+    "tokens": _tokens,
+    "split": _split,
+    "sequences": _sequences,
+    "export": _export,
+}
+"""Stage to what describes its outputs."""
+
+
+def describe(manifest: Manifest, run: Mapping[str, Any] | None = None) -> Description:
+    """Return the description of an output. `run`: facts of the run that made it, if its speed is to
+    be shown."""
+    return DESCRIBE[manifest.stage](manifest, run or {})
+
+
+def describe_all(manifests: Iterable[Manifest]) -> Description | None:
+    """Return the description of all outputs of one stage together; None of none. Manifests are
+    read one by one, since those of 100,000 files fill gigabytes."""
+    first, total = None, Counter[str]()
+    for manifest in manifests:
+        first = first or manifest
+        add_counts(total, manifest.counts)
+    return describe(replace(first, counts=total)) if first else None
+
+
+def total_counts(of_outputs: Iterable[Mapping[str, int]]) -> Counter[str]:
+    """Return the sums of counts; of the longest document the largest."""
+    total = Counter[str]()
+    for counts in of_outputs:
+        add_counts(total, counts)
+    return total
+
+
+def add_counts(total: Counter[str], counts: Mapping[str, int]) -> None:
+    """Add counts to a total; of the longest document keep the largest."""
+    longest = {of: max(total[of], num) for of, num in counts.items() if of.endswith(LONGEST)}
+    total.update(counts)
+    dict.update(total, longest)
+
+
+def statistics_of(built: BuildResult) -> dict[str, Any]:
+    """Return what is known of all outputs of a build, as plain JSON.
+
+    text: sums over the token shards, {} where there is none; parts: a row for each part over all
+    splits; mixture, of one that is built whole: a row for each source and part; exports: by name a
+    row for each part. A build of some files tells of these alone.
+    """
+    text = describe_all(made.manifest for made in built.of("tokens"))
+    split = describe_all(made.manifest for made in built.of("split"))
+    return {
+        "text": text.whole if text else {},
+        "parts": split.rows if split else [],
+        **({"mixture": rows} if (rows := mixture_rows_of(built)) else {}),
+        "exports": {made.output.name: describe(made.manifest).rows for made in built.of("export")},
+    }
+
+
+def mixture_rows_of(built: BuildResult) -> list[Values]:
+    """Return a row for each source and part of a mixture that is built: tokens and epochs as
+    planned and as they came out."""
+    splits = built.of("split")
+    graph = splits[0].graph if splits else None
+    if graph is None or not graph.of_sources or len(splits) < len(graph.partitions):
+        return []
+    counts = {made.output.name: made.manifest.counts for made in splits}
+    return mixture_rows(graph.mixture_plan.realised(counts))
+
+
+MIXTURE_NUMBERS = (
+    "planned_tokens",
+    "tokens",
+    "tokens_fraction",
+    "planned_epochs",
+    "epochs",
+    "available_tokens",
+    BUDGET_CUTS,
+)
+
+
+def mixture_rows(details: Mapping[str, Mapping[str, Values]]) -> list[Values]:
+    """Return the `mixture` of an export's details, or of a plan, as rows, each with its share of
+    the tokens of its part; none of parts in which a source has nothing."""
+
+    def tokens(of: Values) -> int:
+        return int(of["tokens" if "tokens" in of else "planned_tokens"])
+
+    total, rows = Counter[str](), []
+    for parts in details.values():
+        total.update({part: tokens(of) for part, of in parts.items()})
+    for source, parts in details.items():
+        for part, of in parts.items():
+            numbers = {**of, "tokens_fraction": ratio(tokens(of), total[part])}
+            shown = {name: numbers[name] for name in MIXTURE_NUMBERS if name in numbers}
+            rows += [{"source": source, "part": part, **shown}] if of["available_tokens"] else []
+    return rows
+
+
+def full(num_tokens: int, num_slots: int) -> float:
+    """Return a fraction to four digits, rounded down: 1 is without padding; 0 of nothing."""
+    return num_tokens * 10_000 // num_slots / 10_000 if num_slots else 0.0
+
+
+def percent_full(fraction: float) -> float:
+    """Return what `full` returned as people read it: 98.2 of 0.9829, and of 0.9999 not 100."""
+    return round(10_000 * fraction) // 10 / 10
+
+
+def ratio(part: int, whole: int) -> float:
+    """Return a fraction to four digits; 0 of nothing."""
+    return round(part / whole, 4) if whole else 0.0

@@ -1,0 +1,155 @@
+"""The numbers of what was built, and that each of them is shown wherever they are."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.cli.terminal import print_rows
+from tokflow.components.reports import report
+from tokflow.pipeline import describe as describe_module
+from tokflow.pipeline.describe import (
+    DESCRIBE,
+    Description,
+    Kind,
+    describe,
+    full,
+    said_of_part,
+    statistics_of,
+    written,
+    written_rows,
+)
+from tokflow.pipeline.lines import line_of
+from tokflow.pipeline.run import build_dataset
+from tokflow.store.manifest import Manifest
+from tokflow.views.report_page import make_report
+from tokflow_tests.tiny import build, declare_small
+
+NOTHING = dict.fromkeys(
+    ["num_tokens", "num_sequences", "fill_fraction", *describe_module.PACKING_COUNTS], 0
+)
+
+
+def test_a_number_of_the_closing_table_is_one_line_and_is_shown_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def with_words(manifest: Manifest, run: Any) -> Description:
+        described = split_of(manifest, run)
+        return Description(
+            described.whole,
+            {part: of | {"num_words": 1_234} for part, of in described.parts.items()},
+        )
+
+    split_of = DESCRIBE["split"]
+    monkeypatch.setattr(describe_module, "DESCRIBE", {**DESCRIBE, "split": with_words})
+    kinds = {**describe_module.KINDS, "num_words": Kind("{} word{s}", is_optional=True)}
+    monkeypatch.setattr(describe_module, "KINDS", kinds)
+    dataset = declare_small(tmp_path)
+    built = build(dataset)
+    [made] = [of for of in built.of("split") if of.output.name == "a.jsonl"]
+
+    print_rows(statistics_of(built)["parts"])
+
+    table = capsys.readouterr().out.splitlines()
+    assert (table[0].split()[-1], table[1].split()[-1]) == ("words", "1,234")
+    assert statistics_of(built)["parts"][0]["num_words"] == 1_234
+    assert line_of(made) == "split a.jsonl: train 29 tokens (1,234 words)"
+    assert r"| words | 1\,234 |" in str(report(made).metadata["parts"].value)
+    page = make_report(dataset).html.decode()
+    assert 'class="n">words</th>' in page
+    assert '<td class="n">1,234</td>' in page
+
+
+def test_statistics_are_of_the_text_of_each_part_and_of_each_export(tmp_path: Path):
+    parts = {"train": {"start": 0, "characters": 14}, "validation": {"start": 14}}
+    split = {"boundary": "character", "parts": parts}
+    packing = {"strategy": "one_document", "sequence_length": 8, "overlong": "truncate"}
+    dataset = declare_small(tmp_path, split=split, packing=packing, exports=["bin", "parquet"])
+
+    statistics = statistics_of(build(dataset))
+
+    assert statistics["text"] == {
+        "num_documents": 10,
+        "num_empty_documents": 1,
+        "num_chars": 56,
+        "num_bytes": 62,
+        "num_tokens": 72,
+        "bytes_per_token": 0.8611,
+        "num_rejects": 0,
+        "num_left_out": 0,
+    }
+    train, validation = statistics["parts"]
+    assert train == {
+        "part": "train",
+        "num_documents": 2 + 3 + 2,
+        "num_cut_pieces": 3,
+        "num_chars": 42,
+        "num_tokens": 14 + 2 + 15 + 3 + 17 + 2,
+        "tokens_fraction": round(53 / 75, 4),
+        "chars_per_token": 0.7925,
+        "num_tokens_of_longest": 13,
+    }
+    assert validation["num_documents"] == 3 + 2 + 1
+    rows = statistics["exports"]["parquet"]
+    assert [row["num_sequences"] for row in rows] == [7, 6]
+    for part, row in zip(statistics["parts"], rows, strict=True):
+        assert row["num_exported_tokens"] + row["num_dropped_tokens"] == part["num_tokens"]
+        assert row["fill_fraction"] == round(
+            row["num_exported_tokens"] / 8 / row["num_sequences"], 4
+        )
+    assert "fill_fraction" not in statistics["exports"]["bin"][0]
+
+
+def test_sequences_with_any_padding_are_not_full():
+    assert [full(9_999_999, 10_000_000), full(3, 3), full(0, 0)] == [0.9999, 1, 0]
+    assert written("fill_fraction", 0.9999) == "99.9 %"
+
+
+@pytest.mark.parametrize("padding", ["none", "max"])
+def test_rows_that_end_at_their_last_token_are_full(padding: str, tmp_path: Path):
+    packing = {"strategy": "one_document", "sequence_length": 20}
+    exports = [{"format": "parquet", "padding": padding}]
+    [made] = build(declare_small(tmp_path, packing=packing, exports=exports)).of("export")
+
+    fill = describe(made.manifest).parts["train"]["fill_fraction"]
+
+    assert fill == (1.0 if padding == "none" else round(72 / 200, 4))
+    assert (" tokens of padding" in line_of(made)) == (padding == "max")
+
+
+def test_a_build_of_one_file_tells_of_that_file(tmp_path: Path):
+    built = build_dataset(declare_small(tmp_path), partitions=["sub/c.jsonl"])
+
+    statistics = statistics_of(built)
+
+    assert statistics["text"]["num_documents"] == 2
+    assert [row["num_tokens_of_longest"] for row in statistics["parts"]] == [14]
+    assert statistics["exports"] == {}
+
+
+def test_of_sequences_is_said_how_full_they_are_and_what_packing_did_and_nothing_of_zeros():
+    packed = {
+        "num_tokens": 9_999,
+        "num_sequences": 1,
+        "fill_fraction": 0.9999,
+        "num_padding": 1,
+        "num_cut_documents": 2,
+        "num_truncated_documents": 1,
+        "num_dropped_documents": 3,
+        "num_dropped_tokens": 4,
+        "num_repeated_tokens": 5,
+    }
+    is_full = NOTHING | {"num_tokens": 4_800, "num_sequences": 1_200, "fill_fraction": 1.0}
+
+    assert said_of_part(packed) == (
+        "9,999 tokens in 1 sequence (99.9 % full, 1 token of padding, 2 documents cut, "
+        "1 document truncated, 3 documents dropped, 4 tokens dropped, 5 tokens repeated)"
+    )
+    assert said_of_part(is_full) == "4,800 tokens in 1,200 sequences (100 % full)"
+    assert said_of_part(NOTHING) == "0 tokens in 0 sequences"
+
+
+def test_a_table_has_no_column_of_zeros_that_are_the_rule():
+    rows = [{"part": "a", "num_tokens": 0, "num_padding": 0}, {"part": "b", "num_repeats": 1}]
+
+    assert written_rows(rows) == (["part", "tokens", "repeats"], [["a", "0", ""], ["b", "", "1"]])
