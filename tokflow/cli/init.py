@@ -1,6 +1,7 @@
 """`tokflow init`: a YAML that declares a dataset of raw files, written after a look at them."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,43 +50,33 @@ def main(
     project: ProjectFolder = None,
     json: Json = False,
 ) -> None:
-    """Write the YAML and print what was found, and the commands that go on with it.
+    """Write the YAML; print what was found and the next commands.
 
     Raises: TokflowError; FileExistsError is none of them, for nothing is ever overwritten.
     """
-    standing = find_project()
+    project_here = find_project()
     own_code = Path(tokflow.__file__).parent  # a clone's definitions lie in it, and are tokflow's
-    is_other = standing and not standing.defs.is_relative_to(own_code)
-    defs = standing.defs if standing and is_other else None
-    here = _absolute(output or Path("a.yaml")).parent
-    within = standing if defs and output is None else find_project(here)
-    base = within.root if within else here.resolve()
+    is_other = project_here and not project_here.defs.is_relative_to(own_code)
+    defs = project_here.defs if project_here and is_other else None
+    folder = _absolute(output or Path("a.yaml")).parent
+    within = project_here if defs and output is None else find_project(folder)
+    base = within.root if within else folder.resolve()
     patterns = patterns_of(files, here=Path.cwd(), store=base / DEFAULT_STORE)
     name = _typed(name) if name else as_name(_name_of_output(output) or name_of(patterns))
-    if output is None:
-        output = defs / name / YAML_NAMES[0] if defs else Path(f"{name}.yaml")
-    output = _absolute(output)
+    default = defs / name / YAML_NAMES[0] if defs else Path(f"{name}.yaml")
+    output = _absolute(output or default)
     _check_free(output)
-    is_declared = standing is not None and _is_declared(output, standing)
-    if standing and is_declared:
-        check_new(name, output, standing)
+    is_declared = project_here is not None and _is_declared(output, project_here)
+    if project_here and is_declared:
+        check_new(name, output, project_here)
     section = _tokenizer_section(tokenizer, base)
-    suggested = suggest(patterns, text=text)
-    named_files = shortened_to(base, patterns)
+    suggested, named = suggest(patterns, text=text), shortened_to(base, patterns)
     how: dict[str, Any] = {"in_project": bool(within), "tokenizer": section}
-    written = dataset_yaml(name, named_files, suggested, **how)
+    written = dataset_yaml(name, named, suggested, **how)
     output.parent.mkdir(parents=True, exist_ok=True)
     with output.open("x", encoding="utf-8") as file:
         file.write(written)
-    named = name if is_declared else f"--config {shown_path(output)}"
-    document = {
-        "name": name,
-        "path": str(output),
-        "files": named_files,
-        **_found(suggested),
-        "tokenizer": section or {"kind": "trained", "vocab_size": suggested.vocab_size},
-        "commands": [f"tokflow plan {named}", f"tokflow run {named}"],
-    }
+    document = _document(name, output, named, suggested, section, is_declared=is_declared)
     if json:
         print_json(document)
     else:
@@ -93,7 +84,7 @@ def main(
 
 
 def _tokenizer_section(name: str | None, base: Path) -> dict[str, Any] | None:
-    """Return the section of the YAML that a name stands for; a path in it starts at `base`.
+    """Return the tokenizer section for a name; a relative path in it starts at `base`.
 
     Raises: ConfigError where it names a file that is not there.
     """
@@ -129,12 +120,12 @@ def _absolute(path: Path) -> Path:
 
 
 def _is_declared(output: Path, project: Project) -> bool:
-    """Return whether a file is one of those that declare the datasets of a project."""
+    """Return whether a file is a `defs.yaml` of a project."""
     return output.name in YAML_NAMES and output.is_relative_to(project.defs)
 
 
 def _name_of_output(output: Path | None) -> str | None:
-    """Return the name that a path says: of its folder where Dagster gives the file's name."""
+    """Return the dataset name a path suggests: its stem, or its folder's name for a `defs.yaml`."""
     if output is None:
         return None
     path = _absolute(output)
@@ -151,9 +142,21 @@ def _check_free(output: Path) -> None:
         )
 
 
-def _found(suggested: Suggestion) -> dict[str, Any]:
-    """Return what was found, as plain JSON."""
+def _document(
+    name: str,
+    output: Path,
+    files: Sequence[str],
+    suggested: Suggestion,
+    tokenizer: dict[str, Any] | None,
+    *,
+    is_declared: bool,
+) -> dict[str, Any]:
+    """Return the JSON document of what was found and written."""
+    named = name if is_declared else f"--config {shown_path(output)}"
     return {
+        "name": name,
+        "path": str(output),
+        "files": files,
         "formats": suggested.formats,
         "num_files": suggested.num_files,
         "num_bytes": suggested.num_bytes,
@@ -162,6 +165,8 @@ def _found(suggested: Suggestion) -> dict[str, Any]:
         "chats": suggested.chats,
         "first_reject": suggested.first_reject,
         "split": suggested.split,
+        "tokenizer": tokenizer or {"kind": "trained", "vocab_size": suggested.vocab_size},
+        "commands": [f"tokflow plan {named}", f"tokflow run {named}"],
     }
 
 
@@ -203,6 +208,6 @@ def _print(document: dict[str, Any], suggested: Suggestion, output: Path) -> Non
         )
     if suggested.left_out:
         print(described_left_out(suggested.left_out))
-    print(f"wrote {shown_path(output)}\n\ngo on with:")
+    print(f"wrote {shown_path(output)}\n\nnext:")
     for command in document["commands"]:
         print(f"  {command}")

@@ -43,9 +43,6 @@ KEPT = "\n\t"
 NUMBER = re.compile(r"([\d,.]+( ([kMG]?B|%))?)?")
 """A cell that stands to the right; an empty one may."""
 
-MAX_TABLE_WIDTH = 1_000_000
-"""Columns of text: no table is ever cut off or folded."""
-
 
 def exit_status(errors: Iterable[BaseException]) -> int:
     """Return DONE where there are none, WRONG_USAGE where a user typed each wrong, else FAILED."""
@@ -161,24 +158,19 @@ def print_table(
 
     A row is one line, however long.
     """
-    from rich.table import Table
-    from rich.text import Text
+    from rich.cells import cell_len
 
     rows = list(rows)
-    shown = rows[:max_rows]
-    table = Table.grid(padding=(0, 2))
-    for index in range(len(columns)):
-        is_number = all(NUMBER.fullmatch(row[index]) for row in shown)
-        table.add_column(justify="right" if is_number else "left", no_wrap=True)
-    for row in (columns, *shown):
-        table.add_row(*(Text(printable(cell)) for cell in row))
-    options = console().options.update(width=MAX_TABLE_WIDTH)
-    header, *lines = console().render_lines(table, options, pad=False)
-    print_styled(("".join(segment.text for segment in header).rstrip(), "bold"))
-    for line in lines:
-        print("".join(segment.text for segment in line).rstrip())
-    if len(rows) > len(shown):
-        print(f"and {len(rows) - len(shown):,} more")
+    shown = [[printable(cell) for cell in row] for row in (columns, *rows[:max_rows])]
+    widths = [max(map(cell_len, column)) for column in zip(*shown, strict=True)]
+    are_numbers = [all(map(NUMBER.fullmatch, column[1:])) for column in zip(*shown, strict=True)]
+    for index, row in enumerate(shown):
+        pads = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
+        cells = zip(row, pads, are_numbers, strict=True)
+        line = "  ".join(pad + cell if to_right else cell + pad for cell, pad, to_right in cells)
+        print_styled((line.rstrip(), "" if index else "bold"))
+    if len(rows) > len(shown) - 1:
+        print(f"and {len(rows) - len(shown) + 1:,} more")
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:

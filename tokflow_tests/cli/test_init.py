@@ -110,7 +110,7 @@ def test_it_says_what_it_found_and_how_to_go_on(tmp_path: Path):
         "one",
         "wrote tales.yaml",
         "",
-        "go on with:",
+        "next:",
         "  tokflow plan --config tales.yaml",
         "  tokflow run --config tales.yaml",
     ]
