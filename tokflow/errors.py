@@ -114,7 +114,7 @@ def _restored(
 
 
 def shortened(words: Sequence[object], shown: int = 5) -> list[str]:
-    """Return the first words and, if there are others, `and 3 more`."""
+    """Return the first words and, if there are more, `and 3 more`."""
     more = [f"and {len(words) - shown:,} more"] if len(words) > shown else []
     return [*map(str, words[:shown]), *more]
 

@@ -57,11 +57,26 @@ def write_tiktoken_file(name: str, ranks: Mapping[bytes, int], folder: Path) -> 
     return hashlib.sha256(content).hexdigest()
 
 
+def first_ranks(name: str, size: int | None) -> tuple[dict[bytes, int], dict[str, int]]:
+    """Return the first tokens of an encoding and its special tokens behind them; None: all."""
+    ranks, special = read_ranks(name), read_special_tokens(name)
+    if size is None:
+        return ranks, special
+    few = {token: rank for token, rank in ranks.items() if rank < size}
+    return few, {token: size + index for index, token in enumerate(special)}
+
+
 def byte_level_fields(
-    name: str, *, pattern: str, normalizer: Any = None, ignore_merges: bool = False
+    name: str,
+    *,
+    pattern: str,
+    normalizer: Any = None,
+    ignore_merges: bool = False,
+    size: int | None = None,
 ) -> dict[str, Any]:
-    """Return the tokenizer.json of an encoding as Llama 3 and Qwen publish theirs."""
-    ranks, letters = read_ranks(name), _letters()
+    """Return the tokenizer.json of an encoding as Llama 3 and Qwen publish theirs; `size`: of its
+    first tokens alone."""
+    (ranks, special), letters = first_ranks(name, size), _letters()
 
     def spell(token: bytes) -> str:
         return "".join(letters[byte] for byte in token)
@@ -70,7 +85,7 @@ def byte_level_fields(
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
     added = [
         {"id": id_, "content": content, "special": True, **dict.fromkeys(FLAGS, False)}
-        for content, id_ in read_special_tokens(name).items()
+        for content, id_ in special.items()
     ]
     return {
         "version": "1.0",

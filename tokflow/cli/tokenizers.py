@@ -40,7 +40,7 @@ from tokflow.tokenizers.tokenizer import (
     Tokenizer,
     fields_of_name,
     read_encoding,
-    read_tokenizer_json,
+    scan_tokenizer_json,
 )
 from tokflow.tokens.encoder import engine_for
 from tokflow.tokens.shard import BATCH_BYTES
@@ -139,7 +139,7 @@ def _splitting(tokenizer: Tokenizer) -> str:
         return "none"
     if tokenizer.kind == "tiktoken":
         return str(read_encoding(tokenizer.folder)["pattern"])
-    fields = read_tokenizer_json(tokenizer.folder)
+    fields = scan_tokenizer_json(tokenizer.folder)
     return describe_splitting(fields["pre_tokenizer"]) if fields else "in its own code"
 
 

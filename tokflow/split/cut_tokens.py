@@ -19,7 +19,7 @@ from tokflow.tokens.shard import BATCH_BYTES
 CUT_TOKENS_NAME = "cut_tokens.bin"
 
 CUT_LOSS_MASK_NAME = "cut_loss_mask.bin"
-"""Of a mixture of chats: the loss mask of its cut_tokens.bin."""
+"""Loss mask of the cut_tokens.bin of a mixture of chats."""
 
 CutEncoder = Callable[[FileSpans, Path], npt.NDArray[np.int64]]
 """Writes the tokens of cut spans into a folder and counts them, as `write_cut_tokens` does."""

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from tokflow.split.spans import Split
 from tokflow.store.arrow import to_numpy
+from tokflow.tokens.token_source import positions_of_runs
 from tokflow.tokens.writer import hashes_as_array
 
 MIN_CHARS = 32
@@ -43,14 +44,10 @@ def _of_file(
     hashes = hashes_as_array(table["text_hash"].combine_chunks())
     rows = split.span_table(part)
     is_whole = ~to_numpy(rows["is_cut"])
-    first = to_numpy(rows["document"])[is_whole]
-    counts = to_numpy(rows["num_documents"])[is_whole]
-    edges = np.zeros(len(hashes) + 1, dtype=np.int64)
-    np.add.at(edges, first, 1)
-    np.add.at(edges, first + counts, -1)
-    is_wanted = np.cumsum(edges)[:-1] > 0
-    is_wanted &= to_numpy(table["num_chars"]) >= min_chars
-    return hashes[is_wanted], to_numpy(table["row"])[is_wanted]
+    runs = (to_numpy(rows[name])[is_whole] for name in ("document", "num_documents"))
+    documents = np.sort(positions_of_runs(*runs))
+    documents = documents[to_numpy(table["num_chars"])[documents] >= min_chars]
+    return hashes[documents], to_numpy(table["row"])[documents]
 
 
 def _first_with(splits: Iterable[Split], part: str, shared: npt.NDArray[np.void]) -> str:

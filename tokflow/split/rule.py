@@ -151,7 +151,7 @@ class SplitConfig(Config):
 
     def of_file(self, key: str, source_split: str | None) -> "SplitConfig":
         """Return the split of one raw file, given its key and the split of its source that it is
-        of: where parts take whole files, one part, at most, has all characters and the others none.
+        of: where parts take whole files, at most one part has all characters, the rest have none.
 
         Raises: ConfigError for a file that matches the patterns of two parts.
         """
@@ -182,8 +182,8 @@ class SplitConfig(Config):
         is_of_ranges = self.form in _FORMS_OF_RANGES
         forms = {of.form or (self.form if is_of_ranges else "none") for of in self.parts.values()}
         if len(forms) > 1:
-            *others, last = get_args(Form)
-            remedy = f"declare all parts by {', '.join(others)} or {last}"
+            *forms_but_last, last = get_args(Form)
+            remedy = f"declare all parts by {', '.join(forms_but_last)} or {last}"
             raise _error_of_parts("the same form in all parts", " and ".join(sorted(forms)), remedy)
         if self.boundary == "character" and self.form != "characters":
             raise ConfigError(

@@ -26,8 +26,8 @@ class ShuffleConfig(Config):
     or group of them, when it is split: streams and sequences are made of that order. dataset: those
     of all files are put into one order when an export is made."""
     sequences: bool = False
-    """Put the finished sequences of each part, of all files, into the order of the seed when an
-    export of sequences is made."""
+    """True: the finished sequences of each part, of all files, are in the order of the seed in
+    exports of sequences."""
 
     def check(self) -> None:
         """Refuse a shuffle of nothing."""
@@ -60,9 +60,9 @@ class ExportOrder:
     """The seeds of the order that an export is made in; None where it is that of the files."""
 
     documents: int | None = None
-    """Of the documents of all files."""
+    """Seed of the order of the documents of all files."""
     sequences: int | None = None
-    """Of finished sequences."""
+    """Seed of the order of finished sequences."""
 
     def document_fields(self) -> dict[str, Any]:
         """Return the field about documents; nothing where they are in the order of the files."""
@@ -111,7 +111,7 @@ def document_keys(
     are in the order of the seed.
 
     It is the document's place among 2**63, which the seed, its raw file and its row there decide:
-    so documents that come or go do not move the others, and those of a part, of a file, of a group
+    so documents that come or go do not move the rest, and those of a part, of a file, of a group
     or of any files have one order.
     """
     first = np.array(origins.first_rows, dtype=np.int64)

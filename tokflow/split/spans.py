@@ -29,7 +29,7 @@ from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.tables import Columns, parquet_options, read_part, read_parts
 from tokflow.tokens.shard import TokenShard
-from tokflow.tokens.token_source import TokenSource
+from tokflow.tokens.token_source import TokenSource, positions_of_runs
 
 SPLIT_VERSION = 3
 """Raised when the same input would give other bytes."""
@@ -37,19 +37,17 @@ SPLIT_VERSION = 3
 SPANS_NAME = "spans.parquet"
 
 LONGEST = "num_tokens_of_longest"
-"""A count that is no sum; a split that was made before there was one does not have it."""
+"""Name of a count that is a maximum, no sum; old splits do not have it."""
+
+_NUMBERS = ("document", "num_documents", "char_start", "num_chars", "token_start", "num_tokens")
 
 SPANS_SCHEMA = pa.schema(
-    [
-        pa.field("part", pa.string(), nullable=False),
-        pa.field("document", pa.int64(), nullable=False),
-        pa.field("num_documents", pa.int64(), nullable=False),
-        pa.field("char_start", pa.int64(), nullable=False),
-        pa.field("num_chars", pa.int64(), nullable=False),
-        pa.field("token_start", pa.int64(), nullable=False),
-        pa.field("num_tokens", pa.int64(), nullable=False),
-        pa.field("is_cut", pa.bool_(), nullable=False),
-    ]
+    pa.field(name, type_, nullable=False)
+    for name, type_ in (
+        ("part", pa.string()),
+        *((name, pa.int64()) for name in _NUMBERS),
+        ("is_cut", pa.bool_()),
+    )
 )
 """One row per span of a cut document, and one for neighbouring whole documents of one part; in file
 order or, where documents are shuffled, by part and in the order of the shuffle.
@@ -62,7 +60,7 @@ SPAN_COLUMNS = ["token_offset", "num_tokens"]
 """The columns of documents.parquet from which spans have their tokens."""
 
 RULE_COLUMNS = ["char_offset", "num_chars", *SPAN_COLUMNS]
-"""Those that a split is made from, and for some forms one more."""
+"""The columns that a split is made from; some forms need one more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,15 +110,12 @@ class Split(InStore):
         if rows is None:
             rows = read_part(self.stored.file(SPANS_NAME), part, SPANS_SCHEMA.names[1:])
         table = self.shard.documents(SPAN_COLUMNS) if documents is None else documents
-        counts = rows["num_documents"]
-        ends = np.cumsum(counts)
-        document = np.arange(ends[-1] if len(ends) else 0)
-        document += np.repeat(rows["document"] - (ends - counts), counts)
+        counts, is_cut = rows["num_documents"], rows["is_cut"]
+        document = positions_of_runs(rows["document"], counts)
         token_start = to_numpy(table["token_offset"])[document]
         num_tokens = to_numpy(table["num_tokens"])[document]
         char_start = np.zeros(len(document), dtype=np.int64)
-        is_cut = rows["is_cut"]
-        cut = (ends - counts)[is_cut]  # a cut span is a row of its own
+        cut = (np.cumsum(counts) - counts)[is_cut]  # a cut span is a row of its own
         token_start[cut] = rows["token_start"][is_cut]
         num_tokens[cut] = rows["num_tokens"][is_cut]
         char_start[cut] = rows["char_start"][is_cut]
@@ -141,7 +136,7 @@ class Split(InStore):
 
     @property
     def num_positions(self) -> int:
-        """Tokens of `token_source`, told by the manifests."""
+        """Number of tokens of `token_source`, from the manifests."""
         cut = self.manifest.files.get(CUT_TOKENS_NAME)
         return self.shard.num_tokens + (cut.num_bytes // self.shard.dtype.itemsize if cut else 0)
 
@@ -300,7 +295,7 @@ _DECIDING_POSITION: dict[Form, tuple[str, ...]] = {
     "documents": ("first_document",),
     "fraction": ("first_document", "total_documents"),
 }
-"""All that a file must know of the files before it; the rest may change without a trace."""
+"""The parts of a file's position that decide its split, by form."""
 
 
 def _span_table(
@@ -347,7 +342,7 @@ def _span_counts(
 ) -> dict[str, int]:
     """Count for each part, and for what no part takes, the documents, characters and tokens.
 
-    num_cut_pieces counts spans that are less than their document, num_documents the others.
+    num_cut_pieces counts spans that are less than their document, num_documents whole documents.
     num_tokens of a cut span are those of its text alone, also where no part takes it.
     num_tokens_of_longest is the most that a span has.
     """

@@ -8,13 +8,13 @@ model, and for tiktoken's ranks by a split pattern that it takes for every file.
 import fnmatch
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokflow.errors import TokenizerError, nearest, shortened
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
-from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, SPACE, load_processor
+from tokflow.tokenizers.engines.reference import MODEL_NAME, SPACE, load_processor
 from tokflow.tokenizers.engines.transformers_ import load_pretrained, without_advice
 from tokflow.tokenizers.patterns import GPT2, GPT2_REGEX, PATTERNS
 from tokflow.tokenizers.tokenizer import RANKS_NAME, read_ranks, write_ranks
@@ -38,28 +38,17 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-HUB_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    SPECIAL_MAP_NAME,
-    ADDED_TOKENS_NAME,
-    "chat_template.jinja",
-)
+T = TypeVar("T")
+
+_BESIDE = ("tokenizer_config.json", SPECIAL_MAP_NAME, ADDED_TOKENS_NAME, "chat_template.jinja")
+
+HUB_FILES = ("tokenizer.json", *_BESIDE)
 """Files taken from a hub id or a folder; all that a tokenizer needs."""
 
 TOKENIZER_FILES = (
-    "tokenizer*.json",
-    SPECIAL_MAP_NAME,
-    ADDED_TOKENS_NAME,
-    "chat_template.jinja",
-    "config.json",
-    "vocab.*",
-    "merges.txt",
-    "dict.txt",
-    "bpe.codes",
-    "*.model",
-    "*.spm",
-    "*.tiktoken",
+    *_BESIDE,
+    *("tokenizer*.json", "config.json", "vocab.*", "merges.txt", "dict.txt", "bpe.codes"),
+    *("*.model", "*.spm", "*.tiktoken"),
 )
 """Files taken where there is no tokenizer.json: names that transformers' classes know, and no
 weights. Code comes along only where it may run."""
@@ -117,11 +106,12 @@ def files_to_take(published: Iterable[str], *, trust_remote_code: bool) -> list[
 
 
 def make_with_transformers(folder: Path, *, name: str, trust_remote_code: bool) -> None:
-    """Let transformers load the files in `folder`, and make a tokenizer.json of them if it can.
+    """Load the files in `folder` with transformers, and convert them to a tokenizer.json if it can.
 
     Where the class has a fast backend that gives the same tokens as the class on all awkward
     strings, `folder` holds a tokenizer.json in place of the other files afterwards. Where it has
-    none the files stay as they are, and transformers loads them again for each run.
+    none the files stay as they are, and transformers loads them again for each run. A conversion
+    that cuts text otherwise than its SentencePiece model is refused.
 
     Raises: TokenizerError.
     """
@@ -139,13 +129,6 @@ def make_with_transformers(folder: Path, *, name: str, trust_remote_code: bool) 
             f"{shown(error)}",
             remedy="name a tokenizer that transformers.AutoTokenizer loads",
         ) from error
-    _check_pieces(loaded, folder, name)
-    if is_fast:
-        _save_fast(loaded, folder)
-
-
-def _check_pieces(loaded: "PreTrainedTokenizerBase", folder: Path, name: str) -> None:
-    """Refuse a conversion of transformers that cuts text otherwise than its SentencePiece model."""
     path = model_file_in(folder)
     processor = open_model(path) if path else None
     if path and processor and (difference := find_other_pieces(loaded, processor)):
@@ -156,35 +139,58 @@ def _check_pieces(loaded: "PreTrainedTokenizerBase", folder: Path, name: str) ->
             found=f"{found[:8]} by {type(loaded).__name__} of the transformers that is installed",
             remedy=_SAVE_BY_ITS_OWN,
         )
+    if backend is not None and is_fast:
+        ends = {role: getattr(loaded, role) for role in ("eos_token", "bos_token")}
+        fields = {**read_config(folder), **ends}
+        for file in folder.iterdir():
+            if file.name not in HUB_FILES or file.name == ADDED_TOKENS_NAME:
+                file.unlink()
+        (folder / "tokenizer_config.json").write_text(json.dumps(fields), encoding="utf-8")
+        backend.save(str(folder / "tokenizer.json"))
+
+
+Difference = tuple[str, list[T], list[T]] | None
+"""A text of which two tokenizers make different tokens, and the tokens of both; None if none is."""
 
 
 def find_difference(
     loaded: "PreTrainedTokenizerBase", backend: "tokenizers.Tokenizer"
-) -> tuple[str, list[int], list[int]] | None:
-    """Return the first awkward string of which a class gives other ids than a fast backend, with
-    the ids of both; None where there is none."""
-    strings = list(AWKWARD_STRINGS)
-    encodings = backend.encode_batch(strings, add_special_tokens=False)
-    for text, encoding in zip(strings, encodings, strict=True):
-        found = list(loaded.encode(text, add_special_tokens=False))
-        if found != encoding.ids:
-            return text, found, encoding.ids
-    return None
+) -> Difference[int]:
+    """Return the first awkward string of which a class gives other ids than a fast backend."""
+    return _first_difference(
+        AWKWARD_STRINGS,
+        lambda text: list(loaded.encode(text, add_special_tokens=False)),
+        lambda text: backend.encode(text, add_special_tokens=False).ids,
+    )
 
 
-def _save_fast(loaded: Any, folder: Path) -> None:
-    """Save the backend, the names of EOS and BOS, and keep what else a tokenizer.json needs."""
-    ends = {role: getattr(loaded, role) for role in ("eos_token", "bos_token")}
-    fields = {**read_config(folder), **ends}
-    for path in folder.iterdir():
-        if path.name not in HUB_FILES or path.name == ADDED_TOKENS_NAME:
-            path.unlink()
-    (folder / "tokenizer_config.json").write_text(json.dumps(fields), encoding="utf-8")
-    loaded.backend_tokenizer.save(str(folder / "tokenizer.json"))
+def find_other_pieces(
+    loaded: "PreTrainedTokenizerBase", processor: "sentencepiece.SentencePieceProcessor"
+) -> Difference[str]:
+    """Return the first awkward string that a class cuts into other pieces than its model does,
+    except those with an added token in them."""
+    added = list(filter(None, loaded.get_added_vocab()))
+
+    def pieces_of_class(text: str) -> list[str]:
+        ids = loaded.encode(text, add_special_tokens=False)
+        return [str(loaded.convert_ids_to_tokens(id_)) for id_ in ids]
+
+    return _first_difference(
+        (text for text in AWKWARD_STRINGS if not any(token in text for token in added)),
+        pieces_of_class,
+        lambda text: [processor.id_to_piece(id_) for id_ in processor.encode(text)],
+    )
+
+
+def _first_difference(
+    strings: Iterable[str], first: Callable[[str], list[T]], second: Callable[[str], list[T]]
+) -> Difference[T]:
+    encoded = ((text, first(text), second(text)) for text in strings)
+    return next((each for each in encoded if each[1] != each[2]), None)
 
 
 def refuse_code(folder: Path, *, name: str, trust_remote_code: bool) -> None:
-    """Stop where a tokenizer is code that may not run, or code that is published elsewhere.
+    """Refuse a tokenizer that is code without consent, or code in another repository.
 
     Raises: TokenizerError.
     """
@@ -242,8 +248,8 @@ def model_file_in(folder: Path) -> Path | None:
 
 
 def facts_of_model_file(folder: Path, *, name: str, pattern: str | None) -> Facts | None:
-    """Let the library of the model file in `folder` be the tokenizer; None where transformers must
-    be asked, for there is none, or its class numbers tokens otherwise.
+    """Make a tokenizer of the model file in `folder`, run by its own library; None if there is no
+    such file, or its class of transformers has other ids.
 
     `pattern`: the split pattern that the YAML names for ranks of tiktoken.
 
@@ -261,7 +267,7 @@ def facts_of_model_file(folder: Path, *, name: str, pattern: str | None) -> Fact
         return None
     _check_model(folder, processor, name)
     path.rename(folder / MODEL_NAME)
-    return facts_of_sentencepiece(folder).with_roles_of(folder, "sentencepiece")
+    return facts_of_sentencepiece(folder)
 
 
 def open_model(path: Path) -> "sentencepiece.SentencePieceProcessor | None":
@@ -270,23 +276,6 @@ def open_model(path: Path) -> "sentencepiece.SentencePieceProcessor | None":
         return load_processor(path.read_bytes())
     except ValueError:
         return None
-
-
-def find_other_pieces(
-    loaded: "PreTrainedTokenizerBase", processor: "sentencepiece.SentencePieceProcessor"
-) -> tuple[str, list[str], list[str]] | None:
-    """Return the first awkward string that a class cuts into other pieces than its model does, with
-    the pieces of both; None where there is none. Strings that spell an added token are left out."""
-    added = list(loaded.get_added_vocab())
-    for text in AWKWARD_STRINGS:
-        if any(token and token in text for token in added):
-            continue
-        ids = loaded.encode(text, add_special_tokens=False)
-        found = [str(loaded.convert_ids_to_tokens(id_)) for id_ in ids]
-        expected = [processor.id_to_piece(id_) for id_ in processor.encode(text)]
-        if found != expected:
-            return text, found, expected
-    return None
 
 
 def _check_model(folder: Path, processor: Any, name: str) -> None:
@@ -351,19 +340,19 @@ def _facts_of_ranks(path: Path, content: bytes, *, name: str, pattern: str | Non
         "special_tokens": special,
     }
     (folder / "encoding.json").write_text(json.dumps(fields, indent=1), encoding="utf-8")
-    return facts_of_tiktoken(folder).with_roles_of(folder, "tiktoken")
+    return facts_of_tiktoken(folder)
 
 
 def _special_tokens(folder: Path, ranks: Mapping[bytes, int], name: str) -> dict[str, int]:
     """Return the tokens that the files beside ranks add, with their ids."""
-    others = [
+    beside = [
         (token, id_) for token, id_, _ in listed_tokens(folder) if token.encode() not in ranks
     ]
-    found = {token: id_ for token, id_ in others if id_ is not None}
-    nowhere = [token for token, _ in others if token not in found]
+    found = {token: id_ for token, id_ in beside if id_ is not None}
+    without_id = [token for token, _ in beside if token not in found]
     taken = {*ranks.values()} & {*found.values()}
-    if nowhere or taken:
-        wrong = nowhere or [token for token, id_ in found.items() if id_ in taken]
+    if without_id or taken:
+        wrong = without_id or [token for token, id_ in found.items() if id_ in taken]
         raise TokenizerError(
             where=f"tokenizer.name: {name}",
             expected="an id of its own for each special token, in added_tokens_decoder of "

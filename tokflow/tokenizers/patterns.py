@@ -10,7 +10,7 @@ GPT2 = "gpt2"
 """Not a pattern here: `ByteLevel` has it built in, and gigatoken's trainer as well."""
 
 GPT2_REGEX = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-"""The same for tiktoken, which has nothing built in."""
+"""GPT-2's pattern as a regular expression, for tiktoken, which has no built-in one."""
 
 _LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -93,7 +93,7 @@ def describe_splitting(pre_tokenizer: Mapping[str, Any] | None) -> str:
 
 
 def _describe_step(step: Mapping[str, Any]) -> str:
-    """Return how one step splits; nothing where it only spells bytes."""
+    """Return how one step splits; an empty string if it only maps bytes to letters."""
     if step["type"] == "ByteLevel":
         return GPT2 if step.get("use_regex", True) else ""
     if step["type"] == "Split":
@@ -106,14 +106,14 @@ def _describe_step(step: Mapping[str, Any]) -> str:
 def byte_letters() -> list[str]:
     """Return the printable character that stands for each byte in a byte-level vocabulary.
 
-    Bytes that print in Latin-1 stand for themselves, the 68 others are shifted past U+0100 in
+    Bytes that print in Latin-1 stand for themselves, the other 68 are shifted past U+0100 in
     order: byte 0 is U+0100, the space is U+0120.
 
     Source: openai/gpt-2, src/encoder.py, bytes_to_unicode.
     """
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = [byte for byte in range(256) if byte not in printable]
-    shifted = {byte: chr(0x100 + index) for index, byte in enumerate(others)}
+    unprintable = [byte for byte in range(256) if byte not in printable]
+    shifted = {byte: chr(0x100 + index) for index, byte in enumerate(unprintable)}
     return [shifted.get(byte, chr(byte)) for byte in range(256)]
 
 

@@ -16,7 +16,7 @@ from tokflow.store.config import expanded
 from tokflow.store.manifest import Manifest, Recipe, checksum, checksums, write_manifest
 from tokflow.store.versions import known_changes
 from tokflow.tokenizers.auto_tokenizer import check_added_tokens
-from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME
+from tokflow.tokenizers.engines.reference import MODEL_NAME
 from tokflow.tokenizers.engines.transformers_ import holds_code
 from tokflow.tokenizers.hub import (
     download_tokenizer,
@@ -26,8 +26,7 @@ from tokflow.tokenizers.hub import (
     refuse_code,
 )
 from tokflow.tokenizers.tokenizer import (
-    BYTES_BOS_ID,
-    BYTES_EOS_ID,
+    BYTES_ENDS,
     RANKS_NAME,
     Kind,
     TokenizerConfig,
@@ -72,7 +71,7 @@ class TokenizerSource:
 
     @property
     def is_local(self) -> bool:
-        """True if `config.name` leads to a file or folder here, or can lead nowhere else."""
+        """True if `config.name` is a local file or folder, or could only be one."""
         kind = self.config.kind
         return kind in ("file", "sentencepiece") or (
             kind == "huggingface" and (self.path.exists() or is_path(str(self.config.name)))
@@ -193,11 +192,10 @@ def write_tokenizer(source: TokenizerSource, folder: Path, *, dataset: str) -> N
 
 
 def _make_bytes(source: TokenizerSource, folder: Path) -> Facts:
-    named = {"<eos>": BYTES_EOS_ID, "<bos>": BYTES_BOS_ID}
     return Facts(
         vocab_size=258,
         special_tokens={},  # no text can spell an id past 255
-        named_tokens=named,
+        named_tokens={name.decode(): id_ for id_, name in BYTES_ENDS.items()},
         find=lambda name: name.encode()[0] if len(name.encode()) == 1 else None,
         eos_token="<eos>",
         bos_token="<bos>",
@@ -234,30 +232,14 @@ def _make_tiktoken(source: TokenizerSource, folder: Path) -> Facts:
     return facts_of_tiktoken(folder)
 
 
-def _make_from_file(source: TokenizerSource, folder: Path) -> Facts:
-    files = source.local_files()
-    if source.path.is_dir() and not any(file.name == "tokenizer.json" for file in files):
-        raise UnknownTokenizerError(
-            where=f"tokenizer.name: {source.config.name}",
-            expected="a tokenizer.json, or a folder that holds one",
-            found="a folder without",
-            remedy="set tokenizer.kind: huggingface, which converts other files",
-        )
-    for file in files:
-        name = "tokenizer.json" if file == source.path else file.name
-        (folder / name).write_bytes(file.read_bytes())
-    facts = facts_of_json(folder)
-    check_added_tokens(folder, str(source.config.name))
-    return facts
-
-
-def _make_huggingface(source: TokenizerSource, folder: Path) -> Facts:
-    config = source.config
-    name = str(config.name)
+def _make_published(source: TokenizerSource, folder: Path) -> Facts:
+    config, name = source.config, str(source.config.name)
     fetched: dict[str, Any] = {}
     if source.is_local:
         for file in source.local_files():
-            (folder / file.name).write_bytes(file.read_bytes())
+            is_json = config.kind == "file" and file == source.path
+            saved = folder / ("tokenizer.json" if is_json else file.name)
+            saved.write_bytes(file.read_bytes())
     else:
         commit = download_tokenizer(
             name, config.revision, folder, trust_remote_code=config.trust_remote_code
@@ -267,6 +249,13 @@ def _make_huggingface(source: TokenizerSource, folder: Path) -> Facts:
         facts = facts_of_json(folder, origin=fetched)
         check_added_tokens(folder, name)
         return facts
+    if config.kind == "file":
+        raise UnknownTokenizerError(
+            where=f"tokenizer.name: {name}",
+            expected="a tokenizer.json, or a folder that holds one",
+            found="a folder without",
+            remedy="set tokenizer.kind: huggingface, which converts other files",
+        )
     refuse_code(folder, name=name, trust_remote_code=config.trust_remote_code)
     if not holds_code(folder):
         facts_of_model = facts_of_model_file(folder, name=name, pattern=config.named_pattern)
@@ -279,18 +268,15 @@ def _make_huggingface(source: TokenizerSource, folder: Path) -> Facts:
 
 
 def _make_sentencepiece(source: TokenizerSource, folder: Path) -> Facts:
-    if source.path.is_dir():
-        raise _no_model(source, "a folder")
-    [path] = source.local_files()
-    (folder / MODEL_NAME).write_bytes(path.read_bytes())
-    try:
-        return facts_of_sentencepiece(folder)
-    except ValueError as error:
-        raise _no_model(source, shown(error)) from error
-
-
-def _no_model(source: TokenizerSource, found: str) -> TokenizerError:
-    return TokenizerError(
+    found = "a folder"
+    if not source.path.is_dir():
+        [path] = source.local_files()
+        (folder / MODEL_NAME).write_bytes(path.read_bytes())
+        try:
+            return facts_of_sentencepiece(folder)
+        except ValueError as error:
+            found = shown(error)
+    raise TokenizerError(
         where=f"tokenizer.name: {source.config.name}",
         expected="a .model file that SentencePiece has made",
         found=found,
@@ -309,8 +295,8 @@ def _make_trained(source: TokenizerSource, folder: Path) -> Facts:
 
 KINDS: dict[Kind, Callable[[TokenizerSource, Path], Facts]] = {
     "bytes": _make_bytes,
-    "file": _make_from_file,
-    "huggingface": _make_huggingface,
+    "file": _make_published,
+    "huggingface": _make_published,
     "sentencepiece": _make_sentencepiece,
     "tiktoken": _make_tiktoken,
     "trained": _make_trained,

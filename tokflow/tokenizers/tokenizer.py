@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from tokflow.documents import DocumentsConfig
-from tokflow.errors import ConfigError, CorruptOutputError, TokenizerError
+from tokflow.errors import ConfigError, CorruptOutputError, TokenizerError, shortened
 from tokflow.store.config import Config, Listed
 from tokflow.store.manifest import FileEntry, Manifest, Recipe
 from tokflow.store.store import InStore, StoredOutput
@@ -25,8 +25,9 @@ Kind = Literal["trained", "bytes", "tiktoken", "huggingface", "file", "sentencep
 
 SpecialTokensInText = Literal["ordinary", "control", "error"]
 
-BYTES_EOS_ID = 256
-BYTES_BOS_ID = 257
+BYTES_ENDS = {256: b"<eos>", 257: b"<bos>"}
+"""EOS and BOS of kind bytes."""
+
 END_OF_TEXT = "<|endoftext|>"
 
 RANKS_NAME = "ranks.tiktoken"
@@ -63,8 +64,8 @@ class TokenizerConfig(Config):
     bos_token: str | None = None
     """The vocabulary's name for BOS, likewise."""
     special_tokens_in_text: SpecialTokensInText = "ordinary"
-    """Treatment of a special token spelt in a text. ordinary: plain text, counted; control: the
-    control token; error: the run stops."""
+    """Treatment of a special token that occurs in a text. ordinary: plain text, counted; control:
+    the control token; error: the run stops."""
     engine: Literal["auto", "gigatoken", "reference"] = "auto"
     """auto: gigatoken where it proves equal to the reference, else the reference."""
     vocab_size: int = 8192
@@ -74,8 +75,8 @@ class TokenizerConfig(Config):
     files: str | None = None
     """trained: the raw files to train on, a pattern over their keys; default: all."""
     max_characters: int | None = None
-    """trained: read so many characters from the beginning of each raw file and no more; the
-    document that reaches the number is taken whole. Ten files and 1,000,000 train on ten million
+    """trained: characters to read from the beginning of each raw file; the document that reaches
+    the number is taken whole. Ten files and 1,000,000 train on ten million
     characters. Default: all that the dataset itself reads."""
     pattern: str = "gpt2"
     """trained: what text is split by before pairs are merged: gpt2, cl100k, o200k, llama3, qwen2,
@@ -178,7 +179,7 @@ class Tokenizer(InStore):
     bos_id: int | None = field(compare=False)
     bos_token: str | None = field(compare=False)
     stored: StoredOutput = field(compare=False, repr=False)
-    """It as it is in a store."""
+    """The tokenizer's output in the store."""
     trust_remote_code: bool = False
     """True if Python code that was saved with it may run. A store cannot allow it: whoever opens
     the tokenizer does, by a dataset's YAML or on the command line."""
@@ -187,7 +188,7 @@ class Tokenizer(InStore):
     nothing is known."""
 
     def __post_init__(self) -> None:
-        """Let its files come."""
+        """Fetch its files."""
         self.stored.fetch()
 
     def ask_for_files(self) -> None:
@@ -303,10 +304,9 @@ def read_ranks(path: Path) -> dict[bytes, int]:
 
 
 def some_names(ids: Mapping[str, int]) -> str:
-    """Return the first names, in the order of their ids, on one line."""
+    """Return the first twelve names, in the order of their ids, on one line."""
     names = [repr(name) for name in sorted(ids, key=lambda name: ids[name])]
-    shown = ", ".join(names[:12])
-    return f"{shown}, … ({len(names):,} in all)" if len(names) > 12 else shown or "(none)"
+    return ", ".join(shortened(names, 12)) or "(none)"
 
 
 def read_encoding(folder: Path) -> dict[str, Any]:
@@ -314,35 +314,28 @@ def read_encoding(folder: Path) -> dict[str, Any]:
     return msgspec.json.decode((folder / "encoding.json").read_bytes(), type=dict[str, Any])
 
 
-def read_tokenizer_json(folder: Path) -> dict[str, Any]:
-    """Return the tokenizer.json saved in `folder`; empty where a tokenizer has none."""
-    path = folder / "tokenizer.json"
-    return msgspec.json.decode(path.read_bytes(), type=dict[str, Any]) if path.is_file() else {}
-
-
 def scan_tokenizer_json(folder: Path) -> dict[str, Any]:
-    """Return the same with vocabulary and merges as JSON that was not decoded (`msgspec.Raw`).
+    """Return the tokenizer.json saved in `folder`, with vocabulary and merges as JSON that is not
+    decoded (`msgspec.Raw`); empty where a tokenizer has none.
 
     They are nearly all of the file: 128,000 ids take 30 ms, and 230 ms when they are decoded.
     """
     path = folder / "tokenizer.json"
     if not path.is_file():
         return {}
-    fields = msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
-    model = msgspec.json.decode(fields.pop("model", b"{}"), type=dict[str, msgspec.Raw])
-    return {**_decoded(fields), "model": _decoded(model)}
-
-
-def _decoded(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
-    return {
+    raw = msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
+    model = msgspec.json.decode(raw.pop("model", b"{}"), type=dict[str, msgspec.Raw])
+    fields = {name: msgspec.json.decode(json) for name, json in raw.items()}
+    fields["model"] = {
         name: json if name in ("vocab", "merges") else msgspec.json.decode(json)
-        for name, json in fields.items()
+        for name, json in model.items()
     }
+    return fields
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Encoding:
-    """All that makes tokens of the text of documents."""
+    """A tokenizer with the config and the ids that end and begin documents."""
 
     config: TokenizerConfig
     tokenizer: Tokenizer

@@ -106,8 +106,8 @@ def _train(text: Path, num_merges: int, pattern: str) -> list[tuple[bytes, bytes
             where="tokenizer.kind: trained",
             expected=f"the trainer of {_trainer(pattern)} to finish without an error",
             found=f"{type(error).__name__}: {error}",
-            remedy="give it less text with tokenizer.max_characters, or train elsewhere and "
-            "use kind: file",
+            remedy="give it less text with tokenizer.max_characters, or train it on another "
+            "machine and use kind: file",
         ) from error
 
 

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from tokflow.errors import TokenizerError
-from tokflow.tokenizers.engines.reference import load_tokenizer_json
-from tokflow.tokenizers.engines.sentencepiece_ import (
+from tokflow.tokenizers.engines.reference import (
     MODEL_NAME,
     SPACE,
     control_symbols,
     load_processor,
+    load_tokenizer_json,
 )
 from tokflow.tokenizers.engines.transformers_ import holds_code, load_pretrained, special_tokens
 from tokflow.tokenizers.patterns import byte_letters, flat_steps
 from tokflow.tokenizers.tokenizer import (
-    BYTES_BOS_ID,
-    BYTES_EOS_ID,
+    BYTES_ENDS,
     END_OF_TEXT,
     RANKS_NAME,
     Kind,
@@ -64,16 +63,6 @@ class Facts:
     origin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Facts of its making: a hub's commit, how much text was trained on."""
 
-    def with_roles_of(self, folder: Path, kind: Kind) -> "Facts":
-        """Return them as those of another kind, with the EOS and BOS that config files name."""
-        roles = names_of_roles(folder, ("eos_token", "bos_token"))
-        return dataclasses.replace(
-            self,
-            kind=kind,
-            eos_token=roles.get("eos_token", self.eos_token),
-            bos_token=roles.get("bos_token", self.bos_token),
-        )
-
     def id_of(self, role: Literal["eos", "bos"], token: str | None) -> int | None:
         """Return the id of the token named for a role, None where none is named.
 
@@ -102,46 +91,50 @@ def facts_of_json(folder: Path, *, origin: Mapping[str, Any] | None = None) -> F
             remedy="save it with `tokenizer.save(path)` of the tokenizers library",
         ) from error
     added = loaded.get_added_tokens_decoder().items()
-    names = names_of_roles(folder, ("eos_token", "bos_token"))
+    roles = names_of_roles(folder)
     return Facts(
         vocab_size=max(loaded.get_vocab().values(), default=0) + 1,
         special_tokens={token.content: id_ for id_, token in added if token.special},
         named_tokens={token.content: id_ for id_, token in added},
         find=loaded.token_to_id,
-        eos_token=names.get("eos_token"),
-        bos_token=names.get("bos_token"),
+        eos_token=roles.get("eos_token"),
+        bos_token=roles.get("bos_token"),
         origin=origin or {},
     )
 
 
 def facts_of_sentencepiece(folder: Path) -> Facts:
-    """Read from the .model which ids and names there are.
+    """Return the ids and names of a .model; EOS and BOS are those of config files beside it.
 
     Raises: ValueError where it is no model.
     """
     processor = load_processor((folder / MODEL_NAME).read_bytes())
-    special = control_symbols(processor)
+    special, roles = control_symbols(processor), names_of_roles(folder)
     names = {id_: processor.id_to_piece(id_) for id_ in range(processor.get_piece_size())}
     return Facts(
         vocab_size=len(names),
         special_tokens=special,
         named_tokens=special,
         find={name: id_ for id_, name in names.items()}.get,
-        eos_token=names.get(processor.eos_id()),
-        bos_token=names.get(processor.bos_id()),
+        eos_token=roles.get("eos_token", names.get(processor.eos_id())),
+        bos_token=roles.get("bos_token", names.get(processor.bos_id())),
+        kind="sentencepiece",
     )
 
 
 def facts_of_tiktoken(folder: Path) -> Facts:
-    """Read from the ranks and encoding.json which ids and names there are."""
+    """Return the ids and names of ranks and encoding.json; EOS and BOS are those of config files
+    beside them."""
     ranks, special = read_ranks(folder / RANKS_NAME), read_encoding(folder)["special_tokens"]
+    roles = names_of_roles(folder)
     return Facts(
         vocab_size=max([*ranks.values(), *special.values()], default=-1) + 1,
         special_tokens=special,
         named_tokens=special,
         find=lambda name: ranks.get(name.encode()),
-        eos_token=END_OF_TEXT if END_OF_TEXT in special else None,
-        bos_token=None,
+        eos_token=roles.get("eos_token", END_OF_TEXT if END_OF_TEXT in special else None),
+        bos_token=roles.get("bos_token"),
+        kind="tiktoken",
     )
 
 
@@ -164,7 +157,9 @@ def facts_of_transformers(
     )
 
 
-def names_of_roles(folder: Path, roles: Sequence[str]) -> dict[str, str]:
+def names_of_roles(
+    folder: Path, roles: Sequence[str] = ("eos_token", "bos_token")
+) -> dict[str, str]:
     """Return the tokens that a tokenizer's config files name for some of `roles`."""
     fields = special_fields(folder)
     named = ((role, content_of(fields.get(role))) for role in roles)
@@ -201,7 +196,7 @@ def listed_tokens(folder: Path) -> Iterator[tuple[str, int | None, object]]:
 
 
 def content_of(token: object) -> str | None:
-    """Return the name of a token that a config file spells, as a string or with its flags."""
+    """Return the name of a token in a config file, which has it as a string or with its flags."""
     name = token.get("content") if isinstance(token, dict) else token
     return name if name and isinstance(name, str) else None
 
@@ -252,7 +247,7 @@ def control_tokens(tokenizer: Tokenizer) -> dict[str, int]:
 
 
 def unknown_id(tokenizer: Tokenizer) -> int | None:
-    """Return the id of what the vocabulary has no token for: a text need not spell it to get it.
+    """Return the id of text that the vocabulary has no token for.
 
     None where there is none, or where it is EOS or BOS.
     """
@@ -290,8 +285,7 @@ def token_bytes(tokenizer: Tokenizer) -> list[bytes | None] | None:
     one without tokenizer.json: nothing of what was published with it is run.
     """
     if tokenizer.kind == "bytes":
-        names = {BYTES_BOS_ID: b"<bos>", BYTES_EOS_ID: b"<eos>"}
-        return [names.get(id_) or bytes([id_]) for id_ in range(tokenizer.vocab_size)]
+        return [BYTES_ENDS.get(id_) or bytes([id_]) for id_ in range(tokenizer.vocab_size)]
     if tokenizer.kind == "tiktoken":
         ranks, special = read_ranks(tokenizer.folder / RANKS_NAME), tokenizer.special_tokens
         names_of_ids = {id_: token for token, id_ in ranks.items()}

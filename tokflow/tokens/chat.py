@@ -65,7 +65,7 @@ class ChatEncoder:
         """
         spans = batch.loss_spans
         if spans is None:
-            raise TypeError("the batch has no loss spans, so that no token is told from another")
+            raise TypeError("expected a batch with loss spans, found none")
         encoded, chars = self.with_chars(batch, name)
         starts = chars[:, 0]
         length = chars_without_white_space_at_end(batch.texts)
@@ -94,7 +94,7 @@ class ChatEncoder:
             if strays and self._is_error:
                 raise TokenizerError(
                     where=name(min(strays)),
-                    expected="no special token spelt in the text",
+                    expected="no special token in the text",
                     found="one that the tokenizer makes of other characters, which it normalises",
                     remedy="set tokenizer.special_tokens_in_text: ordinary to encode it as plain "
                     "text, or control to let it become the control token",
@@ -110,7 +110,7 @@ class ChatEncoder:
     def _is_ended(
         self, encoded: Encoded, starts: CharStarts, length: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
-        """Return of which documents the last token that is no white space is EOS."""
+        """Return True for documents whose last token that is not white space is EOS."""
         num_tokens = np.diff(encoded.offsets)
         is_before_end = starts < np.repeat(length, num_tokens)
         counted = np.concatenate([[0], np.cumsum(is_before_end)])[encoded.offsets]

@@ -14,9 +14,12 @@ from tokflow.errors import TokenizerError
 from tokflow.store.arrow import offsets_of, to_arrow, to_numpy
 from tokflow.tokenizers.engines import Encoded, InText
 from tokflow.tokenizers.engines.protocol import encoded_from_lists, text_buffers
-from tokflow.tokenizers.engines.reference import load_tokenizer_json
-from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, SentencePieceEngine
-from tokflow.tokenizers.tokenizer import Tokenizer, read_tokenizer_json, scan_tokenizer_json
+from tokflow.tokenizers.engines.reference import (
+    MODEL_NAME,
+    SentencePieceEngine,
+    load_tokenizer_json,
+)
+from tokflow.tokenizers.tokenizer import Tokenizer, scan_tokenizer_json
 from tokflow.tokenizers.vocabulary import read_config, token_bytes
 
 CharStarts = npt.NDArray[np.int64]
@@ -30,7 +33,7 @@ touches, and up to and with the last; of a token that stands for no character bo
 def loss_mask(
     starts: CharStarts, encoded: Encoded, spans: Spans, num_chars: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint8]:
-    """Return 1 for each token that begins inside a span of its document, 0 for the others.
+    """Return 1 for each token that begins inside a span of its document, else 0.
 
     A token that is a piece of a character begins where the character does. `num_chars` has the
     code points of each document.
@@ -57,7 +60,7 @@ def has_boundary_token(
     mask: npt.NDArray[np.uint8],
     num_chars: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.bool_]:
-    """Return of which documents a token with 0 in `mask` begins before a span and ends inside it.
+    """Return True for documents with a token that has no loss, begins before a span and ends in it.
 
     Shape (num_documents,). `num_chars` has the code points of each document.
     """
@@ -90,7 +93,7 @@ class TokenPlaces:
         """Return the characters of the tokens of the texts, which were encoded with `in_text`.
 
         Where tokens are pieces of the text's bytes, by their lengths, which must add up to the
-        text in every document; elsewhere by the offsets that the tokenizer's library gives, which
+        text in every document; for other tokens by the offsets of the tokenizer's library, which
         are of the text as it was before the tokenizer normalised it.
 
         Raises: TokenizerError where neither is to be had.
@@ -126,7 +129,7 @@ class TokenPlaces:
         ByteLevel as post_processor has a token " there" begin after its space, where by bytes it
         begins with it; the mask must not depend on which of the two is asked.
         """
-        fields = read_tokenizer_json(self._tokenizer.folder)
+        fields = scan_tokenizer_json(self._tokenizer.folder)
         if not fields:
             name = read_config(self._tokenizer.folder).get("tokenizer_class")
             loader = f"the Python class {name or 'that transformers finds'}"

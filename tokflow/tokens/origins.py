@@ -1,4 +1,4 @@
-"""Raw files that the rows of a token shard are of: its only one, or those of a group."""
+"""Raw files behind the rows of a token shard: one, or those of a group."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Origins:
 
     @classmethod
     def of(cls, manifest: Manifest) -> "Origins":
-        """Return those of a token shard with this manifest."""
+        """Return the raw files of the token shard with this manifest."""
         files = manifest.details.get("files")
         if files is None:
             return cls([str(manifest.partition)], [0])
@@ -35,7 +35,7 @@ class Origins:
         return cls([file["raw_file"] for file in files], edges[:-1])
 
     def of_rows(self, rows: npt.NDArray[np.int64]) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
-        """Return the raw file of each row of the shard, and the row that it is there."""
+        """Return the raw file of each row of the shard, and its row in that file."""
         if len(self.raw_files) == 1:
             return repeated(self.raw_files[0], len(rows)), rows
         first = np.array(self.first_rows, dtype=np.int64)
@@ -44,12 +44,12 @@ class Origins:
         return names.take(to_arrow(number)), rows - first[number]
 
     def row_of(self, raw_file: str, row: int) -> int:
-        """Return the row of the shard that is a row of one of its raw files."""
+        """Return the row of the shard for a row of one of its raw files."""
         return self.first_rows[self.raw_files.index(raw_file)] + row
 
     def path_of(self, raw_file: str, run: Mapping[str, Any]) -> Path | None:
-        """Return where a raw file lay when the run that `raw_paths` is of read it; None where that
-        is not known."""
+        """Return the path that a raw file had when it was read, from the run's `raw_paths`; None if
+        unknown."""
         paths = run.get(_RAW_PATHS) or [None]
         path = paths[self.raw_files.index(raw_file) % len(paths)]  # a mixture has several passes
         return None if path is None else Path(path)
@@ -59,14 +59,14 @@ _RAW_PATHS = "raw_paths"
 
 
 def raw_paths(raw: RawPartition) -> dict[str, list[str | None]]:
-    """Return what a run says of the places of its raw files: a path of this disk each, or None of a
-    file that is fetched as it is read."""
+    """Return the paths of raw files for the run's record: None for files fetched while they are
+    read."""
     return {_RAW_PATHS: [None if of.remote else str(of.path.absolute()) for of in raw.files]}
 
 
 def described_files(raw: RawPartition, source: DocumentSource) -> dict[str, Any]:
-    """Return which rows are of which file of a group; and by what a file is known of which no more
-    was fetched than was read: its sha256 is that of its version."""
+    """Return the rows of each file of a group, and version identifiers of remote files that were
+    not read to the end."""
     if not raw.is_group:
         return raw.files[0].described
     files = zip(map(raw.by_path.__getitem__, source.paths), source.num_rows, strict=True)

@@ -1,4 +1,4 @@
-"""Work overlapped with the next: items made, or written, by threads ahead of time, in order."""
+"""Reading ahead and writing behind: items made or written by threads, in order."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

@@ -56,7 +56,7 @@ BATCH_BYTES = 8_000_000
 never uses more than one core for them."""
 
 THREADED_BYTES = 1_000_000
-"""Raw files that are smaller are done in one thread: to start others takes as long."""
+"""Smaller raw files are tokenized in one thread: starting more takes as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class TokenShard(InStore):
 
     stored: StoredOutput
     num_passes: int = 1
-    """Of a shard in a mixture: how often its documents come, as so many files of a group."""
+    """Passes over the documents of a shard in a mixture, each as one more file of a group."""
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
@@ -96,7 +96,7 @@ class TokenShard(InStore):
         return list(self.manifest.details.get("segments", [self.manifest.counts]))
 
     def names(self, name: str) -> list[str]:
-        """Return the names of the files that are called `name` where a shard is one segment."""
+        """Return the names of a file in all segments; `[name]` for a shard that is one segment."""
         if "segments" not in self.manifest.details:
             return [name]
         return [segment_name(name, number) for number in range(len(self.segments))]
@@ -147,11 +147,11 @@ COUNTED_FROM = {
     "token_offset": "num_tokens",
     "record": "num_records",
 }
-"""Columns that count from the beginning of their segment, by what comes before it."""
+"""Columns that start from 0 in each segment, with the count that precedes them."""
 
 
 def _moved(table: pa.Table, bases: Mapping[str, int]) -> pa.Table:
-    """Return the documents of a segment with what is before it added to where they are."""
+    """Return the documents of a segment with positions that count from the whole shard's start."""
     for index, field in enumerate(table.schema):
         if base := bases.get(field.name, 0):
             table = table.set_column(index, field, to_arrow(to_numpy(table[index]) + base))
@@ -197,16 +197,16 @@ def tokens_recipe(
 def refused(
     counts: Mapping[str, int], documents: DocumentsConfig, config: TokenizerConfig
 ) -> str | None:
-    """Return what a shard with these counts holds that the configs make an error, if anything.
+    """Return why the configs now refuse a shard with these counts; None if they accept it.
 
-    It may have been made when they set bad documents aside, or took a special token spelt in a
-    text for plain text: its bytes are those of today, but today there is to be an error.
+    It can have been made when bad documents were set aside or special tokens in texts were plain
+    text: its bytes are still right, but the config makes them an error now.
     """
     num_rejects, num_special = counts["num_rejects"], counts["num_special_tokens_in_text"]
     if not is_accepted(documents, num_rejects=num_rejects):
         return f"{num_rejects:,} in rejects.jsonl, more than documents.on_bad_document allows"
     if num_special and config.special_tokens_in_text == "error":
-        return f"{num_special:,} special tokens spelt in texts, where that is an error"
+        return f"{num_special:,} special tokens in texts, where that is an error"
     return None
 
 
@@ -230,7 +230,7 @@ def write_token_shard(
     Raises: BadDocumentError, RawFileError, TokenizerError, CorruptOutputError (a file of the
     tokenizer is damaged), EngineDiffersError (gigatoken turns out to be wrong on a document).
     """
-    started, number = time.perf_counter(), segment.number if segment else None
+    started = time.perf_counter()
     source = DocumentSource(raw.paths, documents, within=segment.range if segment else None)
     encoder = DocumentEncoder(source, documents, encoding)
     render = open_renderer(documents, encoding.tokenizer)
@@ -244,7 +244,14 @@ def write_token_shard(
         batch_bytes=batch_bytes, on_reject=reject, render=render, encode=encoder.for_limit
     )
     with ExitStack() as opened:
-        writer = ShardWriter(opened, folder, source, documents, segment=number)
+        writer = ShardWriter(
+            opened,
+            folder,
+            source,
+            documents,
+            eos_id=encoding.eos_id,
+            segment=segment.number if segment else None,
+        )
         _write_tokens(batches, encoder, writer, progress, is_small=raw.num_bytes < THREADED_BYTES)
     raw.check_unchanged(source.paths)
     manifest = Manifest(
@@ -270,8 +277,8 @@ def _write_tokens(
 ) -> None:
     """Read, encode, and add BOS and EOS and write, each overlapped with the next if it pays.
 
-    This thread, which the others wait for, does nothing but encode. Under a limit of tokens that is
-    done where documents are read.
+    The calling thread does nothing but encode. Under a limit of tokens, encoding is done where
+    documents are read.
     """
 
     def encode(batch: Batch) -> tuple[Batch, Encoded | None, ChatMarks | None]:

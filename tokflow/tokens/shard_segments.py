@@ -36,13 +36,13 @@ from tokflow.tokens.writer import (
 )
 
 WHOLE_RANGES = 4
-"""A file that holds no more text than so many ranges is read whole."""
+"""Ranges of text up to which a file is read whole."""
 
 KEPT = ("num_documents", "num_chars", "num_tokens", "num_records")
 """Counts of each segment that a reader of the shard needs; num_records with a transform."""
 
 NUM_LINES = "num_lines"
-"""Of the details of a segment: how many lines it has, which those of later rejects are moved by."""
+"""Key in a segment's details: its number of lines, added to the lines of later rejects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class ShardSegment:
     """A share of a token shard that is made alone, and kept beside it until all are there."""
 
     number: int
-    """From 0, in the order of the file."""
+    """Position among the segments of the file, from 0."""
     range: Range
     shard: Recipe
     """The recipe of the shard."""
@@ -63,7 +63,7 @@ class ShardSegment:
 
 
 def is_large(path: Path, num_bytes: int, documents: DocumentsConfig) -> bool:
-    """Return whether a raw file of that name and size is one that several workers read."""
+    """Return whether a raw file of this name and size is read by several workers."""
     least = WHOLE_RANGES * ranges.RANGE_BYTES
     return ranges.is_cut(path, num_bytes, documents, range_bytes=least)
 
@@ -134,7 +134,7 @@ def join_segments(
 
 
 def _details(segments: Sequence[StoredOutput]) -> dict[str, Any]:
-    """Return what the segments are and, of a group, the files of all, each once."""
+    """Return the counts of each segment and, for a group, all raw files without repetition."""
     each = [segment.manifest.details for segment in segments]
     details = {**each[0], "segments": [_kept(segment) for segment in segments]}
     details |= rejects_by_reason(of.get(REASONS, {}) for of in each)
@@ -187,7 +187,7 @@ def _rejects(
 def run_facts(
     engine: str, reason: str, counts: Mapping[str, int], seconds: float
 ) -> dict[str, object]:
-    """Return by which engine, and how fast, tokens were made."""
+    """Return the engine and the speed of a run, for its record."""
     return {
         "seconds": round(seconds, 3),
         "engine": engine,

@@ -1,4 +1,4 @@
-"""Tokens that lie in files, one after another, read as one."""
+"""Tokens of several files, read as one array."""
 
 import mmap
 from bisect import bisect_left, bisect_right
@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 Positions: TypeAlias = npt.NDArray[np.int64]
-"""Where runs of tokens begin, or their lengths; one for each."""
+"""Starts of runs of tokens, or their lengths; one per run."""
 
 SHORT_RUN = 128
 """Tokens: runs that are shorter on average, as of shuffled documents, are read by the position of
 each token. Runs of 20 tokens take 0.2 us each and not 1.1, of 200 tokens 0.6 and not 1.7."""
 
 RUNS_AT_ONCE = 2**12
-"""So many short runs, whose positions stay in the cache."""
+"""Short runs gathered at once, so that their positions stay in the cache."""
 
 
 def mapped(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -116,7 +116,7 @@ class TokenSource:
             map_.madvise(mmap.MADV_DONTNEED)
 
     def expect(self, starts: Positions, lengths: Positions) -> None:
-        """Let the system read the tokens of many spans at once, and none beside them.
+        """Ask the system to read the tokens of many spans ahead, and nothing beside them.
 
         For files that do not fit into memory: without it each span costs 100 kB and more that are
         read in vain, with it a page or two. Changes nothing of what is taken.
@@ -134,7 +134,7 @@ class TokenSource:
 
 
 def _map_of(file: npt.NDArray[Any]) -> mmap.mmap | None:
-    """Return the map that tokens are in, where they are in one that can be advised."""
+    """Return the memory map behind an array, if it is one that takes advice."""
     base: Any = file
     while isinstance(base, np.ndarray):
         base = base.base
@@ -161,7 +161,7 @@ def taken_in_batches(
 ) -> Iterator[npt.NDArray[Any]]:
     """Yield what `take` returns, at most `num_tokens` at a time, and give the memory back.
 
-    `gathered`: how many are taken at one go, by default so many, too.
+    `gathered`: tokens taken at once; default: `num_tokens`.
     """
     at_once = gathered or num_tokens
     starts, lengths = _at_most(at_once, starts, lengths)
@@ -184,7 +184,7 @@ def positions_of_runs(starts: Positions, lengths: Positions) -> Positions:
 
 
 def _at_most(num_tokens: int, starts: Positions, lengths: Positions) -> tuple[Positions, Positions]:
-    """Return the same spans, those of more tokens cut into spans of so many."""
+    """Return the same spans, longer ones cut into spans of at most `num_tokens`."""
     if len(lengths) == 0 or lengths.max() <= num_tokens:
         return starts, lengths
     counts = np.maximum(1, -(-lengths // num_tokens))

@@ -33,9 +33,8 @@ points before it in the file's accepted documents; token_offset: tokens before i
 num_tokens: with BOS and EOS; text_hash: xxh3-128 of the UTF-8 text, big-endian."""
 
 RECORDS_SCHEMA = DOCUMENTS_SCHEMA.append(pa.field("record", pa.int64(), nullable=False))
-"""The same of documents that a transform made; record: the ordinal in the raw file of the record
-that it was made of, where `row` counts what was made: of each record its documents, or one row
-where it is left out or bad."""
+"""Columns for documents that a transform made. record: ordinal in the raw file of the record
+behind a document; row: ordinal among all that was made, one for a record left out or bad."""
 
 ROWS_PER_GROUP = 65_536
 
@@ -83,10 +82,11 @@ class ShardWriter:
         source: DocumentSource,
         documents: DocumentsConfig,
         *,
+        eos_id: int | None,
         segment: int | None = None,
     ) -> None:
         """Open the files, until `opened` is closed."""
-        self._folder, self._segment = folder, segment
+        self._folder, self._segment, self._eos_id = folder, segment, eos_id
         self._schema = DOCUMENTS_SCHEMA if documents.transform is None else RECORDS_SCHEMA
         self._kept = KeptColumns(source, documents) if documents.keep_columns else None
         has_loss_mask = documents.is_chat
@@ -131,7 +131,8 @@ class ShardWriter:
         counts["num_chars"] += int(num_chars.sum())
         counts["num_bytes"] += bytes_of(batch)
         counts["num_tokens"] += len(tokens.token_ids)
-        self.num_eos += tokens.num_eos
+        if self._eos_id is not None:
+            self.num_eos += int(np.count_nonzero(tokens.token_ids == self._eos_id))
         self.num_without_tokens += int(np.count_nonzero(num_tokens == 0))
         if tokens.loss_mask is not None:
             supervised = np.append(0, np.cumsum(tokens.loss_mask, dtype=np.int64))
@@ -166,14 +167,14 @@ class ShardWriter:
 
 
 def bytes_of(batch: Batch) -> int:
-    """Return how much text a batch holds, in bytes of UTF-8."""
+    """Return the size of the texts of a batch in bytes of UTF-8."""
     offsets, _ = text_buffers(batch.texts)
     return int(offsets[-1] - offsets[0])
 
 
 def reject_line(reject: Reject) -> bytes:
-    """Return the line of a reject in rejects.jsonl; only of a group it has the raw file, and only
-    with a transform the record."""
+    """Return the line of a reject in rejects.jsonl, with its raw file if there is a group, and its
+    record if there is a transform."""
     fields = dataclasses.asdict(reject)
     for name in ("raw_file", "record"):
         if fields[name] is None:
@@ -207,7 +208,7 @@ def rejects_by_reason(counts: Iterable[Mapping[str, int]]) -> dict[str, Any]:
 
 
 def reason_of(text: str) -> str:
-    """Return what rejects of one reason have in common: of `expected a string in 'text', found the
-    number 5` the words `a string in 'text', found the number …`."""
+    """Return the part of a reject's text that all rejects of one reason share: of `expected a
+    string in 'text', found the number 5` the words `a string in 'text', found the number …`."""
     expected, comma, found = text.removeprefix("expected ").partition(", found ")
     return f"{expected}{comma}{_VALUES.sub('…', found).partition(' (')[0]}"

@@ -81,7 +81,7 @@ def test_a_special_token_in_a_text_is_an_error_once_it_is_to_be_one(folder: Path
     built = build_dataset(dataset(folder, tokenizer={"special_tokens_in_text": "error"}))
 
     assert [failed.name for failed in built.failed] == ["b.jsonl"]
-    assert "expected no special token spelt in the text" in str(built.failed[0].explained)
+    assert "expected no special token in the text" in str(built.failed[0].explained)
 
 
 def test_what_auto_stands_for_and_an_error_that_does_not_occur_remake_nothing(tmp_path: Path):

@@ -54,12 +54,6 @@ def pieces_of(texts: list[str], **config) -> list[tuple[str, int]]:
     ]
 
 
-def error_of(**config) -> str:
-    with pytest.raises(ConfigError) as raised:
-        assign(["abc"], **config)
-    return str(raised.value)
-
-
 TWO_PARTS = {"train": {"start": 0, "characters": 5}, "validation": {"start": 5, "characters": 4}}
 
 
@@ -263,15 +257,6 @@ def test_whole_files_go_where_their_source_has_them(split: str | None, part: int
     assert part_of(["a", "", "b"], **config.model_dump()) == [part, part, part]
 
 
-def test_a_split_of_the_source_is_of_one_part():
-    parts = {"a": {"source_split": "train"}, "b": {"source_split": "train"}}
-
-    assert error_of(parts=parts) == (
-        "split.parts: expected parts that do not overlap, found train of the source in a and in b; "
-        "keep one of them"
-    )
-
-
 @pytest.mark.parametrize(
     "parts",
     [
@@ -293,83 +278,55 @@ def test_an_empty_part_overlaps_with_none():
     assert part_of(texts_of(2, 2), parts=parts) == [1, 1]
 
 
-def test_parts_that_overlap_are_refused():
-    parts = {"train": {"characters": 1_000_000}, "validation": {"start": 900_000}}
+FRACTION_AND_DOCUMENTS = {"train": {"fraction": 0.5}, "validation": {"documents": 9}}
 
-    assert error_of(parts=parts) == (
-        "split.parts: expected parts that do not overlap, "
-        "found train takes characters 0 to 1,000,000 and validation starts at 900,000; "
-        "start validation where train ends, or shorten train"
-    )
-
-
-def test_a_part_after_an_open_one_is_refused():
-    parts = {"validation": {"start": 9, "documents": 3}, "train": {"start": 2}}
-
-    assert error_of(parts=parts) == (
-        "split.parts: expected parts that do not overlap, "
-        "found train takes documents 2 to the end and validation starts at 9; "
-        "start validation where train ends, or shorten train"
-    )
-
-
-def test_a_part_of_two_forms_is_refused():
-    assert error_of(parts={"train": {"start": 1, "fraction": 0.5}}) == (
-        "split.parts: expected one form per part: {start, characters}, {start, documents}, "
-        "{fraction}, {hash_fraction}, {files} or {source_split}, found fraction and start; keep one"
-    )
-
-
-def test_parts_of_different_forms_are_refused():
-    parts = {"train": {"fraction": 0.5}, "validation": {"documents": 9}}
-
-    assert error_of(parts=parts) == (
-        "split.parts: expected the same form in all parts, found documents and fraction; "
-        "declare all parts by characters, documents, fraction, hash_fraction, files or source_split"
-    )
+REFUSED = [
+    (
+        {"train": {"characters": 1_000_000}, "validation": {"start": 900_000}},
+        "split.parts",
+        "train takes characters 0 to 1,000,000 and validation starts at 900,000",
+    ),
+    (
+        {"validation": {"start": 9, "documents": 3}, "train": {"start": 2}},
+        "split.parts",
+        "train takes documents 2 to the end and validation starts at 9",
+    ),
+    ({"train": {"start": 1, "fraction": 0.5}}, "split.parts", "fraction and start"),
+    (FRACTION_AND_DOCUMENTS, "split.parts", "documents and fraction"),
+    ({"train": {}, "validation": {"fraction": 0.1}}, "split.parts", "fraction and none"),
+    ({"a": {"fraction": 0.9}, "b": {"fraction": 0.2}}, "split.parts", "1.1"),
+    (
+        {"a": {"source_split": "train"}, "b": {"source_split": "train"}},
+        "split.parts",
+        "train of the source in a and in b",
+    ),
+    ({"a": {"files": "*"}, "b": {"files": "a*"}}, "split.parts: a.jsonl", "it matches a and b"),
+    ({"a": {"characters": -1}}, "split.parts.characters", "-1"),
+    ({"a": {"start": -2}}, "split.parts.start", "-2"),
+    ({"a": {"fraction": 1.5}}, "split.parts.fraction", "1.5"),
+    ({}, "split.parts", "none"),
+    ({"../a": {}}, "split.parts", "'../a'"),
+    ({"é": {}}, "split.parts", "'é'"),
+    ({"train": {"start": 0}, "no_part": {"start": 5}}, "split.parts", "'no_part'"),
+]
 
 
-def test_a_part_that_says_less_than_the_others_is_refused():
-    assert error_of(parts={"train": {}, "validation": {"fraction": 0.1}}) == (
-        "split.parts: expected the same form in all parts, found fraction and none; declare all "
-        "parts by characters, documents, fraction, hash_fraction, files or source_split"
-    )
+@pytest.mark.parametrize(("parts", "where", "found"), REFUSED)
+def test_parts_that_cannot_be_are_refused(parts: dict, where: str, found: str):
+    with pytest.raises(ConfigError) as caught:
+        assign(["abc"], parts=parts)
 
-
-def test_fractions_of_more_than_everything_are_refused():
-    assert error_of(parts={"a": {"fraction": 0.9}, "b": {"fraction": 0.2}}) == (
-        "split.parts: expected fractions that add up to at most 1, found 1.1; "
-        "lower one, since parts may not overlap"
-    )
+    assert (caught.value.where, caught.value.found) == (where, found)
 
 
 def test_documents_are_only_cut_by_characters():
-    assert error_of(parts={"train": {"documents": 9}}, boundary="character") == (
-        "split.boundary: expected document, or parts of the form {start, characters}, "
-        "found character, with parts by documents; set split.boundary: document"
+    with pytest.raises(ConfigError) as caught:
+        assign(["abc"], parts={"train": {"documents": 9}}, boundary="character")
+
+    assert (caught.value.where, caught.value.expected) == (
+        "split.boundary",
+        "document, or parts of the form {start, characters}",
     )
-
-
-def test_a_file_that_matches_two_parts_is_refused():
-    assert error_of(parts={"a": {"files": "*"}, "b": {"files": "a*"}}) == (
-        "split.parts: a.jsonl: expected a raw file in at most one part, "
-        "found it matches a and b; narrow the patterns, since parts may not overlap"
-    )
-
-
-@pytest.mark.parametrize(
-    ("parts", "message"),
-    [
-        ({"a": {"characters": -1}}, "split.parts.characters: expected 0 or more, found -1"),
-        ({"a": {"start": -2}}, "split.parts.start: expected 0 or more, found -2"),
-        ({"a": {"fraction": 1.5}}, "split.parts.fraction: expected 0 to 1, a share, found 1"),
-        ({}, "split.parts: expected at least one part, found none"),
-        ({"../a": {}}, "split.parts: expected letters, digits, - and _"),
-        ({"é": {}}, "split.parts: expected letters, digits, - and _"),
-    ],
-)
-def test_a_part_out_of_range_is_refused(parts: dict, message: str):
-    assert error_of(parts=parts).startswith(message)
 
 
 numbers_of_chars = st.lists(st.integers(0, 6), max_size=12)
@@ -420,10 +377,3 @@ def test_the_pieces_of_a_document_are_the_document_and_uncut_ones_are_whole(
     num_pieces = np.bincount(pieces.document, minlength=len(num_chars))[pieces.document]
     assert (pieces.is_cut == (num_pieces > 1)).all()
     assert pieces.num_chars[pieces.is_cut].all()
-
-
-def test_a_part_cannot_have_the_name_of_what_no_part_takes():
-    assert error_of(parts={"train": {"start": 0}, "no_part": {"start": 5}}) == (
-        "split.parts: expected another name, found 'no_part'; "
-        "rename the part: counts use that name for text in no part"
-    )

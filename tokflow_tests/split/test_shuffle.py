@@ -74,7 +74,7 @@ def test_documents_of_a_part_are_in_the_order_of_the_seed_within_their_file(tmp_
 def test_parts_and_documents_stay_whole_and_everything_leads_through(
     split: dict[str, Any], group: int | None, tmp_path: Path
 ):
-    formats = ["bin", "megatron", "parquet"]
+    formats = ["bin", "parquet"]
     raw = {"files": "raw/*.jsonl", **({"group": group} if group else {})}
     fields = {"split": split, "exports": formats, "raw": raw}
     build(plain := declared(tmp_path, **fields))

@@ -34,6 +34,7 @@ from tokflow_tests.vocabularies import (
     LLAMA3_PATTERN,
     QWEN_PATTERN,
     byte_level_fields,
+    first_ranks,
     read_ranks,
     read_special_tokens,
     write_json,
@@ -55,6 +56,8 @@ class Family:
     reference: Reference
     """From texts and policy to ids, without tokflow."""
     environment: dict[str, str] = field(default_factory=dict)
+    encodings: dict[str, tiktoken.Encoding] = field(default_factory=dict)
+    """What tiktoken has in place of its own."""
     opinions: tuple[Reference, ...] = ()
     """Other libraries that must give the same ids."""
 
@@ -69,11 +72,11 @@ def source_files() -> list[Path]:
 
 def some_texts() -> list[str]:
     sources = (path.read_text(encoding="utf-8") for path in source_files())
-    texts = [*AWKWARD_STRINGS, *(source[:12_000] for source in sources)]
+    texts = [*AWKWARD_STRINGS, *(source[:4_000] for source in sources)]
     for name in ("tinyshakespeare.txt", "wikitext2-valid.txt"):
         path = find_shared() / "corpora" / name
         if path.is_file():
-            texts.append(path.read_text(encoding="utf-8")[:30_000])
+            texts.append(path.read_text(encoding="utf-8")[:10_000])
     return texts
 
 
@@ -141,6 +144,24 @@ def openai(name: str, folder: Path) -> Family:
     )
 
 
+def openai_few(name: str, folder: Path) -> Family:
+    """Return an encoding of tiktoken's with its first tokens alone."""
+    constructors = pytest.importorskip("tiktoken_ext.openai_public")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(constructors, "load_tiktoken_bpe", lambda *_, **__: {})
+        pattern = constructors.ENCODING_CONSTRUCTORS[name]()["pat_str"]
+    ranks, special = first_ranks(name.removesuffix("_base"), FEW)
+    encoding = tiktoken.Encoding(
+        name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special
+    )
+    folder.mkdir()
+    return Family(
+        config={"kind": "tiktoken", "name": name},
+        reference=from_tiktoken(name),
+        encodings={name: encoding},
+    )
+
+
 def published(folder: Path, fields: dict[str, Any], eos: str, *others: Reference) -> Family:
     write_json(fields, folder, eos_token=eos)
     return Family(
@@ -150,14 +171,19 @@ def published(folder: Path, fields: dict[str, Any], eos: str, *others: Reference
     )
 
 
-def llama3(folder: Path) -> Family:
-    fields = byte_level_fields("llama3", pattern=LLAMA3_PATTERN, ignore_merges=True)
-    return published(folder, fields, "<|end_of_text|>", from_quicktok("llama3"))
+def llama3(folder: Path, size: int | None = None) -> Family:
+    fields = byte_level_fields("llama3", pattern=LLAMA3_PATTERN, ignore_merges=True, size=size)
+    return published(folder, fields, "<|end_of_text|>", *_all_of("llama3", size))
 
 
-def qwen(folder: Path) -> Family:
-    fields = byte_level_fields("qwen3", pattern=QWEN_PATTERN, normalizer={"type": "NFC"})
-    return published(folder, fields, "<|endoftext|>", from_quicktok("qwen3"))
+def qwen(folder: Path, size: int | None = None) -> Family:
+    normalizer = {"type": "NFC"}
+    fields = byte_level_fields("qwen3", pattern=QWEN_PATTERN, normalizer=normalizer, size=size)
+    return published(folder, fields, "<|endoftext|>", *_all_of("qwen3", size))
+
+
+def _all_of(name: str, size: int | None) -> list[Reference]:
+    return [from_quicktok(name)] if size is None else []
 
 
 def lines() -> Iterator[str]:
@@ -281,11 +307,22 @@ FROM_SHARED = {
     "GPT-2, tokenizer.json": gpt2_by_hub,
 }
 
+WHOLE: dict[str, Callable[[Path], Family]] = {
+    "cl100k, whole": lambda folder: openai("cl100k_base", folder),
+    "o200k, whole": lambda folder: openai("o200k_base", folder),
+    "Llama 3, whole": llama3,
+    "Qwen, whole": qwen,
+}
+"""Vocabularies of 100,000 tokens and more, as they are published."""
+
+FEW = 4_000
+"""Tokens of such a vocabulary that are enough to see how it splits and merges."""
+
 FAMILIES: dict[str, Callable[[Path], Family]] = {
-    "cl100k": lambda folder: openai("cl100k_base", folder),
-    "o200k": lambda folder: openai("o200k_base", folder),
-    "Llama 3": llama3,
-    "Qwen": qwen,
+    "cl100k": lambda folder: openai_few("cl100k_base", folder),
+    "o200k": lambda folder: openai_few("o200k_base", folder),
+    "Llama 3": lambda folder: llama3(folder, FEW),
+    "Qwen": lambda folder: qwen(folder, FEW),
     "SentencePiece BPE": lambda folder: spm(
         folder, model_type="bpe", vocab_size=1_500, byte_fallback=True, **LIKE_LLAMA
     ),
@@ -319,6 +356,7 @@ NOT_GIGATOKEN = {
 """Families that the reference runs, and a part of the reason."""
 if tokenizers.__version__ != COMPARED["tokenizers"]:
     NOT_GIGATOKEN["Qwen"] = "its NFC was compared with that of tokenizers "
+    NOT_GIGATOKEN["Qwen, whole"] = NOT_GIGATOKEN["Qwen"]
 
 
 @dataclass(frozen=True)
@@ -331,7 +369,13 @@ class Ready:
     folder: Path
 
 
-@pytest.fixture(scope="module", params=[*FROM_SHARED, *FAMILIES])
+@pytest.fixture(
+    scope="module",
+    params=[
+        *("GPT-2, tiktoken", "GPT-2, tokenizer.json", *FAMILIES),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("r50k", *WHOLE)),
+    ],
+)
 def ready(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Ready]:
@@ -340,10 +384,12 @@ def ready(
         shared = request.getfixturevalue("shared")
         family = FROM_SHARED[request.param](folder / "own", shared)
     else:
-        family = FAMILIES[request.param](folder / "own")
+        family = (FAMILIES | WHOLE)[request.param](folder / "own")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in family.environment.items():
             patch.setenv(name, value)
+        for name, encoding in family.encodings.items():
+            patch.setitem(tiktoken.registry.ENCODINGS, name, encoding)
         tokenizer = save_tokenizer(declare_texts(folder, ["a"], **family.config))
         yield Ready(request.param, family, tokenizer, folder)
 
@@ -428,7 +474,8 @@ def test_llama_3_and_qwen_have_the_ids_that_are_known_of_them():
     assert read_special_tokens("qwen3")["<|im_start|>"] == 151_644
 
 
-@pytest.mark.parametrize("ready", ["o200k"], indirect=True)
+@pytest.mark.slow
+@pytest.mark.parametrize("ready", ["o200k, whole"], indirect=True)
 def test_o200k_gives_the_tokens_of_tiktoken_for_a_letter_that_unicode_17_took_the_case_of(
     ready: Ready,
 ):

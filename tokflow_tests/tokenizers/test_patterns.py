@@ -114,20 +114,6 @@ def test_documents_are_found_again_whatever_is_read_at_once(
     assert list(training._read_documents(tmp_path / "text")) == ["ab", "größe", ""]
 
 
-def test_the_same_text_and_pattern_give_the_same_bytes(tmp_path: Path):
-    first, second = (
-        save_tokenizer(
-            declare_texts(
-                tmp_path / name, SOME_TEXTS, kind="trained", vocab_size=600, pattern="o200k"
-            )
-        ).folder
-        for name in "ab"
-    )
-
-    name = "tokenizer.json"
-    assert (first / name).read_bytes() == (second / name).read_bytes()
-
-
 def test_another_pattern_is_another_tokenizer(tmp_path: Path):
     saved = [
         save_tokenizer(declare_texts(tmp_path, kind="trained", vocab_size=300, pattern=pattern))

@@ -5,13 +5,14 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tiktoken
 import tokenizers
 from tokenizers import models
 
@@ -19,8 +20,10 @@ from tokflow.errors import TokenizerError
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import make_output
 from tokflow.store.manifest import read_manifest
+from tokflow.tokenizers.engines.reference import open_tiktoken
 from tokflow.tokenizers.hub import download_tokenizer, shown
 from tokflow_tests.outputs import token_lists
+from tokflow_tests.special import of_tiktoken
 from tokflow_tests.tiny import FEW_TEXTS, declare_texts, save_tokenizer, tokenize, write_texts
 from tokflow_tests.tokenizers.engines.test_engines import byte_level_bpe, unigram
 
@@ -29,17 +32,11 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 PROGRAM = """
 import json, sys
 from pathlib import Path
-from tokflow.errors import TokenizerError
 from tokflow_tests.outputs import token_lists
-from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize
+from tokflow_tests.tiny import declare_texts, tokenize
 
-dataset = declare_texts(Path(sys.argv[1]), None, **json.loads(sys.argv[2]))
-try:
-    folder = save_tokenizer(dataset).folder
-except TokenizerError as error:
-    print(json.dumps({"error": str(error)}))
-else:
-    print(json.dumps({"folder": str(folder), "tokens": token_lists(tokenize(dataset))}))
+dataset = declare_texts(Path(sys.argv[1]), None, kind="huggingface", name="own")
+print(json.dumps(token_lists(tokenize(dataset))))
 """
 
 
@@ -55,13 +52,6 @@ def error_of(folder: Path, **tokenizer: Any) -> str:
     with pytest.raises(TokenizerError) as caught:
         make_output(BuildGraph(declare_texts(folder, **tokenizer)), "tokenizer", "tokenizer")
     return str(caught.value)
-
-
-def test_bytes_have_two_special_ids_that_no_text_can_spell(tmp_path: Path):
-    tokenizer = save_tokenizer(declare_texts(tmp_path))
-
-    assert (tokenizer.vocab_size, tokenizer.eos_id, tokenizer.bos_id) == (258, 256, 257)
-    assert tokenizer.special_tokens == {}
 
 
 @pytest.mark.parametrize(("num_ids", "dtype"), [(65_536, "<u2"), (65_537, "<u4")])
@@ -130,29 +120,6 @@ def test_eos_may_be_a_piece_of_a_unigram_vocabulary(tmp_path: Path):
     assert saved.eos_id == [piece for piece, _ in fields["model"]["vocab"]].index("</s>")
 
 
-def test_eos_that_is_not_in_the_vocabulary_is_an_error_that_names_the_choices(tmp_path: Path):
-    save_json(byte_level_bpe(), tmp_path / "own")
-
-    message = error_of(tmp_path, kind="huggingface", name="own", eos_token="<|endoftext|>")
-
-    assert message == (
-        "tokenizer.eos_token: expected one of '</s>', found '<|endoftext|>'; "
-        "name a token of the vocabulary"
-    )
-
-
-def test_a_tokenizer_that_names_no_eos_is_an_error_that_names_the_choices(tmp_path: Path):
-    save_json(byte_level_bpe(), tmp_path / "own")
-
-    with pytest.raises(TokenizerError) as caught:
-        tokenize(declare_texts(tmp_path, kind="huggingface", name="own"))
-
-    assert str(caught.value) == (
-        "tokenizer.eos: expected a tokenizer that names its EOS, found none; its special tokens "
-        "are '</s>'; set tokenizer.eos_token to one of them, or tokenizer.eos: none"
-    )
-
-
 def test_an_encoding_that_tiktoken_does_not_know_is_an_error_with_those_it_knows(tmp_path: Path):
     message = error_of(tmp_path, kind="tiktoken", name="gpt-2")
 
@@ -161,25 +128,34 @@ def test_an_encoding_that_tiktoken_does_not_know_is_an_error_with_those_it_knows
 
 
 @pytest.mark.parametrize("kind", ["file", "huggingface"])
-def test_an_empty_folder_is_no_tokenizer(kind: str, tmp_path: Path):
-    (tmp_path / "own").mkdir()
+@pytest.mark.parametrize(
+    ("files", "state"),
+    [(None, "is missing"), ([], "is empty"), (["a.bin"], "holds no file of a tokenizer")],
+)
+def test_what_holds_no_tokenizer_is_an_error_that_says_where_paths_start(
+    files: list[str] | None, state: str, kind: str, tmp_path: Path
+):
+    if files is not None:
+        (tmp_path / "own").mkdir()
+        for name in files:
+            (tmp_path / "own" / name).write_bytes(b"weights")
 
-    message = error_of(tmp_path, kind=kind, name="own")
-
-    assert message.startswith(
-        "tokenizer.name: expected an existing file, or a folder with files, found "
-        f"'{tmp_path / 'own'}', which is empty; "
-    )
-
-
-def test_a_missing_file_is_an_error_that_says_where_paths_start(tmp_path: Path):
-    message = error_of(tmp_path, kind="file", name="tokenizer.json")
+    message = error_of(tmp_path, kind=kind, name="./own")
 
     assert message == (
         "tokenizer.name: expected an existing file, or a folder with files, found "
-        f"'{tmp_path / 'tokenizer.json'}', which is missing; correct the path; a relative one "
+        f"'{tmp_path / 'own'}', which {state}; correct the path; a relative one "
         "starts at the root of the project that the YAML is in or, in none, at its own folder"
     )
+
+
+def test_a_path_may_start_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    save_json(byte_level_bpe(), tmp_path / "home", eos_token="</s>")
+
+    saved = save_tokenizer(declare_texts(tmp_path, kind="file", name="~/tokenizer.json"))
+
+    assert saved.eos_id == 0
 
 
 def test_a_folder_without_tokenizer_json_is_no_file(tmp_path: Path):
@@ -252,15 +228,6 @@ def test_a_broken_tokenizer_config_json_is_an_error(text: str, found: str, tmp_p
     assert message.endswith("; fix the file or remove it")
 
 
-def test_a_path_may_start_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    save_json(byte_level_bpe(), tmp_path / "home", eos_token="</s>")
-
-    saved = save_tokenizer(declare_texts(tmp_path, kind="file", name="~/tokenizer.json"))
-
-    assert saved.eos_id == 0
-
-
 def test_the_same_files_elsewhere_are_the_same_tokenizer(tmp_path: Path):
     saved = []
     for name in "ab":
@@ -284,29 +251,17 @@ def test_another_file_is_another_tokenizer(tmp_path: Path):
     assert after.fingerprint != before.fingerprint
 
 
-def run(folder: Path, tokenizer: dict[str, Any], **environment: str) -> tuple[dict[str, Any], str]:
-    """Return what a process of its own says and its stderr; environment is read at import."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(folder), json.dumps(tokenizer)],
-        env={**os.environ, "HF_HOME": str(folder / "cache"), **environment},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout), done.stderr
+def tokens_of(folder: Path, texts: Sequence[str], tokenizer: Mapping[str, Any]) -> list[list[int]]:
+    return token_lists(tokenize(declare_texts(folder, texts, **tokenizer)))
 
 
-def test_a_saved_encoding_needs_no_network(shared: Path, tmp_path: Path):
-    write_texts(tmp_path / "raw" / "texts.jsonl", FEW_TEXTS)
-    tokenizer = {"kind": "tiktoken", "name": "gpt2"}
-    first, _ = run(tmp_path, tokenizer, TIKTOKEN_CACHE_DIR=str(shared / "tiktoken-cache"))
-    write_texts(tmp_path / "raw" / "texts.jsonl", FEW_TEXTS[::-1])
+def test_a_saved_encoding_needs_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    config = of_tiktoken(tmp_path)
+    first = tokens_of(tmp_path, FEW_TEXTS, config)
+    monkeypatch.delitem(tiktoken.registry.ENCODINGS, config["name"])
+    open_tiktoken.cache_clear()
 
-    second, _ = run(tmp_path, tokenizer, TIKTOKEN_CACHE_DIR=str(tmp_path / "empty"))
-
-    assert second == {"folder": first["folder"], "tokens": first["tokens"][::-1]}
-    assert not (tmp_path / "empty").exists()
+    assert tokens_of(tmp_path, FEW_TEXTS[::-1], config) == first[::-1]
 
 
 def byte_level_files(folder: Path) -> Path:
@@ -326,13 +281,24 @@ def test_a_folder_without_tokenizer_json_goes_through_transformers(tmp_path: Pat
     byte_level_files(tmp_path / "own")
     write_texts(tmp_path / "raw" / "texts.jsonl", FEW_TEXTS)
 
-    said, stderr = run(tmp_path, {"kind": "huggingface", "name": "own"}, HF_HUB_OFFLINE="1")
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)],
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
 
+    assert json.loads(done.stdout) == few_of_byte_level()
+    assert "PyTorch" not in done.stderr
+
+
+def few_of_byte_level() -> list[list[int]]:
+    """Return the tokens of FEW_TEXTS by the tokenizer that `byte_level_files` writes."""
     tokenizer = byte_level_bpe()
     tokenizer.encode_special_tokens = True
-    expected = [[*encoding.ids, 0] for encoding in tokenizer.encode_batch(list(FEW_TEXTS))]
-    assert said["tokens"] == expected
-    assert "PyTorch" not in stderr
+    return [[*encoding.ids, 0] for encoding in tokenizer.encode_batch(list(FEW_TEXTS))]
 
 
 def test_what_transformers_makes_nothing_of_is_an_error(tmp_path: Path):
@@ -348,15 +314,6 @@ def test_what_transformers_makes_nothing_of_is_an_error(tmp_path: Path):
         "found vocab.txt: "
     )
     assert str(error.value).endswith("; name a tokenizer that transformers.AutoTokenizer loads")
-
-
-def test_a_folder_of_other_files_is_no_tokenizer(tmp_path: Path):
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "model.safetensors").write_bytes(b"weights")
-
-    message = error_of(tmp_path, kind="huggingface", name="own")
-
-    assert f"found '{tmp_path / 'own'}', which holds no file of a tokenizer; " in message
 
 
 @dataclasses.dataclass
@@ -422,42 +379,50 @@ def make_handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
 HUB_TOKENIZER = {"kind": "huggingface", "name": "team/tiny", "revision": "v1"}
 
 
+@contextmanager
+def asking(endpoint: str | None, cache: Path) -> Iterator[None]:
+    """Let the hub's library ask a server on this machine, or none at all."""
+    url = endpoint or "http://127.0.0.1:1"
+    fields = {
+        "ENDPOINT": url,
+        "HUGGINGFACE_CO_URL_TEMPLATE": url + "/{repo_id}/resolve/{revision}/{filename}",
+        "HF_HUB_OFFLINE": endpoint is None,
+        "HF_HUB_CACHE": str(cache),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in fields.items():
+            patch.setattr(f"huggingface_hub.constants.{name}", value)
+        yield
+
+
 def test_a_revision_on_the_hub_is_pinned_to_its_commit_and_needs_no_network_again(tmp_path: Path):
-    write_texts(tmp_path / "raw" / "texts.jsonl", FEW_TEXTS)
     published = save_json(byte_level_bpe(), tmp_path / "published", eos_token="</s>")
+    dataset = declare_texts(tmp_path, **HUB_TOKENIZER)
 
-    with serve_hub(published) as hub:
-        first, _ = run(tmp_path, HUB_TOKENIZER, HF_ENDPOINT=hub.url)
+    with serve_hub(published) as hub, asking(hub.url, tmp_path / "cache"):
+        folder, first = save_tokenizer(dataset).folder, token_lists(tokenize(dataset))
 
-    write_texts(tmp_path / "raw" / "texts.jsonl", FEW_TEXTS[::-1])
-    second, _ = run(tmp_path, HUB_TOKENIZER, HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path / "none"))
-    origin = read_manifest(Path(first["folder"])).details["origin"]
+    with asking(None, tmp_path / "none"):
+        second = tokens_of(tmp_path, FEW_TEXTS[::-1], HUB_TOKENIZER)
+    origin = read_manifest(folder).details["origin"]
     assert origin == {"hub_id": "team/tiny", "commit": COMMIT}
     assert any(asked.startswith("GET /api/models/team/tiny/revision/v1") for asked in hub.asked)
-    assert Path(first["folder"], "tokenizer.json").read_bytes() == hub.files["tokenizer.json"]
-    assert second == {"folder": first["folder"], "tokens": first["tokens"][::-1]}
+    assert (folder / "tokenizer.json").read_bytes() == hub.files["tokenizer.json"]
+    assert second == first[::-1]
 
 
 def test_a_hub_tokenizer_without_tokenizer_json_goes_through_transformers(tmp_path: Path):
-    write_texts(tmp_path / "raw" / "texts.jsonl", FEW_TEXTS)
     published = byte_level_files(tmp_path / "published")
 
-    with serve_hub(published) as hub:
-        said, stderr = run(tmp_path, HUB_TOKENIZER, HF_ENDPOINT=hub.url)
+    with serve_hub(published) as hub, asking(hub.url, tmp_path / "cache"):
+        tokens = tokens_of(tmp_path, FEW_TEXTS, HUB_TOKENIZER)
 
-    local, _ = run(tmp_path, {"kind": "huggingface", "name": "published"}, HF_HUB_OFFLINE="1")
-    assert said["tokens"] == local["tokens"]
-    assert "PyTorch" not in stderr
+    assert tokens == few_of_byte_level()
 
 
 def error_of_hub(endpoint: str, folder: Path, name: str) -> str:
-    dataset = declare_texts(folder, FEW_TEXTS, **{**HUB_TOKENIZER, "name": name})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)
-        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-        with pytest.raises(TokenizerError) as error:
-            save_tokenizer(dataset)
-    return str(error.value)
+    with asking(endpoint, folder / "cache"):
+        return error_of(folder, **{**HUB_TOKENIZER, "name": name})
 
 
 def test_a_hub_id_that_does_not_exist_is_an_error(tmp_path: Path):

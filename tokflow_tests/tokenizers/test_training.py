@@ -12,6 +12,7 @@ from tokflow.errors import RawFileError, TokenizerError
 from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import make_output
+from tokflow.tokenizers import training
 from tokflow.tokenizers.training import SEPARATOR, train_tokenizer
 from tokflow_tests.texts import awkward_strings
 from tokflow_tests.tiny import declare_texts, save_tokenizer, write_texts
@@ -28,14 +29,16 @@ def ids_of(path: Path) -> dict[str, int]:
     return tokenizers.Tokenizer.from_file(str(path)).get_vocab(with_added_tokens=True)
 
 
-def test_the_same_files_give_the_same_bytes(tmp_path: Path):
-    first, second = (train(tmp_path / name, vocab_size=600) for name in "ab")
+@pytest.mark.parametrize("pattern", ["gpt2", "o200k"])
+def test_the_same_files_give_the_same_bytes(pattern: str, tmp_path: Path):
+    fields = {"vocab_size": 600, "pattern": pattern}
+    first, second = (train(tmp_path / name, SOME_TEXTS[:1_000], **fields) for name in "ab")
 
     assert first.read_bytes() == second.read_bytes()
 
 
 def test_the_number_of_threads_does_not_matter(tmp_path: Path):
-    text = tmp_path / "text"
+    text, made = tmp_path / "text", tmp_path / "merges"
     text.write_bytes(b"".join(text.encode() + SEPARATOR for text in SOME_TEXTS))
     program = (
         "import sys; from pathlib import Path;"
@@ -43,16 +46,15 @@ def test_the_number_of_threads_does_not_matter(tmp_path: Path):
         "Path(sys.argv[2]).write_text(repr(_find_merges(Path(sys.argv[1]), 344, 'gpt2')))"
     )
 
-    for num_threads in ("1", "2"):
-        subprocess.run(
-            [sys.executable, "-c", program, str(text), str(tmp_path / num_threads)],
-            env={**os.environ, "RAYON_NUM_THREADS": num_threads},
-            cwd=Path(__file__).parents[2],
-            check=True,
-        )
+    subprocess.run(
+        [sys.executable, "-c", program, str(text), str(made)],
+        env={**os.environ, "RAYON_NUM_THREADS": "1"},
+        cwd=Path(__file__).parents[2],
+        check=True,
+    )
 
-    assert (tmp_path / "1").read_text() == (tmp_path / "2").read_text()
-    assert (tmp_path / "1").read_text().count("), (") == 343
+    assert made.read_text() == repr(training._train(text, 344, "gpt2"))
+    assert made.read_text().count("), (") == 343
 
 
 def test_the_order_in_which_files_are_listed_does_not_matter(tmp_path: Path):
@@ -90,24 +92,20 @@ def test_ids_are_the_bytes_then_merges_then_special_tokens(tmp_path: Path):
     }
 
 
-@pytest.mark.parametrize("vocab_size", [257, 258, 600, 1001])
+@pytest.mark.parametrize("vocab_size", [257, 600])
 def test_vocab_size_is_the_number_of_ids(vocab_size: int, tmp_path: Path):
     path = train(tmp_path, vocab_size=vocab_size)
 
     assert sorted(ids_of(path).values()) == list(range(vocab_size))
 
 
-def test_too_little_text_gives_fewer_ids(tmp_path: Path):
-    path = train(tmp_path, ("ab",), vocab_size=1000)
-
-    assert sorted(ids_of(path).values()) == list(range(258))
-
-
-@pytest.mark.parametrize("texts", [(), ("",), ("", "")])
-def test_no_text_gives_the_bytes_alone(texts: tuple[str, ...], tmp_path: Path):
+@pytest.mark.parametrize(
+    ("texts", "num_ids"), [(("ab",), 258), ((), 257), (("",), 257), (("", ""), 257)]
+)
+def test_too_little_text_gives_fewer_ids(texts: tuple[str, ...], num_ids: int, tmp_path: Path):
     path = train(tmp_path, texts, vocab_size=1000)
 
-    assert sorted(ids_of(path).values()) == list(range(257))
+    assert sorted(ids_of(path).values()) == list(range(num_ids))
 
 
 def test_no_merge_crosses_two_documents(tmp_path: Path):
@@ -120,12 +118,12 @@ def test_every_awkward_string_comes_back_from_its_tokens(tmp_path: Path):
     tokenizer = tokenizers.Tokenizer.from_file(str(train(tmp_path, vocab_size=600)))
     tokenizer.encode_special_tokens = True
 
-    encodings = tokenizer.encode_batch(list(awkward_strings()))
+    encodings = tokenizer.encode_batch(list(awkward_strings()[::4]))
 
     decoded = tokenizer.decode_batch(
         [encoding.ids for encoding in encodings], skip_special_tokens=False
     )
-    assert tuple(decoded) == awkward_strings()
+    assert tuple(decoded) == awkward_strings()[::4]
 
 
 def test_merges_are_those_of_the_tokenizers_library_while_the_text_has_pairs_left(tmp_path: Path):

@@ -69,7 +69,7 @@ def test_what_is_a_special_token_only_when_normalised_stays_plain_text(
 def test_with_error_it_stops_the_run(normalizer: dict[str, Any], said: str, tmp_path: Path):
     policy = {"special_tokens_in_text": "error"}
 
-    with pytest.raises(TokenizerError, match=r"document 1: expected no special token spelt"):
+    with pytest.raises(TokenizerError, match=r"document 1: expected no special token in"):
         shard_with(
             normalizing_json(normalizer), [chat("a"), chat(said)], tmp_path, tokenizer=policy
         )

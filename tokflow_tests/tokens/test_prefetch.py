@@ -20,16 +20,9 @@ def threads() -> list[str]:
     return [of for of in names if of.startswith(("tokflow-read-ahead", "tokflow-write-behind"))]
 
 
-def test_items_come_in_their_order():
-    assert list(read_ahead(range(100))) == list(range(100))
-
-
-def test_nothing_read_ahead_is_nothing():
-    assert list(read_ahead([])) == []
-
-
-def test_none_is_an_item_like_any_other():
-    assert list(read_ahead([None, 0, None])) == [None, 0, None]
+@pytest.mark.parametrize("items", [list(range(100)), [], [None, 0, None]])
+def test_items_come_in_their_order(items: list[int | None]):
+    assert list(read_ahead(items)) == items
 
 
 def two_then_fail() -> Iterator[int]:

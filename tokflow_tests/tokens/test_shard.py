@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from tokflow.errors import BadDocumentError, CorruptOutputError, RawFileError
+from tokflow.errors import CorruptOutputError, RawFileError
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import make_output, make_stage
 from tokflow.pools.pool import InProcess
@@ -19,13 +19,12 @@ from tokflow.tokens.shard import open_token_shard, write_token_shard
 from tokflow.tokens.writer import DOCUMENTS_SCHEMA, ROWS_PER_GROUP
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.texts import awkward_strings
-from tokflow_tests.tiny import FEW_TEXTS, declare_texts, save_tokenizer, tokenize
+from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize
 
 EOS, BOS = 256, 257
 REJECT = {"on_bad_document": "reject"}
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 @pytest.mark.parametrize(
     ("bos", "eos", "expected"),
     [
@@ -36,9 +35,9 @@ REJECT = {"on_bad_document": "reject"}
     ],
 )
 def test_bos_stands_first_and_eos_last_in_empty_documents_too(
-    bos: str, eos: str, expected: list[list[int]], suffix: str, tmp_path: Path
+    bos: str, eos: str, expected: list[list[int]], tmp_path: Path
 ):
-    dataset = declare_texts(tmp_path, ["a", "", "bc"], suffix=suffix, bos=bos, eos=eos)
+    dataset = declare_texts(tmp_path, ["a", "", "bc"], bos=bos, eos=eos)
 
     shard = tokenize(dataset)
 
@@ -106,13 +105,6 @@ def test_rejects_leave_a_gap_and_a_line_each(tmp_path: Path):
     assert "found the number 1" in rejects[0]["reason"]
 
 
-def test_without_rejects_there_is_no_file_of_them(tmp_path: Path):
-    shard = tokenize(declare_texts(tmp_path, documents=REJECT))
-
-    names = sorted(path.name for path in shard.folder.iterdir())
-    assert names == ["_tokflow", "documents.parquet", "tokens.bin"]
-
-
 def test_what_goes_in_comes_out_or_is_a_reject(tmp_path: Path):
     write_with_bad_lines(tmp_path)
 
@@ -131,11 +123,10 @@ def test_what_goes_in_comes_out_or_is_a_reject(tmp_path: Path):
     }
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
-def test_counts_are_those_of_the_texts(suffix: str, tmp_path: Path):
+def test_counts_are_those_of_the_texts(tmp_path: Path):
     strings = awkward_strings()
 
-    shard = tokenize(declare_texts(tmp_path, strings, suffix=suffix))
+    shard = tokenize(declare_texts(tmp_path, strings))
 
     table, counts = shard.documents(), shard.manifest.counts
     assert table["row"].to_pylist() == list(range(20_000))
@@ -150,7 +141,7 @@ def test_counts_are_those_of_the_texts(suffix: str, tmp_path: Path):
     assert counts["num_empty_documents"] == strings.count("")
 
 
-@pytest.mark.parametrize("batch_bytes", [10_000, 300_000, 2_000_000])
+@pytest.mark.parametrize("batch_bytes", [10_000, 2_000_000])
 def test_row_groups_do_not_depend_on_batches(batch_bytes: int, tmp_path: Path):
     dataset = declare_texts(tmp_path, ["a"] * 70_000, suffix=".parquet")
     save_tokenizer(dataset)
@@ -269,65 +260,6 @@ def test_the_manifest_holds_the_checksums_and_special_ids(tmp_path: Path):
     }
 
 
-SPELT = ["a<|endoftext|>b", "<|endoftext|><|endoftext|>", "<|endof", "text|>", "plain"]
-
-
-def spell_dataset(folder: Path, policy: str, engine: str = "auto"):
-    return declare_texts(
-        folder,
-        SPELT,
-        kind="trained",
-        vocab_size=257,
-        special_tokens_in_text=policy,
-        engine=engine,
-    )
-
-
-@pytest.mark.parametrize("engine", ["gigatoken", "reference"])
-def test_ordinary_makes_plain_text_of_a_spelt_special_token_and_counts_it(
-    engine: str, tmp_path: Path
-):
-    shard = tokenize(spell_dataset(tmp_path, "ordinary", engine))
-
-    assert token_lists(shard) == [[*text.encode(), 256] for text in SPELT]
-    assert shard.manifest.counts["num_special_tokens_in_text"] == 3
-
-
-@pytest.mark.parametrize("engine", ["gigatoken", "reference"])
-def test_control_makes_the_control_token_of_a_spelt_special_token(engine: str, tmp_path: Path):
-    shard = tokenize(spell_dataset(tmp_path, "control", engine))
-
-    assert token_lists(shard) == [
-        [97, 256, 98, 256],
-        [256, 256],  # its last is its end
-        [*b"<|endof", 256],
-        [*b"text|>", 256],
-        [*b"plain", 256],
-    ]
-    assert shard.manifest.counts["num_special_tokens_in_text"] == 3
-    assert shard.manifest.counts["num_eos_in_text"] == 2
-
-
-def test_error_stops_at_the_document_that_spells_a_special_token(tmp_path: Path):
-    dataset = declare_texts(
-        tmp_path,
-        ["<|endof", "text|>", "a", "b<|endoftext|>"],
-        kind="trained",
-        vocab_size=257,
-        special_tokens_in_text="error",
-    )
-
-    with pytest.raises(BadDocumentError) as caught:
-        tokenize(dataset)
-
-    assert caught.value.row == 3
-    assert str(caught.value) == (
-        f"{tmp_path / 'raw' / 'texts.jsonl'}: document 3: expected no special token spelt in the "
-        "text, found '<|endoftext|>'; set tokenizer.special_tokens_in_text: ordinary to encode it "
-        "as plain text, or control to let it become the control token"
-    )
-
-
 def test_spellings_are_counted_leftmost_and_longest_in_each_document(tmp_path: Path):
     texts = ["<aa", "<a", "a<aab<aa", "", "<", "aa"]
     dataset = declare_texts(
@@ -347,11 +279,3 @@ def test_a_spelling_that_only_two_documents_make_together_hides_none_in_the_seco
     shard = tokenize(dataset)
 
     assert shard.manifest.counts["num_special_tokens_in_text"] == 1
-
-
-def test_a_limit_stops_at_so_many_documents(tmp_path: Path):
-    dataset = declare_texts(tmp_path, documents={"limit": {"documents": 2}})
-
-    shard = tokenize(dataset)
-
-    assert token_lists(shard) == [[*text.encode(), EOS] for text in FEW_TEXTS[:2]]

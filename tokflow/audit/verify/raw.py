@@ -79,7 +79,7 @@ def _with_tokens_of(table: pa.Table) -> Callable[[Batch], Batch]:
         found = np.zeros(len(batch.rows), dtype=np.int64)
         _, stored, read = np.intersect1d(rows, batch.rows, return_indices=True)
         found[read] = num_tokens[stored]
-        return replace(batch, tokens=TokenBatch(np.zeros(0, dtype=np.uint16), found, 0))
+        return replace(batch, tokens=TokenBatch(np.zeros(0, dtype=np.uint16), found))
 
     return with_tokens
 

@@ -18,15 +18,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.store.arrow import offsets_of, texts_of
 from tokflow.tokenizers.engines.protocol import Encoded, Engine, InText, text_buffers
-from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME
+from tokflow.tokenizers.engines.reference import MODEL_NAME
 from tokflow.tokenizers.patterns import flat_steps
-from tokflow.tokenizers.tokenizer import Tokenizer, read_encoding, read_tokenizer_json
+from tokflow.tokenizers.tokenizer import Tokenizer, read_encoding, scan_tokenizer_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def find_cut_rule(tokenizer: Tokenizer, *, in_text: InText) -> CutRule | None:
     if tokenizer.kind == "sentencepiece":
         names = tokenizer.special_tokens if in_text == "control" else ()
         return _rule_of_model((tokenizer.folder / MODEL_NAME).read_bytes(), names)
-    fields = read_tokenizer_json(tokenizer.folder)
+    fields = scan_tokenizer_json(tokenizer.folder)
     return _rule_of_json(fields, in_text) if fields else None
 
 
@@ -169,7 +170,7 @@ _UNICODE_FORMS = frozenset(("NFC", "NFD", "NFKC", "NFKD"))
 _LOCAL_NORMALIZERS = frozenset(
     ("Lowercase", "StripAccents", "Nmt", "Precompiled", "BertNormalizer", *_UNICODE_FORMS)
 )
-"""They treat a Latin letter and the space after it without regard to the other."""
+"""Normalizers that treat a Latin letter and the space after it independently."""
 
 _AT_WHITE_SPACE = frozenset(("Whitespace", "WhitespaceSplit", "BertPreTokenizer"))
 _AT_OTHER_CHARACTERS = frozenset(("Digits", "Punctuation"))
@@ -254,12 +255,12 @@ def _split_cuts(step: Mapping[str, Any], space: str) -> bool | None:
 
 def _merges_stay_apart(model: Mapping[str, Any], space: str) -> bool:
     """Return whether no token of a BPE model holds a letter with a space behind it."""
-    vocab = model.get("vocab")
-    if model.get("type") != "BPE" or model.get("ignore_merges") or not vocab:
+    if model.get("type") != "BPE" or model.get("ignore_merges"):
         return False
     if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
         return False
-    if model.get("fuse_unk") and space not in vocab:
+    vocab = msgspec.json.decode(model.get("vocab", b"{}"))
+    if not vocab or (model.get("fuse_unk") and space not in vocab):
         return False  # unknown letters and spaces would become one unknown token
     crossing = re.compile("[A-Za-z][ ▁Ġ]")
     return not any(map(crossing.search, vocab))
@@ -299,7 +300,7 @@ class ChunkedEngine:
     find_rule: Callable[[], CutRule | None]
     """Called when a text is long."""
     dtype: np.dtype[np.unsignedinteger]
-    """Of the tokens of chunks, where it holds them."""
+    """Type of the tokens of chunks, unless one does not fit."""
     chunk_bytes: int = CHUNK_BYTES
     chunked_bytes: int = CHUNKED_BYTES
     batch_bytes: int = BATCH_BYTES

@@ -42,8 +42,8 @@ UNICODE_17 = (
     "1CEBA-1CED0 1CEE0-1CEF0 1E6C0-1E6DE 1E6E0-1E6F5 1E6FE-1E6FF 1F6D8 1F777-1F77A 1F8D0-1F8D8 "
     "1FA54-1FA57 1FA8A 1FA8E 1FAC8 1FACD 1FAEA 1FAEF 1FBFA 2B73A-2B73F 2CEA2-2CEAD 323B0-33479"
 )
-"""All that Unicode 17 added, 4,803 code points, and U+0295, a letter that it took from lower case
-to no case. The patterns of GPT-2, cl100k, Llama 3, OLMo and Qwen 2 split 4,657 of them otherwise,
+"""Additions of Unicode 17, 4,803 code points, and U+0295, a letter that lost its lower case.
+The patterns of GPT-2, cl100k, Llama 3, OLMo and Qwen 2 split 4,657 of them otherwise,
 Qwen 3.5 with its marks 4,699, o200k with its case 4,700, DeepSeek with its symbols and punctuation
 all but U+0295; the rest costs nothing."""
 
@@ -171,7 +171,7 @@ RANGES = (
     range(0xE0000, 0xE1000),
     range(0xF0000, 0xF0001),
 )
-"""All code points but ASCII, the planes that hold nothing, and of private use all but one."""
+"""Code points to try: not ASCII, not the empty planes, and of private use only one."""
 
 AT_ONCE = 128
 """Code points tried in one text; those of a text that differs are tried one by one."""

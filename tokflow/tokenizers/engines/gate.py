@@ -25,8 +25,7 @@ from tokflow.tokenizers.engines.protocol import (
     panics_as_errors,
     text_buffers,
 )
-from tokflow.tokenizers.engines.reference import open_reference
-from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, unscored_pieces
+from tokflow.tokenizers.engines.reference import MODEL_NAME, open_reference, unscored_pieces
 from tokflow.tokenizers.tokenizer import Tokenizer, scan_tokenizer_json
 
 EngineChoice = Literal["auto", "gigatoken", "reference"]
@@ -58,7 +57,7 @@ class GatedEngine:
 
     engine: Engine
     reference: Engine | None
-    """None where the engine is the reference itself."""
+    """Engine to compare with; None if `engine` is the reference itself."""
     reason: str
     """Why this engine runs, for the metadata."""
     _num_batches: int = 0
@@ -101,7 +100,7 @@ class GatedEngine:
             )
 
     def _places(self, num_documents: int, num_places: int) -> npt.NDArray[np.int64]:
-        """Return places spread evenly over so many documents, others in the next batch."""
+        """Return places spread evenly over the documents, at other positions in the next batch."""
         spread = (np.arange(num_places) / num_places + GOLDEN_RATIO * self._num_batches) % 1
         places: npt.NDArray[np.int64] = (spread * num_documents).astype(np.int64)
         return places if num_documents else places[:0]
@@ -124,10 +123,10 @@ class RoutedEngine:
             return self.fast.encode(texts)
         is_routed = np.zeros(len(texts), dtype=np.bool_)
         is_routed[of_reference] = True
-        others = np.flatnonzero(~is_routed)
+        of_fast = np.flatnonzero(~is_routed)
         documents = {
             True: iter(self.reference.encode(texts.take(to_arrow(of_reference))).documents()),
-            False: iter(self.fast.encode(texts.take(to_arrow(others))).documents()),
+            False: iter(self.fast.encode(texts.take(to_arrow(of_fast))).documents()),
         }
         return encoded_from_lists([next(documents[routed]) for routed in is_routed.tolist()])
 
@@ -141,8 +140,8 @@ def open_engine(
 ) -> GatedEngine:
     """Return the engine to use, kept for the next call with the same arguments.
 
-    `auto` takes gigatoken if it encodes the awkward strings, and others that spell the added
-    tokens of this tokenizer, exactly as the reference does, else the reference; `gigatoken`
+    `auto` takes gigatoken if it encodes the awkward strings, and strings with the added tokens of
+    this tokenizer, exactly as the reference does, else the reference; `gigatoken`
     raises where `auto` would turn to the reference. Texts with characters that the two are known
     to split differently go to the reference either way.
 
@@ -214,7 +213,7 @@ def _head(texts: pa.LargeStringArray, index: int) -> str:
 
 
 def _added_token_strings(tokenizer: Tokenizer) -> list[str]:
-    """Return strings that spell the tokenizer's own added tokens, special or not.
+    """Return strings that contain the tokenizer's own added tokens, special or not.
 
     gigatoken 0.10.0 finds a `single_word` token inside words too, and of two tokens takes the
     longer where the reference takes the special one.
@@ -244,7 +243,7 @@ def _difference(
     expected: Encoded,
     reference: str,
 ) -> str | None:
-    """Describe the first text whose tokens are others than expected; None where there is none."""
+    """Describe the first text whose tokens are not the expected ones; None if there is none."""
     for index, (token_ids, wanted) in enumerate(zip(got, expected.documents(), strict=True)):
         if not np.array_equal(token_ids, wanted):
             return (

@@ -13,7 +13,7 @@ import pyarrow as pa
 from tokflow.store.arrow import offsets_of
 
 InText = Literal["ordinary", "control"]
-"""A special token spelt in the text becomes plain text, or the control token."""
+"""Treatment of a special token in the text: plain text, or the control token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def any_of(names: Iterable[str]) -> re.Pattern[str]:
 
 @contextmanager
 def panics_as_errors() -> Iterator[None]:
-    """Let a panic of a library written in Rust be a RuntimeError with its message.
+    """Turn a panic of a library written in Rust into a RuntimeError with its message.
 
     pyo3 raises a PanicException, which is a BaseException and cannot be imported.
     """

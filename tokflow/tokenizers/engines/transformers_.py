@@ -47,7 +47,7 @@ class TransformersEngine:
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
         """Return the tokens of each text, one after another; no special token is added.
 
-        Raises: TokenizerError where a special token spelt in a text cannot be kept as text, or the
+        Raises: TokenizerError where a special token in a text cannot be kept as text, or the
         tokenizer fails at a text.
         """
         try:
@@ -94,7 +94,7 @@ class TransformersEngine:
                 raise TokenizerError(
                     where="tokenizer.special_tokens_in_text: ordinary",
                     expected=f"the class {type(self._loaded).__name__} to encode a special token "
-                    "spelt in a text as text",
+                    "in a text as plain text",
                     found=f"the special token itself for {name!r}",
                     remedy="set tokenizer.special_tokens_in_text: control to let it become that, "
                     "or error to stop at such a text",
@@ -120,7 +120,7 @@ def load_pretrained(folder: Path, *, trust_remote_code: bool) -> "PreTrainedToke
 
 
 def _with_any_protobuf() -> None:
-    """Let transformers read SentencePiece models beside any protobuf: sentencepiece 0.2.3 brings
+    """Make transformers read SentencePiece models beside any protobuf: sentencepiece 0.2.3 brings
     code along that needs version 7, transformers the same for every version from 4 on."""
     name = "sentencepiece.sentencepiece_model_pb2"
     if name not in sys.modules:

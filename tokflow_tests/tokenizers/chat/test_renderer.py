@@ -163,9 +163,7 @@ def test_with_error_a_special_token_in_a_message_stops_the_run(tmp_path: Path):
     with pytest.raises(BadDocumentError) as caught:
         tokenize(dataset)
 
-    assert "document 4: expected no special token spelt in the text, found '<|im_" in str(
-        caught.value
-    )
+    assert "document 4: expected no special token in the text, found '<|im_" in str(caught.value)
 
 
 def test_a_tokenizer_that_marks_beginnings_of_texts_refuses_spelt_special_tokens(tmp_path: Path):

@@ -61,7 +61,7 @@ def test_with_error_such_a_token_stops_the_run(
     policy = {"special_tokens_in_text": "error"}
     dataset = chat_dataset(tmp_path, [messages], template=template, tokenizer=policy)
 
-    with pytest.raises(BadDocumentError, match="expected no special token spelt in the text"):
+    with pytest.raises(BadDocumentError, match="expected no special token in the text"):
         tokenize(dataset)
 
 

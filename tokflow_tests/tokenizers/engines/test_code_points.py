@@ -98,13 +98,14 @@ def dataset_of(tokenizer: Tokenizer, folder: Path, texts: list[str]) -> Dataset:
     return declare_texts(folder, texts, kind="file", name=str(path), eos="none")
 
 
-def around(table: Iterable[int]) -> list[list[int]]:
-    """Return a table with the code points beside it, as ranges that are compared."""
-    return [sorted({point + step for point in table for step in (-1, 0, 1)})]
+def sample(table: Iterable[int], every: int = 20) -> list[list[int]]:
+    """Return some of a table, the new letters and the code points beside them, as one range."""
+    points = [*list(table)[::every], *map(ord, NEW_LETTERS)]
+    return [sorted({point + step for point in points for step in (-1, 0, 1)})]
 
 
 of_all_points = pytest.mark.parametrize(
-    "of_all", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["table", "all"]
+    "of_all", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["some", "all"]
 )
 
 
@@ -112,11 +113,14 @@ of_all_points = pytest.mark.parametrize(
 @of_all_points
 def test_the_table_holds_all_that_tokenizers_splits_otherwise(of_all: bool, tmp_path: Path):
     tokenizer = crossing_json(tmp_path, pre_tokenizer=splits(*DEEPSEEK))
+    table = list(code_points_for_reference(tokenizer))
 
-    ranges = RANGES if of_all else around(code_points_for_reference(tokenizer))
+    ranges = RANGES if of_all else sample(table)
     found = differing_points(tokenizer, ranges)
 
-    assert [NO_LONGER_LOWER, *found] == list(code_points_for_reference(tokenizer))
+    compared = {point for range_ in ranges for point in range_}
+    assert found == [point for point in table if point in compared and point != NO_LONGER_LOWER]
+    assert len(found) == 4_803 if of_all else len(found) > 240
 
 
 @of_all_points
@@ -125,10 +129,10 @@ def test_the_table_holds_all_that_tiktoken_splits_otherwise(
 ):
     tokenizer = crossing_tiktoken("o200k_base", tmp_path, monkeypatch)
 
-    ranges = RANGES if of_all else around(code_points_for_reference(tokenizer))
+    ranges = RANGES if of_all else sample(code_points_for_reference(tokenizer))
     found = differing_points(tokenizer, ranges)
 
-    assert len(found) == 4_700
+    assert len(found) == 4_700 if of_all else len(found) > 240
     assert NO_LONGER_LOWER in found
     assert set(found) <= set(code_points_for_reference(tokenizer))
 
@@ -138,7 +142,7 @@ def test_each_pattern_splits_the_rest_as_the_reference_does(pattern: str, tmp_pa
     tokenizer = crossing_json(tmp_path, pre_tokenizer=pre_tokenizer_fields(pattern))
     table = list(code_points_for_reference(tokenizer))
 
-    found = differing_points(tokenizer, around(table))
+    found = differing_points(tokenizer, sample(table, every=100))
 
     assert set(NEW_LETTERS) <= set(map(chr, found)) <= set(map(chr, table))
 
@@ -152,7 +156,8 @@ def test_the_table_holds_all_marks_that_tokenizers_puts_in_another_order(
     monkeypatch.setattr(code_points, "CONTEXTS", ("a\u0345{}\u0334",))
 
     ranges = [range(0x80, 0xAC00), range(0xE000, 0x20000)]
-    ranges = ranges if of_all else around(code_points_for_reference(tokenizer))
+    marks = [0x7FD, 0x8CA, 0x1E130]
+    ranges = ranges if of_all else sample([*code_points_for_reference(tokenizer)][::20] + marks, 1)
     found = differing_points(tokenizer, ranges)
 
     assert {0x7FD, 0x8CA, 0x1E130} <= set(found) <= set(code_points_for_reference(tokenizer))
@@ -228,7 +233,7 @@ def test_of_a_long_document_only_the_chunk_goes_to_the_reference(
     engine = open_engine(tokenizer)
     monkeypatch.setattr(open_reference(tokenizer).__class__, "encode", record)
 
-    engine.encode(to_texts(["word " * 2_000_000 + "a\U00033476a"]))
+    engine.encode(to_texts(["word " * 900_000 + "a\U00033476a"]))
 
     assert 0 < max(asked) < 1_100_000
 

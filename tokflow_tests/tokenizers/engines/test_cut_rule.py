@@ -28,8 +28,11 @@ from tokflow.tokenizers.engines import chunks, open_engine
 from tokflow.tokenizers.engines.chunks import CHUNKED_BYTES, ChunkedEngine, find_cut_rule
 from tokflow.tokenizers.engines.fast import open_gigatoken
 from tokflow.tokenizers.engines.protocol import InText
-from tokflow.tokenizers.engines.reference import TiktokenEngine, TokenizersEngine
-from tokflow.tokenizers.engines.sentencepiece_ import SentencePieceEngine
+from tokflow.tokenizers.engines.reference import (
+    SentencePieceEngine,
+    TiktokenEngine,
+    TokenizersEngine,
+)
 from tokflow.tokenizers.tokenizer import Tokenizer as SavedTokenizer
 from tokflow.tokenizers.tokenizer import write_ranks
 from tokflow_tests.outputs import make_manifest, stored
@@ -64,7 +67,7 @@ PIECES = (
 )
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
 
-TRAINING_TEXTS = [*awkward_strings()[::3], *("the foo bar a b x y don't 12 漢字 中 ..." * 3,) * 40]
+TRAINING_TEXTS = [*awkward_strings()[::40], *("the foo bar a b x y don't 12 漢字 中 ..." * 3,) * 40]
 
 
 def trained(
@@ -85,7 +88,7 @@ def trained(
 
 def bpe(pre_tokenizer: Any = None, normalizer: Any = None, **model: Any) -> Tokenizer:
     trainer = trainers.BpeTrainer(
-        vocab_size=1500,
+        vocab_size=700,
         special_tokens=["<unk>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,

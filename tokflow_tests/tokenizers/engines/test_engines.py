@@ -283,25 +283,15 @@ def test_dropout_is_for_training_a_model_and_is_left_out(engine: str, tmp_path: 
     assert token_lists(shard) == reference_tokens(tokenizer, TRAINING_TEXT)
 
 
-@pytest.mark.parametrize(
-    "text", ["a strange document", "a strange document " * 3_000], ids=["short", "long"]
-)
+@pytest.mark.parametrize("text", ["a strange document", "a strange document " * 3_000])
 def test_an_engine_that_differs_on_a_document_of_the_shard_is_caught(text: str, tmp_path: Path):
     gated = gate_wrong_engine(save_tokenizer(declare_texts(tmp_path)))
 
     with pytest.raises(EngineDiffersError) as caught:
-        gated.encode(pa.array([text], pa.large_string()))
+        gated.encode(pa.array(["", "ab", text, "c"], pa.large_string()))
 
     assert "'a strange document" in str(caught.value)
     assert "gigatoken: " in str(caught.value)
-
-
-def test_a_long_document_among_short_ones_is_compared_too(tmp_path: Path):
-    gated = gate_wrong_engine(save_tokenizer(declare_texts(tmp_path)))
-    texts = ["", "ab", "a strange document " * 3_000, "c"]
-
-    with pytest.raises(EngineDiffersError):
-        gated.encode(pa.array(texts, pa.large_string()))
 
 
 def test_an_engine_that_is_right_on_the_shard_is_trusted(tmp_path: Path):

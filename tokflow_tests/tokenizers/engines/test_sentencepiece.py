@@ -5,9 +5,8 @@ import sentencepiece
 
 from tokflow.errors import TokenizerError
 from tokflow.store.arrow import to_texts
-from tokflow.store.manifest import read_manifest
 from tokflow.tokenizers.engines import open_reference
-from tokflow.tokenizers.engines.sentencepiece_ import SentencePieceEngine
+from tokflow.tokenizers.engines.reference import SentencePieceEngine
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.special import train_model
 from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize
@@ -92,25 +91,6 @@ def test_tokens_decode_to_text_with_symbols_by_name(tmp_path: Path):
     decoded = engine.decode([1, *processor.encode("a größe"), 2, *processor.encode("b"), 0])
 
     assert decoded == "<s>a größe</s>b ⁇ "
-
-
-def test_the_same_model_elsewhere_is_the_same_tokenizer(tmp_path: Path):
-    saved = []
-    for name in "ab":
-        (tmp_path / name).mkdir()
-        save_model(tmp_path / name)
-        dataset = declare_texts(tmp_path / name, kind="sentencepiece", name="own.model")
-        saved.append(save_tokenizer(dataset))
-
-    assert saved[0].fingerprint == saved[1].fingerprint
-    assert read_manifest(saved[0].folder) == read_manifest(saved[1].folder)
-
-
-def test_a_missing_model_is_an_error(tmp_path: Path):
-    message = error_of(tmp_path, "own.model")
-
-    assert message.startswith("tokenizer.name: expected an existing file, ")
-    assert f"found '{tmp_path / 'own.model'}', which is missing; correct the path" in message
 
 
 @pytest.mark.parametrize("cut", [0, 1, 40, -1], ids=["empty", "a byte", "forty bytes", "the end"])

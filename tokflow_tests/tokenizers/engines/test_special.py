@@ -61,18 +61,12 @@ def tokenizer_of(case: Case, folder: Path) -> Tokenizer:
 @each_case
 def test_ordinary_keeps_what_is_spelt_as_text_and_counts_it(case: Case, tmp_path: Path):
     shard = shard_of(case, tmp_path, TEXTS, "ordinary")
+    engine = open_reference(tokenizer_of(case, tmp_path))
 
     eos = shard.manifest.details["eos_id"]
     assert [ids.count(eos) for ids in token_lists(shard)] == [1, 1, 1, 1]
-    assert shard.manifest.counts["num_special_tokens_in_text"] == NUM_SPELT * case.has_special
-
-
-@each_case
-def test_ordinary_text_is_found_again_when_decoded(case: Case, tmp_path: Path):
-    shard = shard_of(case, tmp_path, TEXTS, "ordinary")
-
-    engine = open_reference(tokenizer_of(case, tmp_path))
     assert [engine.decode(ids[:-1]) for ids in token_lists(shard)] == TEXTS
+    assert shard.manifest.counts["num_special_tokens_in_text"] == NUM_SPELT * case.has_special
 
 
 @each_case
@@ -96,51 +90,20 @@ def test_error_stops_at_the_first_text_that_spells_one(case: Case, tmp_path: Pat
         shard_of(case, tmp_path, texts, "error")
 
     assert caught.value.row == 1
-    assert "expected no special token spelt in the text, found '</s>'" in str(caught.value)
+    assert "expected no special token in the text, found '</s>'" in str(caught.value)
 
 
 @each_case_with_words
 @pytest.mark.parametrize("policy", ["ordinary", "control", "error"])
 def test_added_tokens_that_are_not_special_keep_working(case: Case, policy: str, tmp_path: Path):
-    shard = shard_of(case, tmp_path, ["a<word>b", "<word><word>"], policy)
-
-    [word] = set.intersection(*map(set, token_lists(shard))) - {shard.manifest.details["eos_id"]}
-    assert [ids.count(word) for ids in token_lists(shard)] == [1, 2]
-    assert shard.manifest.counts["num_special_tokens_in_text"] == 0
-
-
-@each_case_with_words
-def test_a_text_may_spell_both_kinds_of_added_token(case: Case, tmp_path: Path):
-    texts = ["a<word>b", "<word><word>", "a<word></s>b<word>"]
-
-    shard = shard_of(case, tmp_path, texts, "ordinary")
+    both = ["a<word></s>b<word>"] * (policy == "ordinary")
+    shard = shard_of(case, tmp_path, ["a<word>b", "<word><word>", *both], policy)
 
     eos = shard.manifest.details["eos_id"]
     [word] = set.intersection(*map(set, token_lists(shard))) - {eos}
-    both = token_lists(shard)[2]
-    assert (both.count(word), both.count(eos)) == (2, 1)
-
-
-@each_case
-def test_a_tokenizer_that_names_no_eos_says_what_could_be_one(case: Case, tmp_path: Path):
-    config = case.make(tmp_path)
-    config.pop("eos_token", None)
-    if case.make is special.of_sentencepiece or "without" in case.make.__name__:
-        (tmp_path / "own.model").write_bytes(special.train_model(eos_id=-1))
-    elif case.make is special.of_transformers:
-        write_letters(tmp_path / "other", eos_token=None)
-        config["name"] = str(tmp_path / "other")
-    elif case.make is special.of_bytes:
-        assert save_tokenizer(declare_texts(tmp_path, **config)).eos_id == 256
-        return
-
-    with pytest.raises(TokenizerError) as caught:
-        tokenize(declare_texts(tmp_path, ["a"], **config))
-
-    assert "tokenizer.eos: expected a tokenizer that names its EOS, found none; " in str(
-        caught.value
-    )
-    assert "set tokenizer.eos_token to one of them, or tokenizer.eos: none" in str(caught.value)
+    assert [ids.count(word) for ids in token_lists(shard)] == [1, 2, *[2] * len(both)]
+    assert [ids.count(eos) for ids in token_lists(shard)[2:]] == [1] * len(both)
+    assert shard.manifest.counts["num_special_tokens_in_text"] == len(both)
 
 
 @each_case
@@ -192,7 +155,7 @@ def test_code_that_makes_control_tokens_of_text_cannot_be_ordinary(tmp_path: Pat
 
     assert str(caught.value) == (
         "tokenizer.special_tokens_in_text: ordinary: expected the class LettersTokenizer to "
-        "encode a special token spelt in a text as text, found the special token itself for "
+        "encode a special token in a text as plain text, found the special token itself for "
         "'</s>'; set tokenizer.special_tokens_in_text: control to let it become that, or error "
         "to stop at such a text"
     )

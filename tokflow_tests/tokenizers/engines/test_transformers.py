@@ -1,7 +1,6 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,9 +17,11 @@ from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize
 from tokflow_tests.tokenizers.test_sources import (
     COMMIT,
     HUB_TOKENIZER,
+    asking,
     byte_level_files,
-    run,
+    error_of,
     serve_hub,
+    tokens_of,
 )
 
 TEXTS = ["a <word> b", "", "it</s>"]
@@ -30,12 +31,6 @@ IDS = [
     [*letter_ids("it</s>"), 2],
 ]
 LETTERS = {"kind": "huggingface", "name": "letters", "trust_remote_code": True}
-
-
-def error_of(folder: Path, **tokenizer: Any) -> str:
-    with pytest.raises(TokenizerError) as caught:
-        make_output(BuildGraph(declare_texts(folder, **tokenizer)), "tokenizer", "tokenizer")
-    return str(caught.value)
 
 
 def test_code_that_came_with_a_tokenizer_runs_where_the_config_asks_for_it(tmp_path: Path):
@@ -128,19 +123,17 @@ def test_code_that_fails_is_an_error_with_what_it_said(tmp_path: Path):
 
 
 def test_code_on_the_hub_is_kept_with_its_commit_and_needs_no_network_again(tmp_path: Path):
-    dataset = declare_texts(tmp_path, TEXTS)
     published = write_letters(tmp_path / "published")
     (published / "model.safetensors").write_bytes(b"weights")
     config = {**HUB_TOKENIZER, "trust_remote_code": True}
 
-    with serve_hub(published) as hub:
-        first, _ = run(tmp_path, config, HF_ENDPOINT=hub.url)
+    with serve_hub(published) as hub, asking(hub.url, tmp_path / "cache"):
+        saved = save_tokenizer(declare_texts(tmp_path, TEXTS, **config))
+        assert tokens_of(tmp_path, TEXTS, config) == IDS
 
-    declare_texts(tmp_path, TEXTS[::-1])
-    second, _ = run(tmp_path, config, HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path / "none"))
-    assert first["tokens"] == IDS
-    assert second == {"folder": first["folder"], "tokens": IDS[::-1]}
-    assert read_manifest(Path(first["folder"])).details["origin"] == {
+    with asking(None, tmp_path / "none"):
+        assert tokens_of(tmp_path, TEXTS[::-1], config) == IDS[::-1]
+    assert read_manifest(saved.folder).details["origin"] == {
         "hub_id": "team/tiny",
         "commit": COMMIT,
         "class": "LettersTokenizer",
@@ -148,17 +141,15 @@ def test_code_on_the_hub_is_kept_with_its_commit_and_needs_no_network_again(tmp_
     }
     assert any(f"/resolve/{COMMIT}/tokenization_letters.py" in asked for asked in hub.asked)
     assert not any("model.safetensors" in asked for asked in hub.asked)
-    assert dataset.tokenizer.kind == "bytes"
 
 
 def test_code_on_the_hub_is_not_even_fetched_where_it_may_not_run(tmp_path: Path):
-    declare_texts(tmp_path, TEXTS)
     published = write_letters(tmp_path / "published")
 
-    with serve_hub(published) as hub:
-        said, _ = run(tmp_path, HUB_TOKENIZER, HF_ENDPOINT=hub.url)
+    with serve_hub(published) as hub, asking(hub.url, tmp_path / "cache"):
+        message = error_of(tmp_path, **HUB_TOKENIZER)
 
-    assert said["error"].startswith("tokenizer.trust_remote_code: team/tiny: expected true, for ")
+    assert message.startswith("tokenizer.trust_remote_code: team/tiny: expected true, for ")
     assert not any(".py" in asked for asked in hub.asked)
 
 
