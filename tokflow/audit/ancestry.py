@@ -28,8 +28,8 @@ from tokflow.store.store import Store, StoredOutput
 from tokflow.store.stored_outputs import made_in
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens.shard import TokenShard, open_token_shard
+from tokflow.tokens.shard_files import DOCUMENTS_NAME
 from tokflow.tokens.token_source import TokenSource
-from tokflow.tokens.writer import DOCUMENTS_NAME
 
 PARENT_STAGES = {"split": "tokens", "sequences": "split"}
 """Stages whose outputs are made from one output of the same raw file."""

@@ -26,8 +26,8 @@ from tokflow.tokenizers.tokenizer import Tokenizer, in_text_of
 from tokflow.tokens.chat import ChatEncoder
 from tokflow.tokens.loss_mask import TokenChars, TokenPlaces
 from tokflow.tokens.shard import TokenShard
+from tokflow.tokens.shard_files import text_hashes
 from tokflow.tokens.token_source import TokenSource
-from tokflow.tokens.writer import text_hashes
 
 TOKENS_AT_ONCE = 2**22
 

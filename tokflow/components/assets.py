@@ -22,7 +22,7 @@ from tokflow.pipeline.dagster_fields import dagster_name, longest_pause
 from tokflow.pipeline.dataset import Dataset
 from tokflow.sequences.config import PackingConfig, described, one_or_each
 from tokflow.shown import redact
-from tokflow.tokens.writer import DOCUMENTS_SCHEMA
+from tokflow.tokens.shard_files import DOCUMENTS_SCHEMA
 
 KINDS = {"tiktoken": "openai", "huggingface": "huggingface"}
 

@@ -32,7 +32,7 @@ from tokflow.split.rule import NOT_TAKEN
 from tokflow.store.arrow import read_first
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokens.shard import TokenShard, open_token_shard
-from tokflow.tokens.writer import DOCUMENTS_NAME
+from tokflow.tokens.shard_files import DOCUMENTS_NAME
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.listed_files import Stamp
 from tokflow.store.manifest import FileEntry
 from tokflow.tokens.shard import TokenShard
-from tokflow.tokens.writer import TOKENS_NAME
+from tokflow.tokens.shard_files import TOKENS_NAME
 
 _written: dict[Path, tuple[FileEntry, Stamp]] = {}
 """Files that were made here, and how they looked then."""

@@ -22,7 +22,7 @@ from tokflow.store.integrity import Stored
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_output
 from tokflow.tokens.shard import TokenShard, open_token_shard
-from tokflow.tokens.writer import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
+from tokflow.tokens.shard_files import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
 
 ROWS_VERSION = 1
 """Raised when the same tokens would give other rows."""

@@ -30,7 +30,7 @@ from tokflow.store.manifest import is_complete, read_run
 from tokflow.store.segments import segment_folder
 from tokflow.store.store import Store
 from tokflow.tokenizers.chat_renderer import open_renderer
-from tokflow.tokens.shard_segments import ShardSegment, may_have_segments
+from tokflow.tokens.shard_files import ShardSegment, may_have_segments
 
 KEPT_HERE_BYTES = 10_000_000_000
 """Of an output that is made of no more text all segments stay on the disk of the one machine that

@@ -25,7 +25,7 @@ from tokflow.raw import (
 from tokflow.shown import redact
 from tokflow.split.rule import FilePosition, SplitConfig, part_of_file
 from tokflow.store.config import relocated
-from tokflow.tokens.shard_segments import is_large
+from tokflow.tokens.shard_files import is_large
 
 
 class RawFiles:

@@ -16,7 +16,7 @@ from tokflow.raw import LeftOut, RawPartition
 from tokflow.shown import counted
 from tokflow.store.manifest import Manifest
 from tokflow.store.store import InStore, StoredOutput
-from tokflow.tokens.writer import REASONS
+from tokflow.tokens.shard_files import REASONS
 
 SHORT_ROW = 8
 """Tokens of a row; fewer on average are a notice."""

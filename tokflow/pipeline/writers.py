@@ -34,7 +34,7 @@ from tokflow.tokenizers.sources import write_tokenizer
 from tokflow.tokenizers.tokenizer import Encoding
 from tokflow.tokens.encoder import engine_for
 from tokflow.tokens.shard import write_token_shard
-from tokflow.tokens.shard_segments import ShardSegment, join_segments, segments_of
+from tokflow.tokens.shard_files import ShardSegment, join_segments, segments_of
 
 Write: TypeAlias = Callable[..., None]
 """The function that writes an output's files into an empty folder, but for that folder."""

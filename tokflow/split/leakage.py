@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from tokflow.split.spans import Split
 from tokflow.store.arrow import to_numpy
+from tokflow.tokens.shard_files import hashes_as_array
 from tokflow.tokens.token_source import positions_of_runs
-from tokflow.tokens.writer import hashes_as_array
 
 MIN_CHARS = 32
 """Shorter texts (an empty file, a licence's one line) are equal by chance and teach nothing."""

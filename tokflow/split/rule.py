@@ -16,7 +16,7 @@ from tokflow.split.permutation import mixed, ranks_of_draw
 from tokflow.store.arrow import to_numpy
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
-from tokflow.tokens.writer import hashes_as_array
+from tokflow.tokens.shard_files import hashes_as_array
 
 Form = Literal["characters", "documents", "fraction", "hash_fraction", "files", "source_split"]
 

@@ -17,7 +17,7 @@ from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.reference import MODEL_NAME, SPACE, load_processor
 from tokflow.tokenizers.engines.transformers_ import load_pretrained, without_advice
 from tokflow.tokenizers.patterns import GPT2, GPT2_REGEX, PATTERNS
-from tokflow.tokenizers.tokenizer import RANKS_NAME, read_ranks, write_ranks
+from tokflow.tokenizers.tokenizer import read_ranks, write_encoding
 from tokflow.tokenizers.vocabulary import (
     ADDED_TOKENS_NAME,
     AS_THEY_STAND,
@@ -333,13 +333,13 @@ def _facts_of_ranks(path: Path, content: bytes, *, name: str, pattern: str | Non
         ) from error
     special = _special_tokens(folder, ranks, name)
     path.unlink()
-    write_ranks(ranks, folder / RANKS_NAME)
-    fields = {
-        "name": named if named in PATTERNS else "ranks",
-        "pattern": GPT2_REGEX if named == GPT2 else PATTERNS.get(named, named),
-        "special_tokens": special,
-    }
-    (folder / "encoding.json").write_text(json.dumps(fields, indent=1), encoding="utf-8")
+    write_encoding(
+        folder,
+        ranks,
+        name=named if named in PATTERNS else "ranks",
+        pattern=GPT2_REGEX if named == GPT2 else PATTERNS.get(named, named),
+        special_tokens=special,
+    )
     return facts_of_tiktoken(folder)
 
 

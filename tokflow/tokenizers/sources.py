@@ -2,7 +2,6 @@
 
 import dataclasses
 import fnmatch
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,12 +26,11 @@ from tokflow.tokenizers.hub import (
 )
 from tokflow.tokenizers.tokenizer import (
     BYTES_ENDS,
-    RANKS_NAME,
     Kind,
     TokenizerConfig,
     content_fingerprint,
     is_path,
-    write_ranks,
+    write_encoding,
 )
 from tokflow.tokenizers.training import train_tokenizer
 from tokflow.tokenizers.vocabulary import (
@@ -222,13 +220,13 @@ def _make_tiktoken(source: TokenizerSource, folder: Path) -> Facts:
             found=shown(error),
             remedy="fetch them once where there is a network; later runs use the copy in the store",
         ) from error
-    write_ranks(encoding._mergeable_ranks, folder / RANKS_NAME)
-    fields = {
-        "name": encoding.name,
-        "pattern": encoding._pat_str,
-        "special_tokens": dict(encoding._special_tokens),
-    }
-    (folder / "encoding.json").write_text(json.dumps(fields, indent=1), encoding="utf-8")
+    write_encoding(
+        folder,
+        encoding._mergeable_ranks,
+        name=encoding.name,
+        pattern=encoding._pat_str,
+        special_tokens=encoding._special_tokens,
+    )
     return facts_of_tiktoken(folder)
 
 

@@ -1,5 +1,6 @@
 """One tokenizer, whatever its origin: its files in the store, ids, special ids, fingerprint."""
 
+import json
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -307,6 +308,20 @@ def some_names(ids: Mapping[str, int]) -> str:
     """Return the first twelve names, in the order of their ids, on one line."""
     names = [repr(name) for name in sorted(ids, key=lambda name: ids[name])]
     return ", ".join(shortened(names, 12)) or "(none)"
+
+
+def write_encoding(
+    folder: Path,
+    ranks: Mapping[bytes, int],
+    *,
+    name: str,
+    pattern: str,
+    special_tokens: Mapping[str, int],
+) -> None:
+    """Save an encoding of tiktoken in `folder`: its ranks, and encoding.json with the rest."""
+    write_ranks(ranks, folder / RANKS_NAME)
+    fields = {"name": name, "pattern": pattern, "special_tokens": dict(special_tokens)}
+    (folder / "encoding.json").write_text(json.dumps(fields, indent=1), encoding="utf-8")
 
 
 def read_encoding(folder: Path) -> dict[str, Any]:

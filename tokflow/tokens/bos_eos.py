@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from tokflow.errors import TokenizerError
 from tokflow.tokenizers.engines.protocol import Encoded
-from tokflow.tokenizers.tokenizer import Encoding, Tokenizer
+from tokflow.tokenizers.tokenizer import Encoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +82,13 @@ def add_bos_eos(
 
     Raises: TokenizerError; also where an id is not below vocab_size: nothing ever wraps.
     """
-    _check_range(encoded, encoding.tokenizer)
     sizes, ids = np.diff(encoded.offsets), (encoding.bos_id, encoding.eos_id)
     is_taken = (sizes > 0) | encoding.config.eos_of_empty
     is_added = np.stack([is_taken & (id_ is not None) for id_ in ids], axis=1)
     is_control = encoding.config.special_tokens_in_text == "control"
-    if is_control or (chat is not None and chat.is_rendered):
+    can_be_in_text = is_control or (chat is not None and chat.is_rendered)
+    _check_ids(encoded, encoding, name, can_be_in_text=can_be_in_text)
+    if can_be_in_text:
         is_ended = _is_at(encoded, encoded.offsets[1:] - 1, encoding.eos_id)
         if encoding.bos_id == encoding.eos_id:  # one token is not both
             is_ended &= sizes > 1
@@ -95,8 +96,6 @@ def add_bos_eos(
             is_ended |= chat.is_ended
         is_begun = _is_at(encoded, encoded.offsets[:-1], encoding.bos_id)
         is_added &= ~np.stack([is_begun, is_ended], axis=1)
-    else:
-        _check_text(encoded, encoding, name)
     at = np.stack([encoded.offsets[:-1], encoded.offsets[1:]], axis=1)[is_added]
     added = np.broadcast_to([id_ or 0 for id_ in ids], is_added.shape)[is_added]
     token_ids = np.insert(encoded.token_ids.astype(encoding.tokenizer.dtype), at, added)
@@ -109,9 +108,12 @@ def add_bos_eos(
     return TokenBatch(token_ids, num_tokens, loss_mask, chat.has_boundary_token)
 
 
-def _check_range(encoded: Encoded, tokenizer: Tokenizer) -> None:
-    largest = int(encoded.token_ids.max(initial=0))
-    if largest >= tokenizer.vocab_size and len(encoded.token_ids):
+def _check_ids(
+    encoded: Encoded, encoding: Encoding, name: Callable[[int], str], *, can_be_in_text: bool
+) -> None:
+    """Refuse ids past the vocabulary and, unless they can be there, EOS or BOS in a text."""
+    tokenizer, token_ids = encoding.tokenizer, encoded.token_ids
+    if len(token_ids) and (largest := int(token_ids.max())) >= tokenizer.vocab_size:
         raise TokenizerError(
             where=f"tokenizer {tokenizer.fingerprint[:7]}",
             expected=f"ids below vocab_size {tokenizer.vocab_size:,} ({tokenizer.dtype.name})",
@@ -119,26 +121,11 @@ def _check_range(encoded: Encoded, tokenizer: Tokenizer) -> None:
             remedy="the tokenizer's files disagree with its engine; "
             "set tokenizer.engine: reference and report it",
         )
-
-
-def _is_at(
-    encoded: Encoded, positions: npt.NDArray[np.int64], token_id: int | None
-) -> npt.NDArray[np.bool_]:
-    """Return for which documents the token at a position is `token_id`; False for empty ones."""
-    is_it = (np.diff(encoded.offsets) > 0) & (token_id is not None)
-    is_it[is_it] = encoded.token_ids[positions[is_it]] == token_id
-    return is_it
-
-
-def _check_text(encoded: Encoded, encoding: Encoding, name: Callable[[int], str]) -> None:
-    """Refuse the id of EOS or BOS in the text of a document."""
-    tokenizer = encoding.tokenizer
     for role, token_id, token, what in (
         ("eos", encoding.eos_id, tokenizer.eos_token, "ends"),
         ("bos", encoding.bos_id, tokenizer.bos_token, "begins"),
     ):
-        is_it = encoded.token_ids == token_id
-        if token_id is None or not is_it.any():
+        if can_be_in_text or token_id is None or not (is_it := token_ids == token_id).any():
             continue
         position = int(np.argmax(is_it))
         document = int(np.searchsorted(encoded.offsets, position, side="right")) - 1
@@ -150,3 +137,12 @@ def _check_text(encoded: Encoded, encoding: Encoding, name: Callable[[int], str]
             remedy=f"set tokenizer.{role}_token to a token that occurs in no text, or "
             "tokenizer.special_tokens_in_text: control to accept it",
         )
+
+
+def _is_at(
+    encoded: Encoded, positions: npt.NDArray[np.int64], token_id: int | None
+) -> npt.NDArray[np.bool_]:
+    """Return for which documents the token at a position is `token_id`; False for empty ones."""
+    is_it = (np.diff(encoded.offsets) > 0) & (token_id is not None)
+    is_it[is_it] = encoded.token_ids[positions[is_it]] == token_id
+    return is_it

@@ -34,19 +34,22 @@ from tokflow.tokens.bos_eos import ChatMarks, TokenBatch
 from tokflow.tokens.encoder import DocumentEncoder
 from tokflow.tokens.origins import Origins, described_files, raw_paths
 from tokflow.tokens.prefetch import read_ahead, write_behind
-from tokflow.tokens.shard_segments import NUM_LINES, ShardSegment, may_have_segments, run_facts
-from tokflow.tokens.token_source import TokenSource, mapped
-from tokflow.tokens.writer import (
+from tokflow.tokens.shard_files import (
     DOCUMENTS_NAME,
     KEPT_NAME,
     LOSS_MASK_NAME,
+    NUM_LINES,
     TOKENS_NAME,
+    ShardSegment,
     ShardWriter,
     bytes_of,
+    may_have_segments,
     reason_of,
     rejects_by_reason,
+    run_facts,
     segment_name,
 )
+from tokflow.tokens.token_source import TokenSource, mapped
 
 TOKENS_VERSION = 4
 """Raised when the same input would give other bytes."""

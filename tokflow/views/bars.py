@@ -11,7 +11,7 @@ import numpy as np
 from tokflow.audit.token_texts import TokenTexts
 from tokflow.pipeline.describe import describe, mixture_rows, written
 from tokflow.shown import counted
-from tokflow.tokens.writer import OTHERS
+from tokflow.tokens.shard_files import OTHERS
 from tokflow.views.picture import (
     MAX_BARS,
     SERIES,

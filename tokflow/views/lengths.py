@@ -14,7 +14,7 @@ from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import read_parts
 from tokflow.tokens.shard import TokenShard
-from tokflow.tokens.writer import DOCUMENTS_NAME
+from tokflow.tokens.shard_files import DOCUMENTS_NAME
 from tokflow.views.picture import SERIES, Picture, make_picture, short_number
 from tokflow.views.sample import StoreFacts, files_of, length_of
 

@@ -22,7 +22,7 @@ from tokflow.exports.index import INDEX_SCHEMA
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.results import StageResult
 from tokflow.pipeline.run import build_dataset
-from tokflow.tokens import shard_segments
+from tokflow.tokens import shard_files
 from tokflow.tokens.shard import TokenShard
 from tokflow_tests.fuzz import readers
 from tokflow_tests.outputs import index_of
@@ -124,7 +124,7 @@ def test_a_trace_has_the_columns_of_its_document(tmp_path: Path):
 def test_segments_of_a_shard_keep_the_columns_of_their_own_records(
     group: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(shard_segments, "WHOLE_RANGES", 1)
+    monkeypatch.setattr(shard_files, "WHOLE_RANGES", 1)
     monkeypatch.setattr(ranges, "RANGE_BYTES", 500)
     write(tmp_path, num=50)
     raw = {"files": "raw/*.jsonl", "group": group}
@@ -257,7 +257,7 @@ def test_a_column_that_is_not_there_is_named(tmp_path: Path):
 def test_a_field_that_no_record_has_is_named_but_a_rare_one_is_null(
     range_bytes: int, group: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(shard_segments, "WHOLE_RANGES", 1)
+    monkeypatch.setattr(shard_files, "WHOLE_RANGES", 1)
     monkeypatch.setattr(ranges, "RANGE_BYTES", range_bytes)
     write(tmp_path, num=50)
     with (tmp_path / "raw/a.jsonl").open("a") as file:

@@ -17,7 +17,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
-from tokflow.tokens import shard_segments
+from tokflow.tokens import shard_files
 from tokflow_tests.outputs import content, edit_manifest, index_of
 from tokflow_tests.tiny import declare, write_raw
 
@@ -35,7 +35,7 @@ SPLIT = {
 
 @pytest.fixture(autouse=True)
 def _two_ranges_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard_segments, "WHOLE_RANGES", 1)
+    monkeypatch.setattr(shard_files, "WHOLE_RANGES", 1)
 
 
 def grouped(folder: Path, group: int | str | None = 2, **attributes: Any) -> Dataset:

@@ -16,7 +16,7 @@ from tokflow.pipeline.run import make_output, make_stage
 from tokflow.pools.pool import InProcess
 from tokflow.store.listed_files import broken_files
 from tokflow.tokens.shard import open_token_shard, write_token_shard
-from tokflow.tokens.writer import DOCUMENTS_SCHEMA, ROWS_PER_GROUP
+from tokflow.tokens.shard_files import DOCUMENTS_SCHEMA, ROWS_PER_GROUP
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.texts import awkward_strings
 from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize

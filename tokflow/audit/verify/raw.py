@@ -17,7 +17,7 @@ from tokflow.tokenizers.tokenizer import Encoding, in_text_of
 from tokflow.tokens.bos_eos import TokenBatch, add_bos_eos
 from tokflow.tokens.chat import ChatEncoder
 from tokflow.tokens.shard import TokenShard
-from tokflow.tokens.writer import text_hashes
+from tokflow.tokens.shard_files import text_hashes
 
 LOSSLESS_KINDS = frozenset({"bytes", "tiktoken", "trained"})
 """Kinds of tokenizers whose decoded tokens are the very text; others may normalise it."""

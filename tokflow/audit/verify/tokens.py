@@ -14,8 +14,7 @@ from tokflow.store.arrow import to_numpy, to_texts
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer, check_content
 from tokflow.tokens.shard import TokenShard
-from tokflow.tokens.token_source import TokenSource
-from tokflow.tokens.writer import (
+from tokflow.tokens.shard_files import (
     DOCUMENTS_NAME,
     DOCUMENTS_SCHEMA,
     KEPT_NAME,
@@ -23,6 +22,7 @@ from tokflow.tokens.writer import (
     REJECTS_NAME,
     TOKENS_NAME,
 )
+from tokflow.tokens.token_source import TokenSource
 
 TOKENS_AT_ONCE = 8_000_000
 """Token ids looked at together, so that memory does not grow with the output."""

@@ -26,7 +26,7 @@ from tokflow.exports.reading import Export
 from tokflow.exports.token_files import write_numbers
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
-from tokflow.tokens.writer import TOKENS_NAME
+from tokflow.tokens.shard_files import TOKENS_NAME
 
 
 def _bin_name(name: str) -> str:
