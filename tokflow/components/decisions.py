@@ -18,12 +18,12 @@ import msgspec
 from tokflow.components.dagster_names import asset_keys, build_job_name, scan_job_name
 from tokflow.components.file_partitions import (
     FileChanges,
+    files_version,
     known_files,
     known_partitions,
     look_at_sources,
     sync_files,
 )
-from tokflow.components.file_reports import files_version
 from tokflow.components.history import AssetHistory, code_version
 from tokflow.components.instance import NOT_ENDED, end_lost_runs
 from tokflow.components.report_asset import is_report_behind

@@ -1,24 +1,38 @@
 """Partitions of the raw files: Dagster's list, brought up to date with the files that are there."""
 
-from collections.abc import Collection, Iterable, Mapping
+import hashlib
+import json
+import textwrap
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
 from tokflow.components.checks import check_files, log_check
 from tokflow.components.dagster_names import partition_set
-from tokflow.components.file_reports import files_version, report_files, report_raw
 from tokflow.components.history import AssetHistory, Log
-from tokflow.components.reports import Report
+from tokflow.components.markdown import (
+    MAX_CHARACTERS,
+    MAX_REASON,
+    MAX_ROWS,
+    WIDTH,
+    escaped,
+    rows_table,
+)
+from tokflow.components.reports import Page, Report
 from tokflow.errors import RawFileError, first_five
 from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.describe import ratio
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
-from tokflow.pipeline.status import file_statuses
-from tokflow.raw import RawFile, RawPartition
+from tokflow.pipeline.status import STATES, FileStatus, file_statuses
+from tokflow.raw import RawFile, RawPartition, RawSource
 from tokflow.raw.files import HashCache, stamp_of
+from tokflow.shown import clipped, counted, redact
 from tokflow.split.mixed_split import source_and_key
 from tokflow.store.listed_files import Stamp
 
@@ -218,7 +232,7 @@ def record_listing(
     is_new = bool(history.unrecorded({"": files_version(raw_files)}))
     if is_new or with_status:
         statuses = file_statuses(make_plan(graph.dataset, graph=graph))
-        report = report_files(raw_files, graph.listing.left_out, statuses)
+        report = _report_files(graph, raw_files, statuses)
         shown = history.metadata
         is_new = is_new or any(shown.get(of) != report.metadata.get(of) for of in SHOWN)
         if is_new:
@@ -231,8 +245,7 @@ def record_listing(
 def report_listing(graph: BuildGraph, raw_files: Mapping[str, RawFile | None]) -> Report:
     """Return the report of the list of raw files, with the status of each. `graph`: an offline
     one."""
-    statuses = file_statuses(make_plan(graph.dataset, graph=graph))
-    return report_files(raw_files, graph.listing.left_out, statuses)
+    return _report_files(graph, raw_files, file_statuses(make_plan(graph.dataset, graph=graph)))
 
 
 def record_status(instance: dg.DagsterInstance, dataset: Dataset, log: Log | None = None) -> bool:
@@ -242,3 +255,108 @@ def record_status(instance: dg.DagsterInstance, dataset: Dataset, log: Log | Non
         return False
     graph = BuildGraph(dataset, offline=True)
     return record_listing(instance, graph, known_files(graph), log, with_status=True)
+
+
+MAX_BUILT = 100
+"""Rows of files that are as they should be: each takes 200 bytes of every event."""
+
+MAX_REST = 100
+"""Characters for what is said of further files."""
+
+Shown = Mapping[str, dg.MetadataValue[Any]]
+
+
+def report_raw(raw: RawPartition, sources: Sequence[RawSource]) -> Report:
+    """Return the report of the raw files of a partition, which are on this disk, or are fetched as
+    they are read."""
+    version, hub = None if raw.is_group else raw.files[0].version, sources[0].hub
+    details: dict[str, Any] = {"version": version} if version else {"sha256": raw.sha256}
+    summary = {"num_bytes": raw.num_bytes}
+    if raw.is_group:
+        rows = [
+            {"raw_file": of.key, "num_bytes": of.num_bytes, "sha256": _shown_sha256(of)}
+            for of in raw.files
+        ]
+        summary = {"num_files": len(rows), **summary}
+        page = Page(summary=summary, shown={"files": rows_table(rows)}, details=details)
+    else:
+        path = dg.MetadataValue.path(str(raw.paths[0]))
+        own = {"dagster/uri": redact(sources[0].url), "path": path}
+        details |= {} if hub is None else {"commit": hub.commit}
+        page = Page(summary=summary, details=details, own=own)
+    return Report(raw.sha256, page.metadata, f"{raw.key}: {counted(raw.num_bytes, 'byte')}")
+
+
+def _shown_sha256(raw: RawFile) -> str:
+    return raw.sha256[:16] if raw.version is None else "fetched as it is read"
+
+
+def _report_files(
+    graph: BuildGraph, raw_files: Mapping[str, RawFile | None], statuses: Sequence[FileStatus]
+) -> Report:
+    """Return the report of the list of raw files, None for one that has not been fetched, with the
+    status of each, and of what is no raw file though a pattern matches it."""
+    rows = [asdict(of) for of in graph.listing.left_out]
+    raw_bytes = {key: raw.num_bytes for key, raw in raw_files.items() if raw}
+    summary, shown_first = status_metadata(statuses, raw_bytes)
+    page = Page(
+        summary={"num_files": len(raw_files), **summary, "num_bytes": sum(raw_bytes.values())},
+        shown={**shown_first, **({"left_out": rows_table(rows)} if rows else {})},
+        own={"dagster/row_count": len(raw_files)},
+    )
+    return Report(files_version(raw_files), page.metadata, counted(len(raw_files), "file"))
+
+
+def files_version(raw_files: Mapping[str, RawFile | None]) -> str:
+    """Return the data version of the list of raw files."""
+    versions = [[key, raw.sha256 if raw else None] for key, raw in raw_files.items()]
+    return hashlib.sha256(json.dumps(versions).encode()).hexdigest()
+
+
+def status_metadata(
+    statuses: Sequence[FileStatus], raw_bytes: Mapping[str, int]
+) -> tuple[dict[str, Any], Shown]:
+    """Return the numbers of files in each state and of what they hold, and the tables; nothing
+    where no file is known. `raw_bytes`: the sizes of the raw files that are known."""
+    if not statuses:
+        return {}, {}
+    ordered = sorted(statuses, key=lambda of: STATES.index(of.state))
+    states = Counter(of.state for of in statuses)
+    num_tokens = sum(of.num_tokens or 0 for of in statuses)
+    num_bytes = sum((of.bytes_per_token or 0.0) * (of.num_tokens or 0) for of in statuses)
+    summary = {
+        **{f"num_{state}": states[state] for state in STATES},
+        "num_documents": sum(of.num_documents or 0 for of in statuses),
+        "num_tokens": num_tokens,
+        "bytes_per_token": ratio(round(num_bytes), num_tokens),
+    }
+    problems = [of for of in ordered if of.reason]
+    shown = {"problems": _problems(problems)} if problems else {}
+    rows = [_row(of, raw_bytes.get(of.key)) for of in ordered]
+    max_rows = min(MAX_ROWS, len(statuses) - states["built"] + MAX_BUILT)
+    return summary, {**shown, "status": rows_table(rows, max_rows)}
+
+
+def _problems(problems: Sequence[FileStatus]) -> dg.MarkdownMetadataValue:
+    """Return why each file failed or is stale, as paragraphs."""
+    said: list[str] = []
+    for number, of in enumerate(problems):
+        reason = textwrap.wrap(clipped(of.reason, MAX_REASON), WIDTH)
+        line = "\\\n".join([f"**{escaped(of.key)}** {of.state}", *map(escaped, reason)])
+        if sum(map(len, said)) + len(line) > MAX_CHARACTERS - MAX_REST:
+            said.append(f"and {len(problems) - number:,} more, as `tokflow plan` says")
+            break
+        said.append(line)
+    return dg.MetadataValue.md("\n\n".join(said))
+
+
+def _row(status: FileStatus, num_bytes: int | None) -> dict[str, Any]:
+    return {
+        "state": status.state,
+        "file": status.key,
+        "num_bytes": num_bytes,
+        "num_documents": status.num_documents,
+        "num_tokens": status.num_tokens,
+        "bytes_per_token": status.bytes_per_token,
+        "built": f"{status.built_at:%Y-%m-%d\N{NO-BREAK SPACE}%H:%M}" if status.built_at else "",
+    }

@@ -24,8 +24,8 @@ from tokflow.components.file_partitions import (
     record_raw,
     record_status,
     report_listing,
+    report_raw,
 )
-from tokflow.components.file_reports import report_raw
 from tokflow.components.history import AssetHistory
 from tokflow.components.report_asset import report_page
 from tokflow.components.reports import Report, report

@@ -3,12 +3,12 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal, get_args
 
 from tokflow.errors import TokflowError
-from tokflow.pipeline.describe import ratio
+from tokflow.pipeline.describe import describe
 from tokflow.pipeline.output import FILE_STAGES
 from tokflow.pipeline.plan import Plan, PlannedOutput
 from tokflow.store.manifest import MANIFEST_NAME
@@ -116,17 +116,14 @@ def _newest_tokens(plan: Plan, key: str, planned: Sequence[PlannedOutput]) -> St
 
 
 def _with_counts(key: str, state: State, reason: str, made: StoredOutput | None) -> FileStatus:
+    status = FileStatus(key=key, state=state, reason=reason)
     if made is None:
-        return FileStatus(key=key, state=state, reason=reason)
-    counts = made.manifest.counts
-    seconds = (made.folder / MANIFEST_NAME).stat().st_mtime
-    num_tokens = counts["num_tokens"]
-    return FileStatus(
-        key=key,
-        state=state,
-        reason=reason,
-        num_documents=counts["num_documents"],
-        num_tokens=num_tokens,
-        bytes_per_token=ratio(counts["num_bytes"], num_tokens) if num_tokens else None,
-        built_at=datetime.fromtimestamp(seconds, UTC),
+        return status
+    numbers = describe(made.manifest).whole
+    return replace(
+        status,
+        num_documents=numbers["num_documents"],
+        num_tokens=numbers["num_tokens"],
+        bytes_per_token=numbers["bytes_per_token"] or None,
+        built_at=datetime.fromtimestamp((made.folder / MANIFEST_NAME).stat().st_mtime, UTC),
     )

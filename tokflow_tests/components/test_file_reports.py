@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.components.file_partitions import record_status, sync_files
-from tokflow.components.file_reports import status_metadata
+from tokflow.components.file_partitions import record_status, status_metadata, sync_files
 from tokflow.components.markdown import MAX_CHARACTERS
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.status import FileStatus
