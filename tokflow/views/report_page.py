@@ -16,24 +16,19 @@ from tokflow.pipeline.output import FILE_STAGES
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.status import STATES
 from tokflow.store.integrity import once_more
-from tokflow.views.bars import (
-    by_file,
-    by_script,
-    export_rows,
-    reject_picture,
-    share_pictures,
-    source_rows,
-)
-from tokflow.views.excerpts import ShownSequence, make_excerpts
-from tokflow.views.lengths import length_pictures
 from tokflow.views.picture import INK, MUTED, SERIES, Picture, check_report, shortened_name
-from tokflow.views.sample import StoreFacts, spread
-from tokflow.views.vocabulary_use import (
+from tokflow.views.report_facts import ShownSequence, StoreFacts, make_excerpts, spread
+from tokflow.views.report_pictures import (
     UNUSED,
     UNUSED_LOOKED_AT,
     VocabularyUse,
+    by_file,
+    by_script,
     count_ids,
+    length_pictures,
     open_texts,
+    reject_picture,
+    share_pictures,
     vocabulary_picture,
 )
 
@@ -137,8 +132,8 @@ def _values(
         "states": [(state, states[state]) for state in STATES if states[state]],
         "statuses": statuses,
         "parts": facts.split.rows if facts.split else [],
-        "exports": export_rows(facts),
-        "mixture": source_rows(facts),
+        "exports": facts.export_rows,
+        "mixture": facts.source_rows,
         "frequent": use.frequent if use and texts else [],
         "texts": texts,
         "unused": _unused(use, texts) if use and texts else [],
@@ -151,9 +146,9 @@ def _tiles(facts: StoreFacts) -> list[tuple[str, str]]:
     """Return the numbers that a person asks for first, all of what a build would leave as it is."""
     if not facts.text:
         return []
-    text, current = facts.text.whole, set(facts.folders("export"))
-    found = {of.name: describe(of.manifest).whole for of in facts.exports if of.folder in current}
-    packed = [(name, of) for name, of in found.items() if of.get("num_sequences")]
+    text, made = facts.text.whole, facts.exports.items()
+    found = [(name, describe(of.manifest).whole) for name, (of, reason) in made if not reason]
+    packed = [(name, of) for name, of in found if of.get("num_sequences")]
     names = ["num_documents", "num_tokens", *(["bytes_per_token"] if text["num_tokens"] else [])]
     tiles = [(label(of), written(of, text[of])) for of in names]
     for name, of in packed[:1]:
@@ -173,7 +168,7 @@ def _made_by(facts: StoreFacts) -> list[tuple[str, str]]:
     found = [
         ("tokenizer", name),
         ("packing", f"{packing.strategy}, {length}"),
-        ("parts", ", ".join(facts.parts)),
+        ("parts", ", ".join(dataset.split.parts)),
         ("exports", ", ".join(of.name for of in dataset.exports) or "none"),
     ]
     if dataset.sources:

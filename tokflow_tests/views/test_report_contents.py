@@ -8,12 +8,9 @@ import pytest
 from tokflow.audit.token_texts import TokenTexts
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
-from tokflow.views.bars import source_rows
-from tokflow.views.excerpts import make_excerpts
-from tokflow.views.lengths import length_pictures
+from tokflow.views.report_facts import ShardSample, StoreFacts, make_excerpts, spread
 from tokflow.views.report_page import make_report
-from tokflow.views.sample import ShardSample, StoreFacts, spread
-from tokflow.views.vocabulary_use import count_ids, open_texts
+from tokflow.views.report_pictures import count_ids, length_pictures, open_texts
 from tokflow_tests.pipeline.test_mixture import declare_mixture
 from tokflow_tests.tiny import EOS, build, declare, declare_small, many_ids, tokenize
 
@@ -101,7 +98,7 @@ def test_an_excerpt_has_its_padding_on_the_side_that_the_model_sees_it(tmp_path:
 def test_no_more_documents_are_looked_at_than_a_report_may(
     small: StoreFacts, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.views.lengths.MAX_DOCUMENTS", 7)
+    monkeypatch.setattr("tokflow.views.report_pictures.MAX_DOCUMENTS", 7)
 
     documents, *_ = length_pictures(small)
 
@@ -112,7 +109,7 @@ def test_of_a_file_of_many_sequences_the_first_are_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     facts = facts_of(declare(tmp_path, {"a.jsonl": ["abc"] * 10}))
-    monkeypatch.setattr("tokflow.views.lengths.MAX_SEQUENCES", 4)
+    monkeypatch.setattr("tokflow.views.report_pictures.MAX_SEQUENCES", 4)
 
     *_, segments = length_pictures(facts)
 
@@ -169,7 +166,7 @@ def test_a_mixture_shows_what_was_planned_and_what_came_out(tmp_path: Path):
 
     facts = facts_of(mixture)
 
-    train = {of["source"]: of for of in source_rows(facts) if of["part"] == "train"}
+    train = {of["source"]: of for of in facts.source_rows if of["part"] == "train"}
     planned = {name: of["planned_tokens"] for name, of in train.items()}
     assert planned == {"code": 36, "prose": 40}
     assert {name: of["tokens"] for name, of in train.items()} == planned

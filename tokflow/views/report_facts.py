@@ -1,0 +1,326 @@
+"""Facts of a report: the counts of all outputs, the tokens of a bounded number of files, and
+excerpts of what a model sees."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tokflow.audit.ancestry import Ancestry
+from tokflow.audit.token_texts import TokenTexts, drawn_token
+from tokflow.pipeline.describe import Description, Values, describe, describe_all, mixture_rows
+from tokflow.pipeline.output import Stage
+from tokflow.pipeline.plan import Plan
+from tokflow.pipeline.status import FileStatus, file_statuses
+from tokflow.sequences.segments import SEGMENTS_NAME
+from tokflow.shown import counted
+from tokflow.split.spans import Split
+from tokflow.store.arrow import to_numpy
+from tokflow.store.integrity import report_damage_on_error
+from tokflow.store.store import StoredOutput
+from tokflow.store.stored_outputs import newest_output
+from tokflow.store.tables import read_part
+from tokflow.tokens.shard import TokenShard, open_token_shard
+
+FILE_BYTES = 2**23
+"""Bytes of a sample for which one file is read: 64 files of a store on this disk."""
+
+MAX_EXCERPTS = 4
+
+FILES_LOOKED_AT = 16
+"""Files in which a sequence of each part is looked for."""
+
+SEQUENCES_LOOKED_AT = 64
+"""The first sequences of a file, among which one of several documents is chosen."""
+
+SEGMENTS_SHOWN, TOKENS_SHOWN = 6, 120
+"""Segments of a sequence; tokens of one of them, at most, and of several fewer, down to a third."""
+
+CHARS_SHOWN = 480
+"""Characters of a segment, at most."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardSample:
+    """The token shards that are read, of all that there are."""
+
+    shards: tuple[TokenShard, ...]
+    num_all: int
+
+    @property
+    def files(self) -> str:
+        """`4 files`, or `64 of 1,000 files`."""
+        return files_of(len(self.shards), self.num_all)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the shards, read or not."""
+        return sum(of.num_tokens for of in self.shards)
+
+    def beginnings(self, most: int) -> Iterator[npt.NDArray[Any]]:
+        """Yield the first tokens of each shard, `most` of them together: an equal share of each,
+        or all of it where it has fewer.
+
+        Raises: CorruptOutputError where one is none of its vocabulary, since its file is damaged.
+        """
+        for shard, share in self.shares("num_tokens", most):
+            vocab_size = shard.manifest.details["vocab_size"]
+            with report_damage_on_error(shard):
+                token_ids = shard.tokens(is_lazy=share < shard.num_tokens).read(0, share)
+                if share and (largest := int(token_ids.max())) >= vocab_size:
+                    raise ValueError(f"token id {largest:,} in a vocabulary of {vocab_size:,}")
+            yield token_ids
+
+    def shares(self, count: str, most: int) -> Iterator[tuple[TokenShard, int]]:
+        """Yield each shard and its share of `most`, in what its manifest counts: an equal one, or
+        all of it where it has less."""
+        sizes = [(of.manifest.counts[count], str(of.manifest.partition), of) for of in self.shards]
+        sizes.sort(key=lambda each: each[:2])
+        for number, (size, _, shard) in enumerate(sizes):
+            share = min(size, most // (len(sizes) - number))
+            most -= share
+            yield shard, share
+
+    def read_of(self, most: int) -> str:
+        """Return in words what `beginnings` reads."""
+        if self.num_tokens <= most:
+            return f"all {self.num_tokens:,} tokens of {self.files}"
+        return f"{most:,} tokens, the first of each of {self.files}"
+
+
+@dataclass(frozen=True)  # without slots, since it keeps what it read
+class StoreFacts:
+    """Outputs in the store of a dataset, for a plan of it."""
+
+    plan: Plan
+
+    @cached_property
+    def statuses(self) -> Sequence[FileStatus]:
+        """The status of each file."""
+        return file_statuses(self.plan)
+
+    def folders(self, stage: Stage) -> list[Path]:
+        """Return the folders of the outputs of a stage that a build would leave as they are: the
+        tokens also of a mixture's sources, what comes after them of the dataset itself, sequences
+        by its own packing."""
+        planned = self.plan.planned if stage == "tokens" else self.plan.own
+        made = [of for of in planned if of.stage == stage and of.is_made and not of.packing]
+        return [of.folder for of in made if of.folder]
+
+    @cached_property
+    def text(self) -> Description | None:
+        """The numbers of all token shards together; None where there is none."""
+        return self._described("tokens")
+
+    @cached_property
+    def split(self) -> Description | None:
+        """The numbers of all splits together; None where there is none."""
+        return self._described("split")
+
+    def _described(self, stage: Stage) -> Description | None:
+        store = self.plan.dataset.store
+        return describe_all(store.read(of).manifest for of in self.folders(stage))
+
+    @cached_property
+    def exports(self) -> Mapping[str, tuple[StoredOutput, str]]:
+        """By name, in the order of the config, each export that a build would leave or else the
+        newest, with the reason why a build would make another."""
+        store, found = self.plan.dataset.store, dict[str, tuple[StoredOutput, str]]()
+        for of in self.plan.own:
+            if of.stage == "export":
+                kept = store.read(of.folder) if of.is_made and of.folder else None
+                if newest := kept or newest_output(store, of.output.place):
+                    found[of.name] = newest, "" if kept else of.reason
+        return found
+
+    @cached_property
+    def export_rows(self) -> list[Values]:
+        """A row for each export and part: its numbers and, in the first of one that is stale, the
+        reason."""
+        return [
+            {
+                "export": name,
+                "state": "stale" if reason else "built",
+                "reason": reason if number == 0 else "",
+                "format": made.manifest.details["format"],
+                **row,
+            }
+            for name, (made, reason) in self.exports.items()
+            for number, row in enumerate(describe(made.manifest).rows)
+        ]
+
+    @property
+    def source_rows(self) -> list[Values]:
+        """A row for each source and part of a mixture, as an export has it that is not stale or,
+        before there is one, as it is planned; none of other datasets."""
+        current = [made.manifest for made, reason in self.exports.values() if not reason]
+        made = [of.details["mixture"] for of in current if "mixture" in of.details]
+        return mixture_rows(made[0] if made else self.plan.of_mixture)
+
+    @cached_property
+    def shards(self) -> ShardSample:
+        """The token shards that are read."""
+        folders = self.folders("tokens")
+        opened = tuple(open_token_shard(of) for of in self.sampled(folders))
+        return ShardSample(shards=opened, num_all=len(folders))
+
+    def sampled(self, folders: Sequence[Path]) -> list[StoredOutput]:
+        """Return some of the outputs in folders, spread evenly, whether they were fetched before or
+        not: the same store gives the same report."""
+        store = self.plan.dataset.store
+        return [store.read(of) for of in spread(folders, store.sample_bytes // FILE_BYTES)]
+
+
+def files_of(num: int, num_all: int) -> str:
+    """Return `4 files`, or `64 of 1,000 files`."""
+    return counted(num, "file") if num == num_all else f"{num:,} of {num_all:,} files"
+
+
+def length_of(sequences: StoredOutput, part: str) -> int:
+    """Return the sequence_length of a part, which need not be that of the others."""
+    length: int | dict[str, int] = sequences.manifest.details["sequence_length"]
+    return length[part] if isinstance(length, dict) else length
+
+
+def spread(all_of: Sequence[T], most: int) -> list[T]:
+    """Return at most so many of a sequence, at equal distances, its first among them."""
+    if len(all_of) <= most:
+        return list(all_of)
+    return [all_of[number * len(all_of) // most] for number in range(most)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownToken:
+    """A token, or several that have a character together, as a page shows them."""
+
+    text: str
+    is_special: bool
+    is_loss: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownSegment:
+    """Neighbouring tokens of one document, the first of them."""
+
+    document: str
+    """`<raw file>:<row>`."""
+    first: tuple[ShownToken, ...]
+    num_left_out: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownSequence:
+    """One sequence or, where no file fills one by itself, the beginning of a part of a file."""
+
+    part: str
+    raw_file: str
+    sequence: int | None
+    """Its ordinal in the file; None where there are no sequences."""
+    segments: tuple[ShownSegment, ...]
+    num_segments: int
+    """Of the whole sequence, as the two that follow."""
+    num_tokens: int
+    num_padding: int
+    is_padded_left: bool
+    """The padding comes before the segments."""
+    has_mask: bool
+    """False where every token is a loss token."""
+
+
+def make_excerpts(facts: StoreFacts, texts: TokenTexts) -> list[ShownSequence]:
+    """Return the excerpts: of each part one and, of the largest, another.
+
+    Raises: CorruptOutputError.
+    """
+    store, packing = facts.plan.dataset.store, facts.plan.dataset.packing
+    packed, splits = (
+        [store.read(of) for of in spread(folders, FILES_LOOKED_AT)]
+        for folders in (facts.folders("sequences"), facts.folders("split"))
+    )
+    of_parts = facts.split.parts if facts.split else {}
+    parts = sorted(of_parts, key=lambda part: -of_parts[part]["num_tokens"])
+    return [
+        _excerpt(made, part, texts, packing.of_part(part).padding_side)
+        for number, part in enumerate(parts[: MAX_EXCERPTS - 1])
+        for made in (_with_part(packed, part) or _with_part(splits, part))[: 1 + (number == 0)]
+    ]
+
+
+def _with_part(outputs: Sequence[StoredOutput], part: str) -> list[StoredOutput]:
+    """Return two of the outputs that have a sequence of a part, or tokens of it."""
+    names = {"sequences": "num_sequences", "split": "num_tokens"}
+    found = [of for of in outputs if of.manifest.counts[f"{part}.{names[of.manifest.stage]}"]]
+    return [found[0], found[-1]] if len(found) > 1 else found
+
+
+def _excerpt(made: StoredOutput, part: str, texts: TokenTexts, padding_side: str) -> ShownSequence:
+    split = Ancestry().split(made)
+    shard = split.shard
+    with report_damage_on_error(made, split, shard):
+        sequence, starts, lengths, documents = _segments(made, split, part)
+        num_tokens = int(lengths.sum())
+        rows = to_numpy(shard.documents(["row"])["row"])[documents[:SEGMENTS_SHOWN]]
+        raw_files, ordinals = shard.origins.of_rows(rows)
+        of_rows = zip(raw_files.to_pylist(), ordinals.tolist(), strict=True)
+        names = [f"{raw_file}:{row}" for raw_file, row in of_rows]
+        most = TOKENS_SHOWN // min(len(names), 3)
+        edges = zip(names, starts.tolist(), lengths.tolist(), strict=False)
+        return ShownSequence(
+            part=part,
+            raw_file=str(made.manifest.partition),
+            sequence=sequence,
+            segments=tuple(_segment(split, texts, *of, most=most) for of in edges),
+            num_segments=len(starts),
+            num_tokens=num_tokens,
+            num_padding=0 if sequence is None else length_of(made, part) - num_tokens,
+            is_padded_left=padding_side == "left",
+            has_mask=shard.has_loss_mask,
+        )
+
+
+def _segments(
+    made: StoredOutput, split: Split, part: str
+) -> tuple[int | None, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return the first sequence of several documents, else the first, and where its segments begin
+    in the tokens of the split, their lengths and documents; of a split as many spans as are shown.
+
+    Of the sequences looked at one with as many segments as are shown is as good as one with more.
+    """
+    if made.manifest.stage == "split":
+        spans, shown = split.spans(part), slice(SEGMENTS_SHOWN)
+        return None, spans.token_start[shown], spans.num_tokens[shown], spans.document[shown]
+    names = ["sequence", "token_start", "num_tokens", "document"]
+    num = min(SEQUENCES_LOOKED_AT, made.manifest.counts[f"{part}.num_sequences"])
+    rows = read_part(made.file(SEGMENTS_NAME), part, names, sequences=(0, num))
+    counts = np.bincount(rows["sequence"], minlength=num)
+    chosen = int(np.argmax(np.minimum(counts, SEGMENTS_SHOWN)))
+    is_in = rows["sequence"] == chosen
+    return chosen, *(rows[name][is_in] for name in names[1:])
+
+
+def _segment(
+    split: Split, texts: TokenTexts, document: str, start: int, length: int, *, most: int
+) -> ShownSegment:
+    """Return a segment of a split: at most so many of its tokens, up to `CHARS_SHOWN` characters of
+    them."""
+    stop, mask = start + min(length, most), split.loss_mask_source()
+    token_ids = split.token_source(is_lazy=True).read(start, stop).tolist()
+    is_loss = mask.read(start, stop).tolist() if mask else [True] * len(token_ids)
+    shown: list[ShownToken] = []
+    num_shown = 0
+    for ids, text in texts.pieces(token_ids):
+        if sum(len(of.text) for of in shown) > CHARS_SHOWN:
+            break
+        is_special = ids[0] in texts.special_ids
+        token = ShownToken(
+            text=drawn_token(text), is_special=is_special, is_loss=bool(is_loss[num_shown])
+        )
+        shown.append(token)
+        num_shown += len(ids)
+    return ShownSegment(document=document, first=tuple(shown), num_left_out=length - num_shown)
