@@ -22,8 +22,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import fixed, formats, growth, jobs, loaders, many_files, scale, speed, table
-from benchmarks.aims import aims
+from benchmarks import fixed, formats, growth, jobs, loaders, many_files, scale, speed
 from benchmarks.peer_programs import PEERS
 from benchmarks.process import measure
 from benchmarks.programs import CORE, KINDS, OWN, ROOT
@@ -47,7 +46,7 @@ def main():
     with corpora_folder(arguments.keep) as folder:
         found = REPORTS[arguments.what](arguments, folder, say)
     if arguments.json:
-        print(json.dumps({"machine": machine(), arguments.what: found}, indent=1, default=as_json))
+        print(json.dumps(as_json({"machine": machine(), arguments.what: found}), indent=1))
 
 
 def parse_arguments():
@@ -89,11 +88,11 @@ def report_speed(arguments, folder, say):
                 results = measure_block(arguments, programs, make_file(folder, corpus, size, kind))
                 title = f"{size:g} MB of {corpus}, {kind}"
                 say(f"\n{title}, GPT-2, {counts(results)}")
-                say("\n".join(table.table(results, text_bytes=size * 1e6)))
+                say("\n".join(speed.table(results, text_bytes=size * 1e6)))
                 blocks.append((title, size * 1e6, results))
-    if judged := list(aims(blocks)):
+    if judged := list(speed.aims(blocks)):
         say("\n".join(["\naims", *judged]))
-    return {title: {one.program.name: as_json(one) for one in many} for title, _, many in blocks}
+    return {title: {one.program.name: one for one in many} for title, _, many in blocks}
 
 
 def measure_block(arguments, programs, file):
@@ -115,15 +114,10 @@ def report_growth(arguments, folder, say):
         for kind in arguments.kinds:
             sizes = arguments.sizes or GROWTH_SIZES
             files = {size * 1e6: make_file(folder, corpus, size, kind) for size in sizes}
-            measured = growth.measure_growth(files, repeats=arguments.repeats)
+            measured = growth.measure_growth(files, repeats=arguments.repeats, tell=tell_progress)
             say(f"\n{corpus}, {kind}, GPT-2, median of {arguments.repeats}")
             say("\n".join(growth.table(measured)))
-            found[f"{corpus}, {kind}"] = {
-                name: {
-                    f"{size / 1e6:g} MB": list(map(as_json, runs)) for size, runs in many.items()
-                }
-                for name, many in measured.items()
-            }
+            found[f"{corpus}, {kind}"] = measured
     return found
 
 
@@ -152,13 +146,7 @@ def report_jobs(arguments, folder, say):
         say("\n".join(jobs.table(found, text_bytes=size * 1e6)))
         blocks.append((title, found))
     say("\n".join(["\naims", *jobs.judged(blocks)]))
-    return {
-        title: {
-            name: {number: as_json(one) for number, one in by_jobs.items()}
-            for name, by_jobs in found.items()
-        }
-        for title, found in blocks
-    }
+    return dict(blocks)
 
 
 def report_fixed(arguments, folder, say):
@@ -171,12 +159,7 @@ def report_fixed(arguments, folder, say):
     say("\n".join(many_files.table(ticks, plan)))
     unbuilt = many_files.measure_unbuilt() if arguments.large else {}
     say("\n".join(many_files.unbuilt_table(unbuilt)))
-    told = {
-        num_files: {name: dataclasses.asdict(cost) for name, cost in costs.items()}
-        for num_files, costs in found.items()
-    }
-    told |= {"ticks": ticks, "unbuilt": as_json(unbuilt)}
-    return told | ({"plan": as_json(plan)} if plan else {})
+    return found | {"ticks": ticks, "unbuilt": unbuilt} | ({"plan": plan} if plan else {})
 
 
 def report_formats(arguments, folder, say):
@@ -188,9 +171,7 @@ def report_formats(arguments, folder, say):
             written = formats.measure_formats(file, names, repeats=arguments.repeats)
             say(f"\n{size:g} MB of {corpus}, GPT-2, rows of {formats.SEQUENCE_LENGTH} tokens")
             say("\n".join(formats.table(written)))
-            found[f"{size:g} MB of {corpus}"] = {
-                name: dataclasses.asdict(one) for name, one in written.items()
-            }
+            found[f"{size:g} MB of {corpus}"] = written
     return found
 
 
@@ -208,7 +189,7 @@ def report_packing(arguments, folder, say):
         title = f"{len(lengths):,} documents, rows of {sequence_length:,} tokens"
         say(f"\n{title}")
         say("\n".join(packing.table(packed)))
-        found[title] = {name: dataclasses.asdict(one) for name, one in packed.items()}
+        found[title] = packed
     return found
 
 
@@ -225,10 +206,7 @@ def report_orders(arguments, folder, say):
         )
         say(f"\n{title}")
         say("\n".join(orders.table(found[title])))
-    return {
-        title: {name: dataclasses.asdict(one) for name, one in many.items()}
-        for title, many in found.items()
-    }
+    return found
 
 
 def report_scale(arguments, folder, say):
@@ -335,14 +313,14 @@ def machine():
 
 
 def as_json(one):
-    """Return the numbers of a measurement or of a result."""
-    if not isinstance(one, speed.Result):
+    """Return what was measured as plain JSON."""
+    if isinstance(one, speed.Result):
+        return as_json({"runs": one.runs, "tokens": one.comparison, "failure": one.failure})
+    if dataclasses.is_dataclass(one):
         return dataclasses.asdict(one)
-    return {
-        "runs": [dataclasses.asdict(run) for run in one.runs],
-        "tokens": one.comparison and dataclasses.asdict(one.comparison),
-        "failure": one.failure,
-    }
+    if isinstance(one, dict):
+        return {str(name): as_json(of) for name, of in one.items()}
+    return [as_json(of) for of in one] if isinstance(one, list | tuple) else one
 
 
 def say_now(text):

@@ -14,11 +14,9 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from benchmarks import aims
 from benchmarks.peer_programs import PEERS
 from benchmarks.programs import RUN_CONFIG, Place
-from benchmarks.speed import Result, run_once
-from benchmarks.table import failed, verdict
+from benchmarks.speed import Result, failed, line, row, run_once
 
 SCALING_PEERS = ("datatrove", "dolma", "litdata")
 PROGRAMS = (RUN_CONFIG, *(peer for peer in PEERS if peer.name in SCALING_PEERS))
@@ -110,22 +108,17 @@ def table(found, *, text_bytes):
     yield f"  {'':24}{'jobs':>5}" + "".join(f"{heading:>9}" for heading in headings) + "  tokens"
     for name, by_jobs in found.items():
         for jobs, result in by_jobs.items():
-            numbers = failed(result) if result.failure else row(result, by_jobs, text_bytes)
+            numbers = failed(result) if result.failure else numbers_of(result, by_jobs, text_bytes)
             yield f"  {name:24}{jobs:5}{numbers}"
         walls = {jobs: result.wall_seconds for jobs, result in by_jobs.items() if result.runs}
         if len(walls) > 1:
             yield f"    {described_alone(walls, text_bytes)}"
 
 
-def row(result, by_jobs, text_bytes):
-    runs, wall = result.runs, result.wall_seconds
-    others = statistics.median(run.others_seconds / run.wall_seconds for run in runs)
-    return (
-        f"{wall:9.2f}{min(run.wall_seconds for run in runs):9.2f}"
-        f"{statistics.median(run.cpu_seconds for run in runs):9.2f}{others:9.2f}"
-        f"{result.peak_bytes / 1e6:9.0f}{max(run.largest_bytes for run in runs) / 1e6:9.0f}"
-        f"{text_bytes / 1e6 / wall:9.1f}{times_as_fast(by_jobs, result):>9}  {verdict(result)}"
-    )
+def numbers_of(result, by_jobs, text_bytes):
+    others = statistics.median(run.others_seconds / run.wall_seconds for run in result.runs)
+    ratio = times_as_fast(by_jobs, result)
+    return row(result, ratio, text_bytes, others=[f"{others:.2f}"])
 
 
 def times_as_fast(by_jobs, result):
@@ -162,8 +155,8 @@ def judged(blocks):
         if 1 in by_jobs and 2 in by_jobs:
             ratio = by_jobs[1].wall_seconds / by_jobs[2].wall_seconds
             numbers = f"{ratio:.2f} times as fast with 2 jobs, aim {TWICE_RATIO}"
-            yield aims.line(title, ratio >= TWICE_RATIO, numbers)
+            yield line(title, ratio >= TWICE_RATIO, numbers)
         if runs := [run for result in by_jobs.values() for run in result.runs]:
             largest = max(run.largest_bytes for run in runs)
             numbers = f"largest process {largest / 1e6:.0f} MB, aim {LARGEST_BYTES / 1e6:.0f} MB"
-            yield aims.line(title, largest < LARGEST_BYTES, numbers)
+            yield line(title, largest < LARGEST_BYTES, numbers)

@@ -21,6 +21,7 @@ from benchmarks import loader_resume
 from benchmarks.peer_programs import ENVIRONMENTS
 from benchmarks.process import OverTimeError, measure
 from benchmarks.programs import ROOT, TOKFLOW, dataset_yaml
+from benchmarks.speed import judged
 
 SEQUENCE_LENGTH, BATCH_SIZE = 2048, 64
 BLOCK = 64
@@ -300,7 +301,7 @@ def aim(found):
         return "  nothing to compare"
     first, following = max(ours, key=best.get), max(others, key=best.get)
     ratio = best[first] / best[following]
-    return f"  {'met' if ratio >= 2 else 'MISSED':8}{first}: {ratio:.1f} times {following}, aim 2"
+    return judged(ratio >= 2, f"{first}: {ratio:.1f} times {following}, aim 2")
 
 
 def resume_lines(found):

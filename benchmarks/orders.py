@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.peer_programs import environment_of, python
-from benchmarks.programs import KINDS, ROOT
-from benchmarks.randomness import LIMIT, Statistic, places_looked_at, statistics
+from benchmarks.programs import KINDS, ROOT, absent
+from benchmarks.randomness import LIMIT, Statistic, off_the_most, places_looked_at, statistics
 from tokflow.loaders.orders import Shuffled, ShuffledBlocks
 
 SIZES = (65_536, 2**20, 1_000_003, 4_000_000, 50_000_000, 10**9)
@@ -51,10 +51,7 @@ class Contender:
 
     def missing(self):
         """Return why it cannot run here; None where it can."""
-        if not self.peer or environment_of(self.peer)[0].exists():
-            return None
-        path, remedy = environment_of(self.peer)
-        return f"no {path}: {remedy}"
+        return absent([environment_of(self.peer)] if self.peer else [])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,16 +149,12 @@ def measure_order(contender, size, seeds):
         found.extend(statistics(order, size))
     return Quality(
         shown={
-            kind: off_most(one for one in found if (one.kind, one.name) == (kind, name))
+            kind: off_the_most(one for one in found if (one.kind, one.name) == (kind, name))
             for kind, name in SHOWN.items()
         },
-        worst=off_most(found),
+        worst=off_the_most(found),
         nanoseconds=min(nanoseconds),
     )
-
-
-def off_most(found):
-    return max(found, key=lambda one: abs(one.z))
 
 
 def table(found):

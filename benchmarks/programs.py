@@ -54,8 +54,12 @@ class Program:
 
     def missing(self) -> str | None:
         """Return why it cannot run here; None where it can."""
-        absent = [f"no {path}: {remedy}" for path, remedy in self.needs if not path.exists()]
-        return "; ".join(absent) or None
+        return absent(self.needs)
+
+
+def absent(needs):
+    """Return which paths are not there, and how to get each; None where all are."""
+    return "; ".join(f"no {path}: {remedy}" for path, remedy in needs if not path.exists()) or None
 
 
 def raw_engine(place):

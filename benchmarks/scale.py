@@ -3,8 +3,8 @@
     python -m benchmarks scale
 
 The stages of a build (`scale_stages`), the model of their requests (`scale_requests`, which a test
-holds exact), measured unit costs and list prices (`scale_costs`), and workers before a simulated
-object store (`scale_simulation`), make the tables of docs/scale.md. Nothing asks the internet.
+holds exact), and measured unit costs and list prices (`scale_costs`) make the tables of
+docs/scale.md. Nothing asks the internet.
 """
 
 import math

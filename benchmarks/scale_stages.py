@@ -6,10 +6,38 @@ from dataclasses import dataclass
 
 from benchmarks.scale_costs import CLOUDS, UNITS, StoreSpeed
 from benchmarks.scale_requests import Shape, built, got, pages, read_raw, times, total
-from benchmarks.scale_simulation import Task, simulate
 from tokflow.pipeline.output_tasks import KEPT_HERE_BYTES
 
 SPEED = StoreSpeed()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """What one worker does alone; all tasks of a stage are alike."""
+
+    read_bytes: float = 0
+    read_requests: float = 0
+    seconds: float = 0
+    """Of one core, while what it reads comes."""
+    write_bytes: float = 0
+    num_puts: float = 0
+    """Requests that write, except the one for the manifest, which is put last."""
+
+
+def seconds_of(task, num_tasks, *, num_machines, machine, speed=SPEED):
+    """Return the seconds until all tasks are done: rounds of one task for each core, or as long as
+    the networks, or the requests a second that the store lets through, take at least."""
+    reading = task.read_bytes / (2 * speed.connection_bytes_per_second)
+    working = max(task.seconds / machine.core_speed, reading, speed.first_byte_seconds)
+    writing = max(task.write_bytes / speed.connection_bytes_per_second, speed.put_seconds)
+    rounds = math.ceil(num_tasks / min(num_tasks, num_machines * machine.num_cores))
+    network = num_machines * machine.bytes_per_second
+    return max(
+        rounds * (working + writing + speed.put_seconds),
+        num_tasks * max(task.read_bytes, task.write_bytes) / network,
+        num_tasks * task.read_requests / speed.gets_per_second,
+        num_tasks * (task.num_puts + 1) / speed.puts_per_second,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,12 +58,12 @@ class Stage:
 
     def seconds(self, num_machines, machine, *, num_drivers):
         """Return how long so many machines take."""
-        sizes = {"num_machines": num_machines, "machine": machine, "speed": SPEED}
         fetched = self.num_fetched if num_drivers < num_machines else 0
         waits = fetched * SPEED.first_byte_seconds / UNITS.requests_at_once
         each = self.driver_seconds + waits
         driven = self.num_tasks * each / num_drivers
-        return max(driven, simulate(self.task, self.num_tasks, **sizes))
+        many = seconds_of(self.task, self.num_tasks, num_machines=num_machines, machine=machine)
+        return max(driven, many)
 
 
 def shape_of(corpus, *, is_of_cluster=False):

@@ -1,4 +1,4 @@
-"""Run the programs on one file, in turn within each repeat, and compare what they made.
+"""Run the programs on one file, in turn within each repeat, compare what they made, and print it.
 
 Every program is a whole process, on a file that is in the page cache, into an empty folder with
 empty caches. The first program that makes token ids is the one that all others are compared with.
@@ -12,7 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.process import Measurement, OverTimeError, measure
-from benchmarks.programs import EOS_ID, ROOT, Place, Program
+from benchmarks.programs import CORE, EOS_ID, RAW_ENGINE, ROOT, Place, Program
+
+PEER_RATIO = 15
+PEER_BYTES = 300_000_000
+PEAK_BYTES = 700_000_000
+HEADINGS = ("wall s", "least", "cpu s", "peak MB", "largest", "MB/s", "x core")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,3 +123,94 @@ def compare(expected, found):
     with tempfile.NamedTemporaryFile("r") as output:
         measure([*command, "--output", output.name], folder=ROOT, environment={})
         return Comparison(**json.load(output))
+
+
+def table(results, *, text_bytes):
+    """Yield a line per program: the columns of `HEADINGS`, then how its tokens compare."""
+    core = next((one for one in results if one.program is CORE and one.runs), None)
+    yield f"  {'':24}" + "".join(f"{heading:>9}" for heading in HEADINGS) + "  tokens"
+    for result in results:
+        ratio = f"{result.wall_seconds / core.wall_seconds:.1f}" if core and result.runs else "-"
+        numbers = failed(result) if result.failure else row(result, ratio, text_bytes)
+        yield f"  {result.program.name:24}{numbers}".rstrip()
+
+
+def row(result, first, text_bytes, *, others=()):
+    """Return a run's numbers; the last is the time in terms of `first`, where there is one."""
+    runs, wall = result.runs, result.wall_seconds
+    numbers = [
+        f"{wall:.2f}",
+        f"{min(run.wall_seconds for run in runs):.2f}",
+        f"{statistics.median(run.cpu_seconds for run in runs):.2f}",
+        *others,
+        f"{result.peak_bytes / 1e6:.0f}",
+        f"{max(run.largest_bytes for run in runs) / 1e6:.0f}",
+        f"{text_bytes / 1e6 / wall:.1f}" if result.program.output else "-",
+        first,
+    ]
+    return "".join(f"{number:>9}" for number in numbers) + f"  {verdict(result)}"
+
+
+def failed(result):
+    """Return the reason in one line: the last that the program printed."""
+    return f"   {result.failure.strip().splitlines()[-1]}"
+
+
+def verdict(result):
+    found = result.comparison
+    if found is None:
+        return ""
+    if found.is_same:
+        return "same"
+    if found.num_missing == 0 and found.num_more == 0:
+        return "same, documents in another order"
+    reason = result.program.difference or "reason not known"
+    return (
+        f"differ: {found.num_more:+,} in {found.num_missing:,} of {found.num_documents:,} "
+        f"documents ({reason})"
+    )
+
+
+def aims(blocks):
+    """Yield a line per aim: met or MISSED, with the numbers.
+
+    `blocks` is a list of (title, bytes of text, results).
+    """
+    for title, text_bytes, results in blocks:
+        measured = {one.program.name: one for one in results if one.runs}
+        core = measured.get(CORE.name)
+        if core is None:
+            continue
+        if raw := measured.get(RAW_ENGINE.name):
+            yield line(
+                title,
+                core.wall_seconds <= raw.wall_seconds,
+                f"core {core.wall_seconds:.2f} s, raw engine {raw.wall_seconds:.2f} s",
+            )
+        if text_bytes >= PEER_BYTES:
+            yield from peer_aims(title, core, results)
+        peak = f"peak of the core {core.peak_bytes / 1e6:.0f} MB, aim {PEAK_BYTES / 1e6:.0f} MB"
+        yield line(title, core.peak_bytes < PEAK_BYTES, peak)
+
+
+def peer_aims(title, core, results):
+    """Yield one line for the fastest peer: where it is met, it is met for all."""
+    peers = [one for one in results if one.program.is_peer and one.runs]
+    if peers:
+        fastest = min(peers, key=lambda one: one.wall_seconds)
+        ratio = fastest.wall_seconds / core.wall_seconds
+        yield line(
+            title,
+            ratio >= PEER_RATIO,
+            f"the fastest of {len(peers)} peers, {fastest.program.name}, takes {ratio:.1f} times "
+            f"as long as the core, aim {PEER_RATIO}",
+        )
+
+
+def line(title, is_met, numbers):
+    return judged(is_met, f"{title:28}{numbers}")
+
+
+def judged(is_met, numbers):
+    """Return the line of an aim: met or MISSED, with the numbers."""
+    return f"  {'met' if is_met else 'MISSED':8}{numbers}"

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import corpus, fixed, growth, jobs, programs, prose, speed, table
-from benchmarks.aims import aims
+from benchmarks import corpus, fixed, growth, jobs, programs, prose, speed
 from benchmarks.compare import compare
 from benchmarks.process import Measurement, OverTimeError, measure
 
@@ -65,7 +64,7 @@ def result(program: programs.Program, **numbers) -> speed.Result:
 
 
 def lines(results: list[speed.Result]) -> list[str]:
-    return list(table.table(results, text_bytes=1e6))
+    return list(speed.table(results, text_bytes=1e6))
 
 
 def test_text_grows_by_other_letters_and_keeps_its_length():
@@ -207,7 +206,7 @@ def test_the_aims_are_judged_by_the_numbers():
     peer = result(writer("peer", [], is_peer=True), seconds=30.0, peak_bytes=1)
     slow = result(writer("slow", [], is_peer=True), seconds=90.0, peak_bytes=1)
 
-    judged = [line.split() for line in aims([("300 MB", 300e6, [core, raw, peer, slow])])]
+    judged = [line.split() for line in speed.aims([("300 MB", 300e6, [core, raw, peer, slow])])]
 
     assert [line[0] for line in judged] == ["met", "met", "MISSED"]
     assert "15.0" in judged[1]
@@ -217,14 +216,14 @@ def test_a_peer_that_did_not_finish_meets_no_aim():
     core = result(programs.CORE, seconds=2.0, peak_bytes=1)
     peer = speed.Result(program=writer("peer", [], is_peer=True), failure="over 900 s")
 
-    judged = list(aims([("300 MB", 300e6, [core, peer])]))
+    judged = list(speed.aims([("300 MB", 300e6, [core, peer])]))
 
     assert len(judged) == 1  # the peak alone
 
 
 def test_growth_is_judged_by_its_line_and_by_100_mb_of_memory():
     sizes = {
-        size: [measurement(seconds=1 + size / 1e8, peak_bytes=300_000_000 + more)]
+        size: result(programs.CORE, seconds=1 + size / 1e8, peak_bytes=300_000_000 + more)
         for size, more in ((1e8, 0), (2e8, 100_000_000), (4e8, 100_000_001))
     }
 
@@ -296,7 +295,7 @@ def test_our_own_programs_make_the_same_tokens(shared: Path, tmp_path: Path):
 
     assert [one.comparison.is_same for one in results] == [True, True]
     assert results[0].comparison.num_documents == len(list(corpus.grow(TEXTS, 80_000)))
-    assert any("core" in line for line in aims([("80 kB", 8e4, results)]))
+    assert any("core" in line for line in speed.aims([("80 kB", 8e4, results)]))
 
 
 def test_an_aim_of_many_files_that_is_missed_is_said():

@@ -8,7 +8,7 @@ from benchmarks import scale
 from benchmarks.scale_costs import FINEWEB, Machine, StoreSpeed, tiered
 from benchmarks.scale_measured import steps_on
 from benchmarks.scale_requests import Shape, built, got, put, total
-from benchmarks.scale_simulation import Task, simulate
+from benchmarks.scale_stages import Task, seconds_of
 from tokflow.documents import ranges
 from tokflow.exports import writing
 from tokflow.pipeline import output_tasks
@@ -98,16 +98,16 @@ def test_so_it_does_of_a_file_that_goes_and_comes_in_parts(
 
 def test_workers_wait_for_their_cores_and_for_the_network():
     task = Task(seconds=3, num_puts=1)
-    assert simulate(task, 8, num_machines=2, machine=SLOW, speed=INSTANT) == pytest.approx(12)
+    assert seconds_of(task, 8, num_machines=2, machine=SLOW, speed=INSTANT) == pytest.approx(12)
     task = Task(read_bytes=500, read_requests=1, seconds=3)
-    assert simulate(task, 8, num_machines=2, machine=SLOW, speed=INSTANT) == pytest.approx(20)
+    assert seconds_of(task, 8, num_machines=2, machine=SLOW, speed=INSTANT) == pytest.approx(20)
 
 
 def test_more_machines_do_not_help_where_the_store_lets_no_more_requests_through():
     task = Task(seconds=1, num_puts=9)
     slow = StoreSpeed(put_seconds=0, puts_per_second=10)
     for num_machines in (8, 80):
-        seconds = simulate(task, 4_000, num_machines=num_machines, machine=SLOW, speed=slow)
+        seconds = seconds_of(task, 4_000, num_machines=num_machines, machine=SLOW, speed=slow)
         assert seconds == pytest.approx(4_000, rel=0.05)
 
 
