@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeAlias
 
 from tokflow.errors import ConfigError, TokflowError
 from tokflow.store.copies import forget_copies
@@ -35,11 +35,15 @@ class Keeper(Protocol):
         """Return whether a folder holds a finished output of which nothing is known to be wrong."""
 
 
+Step: TypeAlias = Callable[[Path, Path, Keeper], None]
+"""Takes a temporary folder, the one that it becomes, and the store."""
+
+
 @contextmanager
 def new_folder(folder: Path, store: Keeper) -> Iterator[Path]:
     """Yield an empty temporary folder that becomes `folder`, in a store, when the block ends well.
 
-    One alone of `NewFolders`, with all that is said there.
+    Like `NewFolders`, for a single folder.
     """
     with NewFolders() as new:
         with new.writing(folder, store) as temporary:
@@ -104,8 +108,13 @@ class NewFolders:
         Names are taken in this thread, so that nothing is renamed while it is thrown away.
         """
         errors: dict[Path, Exception] = {}
+        steps: list[tuple[Step, bool]] = [
+            (lambda temporary, folder, store: store.put(temporary, folder), True),
+            (_take_name, False),
+            (lambda temporary, folder, store: _sync(folder.parent), True),
+        ]
 
-        def take(step: Callable[[Path, Path, Keeper], None], folder: Path) -> None:
+        def take(step: Step, folder: Path) -> None:
             if folder in errors:
                 return
             temporary, store = self._written[folder]
@@ -116,8 +125,8 @@ class NewFolders:
                 errors[folder] = error
 
         with ThreadPoolExecutor(max(1, len(self._written))) as pool:
-            at_once = pool.map if len(self._written) > 1 else map
-            for step, each in ((_put, at_once), (_take_name, map), (_sync_name, at_once)):
+            for step, is_threaded in steps:
+                each = pool.map if is_threaded and len(self._written) > 1 else map
                 list(each(partial(take, step), self._written))
         return errors
 
@@ -292,11 +301,6 @@ def _take_name(temporary: Path, folder: Path, store: Keeper) -> None:
             remove(aside)
 
 
-def _sync_name(temporary: Path, folder: Path, store: Keeper) -> None:
-    """Put the name that a folder has taken on disk."""
-    _sync(folder.parent)
-
-
 def _is_same(folder: Path, temporary: Path, store: Keeper) -> bool:
     """Return whether `folder` is the whole output that `temporary` is, too."""
     if not store.is_intact(folder):
@@ -355,10 +359,6 @@ def is_alive(process: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def _put(temporary: Path, folder: Path, store: Keeper) -> None:
-    store.put(temporary, folder)
 
 
 def sync_all(temporary: Path) -> None:

@@ -2,9 +2,8 @@
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,7 +19,7 @@ SYNC_BYTES = 16_000_000
 class HashedWriter:
     """A new file, whose size and sha256 are known once it is closed.
 
-    Hashing and syncing leave the interpreter free, and have a thread each behind whoever writes:
+    Hashing and syncing leave the interpreter free, and have a thread each beside the writer's:
     500 MB are there in 0.4 s, where writing, then hashing and then syncing takes 0.6, if there is
     a core to spare; if not, in no less. What is given to `write` must not be changed afterwards;
     up to 8 MB of it are held, or what is given at once and the time before.
@@ -31,7 +30,9 @@ class HashedWriter:
         self._sha256 = hashlib.sha256()
         self._gathered: list[memoryview] = []
         self._num_gathered = self._num_unsynced = self._num_bytes = 0
-        self._hashing, self._syncing = _Behind("hash"), _Behind("sync")
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="tokflow-written")
+        self._hashing: Future[None] | None = None
+        self._syncing: Future[None] | None = None
 
     def write(self, data: Any) -> int:
         """Write all of something that has bytes; return how many."""
@@ -45,21 +46,19 @@ class HashedWriter:
         self._num_gathered += num_bytes
         self._num_unsynced += num_bytes
         if self._num_gathered >= HASH_BYTES:
-            self._hashing.do(self._take_gathered())
-        if self._num_unsynced >= SYNC_BYTES and self._syncing.is_idle():
+            if self._hashing is not None:
+                self._hashing.result()
+            self._hashing = self._threads.submit(self._hash, self._gathered)
+            self._gathered, self._num_gathered = [], 0
+        if self._num_unsynced >= SYNC_BYTES and (self._syncing is None or self._syncing.done()):
             self._num_unsynced = 0
             self._file.flush()
-            self._syncing.do(partial(os.fsync, self._file.fileno()))
+            self._syncing = self._threads.submit(os.fsync, self._file.fileno())
         return num_bytes
 
-    def _take_gathered(self) -> Callable[[], None]:
-        gathered, self._gathered, self._num_gathered = self._gathered, [], 0
-
-        def update() -> None:
-            for view in gathered:
-                self._sha256.update(view)
-
-        return update
+    def _hash(self, views: Iterable[memoryview]) -> None:
+        for view in views:
+            self._sha256.update(view)
 
     def flush(self) -> None:
         """Flush to the operating system."""
@@ -78,40 +77,16 @@ class HashedWriter:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Write and hash what is left."""
+        """Write and hash what is left. Raises: what hashing or syncing raised."""
         try:
-            self._hashing.end()
-            self._take_gathered()()
-            self._syncing.end()
+            with self._threads:
+                for begun in (self._hashing, self._syncing):
+                    if begun is not None:
+                        begun.result()
+            self._hash(self._gathered)
         finally:
             self._file.close()
 
     def entry(self) -> FileEntry:
         """Return the size and sha256 of the file, which is closed."""
         return FileEntry(num_bytes=self._num_bytes, sha256=self._sha256.hexdigest())
-
-
-class _Behind:
-    """A thread, started when it is needed, in which one thing is done at a time."""
-
-    def __init__(self, name: str) -> None:
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"tokflow-{name}")
-        self._last: Future[None] | None = None
-
-    def do(self, something: Callable[[], None]) -> None:
-        """Run a job after the previous one; block until that ends."""
-        self._wait()
-        self._last = self._pool.submit(something)
-
-    def is_idle(self) -> bool:
-        """Return whether the last thing is done."""
-        return self._last is None or self._last.done()
-
-    def end(self) -> None:
-        """Wait until all is done; raise what was raised."""
-        with self._pool:
-            self._wait()
-
-    def _wait(self) -> None:
-        if self._last is not None:
-            self._last.result()

@@ -10,7 +10,6 @@ comes next: the shards it was wrong on may still lie in the store.
 
 import json
 from contextlib import suppress
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -42,7 +41,7 @@ def write_verdict(tokenizer: InStore, difference: str) -> None:
 
 
 def try_to_write_verdict(tokenizer: InStore, difference: str) -> None:
-    """Keep a verdict unless the store cannot be written to: then nothing in it can be mended."""
+    """Keep a verdict unless the store cannot be written to: then nothing in it can be fixed."""
     with suppress(OSError):
         write_verdict(tokenizer, difference)
 
@@ -67,12 +66,6 @@ def _read(path: Path) -> str | None:
 
 def _paths(folder: Path, fingerprint: str) -> list[Path]:
     """Return the paths of a verdict on the tokenizer in `<store>/<dataset>/tokenizer/<name>`."""
-    dataset = _dataset_of(folder.absolute())
+    dataset = folder.absolute().parents[1]
     name = f"{fingerprint[:16]}.json"
     return [place / VERDICTS_NAME / name for place in (dataset.parent, dataset)]
-
-
-@cache
-def _dataset_of(folder: Path) -> Path:
-    """Return the folder of the dataset; asked for with every file, and slow to find."""
-    return folder.joinpath("../..").resolve()
