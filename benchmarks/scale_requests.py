@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tokflow.raw.remote_file import FIRST_BYTES, GROWTH, PIECE_BYTES
-from tokflow.store.remote import mirror, packs, s3
+from tokflow.store.remote import mirror, s3
 from tokflow.store.remote.objects import Piece
 
 KEYS_PER_LIST = 1_000
@@ -91,7 +91,7 @@ def fetched(shape: Shape, *, num_packs: int) -> Counter[str]:
     """Return the requests that bring all manifests into an empty cache: packs have all of them, or
     none, and never a `latest`."""
     num = sum(shape.manifests.values())
-    if num < packs.WORTH_A_PACK:
+    if num < mirror.WORTH_A_PACK:
         return Counter(GET=num)
     rest = len(shape.export_files) if num_packs else num
     return Counter(LIST=1, GET=num_packs + rest)
@@ -100,7 +100,7 @@ def fetched(shape: Shape, *, num_packs: int) -> Counter[str]:
 def num_packs(shape: Shape) -> int:
     """Return how many packs a first build leaves."""
     num = sum(shape.manifests.values()) - len(shape.export_files)
-    return math.ceil(num / packs.LARGEST) if num >= packs.MANY else 0
+    return math.ceil(num / mirror.LARGEST) if num >= mirror.MANY else 0
 
 
 def packed(shape: Shape) -> Counter[str]:

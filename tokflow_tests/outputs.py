@@ -13,10 +13,9 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.writers import parts_of
 from tokflow.shown import shown_text, stands_for_url
-from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest, Recipe, read_manifest
-from tokflow.store.remote.object_store import ObjectStore, store_at
+from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest, Recipe, read_manifest, sealed
 from tokflow.store.remote.places import Place
-from tokflow.store.sealed import sealed
+from tokflow.store.remote.remote_store import RemoteStore, store_at
 from tokflow.store.store import Store, StoredOutput
 from tokflow.tokens.shard import TokenShard
 
@@ -136,7 +135,7 @@ def stored(folder: Path, manifest: Manifest | None = None) -> StoredOutput:
     return StoredOutput(Store(folder.parent), folder, manifest or read_manifest(folder))
 
 
-def store_of(path: Path) -> ObjectStore:
+def store_of(path: Path) -> RemoteStore:
     """Return the store at a URL that a path in the cache of this machine stands for."""
     root = stands_for_url(str(path)) or ""
     stores = (store_at(shown_text(root), is_store=is_store) for is_store in (True, False))

@@ -22,10 +22,10 @@ from tokflow.split.mixed_split import open_mixed_split, source_and_key
 from tokflow.split.mixture import mixture_of
 from tokflow.split.shuffle import ExportOrder, order_of
 from tokflow.split.spans import SPANS_NAME, PartSpans, Split, open_split
-from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
 from tokflow.store.store import Store, StoredOutput
 from tokflow.store.stored_outputs import made_in
+from tokflow.store.tables import to_numpy
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens.shard import TokenShard, open_token_shard
 from tokflow.tokens.shard_files import DOCUMENTS_NAME

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tokflow.audit.ancestry import TokenizedText
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.errors import TokflowError
-from tokflow.store.arrow import texts_of
+from tokflow.store.tables import texts_of
 from tokflow.tokenizers.chat_renderer import open_renderer
 from tokflow.tokenizers.engines import Encoded, ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer, in_text_of

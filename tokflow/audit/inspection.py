@@ -16,9 +16,9 @@ from tokflow.exports import FORMATS, Export, Part
 from tokflow.exports.columns import ALL_POSITIONS, positions_in_files
 from tokflow.exports.index import read_index
 from tokflow.exports.part_sequences import batches_of
-from tokflow.store.arrow import to_numpy
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_output
+from tokflow.store.tables import to_numpy
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
 

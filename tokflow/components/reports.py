@@ -29,7 +29,7 @@ from tokflow.pipeline.results import StageResult, Totals
 from tokflow.pipeline.writers import parts_of
 from tokflow.shown import clipped
 from tokflow.split.rule import NOT_TAKEN
-from tokflow.store.arrow import read_first
+from tokflow.store.tables import read_first
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokens.shard import TokenShard, open_token_shard
 from tokflow.tokens.shard_files import DOCUMENTS_NAME

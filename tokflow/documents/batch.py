@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tokflow.documents.config import DocumentsConfig, Limit
 from tokflow.documents.decoding import Encoding, in_file
-from tokflow.store.arrow import texts_of, to_arrow, to_numpy
+from tokflow.store.tables import texts_of, to_arrow, to_numpy
 
 Place: TypeAlias = tuple[int | None, int | None]
 """Line and byte offset of a record's first byte in the decompressed file; None without lines. In a

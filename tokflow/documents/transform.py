@@ -21,7 +21,7 @@ from tokflow.documents.batch import (
 )
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.user_function import described, printing_on_stderr
-from tokflow.store.arrow import texts_of
+from tokflow.store.tables import texts_of
 
 _STRING_BYTES = 100_000
 

@@ -25,7 +25,7 @@ from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.sequences.config import Side
 from tokflow.sequences.segments import Sequences, fill_sequences
-from tokflow.store.arrow import to_arrow
+from tokflow.store.tables import to_arrow
 
 TYPES = {
     "input_ids": pa.int32(),

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
-from tokflow.store.failures import RemoteStoreError
+from tokflow.store.remote_errors import RemoteStoreError
 
 
 @contextmanager

@@ -9,10 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.exports.damage import damage_named
-from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
 from tokflow.store.manifest import OWN_FOLDER
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import Columns, TableWriter
+from tokflow.store.tables import Columns, TableWriter, make_table, repeated, to_arrow, to_numpy
 from tokflow.tokens.origins import Origins
 
 INDEX_NAME = f"{OWN_FOLDER}/index.parquet"

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.exports.part import Part
-from tokflow.store.arrow import to_arrow, to_numpy
+from tokflow.store.tables import to_arrow, to_numpy
 from tokflow.tokens.shard import ROWS_OF_PASS
 
 SHARDS_IN_MEMORY = 16

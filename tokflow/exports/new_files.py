@@ -14,11 +14,11 @@ import numpy as np
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.part import Part
 from tokflow.split.spans import Split
-from tokflow.store.arrow import to_numpy
 from tokflow.store.copies import SHORT_BYTES, CopiedRange, note_copies
 from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.listed_files import Stamp
 from tokflow.store.manifest import FileEntry
+from tokflow.store.tables import to_numpy
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import TOKENS_NAME
 

@@ -27,9 +27,8 @@ from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, Sequences
 from tokflow.split.shuffle import ExportOrder
 from tokflow.split.spans import Split
-from tokflow.store.arrow import offsets_of
 from tokflow.store.store import InStore
-from tokflow.store.tables import Columns
+from tokflow.store.tables import Columns, offsets_of
 from tokflow.tokens.token_source import taken_in_batches
 
 T = TypeVar("T")

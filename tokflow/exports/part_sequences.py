@@ -31,9 +31,8 @@ from tokflow.sequences.segments import (
 )
 from tokflow.split.permutation import Permutation
 from tokflow.split.spans import Split
-from tokflow.store.arrow import offsets_of, to_arrow, to_numpy
 from tokflow.store.store import InStore
-from tokflow.store.tables import Columns
+from tokflow.store.tables import Columns, offsets_of, to_arrow, to_numpy
 from tokflow.tokens.token_source import positions_of_runs
 
 FILL_COLUMNS = ("sequence", "num_tokens")

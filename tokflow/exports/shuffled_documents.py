@@ -16,9 +16,8 @@ from tokflow.sequences.packing import Segments, pack_spans
 from tokflow.sequences.segments import SEGMENTS_COLUMNS, FileSequences, counts_of
 from tokflow.split.shuffle import document_keys
 from tokflow.split.spans import SPAN_COLUMNS, Split
-from tokflow.store.arrow import offsets_of, to_numpy
 from tokflow.store.integrity import clear_when_damaged, is_compared
-from tokflow.store.tables import Columns
+from tokflow.store.tables import Columns, offsets_of, to_numpy
 from tokflow.tokens.origins import Origins
 from tokflow.tokens.token_source import TokenSource
 

@@ -26,8 +26,8 @@ from tokflow.exports.options import PartRows
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import files_of, sequences_within
-from tokflow.store.arrow import to_numpy
 from tokflow.store.config import Config
+from tokflow.store.tables import to_numpy
 
 TOKENS_PER_FILE = 125_000_000
 """Default size of a file, padding included: 13 or 14 bytes a token in memory."""

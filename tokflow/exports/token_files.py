@@ -16,7 +16,7 @@ from tokflow.exports.options import FILE_DIGITS, ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.part_sequences import cut
 from tokflow.sequences.segments import Sequences
-from tokflow.store.arrow import map_numbers, offsets_of
+from tokflow.store.tables import map_numbers, offsets_of
 from tokflow.store.zstd import zstd
 
 

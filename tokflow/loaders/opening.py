@@ -17,10 +17,10 @@ from tokflow.exports.damage import damaged_file
 from tokflow.exports.format import Arrays, Portion
 from tokflow.exports.reading import Export
 from tokflow.loaders.kept_portions import KeptPortions
-from tokflow.store.arrow import read_table, to_numpy
 from tokflow.store.integrity import Stored
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_output
+from tokflow.store.tables import read_table, to_numpy
 from tokflow.tokens.shard import TokenShard, open_token_shard
 from tokflow.tokens.shard_files import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
 

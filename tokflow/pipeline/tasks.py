@@ -16,9 +16,9 @@ from tokflow.pipeline.results import StageResult
 from tokflow.pipeline.writers import engine_of
 from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore
 from tokflow.store.atomic import NewFolders
-from tokflow.store.failures import AT_ONCE
 from tokflow.store.integrity import ReadAgainError
 from tokflow.store.manifest import is_complete
+from tokflow.store.remote_errors import AT_ONCE
 from tokflow.store.store import Store
 from tokflow.tokenizers.engines import EngineDiffersError
 

@@ -26,8 +26,7 @@ from tokflow.raw.hub_repository import CARD, HubFile, read_small
 from tokflow.raw.remote import Retries, TransientError
 from tokflow.shown import counted, size
 from tokflow.store.integrity import check_files, check_files_here
-from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, is_inside
-from tokflow.store.sealed import has_its_digest, plain_json
+from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, has_its_digest, is_inside, plain_json
 
 OF_REPOSITORY = (CARD, ".gitattributes")
 """Files of the whole repository: never deleted, whatever a manifest there names."""

@@ -24,7 +24,7 @@ from tokflow.raw.listing import RawSource
 from tokflow.raw.remote import RemoteVersion
 from tokflow.raw.remote_file import RemoteFile
 from tokflow.store.listed_files import Stamp
-from tokflow.store.sealed import plain_json
+from tokflow.store.manifest import plain_json
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes done so far and all there are to do, or None if that is not known."""

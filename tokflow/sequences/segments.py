@@ -13,10 +13,9 @@ import pyarrow as pa
 from tokflow.sequences.config import PackingConfig, Side, one_or_each
 from tokflow.sequences.packing import PackingResult, Segments, pack_spans
 from tokflow.split.spans import PartSpans, Split
-from tokflow.store.arrow import make_table, repeated, to_numpy
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import InStore, StoredOutput
-from tokflow.store.tables import Columns, parquet_options, read_part
+from tokflow.store.tables import Columns, make_table, parquet_options, read_part, repeated, to_numpy
 from tokflow.tokens.origins import Origins
 
 SEQUENCES_VERSION = 2

@@ -10,7 +10,7 @@ import pyarrow as pa
 from tokflow.documents import DocumentsConfig, DocumentSource
 from tokflow.raw import RawPartition
 from tokflow.split.rule import NO_PART, FileSpans
-from tokflow.store.arrow import to_texts
+from tokflow.store.tables import to_texts
 from tokflow.tokenizers.tokenizer import Encoding
 from tokflow.tokens.bos_eos import add_bos_eos
 from tokflow.tokens.encoder import DocumentEncoder, engine_for

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.split.spans import Split
-from tokflow.store.arrow import to_numpy
+from tokflow.store.tables import to_numpy
 from tokflow.tokens.shard_files import hashes_as_array
 from tokflow.tokens.token_source import positions_of_runs
 

@@ -15,9 +15,9 @@ from tokflow.split.permutation import PERMUTATION_VERSION
 from tokflow.split.rule import NOT_TAKEN, FileSpans
 from tokflow.split.shuffle import document_keys, shuffle_fields, shuffle_seed_of
 from tokflow.split.spans import SPAN_COLUMNS, SPLIT_VERSION, Split, write_spans
-from tokflow.store.arrow import to_numpy
 from tokflow.store.manifest import Manifest, Recipe
 from tokflow.store.store import StoredOutput
+from tokflow.store.tables import to_numpy
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import ROWS_OF_PASS, TokenShard

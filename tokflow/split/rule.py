@@ -13,9 +13,9 @@ from pydantic import BeforeValidator, Field
 
 from tokflow.errors import ConfigError, nearest
 from tokflow.split.permutation import mixed, ranks_of_draw
-from tokflow.store.arrow import to_numpy
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
+from tokflow.store.tables import to_numpy
 from tokflow.tokens.shard_files import hashes_as_array
 
 Form = Literal["characters", "documents", "fraction", "hash_fraction", "files", "source_split"]

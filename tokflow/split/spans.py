@@ -24,10 +24,18 @@ from tokflow.split.rule import (
     assign_parts,
 )
 from tokflow.split.shuffle import document_keys, shuffle_fields
-from tokflow.store.arrow import make_table, to_arrow, to_numpy, to_texts
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import InStore, StoredOutput
-from tokflow.store.tables import Columns, parquet_options, read_part, read_parts
+from tokflow.store.tables import (
+    Columns,
+    make_table,
+    parquet_options,
+    read_part,
+    read_parts,
+    to_arrow,
+    to_numpy,
+    to_texts,
+)
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.token_source import TokenSource, positions_of_runs
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tokflow.store.atomic import new_file
-from tokflow.store.sealed import plain_json
+from tokflow.store.manifest import plain_json
 
 CHECKS_NAME = "checks.jsonl"
 

@@ -1,4 +1,4 @@
-"""Manifests: the contents of an output and the recipe that it was made by."""
+"""Manifests: the contents of an output, the recipe that it was made by, and a digest of both."""
 
 import hashlib
 import json
@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
-from tokflow.store.sealed import has_its_digest, indented, plain_json, sealed
 from tokflow.store.versions import loaded_versions
 
 FORMAT_VERSION = 2
@@ -353,3 +352,36 @@ def checksums(
         each = pool.map if len(unknown) > 1 else map
         found = dict(zip(unknown, each(checksum, map(names.__getitem__, unknown)), strict=True))
     return {name: known[name] if name in known else found[name] for name in names}
+
+
+def sealed(fields: Mapping[str, Any]) -> bytes:
+    """Return the text of a manifest with these fields, its own digest in the second line.
+
+    The digest is the sha256 of all other lines: `sed 2d _tokflow/manifest.json | sha256sum`.
+    """
+    first, rest = indented(fields).split(b"\n", 1)
+    return b"\n".join([first, _digest_line(first, rest), rest])
+
+
+def indented(fields: Mapping[str, Any]) -> bytes:
+    """Return the text of fields, as `json` indents it, in a third of the time."""
+    text = json.dumps(fields, sort_keys=True, ensure_ascii=False)
+    return msgspec.json.format(text.encode(), indent=1) + b"\n"
+
+
+def has_its_digest(data: bytes) -> bool:
+    """Return whether the text is as `sealed` made it."""
+    lines = data.split(b"\n", 2)
+    return len(lines) == 3 and lines[1] == _digest_line(lines[0], lines[2])
+
+
+def _digest_line(first: bytes, rest: bytes) -> bytes:
+    return b' "digest": "%b",' % hashlib.sha256(first + b"\n" + rest).hexdigest().encode()
+
+
+def plain_json(data: bytes) -> Any:
+    """Return what JSON says. Raises: as `json.loads`, which takes three times as long."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return json.loads(data.decode())  # says what is wrong, and reads lone surrogates

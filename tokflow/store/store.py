@@ -1,6 +1,6 @@
 """The only door to files: a store finds outputs, gives their files, and takes new ones.
 
-`Store` is a folder of this disk, `remote.object_store.ObjectStore` one at a URL with a folder of
+`Store` is a folder of this disk, `remote.remote_store.RemoteStore` one at a URL with a folder of
 this disk through which it is reached. A reader holds a `StoredOutput` and asks it for files by
 their names; where they lie, nobody outside of `store/` knows.
 """
@@ -327,7 +327,7 @@ class StoredOutput:
         """Return the numbers of one of its files from a byte on, memory-mapped; of a large one that
         is at a URL `LazyNumbers`, which have no more of an array than is said there. Raises: as
         `file`."""
-        from tokflow.store.arrow import map_numbers  # late: raw files of this disk need no pyarrow
+        from tokflow.store.tables import map_numbers  # late: raw files of this disk need no pyarrow
 
         path = self.folder / name
         far = self.store.far_numbers(path, np.dtype(dtype), first_byte, shape)

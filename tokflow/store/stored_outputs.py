@@ -248,7 +248,7 @@ def open_store(store: str | Path) -> Store:
     credentials come from the environment, and one that nothing can be written to.
     """
     if isinstance(store, str) and is_url(store):
-        from tokflow.store.remote.object_store import store_at  # late: few stores are at URLs
+        from tokflow.store.remote.remote_store import store_at  # late: few stores are at URLs
 
         return store_at(store)
     return Store(path_of(store))
@@ -265,7 +265,7 @@ def opened(path: str | Path, *, is_alone: bool = False) -> tuple[Store, Path]:
     is refused, or is a `Path`; RemoteStoreError.
     """
     if isinstance(path, str) and is_url(path):
-        from tokflow.store.remote.object_store import opened_at  # late, as above
+        from tokflow.store.remote.remote_store import opened_at  # late, as above
 
         return opened_at(path, is_alone=is_alone)
     path = path_of(path)

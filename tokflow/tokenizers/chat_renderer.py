@@ -11,7 +11,7 @@ import numpy as np
 from tokflow.documents import Batch, DocumentsConfig, Render, Spans
 from tokflow.documents.batch import BadDocument, ParsedBatch, excerpt
 from tokflow.errors import ConfigError
-from tokflow.store.arrow import to_texts
+from tokflow.store.tables import to_texts
 from tokflow.tokenizers.chat_template import (
     BadChatError,
     CharSpan,

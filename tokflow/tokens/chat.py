@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tokflow.documents import Batch
 from tokflow.errors import TokenizerError
-from tokflow.store.arrow import to_texts
+from tokflow.store.tables import to_texts
 from tokflow.tokenizers.chat_template import CharSpan
 from tokflow.tokenizers.engines import Encoded, Engine, InText, open_reference
 from tokflow.tokenizers.engines.protocol import any_of, encoded_from_lists

@@ -16,7 +16,7 @@ import pyarrow as pa
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.documents.source import Encode
 from tokflow.errors import BadDocumentError
-from tokflow.store.arrow import to_texts
+from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines import Encoded, GatedEngine, open_engine
 from tokflow.tokenizers.engines.protocol import InText, any_of, text_buffers
 from tokflow.tokenizers.engines.reference import MODEL_NAME, load_processor, load_tokenizer_json

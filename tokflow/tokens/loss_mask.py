@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tokflow.documents import Spans
 from tokflow.errors import TokenizerError
-from tokflow.store.arrow import offsets_of, to_arrow, to_numpy
+from tokflow.store.tables import offsets_of, to_arrow, to_numpy
 from tokflow.tokenizers.engines import Encoded, InText
 from tokflow.tokenizers.engines.protocol import encoded_from_lists, text_buffers
 from tokflow.tokenizers.engines.reference import (

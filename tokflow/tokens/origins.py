@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from tokflow.documents import DocumentSource
 from tokflow.raw import RawPartition
-from tokflow.store.arrow import repeated, to_arrow, to_texts
 from tokflow.store.manifest import Manifest
+from tokflow.store.tables import repeated, to_arrow, to_texts
 
 
 @dataclass(frozen=True, slots=True)

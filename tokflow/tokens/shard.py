@@ -23,9 +23,9 @@ from tokflow.documents import (
 from tokflow.errors import CorruptOutputError
 from tokflow.pools.pool import Advance, ignore
 from tokflow.raw import RawPartition
-from tokflow.store.arrow import read_table, to_arrow, to_numpy
 from tokflow.store.manifest import Manifest, Recipe, write_manifest
 from tokflow.store.store import InStore, StoredOutput
+from tokflow.store.tables import read_table, to_arrow, to_numpy
 from tokflow.store.versions import known_changes
 from tokflow.tokenizers.chat_renderer import open_renderer
 from tokflow.tokenizers.engines import Encoded

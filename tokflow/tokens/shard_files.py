@@ -29,11 +29,10 @@ from tokflow.documents import Batch, DocumentsConfig, DocumentSource, Reject, is
 from tokflow.documents.kept_columns import KeptColumns
 from tokflow.errors import BadDocumentError
 from tokflow.raw import RawPartition
-from tokflow.store.arrow import make_table, offsets_of
 from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksum, write_manifest
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import TableWriter
+from tokflow.store.tables import TableWriter, make_table, offsets_of
 from tokflow.tokenizers.engines.protocol import text_buffers
 from tokflow.tokens.bos_eos import TokenBatch
 from tokflow.tokens.origins import raw_paths

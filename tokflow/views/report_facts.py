@@ -19,11 +19,10 @@ from tokflow.pipeline.status import FileStatus, file_statuses
 from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.shown import counted
 from tokflow.split.spans import Split
-from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import newest_output
-from tokflow.store.tables import read_part
+from tokflow.store.tables import read_part, to_numpy
 from tokflow.tokens.shard import TokenShard, open_token_shard
 
 FILE_BYTES = 2**23

@@ -17,10 +17,9 @@ from tokflow.pipeline.describe import full, written
 from tokflow.pipeline.plan import Plan
 from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.shown import counted
-from tokflow.store.arrow import read_first, to_numpy
 from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import read_parts
+from tokflow.store.tables import read_first, read_parts, to_numpy
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import DOCUMENTS_NAME, OTHERS
 from tokflow.views.picture import (

@@ -22,7 +22,7 @@ from tokflow.exports.reading import find_export
 from tokflow.pipeline import output_tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
-from tokflow.store import failures
+from tokflow.store import remote_errors
 from tokflow.store.remote.places import place_at
 from tokflow_tests.crash.test_crash import KILLS, SEED
 from tokflow_tests.object_store import Failure, ObjectStore
@@ -39,7 +39,7 @@ CASES: list[tuple[Failure, str]] = [
 
 @pytest.fixture(autouse=True)
 def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failures, "FIRST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(remote_errors, "FIRST_WAIT_SECONDS", 0.001)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 
 from tokflow.exports import index
 from tokflow.exports.index import INDEX_NAME, INDEX_SCHEMA, read_index, write_index
-from tokflow.store.arrow import make_table, repeated
+from tokflow.store.tables import make_table, repeated
 from tokflow_tests.outputs import index_of, make_manifest, stored
 
 LENGTHS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]

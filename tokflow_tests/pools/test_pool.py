@@ -22,7 +22,7 @@ from tokflow.pools.cores import num_cores
 from tokflow.pools.local import LocalPool, _Worker
 from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore
 from tokflow.pools.processes import ProcessPool, stop_all
-from tokflow.store.arrow import to_texts
+from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines.fast import open_gigatoken
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer

@@ -5,7 +5,7 @@ import pytest
 
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.split import cut_tokens
-from tokflow.store.arrow import to_texts
+from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines import open_reference
 from tokflow_tests.tiny import build, declare
 

@@ -20,9 +20,9 @@ from tokflow.store.manifest import (
     read_expected,
     read_manifest,
     read_run,
+    sealed,
     write_manifest,
 )
-from tokflow.store.sealed import sealed
 from tokflow_tests.outputs import edit_manifest, make_manifest, make_recipe
 
 SHA256_OF_ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

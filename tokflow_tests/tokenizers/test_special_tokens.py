@@ -9,7 +9,7 @@ from tokenizers import models
 
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import make_output
-from tokflow.store.arrow import to_texts
+from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokenizers.vocabulary import control_tokens, unknown_id

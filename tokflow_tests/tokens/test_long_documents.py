@@ -8,7 +8,7 @@ import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-from tokflow.store.arrow import to_texts
+from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines import open_engine
 from tokflow.tokenizers.engines.chunks import CHUNKED_BYTES
 from tokflow.tokenizers.engines.fast import open_gigatoken

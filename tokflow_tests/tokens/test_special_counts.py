@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tokflow.documents import Batch
-from tokflow.store.arrow import to_texts
+from tokflow.store.tables import to_texts
 from tokflow.tokens.encoder import LOOKED_AT_BYTES, SpecialTokenCounter
 
 EOT = "<|endoftext|>"

@@ -15,9 +15,8 @@ from tokflow.audit.verify.tokens import TOKENS_AT_ONCE, first_other_row, too_lar
 from tokflow.exports import INDEX_NAME, Export, Layout, Part
 from tokflow.exports.token_files import sequences_within
 from tokflow.exports.writing import index_of
-from tokflow.store.arrow import to_numpy
 from tokflow.store.store import StoredOutput
-from tokflow.store.tables import read_part
+from tokflow.store.tables import read_part, to_numpy
 from tokflow.tokens.token_source import TokenSource
 
 NAMES = {

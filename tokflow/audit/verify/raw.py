@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.raw import RawPartition
-from tokflow.store.arrow import to_numpy
+from tokflow.store.tables import to_numpy
 from tokflow.tokenizers.chat_renderer import open_renderer
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Encoding, in_text_of

@@ -17,11 +17,11 @@ from tokflow.split.mixed_split import remake_mixed_split
 from tokflow.split.rule import NO_PART, NOT_TAKEN, FileSpans
 from tokflow.split.shuffle import shuffle_seed_of
 from tokflow.split.spans import LONGEST, SPANS_NAME, Split, config_of_split, write_split
-from tokflow.store.arrow import read_table, to_numpy
 from tokflow.store.integrity import Reading
 from tokflow.store.listed_files import broken_file
 from tokflow.store.manifest import read_manifest
 from tokflow.store.store import InStore, StoredOutput
+from tokflow.store.tables import read_table, to_numpy
 from tokflow.tokenizers.tokenizer import Tokenizer
 
 

@@ -23,7 +23,7 @@ from tokflow.documents.decoding import START_BYTES, kind_of
 from tokflow.documents.ranges import Before, OpenRange, Range, gathered
 from tokflow.errors import ConfigError, RawFileError, TokflowError
 from tokflow.raw.remote_file import RemoteFile, read_until
-from tokflow.store.arrow import texts_of, to_arrow
+from tokflow.store.tables import texts_of, to_arrow
 
 _FILE_MAGIC = b"ARROW1"
 _OWN_KINDS = ("a parquet", "an Arrow")

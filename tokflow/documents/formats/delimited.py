@@ -37,7 +37,7 @@ from tokflow.documents.formats.csv_records import (
 from tokflow.documents.formats.txt import count_before
 from tokflow.documents.ranges import Before, OpenRange, Range, read_text, text_ranges
 from tokflow.errors import ConfigError, RawFileError
-from tokflow.store.arrow import texts_of
+from tokflow.store.tables import texts_of
 
 _BLOCK = 2 * 1024 * 1024
 _DELIMITERS = (b",", b";", b"\t", b"|")

@@ -37,7 +37,7 @@ from tokflow.documents.formats.json_array import ElementBatch, cut_records
 from tokflow.documents.formats.txt import LineBatch, count_before
 from tokflow.documents.ranges import Before, OpenRange, Range, read_text, text_ranges
 from tokflow.errors import ConfigError
-from tokflow.store.arrow import texts_of
+from tokflow.store.tables import texts_of
 
 MANY_RECORDS = 10
 """Records of which none has a field, so that it is the config that is wrong. Fewer may be bad."""

@@ -15,7 +15,7 @@ from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.decoding import as_utf8, size_in
 from tokflow.documents.ranges import Before, OpenRange, Range, lines_within, read_text, text_ranges
 from tokflow.errors import ConfigError
-from tokflow.store.arrow import texts_of
+from tokflow.store.tables import texts_of
 
 _COUNT_BYTES = 2 * 1024 * 1024
 

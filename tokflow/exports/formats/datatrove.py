@@ -25,8 +25,8 @@ from tokflow.exports.options import ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
-from tokflow.store.arrow import offsets_of
 from tokflow.store.config import Size
+from tokflow.store.tables import offsets_of
 
 UNKNOWN = "Unknown Tokenizer"
 """The name that datatrove gives a tokenizer without one."""

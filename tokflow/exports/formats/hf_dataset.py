@@ -39,8 +39,8 @@ from tokflow.exports.options import Column, ColumnOptions, PartRows
 from tokflow.exports.part import Part
 from tokflow.exports.table_files import TableFiles, lists_in, schema_in_files
 from tokflow.exports.token_files import sequences_within
-from tokflow.store.arrow import to_numpy
 from tokflow.store.config import Listed, Size
+from tokflow.store.tables import to_numpy
 
 MAX_BATCH_ROWS, MAX_BATCH_BYTES = 1_000, 100_000_000
 """A record batch of `save_to_disk`: config.py lines 190 and 201."""

@@ -39,8 +39,8 @@ from tokflow.exports.options import Column, ColumnOptions, check_level
 from tokflow.exports.records import Located, ReadOn
 from tokflow.exports.table_files import ReadBatch, TableFiles
 from tokflow.exports.token_files import sequences_within
-from tokflow.store.arrow import to_numpy
 from tokflow.store.config import Listed, Size
+from tokflow.store.tables import to_numpy
 from tokflow.store.zstd import zstd
 
 TOKENS_AT_ONCE = 500_000

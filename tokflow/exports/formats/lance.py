@@ -42,8 +42,8 @@ from tokflow.exports.part_sequences import batches_of, cut
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import batches_of_documents, sequences_within
 from tokflow.sequences.segments import Sequences
-from tokflow.store.arrow import make_table, offsets_of, to_arrow, to_numpy
 from tokflow.store.config import Size
+from tokflow.store.tables import make_table, offsets_of, to_arrow, to_numpy
 
 EXTRA = Extra(name="lance", module="lance")
 

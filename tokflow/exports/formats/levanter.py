@@ -36,8 +36,8 @@ from tokflow.exports.part import Part
 from tokflow.exports.part_sequences import batches_of, cut
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import batches_of_documents
-from tokflow.store.arrow import offsets_of
 from tokflow.store.config import Config
+from tokflow.store.tables import offsets_of
 
 EXTRA = Extra(name="levanter", module="tensorstore")
 

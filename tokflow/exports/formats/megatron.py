@@ -36,8 +36,8 @@ from tokflow.exports.options import FileName, FilePrefix, check_document_size
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import write_numbers
-from tokflow.store.arrow import offsets_of
 from tokflow.store.config import Config
+from tokflow.store.tables import offsets_of
 
 HEADER = struct.Struct("<9sQBQQ")
 MAGIC, VERSION = b"MMIDIDX\x00\x00", 1

@@ -32,9 +32,9 @@ from tokflow.exports.options import ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
-from tokflow.store.arrow import offsets_of
 from tokflow.store.config import Size
-from tokflow.store.failures import AT_ONCE
+from tokflow.store.remote_errors import AT_ONCE
+from tokflow.store.tables import offsets_of
 from tokflow.tokens.prefetch import in_order
 
 HEADER = struct.Struct("<QI")

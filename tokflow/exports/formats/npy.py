@@ -48,9 +48,9 @@ from tokflow.exports.options import (
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, files_of, sequences_within, write_numbers
-from tokflow.store.arrow import offsets_of
 from tokflow.store.config import Size
 from tokflow.store.store import StoredOutput
+from tokflow.store.tables import offsets_of
 
 ROW_DTYPES: dict[str, np.dtype[Any]] = {
     "segment_ids": np.dtype(np.int32),

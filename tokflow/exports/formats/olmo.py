@@ -35,8 +35,8 @@ from tokflow.exports.options import ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
-from tokflow.store.arrow import to_numpy
 from tokflow.store.config import Size
+from tokflow.store.tables import to_numpy
 
 COLUMNS = ["start", "end", "id", "src", "loc"]
 """Of a line."""

@@ -1,11 +1,20 @@
-"""Files of outputs at a URL, on this disk when they are opened, each fetched by one process."""
+"""Files of outputs at a URL: on this disk when they are opened, each fetched by one process; of a
+large one, of which little is read, ranges come by a request for each, and are not kept.
+
+Ranges are not compared with the checksum of the file, which tells of the whole alone.
+"""
 
 import fcntl
+import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.store.listed_files import Stamp, arrived
@@ -18,10 +27,12 @@ from tokflow.store.manifest import (
     is_complete,
     read_manifest,
 )
+from tokflow.store.positioned import PositionedReader
 from tokflow.store.remote.cache_limit import note_bytes, note_use
 from tokflow.store.remote.mirror import note_damage, refresh_output
 from tokflow.store.remote.objects import for_each
 from tokflow.store.remote.places import Place
+from tokflow.store.tables import map_numbers
 
 TRIES = 2
 """Of a file whose bytes are not those of its manifest: they may have been damaged on the way."""
@@ -206,3 +217,105 @@ def drop_cached(path: Path) -> None:
         with alone(path) as part:
             if part is not None:
                 part.unlink()
+
+
+SMALL_BYTES = 1 << 24
+"""A file of so many bytes comes whole: one request."""
+
+READ_AHEAD = 1 << 16
+"""Bytes that come with a header, or a footer."""
+
+
+def is_far(place: Place, path: Path) -> bool:
+    """Return whether a file is worth being read in ranges: a large one at a URL, not here."""
+    return not path.exists() and _size_of(place, path) > SMALL_BYTES
+
+
+def _size_of(place: Place, path: Path) -> int:
+    """Return the size of a file at a URL; 0 of one that no manifest lists."""
+    folder = place.output_folder(path)
+    entry = None if folder is None else listed_entry(place, folder, path)
+    return 0 if entry is None else entry.num_bytes
+
+
+def read_range(place: Place, path: Path, start: int, stop: int) -> bytes:
+    """Return the bytes of a file between two positions, which it has; of one that is at a URL, and
+    not here, by a request.
+
+    Raises: as `fetched`.
+    """
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        file.seek(start)
+        return file.read(stop - start)
+    folder = place.output_folder(path)
+    assert folder is not None  # as `is_far` has found
+    with raise_if_removed(place, folder):
+        if (entry := listed_entry(place, folder, path)) is None:
+            raise FileNotFoundError(path)
+        data = place.objects.read(key_of(place, folder, path), start, stop)
+    if data is None or len(data) < stop - start:
+        raise not_fetched(place, folder, path, entry, "none, or less")
+    return data
+
+
+def open_lazily(place: Place, path: Path) -> BinaryIO:
+    """Return a file, open for a reader of little of it, such as a header, or a footer and a row
+    group."""
+    if is_far(place, path):
+        return cast(BinaryIO, io.BufferedReader(_Ranges(place, path), READ_AHEAD))
+    return fetched(place, path).open("rb")
+
+
+class _Ranges(PositionedReader):
+    """A file at a URL whose bytes come when they are read."""
+
+    def __init__(self, place: Place, path: Path) -> None:
+        super().__init__(_size_of(place, path))
+        self._place, self._path = place, path
+
+    def readinto(self, buffer: Any) -> int:
+        """Read bytes into `buffer`, as many as it takes or the file has."""
+        view = memoryview(buffer).cast("B")
+        stop = min(self._position + len(view), self._num_bytes)
+        if stop <= self._position:
+            return 0
+        data = read_range(self._place, self._path, self._position, stop)
+        view[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+
+class LazyNumbers:
+    """Numbers, or rows of numbers, of a large file at a URL: a slice is a request for its bytes;
+    for anything else the file is fetched."""
+
+    def __init__(
+        self,
+        place: Place,
+        path: Path,
+        dtype: np.dtype[Any],
+        first_byte: int,
+        shape: tuple[int, ...] | None,
+    ) -> None:
+        shape = shape or ((_size_of(place, path) - first_byte) // dtype.itemsize,)
+        self.path, self.dtype, self.shape, self.ndim = path, dtype, shape, len(shape)
+        self._place, self._first_byte = place, first_byte
+        self._item_bytes = dtype.itemsize * int(np.prod(shape[1:]))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, chosen: Any) -> npt.NDArray[Any]:
+        if not isinstance(chosen, slice) or chosen.step not in (None, 1):
+            found: npt.NDArray[Any] = np.asarray(self)[chosen]
+            return found
+        start, stop, _ = chosen.indices(len(self))
+        first, last = (self._first_byte + of * self._item_bytes for of in (start, max(start, stop)))
+        data = read_range(self._place, self.path, first, last)
+        return np.frombuffer(data, self.dtype).reshape(-1, *self.shape[1:])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        num = int(np.prod(self.shape))
+        path = fetched(self._place, self.path)
+        whole = map_numbers(path, self.dtype, first_byte=self._first_byte, num=num)
+        return np.array(whole.reshape(self.shape), dtype=dtype, copy=copy)

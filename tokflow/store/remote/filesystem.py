@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tokflow.store.failures import Tries, status_of
 from tokflow.store.remote.objects import Entry, Objects, Piece
+from tokflow.store.remote_errors import Tries, status_of
 
 _AT_ONCE = 16
 

@@ -19,9 +19,8 @@ from tokflow.store.manifest import (
     read_manifest,
 )
 from tokflow.store.remote.cache_limit import note_bytes
-from tokflow.store.remote.mirror import is_known_damaged
+from tokflow.store.remote.mirror import is_known_damaged, packs_of, unread
 from tokflow.store.remote.objects import Entry, Piece, for_each
-from tokflow.store.remote.packs import packs_of, unread
 from tokflow.store.remote.places import PACKS, Place
 from tokflow.store.segments import is_segments_folder, segments_folder
 

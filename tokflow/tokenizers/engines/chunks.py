@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.store.arrow import offsets_of, texts_of
+from tokflow.store.tables import offsets_of, texts_of
 from tokflow.tokenizers.engines.protocol import Encoded, Engine, InText, text_buffers
 from tokflow.tokenizers.engines.reference import MODEL_NAME
 from tokflow.tokenizers.patterns import flat_steps

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.store.arrow import to_texts
+from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines.fast import open_gigatoken
 from tokflow.tokenizers.engines.protocol import Engine, text_buffers
 from tokflow.tokenizers.engines.reference import open_reference

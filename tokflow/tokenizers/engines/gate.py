@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.errors import TokenizerError, TokflowError
-from tokflow.store.arrow import to_arrow, to_texts
 from tokflow.store.integrity import clear_when_damaged
+from tokflow.store.tables import to_arrow, to_texts
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.chunks import ChunkedEngine, CutRule, find_cut_rule
 from tokflow.tokenizers.engines.code_points import CodePoints, code_points_for_reference

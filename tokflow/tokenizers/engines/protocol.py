@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.store.arrow import offsets_of
+from tokflow.store.tables import offsets_of
 
 InText = Literal["ordinary", "control"]
 """Treatment of a special token in the text: plain text, or the control token."""

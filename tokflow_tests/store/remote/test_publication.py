@@ -17,7 +17,7 @@ from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
-from tokflow.store.remote import object_store as stores
+from tokflow.store.remote import remote_store as stores
 from tokflow.store.remote.cache_limit import make_room
 from tokflow.store.remote.places import CACHE_VARIABLE, objects_at
 from tokflow.store.s3_client import S3Client
@@ -48,7 +48,7 @@ def test_segments_are_joined_on_the_server_and_are_gone_then(
     joined: list[str] = []
     with monkeypatch.context() as patch:
         patch.setattr(output_tasks, "KEPT_HERE_BYTES", 0)
-        patch.setattr(stores.ObjectStore, "refresh_outputs", _on_another_machine(there, joined))
+        patch.setattr(stores.RemoteStore, "refresh_outputs", _on_another_machine(there, joined))
         assert not build(there).failed
 
     assert joined == ["tokens", "exports"]
@@ -69,9 +69,9 @@ def _check_is_as_here(there: Dataset, folder: Path) -> None:
 
 
 def _on_another_machine(dataset: Dataset, joined: list[str]) -> Any:
-    fetch = stores.ObjectStore.refresh_outputs
+    fetch = stores.RemoteStore.refresh_outputs
 
-    def fetch_there(store: stores.ObjectStore, folders: Sequence[Path]) -> None:
+    def fetch_there(store: stores.RemoteStore, folders: Sequence[Path]) -> None:
         """Have the manifests alone, and what others write now."""
         joined.append(folders[0].relative_to(dataset.folder).parts[0])
         shutil.rmtree(folders[0].parent)
@@ -200,7 +200,7 @@ def leftovers(
     """The folder of a dataset at a URL, and what writers left there that were killed."""
     dataset = declare_small(tmp_path, store=f"{object_store.url}/store", exports=["bin"])
     build_dataset(dataset)
-    monkeypatch.setattr("tokflow.store.remote.packs.WORTH_A_PACK", 5)
+    monkeypatch.setattr("tokflow.store.remote.mirror.WORTH_A_PACK", 5)
     objects = objects_at(f"{object_store.url}/store/small")
     [made] = (dataset.folder / "tokens/a.jsonl").iterdir()
     segments = f"tokens/b.jsonl/.{OTHER}.segments"

@@ -15,10 +15,10 @@ from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.exports import index
 from tokflow.exports.reading import open_export
 from tokflow.loaders import open_rows, open_tokens
-from tokflow.store.failures import RemoteStoreError
-from tokflow.store.remote import ranges
+from tokflow.store.remote import cached_files
+from tokflow.store.remote.cached_files import read_range
 from tokflow.store.remote.places import objects_at
-from tokflow.store.remote.ranges import read_range
+from tokflow.store.remote_errors import RemoteStoreError
 from tokflow.store.stored_outputs import find_output
 from tokflow_tests.object_store import ObjectStore, another_machine
 from tokflow_tests.outputs import fetched, place_of, store_of
@@ -30,8 +30,8 @@ ROWS = {"name": "rows", "format": "npy", "layout": "sequences"}
 
 @pytest.fixture(autouse=True)
 def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "SMALL_BYTES", 256)
-    monkeypatch.setattr(ranges, "READ_AHEAD", 64)
+    monkeypatch.setattr(cached_files, "SMALL_BYTES", 256)
+    monkeypatch.setattr(cached_files, "READ_AHEAD", 64)
 
 
 def _build(folder: Path, store: ObjectStore, exports: list[Any]) -> str:

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tokflow.store.arrow import to_texts
+from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines.chunks import ChunkedEngine, CutRule
 from tokflow.tokenizers.engines.protocol import Encoded
 from tokflow.tokenizers.engines.reference import BytesEngine

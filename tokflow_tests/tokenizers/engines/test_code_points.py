@@ -12,7 +12,7 @@ import tiktoken
 import tokenizers
 
 from tokflow.pipeline.dataset import Dataset
-from tokflow.store.arrow import to_texts
+from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines import code_points, fast, open_engine, open_reference
 from tokflow.tokenizers.engines.code_points import (
     COMPARED,

@@ -23,7 +23,7 @@ from tokenizers import (
     trainers,
 )
 
-from tokflow.store.arrow import to_texts
+from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines import chunks, open_engine
 from tokflow.tokenizers.engines.chunks import CHUNKED_BYTES, ChunkedEngine, find_cut_rule
 from tokflow.tokenizers.engines.fast import open_gigatoken

@@ -11,7 +11,7 @@ import tokenizers
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers, trainers
 
 from tokflow.errors import TokenizerError
-from tokflow.store.arrow import to_texts
+from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines import (
     EngineDiffersError,
     fast,

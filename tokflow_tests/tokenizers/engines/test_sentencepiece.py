@@ -4,7 +4,7 @@ import pytest
 import sentencepiece
 
 from tokflow.errors import TokenizerError
-from tokflow.store.arrow import to_texts
+from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.engines.reference import SentencePieceEngine
 from tokflow_tests.outputs import token_lists

@@ -7,8 +7,8 @@ import pytest
 from tokflow.errors import TokenizerError
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import make_output
-from tokflow.store.arrow import to_texts
 from tokflow.store.manifest import read_manifest
+from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.hub import files_to_take
 from tokflow_tests.outputs import token_lists

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError, TokflowError
 from tokflow.store.atomic import in_use
-from tokflow.store.failures import RemoteStoreError
 from tokflow.store.integrity import Stored
 from tokflow.store.latest import LATEST, named_by
 from tokflow.store.manifest import (
@@ -23,10 +22,10 @@ from tokflow.store.manifest import (
     is_output_name,
     read_run,
 )
-from tokflow.store.remote import cached_files, mirror, publication, ranges, rereading
+from tokflow.store.remote import cached_files, mirror, publication, rereading
 from tokflow.store.remote.cache_limit import limit_of
+from tokflow.store.remote.mirror import WORTH_A_PACK
 from tokflow.store.remote.objects import Objects, for_each
-from tokflow.store.remote.packs import WORTH_A_PACK
 from tokflow.store.remote.places import (
     MANIFESTS,
     Place,
@@ -37,6 +36,7 @@ from tokflow.store.remote.places import (
     objects_at,
     place_at,
 )
+from tokflow.store.remote_errors import RemoteStoreError
 from tokflow.store.segments import (
     folder_of_segments_here,
     is_segments_folder,
@@ -53,17 +53,17 @@ _At: TypeAlias = tuple[str, str | None]
 """The URL where a place begins, and the name of a dataset: None of one output, empty of a store."""
 
 
-def store_at(url: str, *, is_store: bool = True) -> "ObjectStore":
+def store_at(url: str, *, is_store: bool = True) -> "RemoteStore":
     """Return the store at a URL, or a single output there; nothing is asked there.
 
     Raises: ConfigError for a URL that is refused, and for a limit of the cache that is none.
     """
     place = place_at(url, is_store=is_store)
     limit_of(Path(cache_folder()))
-    return ObjectStore(place)
+    return RemoteStore(place)
 
 
-class ObjectStore(Store):
+class RemoteStore(Store):
     """Outputs at a URL. Their manifests are on this disk as `refresh` found them; their files come
     when they are asked for, and go when the cache is full."""
 
@@ -187,14 +187,15 @@ class ObjectStore(Store):
             has_ended.set()
 
     def is_far(self, path: Path) -> bool:
-        return ranges.is_far(self.place, path)
+        return cached_files.is_far(self.place, path)
 
     def open_lazily(self, path: Path) -> BinaryIO:
-        return ranges.open_lazily(self.place, path)
+        return cached_files.open_lazily(self.place, path)
 
     def far_numbers(self, path: Path, *described: Any) -> npt.NDArray[Any] | None:
-        numbers = ranges.LazyNumbers(self.place, path, *described) if self.is_far(path) else None
-        return cast(npt.NDArray[Any] | None, numbers)
+        if not self.is_far(path):
+            return None
+        return cast(npt.NDArray[Any], cached_files.LazyNumbers(self.place, path, *described))
 
     def link(self, output: Stored, name: str, new: Path) -> None:
         if (output.folder / name).exists():  # else the server copies it when the output is put
@@ -271,7 +272,7 @@ class ObjectStore(Store):
         remove_output(folder, seconds=seconds)
 
 
-def opened_at(url: str, *, is_alone: bool) -> tuple[ObjectStore, Path]:
+def opened_at(url: str, *, is_alone: bool) -> tuple[RemoteStore, Path]:
     """Return the store that a URL is in, and the path on this disk that stands for it; see
     `opened`."""
     url = checked_url(url)
@@ -305,7 +306,11 @@ def _nearest(url: str) -> _At | None:
     All URLs above it are looked at together. A refusal counts only where nothing is found, since
     credentials may be for one store in a bucket.
     """
-    found = for_each(lambda above: _look_at(*above), _above(url))
+    scheme, _, rest = url.partition("://")
+    parts = rest.split("/")
+    above = ("/".join(parts[:num]) for num in range(len(parts), 0, -1))
+    urls = [f"{scheme}://{each}" for each in above if each]
+    found = for_each(lambda step: _look_at(urls[step], step), range(len(urls)))
     if places := [of for of in found if isinstance(of, tuple)]:
         return places[0]
     if _is_store(url):
@@ -313,15 +318,6 @@ def _nearest(url: str) -> _At | None:
     if refused := [of for of in found if isinstance(of, RemoteStoreError)]:
         raise refused[0]
     return None
-
-
-def _above(url: str) -> Iterator[tuple[str, int]]:
-    """Yield a URL and those above it, down to the bucket, and how many steps they are away."""
-    scheme, _, rest = url.partition("://")
-    parts = rest.split("/")
-    for num_steps in range(len(parts)):
-        if above := "/".join(parts[: len(parts) - num_steps]):
-            yield f"{scheme}://{above}", num_steps
 
 
 def _look_at(url: str, num_steps: int) -> _At | RemoteStoreError | None:
