@@ -131,7 +131,7 @@ class DocumentsConfig(Config):
     one file: set `transform_version` for what else decides.
     """
     transform_version: int | str | None = None
-    """With `transform`: any text or number, to be changed with what the function calls elsewhere:
+    """With `transform`: any text or number, to be changed with code outside of the module:
     modules that its own imports, a library, a model. Another one makes the tokens again."""
     keep_columns: Listed[str] = ()
     """Further columns to keep as text, such as [url, license]: the index of every export has them
@@ -179,11 +179,11 @@ class DocumentsConfig(Config):
     the lines after it.
     """
     on_no_loss: Literal["error", "accept"] = "error"
-    """Of chats, and of prompts with completions: `error` makes no export of a dataset of which no
+    """For chats, and prompts with completions: `error` makes no export of a dataset of which no
     token at all is supervised; `accept` makes it."""
     limit: Limit = Limit()
-    """Limits of reading each raw file; half of a file costs half of the time, and of one that is
-    elsewhere no more is fetched than is read, and a few MB."""
+    """Limits of reading each raw file; half of a file costs half of the time, and of a remote file
+    no more is fetched than is read, and a few MB."""
 
     _user_function: UserFunction | None = PrivateAttr(default=None)
 

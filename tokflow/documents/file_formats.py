@@ -1,14 +1,21 @@
-"""Formats of raw files, by name: their readers, and the config fields that each looks at."""
+"""Formats of raw files: which a file has, its reader, the config fields that count, its columns."""
 
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from posixpath import splitext
-from typing import Any
+from typing import Any, TypeAlias
 
 from tokflow.documents.config import DocumentsConfig, FileFormat, Limit
-from tokflow.documents.decoding import COMPRESSED_SUFFIXES, is_compressed
-from tokflow.errors import ConfigError
+from tokflow.documents.decoding import (
+    COMPRESSED_SUFFIXES,
+    is_compressed,
+    marked_encoding,
+    read_blocks,
+)
+from tokflow.errors import ConfigError, RawFileError
 
 READERS: dict[FileFormat, str] = {
     "parquet": "parquet",
@@ -19,7 +26,8 @@ READERS: dict[FileFormat, str] = {
     "arrow": "arrow",
 }
 """The module for each format, imported when such a file is read: `read` yields its documents,
-`ranges` cuts it into ranges, `before` counts what stands before one."""
+`ranges` cuts it into ranges, `before` counts what stands before one, `text_columns` lists its
+columns and `check_columns` compares them with the config."""
 
 SUFFIXES: dict[str, FileFormat] = {
     ".parquet": "parquet",
@@ -41,6 +49,17 @@ FIELD_DEFAULTS: dict[str, dict[str, str]] = {
 }
 """Defaults by format of config fields that are null."""
 
+RECORDS = 100
+"""Records of JSON lines that are looked at for their fields; later ones may have others."""
+
+TextColumns: TypeAlias = tuple[list[str], list[str]]
+"""Columns or fields in the order of the file, nested ones by their dotted path: those of strings,
+of which some may not be readable as `documents.text`, and those of chats, lists of messages, which
+`documents.messages` reads."""
+
+_START_BYTES = 1_000_000
+_QUOTED_FIELD = re.compile(rb'(?m)(?:^|\t)"(?=[^"]*(?:""|\t))(?:[^"\n]|"")*"(?=\t|\r?$)')
+"""A field of tsv whose quotes hold a tab or quotes, as those have that write it as csv."""
 _ACCEPTANCE = ("on_bad_document", "max_rejects", "on_no_loss")
 _OF_TXT = ("document_per", "separator")
 
@@ -135,3 +154,59 @@ def _is_within_limit(path: Path, num_bytes: int, config: DocumentsConfig) -> boo
 def format_of_file(path: Path, config: DocumentsConfig) -> FileFormat | None:
     """Return the format that a raw file is read as; None if it is none."""
     return format_of_name(path.name) if config.format == "auto" else config.format
+
+
+def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
+    """Return the columns of strings and of chats; none of txt, which has no columns.
+
+    Raises: ConfigError for an unknown format; RawFileError.
+    """
+    found: TextColumns = reader_of(path, config).text_columns(path, config)
+    return found
+
+
+def check_columns(path: Path, config: DocumentsConfig) -> None:
+    """Make sure that a file has the columns that are read, by its schema, its header or its first
+    records: what is damaged, and records that are bad, are left to the reader.
+
+    Raises: ConfigError.
+    """
+    with suppress(RawFileError, OSError):
+        reader_of(path, config).check_columns(path, config)
+
+
+def likely_fields(path: Path, config: DocumentsConfig) -> dict[str, Any]:
+    """Return fields of `documents` that the start of a csv, tsv or txt file asks for: delimiter,
+    quoting and encoding, where they are others than those that are taken without.
+
+    Text is taken for cp1252 that is no UTF-8, has no character of several bytes that UTF-8 has, and
+    no byte that cp1252 lacks. Raises: ConfigError for an unknown format; RawFileError.
+    """
+    format_ = format_of(path, config)
+    if format_ not in ("csv", "tsv", "txt"):
+        return {}
+    blocks = read_blocks(path, block_bytes=_START_BYTES)
+    start, more = next(blocks, b""), next(blocks, b"")[:3]
+    found: dict[str, Any] = {}
+    marked, _ = marked_encoding(start)
+    if marked in ("utf-16-le", "utf-16-be"):
+        found["encoding"] = "utf-16"
+    elif _is_cp1252(start + more, is_all=not more):
+        found["encoding"] = "cp1252"
+    if format_ != "txt":
+        delimiter = reader_of(path, config).find_delimiter(path, config.model_copy(update=found))
+        found |= {"delimiter": delimiter} if delimiter else {}
+    if format_ == "tsv" and _QUOTED_FIELD.search(start):
+        found["quoting"] = "double"
+    return found
+
+
+def _is_cp1252(start: bytes, *, is_all: bool) -> bool:
+    try:
+        start.decode()
+    except UnicodeDecodeError as error:
+        if error.reason == "unexpected end of data" and not is_all:
+            return False
+        has_others = not start.decode("utf-8", "ignore").isascii()
+        return not has_others and not re.search(rb"[\0\x81\x8d\x8f\x90\x9d]", start)
+    return False

@@ -15,7 +15,7 @@ from tokflow.documents.source import DocumentSource
 from tokflow.errors import ConfigError
 
 READ_BYTES = 250_000
-"""At once: of a file elsewhere no more is fetched than for the text, or little more."""
+"""Bytes read at once: of a remote file hardly more is fetched than for the text."""
 
 
 class KeptColumns:

@@ -43,7 +43,7 @@ class UserFunction:
     source: bytes = field(repr=False)
     """The content of the file: what is run, whatever the file holds by then."""
     where: str
-    """What errors call the place that names it."""
+    """The place in the config that names it, for errors."""
 
     @property
     def sha256(self) -> str:

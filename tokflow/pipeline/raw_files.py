@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from tokflow.documents import DocumentsConfig, format_of, format_of_name
-from tokflow.documents.text_columns import check_columns as check_columns_of
+from tokflow.documents.file_formats import check_columns as check_columns_of
 from tokflow.errors import ConfigError, RawFileError, TokflowError, first_five, nearest
 from tokflow.pipeline.dataset import Dataset
 from tokflow.raw import (

@@ -18,7 +18,7 @@ from tokflow.documents import (
     format_of_name,
 )
 from tokflow.documents.decoding import read_blocks
-from tokflow.documents.text_columns import RECORDS, likely_fields, text_columns
+from tokflow.documents.file_formats import RECORDS, likely_fields, text_columns
 from tokflow.errors import BadDocumentError, ConfigError, first_five
 from tokflow.raw import LeftOut, Listing, RawConfig, escaped, list_raw, read_raw_files
 

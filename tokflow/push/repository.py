@@ -29,7 +29,7 @@ MAIN = "main"
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-"""Of a folder: what no pattern of a card, shell or web server takes for anything else."""
+"""Names of folders that are literal in patterns of cards, in shells and on web servers."""
 PASSING = {408, 409, 412, 429, 500, 502, 503, 504}
 """Statuses of a busy hub, and of a commit whose parent is no longer the head of the branch."""
 
@@ -52,7 +52,7 @@ class Target:
 
     @property
     def url(self) -> str:
-        """What messages call it."""
+        """The URL, for messages."""
         revision = "" if self.revision == MAIN else f"@{self.revision}"
         return f"hf://datasets/{self.name}{revision}/{self.folder}".rstrip("/")
 
@@ -114,7 +114,7 @@ class Look:
     commit: str
     is_private: bool
     files: Mapping[str, HubFile]
-    """By path."""
+    """The files by path."""
 
 
 @dataclass(frozen=True, slots=True)

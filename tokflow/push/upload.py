@@ -62,7 +62,7 @@ class Pushed:
     is_private: bool
     num_files: int
     num_bytes: int
-    """Of the whole export; `num_sent` and `num_sent_bytes`: of what was not there."""
+    """Bytes of the whole export; `num_sent` and `num_sent_bytes` count what was not there yet."""
     num_sent: int
     num_sent_bytes: int
 
@@ -115,7 +115,7 @@ def push_export(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Changes:
-    """What a branch lacks: files of the export; card and manifest; files to be deleted."""
+    """Changes to a branch: files of the export; card and manifest; files to be deleted."""
 
     files: list[File]
     last: list[File]

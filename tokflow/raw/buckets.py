@@ -30,17 +30,17 @@ from tokflow.store.urls import safe_text
 _T = TypeVar("_T")
 
 BLOCK_BYTES = 8 * 2**20
-"""Asked for by one request."""
+"""Bytes of one request."""
 
 _ETAGS = ("ETag", "etag", "blob_id", "generation", "checksum", "md5")
 _LISTED = ("ETag", "generation", "etag", "content_md5")
-"""What a listing has by which a version is known: of gs the generation, for its etag is another
-when only labels of an object are changed."""
+"""Properties in a listing that identify a version: for gs the generation, because its etag changes
+with the labels of an object."""
 _TIMES = ("LastModified", "last_modified", "updated", "modified", "mtime", "modify", "created")
 _UNORDERED = "--x-s3"
 """At the end of the name of a bucket of S3 Express, whose listings are in no order."""
 _LAST = "\U0010ffff"
-"""Behind whatever may follow the name of a folder."""
+"""Sorts after everything in a folder."""
 _NO_USE = (
     FileNotFoundError,
     PermissionError,
@@ -51,14 +51,14 @@ _NO_USE = (
     TypeError,
     ValueError,
 )
-"""Errors that another try would meet again."""
+"""Errors that another try would not avoid."""
 
 _Infos = dict[str, dict[str, Any]]
 """The properties of files and folders, by path; `type` is `file` or `directory`."""
 
 
 class _Bucket:
-    """What is in a bucket of S3."""
+    """Files in a bucket of S3."""
 
     def __init__(self, url: str) -> None:
         bucket, _, self._key = url.partition("://")[2].partition("/")
@@ -131,7 +131,7 @@ def find_keys(
 
 
 class _FileSystem:
-    """What is in a file system of fsspec."""
+    """Files in a file system of fsspec."""
 
     def __init__(self, url: str) -> None:
         from fsspec.core import url_to_fs

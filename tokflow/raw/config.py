@@ -40,7 +40,7 @@ def _as_names(names: object) -> object:
 
 
 class GroupSize(NamedTuple):
-    """What a group of raw files has at most."""
+    """Limits of a group of raw files."""
 
     num_bytes: int = sys.maxsize
     num_files: int = sys.maxsize
@@ -80,16 +80,16 @@ class RawConfig(Config):
     are read that its card or their names say, as `load_dataset` does; HF_TOKEN and HF_ENDPOINT
     count."""
     config: str | None = None
-    """Of a dataset, a folder or one of the hub: the config, as `load_dataset(name, config)` has
+    """The config of a dataset, which is a folder or of the hub, as `load_dataset(name, config)` has
     it; default: the only one, or the one that its card calls default."""
     split: Annotated[
         tuple[str, ...] | None,
         BeforeValidator(_as_names, json_schema_input_type=str | list[str] | None),
     ] = None
-    """Of a dataset: the split that is read, or a list of them; default: all. They become
+    """The split of a dataset that is read, or a list of splits; default: all. They become
     parts by `split.parts`, as {train: {source_split: train}}."""
     revision: str | None = None
-    """Of a dataset of the hub: a branch, a tag or a commit; default: main, of which each run reads
+    """A branch, a tag or a commit of a dataset of the hub; default: main, of which each run reads
     the newest commit. The manifest of each file names the commit that it was fetched from."""
     group: Annotated[
         GroupSize | None, BeforeValidator(_as_size, json_schema_input_type=int | str | None)
@@ -112,12 +112,12 @@ HUB = "hf://datasets"
 """The scheme and host of datasets of the Hugging Face hub."""
 
 _SIGNED = re.compile(r"\?(.*&)?(X-Amz-|X-Goog-|AWSAccessKeyId=|Signature=|sig=)", re.IGNORECASE)
-"""How a query begins that grants reading to its holder; any other `?` may be a wildcard."""
+"""Start of a query that grants reading to its holder; any other `?` may be a wildcard."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pattern:
-    """A pattern as it is looked for: what is fixed of it, and what is not."""
+    """A pattern of raw files, split into its fixed part and its wildcards."""
 
     text: str = field(repr=False)
     """As the user wrote it."""
@@ -128,7 +128,7 @@ class Pattern:
     below: tuple[str, ...]
     """Names and wildcards for the levels below `folder`; the last one is for files."""
     is_dataset: bool = False
-    """It names a folder, or a dataset of the hub, which says itself what its files are."""
+    """True for a folder or a dataset of the hub, whose own contents decide which files are read."""
 
     @property
     def is_glob(self) -> bool:

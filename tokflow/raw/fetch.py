@@ -144,7 +144,7 @@ class _Newest(NamedTuple):
 
     version: Validator
     sha256: str | None
-    """Of the content; None where it is fetched as it is read."""
+    """The sha256 of the content; None where the file is fetched as it is read."""
 
 
 class _File:

@@ -355,7 +355,7 @@ def partitions_of(
     last group alone. No group has files of two kinds, nor another beside one that `is_alone`, by
     path and bytes, as a large one is that several workers read.
 
-    Raises: ConfigError where groups are to have so many bytes, and a file is elsewhere.
+    Raises: ConfigError where `size` is in bytes, and the size of a remote file is not known.
     """
     if size is None:
         return {key: (source,) for key, source in sources.items()}
@@ -387,8 +387,8 @@ def _num_bytes(source: RawSource, size: GroupSize) -> int:
         return 0
     raise ConfigError(
         where="raw.group",
-        expected="a number of files, for not all raw files are on this disk, and the size of "
-        "others is not known before they are fetched",
-        found=f"bytes, and {source.key}, which is elsewhere",
+        expected="a number of files, because the size of some remote files is not known before "
+        "they are fetched",
+        found=f"bytes, and the remote file {source.key}",
         remedy="write how many files a group has, such as 500",
     )

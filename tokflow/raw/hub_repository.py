@@ -89,7 +89,7 @@ class HubFile:
 
     @property
     def origin(self) -> dict[str, str]:
-        """What a manifest says of its source."""
+        """Repository, commit and path, for a manifest."""
         return {"hub_id": self.repository, "commit": self.commit, "path": self.path}
 
     def probe(self) -> Validator:
@@ -135,9 +135,9 @@ class HubRepository:
     """`org/name`."""
     commit: str
     files: dict[str, HubFile] = field(repr=False)
-    """By path."""
+    """The files by path."""
     card: dict[str, Any] = field(repr=False)
-    """What its README.md says of its configs."""
+    """The header of its README.md, as far as it is about configs."""
 
 
 def list_repositories(

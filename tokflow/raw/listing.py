@@ -51,13 +51,13 @@ class RawSource:
     url: str = field(repr=False)
     """Absolute path, or URL. It may hold a password: show `redact(url)`."""
     is_local: bool
-    """It is a file of this machine, read where it is."""
+    """True for a file of this machine, which is read where it is."""
     named_hosts: frozenset[str] = field(default=frozenset(), repr=False)
     """The http hosts that the patterns of its dataset name, to which a server may lead."""
     hub: HubFile | None = field(default=None, repr=False)
     """The file at its commit, if it is of a dataset of the hub; its URL names no commit."""
     version: Validator | None = field(default=None, repr=False)
-    """Which version of it is there, where the listing of an object store tells it."""
+    """The current version, where the listing of an object store reports it."""
     source_split: str | None = field(default=None, repr=False)
     """The split that it is of, where its source has splits."""
 
@@ -68,14 +68,14 @@ class RawSource:
 
     @property
     def num_bytes(self) -> int | None:
-        """Size of a file elsewhere, where it is listed."""
+        """Size of a remote file, where its listing reports it."""
         listed = self.hub or self.version
         return None if listed is None else listed.num_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftOut:
-    """Something that a pattern matches and that is not read."""
+    """A path that a pattern matches and that is not read."""
 
     path: str
     """Absolute path, or URL without what is secret in it."""
@@ -219,7 +219,7 @@ def check_outside(source: RawSource, store: Path | None) -> None:
             where=source.url,
             expected=f"raw files outside of the store {store.absolute()}",
             found="a pattern of raw.files that matches a file in it",
-            remedy="narrow the pattern, or put the store elsewhere",
+            remedy="narrow the pattern, or move the store",
         )
 
 

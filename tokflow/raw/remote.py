@@ -1,5 +1,4 @@
-"""A remote file, whichever protocol it is reached by: how versions of it are told apart, and how
-often it is asked for."""
+"""Versions of remote files, whatever the protocol, and repeated requests for them."""
 
 import hashlib
 import json
@@ -23,7 +22,7 @@ FIRST_WAIT_SECONDS = 1.0
 """Doubled after each try, up to 30 s; a longer wait that the server asks for is kept."""
 
 AGAIN_BYTES = 2**23
-"""Read at once where a file is read again."""
+"""Bytes of one request where a whole file is read again."""
 
 _no_md5: set[str] = set()
 """Buckets of this process with ETags that look like MD5 and are not, as of objects encrypted with
@@ -54,12 +53,12 @@ class Validator:
         return self.last_modified is not None
 
     def agrees_with(self, other: "Validator") -> bool:
-        """Return whether both tell the same, as far as both tell anything."""
+        """Return whether both have equal values, wherever both have one."""
         pairs = zip(astuple(self.bare()), astuple(other.bare()), strict=True)
         return all(one == another for one, another in pairs if None not in (one, another))
 
     def bare(self) -> "Validator":
-        """Return it with its ETag as a listing has it, and as an answer does: without quotes."""
+        """Return the validator with an ETag without quotes, as in a listing."""
         return self if self.etag is None else replace(self, etag=self.etag.strip('"'))
 
     def least(self) -> "Validator":
@@ -77,7 +76,7 @@ class Body:
     """The bytes of a file from `offset` to its end, or to where they were asked for."""
 
     offset: int
-    """The first byte: the one that was asked for, or 0 where the server cannot begin elsewhere."""
+    """The first byte: the one that was asked for, or 0 where the server can only begin there."""
     num_bytes: int | None
     """Size of the whole file; None if the end is marked in another way, which `read` checks."""
     read: Callable[[int], bytes]
@@ -169,12 +168,12 @@ class RemoteVersion:
     access: Access = field(repr=False)
     url: str = field(repr=False)
     url_sha256: str
-    """Of the URL without userinfo."""
+    """The sha256 of the URL without userinfo."""
     validator: Validator
     sha256: str | None = None
-    """Of the content, where its source tells it."""
+    """The sha256 of the content, where its source reports it."""
     is_kept: bool = True
-    """What is read of it is kept on this disk."""
+    """True if the bytes that are read are kept on this disk."""
 
     @property
     def num_bytes(self) -> int:

@@ -156,7 +156,7 @@ class RemoteFile(PosixPath):
 
     version: RemoteVersion | None = None
     read_sha256: str | None = None
-    """Of the content, once it was read as it arrived, from its first byte to its last."""
+    """The sha256 of the content, once all of it was read in order."""
     begun: "Future[bytes] | None" = None
     """All bytes of a small file, if they are under way."""
 
@@ -353,8 +353,8 @@ def read_until(file: Any, stop: int) -> None:
 
 
 class _OneAnswer:
-    """What a server without ranges sends: an answer from the first byte on, for as long as it is
-    read, of which all is kept. Other processes may keep the same blocks at the same time."""
+    """The answer of a server without ranges, from the first byte on, for as long as it is read. All
+    of it is kept. Other processes may keep the same blocks at the same time."""
 
     def __init__(self, version: RemoteVersion, blocks: Blocks) -> None:
         self._version = version

@@ -85,7 +85,7 @@ def _answer(
     """Return the answer at the end of all redirects, whatever its status.
 
     The password, or token, is sent to the scheme, host and port that the URL names, and not even
-    to them once a redirect has led elsewhere.
+    to them once a redirect has led to another host.
     """
     target, headers = _request(file.url, offset, stop)
     if file.authorization is not None:

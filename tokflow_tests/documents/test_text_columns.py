@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.documents import DocumentsConfig
-from tokflow.documents.text_columns import likely_fields, text_columns
+from tokflow.documents.file_formats import likely_fields, text_columns
 
 CHAT = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
 

@@ -85,18 +85,15 @@ def test_a_file_that_is_gone_is_in_a_group_all_the_same(tmp_path: Path):
     assert groups(sources, "1 kB") == {"group/a": list(SIZES)}
 
 
-def test_files_elsewhere_are_grouped_by_number_alone():
+def test_remote_files_are_grouped_by_number_alone():
     urls = [f"https://host/{number}.txt" for number in range(3)]
     sources = {url[-5:]: RawSource(key=url[-5:], url=url, is_local=False) for url in urls}
 
     assert groups(sources, 2) == {"group/0.txt": ["0.txt", "1.txt"], "group/2.txt": ["2.txt"]}
     with pytest.raises(ConfigError) as raised:
         groups(sources, "1 GB")
-    assert str(raised.value) == (
-        "raw.group: expected a number of files, for not all raw files are on this disk, and the "
-        "size of others is not known before they are fetched, found bytes, and 0.txt, which is "
-        "elsewhere; write how many files a group has, such as 500"
-    )
+    assert raised.value.where == "raw.group"
+    assert raised.value.found == "bytes, and the remote file 0.txt"
 
 
 @pytest.mark.parametrize("group", [0, -1, True, 1.5, "", "10", "GB", "1 XB", "-1 GB", []])

@@ -20,6 +20,7 @@ import pyarrow as pa
 from tokflow.documents.batch import ParsedBatch, holds_no_number, parse, value_json
 from tokflow.documents.config import KEPT, DocumentsConfig, correct_column, name_messages
 from tokflow.documents.decoding import START_BYTES, kind_of
+from tokflow.documents.file_formats import TextColumns
 from tokflow.documents.ranges import Before, OpenRange, Range, gathered
 from tokflow.errors import ConfigError, RawFileError, TokflowError
 from tokflow.raw.remote_file import RemoteFile, read_until
@@ -79,32 +80,27 @@ def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
     return Before(lines=0, rows=num_rows * config.documents_per_record)
 
 
-def list_text_columns(path: Path, *, is_parquet: bool) -> tuple[list[str], list[str]]:
-    """Return the columns of strings and those of chats, nested ones by their dotted path.
+def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
+    """Return the columns of strings and of chats."""
+    return text_columns_of(_read_schema(path))
 
-    Raises: RawFileError.
-    """
-    leaves = _leaves(_read_schema(path, is_parquet=is_parquet))
+
+def check_columns(path: Path, config: DocumentsConfig) -> None:
+    """Raise ConfigError unless the file has the columns of `config`."""
+    find_columns(_read_schema(path), config, path)
+
+
+def _read_schema(path: Path) -> pa.Schema:
+    open_ = pa.ipc.open_stream if is_arrow_stream(path) else pa.ipc.open_file
+    with undamaged(path), open_source(path) as source:
+        return open_(source).schema
+
+
+def text_columns_of(schema: pa.Schema) -> TextColumns:
+    """Return the columns of strings and of chats in a schema."""
+    leaves = _leaves(schema)
     texts = [name for name, type_ in leaves if _is_text(type_)]
     return texts, [name for name, type_ in leaves if _is_messages(type_)]
-
-
-def check_schema(path: Path, config: DocumentsConfig, *, is_parquet: bool) -> None:
-    """Make sure that a file has the columns of `config`.
-
-    Raises: as `find_columns`; RawFileError.
-    """
-    find_columns(_read_schema(path, is_parquet=is_parquet), config, path)
-
-
-def _read_schema(path: Path, *, is_parquet: bool) -> pa.Schema:
-    import pyarrow.parquet as pq
-
-    with undamaged(path), open_source(path) as source:
-        if is_parquet:
-            return pq.read_schema(source)
-        open_ = pa.ipc.open_stream if is_arrow_stream(path) else pa.ipc.open_file
-        return open_(source).schema
 
 
 def open_source(path: Path) -> pa.NativeFile:
@@ -115,7 +111,7 @@ def open_source(path: Path) -> pa.NativeFile:
 
 
 class RemoteSource(pa.PythonFile):  # type: ignore[misc]
-    """A file elsewhere, for Arrow."""
+    """A remote file, for Arrow."""
 
     def __init__(self, file: Any, mode: str) -> None:  # the class above has taken both already
         self._file = file
@@ -152,11 +148,11 @@ def _small_batches(
                 yield batch.slice(start, _ROWS_OF_BATCH)
 
 
-TextColumn: TypeAlias = tuple[str, ...]
+ColumnPath: TypeAlias = tuple[str, ...]
 """A column of text: a top-level column, and the way down if that is a struct."""
 
 
-def find_columns(schema: pa.Schema, config: DocumentsConfig, path: Path) -> list[TextColumn]:
+def find_columns(schema: pa.Schema, config: DocumentsConfig, path: Path) -> list[ColumnPath]:
     """Return where the columns of `config` are.
 
     Raises:
@@ -165,7 +161,7 @@ def find_columns(schema: pa.Schema, config: DocumentsConfig, path: Path) -> list
     return [_find_column(schema, column, config, path) for column in config.columns]
 
 
-def _find_column(schema: pa.Schema, text: str, config: DocumentsConfig, path: Path) -> TextColumn:
+def _find_column(schema: pa.Schema, text: str, config: DocumentsConfig, path: Path) -> ColumnPath:
     """Return the top-level column of that name, or else a nested one."""
     column = (text,) if text in schema.names else tuple(text.split("."))
     check_single(column[0], schema.names, path)
@@ -240,7 +236,7 @@ def _is_messages(type_: pa.DataType) -> bool:
 
 def documents_in(
     record_batches: Iterable[pa.RecordBatch],
-    columns: list[TextColumn],
+    columns: list[ColumnPath],
     config: DocumentsConfig,
     path: Path,
 ) -> Iterator[ParsedBatch]:
@@ -285,7 +281,7 @@ def damaged_error(path: Path, *, found: str, expected: str = "an undamaged file"
     return RawFileError(where=path, expected=expected, found=found, remedy=remedy)
 
 
-def _bytes_of(record_batch: pa.RecordBatch, column: TextColumn, path: Path) -> pa.LargeBinaryArray:
+def _bytes_of(record_batch: pa.RecordBatch, column: ColumnPath, path: Path) -> pa.LargeBinaryArray:
     """Return the column's bytes, whether UTF-8 or not; strings are not copied."""
     array = _array_of(record_batch, column)
     if _is_messages(array.type):
@@ -296,7 +292,7 @@ def _bytes_of(record_batch: pa.RecordBatch, column: TextColumn, path: Path) -> p
     return array
 
 
-def _array_of(record_batch: pa.RecordBatch, column: TextColumn) -> pa.Array:
+def _array_of(record_batch: pa.RecordBatch, column: ColumnPath) -> pa.Array:
     """Return a column as it is, without dictionaries and extension types."""
     import pyarrow.compute as pc
 
@@ -309,7 +305,7 @@ def _array_of(record_batch: pa.RecordBatch, column: TextColumn) -> pa.Array:
 
 
 def _values_of(
-    record_batch: pa.RecordBatch, column: TextColumn, path: Path, *, null_for_nan: bool = True
+    record_batch: pa.RecordBatch, column: ColumnPath, path: Path, *, null_for_nan: bool = True
 ) -> pa.LargeBinaryArray:
     """Return the JSON of each value of a column, whatever its type; bytes are text. NaN and
     infinity are null, or else the value that holds one is b"NaN", which is no JSON."""

@@ -135,9 +135,9 @@ class OddRecord:
     problem: Oddity
     data: bytes
     first_line: int
-    """Of the record."""
+    """The line at which the record begins."""
     line: int
-    """Of the first byte of `data`."""
+    """The line of the first byte of `data`."""
     byte_offset: int
     is_mid_line: bool
     """True if `data` begins within a line."""

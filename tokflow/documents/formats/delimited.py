@@ -26,6 +26,7 @@ from tokflow.documents.batch import (
 )
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.decoding import refuse_other_kinds
+from tokflow.documents.file_formats import TextColumns
 from tokflow.documents.formats.arrow import check_single, missing_column_error
 from tokflow.documents.formats.csv_records import (
     Dialect,
@@ -41,20 +42,20 @@ from tokflow.store.tables import texts_of
 
 _BLOCK = 2 * 1024 * 1024
 _DELIMITERS = (b",", b";", b"\t", b"|")
-"""Those that are looked for in headers, the usual first."""
+"""Delimiters that are looked for in headers, the usual first."""
 _EXCEL_LINE = re.compile(rb'"?sep=([^"\r\n\x80-\xff])"?\s*', re.IGNORECASE)
 """The line before the header in which Excel says what delimits fields."""
 
 
-def read_header(path: Path, config: DocumentsConfig) -> list[str]:
-    """Return the names of the columns. Raises: ConfigError, RawFileError."""
+def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
+    """Return the names of the columns; none of them is known to hold chats."""
     _, cutter = _cutter(path, config, _BLOCK, dialect := dialect_of(path, config), None)
-    return _header(iter(cutter), dialect, path, config).names
+    return _header(iter(cutter), dialect, path, config).names, []
 
 
-def check_header(path: Path, config: DocumentsConfig) -> None:
-    """Make sure that a file has the columns of `config`. Raises: ConfigError, RawFileError."""
-    header = read_header(path, config)
+def check_columns(path: Path, config: DocumentsConfig) -> None:
+    """Raise ConfigError unless the file has the columns of `config`."""
+    header, _ = text_columns(path, config)
     for text in config.columns:
         _index(header, text, config, path)
 
@@ -136,7 +137,7 @@ def _cutter(
 
 class _Header(NamedTuple):
     names: list[str]
-    """Of the columns."""
+    """The names of the columns."""
     byte_offset: int
     num_records: int
     """1, or 2 where Excel's line comes before it."""

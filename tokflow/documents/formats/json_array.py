@@ -13,7 +13,7 @@ from tokflow.errors import RawFileError
 
 _BLANK = b" \t\r\n"
 _LOOKED_AT_BYTES = 4096
-"""Of a text, to tell what it is."""
+"""Bytes of a text from which its kind is known."""
 _REST_OF_STRING = rb'[^"\\]*+(?:\\.[^"\\]*+)*+("?)'
 _IN_STRING = re.compile(_REST_OF_STRING, re.DOTALL)
 _IN_ELEMENT = re.compile(rb'"%b|[\[\]{}]' % _REST_OF_STRING, re.DOTALL)
@@ -84,9 +84,9 @@ class _Array:
         """Bytes since its first that is not white space."""
         self._is_passed_over = False
         self._line, self._byte_offset = 1, byte_offset
-        """Of the next byte."""
+        """Place of the next byte."""
         self._place: Place = (1, byte_offset)
-        """Of the first byte of the unfinished element."""
+        """Place of the first byte of the unfinished element."""
 
     def elements(self, blocks: Iterable[bytes]) -> Iterator[ElementBatch]:
         """Yield the elements that end in each block. Raises: RawFileError."""

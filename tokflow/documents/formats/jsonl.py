@@ -12,6 +12,7 @@ import json
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, islice
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from tokflow.documents.batch import (
 )
 from tokflow.documents.config import DocumentsConfig, correct_column, name_messages
 from tokflow.documents.decoding import read_blocks
+from tokflow.documents.file_formats import RECORDS, TextColumns
 from tokflow.documents.formats.json_array import ElementBatch, cut_records
 from tokflow.documents.formats.txt import LineBatch, count_before
 from tokflow.documents.ranges import Before, OpenRange, Range, read_text, text_ranges
@@ -41,6 +43,9 @@ from tokflow.store.tables import texts_of
 
 MANY_RECORDS = 10
 """Records of which none has a field, so that it is the config that is wrong. Fewer may be bad."""
+
+LOOKED_AT_BYTES = 1_000_000
+"""Most bytes of a record whose fields are checked; larger ones are passed over."""
 
 _BLANK = b" \t\r"
 _START_BYTES = 64 * 1024
@@ -78,6 +83,61 @@ def ranges(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range
 def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
     """Return what stands before a range of lines."""
     return count_before(path, config, within, blank=_BLANK)
+
+
+def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
+    """Return the fields of the first records that hold strings, and those that hold chats."""
+    leaves = (_leaves(record, "") for record in islice(_records(path, config), RECORDS))
+    fields = dict.fromkeys(chain.from_iterable(leaves))
+    texts = [name for name, is_chat in fields if not is_chat]
+    return texts, [name for name, is_chat in fields if is_chat]
+
+
+def check_columns(path: Path, config: DocumentsConfig) -> None:
+    """Raise ConfigError if the first records are not bad, and none has a field, or all have chats
+    as text."""
+    if config.on_bad_document != "error" or config.has_records:
+        return
+    most = min(LOOKED_AT_BYTES, config.limit.document_bytes)
+    limit = config.limit.model_copy(update={"document_bytes": most})
+    records = islice(_records(path, config.model_copy(update={"limit": limit})), RECORDS)
+    objects = [record for record in records if isinstance(record, dict)]
+    for text in config.columns if objects else ():
+        values = objects
+        for key in text.split("."):
+            values = [of[key] for of in values if isinstance(of, dict) and key in of]
+        is_text = not config.is_chat
+        if values and not (is_text and all(map(are_messages, values))):
+            continue
+        fields = ", ".join(map(repr, dict.fromkeys(key for record in objects for key in record)))
+        raise ConfigError(
+            where=path,
+            expected=f"records with {'text' if is_text else 'a field'} in {text!r}",
+            found="chats" if values else f"the fields {fields}",
+            remedy=name_messages(text) if values else correct_column(config, unit="field"),
+        )
+
+
+def _records(path: Path, config: DocumentsConfig) -> Iterator[Any]:
+    """Yield what each line or element holds; None where that is no JSON."""
+    _, blocks = read_text(path, None, block_bytes=_START_BYTES)
+    max_bytes = config.limit.document_bytes
+    for batch in cut_records(blocks, path, max_bytes=max_bytes, byte_offset=0, is_start=True):
+        for line in batch.lines:
+            try:
+                yield json.loads(line.decode("utf-8", "surrogateescape"))
+            except (ValueError, RecursionError):
+                yield None  # the reader says what is wrong with it
+
+
+def _leaves(value: Any, name: str) -> Iterator[tuple[str, bool]]:
+    """Yield the fields that hold strings, or chats; a key with a dot cannot be named."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if "." not in key:
+                yield from _leaves(inner, f"{name}.{key}" if name else key)
+    elif name and (isinstance(value, str) or are_messages(value)):
+        yield name, not isinstance(value, str)
 
 
 def _documents(
@@ -129,9 +189,9 @@ class _Field:
     is_found: bool = False
     """True once a record had it, whatever its value."""
     lack: Problem | None = None
-    """Of the first record that had it not."""
+    """The problem of the first record that lacks it."""
     num_lacking: int = 0
-    """Records that had it not."""
+    """Records that lack it."""
 
     @property
     def is_lacking(self) -> bool:

@@ -10,12 +10,14 @@ import pyarrow as pa
 
 from tokflow.documents.batch import ParsedBatch, all_bad, too_large
 from tokflow.documents.config import DocumentsConfig
+from tokflow.documents.file_formats import TextColumns
 from tokflow.documents.formats.arrow import (
     RemoteSource,
     damaged_error,
     documents_in,
     find_columns,
     open_source,
+    text_columns_of,
     undamaged,
 )
 from tokflow.documents.ranges import Before, OpenRange, Range, gathered
@@ -77,12 +79,26 @@ def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
     return Before(lines=0, rows=num_rows * config.documents_per_record)
 
 
+def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
+    """Return the columns of strings and of chats."""
+    return text_columns_of(_read_metadata(path).schema.to_arrow_schema())
+
+
+def check_columns(path: Path, config: DocumentsConfig) -> None:
+    """Raise ConfigError unless the file has the columns of `config`."""
+    find_columns(_read_metadata(path).schema.to_arrow_schema(), config, path)
+
+
 def _row_groups(path: Path) -> list[Any]:
+    metadata = _read_metadata(path)
+    return [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+
+
+def _read_metadata(path: Path) -> Any:
     import pyarrow.parquet as pq
 
-    with undamaged(path):
-        metadata = pq.read_metadata(open_source(path))
-    return [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    with undamaged(path), open_source(path) as source:
+        return pq.read_metadata(source)
 
 
 def _is_too_large(file: Any, config: DocumentsConfig, index: int) -> bool:

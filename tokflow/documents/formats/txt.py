@@ -13,6 +13,7 @@ import pyarrow as pa
 from tokflow.documents.batch import ParsedBatch, all_bad, parse, too_large
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.decoding import as_utf8, size_in
+from tokflow.documents.file_formats import TextColumns
 from tokflow.documents.ranges import Before, OpenRange, Range, lines_within, read_text, text_ranges
 from tokflow.errors import ConfigError
 from tokflow.store.tables import texts_of
@@ -28,7 +29,7 @@ class LineBatch:
     first: int
     """Ordinal of the first line in the stream."""
     byte_offset: int
-    """Of the first line's first byte in the file."""
+    """First byte of the first line in the file."""
     lines: list[bytes]
     """Empty where a line is too large."""
     ends: list[bytes]
@@ -96,6 +97,15 @@ def ranges(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range
 def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
     """Return what stands before a range of lines."""
     return count_before(path, config, within, blank=None)
+
+
+def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
+    """Return no columns: a text file has none."""
+    return [], []
+
+
+def check_columns(path: Path, config: DocumentsConfig) -> None:
+    """Do nothing: a text file has no columns."""
 
 
 def _whole(blocks: Iterator[bytes], byte_offset: int, max_bytes: int) -> LineBatch:

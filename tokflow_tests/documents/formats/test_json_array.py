@@ -10,9 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tokflow.documents import DocumentsConfig, Limit, Reject
+from tokflow.documents.file_formats import text_columns
 from tokflow.documents.formats.json_array import cut_records
 from tokflow.documents.ranges import ranges_of
-from tokflow.documents.text_columns import text_columns
 from tokflow.errors import RawFileError
 from tokflow_tests.reading import read_documents
 
