@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dagster as dg
+import numpy as np
 import numpy.typing as npt
 
 from tokflow.audit.token_texts import TokenTexts, drawn
@@ -50,7 +51,7 @@ class Report:
 class Page:
     """Contents of an asset's page, in the order of the fields."""
 
-    summary: Mapping[str, Any]
+    summary: Mapping[str, Any] = field(default_factory=dict)
     """The numbers of the output, and a few words."""
     shown: Mapping[str, Any] = field(default_factory=dict)
     """Previews, tables and links: values of Dagster's."""
@@ -74,23 +75,36 @@ class Page:
 def report(made: StageResult) -> Report:
     """Return the report of an output in the store."""
     output, manifest = made.output, made.manifest
-    page = PAGES[output.stage](made, describe(manifest, made.run))
-    facts = {name: num for name, num in manifest.counts.items() if "." not in name} | made.run
-    known = {**page.summary, **page.details}
-    details = {
-        **page.details,
-        **{name: value for name, value in facts.items() if name not in known},
-        "is_new": made.is_new,
-        "fingerprint": output.fingerprint[:16],
-    }
-    own = {
-        **page.own,
-        "dagster/uri": made.store.uri(made.folder),
-        "folder": dg.MetadataValue.path(made.stored.shown),
-    }
+    described = describe(manifest, made.run)
+    whole, parts = described.whole, described.rows
+    own_page = PAGES[output.stage](made, described) if output.stage in PAGES else Page()
+    summary = {**whole, **own_page.summary, **whole}
+    counts = {name: num for name, num in manifest.counts.items() if "." not in name}
+    known = {name: manifest.details[name] for name in DETAILS if name in manifest.details}
+    known |= {name: np.dtype(of).name for name, of in known.items() if name == "dtype"}
+    facts = {**own_page.details, **known, **counts, **made.run}
+    num_rows = whole.get("num_sequences", whole.get("num_documents"))
+    rows = "dagster/partition_row_count" if output.is_of_file else "dagster/row_count"
+    page = Page(
+        summary=summary,
+        shown={**({"parts": columns_table(parts)} if parts else {}), **own_page.shown},
+        details={
+            **{name: value for name, value in facts.items() if name not in summary},
+            "is_new": made.is_new,
+            "fingerprint": output.fingerprint[:16],
+        },
+        own={
+            **({} if num_rows is None else {rows: num_rows}),
+            "dagster/uri": made.store.uri(made.folder),
+            "folder": dg.MetadataValue.path(made.stored.shown),
+        },
+    )
     there = "" if made.is_new else ", there already"
-    metadata = replace(page, details=details, own=own).metadata
-    return Report(data_version(output), metadata, f"{line_of(made)}{there}")
+    return Report(data_version(output), page.metadata, f"{line_of(made)}{there}")
+
+
+DETAILS = ("format", "dtype", "sequence_length", "tokenizer_fingerprint")
+"""Details of a manifest that a page has, where they are there."""
 
 
 def data_version(output: Output) -> str:
@@ -105,19 +119,15 @@ def data_version(output: Output) -> str:
 
 
 def _tokenizer(made: StageResult, described: Description) -> Page:
-    tokenizer = made.graph.tokenizer
-    rebuilt = describe_rebuilt(made.folder)
+    tokenizer, rebuilt = made.graph.tokenizer, describe_rebuilt(made.folder)
     return Page(
         summary={
-            **described.whole,
             "eos": _token(tokenizer.eos_token, tokenizer.eos_id),
             "bos": _token(tokenizer.bos_token, tokenizer.bos_id),
             "kind": tokenizer.kind,
-            "dtype": tokenizer.dtype.name,
         },
         shown={"files": _files(made)},
         details={
-            "tokenizer_fingerprint": tokenizer.fingerprint,
             "special_tokens": dict(tokenizer.special_tokens),
             "origin": dict(made.manifest.details.get("origin", {})),
             **({"auto_tokenizer": rebuilt} if rebuilt else {}),
@@ -130,22 +140,16 @@ def _token(name: str | None, token_id: int | None) -> str:
 
 
 def _tokens(made: StageResult, described: Description) -> Page:
-    shard = open_token_shard(made.stored)
-    return Page(
-        summary=described.whole,
-        shown=preview_of_shard(shard, TokenTexts(made.graph.tokenizer)),
-        details={"dtype": shard.dtype.name},
-        own={"dagster/partition_row_count": described.whole["num_documents"]},
-    )
+    texts = TokenTexts(made.graph.tokenizer)
+    return Page(shown=preview_of_shard(open_token_shard(made.stored), texts))
 
 
 def _split(made: StageResult, described: Description) -> Page:
     details = made.manifest.details
     parts = {**details, "parts": [*details["parts"], NOT_TAKEN]}
     of_parts = [*described.parts.items()][:MAX_PARTS]
-    tokens = {f"{part}.num_tokens": values["num_tokens"] for part, values in of_parts}
     return Page(
-        summary={**described.whole, **tokens},
+        summary={f"{part}.num_tokens": values["num_tokens"] for part, values in of_parts},
         shown={"parts": columns_table(describe(replace(made.manifest, details=parts)).rows)},
     )
 
@@ -154,31 +158,20 @@ MAX_PARTS = 5
 """Parts whose tokens are plotted."""
 
 
-def _sequences(made: StageResult, described: Description) -> Page:
-    return Page(
-        summary=described.whole,
-        shown={"parts": columns_table(described.rows)},
-        details={"sequence_length": made.manifest.details["sequence_length"]},
-        own={"dagster/partition_row_count": described.whole["num_sequences"]},
-    )
-
-
 def _export(made: StageResult, described: Description) -> Page:
     manifest, graph = made.manifest, made.graph
     exported = parts_of(graph, graph.dataset.export_config(made.output.name))
-    splits, whole = exported[0].splits, described.whole
-    text = describe_all(split.shard.manifest for split in splits)
-    of_split = describe_all(split.manifest for split in splits)
-    numbers = [of.whole for of in (text, of_split) if of]
-    rows = [row | described.parts[row["part"]] for row in of_split.rows] if of_split else []
+    shards = [split.shard.manifest for split in exported[0].splits]
+    text = describe_all(shards)
+    split = describe_all(split.manifest for split in exported[0].splits)
+    rows = [row | described.parts[row["part"]] for row in split.rows] if split else []
     mixture = manifest.details.get("mixture")
     totals = Totals().add(manifest, made.output.name)
-    for split in splits:
-        totals.add(split.shard.manifest, made.output.name)
+    for shard in shards:
+        totals.add(shard, made.output.name)
     notices = [{"notice": notice.text} for notice in totals.notices()]
-    num_rows = whole.get("num_sequences")
     return Page(
-        summary={name: value for of in [*numbers, whole] for name, value in of.items()},
+        summary={**(text.whole if text else {}), **(split.whole if split else {})},
         shown={
             **({"notices": rows_table(notices)} if notices else {}),
             "viewer": viewer_link(graph.dataset, made.output.name),
@@ -187,8 +180,6 @@ def _export(made: StageResult, described: Description) -> Page:
             **({"mixture": rows_table(mixture_rows(mixture))} if mixture else {}),
             "files": _files(made),
         },
-        details={"format": manifest.details["format"], "dtype": graph.tokenizer.dtype.name},
-        own={"dagster/row_count": num_rows} if num_rows else {},
     )
 
 
@@ -196,10 +187,9 @@ PAGES: Mapping[str, Callable[[StageResult, Description], Page]] = {
     "tokenizer": _tokenizer,
     "tokens": _tokens,
     "split": _split,
-    "sequences": _sequences,
     "export": _export,
 }
-"""Stage to the page of an output, without what all have."""
+"""Stage to what the page of its outputs has besides what all have."""
 
 
 def _files(made: StageResult) -> dg.MetadataValue[Any]:

@@ -8,6 +8,7 @@ these numbers, all of them. A new number is a line in the function of its stage,
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, TypeAlias
 
 from tokflow.pipeline.results import BuildResult
@@ -30,63 +31,55 @@ class Kind:
     label: str = ""
     """Heading of its column; by default its name without prefix and underscores."""
     is_in_log: bool = False
-    """True if the line of an output in the run's log has it."""
+    """True if the log's line of an output without parts has it."""
     is_optional: bool = False
     """True if 0 is not said, and a column of zeros not shown."""
     is_loss: bool = False
     """True if it counts what is not in the output."""
 
 
-def _always(said: str) -> Kind:
-    return Kind(said, is_in_log=True)
-
-
-def _if_any(said: str, *, is_loss: bool = False) -> Kind:
-    return Kind(said, is_in_log=True, is_optional=True, is_loss=is_loss)
-
-
 KINDS: Mapping[str, Kind] = {
-    "vocab_size": _always("{} id{s}"),
-    "vocab_size_asked": _always("{} asked for"),
-    "num_documents": _always("{} document{s}"),
+    "vocab_size": Kind("{} id{s}", is_in_log=True),
+    "vocab_size_asked": Kind("{} asked for", is_in_log=True),
+    "num_documents": Kind("{} document{s}", is_in_log=True),
     "num_empty_documents": Kind("{} empty document{s}", is_optional=True),
     "num_cut_pieces": Kind(label="spans of cut documents", is_optional=True),
     "num_chars": Kind("{} character{s}", "characters"),
     "num_bytes": Kind("{}", "bytes"),
-    "num_tokens": _always("{} token{s}"),
-    "num_exported_tokens": _always("{} token{s}"),
+    "num_tokens": Kind("{} token{s}", is_in_log=True),
+    "num_exported_tokens": Kind("{} token{s}"),
     "tokens_fraction": Kind(label="share"),
     "bytes_per_token": Kind("{} bytes per token"),
     "chars_per_token": Kind(label="characters per token"),
     LONGEST: Kind(label="tokens of the longest"),
     "megabytes_per_second": Kind("{} MB/s", "MB/s", is_in_log=True, is_optional=True),
-    "engine": _always("{}"),
-    "num_rejects": _if_any("{} reject{s}", is_loss=True),
-    "num_left_out": _if_any("{} record{s} left out", is_loss=True),
-    "num_sequences": _always("{} sequence{s}"),
-    "fill_fraction": Kind("{} full", "fill", is_in_log=True, is_optional=True),
-    "num_padding": _if_any("{} token{s} of padding"),
-    "num_cut_documents": _if_any("{} document{s} cut"),
-    "num_truncated_documents": _if_any("{} document{s} truncated"),
-    "num_dropped_documents": _if_any("{} document{s} dropped"),
-    "num_dropped_tokens": _if_any("{} token{s} dropped", is_loss=True),
-    "num_repeated_tokens": _if_any("{} token{s} repeated"),
-    "num_tail_tokens": _if_any("{} leftover token{s}, packed at export"),
+    "engine": Kind("{}", is_in_log=True),
+    "num_rejects": Kind("{} reject{s}", is_in_log=True, is_optional=True, is_loss=True),
+    "num_left_out": Kind("{} record{s} left out", is_in_log=True, is_optional=True, is_loss=True),
+    "num_sequences": Kind("{} sequence{s}"),
+    "fill_fraction": Kind("{} full", "fill", is_optional=True),
+    "num_padding": Kind("{} token{s} of padding", is_optional=True),
+    "num_cut_documents": Kind("{} document{s} cut", is_optional=True),
+    "num_truncated_documents": Kind("{} document{s} truncated", is_optional=True),
+    "num_dropped_documents": Kind("{} document{s} dropped", is_optional=True),
+    "num_dropped_tokens": Kind("{} token{s} dropped", is_optional=True, is_loss=True),
+    "num_repeated_tokens": Kind("{} token{s} repeated", is_optional=True),
+    "num_tail_tokens": Kind("{} leftover token{s}, packed at export", is_optional=True),
     BUDGET_CUTS: Kind(label="documents cut by the budget", is_optional=True),
     "is_new": Kind(label="made by this run"),
 }
-"""Name of a number to its notation; others have none of their own."""
+"""Name of a number to its notation."""
 
 
 def kind_of(name: str) -> Kind:
-    """Return the notation of a number."""
-    return KINDS.get(name, Kind())
+    """Return the notation of a number; of one without its own it is its name in plain words."""
+    return KINDS.get(name) or Kind(f"{{}} {label(name)}" * name.startswith("num_"), is_in_log=True)
 
 
 def label(name: str) -> str:
     """Return the heading of a number: `num_cut_documents` is `cut documents`."""
     short = name.removeprefix("num_").removesuffix("_fraction").replace("_", " ")
-    return kind_of(name).label or short
+    return KINDS[name].label or short if name in KINDS else short
 
 
 def written(name: str, value: Any) -> str:
@@ -99,7 +92,7 @@ def written(name: str, value: Any) -> str:
         case int():
             return size(value) if name == "num_bytes" else f"{value:,}"
         case float() if name == "fill_fraction":
-            return f"{percent_full(value):g} %"
+            return f"{round(10_000 * value) // 10 / 10:g} %"  # of 0.9999 not 100
         case float() if name == "megabytes_per_second":
             return speed(value).removesuffix(" MB/s")
         case float():
@@ -259,6 +252,10 @@ def _counts_of_parts(manifest: Manifest) -> dict[str, Counter[str]]:
     return found
 
 
+def _counts(manifest: Manifest, run: Mapping[str, Any]) -> Description:
+    return Description({name: num for name, num in manifest.counts.items() if "." not in name})
+
+
 DESCRIBE: Mapping[str, Describe] = {
     "tokenizer": _tokenizer,
     "tokens": _tokens,
@@ -266,38 +263,33 @@ DESCRIBE: Mapping[str, Describe] = {
     "sequences": _sequences,
     "export": _export,
 }
-"""Stage to what describes its outputs."""
+"""Stage to the description of its outputs; of another stage it is the counts."""
 
 
 def describe(manifest: Manifest, run: Mapping[str, Any] | None = None) -> Description:
     """Return the description of an output. `run`: facts of the run that made it, if its speed is to
     be shown."""
-    return DESCRIBE[manifest.stage](manifest, run or {})
+    return DESCRIBE.get(manifest.stage, _counts)(manifest, run or {})
 
 
 def describe_all(manifests: Iterable[Manifest]) -> Description | None:
     """Return the description of all outputs of one stage together; None of none. Manifests are
     read one by one, since those of 100,000 files fill gigabytes."""
-    first, total = None, Counter[str]()
-    for manifest in manifests:
-        first = first or manifest
-        add_counts(total, manifest.counts)
-    return describe(replace(first, counts=total)) if first else None
+    manifests = iter(manifests)
+    if (first := next(manifests, None)) is None:
+        return None
+    counts = total_counts(of.counts for of in chain([first], manifests))
+    return describe(replace(first, counts=counts))
 
 
 def total_counts(of_outputs: Iterable[Mapping[str, int]]) -> Counter[str]:
     """Return the sums of counts; of the longest document the largest."""
     total = Counter[str]()
     for counts in of_outputs:
-        add_counts(total, counts)
+        longest = {of: max(total[of], num) for of, num in counts.items() if of.endswith(LONGEST)}
+        total.update(counts)
+        dict.update(total, longest)
     return total
-
-
-def add_counts(total: Counter[str], counts: Mapping[str, int]) -> None:
-    """Add counts to a total; of the longest document keep the largest."""
-    longest = {of: max(total[of], num) for of, num in counts.items() if of.endswith(LONGEST)}
-    total.update(counts)
-    dict.update(total, longest)
 
 
 def statistics_of(built: BuildResult) -> dict[str, Any]:
@@ -360,11 +352,6 @@ def mixture_rows(details: Mapping[str, Mapping[str, Values]]) -> list[Values]:
 def full(num_tokens: int, num_slots: int) -> float:
     """Return a fraction to four digits, rounded down: 1 is without padding; 0 of nothing."""
     return num_tokens * 10_000 // num_slots / 10_000 if num_slots else 0.0
-
-
-def percent_full(fraction: float) -> float:
-    """Return what `full` returned as people read it: 98.2 of 0.9829, and of 0.9999 not 100."""
-    return round(10_000 * fraction) // 10 / 10
 
 
 def ratio(part: int, whole: int) -> float:

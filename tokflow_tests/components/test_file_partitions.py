@@ -1,12 +1,23 @@
 """Dagster's list of raw files follows what is there."""
 
+from typing import Any
+
 import pytest
 
 from tokflow.components import decisions, file_partitions
-from tokflow.components.file_partitions import SyncedFiles, sync_files
+from tokflow.components.file_partitions import (
+    SyncedFiles,
+    record_status,
+    status_metadata,
+    sync_files,
+)
+from tokflow.components.markdown import MAX_CHARACTERS
 from tokflow.errors import ConfigError
 from tokflow.pipeline.graph import BuildGraph
-from tokflow_tests.dagster_case import QUIET, Case, Sensor, selection
+from tokflow.pipeline.plan import Plan, make_plan
+from tokflow.pipeline.status import FileStatus
+from tokflow_tests.components.test_build_job import build
+from tokflow_tests.dagster_case import QUIET, Case, Sensor, selection, shown
 
 KEYS = ["a.txt", "b.txt", "c.txt"]
 
@@ -76,48 +87,25 @@ def test_a_second_look_changes_nothing(case: Case):
     assert case.event("files") == event
 
 
-def test_a_file_with_another_content_makes_its_own_tokens_stale(case: Case):
+def test_files_that_change_go_and_come_make_what_they_decide_stale(case: Case):
+    exports = {"exports/bin": "STALE", "exports/parquet": "STALE"}
     sync_files(case.instance, case.dataset)
     case.run(keys=KEYS)
-    case.write("b", "another first line\nsecond\nthird\n")
 
-    synced = sync_files(case.instance, case.dataset)
-
-    assert synced == SyncedFiles(changed=("b.txt",))
-    assert case.not_fresh() == {
-        "tokens:b.txt": "STALE",
-        "exports/bin": "STALE",
-        "exports/parquet": "STALE",
-    }
-
-
-def test_a_file_that_is_gone_is_no_partition_and_makes_exports_stale(case: Case):
-    sync_files(case.instance, case.dataset)
-    case.run(keys=KEYS)
     case.remove("b")
-
-    synced = sync_files(case.instance, case.dataset)
-
-    assert synced == SyncedFiles(removed=("b.txt",))
+    assert sync_files(case.instance, case.dataset) == SyncedFiles(removed=("b.txt",))
     assert case.partitions() == ["a.txt", "c.txt"]
-    assert case.not_fresh() == {"exports/bin": "STALE", "exports/parquet": "STALE"}
+    assert case.not_fresh() == exports
 
+    case.write("c", "another first line\nsecond\nthird\n")
+    assert sync_files(case.instance, case.dataset) == SyncedFiles(changed=("c.txt",))
+    assert case.not_fresh() == {"tokens:c.txt": "STALE", **exports}
 
-def test_a_new_file_beside_built_ones_is_missing_and_makes_exports_stale(case: Case):
-    sync_files(case.instance, case.dataset)
-    case.run(keys=KEYS)
     case.write("d", "new\n")
-
-    sync_files(case.instance, case.dataset)
-
-    assert case.not_fresh() == {
-        "raw:d.txt": "MISSING",
-        "tokens:d.txt": "MISSING",
-        "split:d.txt": "MISSING",
-        "sequences:d.txt": "MISSING",
-        "exports/bin": "STALE",
-        "exports/parquet": "STALE",
-    }
+    assert sync_files(case.instance, case.dataset) == SyncedFiles(added=("d.txt",))
+    stages = ("raw", "tokens", "split", "sequences")
+    of_new = {f"{stage}:d.txt": "MISSING" for stage in stages}
+    assert case.not_fresh() == {"tokens:c.txt": "STALE", **of_new, **exports}
 
 
 def test_nothing_is_retired_when_the_files_cannot_be_listed(case: Case):
@@ -234,3 +222,88 @@ def test_groups_are_partitions_with_their_files_in_the_metadata(case: Case):
     case.remove("c")
     case.remove("d")
     assert sync_files(case.instance, case.dataset) == SyncedFiles(removed=("group/c.txt",))
+
+
+def states(case: Case) -> dict[str, str]:
+    records = case.event("files").metadata["status"].records
+    return {of.data["file"]: of.data["state"] for of in records}
+
+
+def test_the_list_of_files_has_the_state_of_each_what_failed_first(case: Case):
+    case.attributes["documents"] = {"text": "text", "format": "jsonl"}
+    for name in "abc":
+        case.write(name, '{"text": "good"}\n')
+    build(case)
+    assert states(case) == {"a.txt": "built", "b.txt": "built", "c.txt": "built"}
+    case.write("c", "{broken\n")
+
+    build(case)
+    case.write("b", '{"text": "other"}\n')
+    case.write("d", '{"text": "new"}\n')
+    sync_files(case.instance, case.dataset)
+    record_status(case.instance, case.dataset)
+
+    metadata = case.event("files").metadata
+    assert list(states(case).items()) == [
+        ("c.txt", "failed"),
+        ("b.txt", "stale"),
+        ("d.txt", "new"),
+        ("a.txt", "built"),
+    ]
+    problems = str(metadata["problems"].value)
+    assert r"**c\.txt** failed" in problems
+    assert "broken" in problems
+    assert "file changed" in problems
+    summary = shown(metadata["summary"])
+    assert [summary[of] for of in ("files", "failed", "stale", "new", "built")] == list("41111")
+    assert metadata["num_failed"].value == 1
+
+
+def test_of_many_failures_as_many_are_explained_as_dagster_shows():
+    reason = "expected a JSON object, found '{broken'; correct the line " * 9
+    statuses = [FileStatus(key=f"f{n}", state="failed", reason=reason) for n in range(2_000)]
+
+    _, tables = status_metadata(statuses, {})
+
+    said = str(tables["problems"].value)
+    assert len(said) <= MAX_CHARACTERS
+    assert said.endswith("more, as `tokflow plan` says")
+    assert tables["status"].value.records[-1].data["state"] == "and 1,000 more"
+
+
+def test_of_files_that_are_as_they_should_be_a_few_are_listed():
+    stale = [FileStatus(key=f"s{n}", state="stale", reason="changed") for n in range(200)]
+    built = [FileStatus(key=f"f{n}", state="built") for n in range(400)]
+
+    _, tables = status_metadata([*built, *stale], {"f0": 1_200})
+
+    records = [of.data for of in tables["status"].value.records]
+    assert [of["state"] for of in records] == [
+        *["stale"] * 200,
+        *["built"] * 100,
+        "and 300 more",
+    ]
+    assert records[200]["bytes"] == "1.2 kB"
+
+
+def test_a_status_that_is_another_is_recorded_by_a_scan_that_asks_for_one_plan(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    build(case)
+    before = case.event("files")
+    record_status(case.instance, case.dataset)
+    assert case.event("files") == before
+    assert case.not_fresh() == {}
+    plans: list[object] = []
+
+    def counted_plan(*arguments: Any, **how: Any) -> Plan:
+        plans.append(arguments)
+        return make_plan(*arguments, **how)
+
+    monkeypatch.setattr("tokflow.components.file_partitions.make_plan", counted_plan)
+    case.write("b", "other\n")
+    scan = case.defs.resolve_job_def("small_scan")
+    scan.execute_in_process(instance=case.instance, run_config=QUIET)
+
+    assert states(case)["b.txt"] == "stale"
+    assert len(plans) == 1
