@@ -37,14 +37,7 @@ class KeptOfDocuments:
         """Return tables of an index with the columns behind their own."""
         return map(self._with_columns, tables) if self.names else iter(tables)
 
-    def _empty(self, table: pa.Table) -> pa.Table:
-        for name in self.names:
-            table = table.append_column(name, pa.nulls(len(table), pa.string()))
-        return table
-
     def _with_columns(self, table: pa.Table) -> pa.Table:
-        if not len(table):
-            return self._empty(table)
         files = table["raw_file"].combine_chunks().dictionary_encode()
         places = np.array([self._places[file] for file in files.dictionary.to_pylist()])
         number, first = places[to_numpy(files.indices)].T
@@ -60,20 +53,20 @@ class KeptOfDocuments:
 
     def _of_shard(self, number: int, rows: npt.NDArray[np.int64]) -> pa.Table:
         """Return the columns of documents of one of the shards, given their rows in it."""
-        if not self._shards[number].keep_columns:
-            return self._empty(pa.table({"row": to_arrow(rows)})).select(self.names)
         of_shard, kept = self._read(number)
         return kept.take(to_arrow(np.searchsorted(of_shard, rows % ROWS_OF_PASS)))
 
     def _read_shard(self, number: int) -> tuple[npt.NDArray[np.int64], pa.Table]:
-        """Return the row of each document of one of the shards, and its columns."""
+        """Return the row of each document of one of the shards, and its columns; null where the
+        shard does not keep one."""
         shard = self._shards[number]
-        kept = shard.kept_columns()
-        for name in self.names:
-            if name not in kept.schema.names:
-                kept = kept.append_column(name, pa.nulls(len(kept), pa.string()))
-        rows = to_numpy(shard.documents(["row"])["row"])[: len(kept)] % ROWS_OF_PASS
-        return rows, kept.select(self.names).combine_chunks()
+        rows = to_numpy(shard.documents(["row"])["row"]) % ROWS_OF_PASS
+        if not shard.keep_columns:
+            rows = np.unique(rows)
+        own = shard.kept_columns() if shard.keep_columns else pa.table({"row": to_arrow(rows)})
+        nulls = pa.nulls(len(own), pa.string())
+        columns = [own[of] if of in shard.keep_columns else nulls for of in self.names]
+        return rows[: len(own)], pa.table(columns, names=list(self.names)).combine_chunks()
 
 
 class KeptOfSequences:

@@ -24,9 +24,9 @@ from tokflow.exports.format import Layout
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.index import INDEX_NAME, write_index
 from tokflow.exports.kept import KeptOfDocuments
-from tokflow.exports.new_files import take_hashed
 from tokflow.exports.options import Padding
 from tokflow.exports.part import Part, inputs_of
+from tokflow.exports.token_files import take_hashed
 from tokflow.sequences.config import Side, one_or_each
 from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksum, checksums, write_manifest
 from tokflow.store.store import StoredOutput

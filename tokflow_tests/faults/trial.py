@@ -14,7 +14,7 @@ import pytest
 
 from tokflow.documents import ranges
 from tokflow.errors import TokflowError
-from tokflow.exports import new_files, writing
+from tokflow.exports import token_files, writing
 from tokflow.pipeline import output_tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.run import build_dataset
@@ -72,7 +72,7 @@ def short() -> Iterator[None]:
         patch.setattr(ranges, "RANGE_BYTES", 4 * MIB)
         patch.setattr(writing, "SEGMENT_TOKENS", 4 * MIB)
         patch.setattr(output_tasks, "KEPT_HERE_BYTES", 0)
-        for module in (s3, new_files):
+        for module in (s3, token_files):
             patch.setattr(module, "SHORT_BYTES", 5 * MIB)
         patch.setattr(s3, "PART_BYTES", 10 * MIB)
         yield

@@ -23,10 +23,9 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from tokflow.exports.columns import Lists
-from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import RowOptions
 from tokflow.exports.table_files import TOKENS_PER_BATCH, TableFiles, lists_in
-from tokflow.exports.token_files import sequences_within
+from tokflow.exports.token_files import open_hashed, sequences_within
 from tokflow.store.config import Count
 
 

@@ -19,11 +19,10 @@ from pydantic import AfterValidator, Field
 
 from tokflow.errors import ConfigError
 from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
-from tokflow.exports.new_files import copy_file, note_copied_tokens
 from tokflow.exports.options import names_in_files
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.token_files import write_numbers
+from tokflow.exports.token_files import copy_file, note_copied_tokens, write_numbers
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
 from tokflow.tokens.shard_files import TOKENS_NAME

@@ -34,11 +34,10 @@ import xxhash
 
 from tokflow.exports.columns import Lists, columns_in_files, layout_of_columns, sequence_bytes
 from tokflow.exports.format import Format
-from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import Column, ColumnOptions, PartRows
 from tokflow.exports.part import Part
 from tokflow.exports.table_files import TableFiles, lists_in, schema_in_files
-from tokflow.exports.token_files import sequences_within
+from tokflow.exports.token_files import open_hashed, sequences_within
 from tokflow.store.config import Listed, Size
 from tokflow.store.tables import to_numpy
 

@@ -34,11 +34,9 @@ import pyarrow as pa
 from tokflow.documents.decoding import read_blocks
 from tokflow.documents.formats.txt import cut
 from tokflow.exports.columns import OF_IDS, TYPES, Lists
-from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import Column, ColumnOptions, check_level
-from tokflow.exports.records import Located, ReadOn
-from tokflow.exports.table_files import ReadBatch, TableFiles
-from tokflow.exports.token_files import sequences_within
+from tokflow.exports.table_files import Located, ReadBatch, ReadOn, TableFiles
+from tokflow.exports.token_files import open_hashed, sequences_within
 from tokflow.store.config import Listed, Size
 from tokflow.store.tables import to_numpy
 from tokflow.store.zstd import zstd

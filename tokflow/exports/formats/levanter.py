@@ -30,12 +30,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.exports.format import Arrays, Extra, Format, Portion, fixed_layout
-from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import equal_sizes
 from tokflow.exports.part import Part
 from tokflow.exports.part_sequences import batches_of, cut
 from tokflow.exports.reading import Export
-from tokflow.exports.token_files import batches_of_documents
+from tokflow.exports.token_files import batches_of_documents, open_hashed
 from tokflow.store.config import Config
 from tokflow.store.tables import offsets_of
 

@@ -27,12 +27,11 @@ import xxhash
 
 from tokflow.errors import ConfigError
 from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
-from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import ShardOptions, check_level, equal_sizes, even_sizes
 from tokflow.exports.part import Part
 from tokflow.exports.part_sequences import cut
 from tokflow.exports.reading import Export
-from tokflow.exports.token_files import Compression, item_header, open_items, peer_name
+from tokflow.exports.token_files import Compression, item_header, open_hashed, open_items, peer_name
 from tokflow.store.config import Count, Size
 from tokflow.store.zstd import zstd
 

@@ -31,11 +31,17 @@ import xxhash
 from tokflow.errors import ConfigError
 from tokflow.exports.damage import damaged_file
 from tokflow.exports.format import Arrays, Declared, Format, Layout, Portion
-from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import PartRows, ShardOptions, check_level, equal_sizes, even_sizes
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.token_files import Compression, files_of, item_header, open_items, peer_name
+from tokflow.exports.token_files import (
+    Compression,
+    files_of,
+    item_header,
+    open_hashed,
+    open_items,
+    peer_name,
+)
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Listed, Size
 from tokflow.store.zstd import zstd

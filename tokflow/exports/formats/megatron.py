@@ -31,11 +31,10 @@ import numpy.typing as npt
 from tokflow.errors import ConfigError
 from tokflow.exports.damage import damaged_file
 from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
-from tokflow.exports.new_files import note_copied_tokens
 from tokflow.exports.options import FileName, FilePrefix, check_document_size
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.token_files import write_numbers
+from tokflow.exports.token_files import note_copied_tokens, write_numbers
 from tokflow.store.config import Config
 from tokflow.store.tables import offsets_of
 

@@ -35,7 +35,6 @@ from pydantic import Field
 from tokflow.errors import ConfigError, TokflowError
 from tokflow.exports.damage import damaged_file
 from tokflow.exports.format import Arrays, Format, Layout, Portion
-from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import (
     SHARD_DIGITS,
     FileName,
@@ -47,7 +46,13 @@ from tokflow.exports.options import (
 )
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.token_files import cut_by_documents, files_of, sequences_within, write_numbers
+from tokflow.exports.token_files import (
+    cut_by_documents,
+    files_of,
+    open_hashed,
+    sequences_within,
+    write_numbers,
+)
 from tokflow.store.config import Size
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import offsets_of

@@ -30,11 +30,10 @@ from pyarrow import csv
 
 from tokflow.exports.damage import damaged_file
 from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
-from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.token_files import cut_by_documents, write_numbers
+from tokflow.exports.token_files import cut_by_documents, open_hashed, write_numbers
 from tokflow.store.config import Size
 from tokflow.store.tables import to_numpy
 

@@ -24,10 +24,9 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tokflow.exports.format import Format, fixed_layout
-from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import PartRows, ShardOptions
 from tokflow.exports.part import Part
-from tokflow.exports.token_files import files_of, sequences_within
+from tokflow.exports.token_files import files_of, open_hashed, sequences_within
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Size
 

@@ -31,12 +31,11 @@ import msgspec
 import numpy as np
 
 from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
-from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import PartRows, ShardOptions, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.records import Located
-from tokflow.exports.token_files import files_of, sequences_within
+from tokflow.exports.table_files import Located
+from tokflow.exports.token_files import files_of, open_hashed, sequences_within
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Size
 from tokflow.tokens.prefetch import in_order

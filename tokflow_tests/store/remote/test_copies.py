@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.exports import new_files
+from tokflow.exports import token_files
 from tokflow.store.remote import s3
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import build, declare
@@ -16,7 +16,7 @@ MIB = 1 << 20
 def _short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3, "SHORT_BYTES", 5 * MIB)
     monkeypatch.setattr(s3, "PART_BYTES", 10 * MIB)
-    monkeypatch.setattr(new_files, "SHORT_BYTES", 5 * MIB)
+    monkeypatch.setattr(token_files, "SHORT_BYTES", 5 * MIB)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 import gzip
 import mmap
-import os
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
@@ -10,7 +8,7 @@ from threading import Event
 
 import pytest
 
-from tokflow.exports.records import MAX_LEFT, Located, ReadOn
+from tokflow.exports.table_files import MAX_LEFT, Located, ReadOn
 from tokflow_tests.pools.forked import forked
 
 LINES = [b"a", b"bcd", b"", b"ef", b"g"]
@@ -133,22 +131,3 @@ def test_where_records_begin_is_found_once_and_no_further_than_needed(path: Path
     assert looked == [0, 2, 6]
     assert records.taken(slice(4, None)) == LINES[4:]
     assert looked == [0, 2, 6, 7]
-
-
-def test_a_process_forked_while_a_thread_finds_where_records_begin_finds_it_too(path: Path):
-    is_looking, may_end, parent = threading.Event(), threading.Event(), os.getpid()
-
-    def end_of(data: mmap.mmap, start: int) -> int:
-        is_looking.set()
-        assert os.getpid() != parent or may_end.wait(60)
-        return data.find(b"\n", start) + 1
-
-    records = Located(path, end_of, bytes.splitlines)
-    thread = threading.Thread(target=records.taken, args=(slice(2, 3),))
-    thread.start()
-    assert is_looking.wait(20)
-    try:
-        assert forked(lambda: records.taken(slice(2, 3))) == LINES[2:3]
-    finally:
-        may_end.set()
-        thread.join()
