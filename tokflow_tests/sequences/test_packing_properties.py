@@ -107,7 +107,7 @@ def configs(draw: st.DrawFn, strategy: str) -> PackingConfig:
         overlap=draw(st.integers(0, sequence_length - 1)) if has_overlap else 0,
         overlong=overlong,
         tail=draw(st.sampled_from(["pad", "drop"])),
-        min_sample_length=draw(st.integers(1, sequence_length)),
+        min_sample_length=draw(st.just(1) | st.integers(1, sequence_length)),
         pool_size=draw(st.integers(1, 8)),
     )
 
@@ -118,60 +118,56 @@ every_strategy = pytest.mark.parametrize("strategy", get_args(Strategy))
 @every_strategy
 @no_deadline
 @given(data=st.data(), files=files_of_lengths)
-def test_every_token_is_in_one_row_or_declared(strategy: str, data: st.DataObject, files):
+def test_every_token_is_in_a_row_that_may_hold_it_or_declared(strategy: str, data, files):
     config = data.draw(configs(strategy))
 
     rows = pack_files(files, config)
 
-    times = Counter(token for row in rows.all for token in row.tokens)
-    missing = {
+    check_tokens(rows, files, config)
+    check_rows(rows, config)
+    if config.min_sample_length == 1:
+        check_cuts(rows, files, config)
+        check_tail(rows, files, config)
+
+
+def tokens_of(files: Sequence[np.ndarray]) -> set[Token]:
+    return {
         (file, piece, token)
         for file, lengths in enumerate(files)
         for piece, size in enumerate(lengths.tolist())
         for token in range(size)
     }
+
+
+def check_tokens(rows: Rows, files: Sequence[np.ndarray], config: PackingConfig) -> None:
+    """Every token is in one row, repeated or left out as the config says, and counted."""
+    times = Counter(token for row in rows.all for token in row.tokens)
+    missing = tokens_of(files)
     num_tokens = len(missing)
     assert set(times) <= missing
     missing -= set(times)
     repeated = sum(row.num_repeated for row in rows.all)
     assert len(missing) == rows.counts.num_dropped_tokens
     assert sum(times.values()) - repeated + len(missing) == num_tokens
-    if config.stored_overlap == 0:
-        assert set(times.values()) <= {1}
-    overlong = {
-        (file, piece)
-        for file, lengths in enumerate(files)
-        for piece, size in enumerate(lengths.tolist())
-        if size > config.stored_length
-    }
-    left_out = (
-        {}
-        if config.overlong == "split"
-        else {
-            "truncate": {token for token in missing if token[2] >= config.stored_length},
-            "drop": {token for token in missing if token[:2] in overlong},
-        }[config.overlong]
-    )
-    short = missing - set(left_out)
-    if config.tail == "pad" and config.min_sample_length == 1:
-        assert not short
-    if strategy == "concat":
-        assert len(short) < config.stored_length
+    assert config.stored_overlap or set(times.values()) <= {1}
+    sizes = Counter(token[:2] for token in tokens_of(files))
+    overlong = {document for document, size in sizes.items() if size > config.stored_length}
+    left_out = {
+        "split": set(),
+        "truncate": {token for token in missing if token[2] >= config.stored_length},
+        "drop": {token for token in missing if token[:2] in overlong},
+    }[config.overlong]
+    short = missing - left_out
+    assert not short or config.tail == "drop" or config.min_sample_length > 1
+    assert config.strategy != "concat" or len(short) < config.stored_length
     documents = {token[:2] for token in times}
-    of_tokens = {token[:2] for token in missing} | documents
-    assert len(of_tokens - documents) == rows.counts.num_dropped_documents
-    is_truncated = config.overlong == "truncate"
-    assert rows.counts.num_truncated_documents == (len(overlong) if is_truncated else 0)
+    assert len({*sizes} - documents) == rows.counts.num_dropped_documents
+    num_truncated = len(overlong) if config.overlong == "truncate" else 0
+    assert rows.counts.num_truncated_documents == num_truncated
 
 
-@every_strategy
-@no_deadline
-@given(data=st.data(), files=files_of_lengths)
-def test_no_row_is_too_long_or_too_short_and_all_are_in_order(strategy: str, data, files):
-    config = data.draw(configs(strategy))
-
-    rows = pack_files(files, config)
-
+def check_rows(rows: Rows, config: PackingConfig) -> None:
+    """No row is too long or too short, and all are in the order of their first documents."""
     for row in rows.all:
         assert config.min_sample_length <= len(row.tokens) <= config.stored_length
         starts = [first for first, _, _ in row.segments]
@@ -180,38 +176,46 @@ def test_no_row_is_too_long_or_too_short_and_all_are_in_order(strategy: str, dat
     for made in rows.in_files:
         firsts = [row.segments[0][0] for row in made]
         assert firsts == sorted(firsts)
-        if strategy == "concat":
+        if config.strategy == "concat":
             assert all(len(row.tokens) == config.stored_length for row in made)
-    finished = rows.of_tails[:-1]
-    assert [row.segments[0][0] for row in finished] == sorted(r.segments[0][0] for r in finished)
+    finished = [row.segments[0][0] for row in rows.of_tails[:-1]]
+    assert finished == sorted(finished)
 
 
-@every_strategy
-@no_deadline
-@given(data=st.data(), files=files_of_lengths)
-def test_documents_are_cut_only_where_they_must_be(strategy: str, data, files):
-    config = data.draw(configs(strategy)).model_copy(update={"tail": "pad", "min_sample_length": 1})
-
-    rows = pack_files(files, config)
-
+def check_cuts(rows: Rows, files: Sequence[np.ndarray], config: PackingConfig) -> None:
+    """Documents are cut only where they must be."""
+    if config.tail == "drop":
+        return
     whole = {
         first[:2]
         for row in rows.all
         for first, size, _ in row.segments
         if size == files[first[0]][first[1]]
     }
+    sizes = Counter(token[:2] for token in tokens_of(files))
     cut = {
-        (file, piece)
-        for file, lengths in enumerate(files)
-        for piece, size in enumerate(lengths.tolist())
-        if size and (config.overlong == "split" or size <= config.stored_length)
+        document
+        for document, size in sizes.items()
+        if config.overlong == "split" or size <= config.stored_length
     } - whole
-    if config.overlong == "truncate" and strategy == "concat":
+    if config.overlong == "truncate" and config.strategy == "concat":
         assert rows.counts.num_cut_documents >= len(cut)  # truncated ones may be cut as well
     else:
         assert rows.counts.num_cut_documents == len(cut)
-    if strategy != "concat":
+    if config.strategy != "concat":
         assert all(files[file][piece] > config.stored_length for file, piece in cut)
+
+
+def check_tail(rows: Rows, files: Sequence[np.ndarray], config: PackingConfig) -> None:
+    """Dropping the tail leaves out the last row alone, and only if it is open."""
+    if config.tail == "pad":
+        return
+    padded = pack_files(files, config.model_copy(update={"tail": "pad"})).all
+    can_be_open = config.strategy != "one_document" and padded
+    if can_be_open and len(padded[-1].tokens) < config.stored_length:
+        assert rows.all == padded[:-1]
+    else:
+        assert rows.all in (padded, padded[:-1])
 
 
 @every_strategy
@@ -237,24 +241,6 @@ def test_what_is_repeated_is_the_end_of_the_row_that_is_continued(strategy: str,
             assert repeated == (overlap if first else 0)
             assert repeated < size
             assert not first or (file, piece, first + overlap) in ends
-
-
-@every_strategy
-@no_deadline
-@given(data=st.data(), files=files_of_lengths)
-def test_dropping_the_tail_leaves_out_the_last_row_alone(strategy: str, data, files):
-    config = data.draw(configs(strategy)).model_copy(update={"min_sample_length": 1})
-
-    padded = pack_files(files, config.model_copy(update={"tail": "pad"})).all
-    dropped = pack_files(files, config.model_copy(update={"tail": "drop"})).all
-
-    is_open = (
-        strategy != "one_document" and padded and len(padded[-1].tokens) < config.stored_length
-    )
-    if not is_open:
-        assert dropped in (padded, padded[:-1])
-    else:
-        assert dropped == padded[:-1]
 
 
 def best_fit_decreasing(sizes: Sequence[int], room: int) -> int:
