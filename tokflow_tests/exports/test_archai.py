@@ -204,9 +204,3 @@ def test_parts_that_archai_has_no_file_for_are_refused_when_the_dataset_is_decla
         "test: exports: archai: expected no parts but train, validation, test, the files that "
         "archai has, found dev, val; rename them in `split.parts`, or name another format"
     )
-
-
-def test_nothing_is_written_of_no_tokens(tmp_path: Path):
-    folder, _ = export(declare(tmp_path, {"a.jsonl": []}, exports=["archai"]))
-
-    assert sorted(content(folder)) == ["_tokflow/index.parquet", "_tokflow/manifest.json"]

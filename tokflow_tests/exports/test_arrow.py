@@ -3,13 +3,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tokflow.exports import Export
 from tokflow.exports.formats import hf_dataset
 from tokflow.exports.reading import open_export
-from tokflow_tests.chats import chat_dataset
 from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.outputs import stored
-from tokflow_tests.tiny import EOS, build
+from tokflow_tests.tiny import EOS
 
 
 def exported(folder: Path, texts: list[str], **options) -> Path:
@@ -58,17 +55,6 @@ def test_arrow_shards_and_batches_are_as_long_as_asked_for(tmp_path: Path):
     }
 
 
-def test_a_batch_holds_fewer_rows_where_they_are_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("tokflow.exports.formats.arrow.TOKENS_PER_BATCH", 8)
-    folder = exported(tmp_path, ["x" * 19])
-
-    shard = open_shard(folder / "train-00000-of-00001.arrow")
-
-    assert [shard.get_batch(i).num_rows for i in range(shard.num_record_batches)] == [2, 2, 1]
-
-
 @pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
 def test_arrow_is_compressed_as_asked_for_and_mapped_if_not(compression: str, tmp_path: Path):
     folder = exported(tmp_path, ["x" * 4_000], compression=compression)
@@ -103,16 +89,3 @@ def test_what_was_read_of_a_batch_stays_without_its_file_and_holds_none_open(
     ]
     held = [link.readlink() for link in Path("/proc/self/fd").iterdir() if link.exists()]
     assert not [path for path in held if path.is_relative_to(tmp_path)]
-
-
-def test_the_loss_mask_of_chats_is_a_column_of_arrow(tmp_path: Path):
-    dataset = chat_dataset(tmp_path, exports=["arrow"])
-    made = build(dataset).export("arrow")
-
-    table = open_shard(made.output.folder / "train-00000-of-00001.arrow").read_all()
-    [fields] = Export(stored(made.output.folder, made.manifest)).read("train")
-
-    num_loss_tokens = sum(map(sum, table["loss_mask"].to_pylist()))
-    assert 0 < num_loss_tokens == made.manifest.counts["train.num_loss_tokens"]
-    assert num_loss_tokens == fields["loss_mask"].sum()
-    assert "lost" not in made.manifest.details

@@ -1,4 +1,5 @@
-"""Every format: what is read is what was written, and every token is accounted for."""
+"""Every format: what is read is what was written. Of one stream and one format of rows: every token
+is counted, and leads back to its text."""
 
 import functools
 import random
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from tokflow.audit.verify.export import verify_export
@@ -100,6 +100,9 @@ EXPORTS = {
 }
 EVERY_EXPORT = [*EXPORTS.values()]
 
+ANY = ("npy", "parquet")
+"""A stream and rows that keep every field: what depends on no format is checked of them."""
+
 DIVIDED = ("files-of", "in-files", "chunks-of", "-zstd", "-packed", "-named")
 EXPORTS_OF_KINDS = {
     name: of for name, of in EXPORTS.items() if not any(mark in name for mark in DIVIDED)
@@ -124,17 +127,19 @@ class Case:
     edges: list[int] = field(default_factory=list)
     """Characters of each file at which a document is cut."""
     encode: Callable[[str], list[int]] = ids
+    depends_on_format: bool = True
 
     @property
     def exports(self) -> list[dict[str, Any]]:
         """Every export but those that need an EOS where documents have none, or other parts; of
-        a case of packing those of rows."""
+        a case of packing those of rows, and of one that depends on no format ANY alone."""
         has_eos = self.attributes.get("tokenizer", {}).get("eos") != "none"
         names = {*self.attributes.get("split", {}).get("parts", ["train"])}
         return [
             export
             for export in EVERY_EXPORT
-            if (has_eos or not layout_of(export).eos_first)
+            if (self.depends_on_format or export["name"] in ANY)
+            and (has_eos or not layout_of(export).eos_first)
             and (set(self.attributes) != {"packing"} or is_of_rows(export))
             and names <= {*(FORMATS[export["format"]].part_names or names)}
         ]
@@ -195,6 +200,7 @@ CASES = {
     "the tail dropped": Case(
         files={"a.jsonl": ["abcdef"], "b.jsonl": ["g", "hi"]},
         attributes={"packing": {"sequence_length": 4, "tail": "drop"}},
+        depends_on_format=False,
     ),
     "less than a row, dropped": Case(
         files={"a.jsonl": ["a"]}, attributes={"packing": {"sequence_length": 4, "tail": "drop"}}
@@ -209,6 +215,7 @@ CASES = {
             "packing": {"sequence_length": 4, "label_token": True, "overlap": 1}
             | {"strategy": "one_document", "min_sample_length": 3}
         },
+        depends_on_format=False,
     ),
     "empty documents that are not ended": Case(
         files={
@@ -219,10 +226,12 @@ CASES = {
         },
         attributes={"tokenizer": {"kind": "bytes", "eos_of_empty": False}},
         encode=lambda text: ids(text) if text else [],
+        depends_on_format=False,
     ),
     "documents side by side": Case(
         files={"a.jsonl": ["ab", "cdefg", "h", ""], "b.jsonl": ["ijk"], "c.jsonl": ["l", "mn"]},
         attributes={"packing": {"sequence_length": 4, "strategy": "best_fit"}},
+        depends_on_format=False,
     ),
     "rows padded on the left, of documents truncated there": Case(
         files={"a.jsonl": ["ab", "cdefg", "h", ""], "b.jsonl": ["ijk"], "c.jsonl": ["l", "mn"]},
@@ -234,6 +243,7 @@ CASES = {
     "a stream that overlaps": Case(
         files={"a.jsonl": ["ab", "cdefg", "h"], "b.jsonl": ["ijk"], "c.jsonl": ["l", "mn"]},
         attributes={"packing": {"sequence_length": 4, "overlap": 2, "overlong": "truncate"}},
+        depends_on_format=False,
     ),
     "more than 65,536 ids": Case(
         files={"a.jsonl": ["w65536 w1 w69999", "w65535"], "b.jsonl": ["w7 w8"]},
@@ -243,20 +253,21 @@ CASES = {
 }
 
 
-WITH_EVERY_OPTION = ("several files", "cut documents")
+WITH_EVERY_OPTION = "several files"
 
 
 def exports_of(case_name: str) -> list[dict[str, Any]]:
     """Return every export that a case can have, or of each format one, whose options are other
     ones from case to case: so each case meets each format, and all options meet several cases."""
     possible = CASES[case_name].exports
-    if case_name in WITH_EVERY_OPTION:
+    if case_name == WITH_EVERY_OPTION:
         return possible
     of_formats: dict[str, list[dict[str, Any]]] = {}
     for each in possible:
         of_formats.setdefault(each["format"], []).append(each)
     number = [*CASES].index(case_name)
-    return [of_one[number % len(of_one)] for of_one in of_formats.values()]
+    chosen = [of_one[number % len(of_one)] for of_one in of_formats.values()]
+    return [*chosen, *(of for of in possible if of["name"] in ANY and of not in chosen)]
 
 
 @pytest.fixture(scope="module")
@@ -281,36 +292,72 @@ def built_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Datase
 def test_every_format_keeps_its_contract(
     case_name: str, name: str, built_of: Callable[[str], Dataset]
 ):
-    case, built = CASES[case_name], built_of(case_name)
+    built = built_of(case_name)
     folder = (built.folder / "exports" / name / "latest").resolve()
-    manifest = read_manifest(folder)
 
-    of_parts = parts(built, name)
+    check_files(folder, of_parts := parts(built, name), EXPORTS[name])
+
+    if case_name == WITH_EVERY_OPTION:
+        assert verify_export(stored(folder), [*of_parts.values()]) == []
+
+
+@pytest.mark.parametrize("case_name", CASES)
+def test_every_token_is_counted_and_leads_back_to_its_text(
+    case_name: str, built_of: Callable[[str], Dataset]
+):
+    built = built_of(case_name)
+    for name in {*ANY} & {each["name"] for each in exports_of(case_name)}:
+        folder = (built.folder / "exports" / name / "latest").resolve()
+        manifest, of_parts = read_manifest(folder), parts(built, name)
+        for part in of_parts.values():
+            tokens = fields_of(part, manifest)["token_ids"].ravel().tolist()
+            check_accounting(manifest, part)
+            check_index(folder, manifest, part.name, tokens, CASES[case_name])
+        assert verify_export(stored(folder, manifest), [*of_parts.values()]) == []
+
+
+def check_files(folder: Path, of_parts: dict[str, Part], export: dict[str, Any]) -> None:
+    """Compare what is in the files of an export with its parts: as our reader has it, and a plain
+    one."""
+    manifest = read_manifest(folder)
     for part in of_parts.values():
-        expected = fields_of(part, manifest)
-        check_accounting(manifest, part)
-        check_index(folder, manifest, part.name, expected["token_ids"].tolist(), case)
         check_read(folder, manifest, part)
-        check_bytes(folder, part, list(of_parts), EXPORTS[name], expected["token_ids"])
-    check_files(folder, manifest)
-    assert verify_export(stored(folder, manifest), list(of_parts.values())) == []
+        check_bytes(folder, part, [*of_parts], export, fields_of(part, manifest))
+    assert broken_files(folder, manifest) == []
+    assert sorted(manifest.files) == sorted(set(content(folder)) - {"_tokflow/manifest.json"})
+    assert all(entry.num_bytes > 0 for entry in manifest.files.values())
+    if not any(num for name, num in manifest.counts.items() if name.endswith(".num_tokens")):
+        assert [*manifest.files] == ["_tokflow/index.parquet"]
 
 
 def check_bytes(
-    folder: Path, part: Part, names: list[str], export: dict[str, Any], token_ids: np.ndarray
+    folder: Path, part: Part, names: list[str], export: dict[str, Any], fields: Arrays
 ) -> None:
     """Read a part with the plain reader of the format that the fuzz has; rows may be unpadded."""
-    options = {"prefix": "tiny", **export} if export["format"] == "llmc" else export
+    prefix = {"prefix": part.splits[0].manifest.dataset} if export["format"] == "llmc" else {}
     plain = plain_readers.Export(
-        folder=folder, options=options, part=part.name, parts=names, dtype=part.dtype.str
+        folder=folder,
+        options={**prefix, **export},
+        part=part.name,
+        parts=names,
+        dtype=part.dtype.str,
     )
     found = plain_readers.READERS[export["format"]](plain)
     if isinstance(found, plain_readers.Stream):
-        assert found.tokens == token_ids.tolist()
+        assert found.tokens == fields["token_ids"].tolist()
+        lengths = [length for _, of_file in found.files for length in of_file or []]
+        if lengths and "offsets" in fields:
+            assert lengths == np.diff(fields["offsets"]).tolist()
         return
-    for row, expected in zip(found.fields.get("token_ids", []), token_ids.tolist(), strict=True):
-        assert row == expected[: len(row)]
-        assert len(row) == len(expected) or export.get("padding", "max") != "max"
+    for name, values in fields.items():
+        for row, expected in zip(found.fields.get(name, []), values.tolist(), strict=False):
+            assert row == expected[: len(row)], name
+            assert len(row) == len(expected) or export.get("padding", "max") != "max"
+    assert len(found.fields.get("token_ids", [])) == len(fields["token_ids"])
+    if "labels" in found.fields:
+        labels = np.where(fields["loss_mask"], fields["token_ids"].astype(int), -100).tolist()
+        for row, expected in zip(found.fields["labels"], labels, strict=True):
+            assert row == expected[: len(row)]
 
 
 def check_read(folder: Path, manifest: Manifest, part: Part) -> None:
@@ -447,10 +494,7 @@ def test_every_format_keeps_the_loss_mask_of_chats_or_says_that_it_lost_it(
     manifest = read_manifest(folder)
 
     keeps = "loss_mask" in Export(stored(folder, manifest)).layout.keeps
-    of_parts = parts(built_chats, name)
-    for part in of_parts.values():
-        check_accounting(manifest, part)
-        check_read(folder, manifest, part)
+    for part in (of_parts := parts(built_chats, name)).values():
         num_loss_tokens = sum(int(run.sum()) for run in part.stream_loss_mask())
         if Export(stored(folder, manifest)).layout.made_of == "sequences":
             num_loss_tokens = sum(int(rows.loss_mask.sum()) for rows in part.sequences())
@@ -459,7 +503,7 @@ def test_every_format_keeps_the_loss_mask_of_chats_or_says_that_it_lost_it(
         )
         assert num_loss_tokens > 0
     assert manifest.details.get("lost") == (None if keeps else ["loss_mask"])
-    check_files(folder, manifest)
+    check_files(folder, of_parts, EXPORTS[name])
     assert verify_export(stored(folder, manifest), list(of_parts.values())) == []
 
 
@@ -539,20 +583,10 @@ def check_index(folder: Path, manifest: Manifest, name: str, read: list, case: C
     assert len(covered) == num_covered - repeated
 
 
-def check_files(folder: Path, manifest: Manifest) -> None:
-    assert broken_files(folder, manifest) == []
-    assert sorted(manifest.files) == sorted(set(content(folder)) - {"_tokflow/manifest.json"})
-    for name, entry in manifest.files.items():
-        assert entry.num_bytes > 0
-        if name.endswith(".parquet") and name != "_tokflow/index.parquet":
-            assert pq.read_metadata(folder / name).num_rows > 0
-
-
 def test_bytes_do_not_depend_on_how_much_is_done_at_once(
     built_of: Callable[[str], Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    case = CASES["cut documents"]
-    usual = built_of("cut documents")
+    usual, case = built_of("cut documents"), CASES["cut documents"]
     small = declare(tmp_path, case.files, exports=exports_of("cut documents"), **case.attributes)
     for name, module in list(sys.modules.items()):
         if name.startswith("tokflow.exports.") and hasattr(module, "TOKENS_AT_ONCE"):

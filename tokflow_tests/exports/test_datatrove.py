@@ -4,16 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.audit.verify.export import verify_export
 from tokflow.errors import ConfigError
 from tokflow.exports import Export
 from tokflow.exports.format import Arrays
 from tokflow.exports.formats.datatrove import _for_people
 from tokflow.store.manifest import Manifest
-from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.outputs import documents_of, parts, stored
-from tokflow_tests.tiny import EOS, build, declare, many_ids, tokenize
+from tokflow_tests.outputs import stored
+from tokflow_tests.tiny import EOS, declare, many_ids
 
 export = partial(export_as, "datatrove")
 
@@ -69,20 +67,6 @@ def test_a_tokenizer_s_name_that_would_break_the_metadata_is_refused(tmp_path: P
         declare(tmp_path, {}, tokenizer=tokenizer, exports=["datatrove"])
 
 
-def test_documents_without_tokens_are_left_out_of_the_ends(tmp_path: Path):
-    attributes = {
-        "tokenizer": {"kind": "bytes", "eos": "none"},
-        "split": {"parts": {"train": {"documents": 5}, "validation": {"start": 5}}},
-    }
-    files = {"a.jsonl": ["", "ab", "", "", "c", ""]}
-    folder, manifest = export(tmp_path, files, attributes=attributes)
-
-    assert ends_of(folder / "train/00000_train.ds.index") == [2, 3]
-    assert not (folder / "validation").exists()
-    assert manifest.counts["train.num_documents"] == 2
-    assert manifest.counts["validation.num_documents"] == 0
-
-
 def test_files_have_whole_documents_and_ends_of_their_own(tmp_path: Path):
     folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "", "c", "defgh"]}, shard_size=8)
 
@@ -95,38 +79,6 @@ def test_files_have_whole_documents_and_ends_of_their_own(tmp_path: Path):
     ]
     assert ends_of(folder / "train/00001_train.ds.index") == [2]
     assert (folder / "train/00002_train.ds.metadata").read_text().splitlines()[1] == "6"
-
-
-def test_a_chats_loss_mask_stands_beside_its_tokens(tmp_path: Path):
-    dataset = chat_dataset(tmp_path, CHATS, exports=[{"format": "datatrove", "shard_size": 60}])
-    made = build(dataset).export("datatrove")
-    mask = [bit for _, bits in documents_of(tokenize(dataset)) for bit in bits]
-
-    losses = [path.read_bytes() for path in sorted(made.output.folder.glob("train/*.loss"))]
-    read_back = [of["loss_mask"].tolist() for of in read(made.output.folder, made.manifest)]
-
-    assert len(losses) > 1
-    assert [*b"".join(losses)] == mask
-    assert [bit for of_file in read_back for bit in of_file] == mask
-    assert made.manifest.counts["train.num_loss_tokens"] == sum(mask)
-    assert "lost" not in made.manifest.details
-
-
-def test_verify_finds_a_wrong_end_and_a_wrong_loss(tmp_path: Path):
-    dataset = chat_dataset(tmp_path, CHATS, exports=["datatrove"])
-    made = build(dataset).export("datatrove")
-    folder, of_parts = made.output.folder, list(parts(dataset, "datatrove").values())
-    assert verify_export(stored(folder, made.manifest), of_parts) == []
-
-    index = folder / "train/00000_train.ds.index"
-    ends = ends_of(index)
-    index.write_bytes(struct.pack(f"<{len(ends)}Q", ends[0] - 1, *ends[1:]))
-    loss = folder / "train/00000_train.ds.loss"
-    loss.write_bytes(bytes(1 - byte for byte in loss.read_bytes()))
-
-    problems = "\n".join(verify_export(stored(folder, made.manifest), of_parts))
-    assert "length of document 0 differs from the split" in problems
-    assert "loss mask of token 0 differs from the split" in problems
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,12 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.audit.verify.export import verify_export
 from tokflow.pipeline.dataset import Dataset
-from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export
-from tokflow_tests.outputs import content, parts, stored
 from tokflow_tests.tiny import EOS, declare
 
 
@@ -46,29 +42,6 @@ def test_the_columns_are_those_that_easydel_knows(tmp_path: Path):
     }
 
 
-def test_position_ids_may_be_left_out_and_are_told_by_segment_ids(tmp_path: Path):
-    dataset = easydel_dataset(tmp_path, ["ab", "c", "defgh"], position_ids=False)
-    folder, manifest = export(dataset)
-
-    names = pq.read_schema(folder / "train" / "shard-00000.parquet").names
-
-    assert names == ["input_ids", "attention_mask", "segment_ids"]
-    assert verify_export(stored(folder, manifest), list(parts(dataset, "easydel").values())) == []
-
-
-def test_of_chats_there_are_labels(tmp_path: Path):
-    dataset = chat_dataset(tmp_path, CHATS, exports=["easydel"])
-    folder, manifest = export(dataset)
-
-    table = pq.read_table(folder / "train" / "shard-00000.parquet")
-
-    labels, ids = (np.array(table[name].to_pylist()) for name in ("labels", "input_ids"))
-    [rows] = parts(dataset, "easydel")["train"].sequences(100)
-    assert labels.tolist() == np.where(rows.loss_mask, ids, -100).tolist()
-    assert manifest.counts["train.num_loss_tokens"] == rows.loss_mask.sum()
-    assert verify_export(stored(folder, manifest), list(parts(dataset, "easydel").values())) == []
-
-
 def test_a_row_group_holds_fewer_rows_where_they_are_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -78,10 +51,3 @@ def test_a_row_group_holds_fewer_rows_where_they_are_long(
     metadata = pq.read_metadata(folder / "train" / "shard-00000.parquet")
 
     assert [metadata.row_group(group).num_rows for group in range(3)] == [2, 2, 1]
-
-
-def test_a_part_without_a_row_has_no_folder(tmp_path: Path):
-    folder, _ = export(easydel_dataset(tmp_path, []))
-
-    assert sorted(content(folder)) == ["_tokflow/index.parquet", "_tokflow/manifest.json"]
-    assert not (folder / "train").exists()

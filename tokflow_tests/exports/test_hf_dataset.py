@@ -5,11 +5,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tokflow.exports import Export
-from tokflow_tests.chats import chat_dataset
 from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.outputs import content, stored
-from tokflow_tests.tiny import EOS, build
+from tokflow_tests.outputs import content
+from tokflow_tests.tiny import EOS
 
 TWO_PARTS = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
 
@@ -50,20 +48,6 @@ def test_a_folder_has_a_dictionary_and_a_dataset_for_each_part(tmp_path: Path):
     }
 
 
-def test_a_part_without_rows_is_not_in_the_dictionary(tmp_path: Path):
-    split = {"parts": {"train": {"start": 0}, "validation": {"documents": 0}}}
-    folder = exported(tmp_path, ["ab"], split=split)
-
-    assert json.loads((folder / "dataset_dict.json").read_text()) == {"splits": ["train"]}
-    assert not (folder / "validation").exists()
-
-
-def test_of_no_rows_at_all_there_is_no_dictionary(tmp_path: Path):
-    folder = exported(tmp_path, [])
-
-    assert {*content(folder)} == {"_tokflow/index.parquet", "_tokflow/manifest.json"}
-
-
 @pytest.mark.parametrize(("part", "split"), [("train_b", "train_b"), ("train-b", None)])
 def test_a_name_that_datasets_takes_for_no_split_is_none(
     part: str, split: str | None, tmp_path: Path
@@ -92,37 +76,6 @@ def test_rows_packed_for_trl_have_the_lengths_of_their_documents_and_no_padding(
         "input_ids": [[*b"ab", EOS, EOS], [*b"cd", EOS]],
         "seq_lengths": [[3, 1], [3]],
     }
-
-
-def test_labels_of_chats_are_the_loss_tokens(tmp_path: Path):
-    exports = [{"format": "hf_dataset", "columns": ["segment_ids", "labels"]}]
-    made = build(chat_dataset(tmp_path, exports=exports)).export("hf_dataset")
-
-    table = table_of(made.output.folder / "train")
-    [fields] = Export(stored(made.output.folder, made.manifest)).read("train")
-
-    is_loss_token = fields["loss_mask"]
-    labels = [[*row] for row in table["labels"].to_pylist()]
-    assert table.column_names == ["input_ids", "segment_ids", "labels"]
-    assert 0 < is_loss_token.sum() == made.manifest.counts["train.num_loss_tokens"]
-    assert [label for row in labels for label in row if label != -100] == (
-        fields["token_ids"][is_loss_token].tolist()
-    )
-
-
-def test_the_loss_mask_of_chats_is_added_or_said_to_be_lost(tmp_path: Path):
-    exports = [
-        {"format": "hf_dataset", "name": "kept"},
-        {"format": "hf_dataset", "name": "lost", "columns": []},
-    ]
-    built = build(chat_dataset(tmp_path, exports=exports))
-
-    kept, lost = built.export("kept"), built.export("lost")
-
-    assert "loss_mask" in table_of(kept.output.folder / "train").column_names
-    assert "lost" not in kept.manifest.details
-    assert table_of(lost.output.folder / "train").column_names == ["input_ids"]
-    assert lost.manifest.details["lost"] == ["loss_mask"]
 
 
 def test_shards_are_so_many_or_hold_so_much_arrow_data(tmp_path: Path):

@@ -11,10 +11,9 @@ from backports import zstd
 from tokflow.errors import CorruptOutputError
 from tokflow.exports import Export
 from tokflow.store.manifest import read_manifest
-from tokflow_tests.chats import chat_dataset
 from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import stored
-from tokflow_tests.tiny import EOS, build
+from tokflow_tests.tiny import EOS
 
 
 def exported(folder: Path, texts: list[str], **options) -> Path:
@@ -54,20 +53,6 @@ def test_a_line_has_the_columns_asked_for_in_that_order(tmp_path: Path):
             ("attention_mask", [1, 1]),
         ],
     ]
-
-
-def test_labels_of_chats_are_minus_100_at_other_than_loss_tokens(tmp_path: Path):
-    exports = [{"format": "jsonl", "columns": ["labels", "loss_mask"]}]
-    made = build(chat_dataset(tmp_path, exports=exports)).export("jsonl")
-
-    text = (made.output.folder / "train-00000-of-00001.jsonl").read_text()
-
-    rows = [json.loads(line) for line in text.splitlines()]
-    num_loss_tokens = sum(sum(row["loss_mask"]) for row in rows)
-    assert 0 < num_loss_tokens == made.manifest.counts["train.num_loss_tokens"]
-    for row in rows:
-        triples = zip(row["input_ids"], row["labels"], row["loss_mask"], strict=True)
-        assert all(label == (token if is_loss else -100) for token, label, is_loss in triples)
 
 
 def test_gz_is_one_member_without_a_time_whatever_is_deflated_at_once(

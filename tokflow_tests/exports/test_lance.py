@@ -3,18 +3,15 @@ from pathlib import Path
 from typing import Any
 
 import lance
-import numpy as np
 import pytest
 
-from tokflow.audit.verify.export import verify_export
 from tokflow.errors import CorruptOutputError
-from tokflow.exports import FORMATS, Export, Part
+from tokflow.exports import FORMATS, Part
 from tokflow.pipeline.dataset import Dataset
 from tokflow.store.listed_files import broken_files
-from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export
-from tokflow_tests.outputs import content, documents_of, parts, stored
-from tokflow_tests.tiny import EOS, build, declare, ids, tokenize
+from tokflow_tests.outputs import content, parts
+from tokflow_tests.tiny import EOS, build, declare, ids
 
 TEXTS = ["abc", "", "defghi"]
 
@@ -84,35 +81,6 @@ def test_two_runs_differ_in_the_time_of_the_commit_and_in_nothing_else(layout: s
         assert broken_files(folder, manifest) == []
         [version] = lance.dataset(str(folder / "train.lance")).versions()
         assert datetime.now() - version["timestamp"] < timedelta(minutes=10)
-
-
-@pytest.mark.parametrize("layout", ["stream", "sequences"])
-def test_of_chats_there_is_a_loss_mask(layout: str, tmp_path: Path):
-    dataset = chat_dataset(tmp_path, CHATS, exports=[{"format": "lance", "layout": layout}])
-    folder, manifest = export(dataset)
-    mask = [value for _, values in documents_of(tokenize(dataset)) for value in values]
-
-    table = lance.dataset(str(folder / "train.lance")).to_table()
-    found = np.array(table["loss_mask"].to_pylist()).ravel()
-
-    assert found[: len(mask)].tolist() == mask
-    assert not found[len(mask) :].any()
-    assert manifest.counts["train.num_loss_tokens"] == sum(mask)
-    assert verify_export(stored(folder, manifest), list(parts(dataset, "lance").values())) == []
-
-
-@pytest.mark.parametrize("layout", ["stream", "sequences"])
-def test_what_is_read_does_not_depend_on_how_much_is_at_once(
-    layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    dataset = lance_dataset(tmp_path, [*TEXTS, "x" * 30, "y"], layout=layout, shards=7)
-    folder, manifest = export(dataset)
-    monkeypatch.setattr("tokflow.exports.formats.lance.TOKENS_AT_ONCE", 8)
-
-    pieces = list(Export(stored(folder, manifest)).read("train"))
-
-    assert len(pieces) > 2
-    assert verify_export(stored(folder, manifest), list(parts(dataset, "lance").values())) == []
 
 
 def test_what_fails_while_rows_are_made_is_said_as_it_is(

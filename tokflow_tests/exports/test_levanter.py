@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokflow.audit.verify.export import verify_export
-from tokflow.exports import Export
 from tokflow.exports.formats import levanter
 from tokflow_tests.chats import CHATS, chat, chat_dataset
 from tokflow_tests.exports.exporting import export
@@ -124,23 +123,4 @@ def test_a_mask_of_zeros_alone_has_no_file_and_is_read(tmp_path: Path):
 
     assert names == ["data/zarr.json"]
     assert manifest.counts["train.num_loss_tokens"] == 0
-    assert verify_export(stored(folder, manifest), list(parts(dataset, "levanter").values())) == []
-
-
-def test_documents_are_read_whole_however_much_is_read_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    texts = [*TEXTS, "x" * 30, "y", ""]
-    dataset = declare(tmp_path, {"a.jsonl": texts}, exports=["levanter"])
-    folder, manifest = export(dataset)
-    monkeypatch.setattr(levanter, "TOKENS_AT_ONCE", 8)
-
-    pieces = list(Export(stored(folder, manifest)).read("train"))
-
-    assert [piece["offsets"].tolist() for piece in pieces] == [
-        [0, 4, 5],
-        [0, 7],
-        [0, 31],
-        [0, 2, 3],
-    ]
     assert verify_export(stored(folder, manifest), list(parts(dataset, "levanter").values())) == []

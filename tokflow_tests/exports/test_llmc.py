@@ -9,7 +9,7 @@ from tokflow.exports import Export
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import Manifest
 from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.outputs import content, stored
+from tokflow_tests.outputs import stored
 from tokflow_tests.tiny import EOS, declare, many_ids
 
 BOS = 257
@@ -96,15 +96,6 @@ def test_files_hold_whole_documents_and_are_called_as_trainers_glob_them(tmp_pat
     assert tokens_of(folder, manifest, "x") == []
 
 
-def test_a_part_called_val_keeps_its_name_and_so_does_validation(tmp_path: Path):
-    split = {"parts": {"val": {"documents": 1}, "validation": {"start": 1}}}
-    folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "c"]}, attributes={"split": split})
-
-    assert names_of(folder) == ["tiny_val_000000.bin", "tiny_validation_000000.bin"]
-    assert tokens_of(folder, manifest, "val") == [[EOS, *b"ab"]]
-    assert tokens_of(folder, manifest, "validation") == [[EOS, *b"c"]]
-
-
 def test_no_file_is_larger_than_llmc_can_seek_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tokflow.exports.formats.llmc.MAX_FILE_BYTES", 1024 + 2 * 6 + 1)
 
@@ -138,15 +129,3 @@ def test_a_header_that_is_not_the_files_is_an_error(tmp_path: Path, damage: tupl
         CorruptOutputError, match=r"expected the magic and version of llm\.c's files"
     ):
         tokens_of(folder, manifest)
-
-
-def test_bytes_do_not_depend_on_how_much_is_read_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    files = {"a.jsonl": ["ab", "c", "defghij"], "b.jsonl": ["k", "lm"]}
-    usual, _ = export(tmp_path / "usual", files, shard_size=14)
-    monkeypatch.setattr("tokflow.exports.part.TOKENS_AT_ONCE", 2)
-
-    small, _ = export(tmp_path / "small", files, shard_size=14)
-
-    assert content(small) == content(usual)

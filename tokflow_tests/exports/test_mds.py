@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import xxhash
 from backports import zstd
@@ -13,10 +12,9 @@ from backports import zstd
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import Export
 from tokflow.pipeline.run import build_dataset
-from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.outputs import content, parts, stored
-from tokflow_tests.tiny import EOS, build, declare
+from tokflow_tests.outputs import stored
+from tokflow_tests.tiny import EOS, declare
 
 ALL_FIELDS = {"t": "token_ids", "p": "position_ids", "s": "segment_ids", "m": "loss_mask"}
 
@@ -55,18 +53,6 @@ def test_a_shard_is_offsets_settings_and_rows(tmp_path: Path):
     assert index == {"shards": [shard], "version": 2}
 
 
-def test_a_part_is_a_folder_of_shards_and_an_index(tmp_path: Path):
-    split = {"parts": {"train": {"documents": 1}, "none": {"start": 1}}}
-    folder, _ = export(tmp_path, {"a.jsonl": ["ab"]}, attributes={"split": split})
-
-    assert sorted(content(folder)) == [
-        "_tokflow/index.parquet",
-        "_tokflow/manifest.json",
-        "train/index.json",
-        "train/shard.00000.mds",
-    ]
-
-
 def test_columns_stand_in_the_order_of_their_names(tmp_path: Path):
     folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "c"]}, columns=ALL_FIELDS)
 
@@ -85,16 +71,6 @@ def test_columns_stand_in_the_order_of_their_names(tmp_path: Path):
         "<12i", *(0, 0, 0, 0), *(1, 0, 0, 0), *(EOS, EOS, EOS, EOS)
     )
     assert manifest.details["keeps"] == ["token_ids", "segment_ids", "position_ids", "loss_mask"]
-
-
-def test_rows_with_a_token_more_for_labels_are_one_longer(tmp_path: Path):
-    attributes = {"packing": {"sequence_length": 3, "label_token": True}}
-    folder, manifest = export(tmp_path, {"a.jsonl": ["abcdef"]}, attributes=attributes)
-
-    [own] = Export(stored(folder, manifest)).read("train")
-
-    assert shards_of(folder)[0]["column_encodings"] == ["ndarray:int32:4"]
-    assert own["token_ids"].tolist() == [[*b"abcd"], [*b"def", EOS]]
 
 
 def test_a_shard_holds_as_many_rows_as_its_limit_has_room_for(tmp_path: Path):
@@ -155,35 +131,6 @@ def test_a_compressed_shard_is_one_frame_beside_what_it_says_of_itself(
         "index.json",
         "shard.00000.mds.zstd",
     ]
-
-
-@pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_rows_are_read_some_at_a_time(
-    compression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("tokflow.exports.reading.TOKENS_AT_ONCE", 8)
-    options = {"shard_size": 250, "compression": compression}
-    folder, manifest = export(tmp_path, {"a.jsonl": ["abcdefghijklmnopqrs"]}, **options)
-
-    rows = [fields["token_ids"] for fields in Export(stored(folder, manifest)).read("train")]
-
-    assert [shard["samples"] for shard in shards_of(folder)] == [3, 2]
-    assert [len(some) for some in rows] == [2, 1, 2]
-    assert np.concatenate(rows).ravel().tolist() == [*b"abcdefghijklmnopqrs", EOS]
-
-
-def test_chats_keep_their_loss_mask_where_it_has_a_column(tmp_path: Path):
-    without = {"format": "mds", "name": "without", "columns": TOKENS}
-    with_mask = {"format": "mds", "name": "with", "columns": ALL_FIELDS}
-    built = build(dataset := chat_dataset(tmp_path, CHATS, exports=[without, with_mask]))
-
-    kept, lost = built.export("with").manifest, built.export("without").manifest
-
-    [rows] = parts(dataset, "with")["train"].sequences(1_000)
-    assert kept.counts["train.num_loss_tokens"] == rows.loss_mask.sum()
-    assert "train.num_loss_tokens" not in lost.counts
-    assert lost.details["lost"] == ["loss_mask"]
-    assert "lost" not in kept.details
 
 
 def test_a_row_that_no_shard_has_room_for_is_refused(tmp_path: Path):

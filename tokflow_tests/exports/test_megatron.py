@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokflow.audit.verify.export import verify_export
 from tokflow.errors import CorruptOutputError
 from tokflow.exports import FORMATS, Export
 from tokflow.exports.format import Arrays
@@ -60,20 +59,6 @@ def test_each_document_is_a_sequence_but_those_without_tokens(tmp_path: Path):
     tokens = (folder / "train_text_document.bin").read_bytes()
     assert struct.unpack("<6H", tokens) == tuple(b"abcdef")
     assert manifest.counts["train.num_documents"] == 7
-
-
-def test_a_part_without_tokens_has_no_file(tmp_path: Path):
-    split = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
-    attributes = {**WITHOUT_EOS, "split": split}
-    dataset, folder, manifest = export(tmp_path, {"a.jsonl": ["a", ""]}, attributes=attributes)
-
-    assert sorted(path.name for path in folder.glob("*_document.*")) == [
-        "train_text_document.bin",
-        "train_text_document.idx",
-    ]
-    assert read(folder, manifest, "validation") == []
-    assert manifest.counts["validation.num_documents"] == 0
-    assert verify_export(stored(folder, manifest), list(parts(dataset, "megatron").values())) == []
 
 
 def test_names_have_a_prefix_and_a_key(tmp_path: Path):

@@ -9,10 +9,8 @@ import pytest
 from tokflow.errors import CorruptOutputError
 from tokflow.exports import Export
 from tokflow.exports.formats.modalities import INDEX_START, INDEX_STOP, _entries
-from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import content, int64, stored
-from tokflow_tests.tiny import build
 
 NO_EOS = {"tokenizer": {"kind": "bytes", "eos": "none"}}
 
@@ -145,11 +143,3 @@ def test_an_index_of_which_a_byte_is_wrong_is_refused(at: int, tmp_path: Path):
 
     with pytest.raises(CorruptOutputError, match="an index that tokflow did not write"):
         list(Export(stored(folder, manifest)).read("train"))
-
-
-def test_of_chats_the_manifest_says_that_the_loss_mask_is_lost(tmp_path: Path):
-    dataset = chat_dataset(tmp_path, CHATS, exports=["modalities"])
-
-    manifest = build(dataset).export("modalities").manifest
-
-    assert manifest.details["lost"] == ["loss_mask"]

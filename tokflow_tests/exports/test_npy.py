@@ -4,14 +4,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokflow.errors import ConfigError
 from tokflow.exports import Export
 from tokflow.exports.format import Arrays
 from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, MARKED, chat_dataset
 from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import content, documents_of, stored
-from tokflow_tests.tiny import EOS, build, declare, tokenize
+from tokflow_tests.tiny import EOS, build, tokenize
 
 TWO_PARTS = {"split": {"parts": {"train": {"documents": 2}, "validation": {"start": 2}}}}
 ENDS_WITH_EOS = MARKED.replace("{{ '\n' }}{% endfor %}", "{% endfor %}")
@@ -92,14 +91,6 @@ def test_build_nanogpt_gets_eos_before_each_document(tmp_path: Path):
     assert [of["offsets"].tolist() for of in read(folder, manifest)] == [[0, 3], [0, 2, 4]]
 
 
-def test_eos_first_without_eos_is_refused(tmp_path: Path):
-    exports = [{"format": "npy", "eos": "first"}]
-    tokenizer = {"kind": "bytes", "eos": "none"}
-
-    with pytest.raises(ConfigError, match="exports: npy: expected documents with an EOS"):
-        declare(tmp_path, {"a.jsonl": ["a"]}, exports=exports, tokenizer=tokenizer)
-
-
 def test_the_loss_mask_of_a_chat_stands_beside_its_stream(tmp_path: Path):
     exports = [{"format": "npy"}, {"format": "npy", "name": "first", "eos": "first"}]
     dataset = chat_dataset(tmp_path, CHATS, template=ENDS_WITH_EOS, exports=exports)
@@ -116,19 +107,6 @@ def test_the_loss_mask_of_a_chat_stands_beside_its_stream(tmp_path: Path):
     assert not (built.export("first").output.folder / "loss_mask").exists()
 
 
-def test_the_loss_mask_of_a_chat_stands_beside_its_rows(tmp_path: Path):
-    dataset = chat_dataset(tmp_path, CHATS, exports=[{"format": "npy", "layout": "sequences"}])
-    made = build(dataset).export("npy")
-    mask = [bit for _, bits in documents_of(tokenize(dataset)) for bit in bits]
-
-    found = np.load(made.output.folder / "loss_mask/train.npy", mmap_mode="r")
-
-    assert found.shape == (-(-len(mask) // 16), 16)
-    assert found.ravel()[: len(mask)].tolist() == mask
-    assert not found.ravel()[len(mask) :].any()
-    assert made.manifest.counts["train.num_loss_tokens"] == sum(mask)
-
-
 def test_rows_are_read_some_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tokflow.exports.reading.TOKENS_AT_ONCE", 8)
     folder, manifest = export(tmp_path, {"a.jsonl": ["x" * 18]}, layout="sequences")
@@ -138,14 +116,3 @@ def test_rows_are_read_some_at_a_time(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [of["token_ids"].shape for of in read_back] == [(2, 4), (2, 4), (1, 4)]
     assert not read_back[0]["token_ids"].flags.owndata
     assert read_back[2]["loss_mask"].tolist() == [[True, True, True, False]]
-
-
-def test_a_part_without_rows_has_no_file(tmp_path: Path):
-    attributes = {"packing": {"sequence_length": 4, "tail": "drop"}}
-    folder, manifest = export(
-        tmp_path, {"a.jsonl": ["a"]}, attributes=attributes, layout="sequences"
-    )
-
-    assert names_of(folder) == []
-    assert read(folder, manifest) == []
-    assert manifest.counts["train.num_dropped_tokens"] == 2

@@ -11,7 +11,7 @@ from tokflow.exports.formats.olmo import GZIP_LEVEL
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import content, documents_of, stored
-from tokflow_tests.tiny import build, tokenize, write_texts
+from tokflow_tests.tiny import build, tokenize
 
 FILES = {"a.jsonl": ["ab", "", "c"], "b.jsonl": ["defg"]}
 
@@ -63,39 +63,14 @@ def test_a_name_with_a_comma_stands_in_quotes(tmp_path: Path):
     assert own["offsets"].tolist() == [0, 3, 5]
 
 
-def test_the_lines_are_packed_without_a_time_or_a_name(tmp_path: Path):
-    folder, _ = export(tmp_path, FILES)
-
-    header = (folder / "train/part-0-00000.csv.gz").read_bytes()[:10]
-
-    assert header[:4] == b"\x1f\x8b\x08\0"
-    assert header[4:8] == b"\0\0\0\0"
-
-
-def test_the_lines_are_compressed_in_one_go(tmp_path: Path):
+def test_the_lines_are_compressed_in_one_go_without_a_time_or_a_name(tmp_path: Path):
     folder, _ = export(tmp_path, FILES)
     path = folder / "train/part-0-00000.csv.gz"
     text = "".join(f"{line}\n" for line in lines_of(path)).encode()
 
     # A flush in between, as a TextIOWrapper has at its end, would make other bytes of it.
     assert path.read_bytes()[10:] == gzip.compress(text, GZIP_LEVEL, mtime=0)[10:]
-
-
-def test_documents_without_tokens_have_no_line(tmp_path: Path):
-    attributes = {
-        "tokenizer": {"kind": "bytes", "eos": "none"},
-        "split": {"parts": {"train": {"documents": 5}, "validation": {"start": 5}}},
-    }
-    files = {"a.jsonl": ["", "ab", "", "", "c", ""]}
-    folder, manifest = export(tmp_path, files, attributes=attributes)
-
-    assert lines_of(folder / "train/part-0-00000.csv.gz") == [
-        "0,2,a.jsonl:1,a.jsonl,2",
-        "2,3,a.jsonl:4,a.jsonl,5",
-    ]
-    assert not (folder / "validation").exists()
-    assert manifest.counts["train.num_documents"] == 2
-    assert manifest.counts["validation.num_documents"] == 0
+    assert path.read_bytes()[:8] == b"\x1f\x8b\x08\0\0\0\0\0"  # no name, no time
 
 
 def test_files_hold_whole_documents_and_a_large_one_has_its_own(tmp_path: Path):
@@ -138,13 +113,3 @@ def test_lines_that_are_not_about_every_token_are_refused(lines: str, tmp_path: 
 
     with pytest.raises(CorruptOutputError, match="expected documents end to end, 11 tokens in all"):
         list(Export(stored(folder, manifest)).read("train"))
-
-
-def test_a_part_whose_name_another_begins_with_is_read_alone(tmp_path: Path):
-    split = {"parts": {"train": {"documents": 1}, "train-b": {"start": 1}}}
-    write_texts(tmp_path / "raw/a.jsonl", ["ab", "c"])
-    folder, manifest = export(tmp_path, {}, attributes={"split": split})
-
-    [own] = Export(stored(folder, manifest)).read("train")
-
-    assert own["token_ids"].tolist() == [*b"ab", 256]

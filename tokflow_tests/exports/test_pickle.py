@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tokflow_tests.exports.exporting import export
-from tokflow_tests.outputs import index_of
 from tokflow_tests.tiny import EOS, build, declare, ids, write_texts
 
 
@@ -44,31 +43,6 @@ def test_pickle_pads_with_its_own_id_where_it_has_one(pad_id: int, tmp_path: Pat
     folder, _ = export(declare(tmp_path, {"a.jsonl": ["ab"]}, exports=exports))
 
     assert samples_of(folder) == [[*b"ab", EOS, pad_id]]
-
-
-def test_rows_that_are_too_short_are_counted_and_the_index_skips_them(tmp_path: Path):
-    packing = {"sequence_length": 4, "strategy": "one_document", "min_sample_length": 2}
-    folder, manifest = export(
-        declare(tmp_path, {"a.jsonl": ["", "abc", "defgh"]}, packing=packing, exports=["pickle"])
-    )
-
-    samples = samples_of(folder)
-
-    assert samples == [[*b"abc", EOS], [*b"defg"], [*b"h", EOS, EOS, EOS]]
-    assert manifest.counts == {
-        "train.num_sequences": 3,
-        "train.num_tokens": 10,
-        "train.num_padding": 2,
-        "train.num_repeated_tokens": 0,
-        "train.num_cut_documents": 1,
-        "train.num_truncated_documents": 0,
-        "train.num_dropped_documents": 1,
-        "train.num_dropped_tokens": 1,
-    }
-    runs = [
-        (run["position"], run["row"], run["token_in_piece"]) for run in index_of(folder, "train")
-    ]
-    assert runs == [(0, 1, 0), (4, 2, 0), (8, 2, 4)]
 
 
 def test_a_dump_is_as_long_as_asked_for_whatever_is_written_at_once(

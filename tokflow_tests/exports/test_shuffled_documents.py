@@ -38,9 +38,9 @@ FILES = {
     for name in "wxyz"
 }
 
-STREAMS = ["bin", "megatron", "olmo", "llmc"]
+STREAMS = ["olmo", "llmc"]
 
-ROWS = ["parquet", "jsonl"]
+ROWS = ["parquet"]
 
 STRATEGIES = ["concat", "greedy", "first_fit", "best_fit", "pool", "one_document"]
 

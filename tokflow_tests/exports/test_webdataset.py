@@ -1,5 +1,4 @@
 import gzip
-import json
 import tarfile
 from pathlib import Path
 
@@ -9,8 +8,8 @@ from tokflow.errors import CorruptOutputError
 from tokflow.exports import Export
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.outputs import content, stored
-from tokflow_tests.tiny import EOS, build, declare, many_ids
+from tokflow_tests.outputs import stored
+from tokflow_tests.tiny import EOS, build, declare
 
 
 def exported(folder: Path, texts: list[str], **options) -> Path:
@@ -54,23 +53,6 @@ def test_json_is_not_compressed_if_not_asked_for(tmp_path: Path):
     }
 
 
-def test_a_part_without_rows_has_no_folder(tmp_path: Path):
-    folder = exported(tmp_path, [])
-
-    assert not (folder / "train").exists()
-
-
-def test_bytes_do_not_depend_on_how_much_is_made_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    usual = exported(tmp_path / "usual", ["x" * 999, "größe"])
-    monkeypatch.setattr("tokflow.exports.formats.webdataset.TOKENS_AT_ONCE", 8)
-
-    small = exported(tmp_path / "small", ["x" * 999, "größe"])
-
-    assert content(small) == content(usual)
-
-
 def test_a_higher_level_makes_a_smaller_shard(tmp_path: Path):
     text = "".join(f"{number * number:b}" for number in range(2_000))
     sizes = []
@@ -106,18 +88,3 @@ def test_a_damaged_shard_is_an_error_that_names_it(start: int, data: bytes, tmp_
         list(Export(stored(folder, read_manifest(folder))).read("train"))
 
     assert str(raised.value).startswith(f"{path}: expected what its format says, found ")
-
-
-def test_a_row_of_ids_beyond_65_535_is_written_whole(tmp_path: Path):
-
-    (tmp_path / "many.json").write_text(many_ids())
-    tokenizer = {"kind": "file", "name": "many.json", "eos_token": "<eos>", "engine": "reference"}
-    exports = [{"format": "webdataset", "compression": "none"}]
-    dataset = declare(
-        tmp_path, {"a.jsonl": ["w65536 w0 w69999"]}, tokenizer=tokenizer, exports=exports
-    )
-
-    folder = build(dataset).export("webdataset").output.folder
-
-    [data] = members(folder / "train/shard_00000000.tar").values()
-    assert json.loads(data) == [65_536, 0, 69_999, 70_000]
