@@ -15,7 +15,7 @@ from dagster._core.loader import LoadingContextForTest
 
 from tokflow.components import make_definitions
 from tokflow.components.checks import FILES_CHECK
-from tokflow.components.dagster_names import PARTITIONED, asset_keys, partition_set
+from tokflow.components.dagster_names import asset_keys, is_partitioned, partition_set
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import make_dataset
 
@@ -187,11 +187,11 @@ def shown_failed(instance: dg.DagsterInstance, dataset: Dataset) -> set[str]:
     keys = instance.get_dynamic_partitions(str(files.name))
     for (stage, _), key in asset_keys(dataset).items():
         name = "/".join(key.path[1:])
-        if stage in PARTITIONED:
+        if is_partitioned(dataset, stage):
             states = instance.get_status_by_partition(key, keys, files) or {}
             failed = [of for of, state in states.items() if state and state.name == "FAILED"]
             found |= {f"{name}:{of}" for of in failed}
-        for record in [] if stage in PARTITIONED else instance.get_asset_records([key]):
+        for record in [] if is_partitioned(dataset, stage) else instance.get_asset_records([key]):
             entry = record.asset_entry
             made = entry.last_materialization_record
             run = instance.get_run_by_id(str(entry.last_run_id))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,24 +15,29 @@ import pyarrow as pa
 from tokflow.errors import MissingOutputError
 from tokflow.exports import Export, Part
 from tokflow.exports.part import make_parts
+from tokflow.exports.stage import EXPORT
+from tokflow.pipeline.mixture import MIXED_SPLIT
+from tokflow.pipeline.stages import STAGES
 from tokflow.raw import group_key
 from tokflow.sequences.config import PackingConfig
-from tokflow.sequences.segments import FileSequences, open_sequences
-from tokflow.split.mixed_split import open_mixed_split, source_and_key
+from tokflow.sequences.segments import FileSequences
+from tokflow.sequences.stage import SEQUENCES
+from tokflow.split.mixed_split import source_and_key
 from tokflow.split.mixture import mixture_of
 from tokflow.split.shuffle import ExportOrder, order_of
-from tokflow.split.spans import SPANS_NAME, PartSpans, Split, open_split
+from tokflow.split.spans import SPANS_NAME, PartSpans, Split
+from tokflow.split.stage import SPLIT
+from tokflow.stage import RAW, Stage, stage_of
 from tokflow.store.integrity import check_files
 from tokflow.store.store import Store, StoredOutput
 from tokflow.store.stored_outputs import made_in
 from tokflow.store.tables import to_numpy
+from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
-from tokflow.tokens.shard import TokenShard, open_token_shard
+from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import DOCUMENTS_NAME
+from tokflow.tokens.stage import TOKENS
 from tokflow.tokens.token_source import TokenSource
-
-PARENT_STAGES = {"split": "tokens", "sequences": "split"}
-"""Stages whose outputs are made from one output of the same raw file."""
 
 
 def dataset_folder_of(output: StoredOutput) -> Path:
@@ -44,14 +49,14 @@ def dataset_folder_of(output: StoredOutput) -> Path:
 def is_misplaced(output: StoredOutput) -> bool:
     """Return whether an output lies in a store, and not where a run looks for it."""
     dataset = dataset_folder_of(output)
-    return (dataset / "tokenizer").is_dir() and output.folder != dataset / _place_of(output)
+    return (dataset / TOKENIZER.path).is_dir() and output.folder != dataset / _place_of(output)
 
 
 def _place_of(output: StoredOutput) -> Path:
     """Return where an output must lie below its dataset's folder."""
     manifest, name = output.manifest, output.manifest.fingerprint[:16]
-    if manifest.stage == "export":
-        return Path("exports", output.folder.parent.name, name)
+    if manifest.stage == EXPORT.name:
+        return Path(EXPORT.path, output.folder.parent.name, name)
     return Path(manifest.stage, manifest.partition or "", name)
 
 
@@ -65,7 +70,9 @@ class Ancestry:
     manifest cannot be read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stages: tuple[Stage, ...] = STAGES) -> None:
+        """`stages`: those that the outputs may be of, parents first."""
+        self.stages = stages
         self._read: dict[Path, StoredOutput] = {}
         self._tokenizers: dict[tuple[Path, str], Tokenizer | None] = {}
         """By the folder of a dataset and the fingerprint."""
@@ -80,24 +87,26 @@ class Ancestry:
         """Return the split, sequences or token shards that an output is made from: of an export,
         one of each raw file, or of `raw_files` alone."""
         manifest, parents, store = output.manifest, output.manifest.parents, output.store
-        stage = PARENT_STAGES.get(manifest.stage, "")
-        names, dataset_folder = {str(manifest.partition): stage}, dataset_folder_of(output)
+        dataset_folder, key = dataset_folder_of(output), str(manifest.partition)
         if mixture_of(manifest.config) is not None:  # a split, made from one of a source
-            stage, (source, key) = "split", source_and_key(str(manifest.partition))
-            dataset_folder, names = dataset_folder.parent / source, {key: stage}
-        elif manifest.stage == "export":
+            source, key = source_and_key(key)
+            dataset_folder = dataset_folder.parent / source
+        # By the name of each parent in the manifest: its stage and partition.
+        names = {of.name: (of.name, key) for of in self.stages if of.is_of_file}
+        if manifest.stage == EXPORT.name:
             is_packed = Export(output).layout.is_packed
             is_of_files = order_of(manifest).documents is None
-            stage = "sequences" if is_packed and is_of_files else "split"
-            names = {key: key for key in raw_files or sorted(parents)}
-        elif not stage:
-            return []
-        place = dataset_folder / stage
-        folders = {key: place / key for key in names}
-        of_all = (folders[key] / parents[name][:16] for key, name in names.items())
-        store.look_for(of_all, below=place)
+            stage = SEQUENCES.name if is_packed and is_of_files else SPLIT.name
+            names = {key: (stage, key) for key in raw_files or sorted(parents)}
+        wanted = {name: of for name, of in names.items() if name in parents}
+        folders = {name: dataset_folder / stage / key for name, (stage, key) in wanted.items()}
+        for stage in {stage for stage, _ in wanted.values()}:
+            of_stage = [name for name in wanted if wanted[name][0] == stage]
+            of_all = (folders[name] / parents[name][:16] for name in of_stage)
+            store.look_for(of_all, below=dataset_folder / stage)
         return [
-            self._output(store, folders[key], stage, parents[name]) for key, name in names.items()
+            self._output(store, folders[name], stage, parents[name])
+            for name, (stage, _) in wanted.items()
         ]
 
     def _output(self, store: Store, place: Path, stage: str, fingerprint: str) -> StoredOutput:
@@ -116,14 +125,14 @@ class Ancestry:
         """Return the tokenizer that made the tokens of an output; None where the store does not
         have it, and of a raw file."""
         manifest = output.manifest
-        if manifest.stage == "raw":
+        if manifest.stage == RAW:
             return None
-        if manifest.stage == "tokenizer":
+        if manifest.stage == TOKENIZER.name:
             return tokenizer_of(output)
-        if manifest.stage == "export":
+        if manifest.stage == EXPORT.name:
             fingerprint = manifest.details["tokenizer_fingerprint"]
         else:
-            fingerprint = self.shard(output).manifest.parents["tokenizer"]
+            fingerprint = self.shard(output).manifest.parents[TOKENIZER.name]
         found = (self._tokenizer_in(output.store, of, fingerprint) for of in self._datasets(output))
         return next(filter(None, found), None)
 
@@ -131,7 +140,7 @@ class Ancestry:
         """Return the folders of the dataset of an output and, of a mixture, of its sources."""
         folder, manifest = dataset_folder_of(output), output.manifest
         names = list(manifest.details.get("mixture", ()))
-        if manifest.stage in ("split", "sequences"):
+        if manifest.partition is not None and manifest.stage != TOKENS.name:
             names.append(self.shard(output).manifest.dataset)
         return [folder, *(folder.parent / name for name in names)]
 
@@ -142,7 +151,7 @@ class Ancestry:
         of no other come."""
         key = dataset_folder, fingerprint
         if key not in self._tokenizers:
-            store.refresh(folder := dataset_folder / "tokenizer")
+            store.refresh(folder := dataset_folder / TOKENIZER.path)
             made = (
                 tokenizer_of(found)
                 for found in made_in(store, folder)
@@ -151,18 +160,26 @@ class Ancestry:
             self._tokenizers[key] = next(made, None)
         return self._tokenizers[key]
 
+    def open(self, output: StoredOutput) -> Any:
+        """Return an output as its stage opens it, over what it was made from."""
+        step = stage_of(self.stages, output.manifest)
+        if mixture_of(output.manifest.config) is not None:
+            step = MIXED_SPLIT
+        return step.open(output, _Inputs(self, output)) if step else output
+
     def shard(self, output: StoredOutput) -> TokenShard:
         """Return the token shard that an output of one raw file is, or is made from."""
-        is_shard = output.manifest.stage == "tokens"
-        return open_token_shard(output) if is_shard else self.shard(self.parents(output)[0])
+        is_shard = output.manifest.stage == TOKENS.name
+        return self.open(output) if is_shard else self.shard(self.parents(output)[0])
 
     def split(self, output: StoredOutput) -> Split:
         """Return the split that an output of one raw file is, or is made from."""
-        if mixture_of(output.manifest.config) is not None:
-            return open_mixed_split(output, self.split(self.parents(output)[0]))
-        if output.manifest.stage == "split":
-            return open_split(output, self.shard(output))
-        return self.split(self.parents(output)[0])
+        is_split = output.manifest.stage == SPLIT.name
+        return self.open(output) if is_split else self.split(self.parents(output)[0])
+
+    def selections(self, output: StoredOutput) -> list[Any]:
+        """Return the selections of documents that an output was made with."""
+        return _Inputs(self, output).selections()
 
     def split_of(self, export: StoredOutput, raw_file: str) -> Split:
         """Return the split that one raw file is in, among those that an export is made from."""
@@ -179,30 +196,47 @@ class Ancestry:
 
     def sequences(self, output: StoredOutput) -> FileSequences:
         """Return the sequences that an output is."""
-        return open_sequences(output, self.split(output))
+        return cast(FileSequences, self.open(output))
 
     def parts(self, output: StoredOutput) -> list[Part]:
         """Return what an export is made from, in the order of its parts; of the split or the
         sequences of one raw file, what an export of that file alone is made from."""
         manifest = output.manifest
-        if manifest.stage == "export":
+        is_export, is_packed = manifest.stage == EXPORT.name, manifest.stage == SEQUENCES.name
+        if is_export:
             made_from, details = self.parents(output), manifest.details
             packing = manifest.config.get("packing", {})
         else:
             made_from, details = [output], self.shard(output).manifest.details
-            packing = manifest.config if manifest.stage == "sequences" else {}
-        files = [
-            self.sequences(each) if each.manifest.stage == "sequences" else self.split(each)
-            for each in made_from
-        ]
+            packing = manifest.config if is_packed else {}
         return make_parts(
             manifest.details["parts"],
             details,
-            files,
+            [self.open(each) for each in made_from],
             PackingConfig(**packing),
-            order=order_of(manifest) if manifest.stage == "export" else ExportOrder(),
-            is_packed="packing" in manifest.config or manifest.stage == "sequences",
+            order=order_of(manifest) if is_export else ExportOrder(),
+            is_packed="packing" in manifest.config or is_packed,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """What a stored output was made from, as `Stage.open` asks for it."""
+
+    ancestry: Ancestry
+    output: StoredOutput
+    trust_remote_code: bool = False
+
+    def opened(self, stage: str) -> Any:
+        """Return the parent of a stage, opened."""
+        parents = self.ancestry.parents(self.output)
+        return self.ancestry.open(next(of for of in parents if of.manifest.stage == stage))
+
+    def selections(self) -> list[Any]:
+        """Return the parents that select documents, opened."""
+        parents = self.ancestry.parents(self.output)
+        steps = [(of, stage_of(self.ancestry.stages, of.manifest)) for of in parents]
+        return [self.ancestry.open(of) for of, step in steps if step and step.gives == "selection"]
 
 
 def _partitions_with(export: StoredOutput, raw_file: str) -> Iterator[str]:

@@ -20,13 +20,16 @@ from tokflow.audit.verify.remade import verify_mixed_split, verify_sequences, ve
 from tokflow.audit.verify.tokens import verify_tokens
 from tokflow.errors import TokflowError, message_of, shortened
 from tokflow.exports.part import inputs_of
+from tokflow.exports.stage import EXPORT, parts_of
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.output import FILE_STAGES, STAGES, Output, Stage
-from tokflow.pipeline.writers import parts_of
+from tokflow.pipeline.output import Output
+from tokflow.sequences.stage import SEQUENCES
 from tokflow.split.leakage import find_shared_texts
+from tokflow.split.stage import SPLIT
 from tokflow.store.check_memory import CheckMemory
 from tokflow.store.integrity import once_more, raise_damage
 from tokflow.store.verdicts import try_to_write_verdict
+from tokflow.tokens.stage import TOKENS
 
 SAMPLED_FILES = 4
 """Files of a run that are compared with the reference: opening it takes up to a second each."""
@@ -115,7 +118,7 @@ def _split_closes(graph: BuildGraph, output: Output) -> list[str]:
     the documents and tokens that it takes of its source."""
     split = graph.open_split(output.name)
     if not graph.of_sources:
-        return verify_split(split)
+        return verify_split(split, selections=output.selections())
     graph_of_source, of_source = graph.at(output.name)
     return verify_mixed_split(split, graph_of_source.open_split(of_source), graph.tokenizer)
 
@@ -137,7 +140,7 @@ def _export_is_complete(graph: BuildGraph, output: Output) -> list[str]:
     made = output.open()
 
     def verified() -> list[str]:
-        parts = parts_of(graph, graph.dataset.export_config(output.name))
+        parts = parts_of(output)
         reads_files = made.manifest.num_bytes <= MAX_READ_BYTES
         problems = verify_export(made, parts, reads_files=reads_files)
         if problems:
@@ -149,16 +152,16 @@ def _export_is_complete(graph: BuildGraph, output: Output) -> list[str]:
 
 
 CHECKS: Mapping[str, Mapping[str, OutputCheck]] = {
-    "tokens": {
+    TOKENS.name: {
         "accounting_closes": OutputCheck(find=_tokens_close),
         "equal_to_reference": OutputCheck(find=_tokens_equal_reference, covers="sample"),
     },
-    "split": {
+    SPLIT.name: {
         "accounting_closes": OutputCheck(find=_split_closes),
         "no_shared_text": OutputCheck(find=_split_shares_no_text, covers="all", is_warning=True),
     },
-    "sequences": {"accounting_closes": OutputCheck(find=_sequences_close)},
-    "export": {"complete": OutputCheck(find=_export_is_complete)},
+    SEQUENCES.name: {"accounting_closes": OutputCheck(find=_sequences_close)},
+    EXPORT.name: {"complete": OutputCheck(find=_export_is_complete)},
 }
 """Stage to checks by name."""
 
@@ -184,9 +187,10 @@ def recheck(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
     those find that are no warnings, each a text that begins with the stage."""
     checker, found = Checker(graph, recheck=True), list[str]()
     is_built = all(map(graph.is_built, graph.partitions))
-    for stage in STAGES:
-        outputs = [] if stage == "export" and not is_built else graph.outputs_of(stage, keys)
-        made = [output for output in outputs if output.is_made]
+    for step in graph.stages:
+        outputs = graph.outputs_of(step.name, keys)
+        made = [of for of in outputs if (is_built or not of.is_of_all_files) and of.is_made]
+        stage = step.name
         for outcome in checker.outcomes(stage, made) if made else ():
             for name, problems in outcome.findings.items() if not outcome.check.is_warning else ():
                 told = "\n".join(shortened(problems, MAX_SHOWN))
@@ -209,7 +213,7 @@ class Checker:
         """Fingerprints of outputs, and how their files look on disk."""
 
     def outcomes(
-        self, stage: Stage, outputs: Sequence[Output], *, only: Container[str] | None = None
+        self, stage: str, outputs: Sequence[Output], *, only: Container[str] | None = None
     ) -> Iterator[CheckOutcome]:
         """Yield the outcome of each check of a stage, or of those called `only`, in `outputs`."""
         for name, check in CHECKS.get(stage, {}).items():
@@ -217,7 +221,7 @@ class Checker:
                 yield self._outcome(stage, name, check, outputs)
 
     def _outcome(
-        self, stage: Stage, name: str, check: OutputCheck, outputs: Sequence[Output]
+        self, stage: str, name: str, check: OutputCheck, outputs: Sequence[Output]
     ) -> CheckOutcome:
         """Return what a check finds now, or found before in the same."""
         together = [tuple(outputs)] if check.covers == "all" else [(each,) for each in outputs]
@@ -237,7 +241,7 @@ class Checker:
             num_remembered=len(outputs) - sum(len(of.outputs) for of in due),
         )
 
-    def _group(self, stage: Stage, outputs: tuple[Output, ...]) -> _Group:
+    def _group(self, stage: str, outputs: tuple[Output, ...]) -> _Group:
         place, digest = f"{stage} of {len(outputs):,}", None
         with suppress(TokflowError, OSError):
             if len(outputs) == 1:
@@ -247,15 +251,14 @@ class Checker:
         return _Group(outputs, place, digest)
 
     def _looked_at(self, output: Output) -> Iterator[Output]:
-        """Yield all outputs that the checks of one look at: itself, and what it is made from."""
-        made_of = [output]
-        if output.stage == "export":
-            yield output
-            inputs = self.graph.inputs(self.graph.dataset.export_config(output.name))
-            made_of = [*inputs.values()]
-        for each in FILE_STAGES[: FILE_STAGES.index(made_of[0].stage)] if made_of else ():
-            yield from (self.graph.output(each, of.name) for of in made_of)
-        yield from made_of
+        """Yield all outputs that the checks of one look at: itself, and what it is made from, up to
+        the tokens."""
+        yield output
+        stages = {of.stage for of in output.direct_inputs() if self.graph.is_of_file(of.stage)}
+        for stage in sorted(stages):
+            inputs = output.inputs(stage).values() if output.is_of_all_files else ()
+            for each in inputs or [output.input(stage)]:
+                yield from self._looked_at(each)
 
     def _look(self, output: Output) -> str:
         if output not in self._looks:

@@ -21,7 +21,6 @@ from tokflow.cli.terminal import (
 from tokflow.errors import ConfigError, TokflowError, shortened
 from tokflow.pipeline.describe import mixture_rows
 from tokflow.pipeline.failures import PastFailure
-from tokflow.pipeline.output import Stage
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
 from tokflow.shown import counted, duration, size
 
@@ -73,7 +72,7 @@ def _once(plans: Sequence[Plan]) -> list[Plan]:
     ]
 
 
-def _key(of: PlannedOutput) -> tuple[Path, Stage, str, str]:
+def _key(of: PlannedOutput) -> tuple[Path, str, str, str]:
     return of.output.home.folder, of.stage, of.name, of.packing
 
 

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tokflow.cli.terminal import console, print_error, print_styled
 from tokflow.pipeline.lines import Lines, Pace, text_bytes_of
-from tokflow.pipeline.output import Stage
 from tokflow.pipeline.plan import Plan
 from tokflow.pipeline.results import Reporter, StageFailure, StageResult
 from tokflow.shown import printable, size, speed
@@ -76,7 +75,7 @@ class Bars(Errors):
             TextColumn("{task.fields[name]}", markup=False),
             console=console(),
         )
-        self._stage: Stage = "raw"
+        self._stage = "raw"
         self._bar: TaskID | None = None
         self._pace = Pace(0, ratio=raw_per_text(plan))
 
@@ -87,7 +86,7 @@ class Bars(Errors):
     def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
-    def stage(self, stage: Stage, *, num_outputs: int, num_bytes: int) -> None:
+    def stage(self, stage: str, *, num_outputs: int, num_bytes: int) -> None:
         """Begin a bar, if there is something to make."""
         self._stage, self._bar = stage, None
         sizes = [num_bytes for (of, _), num_bytes in self._sizes.items() if of == stage]

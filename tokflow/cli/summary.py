@@ -24,7 +24,6 @@ from tokflow.pipeline.describe import (
     total_counts,
     written,
 )
-from tokflow.pipeline.output import FILE_STAGES, Stage
 from tokflow.pipeline.plan import Plan
 from tokflow.pipeline.results import BuildResult, StageResult
 from tokflow.shown import counted, duration, size
@@ -71,7 +70,7 @@ def print_summary(plan: Plan, built: BuildResult, *, is_declared: bool = False) 
     )
 
 
-def _counts(built: BuildResult, stage: Stage) -> Counter[str]:
+def _counts(built: BuildResult, stage: str) -> Counter[str]:
     """Return the counts of all outputs of a stage together."""
     return total_counts(made.manifest.counts for made in built.of(stage))
 
@@ -79,7 +78,7 @@ def _counts(built: BuildResult, stage: Stage) -> Counter[str]:
 def _print_files(plan: Plan, built: BuildResult) -> None:
     new: dict[str, dict[str, None]] = {}
     for made in built.made:
-        if made.is_new and made.output.stage in FILE_STAGES:
+        if made.is_new and made.output.is_of_file:
             new.setdefault(made.output.name, {})[made.output.stage] = None
     shards = {made.output.name: made for made in built.of("tokens")}
     files = plan.graph.listed

@@ -7,24 +7,27 @@ import dagster as dg
 
 from tokflow.components.checks import check_specs
 from tokflow.components.dagster_names import (
-    PARTITIONED,
+    FILES,
+    REPORT,
     asset_key,
     asset_keys,
+    is_partitioned,
     parents,
     partition_set,
+    stage_named,
 )
 from tokflow.components.history import code_version
 from tokflow.components.steps import RESOURCE, WORKERS, make_body
 from tokflow.documents.file_formats import format_of_name
-from tokflow.exports import FORMATS
 from tokflow.exports.columns import schema_of
+from tokflow.exports.config import DeclaredExports
+from tokflow.exports.stage import EXPORT
 from tokflow.pipeline.dagster_fields import dagster_name, longest_pause
 from tokflow.pipeline.dataset import Dataset
-from tokflow.sequences.config import PackingConfig, described, one_or_each
 from tokflow.shown import redact
+from tokflow.stage import RAW
 from tokflow.tokens.shard_files import DOCUMENTS_SCHEMA
-
-KINDS = {"tiktoken": "openai", "huggingface": "huggingface"}
+from tokflow.tokens.stage import TOKENS
 
 
 def make_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
@@ -36,12 +39,13 @@ def _asset(dataset: Dataset, stage: str, name: str) -> dg.AssetsDefinition:
     """Return one asset with what all assets of a dataset have."""
     key, of_parents = asset_key(dataset, stage, name), parents(dataset, stage, name)
     kinds, config, description = _described(dataset, stage, name)
+    step = stage_named(dataset, stage)
     fields = config if isinstance(config, dict) else config.model_dump(exclude_defaults=True)
     shown = {"config": dg.MetadataValue.json(_redacted(fields))} if fields else {}
     spec = dg.AssetSpec(
         key,
         deps=[dg.AssetDep(of, partition_mapping=mapping) for of, mapping in of_parents.items()],
-        partitions_def=partition_set(dataset) if stage in PARTITIONED else None,
+        partitions_def=partition_set(dataset) if is_partitioned(dataset, stage) else None,
         group_name=dagster_name(dataset.name),
         kinds=kinds,
         owners=list(dataset.owners),
@@ -49,7 +53,7 @@ def _asset(dataset: Dataset, stage: str, name: str) -> dg.AssetsDefinition:
         description=description,
         metadata={**shown, **column_metadata(dataset, stage, name)},
         code_version=code_version(dataset, stage, name),
-        freshness_policy=_freshness_of(dataset.schedule) if stage == "export" else None,
+        freshness_policy=_freshness_of(dataset.schedule) if step and step.has_latest else None,
     )
     return dg.multi_asset(  # of one, since only such a step can be asked for its checks alone
         name=key.to_python_identifier(),
@@ -57,72 +61,33 @@ def _asset(dataset: Dataset, stage: str, name: str) -> dg.AssetsDefinition:
         check_specs=check_specs(stage, key),
         can_subset=True,
         backfill_policy=dg.BackfillPolicy.single_run(),
-        pool=None if stage in ("raw", "files", "report") else dataset.pool,
+        pool=dataset.pool if step else None,
         resource_defs={RESOURCE: WORKERS},
     )(make_body(dataset, stage, name))
 
 
 def _described(dataset: Dataset, stage: str, name: str) -> tuple[set[str], Any, str]:
     """Return kinds, config and description of an asset."""
-    kind = dataset.tokenizer.kind
-    match stage:
-        case "raw":
-            return {"file"}, _raw_config(dataset), RAW
-        case "files":
-            return {"file"}, _raw_config(dataset), FILES
-        case "tokenizer":
-            return {KINDS.get(kind, "file")}, dataset.tokenizer, TOKENIZER.format(kind)
-        case "tokens":
-            return {"numpy", "parquet"}, dataset.documents, TOKENS
-        case "split":
-            *others, last = dataset.split.parts
-            parts = f"{', '.join(others)} or {last}" if others else last
-            return {"parquet"}, dataset.mixture or dataset.split, SPLIT.format(parts)
-        case "sequences":
-            packing = dataset.packings[name]
-            return {"parquet"}, packing, _of_sequences(dataset, name, packing)
-        case "export":
-            config = dataset.export_config(name)
-            text = FORMATS[config.format].description.replace("<", r"\<")  # no tag of markdown
-            return {config.format}, config, EXPORT.format(text)
-    return {"html"}, {}, REPORT
+    step = stage_named(dataset, stage)
+    if step is not None:
+        kinds = set(step.kinds(dataset, name))
+        return kinds, step.variants(dataset)[name], step.about(dataset, name)
+    if stage == REPORT:
+        return {"html"}, {}, ABOUT_REPORT
+    shown = dataset.raw.model_dump(include={"config", "split", "revision"}, exclude_none=True)
+    config = {**shown, "files": list(dataset.raw.files)}
+    return {"file"}, config, ABOUT_FILES if stage == FILES else ABOUT_RAW
 
 
-RAW = """\
+ABOUT_RAW = """\
 The raw files as they are, one partition each. They are read where they stand, or fetched; none is \
 ever changed."""
-FILES = """\
+ABOUT_FILES = """\
 The list of the raw files with the status of each: failed, stale, new or built. Exports hold what \
 is on this list, so a file that comes or goes makes them stale."""
-TOKENIZER = """\
-The tokenizer ({}) that makes the tokens. It is saved in the store, so that later runs use exactly \
-its bytes."""
-TOKENS = """\
-The token ids of each raw file, documents end to end. A table beside them has a row for each \
-document: where it begins and how long it is."""
-SPLIT = "Which text belongs to {}. It is a table of spans; no token is copied."
-EXPORT = "{}. It is made from all raw files; `latest` in its folder leads to the newest."
-REPORT = """\
+ABOUT_REPORT = """\
 Pictures and tables of the dataset on one page: lengths, bytes per token, shares, fill, rejects \
 and samples. Builds in Dagster draw it last, whenever an export is another."""
-
-
-def _raw_config(dataset: Dataset) -> dict[str, Any]:
-    shown = dataset.raw.model_dump(include={"config", "split", "revision"}, exclude_none=True)
-    return {**shown, "files": list(dataset.raw.files)}
-
-
-def _of_sequences(dataset: Dataset, name: str, packing: PackingConfig) -> str:
-    lengths = {part: packing.of_part(part).stored_length for part in dataset.split.parts}
-    said = (
-        f"Which tokens stand in which sequence of {described(one_or_each(lengths))}, for each part "
-        f"of each file. They are packed by {packing.strategy}; no token is copied."
-    )
-    if name:
-        packed = [of for of in dataset.exports if of.layout.is_packed]
-        exports = [of.name for of in packed if dataset.packing_name(of) == name]
-        said += f" For {', '.join(exports)}, which have a packing of their own."
-    return said
 
 
 def _redacted(value: Any) -> Any:
@@ -178,16 +143,17 @@ def column_metadata(dataset: Dataset, stage: str, name: str = "") -> dict[str, A
 
 def _columns(dataset: Dataset, stage: str, name: str) -> Iterator[Column]:
     """Yield the columns of an asset, each with those of other assets that decide it."""
-    if stage == "raw":
+    if stage == RAW:
         yield from ((column, []) for column in _raw_columns(dataset))
-    elif stage == "tokens":
-        raw = asset_key(dataset, "raw")
+    elif stage == TOKENS.name:
+        raw = asset_key(dataset, RAW)
         of_text = [dg.TableColumnDep(raw, of) for of in _columns_of_text(dataset)]
         for of in DOCUMENTS_SCHEMA:
             column = dg.TableColumn(of.name, str(of.type), DOCUMENT_COLUMNS[of.name])
             yield column, [] if of.name == "row" else of_text
-    elif stage == "export" and (layout := dataset.export_config(name).layout).columns:
-        packing = dataset.packing_of(dataset.export_config(name))
+    elif stage == EXPORT.name and (layout := EXPORT.variants(dataset)[name].layout).columns:
+        exports = dataset.of(DeclaredExports)
+        packing = exports.packing_of(exports.config(name))
         is_of_one = packing.is_of_one_document(dataset.split.parts)
         kept = tuple(dataset.documents.keep_columns) if is_of_one else ()
         for of in schema_of(layout.columns, kept):
@@ -223,9 +189,9 @@ def _sources_of(dataset: Dataset, column: str) -> list[dg.TableColumnDep]:
     sources = dataset.sources or (dataset,)
     if column not in EXPORT_COLUMNS:
         keep = [of for of in sources if column in of.documents.keep_columns]
-        return [dg.TableColumnDep(asset_key(of, "raw"), column) for of in keep]
+        return [dg.TableColumnDep(asset_key(of, RAW), column) for of in keep]
     return [
-        dg.TableColumnDep(asset_key(of, "tokens"), name)
+        dg.TableColumnDep(asset_key(of, TOKENS.name), name)
         for of in sources
         for name in ("token_offset", "num_tokens")
     ]

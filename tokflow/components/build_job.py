@@ -32,11 +32,14 @@ from tokflow.errors import TokflowError, message_of
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.lines import Lines
-from tokflow.pipeline.output import Output, Stage
+from tokflow.pipeline.mixture import MIXED_SPLIT
+from tokflow.pipeline.output import Output
 from tokflow.pipeline.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.pipeline.run import build_dataset
 from tokflow.pools import Workers
 from tokflow.shown import counted, duration
+from tokflow.tokenizers.stage import TOKENIZER
+from tokflow.tokens.stage import TOKENS
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """Without Dagster's log on the terminal, which has a display."""
@@ -197,10 +200,11 @@ def _build_all(
         of_source = look_at_sources(instance, source.dataset, source)
         said_before = f"{source.dataset.name}: "
         all_files = replace(options, partitions=None)
-        recorded = _build_one(context, of_source, all_files, "split", said_before=said_before)
+        until = MIXED_SPLIT.name
+        recorded = _build_one(context, of_source, all_files, until, said_before=said_before)
         if recorded.failure is not None:
             record_pages(context, source.dataset, is_news=True, with_report=False)
-            failed = [StageFailure("split", source.dataset.name, recorded.failure)]
+            failed = [StageFailure(MIXED_SPLIT.name, source.dataset.name, recorded.failure)]
             mark_failed(context, graph.dataset, failed_outputs(graph, failed))
             return recorded
     if graph.of_sources:  # limits of its sources may take more files now
@@ -213,7 +217,7 @@ def _build_one(
     context: dg.OpExecutionContext,
     changes: FileChanges,
     options: BuildOptions,
-    until: Stage = "export",
+    until: str | None = None,
     *,
     said_before: str = "",
 ) -> RecordedBuild:
@@ -292,13 +296,13 @@ class _Recorder(Reporter):
         are known, and after these."""
         self._graph: BuildGraph | None = None
         """That of the build, once it has made anything."""
-        self._histories: dict[tuple[Stage, str], AssetHistory] = {}
+        self._histories: dict[tuple[str, str], AssetHistory] = {}
         """Of the assets of this stage, each as it was when the stage began."""
-        self._made: dict[tuple[Stage, str], list[Output]] = {}
+        self._made: dict[tuple[str, str], list[Output]] = {}
         """Every output that is there, by asset."""
-        self._recorded: dict[tuple[Stage, str], list[Output]] = {}
+        self._recorded: dict[tuple[str, str], list[Output]] = {}
         """Those that were new to Dagster."""
-        self._failed: dict[tuple[Stage, str], list[dg.AssetCheckResult]] = {}
+        self._failed: dict[tuple[str, str], list[dg.AssetCheckResult]] = {}
         """Checks that fail, of each asset that was checked."""
 
     @property
@@ -306,14 +310,14 @@ class _Recorder(Reporter):
         """Outputs that were new to Dagster."""
         return sum(map(len, self._recorded.values()))
 
-    def stage(self, stage: Stage, *, num_outputs: int, num_bytes: int) -> None:
+    def stage(self, stage: str, *, num_outputs: int, num_bytes: int) -> None:
         """Begin, or begin again from the tokens on where gigatoken turned out to be wrong."""
         self._histories = {}
-        for outputs in (self._made, self._recorded) if stage == "tokens" else ():
-            for asset in [asset for asset in outputs if asset[0] != "tokenizer"]:
+        for outputs in (self._made, self._recorded) if stage == TOKENS.name else ():
+            for asset in [asset for asset in outputs if asset[0] != TOKENIZER.name]:
                 del outputs[asset]
-        if stage == "tokens":
-            self._waiting = [of for of in self._waiting if of.output.stage == "tokenizer"]
+        if stage == TOKENS.name:
+            self._waiting = [of for of in self._waiting if of.output.step.decides_all]
         else:
             self._record_waiting()
         self._shown.stage(stage, num_outputs=num_outputs, num_bytes=num_bytes)
@@ -330,7 +334,7 @@ class _Recorder(Reporter):
         """Report the output, after what it is made from."""
         self._shown.made(made)
         is_limited = made.graph.limited is not None
-        if is_limited and made.output.stage in ("tokenizer", "tokens"):
+        if is_limited and (made.output.step.decides_all or made.output.step.has_engine):
             self._waiting.append(made)
         else:
             self._record(made)
@@ -349,16 +353,16 @@ class _Recorder(Reporter):
             if not all(source.is_local for source in self._graph.sources.values()):
                 # What the build has fetched is known only now.
                 self._sync()
-        asset = (output.stage, output.asset_name)
+        asset = (output.stage, output.variant)
         self._made.setdefault(asset, []).append(output)
         history = self._histories.setdefault(
             asset, AssetHistory(self._context.instance, self._dataset, *asset)
         )
-        partition = output.name if output.is_of_file else ""
+        partition = output.key
         if history.unrecorded({partition: data_version(output)}):
             self._recorded.setdefault(asset, []).append(output)
             history.record({partition: report(made)}, self._context.log_event)
-        elif output.stage == "export" and SCHEDULE_TAG in self._context.run.tags:
+        elif output.step.has_latest and SCHEDULE_TAG in self._context.run.tags:
             # By its time Dagster knows that the night went well, though nothing has changed.
             history.record({partition: report(made)}, self._context.log_event)
 

@@ -6,7 +6,12 @@ from typing import Any
 import dagster as dg
 
 from tokflow.audit.checks import CHECKS, MAX_SHOWN, Checker, CheckOutcome
-from tokflow.components.dagster_names import asset_key, packing_of_asset
+from tokflow.components.dagster_names import (
+    FILES,
+    asset_key,
+    packing_of_asset,
+    stage_named,
+)
 from tokflow.components.markdown import MAX_REASON, MAX_ROWS
 from tokflow.errors import shortened
 from tokflow.pipeline.plan import make_plan
@@ -29,7 +34,7 @@ def check_specs(stage: str, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
         )
         for name, check in CHECKS.get(stage, {}).items()
     ]
-    if stage == "files":  # never blocking: its exports are made in the same run, once all is built
+    if stage == FILES:  # never blocking: its exports are made in the same run, once all is built
         said = "Every raw file is built: none has failed, and none is new or stale."
         specs.append(dg.AssetCheckSpec(FILES_CHECK, asset=key, description=said))
     return specs
@@ -47,13 +52,15 @@ def check_results(
     """Yield the results of the checks called `only` of an asset, the export `name` for one, in its
     outputs of these names. `is_alone`: no run of assets, which may build what is not built yet."""
     key = asset_key(checker.graph.dataset, stage, name)
-    if stage == "files":
+    if stage == FILES:
         if FILES_CHECK in only:
             statuses = file_statuses(make_plan(checker.graph.dataset))
             yield check_files(key, [of for of in statuses if is_alone or of.state == "failed"])
         return
-    packing = packing_of_asset(stage, name)
-    outputs = [checker.graph.output(stage, each, packing) for each in names]
+    graph = checker.graph
+    packing = packing_of_asset(graph.dataset, stage, name)
+    is_stored = stage_named(graph.dataset, stage) is not None
+    outputs = [graph.named(stage, each, packing) for each in names if is_stored]
     for outcome in checker.outcomes(stage, outputs, only=only):
         yield check_result(key, outcome)
 

@@ -4,33 +4,46 @@ import dagster as dg
 
 from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.output import FILE_STAGES
+from tokflow.stage import RAW, Stage
 from tokflow.views.picture import has_report
 
-PARTITIONED = ("raw", *FILE_STAGES)
-"""The assets that have one partition for each raw file, parents first."""
+FILES = "files"
+"""The asset that lists the raw files."""
+
+REPORT = "report"
+"""The asset that is a page."""
+
+
+def stage_named(dataset: Dataset, name: str) -> Stage | None:
+    """Return the stage of a dataset with this name; None of an asset that no stage makes."""
+    return next((of for of in dataset.stages if of.name == name), None)
+
+
+def is_partitioned(dataset: Dataset, stage: str) -> bool:
+    """Return whether an asset has one partition for each raw file, or group of them."""
+    step = stage_named(dataset, stage)
+    return step.is_of_file if step else stage == RAW
 
 
 def asset_key(dataset: Dataset, stage: str, name: str = "") -> dg.AssetKey:
     """Return the key of one asset: `[<dataset>, <stage>]`, `[<dataset>, "exports", <name>]` or
     `[<dataset>, "sequences", <name of a packing>]`, after the prefix that the dataset asks for."""
-    own = ["exports" if stage == "export" else stage, *([name] if name else [])]
+    step = stage_named(dataset, stage)
+    own = filter(None, [step.path if step else stage, name])
     return dg.AssetKey([*dataset.key_prefix, dataset.name, *own])
 
 
-def packing_of_asset(stage: str, name: str) -> str:
-    """Return the packing that an asset's outputs have: sequences are called by it."""
-    return name if stage == "sequences" else ""
+def packing_of_asset(dataset: Dataset, stage: str, name: str) -> str:
+    """Return the variant of all partitions of an asset: the name of a packing, mostly empty."""
+    return name if is_partitioned(dataset, stage) else ""
 
 
 def asset_keys(dataset: Dataset) -> dict[tuple[str, str], dg.AssetKey]:
-    """Return the keys of all assets by their stage and, of exports, their name, of sequences that
-    of their packing."""
-    of_raw = ("raw", "files", "tokenizer") if dataset.mixture is None else ()
-    assets = [(stage, "") for stage in (*of_raw, *dataset.own_stages)]
-    assets += [("sequences", packing) for packing in dataset.packings if packing]
-    assets += [("export", of.name) for of in dataset.exports]
-    assets += [("report", "")] if dataset.report and has_report() else []
+    """Return the keys of all assets by their stage and variant: the name of an export, or of the
+    packing of sequences."""
+    assets = [(RAW, ""), (FILES, "")] if dataset.mixture is None else []
+    assets += [(of.name, variant) for of in dataset.stages for variant in of.variants(dataset)]
+    assets += [(REPORT, "")] if dataset.report and has_report() else []
     return {asset: asset_key(dataset, *asset) for asset in assets}
 
 
@@ -39,32 +52,30 @@ def parents(
 ) -> dict[dg.AssetKey, dg.PartitionMapping | None]:
     """Return what an asset is made from, and whether from all partitions or its own alone."""
     all_files, own = dg.AllPartitionMapping(), dg.IdentityPartitionMapping()
-    of_stage: dict[str, dg.PartitionMapping | None] = {}
-    packing = ""
-    if stage == "files" or (stage == "tokenizer" and dataset.tokenizer.kind == "trained"):
-        of_stage = {"raw": all_files}
-    elif stage == "tokens":
-        of_stage = {"raw": own, "tokenizer": None}
-    elif stage == "split" and dataset.mixture is not None:
-        return {asset_key(source, "split"): all_files for source in dataset.sources}
-    elif stage == "split":
-        of_stage = {"tokens": all_files if dataset.split.scope == "dataset" else own}
-    elif stage == "sequences":
-        of_stage = {"split": own}
-    elif stage == "export":
-        config = dataset.export_config(name)
-        parent = dataset.stage_of_inputs(config)
-        packing = dataset.packing_name(config) if parent == "sequences" else ""
-        of_stage = {parent: all_files}
-        of_stage |= {} if dataset.mixture is not None else {"files": None}
-    elif stage == "report" and dataset.exports:
-        return dict.fromkeys(asset_key(dataset, "export", of.name) for of in dataset.exports)
-    elif stage == "report":
-        of_stage = {dataset.own_stages[-1]: all_files}
-    return {
-        asset_key(dataset, parent, packing if parent == "sequences" else ""): mapping
-        for parent, mapping in of_stage.items()
-    }
+    step = stage_named(dataset, stage)
+    if stage == FILES:
+        return {asset_key(dataset, RAW): all_files}
+    if step is None:
+        return _of_report(dataset) if stage == REPORT else {}
+    found: dict[dg.AssetKey, dg.PartitionMapping | None] = {}
+    sources = {of.name: of for of in dataset.sources}
+    inputs = step.inputs(dataset, name)
+    for of in inputs:
+        having = sources.get(of.dataset, dataset)
+        mapping = all_files if of.reach == "all" else own
+        is_split_up = is_partitioned(having, of.stage)
+        found[asset_key(having, of.stage, of.variant)] = mapping if is_split_up else None
+    if step.has_latest and dataset.mixture is None:
+        found[asset_key(dataset, FILES)] = None
+    return found
+
+
+def _of_report(dataset: Dataset) -> dict[dg.AssetKey, dg.PartitionMapping | None]:
+    """Return the exports of a dataset or, without any, the last stage before them."""
+    made = [(of, variant) for of in dataset.stages for variant in of.variants(dataset)]
+    if exports := [(of, variant) for of, variant in made if of.has_latest]:
+        return dict.fromkeys(asset_key(dataset, of.name, variant) for of, variant in exports)
+    return {asset_key(dataset, made[-1][0].name): dg.AllPartitionMapping()}
 
 
 def partition_set(dataset: Dataset) -> dg.DynamicPartitionsDefinition:

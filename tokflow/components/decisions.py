@@ -10,12 +10,19 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import msgspec
 
-from tokflow.components.dagster_names import asset_keys, build_job_name, scan_job_name
+from tokflow.components.dagster_names import (
+    FILES,
+    asset_keys,
+    build_job_name,
+    is_partitioned,
+    scan_job_name,
+)
 from tokflow.components.file_partitions import (
     FileChanges,
     files_version,
@@ -32,10 +39,13 @@ from tokflow.errors import TokflowError, first_five, message_of
 from tokflow.pipeline.dagster_fields import is_due
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.output import FILE_STAGES, SOURCE_STAGES
 from tokflow.pipeline.plan import Plan, make_plan
+from tokflow.pipeline.stages import for_mixtures
 from tokflow.raw.files import stamp_of
 from tokflow.shown import counted
+from tokflow.stage import RAW
+from tokflow.store.store import Store
+from tokflow.tokenizers.stage import tokenizer_source
 
 STATE_TAG = "tokflow/state"
 """On a scan: the digest of the state that asked for it."""
@@ -214,14 +224,15 @@ def _known(instance: dg.DagsterInstance, plan: Plan) -> Iterator[tuple[str, bool
     files = known_files(graph)
     raw = {key: of.sha256 for key, of in known_partitions(graph, files).items()}
     listing = {"": files_version(files)}
-    versions: dict[tuple[str, str], dict[str, str]] = {("raw", ""): raw, ("files", ""): listing}
+    versions: dict[tuple[str, str], dict[str, str]] = {(RAW, ""): raw, (FILES, ""): listing}
     versions = {} if graph.of_sources else versions
     for of in plan.own:
-        asset = (of.stage, of.output.asset_name)
-        partition = of.name if of.output.is_of_file else ""
+        asset = (of.stage, of.output.variant)
+        partition = of.output.key
         versions.setdefault(asset, {})[partition] = data_version(of.output)
     for (stage, name), of_asset in versions.items():
-        said = name if stage == "export" else "/".join(filter(None, (stage, name)))
+        is_named = name and not is_partitioned(dataset, stage)
+        said = name if is_named else "/".join(filter(None, (stage, name)))
         yield said, not AssetHistory(instance, dataset, stage, name).lacks(of_asset)
     yield "report", not is_report_behind(instance, dataset)
 
@@ -277,8 +288,9 @@ def inputs_digest(changes: FileChanges) -> str:
     """
     graph, sources = changes.graph, changes.graph.dataset.sources
     tokenizer: list[Any] = []
-    if graph.dataset.tokenizer.kind != "trained" and (source := graph.tokenizer_source()).is_local:
-        tokenizer = [stamp_of(path) for path in source.local_files()]
+    if graph.dataset.tokenizer.kind != "trained":
+        source = tokenizer_source(graph.tokenizer_output)
+        tokenizer = [stamp_of(path) for path in source.local_files()] if source.is_local else []
     of_hub = [(key, of.hub.content_id) for key, of in graph.sources.items() if of.hub is not None]
     listed = [(key, of.version) for key, of in graph.sources.items() if of.version is not None]
     return digest_of(
@@ -290,8 +302,13 @@ def inputs_digest(changes: FileChanges) -> str:
         graph.dataset,
         graph.dataset.base,
         [code_version(graph.dataset, *asset) for asset in asset_keys(graph.dataset)],
-        *((of, [code_version(of, stage) for stage in SOURCE_STAGES]) for of in sources),
+        *((of, _code_of_source(of)) for of in sources),
     )
+
+
+def _code_of_source(dataset: Dataset) -> list[str]:
+    """Return the code versions of what a mixture needs of a source."""
+    return [code_version(dataset, of.name) for of in for_mixtures(dataset.stages)]
 
 
 def state_digest(instance: dg.DagsterInstance, changes: FileChanges) -> str:
@@ -314,15 +331,21 @@ def _stored(graph: BuildGraph) -> Iterator[tuple[str, int]]:
     for source in graph.of_sources.values():
         yield from _stored(source)
     store, folder = graph.dataset.store, graph.dataset.folder
-    places = [folder / "tokenizer"]
-    places += [folder / stage / key for stage in FILE_STAGES for key in graph.partitions]
-    exports = {folder / "exports" / config.name for config in graph.dataset.exports}
-    for place in (*places, *exports):
-        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(place) as entries:
-            for entry in entries:
-                if entry.is_dir() and not entry.name.startswith("."):  # which is not finished
-                    for path in store.watched(entry.path, is_deep=place in exports):
-                        yield path, _changed_ns(path)
+    for step in graph.stages:
+        keys = graph.partitions if step.is_of_file else [""]
+        variants = [""] if step.is_of_file else step.variants(graph.dataset)
+        places = {step.place(key, variant) for key in keys for variant in variants}
+        for place in sorted(places):
+            yield from _watched(store, folder / place, is_deep=step.has_latest)
+
+
+def _watched(store: Store, place: Path, *, is_deep: bool) -> Iterator[tuple[str, int]]:
+    """Yield what a store watches of the outputs in a folder, with the time of its last change."""
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(place) as entries:
+        for entry in entries:
+            if entry.is_dir() and not entry.name.startswith("."):  # which is not finished
+                for path in store.watched(entry.path, is_deep=is_deep):
+                    yield path, _changed_ns(path)
 
 
 def _changed_ns(path: str) -> int:

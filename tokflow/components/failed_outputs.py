@@ -13,12 +13,13 @@ from typing import TypeAlias, get_type_hints
 
 import dagster as dg
 
-from tokflow.components.dagster_names import asset_key, asset_keys
+from tokflow.components.dagster_names import FILES, asset_key
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.output import FILE_STAGES, STAGES, Stage
 from tokflow.pipeline.results import StageFailure, StageResult
+from tokflow.pipeline.stages import up_to
 from tokflow.shown import counted
+from tokflow.stage import Stage
 
 MAX_MARKED = 1_000
 """Outputs that one run marks, since each takes some 5 ms; those without partitions come first."""
@@ -26,7 +27,7 @@ MAX_MARKED = 1_000
 FailedOutput: TypeAlias = tuple[str, str, str | None]
 """Stage and name of an asset, and the partition of one that has partitions."""
 
-LISTING: FailedOutput = ("files", "", None)
+LISTING: FailedOutput = (FILES, "", None)
 """The list of raw files, which a mixture does not have."""
 
 _event_of = dg.DagsterEvent.build_asset_materialization_planned_event
@@ -57,61 +58,83 @@ def failed_outputs(
     failed: Sequence[StageFailure],
     *,
     made: Iterable[StageResult] = (),
-    until: Stage = "export",
+    until: str | None = None,
 ) -> Iterator[FailedOutput]:
     """Yield what failed, and all that would be made of it up to a stage, but for what is `made`.
 
     Without a failure checks have kept the exports from being made. A raw file that cannot be read
     stays what it is: its tokens have failed.
     """
-    there = {
-        (of.output.stage, of.output.asset_name, of.output.name if of.output.is_of_file else None)
-        for of in made
-    }
-    stages: Sequence[str] = STAGES[: STAGES.index(until) + 1]
-    for output in (*_of_dataset(graph.dataset, failed), *_of_files(graph, failed)):
+    there = {(of.output.stage, of.output.variant, of.output.key or None) for of in made}
+    dataset = graph.dataset
+    steps = dataset.stages if until is None else up_to(until, dataset.stages)
+    stages = {of.name for of in steps}
+    for output in (*_of_dataset(dataset, failed), *_of_files(graph, failed)):
         if output[0] in stages and output not in there:
             yield output
 
 
 def exports_and_files(dataset: Dataset) -> list[FailedOutput]:
     """Return what no run makes that ends before it has looked at each file."""
-    assets = asset_keys(dataset)
-    return [(stage, name, None) for stage, name in assets if stage in ("files", "export")]
+    listing = [] if dataset.mixture else [LISTING]
+    return [*listing, *((of.name, name, None) for of, name in _of_all_files(dataset))]
+
+
+def _of_all_files(dataset: Dataset) -> list[tuple[Stage, str]]:
+    """Return the stages and variants that are made from all partitions."""
+    steps = [of for of in dataset.stages if not (of.is_of_file or of.decides_all)]
+    return [(of, variant) for of in steps for variant in of.variants(dataset)]
 
 
 def _of_dataset(dataset: Dataset, failed: Sequence[StageFailure]) -> Iterator[FailedOutput]:
     stages = {of.stage for of in failed}
-    if "tokenizer" in stages and dataset.mixture is None:
-        yield "tokenizer", "", None
-    alone = {of.name for of in failed} if stages == {"export"} else None
-    for export in dataset.exports:
-        if alone is None or export.name in alone:
-            yield "export", export.name, None
+    for step in dataset.stages:
+        if step.decides_all and step.name in stages:
+            yield step.name, "", None
+    for step, variant in _of_all_files(dataset):
+        alone = {of.name for of in failed} if stages == {step.name} else None
+        if alone is None or variant in alone:
+            yield step.name, variant, None
 
 
 def _of_files(graph: BuildGraph, failed: Sequence[StageFailure]) -> Iterator[FailedOutput]:
+    order = _order(graph.dataset)
     first_of_all = _first_of_all(graph, failed)
     first: dict[str, int] = {}  # stage of each file, by its number
     for of in failed:
-        first[of.name] = min(STAGES.index(of.stage), first.get(of.name, first_of_all))
-    packed = {(of.name, of.packing) for of in failed if of.stage == "sequences"}
-    for stage, name in asset_keys(graph.dataset):
-        for key in graph.partitions if stage in FILE_STAGES else ():
-            behind = STAGES.index(stage) - first.get(key, first_of_all)
-            if behind > 0 or (behind == 0 and (stage != "sequences" or (key, name) in packed)):
-                yield stage, name, key
+        first[of.name] = min(order.get(of.stage, 0), first.get(of.name, first_of_all))
+    themselves = {(of.stage, of.name, of.packing) for of in failed}
+    for step in graph.dataset.stages:
+        variants = step.variants(graph.dataset)
+        for variant in variants if step.is_of_file else ():
+            for key in graph.partitions:
+                behind = order[step.name] - first.get(key, first_of_all)
+                is_itself = len(variants) == 1 or (step.name, key, variant) in themselves
+                if behind > 0 or (behind == 0 and is_itself):
+                    yield step.name, variant, key
+
+
+def _order(dataset: Dataset) -> dict[str, int]:
+    """Return the ordinal of each stage by its name; 0 is that of the raw files."""
+    return {of.name: number for number, of in enumerate(dataset.stages, start=1)}
 
 
 def _first_of_all(graph: BuildGraph, failed: Sequence[StageFailure]) -> int:
     """Return the number of the first stage that no file has for the failure of another output."""
-    tokens, split = STAGES.index("tokens"), STAGES.index("split")
-    is_counted = graph.dataset.split.scope == "dataset"
-    firsts = [len(STAGES)]
+    dataset, order = graph.dataset, _order(graph.dataset)
+    of_files = [of for of in dataset.stages if of.is_of_file]
+    counted = [
+        order[of.name]
+        for of in of_files
+        if any(each.reach == "all" for each in of.inputs(dataset, ""))
+    ]
+    firsts = [len(order) + 1]
     for of in failed:
-        is_of_others = of.stage != "export" and of.name not in graph.partitions  # of a source, say
-        if of.stage == "tokenizer":
-            firsts.append(tokens)
-        elif is_of_others or (is_counted and STAGES.index(of.stage) < split):
-            firsts.append(split)
+        number = order.get(of.stage, 0)
+        if any(step.decides_all and step.name == of.stage for step in dataset.stages):
+            firsts.append(number + 1)
+        elif of.name not in graph.partitions and (not number or graph.is_of_file(of.stage)):
+            firsts += counted or [number]  # of a source, say
+        else:
+            firsts += [each for each in counted if number < each]
     return min(firsts)

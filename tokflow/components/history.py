@@ -1,24 +1,21 @@
 """Dagster's history: the versions it knows of each output, and outputs entered without a run."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import dagster as dg
 
-from tokflow.components.dagster_names import PARTITIONED, asset_key, parents, partition_set
+from tokflow.components.dagster_names import (
+    asset_key,
+    is_partitioned,
+    parents,
+    partition_set,
+    stage_named,
+)
 from tokflow.components.reports import Report
-from tokflow.documents import deciding_fields
-from tokflow.exports import export_recipe
 from tokflow.pipeline.dataset import Dataset
-from tokflow.sequences.segments import sequences_recipe
-from tokflow.split.mixed_split import MixtureShare, mixed_split_recipe
-from tokflow.split.rule import FilePosition
-from tokflow.split.spans import split_recipe
-from tokflow.store.manifest import Recipe
-from tokflow.tokenizers.sources import tokenizer_recipe
-from tokflow.tokens.shard import tokens_recipe
 
 CODE_VERSION = "dagster/code_version"
 DATA_VERSION = "dagster/data_version"
@@ -40,37 +37,8 @@ def code_version(dataset: Dataset, stage: str, name: str = "") -> str:
 
     By the stage's own rule, without a look at any file. `name`: that of an export or a packing.
     """
-    if stage in ("raw", "files", "report"):
-        return LISTING_VERSION
-    recipes: dict[str, Callable[[], Recipe]] = {
-        "tokenizer": lambda: tokenizer_recipe(
-            dataset.tokenizer, deciding_fields(dataset.documents.for_training, {}), {}
-        ),
-        "tokens": lambda: tokens_recipe(None, dataset.documents, dataset.tokenizer, None),
-        "split": lambda: _split_recipe(dataset),
-        "sequences": lambda: sequences_recipe("", dataset.packings[name]),
-        "export": lambda: export_recipe(
-            config := dataset.export_config(name),
-            dataset.packing_of(config),
-            {},
-            order=dataset.shuffle.of_export,
-        ),
-    }
-    return recipes[stage]().code_version
-
-
-def _split_recipe(dataset: Dataset) -> Recipe:
-    """Return what the config decides of the split of any file."""
-    seed = dataset.shuffle.of_documents
-    if dataset.mixture is None:
-        of_any = {
-            field.name: int(dataset.split.scope == "dataset") for field in fields(FilePosition)
-        }
-        return split_recipe("", dataset.split, FilePosition(**of_any), "", shuffle_seed=seed)
-    share = MixtureShare(key="", tokens={}, seed=dataset.mixture.seed)
-    recipe = mixed_split_recipe("", share, shuffle_seed=seed)
-    own = dataset.mixture.model_dump(exclude={"sources": {"__all__": {"config"}}})
-    return replace(recipe, config={**recipe.config, "mixture_config": own})
+    step = stage_named(dataset, stage)
+    return step.declared_recipe(dataset, name).code_version if step else LISTING_VERSION
 
 
 @dataclass(frozen=True)  # without slots, since it keeps what it looked up
@@ -127,7 +95,7 @@ class AssetHistory:
     def lacks(self, versions: Mapping[str, str]) -> bool:
         """Return whether Dagster has any of these outputs in another version, as failed, or not at
         all."""
-        if self.stage in PARTITIONED:
+        if is_partitioned(self.dataset, self.stage):
             is_other = any(self.versions.get(key) != of for key, of in versions.items())
             is_failed = not self._failed.isdisjoint(versions)
             return is_other or is_failed or self._is_of_other_code
@@ -144,7 +112,7 @@ class AssetHistory:
         when a parent has been since, and partitions as `_behind` and `_is_of_other_code` say; and
         those that it shows as failed.
         """
-        if self.stage in PARTITIONED:
+        if is_partitioned(self.dataset, self.stage):
             behind, is_other = self._behind | self._failed, self._is_of_other_code
             return [
                 key

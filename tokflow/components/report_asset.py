@@ -6,7 +6,7 @@ from typing import Any
 
 import dagster as dg
 
-from tokflow.components.dagster_names import asset_keys
+from tokflow.components.dagster_names import REPORT, asset_keys
 from tokflow.components.file_partitions import record_status
 from tokflow.components.history import AssetHistory
 from tokflow.components.markdown import report_link, report_pictures
@@ -70,7 +70,7 @@ def record_pages(
         is_due = is_asked and (is_news or is_report_behind(context.instance, dataset))
         if is_due and _is_begun(dataset):
             report = report_page(dataset)
-            history = AssetHistory(context.instance, dataset, "report")
+            history = AssetHistory(context.instance, dataset, REPORT)
             if history.unrecorded({"": report.data_version}):
                 history.record({"": report}, context.log_event)
     except Exception as error:
@@ -85,14 +85,15 @@ def is_report_behind(instance: dg.DagsterInstance, dataset: Dataset) -> bool:
     if not _is_declared(dataset):
         return False
     is_there = (dataset.folder / REPORT_PATH).is_file()
-    return not is_there or AssetHistory(instance, dataset, "report").is_behind
+    return not is_there or AssetHistory(instance, dataset, REPORT).is_behind
 
 
 def _is_begun(dataset: Dataset) -> bool:
     """Return whether anything of any file is built, so that a report has something to show."""
-    graph, stage = BuildGraph(dataset, offline=True), dataset.own_stages[0]
-    return any(graph.output(stage, key).is_made for key in graph.partitions)
+    graph = BuildGraph(dataset, offline=True)
+    first = next(of for of in dataset.stages if of.is_of_file)
+    return any(of.is_made for of in graph.outputs_of(first.name, graph.partitions))
 
 
 def _is_declared(dataset: Dataset) -> bool:
-    return ("report", "") in asset_keys(dataset)
+    return (REPORT, "") in asset_keys(dataset)

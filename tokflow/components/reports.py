@@ -23,11 +23,11 @@ from tokflow.components.markdown import (
     viewer_link,
 )
 from tokflow.exports import Part
+from tokflow.exports.stage import parts_of
 from tokflow.pipeline.describe import Description, describe, describe_all, mixture_rows
 from tokflow.pipeline.lines import line_of
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.results import StageResult, Totals
-from tokflow.pipeline.writers import parts_of
 from tokflow.shown import clipped
 from tokflow.split.rule import NOT_TAKEN
 from tokflow.store.tables import read_first
@@ -160,7 +160,7 @@ MAX_PARTS = 5
 
 def _export(made: StageResult, described: Description) -> Page:
     manifest, graph = made.manifest, made.graph
-    exported = parts_of(graph, graph.dataset.export_config(made.output.name))
+    exported = parts_of(made.output)
     shards = [split.shard.manifest for split in exported[0].splits]
     text = describe_all(shards)
     split = describe_all(split.manifest for split in exported[0].splits)

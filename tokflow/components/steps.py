@@ -12,10 +12,13 @@ import dagster as dg
 from tokflow.audit.checks import Checker
 from tokflow.components.checks import check_results
 from tokflow.components.dagster_names import (
-    PARTITIONED,
+    FILES,
+    REPORT,
     asset_keys,
     build_job_name,
+    is_partitioned,
     packing_of_asset,
+    stage_named,
 )
 from tokflow.components.failed_outputs import failed_outputs, mark_failed
 from tokflow.components.file_partitions import (
@@ -46,6 +49,7 @@ from tokflow.pipeline.run import make_output, make_stage
 from tokflow.pools import Workers, open_pool
 from tokflow.pools.pool import Pool
 from tokflow.shown import clipped, printable
+from tokflow.stage import RAW
 
 Results = Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]
 Body = Callable[[dg.AssetExecutionContext], Results]
@@ -104,10 +108,10 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
         if not context.selected_asset_keys:
             yield from _recheck(dataset, stage, name, checks)
             return
-        keys = _partitions(context, dataset) if stage in PARTITIONED else [name or stage]
+        keys = _partitions(context, dataset) if is_partitioned(dataset, stage) else [name or stage]
         graph, history, is_again = _look(context, dataset, stage, name, keys)
         reports, errors = _make_or_note(context, graph, stage, name, keys)
-        if _record_raw(context, graph, _fetched(graph, stage, keys)):
+        if _record_raw(context, graph, _fetched(graph, stage, name, keys)):
             history, is_again = AssetHistory(context.instance, dataset, stage, name), True
         if not errors:
             report = reports[keys[0]] if len(keys) == 1 else _joined(reports)
@@ -127,8 +131,8 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
         if is_last_try and (is_again or errors or len(keys) > 1):
             for event in history.events(reports):
                 context.log_event(event)
-        if failure and is_last_try and stage not in ("files", "report"):
-            packing = packing_of_asset(stage, name)
+        if failure and is_last_try and stage not in (FILES, REPORT):
+            packing = packing_of_asset(dataset, stage, name)
             failed = [StageFailure(stage, key, error, packing) for key, error in errors.items()]
             mark_failed(context, dataset, failed_outputs(graph, failed))
             record_status(context.instance, dataset, context.log_event)
@@ -158,14 +162,14 @@ def _make_or_note(
     keys: Sequence[str],
 ) -> tuple[dict[str, Report], dict[str, Exception]]:
     """Make the outputs, and keep for a plan why some could not be made."""
-    packing = packing_of_asset(stage, name)
+    packing = packing_of_asset(graph.dataset, stage, name)
     workers = getattr(context.resources, RESOURCE).of_build()
     with open_pool(workers["jobs"], workers["pool"]) as pool:
         reports, errors = _make_all(context, graph, stage, packing, keys, pool)
         if graph.has_new_verdict:  # those that were made before it are to be made again
             reports, errors = _make_all(context, graph, stage, packing, keys, pool)
     failed = [StageFailure(stage, key, error, packing) for key, error in errors.items()]
-    note_failures(graph, failed, tried=keys if stage in PARTITIONED else None)
+    note_failures(graph, failed, tried=keys if is_partitioned(graph.dataset, stage) else None)
     return reports, errors
 
 
@@ -175,11 +179,11 @@ def _recheck(
     """Check an asset without making anything: of all files, since checks have no partitions, those
     that are built."""
     graph = BuildGraph(dataset, offline=True)
-    names, packing = [name], packing_of_asset(stage, name)
-    if stage in PARTITIONED:
+    names, packing = [name], packing_of_asset(dataset, stage, name)
+    if is_partitioned(dataset, stage):
         names = list(graph.partitions)
-    is_output = stage != "files"
-    made = [of for of in names if is_output and graph.output(stage, of, packing).is_made]
+    is_output = stage_named(dataset, stage) is not None
+    made = [of for of in names if is_output and graph.named(stage, of, packing).is_made]
     checker = Checker(graph, recheck=True)
     yield from check_results(checker, stage, name, made or names, checks, is_alone=True)
 
@@ -205,23 +209,25 @@ def _look(
     All before anything is made, so that a file which changes meanwhile is newer than the outputs.
     """
     graph = BuildGraph(dataset, offline=True)
-    read = _raw_keys(graph, stage, keys)
+    read = _raw_keys(graph, stage, name, keys)
     is_new = bool(_record_raw(context, graph, read))
     history = AssetHistory(context.instance, dataset, stage, name).of_now()
     made = graph.online() if read else BuildGraph(dataset, is_refreshed=True)
     return made, history, is_new
 
 
-def _raw_keys(graph: BuildGraph, stage: str, keys: Sequence[str]) -> list[str]:
+def _raw_keys(graph: BuildGraph, stage: str, name: str, keys: Sequence[str]) -> list[str]:
     """Return the partitions of `raw` that the outputs of a stage are made from."""
-    is_of_all = stage == "tokenizer" and graph.dataset.tokenizer.kind == "trained"
-    read = graph.partitions if is_of_all else keys if stage == "tokens" else ()
+    step = stage_named(graph.dataset, stage)
+    if step is None or not any(of.is_raw for of in step.inputs(graph.dataset, name)):
+        return []
+    read = keys if step.is_of_file else graph.partitions
     return [key for key in read if key in graph.partitions]
 
 
-def _fetched(graph: BuildGraph, stage: str, keys: Sequence[str]) -> list[str]:
+def _fetched(graph: BuildGraph, stage: str, name: str, keys: Sequence[str]) -> list[str]:
     """Return those whose files are elsewhere: of what content is known once they are read."""
-    read = _raw_keys(graph, stage, keys)
+    read = _raw_keys(graph, stage, name, keys)
     return [key for key in read if not all(of.is_local for of in graph.partitions[key])]
 
 
@@ -247,9 +253,10 @@ def _make_all(
     reports: dict[str, Report] = {}
     errors: dict[str, Exception] = {}
     lines = Lines(context.log.info)
-    if stage in PARTITIONED and stage != "raw":
+    step = stage_named(graph.dataset, stage)
+    if step and step.is_of_file:
         lines.stage(stage, num_outputs=len(keys), num_bytes=_num_bytes(graph, keys))
-        how: dict[str, Any] = {"packing": packing, "advance": lines.advance}
+        how: dict[str, Any] = {"variant": packing, "advance": lines.advance}
         made = make_stage(graph, stage, keys, pool, **how)
         for key, result in made.items():
             if isinstance(result, StageResult):
@@ -274,17 +281,14 @@ def _make_all(
 def _make(graph: BuildGraph, stage: str, name: str, lines: Lines) -> Report:
     """Look at one raw file or at all, or make the tokenizer, an export or the report; return what
     Dagster is told of it."""
-    if stage == "raw":
+    if stage == RAW:
         return report_raw(graph.raw(name), graph.listed[name])
-    if stage == "files":
+    if stage == FILES:
         graph = BuildGraph(graph.dataset, offline=True, is_refreshed=True)
         return report_listing(graph, known_files(graph))
-    if stage == "report":
+    if stage == REPORT:
         return report_page(graph.dataset)
-    if stage == "tokenizer":
-        made = make_output(graph, "tokenizer", "tokenizer")
-    else:
-        made = make_output(graph, "export", graph.dataset.export_config(name).name)
+    made = make_output(graph, stage, name)
     lines.made(made)
     return report(made)
 

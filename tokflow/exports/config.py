@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -22,7 +22,7 @@ from tokflow.exports.index import INDEX_VERSION
 from tokflow.exports.part import check_eos_first
 from tokflow.exports.shuffled_documents import GROUP_TOKENS
 from tokflow.raw import RawConfig
-from tokflow.sequences.config import PackingChanges, PackingConfig
+from tokflow.sequences.config import PackingChanges, PackingConfig, Packings
 from tokflow.shown import redact
 from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow.split.shuffle import ExportOrder, shuffle_fields
@@ -147,6 +147,57 @@ def packing_of(export: ExportConfig, packing: PackingConfig, parts: Sequence[str
     except ConfigError as error:
         with export_named(export):
             raise within("packing", error) from error.__cause__
+
+
+@dataclass(frozen=True, kw_only=True)  # without slots, since it keeps its packings
+class DeclaredExports:
+    """The exports of a dataset, with what its other sections say of their packing and order."""
+
+    configs: tuple[ExportConfig, ...]
+    packing: PackingConfig
+    """The packing of the dataset."""
+    parts: tuple[str, ...]
+    is_in_one_order: bool
+    """True where the documents of all partitions are shuffled together."""
+
+    def config(self, name: str) -> ExportConfig:
+        """Return the config of the export with this name."""
+        return next(of for of in self.configs if of.name == name)
+
+    def packing_of(self, export: ExportConfig) -> PackingConfig:
+        """Return the packing of an export."""
+        return packing_of(export, self.packing, self.parts)
+
+    def is_made_of_sequences(self, export: ExportConfig) -> bool:
+        """Return whether partitions are packed one by one for an export; else splits make it."""
+        return export.layout.is_packed and not self.is_in_one_order
+
+    @cached_property
+    def packings(self) -> Packings:
+        """Each packing once: that of the dataset, called "", then those of exports that differ, by
+        the first such export; none where no partition is packed by itself."""
+        is_stream = [not export.layout.is_packed for export in self.configs]
+        if self.is_in_one_order or (is_stream and all(is_stream)):
+            return Packings()
+        found = Packings({"": self.packing})
+        for export in self.configs:
+            packing = self.packing_of(export)
+            if all(packing.fields_of_file() != of.fields_of_file() for of in found.values()):
+                found[export.name] = packing
+        found.exports = {name: [] for name in found}
+        for export in filter(self.is_made_of_sequences, self.configs):
+            found.exports[_name_of(self.packing_of(export), found)].append(export.name)
+        return found
+
+    def packing_name(self, export: ExportConfig) -> str:
+        """Return which of `packings` has the sequences that an export is made of."""
+        return _name_of(self.packing_of(export), self.packings)
+
+
+def _name_of(packing: PackingConfig, packings: Packings) -> str:
+    """Return the name of the packing that packs each partition as one does."""
+    fields = packing.fields_of_file()
+    return next(name for name, of in packings.items() if of.fields_of_file() == fields)
 
 
 def with_names(config: ExportConfig, names: SourceNames) -> ExportConfig:

@@ -27,9 +27,11 @@ from tokflow.exports.kept import KeptOfDocuments
 from tokflow.exports.options import Padding
 from tokflow.exports.part import Part, inputs_of
 from tokflow.exports.token_files import take_hashed
+from tokflow.pools.pool import Advance
 from tokflow.sequences.config import Side, one_or_each
+from tokflow.stage import Writer
 from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksum, checksums, write_manifest
-from tokflow.store.store import StoredOutput
+from tokflow.store.store import InStore, StoredOutput
 
 SEGMENT_TOKENS = 2**25
 """Of sequences that one task writes, padding included, and at least one file: a second of work of
@@ -61,7 +63,7 @@ class ExportSegment:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ExportWriter:
+class ExportWriter(Writer):
     """The writer of an export and of its segments, with what both are given; goes to another
     process as it is."""
 
@@ -72,13 +74,19 @@ class ExportWriter:
     details: Mapping[str, Any]
     """The tokens, as the manifest has them."""
 
-    def __call__(self, folder: Path, *, segment: ExportSegment | None = None) -> None:
-        """Write the export with its index, or a segment of it, into the empty `folder`, manifest
-        last.
+    def write(self, folder: Path, progress: Advance) -> None:
+        """Write the export with its index into an empty folder, manifest last.
 
         Raises: CorruptOutputError where a file that the parts are read from is damaged; ConfigError
         where the format cannot hold them.
         """
+        self._write(folder, None)
+
+    def write_share(self, share: ExportSegment, folder: Path, progress: Advance) -> None:
+        """Write a segment of the export, as `write` does."""
+        self._write(folder, share)
+
+    def _write(self, folder: Path, segment: ExportSegment | None) -> None:
         started = time.perf_counter()
         own = [part for part in self.parts if segment is not None and part.name == segment.part]
         inputs, store = inputs_of(self.parts), self.parts[0].splits[0].store
@@ -92,7 +100,11 @@ class ExportWriter:
             recipe = segment.recipe
         self._write_manifest(folder, recipe, counts, files, time.perf_counter() - started)
 
-    def segments(self) -> list[ExportSegment]:
+    def inputs(self) -> Sequence[InStore]:
+        """Return the outputs that the parts are read from."""
+        return inputs_of(self.parts)
+
+    def shares(self) -> list[ExportSegment]:
         """Return the segments that the export is made of; none where it is made as a whole.
 
         They depend on the sequences and the config alone.
@@ -117,7 +129,7 @@ class ExportWriter:
         found = [ExportSegment(number, self.recipe, *of) for number, of in enumerate(shares)]
         return [*found, ExportSegment(len(found), self.recipe)]
 
-    def join(self, segments: Sequence[StoredOutput], folder: Path) -> None:
+    def join(self, shares: Sequence[StoredOutput], folder: Path) -> None:
         """Make the export of its segments in the empty `folder`, manifest last. No file is copied
         where the file system has hard links.
 
@@ -125,7 +137,7 @@ class ExportWriter:
         """
         having: dict[str, list[StoredOutput]] = {}
         taken = {part.name: Counter[str]() for part in self.parts}
-        for segment in segments:
+        for segment in shares:
             for name in segment.manifest.files:
                 having.setdefault(name, []).append(segment)
             for name, num in segment.manifest.counts.items():
@@ -135,7 +147,7 @@ class ExportWriter:
         with export_named(self.config):
             counted = [replace(part, taken=taken[part.name]) for part in self.parts]
             counts = _counts_of(counted, self.config)
-        seconds = sum(segment.run().get("seconds", 0) for segment in segments)
+        seconds = sum(segment.run().get("seconds", 0) for segment in shares)
         self._write_manifest(folder, self.recipe, counts, files, seconds)
 
     def _join_file(self, name: str, segments: Sequence[StoredOutput], path: Path) -> FileEntry:

@@ -1,13 +1,20 @@
 """A dataset: everything that one YAML file declares, checked."""
 
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, cast
 
 import pydantic
 
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
-from tokflow.exports.config import ExportConfig, check_exports, packing_of, source_names, with_names
+from tokflow.exports.config import (
+    DeclaredExports,
+    ExportConfig,
+    check_exports,
+    source_names,
+    with_names,
+)
 from tokflow.exports.format import Declared, SourceNames
 from tokflow.pipeline.dagster_fields import (
     Cron,
@@ -19,16 +26,19 @@ from tokflow.pipeline.dagster_fields import (
     Tags,
     Timezone,
 )
-from tokflow.pipeline.output import FILE_STAGES, Stage
+from tokflow.pipeline.stages import STAGES, stages_of_mixture
 from tokflow.raw import RawConfig
 from tokflow.sequences.config import PackingConfig
 from tokflow.split.mixture import MixtureConfig
 from tokflow.split.rule import Share, SplitConfig, with_parts
 from tokflow.split.shuffle import ShuffleConfig
+from tokflow.stage import Stage
 from tokflow.store.config import Config, Listed, expanded, relocated, within
 from tokflow.store.store import Store
 from tokflow.store.stored_outputs import open_store
 from tokflow.tokenizers.tokenizer import TokenizerConfig, with_kind
+
+T = TypeVar("T")
 
 DEFAULT_STORE = Path("data/store")
 """Folder of all outputs where none is set."""
@@ -128,6 +138,8 @@ class Dataset(Config):
     Dagster has one for all assets. Default: whatever the code location has. The job that builds
     everything is one step, and starts processes of its own."""
 
+    known_stages: ClassVar[tuple[Stage, ...]] = STAGES
+    """Stages of a dataset that is no mixture; see `dataset_type`."""
     _base: Path = pydantic.PrivateAttr(default_factory=Path)
     _sources: tuple["Dataset", ...] = pydantic.PrivateAttr(default=())
 
@@ -147,52 +159,28 @@ class Dataset(Config):
         return self.store.root / self.name
 
     @property
-    def own_stages(self) -> tuple[Stage, ...]:
-        """The stages with an output of each raw file that it has of its own. No file is packed by
-        itself where the documents of all files are in one order, so that exports are made of
-        splits, nor where all exports are streams."""
-        without = {"tokens"} if self.mixture is not None else set[Stage]()
-        is_stream = [not export.layout.is_packed for export in self.exports]
-        if self.shuffle.documents == "dataset" or (is_stream and all(is_stream)):
-            without.add("sequences")
-        return tuple(stage for stage in FILE_STAGES if stage not in without)
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages of the dataset, parents first."""
+        return self.known_stages if self.mixture is None else stages_of_mixture(self.known_stages)
+
+    def of(self, section: type[T]) -> T:
+        """Return the section of this type, or what several decide together: `Packings`,
+        `DeclaredExports`."""
+        exports = DeclaredExports(
+            configs=self.exports,
+            packing=self.packing,
+            parts=tuple(self.split.parts),
+            is_in_one_order=self.shuffle.documents == "dataset",
+        )
+        known = (*self.__dict__.values(), exports)
+        found = next((of for of in known if isinstance(of, section)), None)
+        return cast(T, exports.packings) if found is None else found
 
     @property
     def names(self) -> SourceNames:
         """Names that exports have for the raw files, the columns read and the tokenizer."""
         sections = (self.raw, self.documents, self.tokenizer, self.split)
         return source_names(self.name, self.base, *sections)
-
-    def export_config(self, name: str) -> ExportConfig:
-        """Return the config of the export called `name`."""
-        return next(of for of in self.exports if of.name == name)
-
-    @property
-    def packings(self) -> dict[str, PackingConfig]:
-        """Every packing whose sequences are other ones: the dataset's own, called "", and others by
-        the first export that has it; none where no file is packed by itself."""
-        if "sequences" not in self.own_stages:
-            return {}
-        found = {"": self.packing}
-        for export in self.exports:
-            packing = self.packing_of(export)
-            if all(packing.fields_of_file() != of.fields_of_file() for of in found.values()):
-                found[export.name] = packing
-        return found
-
-    def stage_of_inputs(self, export: ExportConfig) -> Stage:
-        """Return the stage whose outputs an export is made from."""
-        is_of_files = self.shuffle.documents != "dataset"
-        return "sequences" if export.layout.is_packed and is_of_files else "split"
-
-    def packing_name(self, export: ExportConfig) -> str:
-        """Return which of `packings` has the sequences that an export is made of."""
-        fields = self.packing_of(export).fields_of_file()
-        return next(name for name, of in self.packings.items() if of.fields_of_file() == fields)
-
-    def packing_of(self, export: ExportConfig) -> PackingConfig:
-        """Return the packing of an export."""
-        return packing_of(export, self.packing, tuple(self.split.parts))
 
     def check(self) -> None:
         """Refuse sections that do not go together."""
@@ -233,6 +221,22 @@ class Dataset(Config):
             raise relocated(error, f"{where}: {error.where}") from None
         object.__setattr__(moved, "exports", named)
         return moved
+
+
+@cache
+def dataset_type(stages: tuple[Stage, ...] = STAGES) -> type[Dataset]:
+    """Return the type of a dataset with these stages: each section of one that `Dataset` has not
+    is a field with the stage's name."""
+    if stages == STAGES:
+        return Dataset
+    fields: dict[str, Any] = {
+        of.name: (of.section, of.section())
+        for of in stages
+        if of.section is not None and of.name not in Dataset.model_fields
+    }
+    made = pydantic.create_model("Dataset", __base__=Dataset, **fields)
+    made.known_stages = stages
+    return made
 
 
 def _check_chat(documents: DocumentsConfig, tokenizer: TokenizerConfig, split: SplitConfig) -> None:

@@ -19,8 +19,8 @@ import msgspec
 
 from tokflow.errors import TokflowError
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.output import FILE_STAGES, Stage
 from tokflow.pipeline.results import StageFailure
+from tokflow.stage import RAW
 from tokflow.store.atomic import new_file
 
 FAILURES_NAME = "failures.json"
@@ -33,7 +33,7 @@ MAX_FAILURES = 1_000
 class PastFailure:
     """A failure of an output that was to be made."""
 
-    stage: Stage
+    stage: str
     name: str
     message: str
     packing: str = ""
@@ -50,18 +50,18 @@ def read_failures(folder: Path) -> dict[str, PastFailure]:
     return {}
 
 
-def failure_key(graph: BuildGraph, stage: Stage, name: str, packing: str = "") -> str | None:
+def failure_key(graph: BuildGraph, stage: str, name: str, packing: str = "") -> str | None:
     """Return by what a failure of an output is known again; None where nothing tells that.
 
     `name`, `packing`: as those of an `Output`, of stage raw a partition key.
     """
     dataset = graph.dataset
     try:
-        if stage == "raw":
+        if stage == RAW:
             decides = [source.url for source in graph.partitions[name]]
         else:
             errors = dataset.documents.model_dump_json(), dataset.tokenizer.model_dump_json()
-            decides = [graph.output(stage, name, packing).fingerprint, *errors]
+            decides = [graph.named(stage, name, packing).fingerprint, *errors]
     except (TokflowError, OSError, LookupError, StopIteration):  # of an export that is gone, say
         return None
     return hashlib.sha256(json.dumps([stage, name, *decides]).encode()).hexdigest()[:32]
@@ -87,11 +87,11 @@ def _note(
     failed: Sequence[StageFailure],
     tried: set[str],
 ) -> None:
-    has_raw = tried - {each.name for each in failed if each.stage == "raw"}
+    has_raw = tried - {each.name for each in failed if each.stage == RAW}
     kept = {key: of for key, of in known.items() if _is_still_true(graph, key, of, has_raw)}
     now = datetime.now(UTC).isoformat(timespec="seconds")
     for each in failed:
-        is_known = each.stage == "raw" or _has_all_raw(graph, each.stage, each.name, has_raw)
+        is_known = each.stage == RAW or _has_all_raw(graph, each.stage, each.name, has_raw)
         output = each.stage, each.name, each.packing
         if is_known and (key := failure_key(graph, *output)):
             stage, name, packing = output
@@ -104,17 +104,17 @@ def _note(
 
 def _is_still_true(graph: BuildGraph, key: str, of: PastFailure, has_raw: Container[str]) -> bool:
     """Return whether a failure may be met again; those that a build did not try are."""
-    if of.stage == "raw":
+    if of.stage == RAW:
         return of.name not in has_raw and failure_key(graph, of.stage, of.name) == key
     if not _has_all_raw(graph, of.stage, of.name, has_raw):
-        return of.name in graph.partitions or of.stage not in FILE_STAGES
+        return of.name in graph.partitions or not graph.is_of_file(of.stage)
     is_same = failure_key(graph, of.stage, of.name, of.packing) == key
-    return is_same and not graph.output(of.stage, of.name, of.packing).is_made
+    return is_same and not graph.named(of.stage, of.name, of.packing).is_made
 
 
-def _has_all_raw(graph: BuildGraph, stage: Stage, name: str, has_raw: Container[str]) -> bool:
+def _has_all_raw(graph: BuildGraph, stage: str, name: str, has_raw: Container[str]) -> bool:
     """Return whether the raw files that an output goes back to are on this disk."""
-    return all(key in has_raw for key in ([name] if stage in FILE_STAGES else graph.partitions))
+    return all(key in has_raw for key in ([name] if graph.is_of_file(stage) else graph.partitions))
 
 
 def _write(path: Path, failures: Mapping[str, PastFailure]) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.output import SOURCE_STAGES
 from tokflow.pipeline.plan import Plan, make_plan
+from tokflow.pipeline.stages import for_mixtures
+from tokflow.stage import RAW
 from tokflow.store.latest import LATEST, named_by
 from tokflow.store.manifest import is_output_name
 from tokflow.store.store import Store, StoredOutput
@@ -43,7 +44,7 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
     used = {planned.folder for planned in plan.planned}
     # The folders with what was read of raw files that are fetched as they are read.
     blocks = {raw.path.parent for raw in plan.graph.files.known if raw.remote}
-    fetched = dataset.folder / "raw"
+    fetched = dataset.folder / RAW
     stored = [
         found
         for found in walk(dataset.store, dataset.folder)
@@ -72,12 +73,10 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
 def _is_built_for_mixtures(plan: Plan) -> bool:
     """Return whether all that a mixture needs is built, and nothing was ever made of it: no older
     sequences or exports are there that a run would replace."""
-    is_needed = any(of.stage in SOURCE_STAGES for of in plan.missing)
-    is_made = any(
-        True
-        for stage in ("sequences", "exports")
-        for _ in walk(plan.dataset.store, plan.dataset.folder / stage)
-    )
+    dataset, needed = plan.dataset, for_mixtures(plan.dataset.stages)
+    is_needed = any(of.output.step in needed for of in plan.missing)
+    later = [of for of in dataset.stages if of not in needed]
+    is_made = any(True for of in later for _ in walk(dataset.store, dataset.folder / of.path))
     return not (plan.bad or is_needed or is_made)
 
 

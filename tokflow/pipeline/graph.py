@@ -1,29 +1,37 @@
 """Outputs that a dataset must have: their recipes and folders, computed, never guessed."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
 from tokflow.documents import DocumentsConfig
-from tokflow.exports import ExportConfig, export_recipe
+from tokflow.exports import ExportConfig
+from tokflow.exports.stage import EXPORT
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.limited import NAME_OR_RUN, LimitedFiles
 from tokflow.pipeline.mixture import MixturePlan, check_same_tokenizer, part_sizes
-from tokflow.pipeline.output import SOURCE_STAGES, STAGES, NeededOutputs, Output, Stage
-from tokflow.pipeline.raw_files import RawFiles, check_columns, positions_of, selected, unknown_key
+from tokflow.pipeline.output import NeededOutputs, Output
+from tokflow.pipeline.raw_files import RawFiles, check_columns, selected, unknown_key
+from tokflow.pipeline.stages import for_mixtures, up_to
+from tokflow.pipeline.supervised import check_supervised
 from tokflow.raw import Listing, Progress, RawFile, RawPartition, RawSource
-from tokflow.sequences.config import PackingConfig
-from tokflow.sequences.segments import FileSequences, open_sequences, sequences_recipe
-from tokflow.split.mixed_split import mixed_split_recipe, open_mixed_split, source_and_key
-from tokflow.split.rule import FilePosition, SplitConfig
-from tokflow.split.spans import Split, open_split, split_recipe
-from tokflow.store.manifest import Recipe
+from tokflow.sequences.segments import FileSequences
+from tokflow.sequences.stage import SEQUENCES
+from tokflow.split.mixed_split import MixtureShare, source_and_key
+from tokflow.split.shuffle import DOCUMENT_ORDER, shuffle_fields
+from tokflow.split.spans import Split
+from tokflow.split.stage import SPLIT
+from tokflow.stage import Stage
 from tokflow.store.store import Store
 from tokflow.store.verdicts import write_verdict
-from tokflow.tokenizers.sources import TokenizerSource, select_training_keys
-from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, resolve_encoding, tokenizer_of
-from tokflow.tokens.shard import TokenShard, open_token_shard, refused, tokens_recipe
+from tokflow.tokenizers.stage import TOKENIZER
+from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, resolve_encoding
+from tokflow.tokens.shard import TokenShard
+from tokflow.tokens.stage import TOKENS
+
+T = TypeVar("T")
 
 
 class BuildGraph:
@@ -67,7 +75,8 @@ class BuildGraph:
         all; none of a dataset with raw files of its own."""
         files = before.files if before else None
         self.files: RawFiles = RawFiles(dataset, offline=offline, rehash=rehash, before=files)
-        self._outputs: dict[tuple[Stage, str, str], Output] = {}
+        self._outputs: dict[tuple[str, str, str], Output] = {}
+        self._shared: dict[str, Any] = {}
         self._needed = NeededOutputs()
 
     def online(self) -> "BuildGraph":
@@ -86,16 +95,6 @@ class BuildGraph:
         if name in self.of_sources:
             return self.of_sources[name], of_source
         raise unknown_key(key, self.partitions, name=self.dataset.name)
-
-    @cached_property
-    def packings(self) -> dict[str, PackingConfig]:
-        """The packings of the dataset by their names."""
-        return self.dataset.packings
-
-    @cached_property
-    def own_stages(self) -> tuple[Stage, ...]:
-        """The stages with an output of each raw file that the dataset has of its own."""
-        return self.dataset.own_stages
 
     @cached_property
     def listing(self) -> Listing:
@@ -203,120 +202,141 @@ class BuildGraph:
         if not self.of_sources:
             self.files.read(keys, progress)
 
-    def outputs(self, keys: Sequence[str] | None = None) -> Iterator[Output]:
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages of the dataset, parents first."""
+        return self.dataset.stages
+
+    def outputs(
+        self, keys: Sequence[str] | None = None, *, until: str | None = None
+    ) -> Iterator[Output]:
         """Yield every output of the partitions `keys`, by default of all, and of the dataset, in
-        the order of the stages and of the keys: what an output is made from comes before it. Those
-        of the sources of a mixture are not among them."""
+        the order of the stages and of the keys, up to the stage `until`: what an output is made
+        from comes before it. Those of the sources of a mixture are not among them."""
         known = list(self.partitions) if keys is None else keys
-        for stage in STAGES[1:]:
-            yield from self.outputs_of(stage, known)
+        for step in self.stages if until is None else up_to(until, self.stages):
+            yield from self.outputs_of(step.name, known)
+
+    def outputs_of(self, stage: str, keys: Iterable[str]) -> Iterator[Output]:
+        """Yield the outputs of a stage, those of raw files for the partitions `keys`."""
+        step = self._step(stage)
+        for variant in step.variants(self.dataset) if step else ():
+            for key in keys if step and step.is_of_file else ("",):
+                yield self.output(stage, key, variant)
+
+    def _step(self, stage: str) -> Stage | None:
+        return next((of for of in self.stages if of.name == stage), None)
+
+    def output(self, stage: str, key: str = "", variant: str = "") -> Output:
+        """Return one output. What a mixture has not of its own, as tokens, is its sources'."""
+        if (step := self._step(stage)) is None:
+            if not self.of_sources:
+                raise LookupError(f"{self.dataset.name} has no stage {stage}")
+            graph, of_source = self.at(key) if key else (next(iter(self.of_sources.values())), "")
+            return graph.output(stage, of_source, variant)
+        if (known := self._outputs.get((stage, key, variant))) is None:
+            known = self._outputs[stage, key, variant] = Output(self, step, key, variant)
+        return known
+
+    def is_of_file(self, stage: str) -> bool:
+        """Return whether each partition has an output of a stage."""
+        return any(of.name == stage and of.is_of_file for of in self.stages)
+
+    def has_engine(self, stage: str) -> bool:
+        """Return whether an engine makes the outputs of a stage."""
+        return any(of.name == stage and of.has_engine for of in self.stages)
 
     def outputs_for_mixtures(self) -> Iterator[Output]:
         """Yield the outputs that a mixture needs of the dataset as one of its sources."""
-        keys = list(self.partitions)
-        for stage in SOURCE_STAGES:
-            yield from self.outputs_of(stage, keys)
+        return self.outputs(until=for_mixtures(self.stages)[-1].name)
 
-    def outputs_of(self, stage: Stage, keys: Iterable[str]) -> Iterator[Output]:
-        """Yield the outputs of a stage, those of raw files for the partitions `keys`."""
-        if stage == "export":
-            yield from map(self.export, self.dataset.exports)
-        elif stage == "tokenizer":
-            yield from () if self.of_sources else (self.tokenizer_output,)
-        elif stage in self.own_stages:
-            for packing in self.packings if stage == "sequences" else ("",):
-                yield from (self.output(stage, key, packing) for key in keys)
-
-    def output(self, stage: Stage, name: str, packing: str = "") -> Output:
-        """Return one output: of a raw file by its key, sequences by their packing too, an export by
-        its name. The tokenizer and the tokens of a mixture are those of its sources."""
-        if self.of_sources and stage in ("tokenizer", "tokens"):
-            first = next(iter(self.of_sources.values()))
-            graph, name = (first, name) if stage == "tokenizer" else self.at(name)
-            return graph.output(stage, name)
-        if (known := self._outputs.get((stage, name, packing))) is None:
-            known = self._outputs[stage, name, packing] = Output(self, stage, name, packing)
-        return known
+    def named(self, stage: str, name: str, packing: str = "") -> Output:
+        """Return one output by its name: a partition key, that of an export, or `tokenizer`."""
+        if self.is_of_file(stage):
+            return self.output(stage, name, packing)
+        return self.output(stage, variant="" if name == stage else name)
 
     @property
     def tokenizer_output(self) -> Output:
         """The tokenizer's folder."""
-        return self.output("tokenizer", "tokenizer")
+        return self.output(TOKENIZER.name)
 
     def tokens(self, key: str) -> Output:
         """Return the token shard of one file."""
-        return self.output("tokens", key)
+        return self.output(TOKENS.name, key)
 
     def split(self, key: str) -> Output:
         """Return the split of one file."""
-        return self.output("split", key)
+        return self.output(SPLIT.name, key)
 
     def sequences(self, key: str, packing: str = "") -> Output:
         """Return the sequences of one file."""
-        return self.output("sequences", key, packing)
+        return self.output(SEQUENCES.name, key, packing)
 
     def export(self, config: ExportConfig) -> Output:
         """Return one export of all files."""
-        return self.output("export", config.name)
+        return self.output(EXPORT.name, variant=config.name)
 
     def is_built(self, key: str) -> bool:
         """Return whether all of one file is made that exports are made from."""
-        return all(of.is_made for of in self.outputs_of(self.own_stages[-1], [key]))
+        of_file = [of for of in self.stages if of.is_of_file and of.variants(self.dataset)]
+        return all(of.is_made for of in self.outputs_of(of_file[-1].name, [key]))
 
-    def inputs(self, config: ExportConfig) -> dict[str, Output]:
-        """Return the outputs that an export is made from, by partition key."""
-        stage = self.dataset.stage_of_inputs(config)
-        packing = self.dataset.packing_name(config) if stage == "sequences" else ""
-        if self.limited is not None:
+    # What outputs ask of their dataset.
+
+    @property
+    def declared(self) -> Dataset:
+        """The dataset."""
+        return self.dataset
+
+    def section(self, key: str, section: type[T]) -> T:
+        """Return a section of the YAML as it holds for one partition, or for all."""
+        if section is DocumentsConfig and key:
+            return cast(T, self.documents(key))
+        return self.dataset.of(section)
+
+    def related(self, output: Output, stage: str) -> Output:
+        """Return the output of a stage that one goes back to, of its own partition if it has one;
+        of a mixture's split the split of the source."""
+        if output.stage == stage:
+            graph, of_source = self.at(output.key)
+            return graph.output(stage, of_source)
+        variants = [of.variant for of in output.direct_inputs() if of.stage == stage]
+        step = self._step(stage)
+        key = output.key if step is None or step.is_of_file else ""
+        key = "" if stage == TOKENIZER.name else key
+        return self.output(stage, key, *variants[:1])
+
+    def all_inputs(self, output: Output, stage: str) -> dict[str, Output]:
+        """Return the outputs of a stage that one is made from over all partitions, by key.
+
+        Raises: MissingOutputError where a limit of the dataset may take more files.
+        """
+        if self.limited is not None and not output.is_of_file:
             self.limited.check_closed()
-        return {key: self.output(stage, key, packing) for key in self.partitions}
+        [variant] = {of.variant for of in output.direct_inputs() if of.stage == stage}
+        return {key: self.output(stage, key, variant) for key in self.partitions}
 
-    def recipe(self, output: Output) -> Recipe:
-        """Return what decides an output, as the function says that stands beside its stage."""
-        dataset, key = self.dataset, output.name
-        if output.stage == "tokenizer":
-            return self.tokenizer_source().recipe
-        if output.stage == "tokens":
-            return tokens_recipe(
-                self.raw(key), self.documents(key), dataset.tokenizer, self.tokenizer
-            )
-        if output.stage == "split":
-            return self._split_recipe(key)
-        if output.stage == "sequences":
-            return sequences_recipe(self.split(key).fingerprint, self.packings[output.packing])
-        config = dataset.export_config(key)
-        parents = {key: of.fingerprint for key, of in self.inputs(config).items()}
-        order = dataset.shuffle.of_export
-        return export_recipe(config, dataset.packing_of(config), parents, order=order)
+    def all_counts(self, output: Output, stage: str) -> dict[str, Mapping[str, int]]:
+        """Return the counts of what `all_inputs` returns. Raises: MissingOutputError."""
+        self._needed.check(self.output(stage, key) for key in self.partitions)
+        return {key: of.counts for key, of in self.all_inputs(output, stage).items()}
 
-    def _split_recipe(self, key: str) -> Recipe:
-        seed = self.dataset.shuffle.of_documents
-        if self.of_sources:
-            graph, of_source = self.at(key)
-            share = self.mixture_plan.share(key)
-            return mixed_split_recipe(graph.split(of_source).fingerprint, share, shuffle_seed=seed)
-        decides = self.split_config(key), self.position(key), self.partitions[key][0].key
-        return split_recipe(self.tokens(key).fingerprint, *decides, shuffle_seed=seed)
+    def shared(self, stage: str, compute: Callable[[], T]) -> T:
+        """Return what the outputs of a stage have in common, computed once."""
+        if stage not in self._shared:
+            self._shared[stage] = compute()
+        return cast(T, self._shared[stage])
 
-    def refused(self, output: Output, counts: Mapping[str, int]) -> str | None:
-        """Return what is in an output that the config makes an error now; None where nothing is."""
-        configs = self.dataset.documents, self.dataset.tokenizer
-        return refused(counts, *configs) if output.stage == "tokens" else None
+    def open(self, output: Output) -> Any:
+        """Return an output, which must have been made, as its stage opens it."""
+        if output.stage == TOKENIZER.name:
+            return self.tokenizer
+        return output.step.open(output.open(), output)
 
-    def split_config(self, key: str) -> SplitConfig:
-        """Return the split of a partition, whose raw files are of one part if parts take files."""
-        first = self.partitions[key][0]
-        return self.dataset.split.of_file(first.key, first.source_split)
-
-    def position(self, key: str) -> FilePosition:
-        """Return where a partition stands in the dataset; with scope file it does not matter."""
-        return FilePosition() if self.dataset.split.scope == "file" else self._positions[key]
-
-    @cached_property
-    def _positions(self) -> dict[str, FilePosition]:
-        self._needed.check(map(self.tokens, self.partitions))
-        counts = {key: self.tokens(key).counts for key in self.partitions}
-        return positions_of(counts, self.dataset.split)
+    def share(self, key: str) -> MixtureShare:
+        """Return how much a mixture takes of a partition."""
+        return self.mixture_plan.share(key)
 
     @cached_property
     def mixture_plan(self) -> MixturePlan:
@@ -342,25 +362,17 @@ class BuildGraph:
         encodings = {of.dataset.name: of.encoding for of in self.of_sources.values()}
         check_same_tokenizer(encodings, name=self.dataset.name)
 
-    def tokenizer_source(self) -> TokenizerSource:
-        """Return what the tokenizer is made from: of a mixture, that of its first source."""
-        for graph in self.of_sources.values():
-            return graph.tokenizer_source()
-        config = self.dataset.tokenizer
-        is_trained = config.kind == "trained"  # others are made without a look at the raw files
-        keys = select_training_keys(config, list(self.sources)) if is_trained else []
-        return TokenizerSource(
-            config=config,
-            base=self.dataset.base,
-            raw_files={key: self.raw_file(key) for key in keys},
-            documents=self.dataset.documents.for_training,
-        )
-
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer, which must have been made."""
-        trust = self.dataset.tokenizer.trust_remote_code
-        return tokenizer_of(self.tokenizer_output.open(), trust_remote_code=trust)
+        for graph in self.of_sources.values():
+            return graph.tokenizer
+        return TOKENIZER.open(self.tokenizer_output.open(), self.tokenizer_output)
+
+    @property
+    def trust_remote_code(self) -> bool:
+        """True if a tokenizer that is Python code may be run."""
+        return self.dataset.tokenizer.trust_remote_code
 
     @property
     def encoding(self) -> Encoding:
@@ -370,31 +382,57 @@ class BuildGraph:
         """
         return resolve_encoding(self.dataset.tokenizer, self.tokenizer)
 
+    def token_details(self) -> dict[str, Any]:
+        """Return what the manifest of each export says of token ids."""
+        tokenizer, encoding = self.tokenizer, self.encoding
+        return {
+            "dtype": tokenizer.dtype.str,
+            "vocab_size": tokenizer.vocab_size,
+            "eos_id": encoding.eos_id,
+            "bos_id": encoding.bos_id,
+        }
+
+    def export_details(self) -> dict[str, Any]:
+        """Return what the manifest of each export says of its tokens.
+
+        Raises: ConfigError where they are of chats and none is supervised.
+        """
+        dataset, graphs = self.dataset, list(self.of_sources.values()) or [self]
+        shards = [self.tokens(key).counts for key in self.partitions]
+        check_supervised(graphs, shards, name=dataset.name)
+        details = {
+            **self.token_details(),
+            "tokenizer_fingerprint": self.tokenizer.fingerprint,
+            "names": dataset.names.fields(),
+            **({"commits": commits} if (commits := self.listing.commits) else {}),
+            **shuffle_fields(dataset.shuffle.of_documents, DOCUMENT_ORDER),
+            **dataset.shuffle.of_export.document_fields(),
+        }
+        if self.of_sources:
+            counts = {key: self.split(key).counts for key in self.partitions}
+            details["mixture"] = self.mixture_plan.realised(counts)
+        return details
+
     def disqualify(self, difference: str) -> None:
         """Keep in the store what gigatoken did wrong with the tokenizer, and expect the tokens of
         the reference from now on."""
         write_verdict(self.tokenizer, difference)
         self.has_new_verdict = True
-        self._outputs = {("tokenizer", "tokenizer", ""): self.tokenizer_output}
-        self._needed = NeededOutputs()
-        for name in ("tokenizer", "limited", "_positions"):
+        self._outputs = {(TOKENIZER.name, "", ""): self.tokenizer_output}
+        self._needed, self._shared = NeededOutputs(), {}
+        for name in ("tokenizer", "limited"):
             self.__dict__.pop(name, None)
 
     def open_tokens(self, key: str) -> TokenShard:
-        """Return the token shard of one file, which must have been made."""
-        if self.of_sources:
-            return self.open_split(key).shard
-        return open_token_shard(self.tokens(key).open())
+        """Return the token shard of one file, which must have been made; of a mixture as its split
+        takes it."""
+        shard = self.open_split(key).shard if self.of_sources else self.open(self.tokens(key))
+        return cast(TokenShard, shard)
 
     def open_split(self, key: str) -> Split:
-        """Return the split of one file, which must have been made; that of a mixture takes its
-        documents from that of the source."""
-        stored = self.split(key).open()
-        if not self.of_sources:
-            return open_split(stored, self.open_tokens(key))
-        graph, of_source = self.at(key)
-        return open_mixed_split(stored, graph.open_split(of_source))
+        """Return the split of one file, which must have been made."""
+        return cast(Split, self.open(self.split(key)))
 
     def open_sequences(self, key: str, packing: str = "") -> FileSequences:
         """Return the sequences of one file, which must have been made."""
-        return open_sequences(self.sequences(key, packing).open(), self.open_split(key))
+        return cast(FileSequences, self.open(self.sequences(key, packing)))

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from tokflow.pipeline.describe import describe, describe_all
-from tokflow.pipeline.output import Stage
 from tokflow.pipeline.results import Reporter, StageFailure, StageResult
 from tokflow.shown import counted, duration, size, speed
 
@@ -132,14 +131,14 @@ class Lines(Reporter):
         self._dataset = dataset
         self._fail = fail
         self._say_if_due = now_and_then(say)
-        self._stage: Stage = "raw"
+        self._stage = "raw"
         self._num_files = self._num_done = 0
         """Of the stage."""
         self._new: list[StageResult] = []
         """Outputs of the stage that were made."""
         self._pace = Pace(0)
 
-    def stage(self, stage: Stage, *, num_outputs: int, num_bytes: int) -> None:
+    def stage(self, stage: str, *, num_outputs: int, num_bytes: int) -> None:
         """Begin to count."""
         self._stage, self._num_files, self._num_done, self._new = stage, num_outputs, 0, []
         self._pace = Pace(num_bytes)
@@ -176,7 +175,7 @@ class Lines(Reporter):
         self._num_done += 1
         self._end_stage()
 
-    def _has_line(self, stage: Stage) -> bool:
+    def _has_line(self, stage: str) -> bool:
         """Return whether an output of a stage has a line of its own."""
         if stage == "export":
             return self._with_exports

@@ -1,14 +1,29 @@
-"""How much a mixture takes of each file of its sources: planned from the sizes of their splits."""
+"""Splits of a mixture: how much each takes of a file of a source, planned from the sizes of their
+splits."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import Any
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, Protocol, cast
 
 from tokflow.errors import ConfigError
-from tokflow.split.mixed_split import BUDGET_CUTS, MixtureShare, source_and_key
+from tokflow.split.mixed_split import (
+    BUDGET_CUTS,
+    MixtureShare,
+    mixed_split_recipe,
+    open_mixed_split,
+    source_and_key,
+    write_mixed_split,
+)
 from tokflow.split.mixture import MixtureConfig, PartSize, epochs, plan_partitions, plan_sources
+from tokflow.split.shuffle import ShuffleConfig
+from tokflow.split.spans import Split
+from tokflow.split.stage import SplitStage
+from tokflow.stage import Declared, Input, Making, Opened, WholeWriter, Writer
 from tokflow.store.config import relocated
+from tokflow.store.manifest import Recipe
+from tokflow.store.store import StoredOutput
 from tokflow.tokenizers.tokenizer import Encoding
 
 
@@ -135,3 +150,64 @@ class MixturePlan:
                 of["epochs"] = epochs(taken[name, part], of["available_tokens"])
                 of[BUDGET_CUTS] = cuts[name, part]
         return found
+
+
+class _Mixed(Making, Protocol):
+    """A split of a mixture that is to be made."""
+
+    @property
+    def share(self) -> MixtureShare:
+        """Return how much it takes of its source's split. Raises: as `BuildGraph.mixture_plan`."""
+
+
+class MixedSplitStage(SplitStage):
+    """The splits of a mixture: a plan of spans over the splits of its sources."""
+
+    def variants(self, declared: Declared) -> Mapping[str, MixtureConfig]:
+        """Return the config of the mixture."""
+        return {"": declared.of(MixtureConfig)}
+
+    def inputs(self, declared: Declared, variant: str) -> Sequence[Input]:
+        """Return the splits of all partitions of each source."""
+        sources = declared.of(MixtureConfig).sources
+        return [Input(stage=self.name, reach="all", dataset=of) for of in sources]
+
+    def recipe(self, making: Making) -> Recipe:
+        """Return what decides a split: the source's and the share of it."""
+        fingerprint = making.input(self.name).fingerprint
+        seed = making.of(ShuffleConfig).of_documents
+        return mixed_split_recipe(fingerprint, _share(making), shuffle_seed=seed)
+
+    def declared_recipe(self, declared: Declared, variant: str) -> Recipe:
+        """Return what the config decides of any split."""
+        config = declared.of(MixtureConfig)
+        seed = declared.of(ShuffleConfig).of_documents
+        share = MixtureShare(key="", tokens={}, seed=config.seed)
+        recipe = mixed_split_recipe("", share, shuffle_seed=seed)
+        own = config.model_dump(exclude={"sources": {"__all__": {"config"}}})
+        return replace(recipe, config={**recipe.config, "mixture_config": own})
+
+    def writer(self, making: Making) -> Writer:
+        """Return what takes the share of a source's split."""
+        return WholeWriter(
+            partial(
+                write_mixed_split,
+                making.opened(self.name),
+                _share(making),
+                tokenizer=making.opened("tokenizer"),
+                dataset=making.declared.name,
+                recipe=making.recipe,
+                shuffle_seed=making.of(ShuffleConfig).of_documents,
+            )
+        )
+
+    def open(self, stored: StoredOutput, inputs: Opened) -> Split:
+        """Return the split over its source's."""
+        return open_mixed_split(stored, inputs.opened(self.name))
+
+
+MIXED_SPLIT = MixedSplitStage()
+
+
+def _share(making: Making) -> MixtureShare:
+    return cast(_Mixed, making).share

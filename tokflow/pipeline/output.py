@@ -1,41 +1,78 @@
 """One output that a dataset must have: its recipe, its folder, and whether it is there."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import Any, Protocol, TypeVar
 
-from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
+from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError, first_five
+from tokflow.raw import RawFile, RawPartition, RawSource
+from tokflow.split.mixed_split import MixtureShare
+from tokflow.stage import Declared, Input, Stage, selection_stages
 from tokflow.store.manifest import Manifest, Recipe, damaged
 from tokflow.store.store import Store, StoredOutput
 
-Stage = Literal["raw", "tokenizer", "tokens", "split", "sequences", "export"]
-STAGES: tuple[Stage, ...] = get_args(Stage)
-"""In the order in which data goes through them."""
-
-FILE_STAGES: tuple[Stage, ...] = ("tokens", "split", "sequences")
-"""The stages with an output of each raw file."""
-
-
-SOURCE_STAGES: tuple[Stage, ...] = ("tokenizer", "tokens", "split")
-"""What a mixture needs of a source, which has sequences and exports for itself alone."""
+T = TypeVar("T")
 
 
 class Home(Protocol):
-    """A dataset, as its outputs know it."""
+    """A dataset as it is now, as its outputs know it; see `Making`."""
 
     store: Store
     folder: Path
     """The folder of its outputs, which has its name."""
 
-    def recipe(self, output: "Output") -> Recipe:
-        """Return what decides an output."""
+    @property
+    def declared(self) -> Declared:
+        """The config of the dataset."""
 
-    def refused(self, output: "Output", counts: Mapping[str, int]) -> str | None:
-        """Return what is in an output that the config makes an error now; None where nothing is."""
+    @property
+    def sources(self) -> Mapping[str, RawSource]:
+        """The raw files by their keys."""
+
+    @property
+    def partitions(self) -> Mapping[str, tuple[RawSource, ...]]:
+        """The raw files of each partition by its key."""
+
+    @property
+    def trust_remote_code(self) -> bool:
+        """True if a tokenizer that is Python code may be run."""
+
+    def raw(self, key: str) -> RawPartition:
+        """Return the raw files of a partition, fetched."""
+
+    def raw_file(self, key: str) -> RawFile:
+        """Return a raw file, fetched."""
+
+    def section(self, key: str, section: type[T]) -> T:
+        """Return a section of the YAML as it holds for one partition."""
+
+    def related(self, output: "Output", stage: str) -> "Output":
+        """Return the output of a stage that one goes back to."""
+
+    def all_inputs(self, output: "Output", stage: str) -> "dict[str, Output]":
+        """Return the outputs of a stage that one is made from, over all partitions."""
+
+    def all_counts(self, output: "Output", stage: str) -> Mapping[str, Mapping[str, int]]:
+        """Return the counts of `all_inputs`, all of which must be there."""
+
+    def open(self, output: "Output") -> Any:
+        """Return an output as its stage opens it."""
+
+    def shared(self, stage: str, compute: Callable[[], T]) -> T:
+        """Return what the outputs of a stage have in common."""
+
+    def share(self, key: str) -> MixtureShare:
+        """Return how much a mixture takes of a partition."""
+
+    def token_details(self) -> dict[str, Any]:
+        """Return what the manifest of each export says of token ids."""
+
+    def export_details(self) -> dict[str, Any]:
+        """Return what the manifest of each export says of its tokens."""
 
 
 @dataclass(frozen=True, eq=False)  # without slots, since it keeps its recipe
@@ -43,15 +80,18 @@ class Output:
     """One output as it must be; whether it has been made is another question.
 
     Its recipe is worked out when it is first asked for: what it needs may have to be made before.
-    The manifest is read once and, when it was believed, not again.
+    The manifest is read once and, when it was believed, not again. It is the `Making` that its
+    stage is given.
     """
 
     home: Home
-    stage: Stage
-    name: str
-    """The partition key; of an export, its name; of the tokenizer, `tokenizer`."""
-    packing: str = ""
-    """Of sequences whose packing is not the dataset's: its name in `Dataset.packings`."""
+    step: Stage
+    """The stage that makes it."""
+    key: str = ""
+    """The partition key; empty for an output of the whole dataset."""
+    variant: str = ""
+    """The name of an export; of sequences with another packing than the dataset's, that of the
+    packing."""
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -60,12 +100,34 @@ class Output:
         Raises: TokflowError, OSError where that cannot be known, such as a raw file that cannot
         be read or a tokenizer that has not been made.
         """
-        return self.home.recipe(self)
+        return self.step.recipe(self)
+
+    @property
+    def stage(self) -> str:
+        """The name of its stage."""
+        return self.step.name
+
+    @property
+    def name(self) -> str:
+        """The partition key; of an export, its name; of the tokenizer, `tokenizer`."""
+        return self.key or self.variant or self.stage
 
     @property
     def is_of_file(self) -> bool:
         """True if it is made from one partition of the raw files, whose key is its name."""
-        return self.stage in FILE_STAGES
+        return self.step.is_of_file
+
+    @property
+    def is_of_all_files(self) -> bool:
+        """True if it is made from the outputs of all partitions, as exports are."""
+        return not self.is_of_file and any(
+            of.reach == "all" and not of.is_raw for of in self.direct_inputs()
+        )
+
+    @property
+    def packing(self) -> str:
+        """Of sequences with another packing than the dataset's: the name of that."""
+        return self.variant if self.is_of_file else ""
 
     @property
     def dataset(self) -> str:
@@ -100,16 +162,16 @@ class Output:
 
     @property
     def _place(self) -> str:
-        if self.stage == "tokenizer":
-            return "tokenizer"
-        return f"{'exports' if self.stage == 'export' else self.stage}/{self.name}"
+        return self.step.place(self.key, self.variant)
 
     @property
     def title(self) -> str:
         """`tokens of a.jsonl`, `export bin` or `tokenizer`: how messages call it."""
-        if self.stage == "tokenizer":
-            return self.stage
-        return f"{self.stage} {'' if self.stage == 'export' else 'of '}{self.label}"
+        return (
+            f"{self.stage} of {self.label}"
+            if self.is_of_file
+            else f"{self.stage} {self.variant}".strip()
+        )
 
     @property
     def label(self) -> str:
@@ -119,16 +181,8 @@ class Output:
     @property
     def asset(self) -> str:
         """The Dagster asset that makes it, with the partition it is of."""
-        if self.stage == "export":
-            return f"{self.dataset}/exports/{self.name}"
-        partition = "" if self.stage == "tokenizer" else f" (partition {self.name})"
-        return f"{'/'.join(filter(None, [self.dataset, self.stage, self.packing]))}{partition}"
-
-    @property
-    def asset_name(self) -> str:
-        """What its asset is called within the stage: of an export its name, of sequences that of
-        their packing."""
-        return self.name if self.stage == "export" else self.packing
+        path = [self.dataset, self.step.path, self.variant]
+        return "/".join(filter(None, path)) + (f" (partition {self.key})" if self.key else "")
 
     @property
     def is_made(self) -> bool:
@@ -156,7 +210,7 @@ class Output:
         """
         reason = None
         with suppress(MissingOutputError):
-            if (reason := self.home.refused(self, self._whole.counts)) is None:
+            if (reason := self.step.refused(self._whole.counts, self.home.declared)) is None:
                 return self._whole
         found = "none in the store for this file and this config"
         remedy = f"materialize {self.asset}, or run `tokflow run`"
@@ -199,6 +253,107 @@ class Output:
         """Return it as it is in the store. Raises: as `manifest`."""
         self.manifest()
         return self.stored
+
+    # Access to what it is made from, as `Making` describes it.
+
+    @property
+    def declared(self) -> Declared:
+        """The config of its dataset."""
+        return self.home.declared
+
+    @property
+    def raw(self) -> RawPartition:
+        """The raw files of its partition, fetched. Raises: RawFileError."""
+        return self.home.raw(self.key)
+
+    @property
+    def sources(self) -> tuple[RawSource, ...]:
+        """The raw files of its partition, as they are listed."""
+        return self.home.partitions[self.key]
+
+    @property
+    def raw_keys(self) -> list[str]:
+        """The keys of all raw files of the dataset."""
+        return list(self.home.sources)
+
+    def raw_file(self, key: str) -> RawFile:
+        """Return a raw file of the dataset, fetched. Raises: RawFileError."""
+        return self.home.raw_file(key)
+
+    def of(self, section: type[T]) -> T:
+        """Return a section of the YAML as it holds for its partition."""
+        return self.home.section(self.key, section)
+
+    @property
+    def trust_remote_code(self) -> bool:
+        """True if a tokenizer that is Python code may be run."""
+        return self.home.trust_remote_code
+
+    def direct_inputs(self) -> list[Input]:
+        """Return what it is made from, as its stage says."""
+        return list(self.step.inputs(self.declared, self.variant))
+
+    def input(self, stage: str) -> "Output":
+        """Return the output of a stage that it goes back to."""
+        return self.home.related(self, stage)
+
+    def inputs(self, stage: str) -> "dict[str, Output]":
+        """Return the outputs of a direct input over all partitions, by key.
+
+        Raises: MissingOutputError where what comes after them is not known.
+        """
+        return self.home.all_inputs(self, stage)
+
+    def all_counts(self, stage: str) -> Mapping[str, Mapping[str, int]]:
+        """Return the counts of the outputs of `inputs`. Raises: MissingOutputError."""
+        return self.home.all_counts(self, stage)
+
+    def opened(self, stage: str) -> Any:
+        """Return the output of a stage that it goes back to, as that stage opens it."""
+        return self.input(stage).opened_itself()
+
+    def opened_itself(self) -> Any:
+        """Return it as its own stage opens it."""
+        return self.home.open(self)
+
+    def opened_all(self, stage: str) -> list[Any]:
+        """Return the outputs of `inputs`, opened.
+
+        Raises: MissingOutputError that names the first ones that are not there.
+        """
+        inputs = self.inputs(stage)
+        if missing := [key for key, of in inputs.items() if not of.is_made]:
+            raise MissingOutputError(
+                where=f"{self.dataset}/{self._place}",
+                expected=f"the {stage} of all {len(inputs):,} partitions",
+                found=f"{len(missing):,} not built: {first_five(missing)}",
+                remedy=f"materialize {self.dataset}/{stage} for them, or run `tokflow run`",
+            )
+        return [of.opened_itself() for of in inputs.values()]
+
+    def selections(self) -> list[Any]:
+        """Return the selections of the documents of its partition, opened."""
+        return [self.opened(of.name) for of in selection_stages(self.declared)]
+
+    def shared(self, compute: Callable[[], T]) -> T:
+        """Return what the outputs of its stage have in common, computed once for all of them."""
+        return self.home.shared(self.stage, compute)
+
+    @property
+    def share(self) -> MixtureShare:
+        """How much a split of a mixture takes of its source's."""
+        return self.home.share(self.key)
+
+    def token_details(self) -> dict[str, Any]:
+        """Return dtype, vocab_size, eos_id and bos_id, as manifests of exports have them."""
+        return self.home.token_details()
+
+    def details(self) -> dict[str, Any]:
+        """Return all that the manifest of an export says of its tokens.
+
+        Raises: ConfigError where the documents are chats and no token is supervised.
+        """
+        return self.home.export_details()
 
 
 class NeededOutputs:

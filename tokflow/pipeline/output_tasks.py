@@ -6,18 +6,15 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tokflow.documents import DocumentSource, ranges
 from tokflow.errors import BadDocumentError, CorruptOutputError, TokflowError
-from tokflow.exports.part import inputs_of
-from tokflow.exports.writing import ExportSegment, ExportWriter
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.output import Output, Stage
+from tokflow.pipeline.output import Output
 from tokflow.pipeline.results import StageResult
-from tokflow.pipeline.writers import WRITERS, TokensWriter, Write
 from tokflow.pools.pool import Advance, LostWorkerError
 from tokflow.pools.sending import Shared
+from tokflow.stage import Share, Writer
 from tokflow.store.integrity import (
     Reading,
     Whole,
@@ -30,7 +27,6 @@ from tokflow.store.manifest import is_complete, read_run
 from tokflow.store.segments import segment_folder
 from tokflow.store.store import Store
 from tokflow.tokenizers.chat_renderer import open_renderer
-from tokflow.tokens.shard_files import ShardSegment, may_have_segments
 
 KEPT_HERE_BYTES = 10_000_000_000
 """Of an output that is made of no more text all segments stay on the disk of the one machine that
@@ -41,9 +37,9 @@ makes them, and it is put at its URL once; a larger one goes there as it is made
 class Common:
     """What all tasks of one output have in common: of an export, the manifests of all files."""
 
-    write: Write
-    segments: Sequence[ShardSegment | ExportSegment]
-    """Of which it is joined; none where it is made as a whole."""
+    writer: Writer
+    shares: Sequence[Share]
+    """What it is joined of; none where it is made as a whole."""
     whole: Whole
     """Files that it reads and need not hash again."""
 
@@ -53,7 +49,6 @@ class Task:
     """One output to be made, or one segment of it, or one to be joined of its segments; goes to
     another process as it is."""
 
-    stage: Stage
     name: str
     store: Store
     """The store of the output."""
@@ -86,16 +81,15 @@ class Task:
         common = self.common.value
         take_as_whole({**common.whole, **self.whole})
         with Reading():
-            if isinstance(common.write, ExportWriter | TokensWriter) and self.joined:
+            if self.number is not None:
+                common.writer.write_share(common.shares[self.number], folder, advance)
+            elif not self.joined:
+                common.writer.write(folder, advance)
+            else:
                 store = self.segments_store or self.store
                 store.refresh_outputs(self.joined)  # one of an earlier run may be here
                 store.fetch_runs(self.joined)
-                common.write.join([store.read(of) for of in self.joined], folder)
-                return
-            how: dict[str, Any] = {"progress": advance} if self.stage == "tokens" else {}
-            if self.number is not None:
-                how["segment"] = common.segments[self.number]
-            common.write(folder, **how)
+                common.writer.join([store.read(of) for of in self.joined], folder)
 
 
 class OutputTasks:
@@ -111,7 +105,7 @@ class OutputTasks:
         """Tasks that are not done."""
         self.is_told = False
         """True once its result was yielded."""
-        self._segments: Sequence[ShardSegment | ExportSegment] = []
+        self._segments: Sequence[Share] = []
         self._joining: Task | None = None
         """The task that joins them, until it is handed out."""
         self.errors: dict[Path, Exception] = {}
@@ -126,14 +120,11 @@ class OutputTasks:
         try:
             folder = output.folder
             with Reading():
-                write = WRITERS[output.stage](self.graph, output.name, output.packing)
-                if isinstance(write, ExportWriter | TokensWriter):
-                    self._segments = write.segments()
-            inputs = inputs_of(write.parts) if isinstance(write, ExportWriter) else []
-            common = Common(write, self._segments, known_whole(inputs))  # others read small files
+                writer = output.step.writer(output)
+                self._segments = writer.shares()
+            common = Common(writer, self._segments, known_whole(writer.inputs()))
             shared = Shared(common, num_tasks=len(self._segments))
-            about = output.stage, output.name, output.store
-            task = Task(*about, folder, shared, self._num_bytes)
+            task = Task(output.title, output.store, folder, shared, self._num_bytes)
             if not self._segments:
                 self.num_left = 1
                 return [task]
@@ -146,7 +137,9 @@ class OutputTasks:
             tasks = [
                 replace(task, folder=folder, number=of.number)
                 for of, folder in zip(self._segments, folders, strict=True)
-                if not _is_there(of, folder, store, partial(self.graph.refused, output))
+                if not _is_there(
+                    of, folder, store, partial(output.step.refused, declared=output.declared)
+                )
             ]
         except Exception as error:
             self.errors[Path()] = error
@@ -209,7 +202,7 @@ class OutputTasks:
 
 
 def _is_there(
-    segment: ShardSegment | ExportSegment,
+    segment: Share,
     folder: Path,
     store: Store,
     refused: Callable[[Mapping[str, int]], str | None],
@@ -237,9 +230,9 @@ def result_of(graph: BuildGraph, output: Output, *, is_new: bool) -> StageResult
         output.store.look_for([output.folder])
         stored = output.open()
         made = StageResult(graph, output, stored, is_new, read_run(output.folder))
-        if output.stage == "export":
+        if output.step.has_latest:
             output.store.point_latest(output.folder)
-        elif is_new:  # nothing else of a run is made from an export
+        elif is_new:  # nothing else of a run is made from what people read
             trust_files(made)
     except Exception as error:
         return error
@@ -248,8 +241,8 @@ def result_of(graph: BuildGraph, output: Output, *, is_new: bool) -> StageResult
 
 def bytes_read(graph: BuildGraph, output: Output) -> int:
     """Return about how much text an output is made from, that of a tokenizer aside."""
-    of_all = graph.partitions if output.stage == "export" else ()
-    partitions = map(graph.raw, [output.name] if output.is_of_file else of_all)
+    of_all = graph.partitions if output.is_of_all_files else ()
+    partitions = map(graph.raw, [output.key] if output.is_of_file else of_all)
     documents = graph.dataset.documents
     return sum(
         ranges.text_bytes_of(*size, documents) for raw in partitions for size in raw.sizes.items()
@@ -258,8 +251,4 @@ def bytes_read(graph: BuildGraph, output: Output) -> int:
 
 def longest_task(graph: BuildGraph, output: Output) -> int:
     """Return about how much text the largest task of an output is made from."""
-    num_bytes = bytes_read(graph, output)
-    if output.stage != "tokens":
-        return num_bytes
-    is_cut = may_have_segments(graph.raw(output.name), graph.dataset.documents)
-    return min(num_bytes, ranges.RANGE_BYTES) if is_cut else num_bytes
+    return output.step.largest_task(output, bytes_read(graph, output))

@@ -14,23 +14,18 @@ from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError, 
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import PastFailure, failure_key, read_failures
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.output import FILE_STAGES, STAGES, Output, Stage
+from tokflow.pipeline.mixture import MIXED_SPLIT
+from tokflow.pipeline.output import Output
 from tokflow.pipeline.results import StageFailure, Totals
+from tokflow.pipeline.stages import for_mixtures
 from tokflow.pipeline.staleness import Cause, why
 from tokflow.raw import LeftOut
+from tokflow.stage import RAW, Cost
 from tokflow.store.manifest import RUN_NAME, Recipe, read_run
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import made_in, newest_first, newest_output
 from tokflow.store.versions import changed_since
-
-DEFAULT_SECONDS: dict[Stage, tuple[float, float]] = {
-    "tokenizer": (1.0, 1 / 2e6),
-    "tokens": (0.1, 1 / 40e6),
-    "split": (0.1, 0.0),
-    "sequences": (0.1, 1 / 500e6),
-    "export": (0.1, 1 / 100e6),
-}
-"""Seconds per output and per raw byte without an earlier run: `make demo`, on two cores."""
+from tokflow.tokenizers.stage import tokenizer_source
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,8 +49,8 @@ class PlannedOutput:
     """The last failure to make it from the same file by the same config."""
 
     @property
-    def stage(self) -> Stage:
-        """The stage that makes it."""
+    def stage(self) -> str:
+        """The name of the stage that makes it."""
         return self.output.stage
 
     @property
@@ -136,7 +131,7 @@ class Plan:
         """Files that the patterns of the raw files match and that are not read."""
         return self.graph.listing.left_out
 
-    def library_changes(self, *stages: Stage) -> list[str]:
+    def library_changes(self, *stages: str) -> list[str]:
         """Return a sentence for each library that has another version now than when outputs were
         made, of all stages by default. Reads the run.json of every output that is there."""
         made = [planned for planned in self.planned if planned.is_made]
@@ -157,7 +152,7 @@ class Plan:
     @property
     def num_bytes(self) -> int:
         """Raw bytes that would be tokenized."""
-        return sum(planned.num_bytes for planned in self.missing if planned.stage == "tokens")
+        return sum(planned.num_bytes for planned in self.missing if planned.output.step.has_engine)
 
     @property
     def estimated_seconds(self) -> float:
@@ -216,11 +211,22 @@ class _Planner:
         self.tokenizer_causes: set[Cause] = set()
         """Why tokenizers must be made; while there are any, all other outputs wait for them."""
         self.failures = read_failures(graph.folder)
-        is_counted = graph.dataset.split.scope == "dataset"
-        self.asked_again: set[Stage] = {"tokenizer", *(("tokens",) if is_counted else ())}
+        dataset = graph.dataset
+        inputs = [
+            (step, of)
+            for step in dataset.stages
+            for variant in step.variants(dataset)
+            for of in step.inputs(dataset, variant)
+        ]
+        self.asked_again = {
+            of.stage for step, of in inputs if of.reach == "all" and step.is_of_file
+        }
         """Stages whose manifests are needed for what comes after them."""
+        self.asked_again |= {of.name for of in dataset.stages if of.decides_all}
 
-    def look_at_all(self, keys: Sequence[str], *, is_partial: bool, until: Stage = "export") -> int:
+    def look_at_all(
+        self, keys: Sequence[str], *, is_partial: bool, until: str | None = None
+    ) -> int:
         """Plan the outputs of `keys` and of the dataset; count other files that are not built."""
         partitions = self.graph.partitions
         if is_mixture := bool(self.graph.of_sources):
@@ -233,10 +239,9 @@ class _Planner:
         if self.bad and is_mixture:
             return num_elsewhere
         bad = {failure.name for failure in self.bad}
-        for output in self.graph.outputs([key for key in keys if key not in bad]):
-            is_after = STAGES.index(output.stage) > STAGES.index(until)
-            is_of_some = output.stage == "export" and is_partial and num_elsewhere
-            if is_after or is_of_some or not self._look_at(output):
+        for output in self.graph.outputs([key for key in keys if key not in bad], until=until):
+            is_of_some = output.is_of_all_files and is_partial and num_elsewhere
+            if is_of_some or not self._look_at(output):
                 break
         return num_elsewhere
 
@@ -244,8 +249,9 @@ class _Planner:
         """Plan the sources of a mixture up to their splits, and check that they can be mixed."""
         for name, graph in self.graph.of_sources.items():
             of_source = _Planner(graph, self.totals)
-            of_source.asked_again |= {"tokens", "split"}
-            of_source.look_at_all(list(graph.partitions), is_partial=False, until="split")
+            needed = [of.name for of in for_mixtures(graph.stages)]
+            of_source.asked_again.update(needed)
+            of_source.look_at_all(list(graph.partitions), is_partial=False, until=needed[-1])
             self.planned += of_source.planned
             self.tokenizer_causes |= of_source.tokenizer_causes
             self.bad += of_source.bad
@@ -254,30 +260,30 @@ class _Planner:
             try:
                 _ = self.graph.mixture_plan
             except ConfigError as error:
-                self.bad.append(StageFailure("split", self.graph.dataset.name, error))
+                self.bad.append(StageFailure(MIXED_SPLIT.name, self.graph.dataset.name, error))
 
     def _look_at_raw(self, key: str) -> None:
         try:
             self.sizes[key] = self.graph.raw(key).num_bytes
         except (TokflowError, OSError) as error:
             if all(source.is_local for source in self.graph.partitions[key]):
-                self.bad.append(StageFailure("raw", key, error))
+                self.bad.append(StageFailure(RAW, key, error))
             else:
                 self.unfetched.add(key)
                 self.sizes[key] = sum(of.num_bytes or 0 for of in self.graph.partitions[key])
 
     def _look_at(self, output: Output) -> bool:
         """Plan an output; return whether anything can be planned after it."""
-        if output.stage in FILE_STAGES and output.name in self.unfetched:
+        if output.is_of_file and output.key in self.unfetched:
             self._plan(output, None, "missing", ("waits for the raw file to be fetched",))
             return True
-        if self.tokenizer_causes and output.stage != "tokenizer":
+        if self.tokenizer_causes and not output.step.decides_all:
             self._plan(output, None, *self._cause_of_waiting(output))
             return True
         try:
             recipe = output.recipe
         except (TokflowError, OSError) as error:
-            if output.stage == "tokenizer" and not self.unfetched:
+            if output.step.decides_all and not self.unfetched:
                 self.bad.append(StageFailure(output.stage, output.name, error))
                 return False
             self._plan(output, None, *self._cause_of_waiting(output))
@@ -289,7 +295,7 @@ class _Planner:
                 self.totals.add(output.manifest(), output.name)
         except TokflowError as error:
             self.bad.append(StageFailure(output.stage, output.name, error))
-            return output.stage != "tokenizer"
+            return not output.step.decides_all
         if output.stage not in self.asked_again:
             output.forget()
         return True
@@ -313,18 +319,18 @@ class _Planner:
     def _plan(
         self, output: Output, recipe: Recipe | None, cause: Cause | None, details: tuple[str, ...]
     ) -> None:
-        if output.stage in FILE_STAGES:
-            num_bytes = self.sizes.get(output.name, 0)
-        elif output.stage == "export":
+        if output.is_of_file:
+            num_bytes = self.sizes.get(output.key, 0)
+        elif not output.step.decides_all:
             num_bytes = sum(self.sizes.values())
         else:
-            trained_on = self.graph.tokenizer_source().raw_files if recipe else {}
+            trained_on = tokenizer_source(output).raw_files if recipe else {}
             num_bytes = sum(raw.num_bytes for raw in trained_on.values())
         seconds = 0.0
         if cause is not None:
-            self.tokenizer_causes |= {cause} if output.stage == "tokenizer" else set()
+            self.tokenizer_causes |= {cause} if output.step.decides_all else set()
             is_first = cause == "missing" and not details
-            seconds = _seconds(output.stage, num_bytes, None if is_first else output.place)
+            seconds = _seconds(output.step.cost, num_bytes, None if is_first else output.place)
         self.planned.append(
             PlannedOutput(
                 graph=self.graph,
@@ -340,15 +346,15 @@ class _Planner:
 
     def _failure(self, output: Output) -> PastFailure | None:
         """Return why an output, or the raw file that its tokens wait for, failed before."""
-        is_unfetched = output.stage == "tokens" and output.name in self.unfetched
-        stage: Stage = "raw" if is_unfetched else output.stage
+        reads_raw = any(of.is_raw for of in output.direct_inputs())
+        stage = RAW if reads_raw and output.key in self.unfetched else output.stage
         return self.failures.get(failure_key(self.graph, stage, output.name, output.packing) or "")
 
 
 def _cause(graph: BuildGraph, output: Output) -> tuple[Cause | None, tuple[str, ...]]:
     """Return why an output must be made, and what differs; None where it is there."""
     if output.is_first_of_kind:
-        source = graph.tokenizer_source() if output.stage == "tokenizer" else None
+        source = tokenizer_source(output) if output.step.decides_all else None
         if source is None or not source.is_fetched:
             return "missing", ()
         return "missing", (f"to be fetched: {source.config.kind} {source.config.name}",)
@@ -369,18 +375,17 @@ def _cause(graph: BuildGraph, output: Output) -> tuple[Cause | None, tuple[str, 
 def _likest(graph: BuildGraph, output: Output) -> StoredOutput | None:
     """Return the newest output of the same stage and file, and of the same config if there is one;
     of sequences none that is of another packing of now."""
-    config, packings = output.recipe.config, graph.packings
-    if output.stage != "sequences" or len(packings) == 1:
+    config, variants = output.recipe.config, output.step.variants(graph.dataset)
+    if not output.is_of_file or len(variants) == 1:
         return newest_output(output.store, output.place)
-    others = [graph.sequences(output.name, packing) for packing in packings]
+    others = [graph.output(output.stage, output.key, variant) for variant in variants]
     folders = {of.folder for of in others if of is not output}
     found = [of for of in made_in(output.store, output.place) if of.folder not in folders]
     return next((of for of in found if of.manifest.config == config), next(iter(found), None))
 
 
-def _seconds(stage: Stage, num_bytes: int, place: Path | None) -> float:
+def _seconds(cost: Cost, num_bytes: int, place: Path | None) -> float:
     """Return the likely duration: that of the newest in `place`, or what its bytes usually take."""
     runs = newest_first(place, RUN_NAME) if place else ()
     took = read_run(runs[0]).get("seconds") if runs else None
-    fixed, per_byte = DEFAULT_SECONDS[stage]
-    return fixed + per_byte * num_bytes if took is None else float(took)
+    return cost.seconds + cost.per_byte * num_bytes if took is None else float(took)

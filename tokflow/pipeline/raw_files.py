@@ -23,7 +23,7 @@ from tokflow.raw import (
     read_raw_files,
 )
 from tokflow.shown import redact
-from tokflow.split.rule import FilePosition, SplitConfig, part_of_file
+from tokflow.split.rule import SplitConfig, part_of_file
 from tokflow.store.config import relocated
 from tokflow.tokens.shard_files import is_large
 
@@ -153,23 +153,6 @@ def selected(
             remedy=remedy,
         )
     return [key for key in known if key in chosen]
-
-
-def positions_of(
-    counts: Mapping[str, Mapping[str, int]], split: SplitConfig
-) -> dict[str, FilePosition]:
-    """Return where each file stands in the dataset, given the counts of its tokens."""
-    is_drawn = split.form == "fraction"
-    total = sum(of["num_documents"] for of in counts.values()) if is_drawn else 0
-    positions = {}
-    first_char = first_document = 0
-    for key, of_file in counts.items():
-        positions[key] = FilePosition(
-            first_char=first_char, first_document=first_document, total_documents=total
-        )
-        first_char += of_file["num_chars"]
-        first_document += of_file["num_documents"]
-    return positions
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeAlias
 
 from tokflow.errors import TokflowError, explained, shortened
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.output import Output, Stage
+from tokflow.pipeline.output import Output
 from tokflow.raw import LeftOut, RawPartition
 from tokflow.shown import counted
 from tokflow.store.manifest import Manifest
@@ -205,7 +205,7 @@ class StageResult(InStore):
 class StageFailure:
     """One output that could not be made."""
 
-    stage: Stage
+    stage: str
     name: str
     error: Exception
     packing: str = ""
@@ -256,7 +256,7 @@ class BuildResult:
             totals.add(output.manifest(), output.name)
         return totals.notices()
 
-    def of(self, stage: Stage) -> list[StageResult]:
+    def of(self, stage: str) -> list[StageResult]:
         """Return the outputs of one stage."""
         return [made for made in self.made if made.output.stage == stage]
 
@@ -276,7 +276,7 @@ class BuildResult:
 class Reporter:
     """Events of a build, each a method; a progress display overrides those that it shows."""
 
-    def stage(self, stage: Stage, *, num_outputs: int, num_bytes: int) -> None:
+    def stage(self, stage: str, *, num_outputs: int, num_bytes: int) -> None:
         """A stage begins, with the raw bytes of the files it has to do."""
 
     def more(self, *, num_outputs: int, num_bytes: int) -> None:

@@ -19,23 +19,27 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import note_failures
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.limited import in_taking_order
-from tokflow.pipeline.output import STAGES, Output, Stage
+from tokflow.pipeline.output import Output
 from tokflow.pipeline.results import BuildResult, Reporter, StageFailure, StageResult
-from tokflow.pipeline.tasks import is_small, make_outputs
-from tokflow.pipeline.writers import engine_of
+from tokflow.pipeline.stages import for_mixtures, up_to
+from tokflow.pipeline.tasks import engine_of, is_small, make_outputs
 from tokflow.pools import open_pool
 from tokflow.pools.pool import Advance, InProcess, Pool, ignore
 from tokflow.raw import RawPartition
+from tokflow.stage import RAW, Input, Stage
 from tokflow.tokenizers.engines import EngineDiffersError
+from tokflow.tokenizers.stage import TOKENIZER
+from tokflow.tokens.stage import TOKENS
 
 
-def make_output(graph: BuildGraph, stage: Stage, name: str) -> StageResult:
-    """Make one output in this process, of a raw file by its key, or find it made already; see
-    `make_stage`.
+def make_output(graph: BuildGraph, stage: str, name: str) -> StageResult:
+    """Make one output in this process, or find it made already; see `make_stage` and, for its
+    `name`, `BuildGraph.named`.
 
     Raises: what keeps it from being made.
     """
-    [result] = make_stage(graph, stage, [name], InProcess()).values()
+    output = graph.named(stage, name)
+    [result] = make_stage(graph, stage, [output.key], InProcess(), variant=output.variant).values()
     if isinstance(result, Exception):
         raise result
     return result
@@ -43,43 +47,44 @@ def make_output(graph: BuildGraph, stage: Stage, name: str) -> StageResult:
 
 def make_stage(
     graph: BuildGraph,
-    stage: Stage,
+    stage: str,
     keys: Sequence[str],
     pool: Pool,
     *,
-    packing: str = "",
+    variant: str = "",
     advance: Advance = ignore,
 ) -> dict[str, StageResult | Exception]:
-    """Make the outputs of one stage, and of one packing, of some raw files; return what came of
-    each, by key.
+    """Make the outputs of one stage, and of one variant, of some partitions, or the one of the
+    dataset; return what came of each, by name.
 
     Where gigatoken turns out to be wrong on one, that is kept in the store, and the reference makes
     the tokens of these files, again where a split is to be made. Shards of other files that were
     made before are to be made again: `graph.has_new_verdict`.
     """
-    stages: list[Stage] = [stage]
-    if stage == "split" and graph.has_new_verdict:
-        stages = ["tokens", stage]
+    stages = [stage]
+    if graph.has_new_verdict:  # what it is made from is another now
+        inputs = graph.named(stage, keys[0] or variant).direct_inputs()
+        stages = [*(of.stage for of in inputs if graph.has_engine(of.stage)), stage]
     results: dict[str, StageResult | Exception] = {}
     for each in stages:
         failed = {key for key in results if isinstance(results[key], Exception)}
         for some in _made_together(graph, each, [key for key in keys if key not in failed]):
-            outputs = [graph.output(each, key, packing) for key in some]
+            outputs = [graph.output(each, key, variant) for key in some]
             with closing(make_outputs(graph, outputs, pool, advance=advance)) as made:
                 for output, result in made:
                     if isinstance(result, EngineDiffersError):
                         graph.disqualify(f"{result.where}: {result.found}")
-                        how: dict[str, Any] = {"packing": packing, "advance": advance}
+                        how: dict[str, Any] = {"variant": variant, "advance": advance}
                         return make_stage(graph, stage, keys, pool, **how)
                     results[output.name] = result
             graph.take_more()
     return results
 
 
-def _made_together(graph: BuildGraph, stage: Stage, keys: Sequence[str]) -> list[list[str]]:
+def _made_together(graph: BuildGraph, stage: str, keys: Sequence[str]) -> list[list[str]]:
     """Return keys of which the outputs of a stage can be made at the same time: all of them, but
     one by one where each may take what those before it have left."""
-    if stage == "tokens" and graph.limited is not None:
+    if graph.has_engine(stage) and graph.limited is not None:
         return [[key] for key in in_taking_order(keys, graph.dataset.shuffle)]
     return [list(keys)]
 
@@ -125,7 +130,7 @@ def build_dataset(
     jobs: int | None = None,
     pool: str | None = None,
     share: Share | None = None,
-    until: Stage = "export",
+    until: str | None = None,
 ) -> BuildResult:
     """Make every output of `dataset` that is not there yet, for all files or some.
 
@@ -135,7 +140,8 @@ def build_dataset(
     at once, by default one for each core (or `TOKFLOW_JOBS`); `pool`: `ray` for a cluster's (or
     `TOKFLOW_POOL`). What is made depends on neither. `share`: that of the files that is done here,
     up to what needs no other file, and no export; shares may be done at once, on other machines,
-    and twice. `until`: the last stage. What a mixture's sources lack is made first, up to splits.
+    and twice. `until`: the last stage, by default of all. What a mixture's sources
+    lack is made first, up to splits.
 
     Raises: ConfigError where they cannot be mixed.
     """
@@ -186,11 +192,12 @@ def _build_sources(
     ]
     failed = list[StageFailure]()
     for source in missing:
-        make_output(source, "tokenizer", "tokenizer")
+        make_output(source, TOKENIZER.name, TOKENIZER.name)
     if missing:
         graph.check_tokenizers()
     for source in missing:
-        build = _Build(source, reporter, pool, is_partial=False, is_share=False, until="split")
+        until = for_mixtures(source.stages)[-1].name
+        build = _Build(source, reporter, pool, is_partial=False, is_share=False, until=until)
         build.run(list(source.partitions))
         note_failures(source, build.failed)
         name = source.dataset.name
@@ -211,14 +218,14 @@ class _Build:
         *,
         is_partial: bool,
         is_share: bool,
-        until: Stage,
+        until: str | None,
     ) -> None:
         self.graph = graph
         self.reporter = reporter
         self.pool = pool
         self.is_partial = is_partial
         self.is_share = is_share
-        self.until = until
+        self.stages = graph.stages if until is None else up_to(until, graph.stages)
         self.tried: set[str] = set()
         """The partitions that it has begun with."""
         self.partitions: dict[str, RawPartition] = {}
@@ -233,16 +240,16 @@ class _Build:
             if self.failed:
                 return
             keys = [*keys, *(() if self.is_partial else self.graph.take_more())]
-        self.reporter.stage("raw", num_outputs=len(keys), num_bytes=0)
+        self.reporter.stage(RAW, num_outputs=len(keys), num_bytes=0)
         with ThreadPoolExecutor(max_workers=1) as hashing:
             hashing.submit(self.graph.read_raw_files, keys)
             tokenizer = self._load_engine(keys)
         self._begin(keys)
         if tokenizer is not None:
-            self.reporter.stage("tokenizer", num_outputs=1, num_bytes=0)
+            self.reporter.stage(TOKENIZER.name, num_outputs=1, num_bytes=0)
             self._add(tokenizer.output, tokenizer)
         while not self._make_all():
-            self.made = {of: self.made[of] for of in self.made if of.stage == "tokenizer"}
+            self.made = {of: self.made[of] for of in self.made if of.step.decides_all}
             known = self.graph.partitions  # of a limited dataset the first ones again
             self.partitions = {key: of for key, of in self.partitions.items() if key in known}
             self.tried &= known.keys()
@@ -255,7 +262,7 @@ class _Build:
             try:
                 self.partitions[key] = self.graph.raw(key)
             except Exception as error:
-                self._fail("raw", key, error)
+                self._fail(RAW, key, error)
 
     def _make_all(self) -> bool:
         """Make the outputs stage by stage, as far as it goes.
@@ -263,9 +270,9 @@ class _Build:
         Returns False where gigatoken turned out to be wrong: all tokens are others now, and so is
         what was made of them.
         """
-        for stage in STAGES[1:]:
-            outputs = list(self.graph.outputs_of(stage, list(self.partitions)))
-            if outputs and not self._may_begin(stage):
+        for stage in self.stages:
+            outputs = list(self.graph.outputs_of(stage.name, list(self.partitions)))
+            if outputs and not self._may_begin(outputs[0]):
                 break
             for _, of_packing in groupby(outputs, attrgetter("packing")):
                 if not self._make_step(stage, [*of_packing]):
@@ -274,15 +281,15 @@ class _Build:
 
     def _make_step(self, stage: Stage, outputs: Sequence[Output]) -> bool:
         """Make the outputs of a stage, of sequences those of one packing; return as `_make`."""
-        known = [of for of in outputs if of.name in self.partitions or not of.is_of_file]
+        known = [of for of in outputs if of.key in self.partitions or not of.is_of_file]
         todo = [output for output in known if output not in self.made]
-        if todo or stage != "tokenizer":
-            num_bytes = sum(self.partitions[of.name].num_bytes for of in todo if of.is_of_file)
-            self.reporter.stage(stage, num_outputs=len(todo), num_bytes=num_bytes)
+        if todo or not stage.decides_all:
+            num_bytes = sum(self.partitions[of.key].num_bytes for of in todo if of.is_of_file)
+            self.reporter.stage(stage.name, num_outputs=len(todo), num_bytes=num_bytes)
         while todo:
             if not self._make(todo):
                 return False
-            todo = self._more_tokens() if stage == "tokens" else []
+            todo = self._more_tokens() if stage.has_engine else []
         return True
 
     def _make(self, todo: Sequence[Output]) -> bool:
@@ -317,35 +324,48 @@ class _Build:
             return
         self._fail(output.stage, output.name, result, output.packing)
         if output.is_of_file:
-            del self.partitions[output.name]
+            del self.partitions[output.key]
 
-    def _may_begin(self, stage: Stage) -> bool:
-        """Return whether a stage can begin: what all of it is made from is there."""
+    def _may_begin(self, output: Output) -> bool:
+        """Return whether a stage, with this output, can begin: what all of it is made from is
+        there."""
+        inputs = output.direct_inputs()
+        of_all = [of for of in inputs if of.reach == "all" and not of.is_raw]
+        if self.is_share and (of_all or not (output.is_of_file or output.step.decides_all)):
+            return False
+        if output.is_of_file:
+            return all(map(self._is_there, inputs)) and all(
+                self._are_all_there(output.stage, of) for of in of_all
+            )
+        if not of_all:
+            return True
+        is_built = all(map(self.graph.is_built, self.graph.partitions))
+        is_whole = not self.failed and (is_built or not self.is_partial)
+        return is_whole and self.reporter.may_export()
+
+    def _is_there(self, of: Input) -> bool:
+        """Return whether an input that the dataset has once, as the tokenizer, was made."""
+        if of.is_raw or of.dataset or self.graph.is_of_file(of.stage):
+            return True
+        return self.graph.output(of.stage, variant=of.variant) in self.made
+
+    def _are_all_there(self, stage: str, of: Input) -> bool:
+        """Return whether the outputs of all partitions are there; what is missing is reported once,
+        and not for every file."""
+        if of.dataset:  # which was built before
+            return True
         partitions = self.graph.partitions
-        if STAGES.index(stage) > STAGES.index(self.until):
-            return False
-        if stage == "tokens":
-            return self.graph.tokenizer_output in self.made
-        needs_all = stage == "export" or self.graph.dataset.split.scope == "dataset"
-        if self.is_share and needs_all and stage != "tokenizer":
-            return False
-        if stage == "split" and self.graph.dataset.split.scope == "dataset":
-            waiting = [key for key in partitions if not self.graph.tokens(key).is_made]
-            if waiting and self.failed:  # which is said once and not for every file
-                error = MissingOutputError(
-                    where=f"{self.graph.dataset.name}: split",
-                    expected=f"the tokens of all {len(partitions):,} partitions, through which "
-                    "scope: dataset counts",
-                    found=f"none of {first_five(waiting)}",
-                    remedy="fix what is wrong with them, or set split.scope: file",
-                )
-                self._fail("split", "all files", error)
-            return not waiting
-        if stage == "export":
-            is_built = all(map(self.graph.is_built, partitions))
-            is_whole = not self.failed and (is_built or not self.is_partial)
-            return is_whole and self.reporter.may_export()
-        return True
+        outputs = {key: self.graph.output(of.stage, key, of.variant) for key in partitions}
+        waiting = [key for key, output in outputs.items() if not output.is_made]
+        if waiting and self.failed:
+            error = MissingOutputError(
+                where=f"{self.graph.dataset.name}: {stage}",
+                expected=f"the {of.stage} of all {len(partitions):,} partitions{of.why_all}",
+                found=f"none of {first_five(waiting)}",
+                remedy=of.remedy,
+            )
+            self._fail(stage, "all files", error)
+        return not waiting
 
     def _load_engine(self, keys: Sequence[str]) -> StageResult | None:
         """Make the tokenizer and load its engine, or start the processes that will need it, while
@@ -359,7 +379,7 @@ class _Build:
         if self.graph.of_sources:  # it tokenizes nothing
             return None
         dataset = self.graph.dataset
-        if any((dataset.folder / "tokens" / key).is_dir() for key in keys):
+        if any((dataset.folder / TOKENS.path / key).is_dir() for key in keys):
             return None
         sources = (of for key in keys for of in self.graph.partitions[key])
         local = (Path(of.url) for of in sources if of.is_local)
@@ -370,7 +390,7 @@ class _Build:
             self.pool.start()
         if dataset.tokenizer.kind != "trained":
             with suppress(TokflowError, OSError):
-                made = make_output(self.graph, "tokenizer", "tokenizer")
+                made = make_output(self.graph, TOKENIZER.name, TOKENIZER.name)
                 if is_done_here:
                     engine_of(self.graph)
         return made
@@ -381,6 +401,6 @@ class _Build:
             if (made := self.made.get(output)) is not None:
                 yield made
 
-    def _fail(self, stage: Stage, name: str, error: Exception, packing: str = "") -> None:
+    def _fail(self, stage: str, name: str, error: Exception, packing: str = "") -> None:
         self.failed.append(StageFailure(stage, name, error, packing))
         self.reporter.failed(self.failed[-1])

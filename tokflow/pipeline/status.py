@@ -9,7 +9,6 @@ from typing import Literal, get_args
 
 from tokflow.errors import TokflowError
 from tokflow.pipeline.describe import describe
-from tokflow.pipeline.output import FILE_STAGES
 from tokflow.pipeline.plan import Plan, PlannedOutput
 from tokflow.store.manifest import MANIFEST_NAME
 from tokflow.store.store import StoredOutput
@@ -69,7 +68,7 @@ def _planned_by_key(plan: Plan) -> Mapping[str, list[PlannedOutput]]:
     """Return the outputs of each file, those of a mixture's source under the mixture's key."""
     found: dict[str, list[PlannedOutput]] = defaultdict(list)
     for of in plan.planned:
-        if of.stage in FILE_STAGES:
+        if of.output.is_of_file:
             is_own = of.output.dataset == plan.dataset.name
             found[of.name if is_own else f"{of.output.dataset}/{of.name}"].append(of)
     return found

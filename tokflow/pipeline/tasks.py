@@ -13,14 +13,14 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.output_tasks import OutputTasks, Task, bytes_read, longest_task, result_of
 from tokflow.pipeline.results import StageResult
-from tokflow.pipeline.writers import engine_of
 from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore
 from tokflow.store.atomic import NewFolders
-from tokflow.store.integrity import ReadAgainError
+from tokflow.store.integrity import ReadAgainError, Reading
 from tokflow.store.manifest import is_complete
 from tokflow.store.remote_errors import AT_ONCE
 from tokflow.store.store import Store
-from tokflow.tokenizers.engines import EngineDiffersError
+from tokflow.tokenizers.engines import EngineDiffersError, GatedEngine
+from tokflow.tokens.encoder import engine_for
 
 SMALL_BYTES = 250_000_000
 """Raw files that hold no more text together are done in this process: to start others, and to load
@@ -120,7 +120,7 @@ def _are_small(graph: BuildGraph, missing: Sequence[Output]) -> bool:
     num_bytes = sum(bytes_read(graph, output) for output in missing)
     if not is_small(num_bytes, num_outputs=len(missing)):
         return False
-    if num_bytes > SMALL_BYTES_OF_SLOW_ENGINES and missing[0].stage == "tokens":
+    if num_bytes > SMALL_BYTES_OF_SLOW_ENGINES and missing[0].step.has_engine:
         if graph.dataset.documents.transform and num_bytes > SMALL_BYTES_OF_TRANSFORMS:
             return False
         with suppress(TokflowError):  # of which each output tells
@@ -128,8 +128,14 @@ def _are_small(graph: BuildGraph, missing: Sequence[Output]) -> bool:
     return True
 
 
+def engine_of(graph: BuildGraph) -> GatedEngine:
+    """Return the engine that makes the tokens of a dataset. Raises: as `engine_for`."""
+    with Reading():
+        return engine_for(graph.encoding, graph.dataset.documents)
+
+
 def _make(graph: BuildGraph, missing: Iterable[Output], pool: Pool, advance: Advance) -> Results:
-    under_way = {of.name: OutputTasks(graph, of, is_here=pool.is_here) for of in missing}
+    under_way = {of.title: OutputTasks(graph, of, is_here=pool.is_here) for of in missing}
     joins: deque[Task] = deque()
     """Of outputs whose segments are there."""
 

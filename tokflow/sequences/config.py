@@ -224,6 +224,13 @@ class PackingConfig(Config):
 T = TypeVar("T")
 
 
+class Packings(dict[str, PackingConfig]):
+    """The packings of a dataset by their names: its own, called "", and those of exports."""
+
+    exports: dict[str, list[str]]
+    """The names of the exports that have each packing, by its name."""
+
+
 def one_or_each(of_parts: Mapping[str, T]) -> T | dict[str, T]:
     """Return the value that all parts have or, where they differ, that of each: how details of a
     manifest tell of parts."""

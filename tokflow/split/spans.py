@@ -1,7 +1,7 @@
 """A split on disk: for each part, the spans of documents that belong to it."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -169,14 +169,18 @@ def split_recipe(
     key: str,
     *,
     shuffle_seed: int | None = None,
+    selections: Mapping[str, str] = MappingProxyType({}),
 ) -> Recipe:
-    """Return what decides the split of the token shard with fingerprint `tokens`."""
+    """Return what decides the split of the token shard with fingerprint `tokens`.
+
+    `selections`: fingerprints of the selections of its documents, by stage.
+    """
     named = {} if shuffle_seed is None else {"key": key}
     return Recipe(
         stage="split",
         version=SPLIT_VERSION,
         config=_deciding_config(config, position, key) | named | shuffle_fields(shuffle_seed),
-        parents={"tokens": tokens},
+        parents={"tokens": tokens, **selections},
     )
 
 
@@ -190,17 +194,24 @@ def write_split(
     position: FilePosition,
     encode_cut: CutEncoder,
     shuffle_seed: int | None = None,
+    selections: Sequence[npt.NDArray[np.bool_]] = (),
 ) -> None:
     """Write the split of one file into the empty `folder`, manifest last; no token is copied.
 
     `encode_cut` tokenizes cut spans again; `shuffle_seed` orders those of a part by their keys.
+    `selections`: (num_documents,) each; what one leaves out is in no part, and is not counted where
+    parts begin and end.
 
     Raises: CorruptOutputError where documents.parquet or the tokenizer is damaged.
     """
     started = time.perf_counter()
     by_hash = config.form == "hash_fraction"
     table = shard.documents([*RULE_COLUMNS, *["text_hash"] * by_hash])
-    spans = assign_parts(table, config, key=shard.origins.raw_files[0], position=position)
+    key, selected = shard.origins.raw_files[0], _selected(selections)
+    chosen = table if selected is None else _as_if_alone(table.filter(to_arrow(selected)))
+    spans = assign_parts(chosen, config, key=key, position=position)
+    if selected is not None:
+        spans = _among_all(spans, to_numpy(table["num_chars"]), selected)
     num_tokens = to_numpy(table["num_tokens"])[spans.document]
     if spans.is_cut.any():
         num_tokens = np.where(spans.is_cut, encode_cut(spans, folder), num_tokens)
@@ -252,6 +263,38 @@ def write_spans(
         files=checksums(folder),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
+
+
+def _selected(
+    selections: Sequence[npt.NDArray[np.bool_]],
+) -> npt.NDArray[np.bool_] | None:
+    """Return which documents all of some selections take, if there are any selections."""
+    return np.logical_and.reduce(selections) if selections else None
+
+
+def _as_if_alone(table: pa.Table) -> pa.Table:
+    """Return documents with the character offsets that they have without those between them."""
+    num_chars = to_numpy(table["num_chars"])
+    at = table.schema.get_field_index("char_offset")
+    return table.set_column(at, "char_offset", to_arrow(np.cumsum(num_chars) - num_chars))
+
+
+def _among_all(
+    spans: FileSpans, num_chars: npt.NDArray[np.int64], selected: npt.NDArray[np.bool_]
+) -> FileSpans:
+    """Return the spans of selected documents among those of all, the rest in no part."""
+    left_out = np.flatnonzero(~selected)
+    document = np.concatenate([np.flatnonzero(selected)[spans.document], left_out])
+    order = np.argsort(document, kind="stable")
+    zeros = np.zeros_like(left_out)
+    added = {
+        "char_start": zeros,
+        "num_chars": num_chars[left_out],
+        "part": zeros + NO_PART,
+        "is_cut": zeros.astype(bool),
+    }
+    both = {name: np.concatenate([getattr(spans, name), of]) for name, of in added.items()}
+    return FileSpans(document=document[order], **{name: of[order] for name, of in both.items()})
 
 
 def open_split(stored: StoredOutput, shard: TokenShard) -> Split:

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.token_texts import TokenTexts, drawn_token
 from tokflow.pipeline.describe import Description, Values, describe, describe_all, mixture_rows
-from tokflow.pipeline.output import Stage
 from tokflow.pipeline.plan import Plan
 from tokflow.pipeline.status import FileStatus, file_statuses
 from tokflow.sequences.segments import SEGMENTS_NAME
@@ -104,7 +103,7 @@ class StoreFacts:
         """The status of each file."""
         return file_statuses(self.plan)
 
-    def folders(self, stage: Stage) -> list[Path]:
+    def folders(self, stage: str) -> list[Path]:
         """Return the folders of the outputs of a stage that a build would leave as they are: the
         tokens also of a mixture's sources, what comes after them of the dataset itself, sequences
         by its own packing."""
@@ -122,7 +121,7 @@ class StoreFacts:
         """The numbers of all splits together; None where there is none."""
         return self._described("split")
 
-    def _described(self, stage: Stage) -> Description | None:
+    def _described(self, stage: str) -> Description | None:
         store = self.plan.dataset.store
         return describe_all(store.read(of).manifest for of in self.folders(stage))
 

@@ -12,7 +12,6 @@ from typing import Any
 from tokflow.audit.token_texts import TokenTexts
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.describe import columns_of, describe, label, written
-from tokflow.pipeline.output import FILE_STAGES
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.status import STATES
 from tokflow.store.integrity import once_more
@@ -180,7 +179,7 @@ def _problems(plan: Plan) -> list[str]:
     """Return what went wrong with the tokenizer, a mixture or an export; the table of files has the
     rest."""
     bad = [str(of.explained) for of in plan.bad if of.stage != "raw"]
-    failed = [of for of in plan.missing if of.failure and of.stage not in FILE_STAGES]
+    failed = [of for of in plan.missing if of.failure and not of.output.is_of_file]
     return [*bad, *(f"{of.output.title}: {of.failure.message}" for of in failed if of.failure)]
 
 

@@ -28,7 +28,7 @@ def dataset(tmp_path: Path) -> Dataset:
 
 def outputs(graph: BuildGraph, stage: Any) -> list[Output]:
     names = ["bin"] if stage == "export" else list(graph.partitions)
-    return [graph.output(stage, name) for name in names]
+    return [graph.named(stage, name) for name in names]
 
 
 def computed(dataset: Dataset, *, recheck: bool = False) -> dict[str, int]:

@@ -165,7 +165,7 @@ def test_the_traceback_of_a_stage_is_shown_where_it_is_asked_for(
     debug: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("TOKFLOW_DEBUG", debug)
-    monkeypatch.setattr("tokflow.pipeline.writers.write_split", break_down)
+    monkeypatch.setattr("tokflow.split.stage.write_split", break_down)
     config = write_yaml(folder, split={"parts": {"all": {"start": 0}}}, exports=["bin"])
 
     result = run("run", "--config", config)

@@ -23,7 +23,7 @@ def test_a_run_that_is_told_to_end_leaves_nothing_half_written(
         written[-1].write_bytes(b"half")
         signal.raise_signal(number)
 
-    monkeypatch.setattr("tokflow.pipeline.writers.write_token_shard", write)
+    monkeypatch.setattr("tokflow.tokens.stage.write_token_shard", write)
     write_raw(tmp_path, {"a.jsonl": FEW_TEXTS})
 
     result = run("run", "--config", write_yaml(tmp_path))

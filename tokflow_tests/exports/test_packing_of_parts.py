@@ -38,7 +38,7 @@ def declared(folder: Path, packing: dict[str, Any], *exports: Any) -> Dataset:
 
 def folder_of(dataset: Dataset, name: str) -> Path:
     graph = BuildGraph(dataset)
-    return graph.export(graph.dataset.export_config(name)).folder
+    return graph.named("export", name).folder
 
 
 def rows(export: Export, part: str) -> list[list[int]]:

@@ -10,13 +10,14 @@ import pytest
 
 from tokflow.errors import CorruptOutputError
 from tokflow.exports import shuffled_documents, writing
+from tokflow.exports.config import DeclaredExports
+from tokflow.exports.stage import parts_of
 from tokflow.exports.writing import ExportSegment, ExportWriter
 from tokflow.pipeline import tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import build_dataset
-from tokflow.pipeline.writers import parts_of
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import declare
 
@@ -50,8 +51,8 @@ def dataset_in(folder: Path, exports: list[Any], **attributes: Any) -> Dataset:
 
 def segments(dataset: Dataset, name: str) -> list[ExportSegment]:
     graph = BuildGraph(dataset)
-    config = graph.dataset.export_config(name)
-    parts, recipe = parts_of(graph, config), graph.export(config).recipe
+    config = graph.dataset.of(DeclaredExports).config(name)
+    parts, recipe = parts_of(graph.export(config)), graph.export(config).recipe
     writer = ExportWriter(parts=parts, config=config, dataset="tiny", recipe=recipe, details={})
     return writer.segments()
 
@@ -101,7 +102,7 @@ def test_the_segments_of_a_part_have_all_of_its_sequences_and_fetch_no_more_than
     monkeypatch.setattr(writing, "SEGMENT_TOKENS", 30)
     dataset = dataset_in(tmp_path, ROWS[:1], split={})
     build_dataset(dataset, jobs=1)
-    [part] = parts_of(BuildGraph(dataset), dataset.exports[0])
+    [part] = parts_of(BuildGraph(dataset).export(dataset.exports[0]))
 
     *shares, index = segments(dataset, "parquet")
     of_first = part.packed.inputs_within(range(1))

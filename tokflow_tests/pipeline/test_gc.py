@@ -9,13 +9,14 @@ import pytest
 
 from tokflow.documents import ranges
 from tokflow.errors import MissingOutputError
-from tokflow.pipeline import output_tasks, tasks, writers
+from tokflow.pipeline import output_tasks, tasks
 from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.atomic import in_use, machine
 from tokflow.store.segments import folder_of_segments_here, segments_folder
+from tokflow.tokens import stage as writers
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import edit_manifest
 from tokflow_tests.tiny import build, declare_small, write_raw, write_texts

@@ -51,7 +51,7 @@ def built(dataset: Dataset) -> BuildGraph:
 
 
 def export_files(graph: BuildGraph, name: str) -> dict[str, bytes]:
-    files = content(graph.output("export", name).folder)
+    files = content(graph.named("export", name).folder)
     return {path: data for path, data in files.items() if path != "_tokflow/manifest.json"}
 
 
@@ -69,7 +69,7 @@ def test_streams_and_their_index_are_those_of_single_files(
     assert len(graph.open_tokens("group/00.jsonl").segments) == (2 if range_bytes == 100 else 1)
     for name in ("bin", "olmo"):
         assert export_files(graph, name) == export_files(expected, name)
-    rows = index_of(graph.output("export", "bin").folder, "train")
+    rows = index_of(graph.named("export", "bin").folder, "train")
     assert {"00.jsonl", "03.jsonl"} <= {row["raw_file"] for row in rows}
 
 
@@ -122,7 +122,7 @@ def test_another_order_of_the_same_contents_is_another_group(tmp_path: Path):
 def test_a_token_of_a_group_leads_to_its_file_and_row(tmp_path: Path):
     dataset = grouped(tmp_path, 3)
     graph = built(dataset)
-    folder = graph.output("export", "bin").folder
+    folder = graph.named("export", "bin").folder
     row = next(of for of in index_of(folder, "train") if of["raw_file"] == "05.jsonl")
 
     [origin] = trace_tokens(folder, part="train", start=row["position"], stop=row["position"] + 3)
@@ -137,7 +137,7 @@ def test_a_token_of_a_group_leads_to_its_file_and_row(tmp_path: Path):
 def test_a_raw_file_whose_key_is_that_of_a_group_is_traced(tmp_path: Path):
     files = {"a.jsonl": ["first"], "group/a.jsonl": ["second"], "group/b.jsonl": ["third"]}
     dataset = declare(tmp_path, files, raw={"files": "raw/**/*.jsonl", "group": 1}, exports=["bin"])
-    folder = built(dataset).output("export", "bin").folder
+    folder = built(dataset).named("export", "bin").folder
 
     found = [
         trace_tokens(folder, part="train", start=row["position"], stop=row["position"] + 1)[0]
@@ -154,7 +154,7 @@ def test_a_raw_file_whose_key_is_that_of_a_group_is_traced(tmp_path: Path):
 def test_a_copy_of_the_export_tells_the_file_too(tmp_path: Path):
     graph = built(grouped(tmp_path, 3))
     copy = tmp_path / "copy"
-    shutil.copytree(graph.output("export", "bin").folder, copy)
+    shutil.copytree(graph.named("export", "bin").folder, copy)
 
     [origin] = trace_tokens(copy, part="train", start=0, stop=1)
     assert (origin.raw_file, origin.row) == ("00.jsonl", 0)
@@ -197,7 +197,7 @@ def test_rejects_of_a_large_file_that_is_a_group_of_its_own_have_its_rows(
     assert (reject["raw_file"], reject["row"], reject["line"]) == ("03.jsonl", 17, 18)
     assert len(shard.segments) > 1
     assert all(not found.problems for found in verify_dataset(dataset))
-    index = index_of(BuildGraph(dataset).output("export", "bin").folder, "train")
+    index = index_of(BuildGraph(dataset).named("export", "bin").folder, "train")
     rows = [row["row"] for row in index if row["raw_file"] == "03.jsonl"]
     assert rows == [number for number in range(20) if number != 17]
 
@@ -218,7 +218,7 @@ def test_parts_of_files_have_groups_of_their_own(tmp_path: Path):
     graph = built(grouped(tmp_path, 4, split=split))
 
     assert list(graph.partitions) == ["group/00.jsonl", "group/04.jsonl", "group/05.jsonl"]
-    folder = graph.output("export", "bin").folder
+    folder = graph.named("export", "bin").folder
     assert {row["raw_file"] for row in index_of(folder, "val")} == {"05.jsonl", "06.jsonl"}
 
 

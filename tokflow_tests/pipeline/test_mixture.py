@@ -71,7 +71,7 @@ def declare_mixture(folder: Path, mixture: dict[str, Any], **more: Any) -> Datas
 
 
 def documents_of(dataset: Dataset, part: str, name: str = "bin") -> list[str]:
-    folder = BuildGraph(dataset).output("export", name).folder
+    folder = BuildGraph(dataset).named("export", name).folder
     tokens = [token for some in open_export(folder).tokens(part) for token in some.tolist()]
     return bytes(token if token != EOS else 32 for token in tokens).decode().split()
 

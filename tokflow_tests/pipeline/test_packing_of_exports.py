@@ -15,7 +15,7 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset, make_output
-from tokflow.sequences.config import PackingConfig
+from tokflow.sequences.config import PackingConfig, Packings
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import build, declare, write_raw
 
@@ -135,10 +135,10 @@ def test_a_plan_says_why_each_packing_is_to_be_made(folder: Path):
 def test_a_copy_of_a_dataset_with_another_packing_has_that(folder: Path):
     dataset = declare(folder)
 
-    packings = dataset.packings
+    packings = dataset.of(Packings)
     copied = dataset.model_copy(update={"packing": PackingConfig(sequence_length=99)})
 
-    assert (packings[""].sequence_length, copied.packings[""].sequence_length) == (4, 99)
+    assert (packings[""].sequence_length, copied.of(Packings)[""].sequence_length) == (4, 99)
 
 
 def test_a_file_that_changed_is_the_reason_for_both_packings(folder: Path):

@@ -253,7 +253,7 @@ def test_an_error_nobody_foresaw_stops_its_output_and_no_other(
             raise ZeroDivisionError("of c")
         write_split(shard, *arguments, **more)
 
-    monkeypatch.setattr("tokflow.pipeline.writers.write_split", fails_for_c)
+    monkeypatch.setattr("tokflow.split.stage.write_split", fails_for_c)
 
     built = build_dataset(declare(tmp_path, FILES))
 

@@ -114,7 +114,7 @@ def test_segments_and_groups_give_what_whole_files_give(
         graph = built(dataset_in(tmp_path / str(number), raw=raw, files=files))
         assert problems(graph.dataset) == []
         shards.append(graph.open_tokens(next(iter(graph.partitions))))
-        folders.append(graph.output("export", "bin").folder)
+        folders.append(graph.named("export", "bin").folder)
 
     whole, cut = shards
     assert len(cut.segments) > 1
@@ -229,7 +229,7 @@ def test_a_module_that_cannot_be_imported_is_an_error_of_the_config(tmp_path: Pa
 
 def test_a_token_leads_to_the_record_that_it_came_from(tmp_path: Path):
     raw = {"files": "raw/*.jsonl", "group": 10}
-    folder = built(dataset_in(tmp_path, raw=raw)).output("export", "bin").folder
+    folder = built(dataset_in(tmp_path, raw=raw)).named("export", "bin").folder
 
     origins = trace_tokens(folder, part="rest", start=0, stop=10**6)
 

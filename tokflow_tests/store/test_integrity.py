@@ -13,10 +13,10 @@ import pytest
 from tokflow.audit.trace import trace_tokens
 from tokflow.errors import CorruptOutputError
 from tokflow.exports import shuffled_documents
+from tokflow.exports.stage import parts_of
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import build_dataset
-from tokflow.pipeline.writers import parts_of
 from tokflow.store import integrity
 from tokflow.store.integrity import Reading
 from tokflow.tokens.shard import TokenShard
@@ -215,7 +215,7 @@ def test_a_table_that_was_read_without_being_compared_is_in_no_export(
     dataset = declare(tmp_path, TEXTS, exports=["bin"], shuffle={"documents": "dataset"})
     build(dataset)
     monkeypatch.setattr(shuffled_documents, "_tables", {})
-    [part] = parts_of(BuildGraph(dataset), dataset.exports[0])
+    [part] = parts_of(BuildGraph(dataset).export(dataset.exports[0]))
     assert part.shuffled is not None
     read = part.shuffled.table()
 

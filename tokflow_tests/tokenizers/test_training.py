@@ -13,6 +13,7 @@ from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import make_output
 from tokflow.tokenizers import training
+from tokflow.tokenizers.stage import tokenizer_source
 from tokflow.tokenizers.training import SEPARATOR, train_tokenizer
 from tokflow_tests.texts import awkward_strings
 from tokflow_tests.tiny import declare_texts, save_tokenizer, write_texts
@@ -64,7 +65,7 @@ def test_the_order_in_which_files_are_listed_does_not_matter(tmp_path: Path):
         dataset = declare_texts(folder, None, kind="trained", vocab_size=600)
         for index in (0, 1):
             write_texts(folder / "raw" / f"{index}.jsonl", SOME_TEXTS[index::2])
-        origin = BuildGraph(dataset).tokenizer_source()
+        origin = tokenizer_source(BuildGraph(dataset).tokenizer_output)
         files = {key: origin.raw_files[key] for key in (f"{index}.jsonl" for index in order)}
         (folder / "made").mkdir()
         train_tokenizer(

@@ -12,11 +12,12 @@ from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.documents import ranges
 from tokflow.errors import BadDocumentError, CorruptOutputError
-from tokflow.pipeline import tasks, writers
+from tokflow.pipeline import tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import build_dataset
+from tokflow.tokens import stage as writers
 from tokflow_tests.outputs import content, token_lists
 from tokflow_tests.tiny import declare
 
@@ -60,7 +61,7 @@ def test_what_is_made_of_segments_is_what_is_made_of_the_whole_file(
 ):
     graph = built(dataset_in(tmp_path / "segments", exports=EXPORTS), jobs=1)
     shard = graph.open_tokens("a.jsonl")
-    folders = {name: graph.output("export", name).folder for name in ("bin", "m", "npy", "parquet")}
+    folders = {name: graph.named("export", name).folder for name in ("bin", "m", "npy", "parquet")}
     exports = {name: content(folder) for name, folder in folders.items()}
     whole(monkeypatch)
     other = built(dataset_in(tmp_path / "whole", exports=EXPORTS), jobs=1)
@@ -72,7 +73,7 @@ def test_what_is_made_of_segments_is_what_is_made_of_the_whole_file(
     assert token_lists(shard) == token_lists(expected)
     assert shard.manifest.counts == expected.manifest.counts
     for name, files in exports.items():
-        same = content(other.output("export", name).folder)
+        same = content(other.named("export", name).folder)
         assert {path: files[path] for path in files if path != "_tokflow/manifest.json"} == {
             path: same[path] for path in same if path != "_tokflow/manifest.json"
         }
@@ -92,7 +93,7 @@ def test_verify_and_trace_read_segments_as_one(tmp_path: Path):
     graph = built(dataset_in(tmp_path, documents={"max_rejects": 3}), jobs=1)
 
     assert [found.problems for found in verify_dataset(graph.dataset) if found.problems] == []
-    folder = graph.output("export", "bin").folder
+    folder = graph.named("export", "bin").folder
     position = int(np.flatnonzero(np.fromfile(folder / "rest.bin", "<u2") == 256)[-1])
     [origin] = trace_tokens(folder, part="rest", start=position - 3, stop=position)
     assert (origin.raw_file, origin.row, origin.text) == ("a.jsonl", 59, "ää")

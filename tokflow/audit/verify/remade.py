@@ -1,6 +1,6 @@
 """Splits and sequences made again by their own stage's functions, and compared with the stored."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.audit.verify.tokens import first_other_row, unequal
+from tokflow.pipeline.output import Output
+from tokflow.pools.pool import ignore
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, write_sequences
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME, CutEncoder
@@ -25,10 +27,16 @@ from tokflow.store.tables import read_table, to_numpy
 from tokflow.tokenizers.tokenizer import Tokenizer
 
 
-def verify_split(split: Split, encode_cut: CutEncoder | None = None) -> list[str]:
+def verify_split(
+    split: Split,
+    encode_cut: CutEncoder | None = None,
+    *,
+    selections: Sequence[npt.NDArray[np.bool_]] = (),
+) -> list[str]:
     """Return what is wrong with a split: its parts are not the text, or made again it is another.
 
     Without `encode_cut`, which needs the raw file, cut documents keep the tokens that they have.
+    `selections`: those of its documents that it was made with.
     """
     names, counts = (*split.parts, NOT_TAKEN), split.manifest.counts
     num_chars = sum(counts[f"{name}.num_chars"] for name in names)
@@ -50,6 +58,7 @@ def verify_split(split: Split, encode_cut: CutEncoder | None = None) -> list[str
             recipe=split.manifest.recipe,
             position=position,
             encode_cut=encode_cut,
+            selections=selections,
             shuffle_seed=shuffle_seed_of(split.manifest),
         )
         unknown |= {f"{name}.{LONGEST}" for name in names} - counts.keys()
@@ -137,3 +146,13 @@ def _row_difference(path: Path, remade: Path) -> Iterator[str]:
         wrong = {name: value for name, value in one[0].items() if value != other[0][name]}
         there = {name: other[0][name] for name in wrong}
         yield f"{path}: row {row:,}: expected {wrong} as made again, found {there}"
+
+
+def verify_made_again(output: Output) -> list[str]:
+    """Return what is wrong with an output that its stage makes again whole: it is another.
+
+    Raises: TokflowError where it cannot be made.
+    """
+    with TemporaryDirectory(prefix="tokflow.") as folder, Reading():
+        output.step.writer(output).write(Path(folder), ignore)
+        return [*_differences(output.open(), Path(folder))]

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -10,7 +11,12 @@ from typing import TypeVar
 from tokflow.audit.ancestry import Ancestry, is_misplaced
 from tokflow.audit.verify.export import verify_export
 from tokflow.audit.verify.raw import verify_against_raw
-from tokflow.audit.verify.remade import verify_mixed_split, verify_sequences, verify_split
+from tokflow.audit.verify.remade import (
+    verify_made_again,
+    verify_mixed_split,
+    verify_sequences,
+    verify_split,
+)
 from tokflow.audit.verify.tokens import verify_tokenizer, verify_tokens
 from tokflow.errors import (
     CorruptOutputError,
@@ -21,24 +27,30 @@ from tokflow.errors import (
     message_of,
 )
 from tokflow.exports import Export
+from tokflow.exports.stage import EXPORT
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.output import STAGES, Output
-from tokflow.pipeline.writers import cut_encoder
+from tokflow.pipeline.output import Output
+from tokflow.pipeline.stages import STAGES
 from tokflow.raw.files import CACHE_NAME
 from tokflow.sequences.segments import SEQUENCES_VERSION
+from tokflow.sequences.stage import SEQUENCES
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME
 from tokflow.split.mixture import mixture_of
 from tokflow.split.spans import SPLIT_VERSION, Split
+from tokflow.split.stage import SPLIT, cut_encoder
+from tokflow.stage import RAW, Stage, stage_of
 from tokflow.store.store import Store, StoredOutput
 from tokflow.store.stored_outputs import PassedBy, Unreadable, opened, output_at, output_in, walk
 from tokflow.store.verdicts import try_to_write_verdict
 from tokflow.store.versions import changed_since
+from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokenizers.tokenizer import tokenizer_of
+from tokflow.tokens.stage import TOKENS
 
 NOT_COMPARED = "not compared with it"
 
-VERSIONS = {"split": SPLIT_VERSION, "sequences": SEQUENCES_VERSION}
+VERSIONS = {SPLIT.name: SPLIT_VERSION, SEQUENCES.name: SEQUENCES_VERSION}
 """Of the stages whose outputs are made again and compared."""
 
 T = TypeVar("T")
@@ -63,25 +75,32 @@ class Verification:
     """False of what lies in a store and is no output: it was not looked at."""
 
 
-def verify_path(path: str | Path, *, trust_remote_code: bool = False) -> Iterator[Verification]:
+def verify_path(
+    path: str | Path,
+    *,
+    trust_remote_code: bool = False,
+    stages: tuple[Stage, ...] = STAGES,
+) -> Iterator[Verification]:
     """Yield what is found of the output at `path`, or of everything below it.
 
     Outputs come in the order of the stages, before them those that cannot be read, after them
     what is no output. What an output was made from is compared with it only if its own files are
     whole; else that is yielded, too, with what is wrong with it. Of a store at a URL what is there
     is read, whatever is in the cache. A tokenizer that is Python code is loaded only with
-    `trust_remote_code`.
+    `trust_remote_code`. `stages`: those that made the outputs, parents first.
 
     Raises: MissingOutputError where there is no output.
     """
     store, path = opened(path)
-    verifier = _Verifier(store, trust_remote_code=trust_remote_code)
+    verifier = _Verifier(store, stages, trust_remote_code=trust_remote_code)
     try:
         at = output_at(store, path)
     except (TokflowError, OSError) as error:
         yield _unreadable(path, error)
         return
-    below = [] if at is not None else sorted(walk(store, path.resolve()), key=_ordinal)
+    below = (
+        [] if at is not None else sorted(walk(store, path.resolve()), key=partial(_ordinal, stages))
+    )
     if at is not None:
         yield verifier.verify(at)
         yield from (_unreadable(at.folder, error) for error in verifier.unreadable_parents)
@@ -92,11 +111,12 @@ def verify_path(path: str | Path, *, trust_remote_code: bool = False) -> Iterato
     yield from verifier.damaged_parents()
 
 
-def _ordinal(found: StoredOutput | Unreadable | PassedBy) -> int:
+def _ordinal(stages: tuple[Stage, ...], found: StoredOutput | Unreadable | PassedBy) -> int:
     """Return by what is sorted: what cannot be read, the stages in their order, the rest."""
     if isinstance(found, StoredOutput):
-        return 1 + STAGES.index(found.manifest.stage) if found.manifest.stage in STAGES else 0
-    return 0 if isinstance(found, Unreadable) else 1 + len(STAGES)
+        step = stage_of(stages, found.manifest)
+        return 1 + stages.index(step) if step else 0
+    return 0 if isinstance(found, Unreadable) else 1 + len(stages)
 
 
 def _unreadable(folder: Path, error: Exception) -> Verification:
@@ -122,7 +142,7 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verification]:
     """
     graph = BuildGraph(dataset, rehash=True)
     trust = dataset.tokenizer.trust_remote_code
-    verifier = _Verifier(dataset.store, trust_remote_code=trust, graph=graph)
+    verifier = _Verifier(dataset.store, dataset.known_stages, trust_remote_code=trust, graph=graph)
     # The copies of raw files that were fetched, before a damaged one is fetched anew.
     for found in walk(dataset.store, dataset.folder / "raw"):
         is_copy = isinstance(found, StoredOutput) and found.manifest.partition in graph.sources
@@ -133,7 +153,7 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verification]:
         yield from _verify_remembered(graph, source.key)
     for output in verifier.ahead(graph.outputs()):
         yield verifier.verify_expected(output)
-        if output.stage == "tokenizer" and not output.is_made:
+        if output.step.decides_all and not output.is_made:
             return
 
 
@@ -168,11 +188,16 @@ class _Verifier:
     """Verifies outputs, the files of each read once; with a graph, raw files are compared too."""
 
     def __init__(
-        self, store: Store, *, trust_remote_code: bool, graph: BuildGraph | None = None
+        self,
+        store: Store,
+        stages: tuple[Stage, ...],
+        *,
+        trust_remote_code: bool,
+        graph: BuildGraph | None = None,
     ) -> None:
         self._store, self._trust = store, trust_remote_code
         self._graph = graph
-        self._ancestry = Ancestry()
+        self._ancestry = Ancestry(stages)
         self._verified: set[Path] = set()
         self._broken: dict[Path, tuple[StoredOutput, list[str]]] = {}
         self.unreadable_parents: list[TokflowError] = []
@@ -255,32 +280,38 @@ class _Verifier:
     def _content(self, found: StoredOutput) -> Result:
         """Return the problems and the notes of an output whose files are whole."""
         stage = found.manifest.stage
-        if stage == "raw":
+        if stage == RAW:
             return [], []
-        if stage == "tokenizer":
+        if stage == TOKENIZER.name:
             return verify_tokenizer(tokenizer_of(found, trust_remote_code=self._trust)), []
-        if stage == "tokens":
+        if stage == TOKENS.name:
             return self._tokens(found)
+        is_export = stage == EXPORT.name
         if reason := self._why_not_compared(found):
-            problems = verify_export(found) if stage == "export" else []
-            return problems, [f"{reason}: {NOT_COMPARED}"]
-        if stage == "export":
+            return verify_export(found) if is_export else [], [f"{reason}: {NOT_COMPARED}"]
+        if is_export:
             return self._export(found)
-        if found.manifest.version != VERSIONS[stage]:
+        if found.manifest.version != VERSIONS.get(stage, found.manifest.version):
             return [], ["another version of tokflow made it: not made again"]
-        if stage == "split":
+        if stage == SPLIT.name:
             return self._split(found)
-        return verify_sequences(self._ancestry.sequences(found)), []
+        if stage == SEQUENCES.name:
+            return verify_sequences(self._ancestry.sequences(found)), []
+        if self._graph is None:
+            return [], [f"what makes {stage} is known with its dataset alone: not made again"]
+        return verify_made_again(self._graph.output(stage, str(found.manifest.partition))), []
 
     def _split(self, found: StoredOutput) -> Result:
         split = self._ancestry.split(found)
         if mixture_of(found.manifest.config) is not None:
             return self._mixed_split(found, split)
+        selections = self._ancestry.selections(found)
         if self._graph is not None:
-            return verify_split(split, cut_encoder(self._graph, str(found.manifest.partition))), []
+            encode = cut_encoder(self._graph.split(str(found.manifest.partition)))
+            return verify_split(split, encode, selections=selections), []
         is_cut = CUT_TOKENS_NAME in found.manifest.files
         notes = ["the text of cut documents is not here: their tokens were not made again"]
-        return verify_split(split), notes if is_cut else []
+        return verify_split(split, selections=selections), notes if is_cut else []
 
     def _mixed_split(self, found: StoredOutput, split: Split) -> Result:
         source = self._ancestry.split(self._ancestry.parents(found)[0])

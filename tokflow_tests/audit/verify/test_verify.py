@@ -15,10 +15,10 @@ from tokflow.audit.verify.remade import verify_sequences, verify_split
 from tokflow.audit.verify.tokens import verify_tokens
 from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.errors import CorruptOutputError
+from tokflow.exports.stage import parts_of
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import build_dataset
-from tokflow.pipeline.writers import parts_of
 from tokflow.store.listed_files import broken_files
 from tokflow.store.manifest import checksums, read_manifest
 from tokflow_tests.outputs import edit_manifest, stored
@@ -377,7 +377,9 @@ def test_an_export_with_another_token_is_found(name: str, small: tuple[Dataset, 
         edit_table(path, "input_ids", lambda rows: rows[2].reverse())
     believe_files(output.folder)
 
-    problems = verify_export(stored(output.folder, output.manifest()), parts_of(graph, config))
+    problems = verify_export(
+        stored(output.folder, output.manifest()), parts_of(graph.export(config))
+    )
 
     first = 20 if name == "bin" else 16
     assert problems == [f"{output.folder}: train: token {first} differs from the split"]
@@ -396,7 +398,9 @@ def test_an_index_that_leads_elsewhere_is_found(
     )
     believe_files(output.folder)
 
-    problems = verify_export(stored(output.folder, output.manifest()), parts_of(graph, config))
+    problems = verify_export(
+        stored(output.folder, output.manifest()), parts_of(graph.export(config))
+    )
 
     position = pq.read_table(output.folder / "_tokflow/index.parquet")["position"][1].as_py()
     assert problems == [

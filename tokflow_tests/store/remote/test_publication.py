@@ -11,7 +11,7 @@ import pytest
 from tokflow.documents import ranges
 from tokflow.exports import writing
 from tokflow.exports.reading import find_export
-from tokflow.pipeline import output_tasks, tasks, writers
+from tokflow.pipeline import output_tasks, tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.pipeline.graph import BuildGraph
@@ -21,6 +21,7 @@ from tokflow.store.remote import remote_store as stores
 from tokflow.store.remote.cache_limit import make_room
 from tokflow.store.remote.places import CACHE_VARIABLE, objects_at
 from tokflow.store.s3_client import S3Client
+from tokflow.tokens import stage as writers
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import content, store_of
 from tokflow_tests.tiny import build, declare, declare_small

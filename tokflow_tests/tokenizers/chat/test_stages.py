@@ -12,10 +12,10 @@ import pytest
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.cli.summary import left_out
+from tokflow.exports.stage import parts_of
 from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import build_dataset
-from tokflow.pipeline.writers import parts_of
 from tokflow_tests.chats import (
     CHATS,
     INJECTED,
@@ -70,7 +70,9 @@ def test_the_mask_goes_through_split_packing_tails_and_parquet(
         assert built.export(name).manifest.details["lost"] == ["loss_mask"]
         assert "train.num_loss_tokens" not in built.export(name).manifest.counts
     assert [verified.problems for verified in verify_dataset(dataset) if verified.problems] == []
-    [part] = [p for p in parts_of(BuildGraph(dataset), dataset.exports[1]) if p.name == "rest"]
+    [part] = [
+        p for p in parts_of(BuildGraph(dataset).export(dataset.exports[1])) if p.name == "rest"
+    ]
     assert [bit for run in part.stream_loss_mask() for bit in run.tolist()] == [
         bit for documents in in_files["rest"] for _, mask in documents for bit in mask
     ]
@@ -152,7 +154,7 @@ def test_a_mask_that_was_changed_is_found(value: int, tmp_path: Path):
     assert any("expected the loss mask of its loss spans" in problem for problem in of_raw)
     output = graph.export(dataset.exports[0])
     found = verify_export(
-        stored(output.folder, output.manifest()), parts_of(graph, dataset.exports[0])
+        stored(output.folder, output.manifest()), parts_of(graph.export(dataset.exports[0]))
     )
     if value != 7:  # which is True, as 1 is
         assert any("loss mask of token" in problem for problem in found)

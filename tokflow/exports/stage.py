@@ -1,0 +1,106 @@
+"""The stage that writes exports: each of all partitions, in somebody's format."""
+
+from collections.abc import Mapping, Sequence
+
+from tokflow.exports.config import DeclaredExports, ExportConfig, export_recipe
+from tokflow.exports.formats import FORMATS
+from tokflow.exports.part import Part, make_parts
+from tokflow.exports.reading import Export
+from tokflow.exports.writing import ExportWriter
+from tokflow.split.rule import SplitConfig
+from tokflow.split.shuffle import ShuffleConfig
+from tokflow.stage import Cost, Declared, Input, Making, Opened, Stage
+from tokflow.store.manifest import Recipe
+from tokflow.store.store import StoredOutput
+
+ABOUT = "{}. It is made from all raw files; `latest` in its folder leads to the newest."
+
+
+class ExportStage(Stage):
+    """The exports of a dataset, each a variant: formats are a registry below it."""
+
+    name = "export"
+    folder = "exports"
+    is_of_file = False
+    has_latest = True
+    cost = Cost(0.1, 1 / 100e6)
+
+    def variants(self, declared: Declared) -> Mapping[str, ExportConfig]:
+        """Return the configs of the exports by their names."""
+        return {of.name: of for of in declared.of(DeclaredExports).configs}
+
+    def inputs(self, declared: Declared, variant: str) -> Sequence[Input]:
+        """Return the sequences of its packing or, of a stream, the splits of all partitions."""
+        return [_input(declared, variant)]
+
+    def recipe(self, making: Making) -> Recipe:
+        """Return what decides an export: the outputs of all partitions, format and packing."""
+        inputs = making.inputs(_input(making.declared, making.variant).stage)
+        parents = {key: of.fingerprint for key, of in inputs.items()}
+        return _recipe(making.declared, making.variant, parents)
+
+    def declared_recipe(self, declared: Declared, variant: str) -> Recipe:
+        """Return what the config decides, whatever files there are."""
+        return _recipe(declared, variant, {})
+
+    def writer(self, making: Making) -> ExportWriter:
+        """Return what writes an export, its segments too.
+
+        Raises: MissingOutputError where a partition is not built; ConfigError where no token of
+        chats is supervised.
+        """
+        return ExportWriter(
+            parts=parts_of(making),
+            config=making.of(DeclaredExports).config(making.variant),
+            dataset=making.declared.name,
+            recipe=making.recipe,
+            details=making.details(),
+        )
+
+    def open(self, stored: StoredOutput, inputs: Opened) -> Export:
+        """Return the export as it is read."""
+        return Export(stored)
+
+    def kinds(self, declared: Declared, variant: str) -> Sequence[str]:
+        """Return the format as a tag."""
+        return [declared.of(DeclaredExports).config(variant).format]
+
+    def about(self, declared: Declared, variant: str) -> str:
+        """Return the description of the asset."""
+        text = FORMATS[declared.of(DeclaredExports).config(variant).format].description
+        return ABOUT.format(text.replace("<", r"\<"))  # no tag of Markdown
+
+
+EXPORT = ExportStage()
+
+
+def _input(declared: Declared, name: str) -> Input:
+    exports = declared.of(DeclaredExports)
+    config = exports.config(name)
+    if exports.is_made_of_sequences(config):
+        return Input(stage="sequences", reach="all", variant=exports.packing_name(config))
+    return Input(stage="split", reach="all")
+
+
+def _recipe(declared: Declared, name: str, parents: Mapping[str, str]) -> Recipe:
+    exports, order = declared.of(DeclaredExports), declared.of(ShuffleConfig).of_export
+    config = exports.config(name)
+    return export_recipe(config, exports.packing_of(config), parents, order=order)
+
+
+def parts_of(making: Making) -> Sequence[Part]:
+    """Return what an export is made from; every partition must have been built.
+
+    Raises: MissingOutputError that names the first partitions that have not.
+    """
+    declared, exports = making.declared, making.of(DeclaredExports)
+    config = exports.config(making.variant)
+    files = making.opened_all(_input(declared, making.variant).stage)
+    return make_parts(
+        declared.of(SplitConfig).parts,
+        making.token_details(),
+        files,
+        exports.packing_of(config),
+        order=declared.of(ShuffleConfig).of_export,
+        is_packed=config.layout.is_packed,
+    )

@@ -1,0 +1,28 @@
+"""The stages of a dataset, in the order in which data goes through them."""
+
+from tokflow.exports.stage import EXPORT
+from tokflow.pipeline.mixture import MIXED_SPLIT
+from tokflow.sequences.stage import SEQUENCES
+from tokflow.split.stage import SPLIT
+from tokflow.stage import Stage
+from tokflow.tokenizers.stage import TOKENIZER
+from tokflow.tokens.stage import TOKENS
+
+STAGES: tuple[Stage, ...] = (TOKENIZER, TOKENS, SPLIT, SEQUENCES, EXPORT)
+"""Stages of a dataset that has raw files of its own; a new stage is a line here."""
+
+
+def stages_of_mixture(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Return the stages of a mixture of datasets with these stages: its splits are made of theirs,
+    and what comes after a split is the same."""
+    return (MIXED_SPLIT, *stages[len(for_mixtures(stages)) :])
+
+
+def for_mixtures(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Return the stages whose outputs a mixture needs of a source, the split last."""
+    return up_to(MIXED_SPLIT.name, stages)
+
+
+def up_to(stage: str, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Return the stages up to one."""
+    return stages[: [of.name for of in stages].index(stage) + 1]

@@ -1,0 +1,71 @@
+"""A check before an export: chats of which no token is supervised teach nothing."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from tokflow.documents import DocumentSource
+from tokflow.documents.batch import ParsedBatch
+from tokflow.errors import ConfigError, TokflowError, first_five
+from tokflow.pipeline.dataset import Dataset
+from tokflow.raw import RawPartition
+from tokflow.shown import counted
+from tokflow.tokenizers.chat_renderer import read_messages
+from tokflow.tokenizers.chat_template import BadChatError
+
+
+class _Graph(Protocol):
+    dataset: Dataset
+
+    @property
+    def partitions(self) -> Mapping[str, Any]: ...
+
+    def raw(self, key: str) -> RawPartition: ...
+
+
+def check_supervised(
+    graphs: Sequence[_Graph], counts: Sequence[Mapping[str, int]], *, name: str
+) -> None:
+    """Check that some token of a dataset is supervised.
+
+    `graphs`: that of the dataset or, of a mixture, those of its sources; `counts`: those of all
+    token shards.
+
+    Raises: ConfigError where they are of chats and none is.
+    """
+    configs = [of.dataset.documents for of in graphs]
+    num_tokens = sum(of["num_tokens"] for of in counts)
+    is_chat = all("num_loss_tokens" in of for of in counts)
+    if not num_tokens or not is_chat or any(of["num_loss_tokens"] for of in counts):
+        return
+    if any(config.on_no_loss == "accept" for config in configs):
+        return
+    is_rendered = configs[0].messages is not None
+    found = f"none of {counted(num_tokens, 'token')}"
+    remedy = "put what is to be learnt into the completion"
+    if is_rendered:
+        roles = dict.fromkeys(repr(role) for of in graphs for role in _roles(of))
+        found += f", in messages of the roles {first_five([*roles])}"
+        remedy = "give the messages that are to be learnt the role 'assistant'"
+    raise ConfigError(
+        where=f"{name}: documents.{'messages' if is_rendered else 'completion'}",
+        expected="tokens that are supervised",
+        found=found,
+        remedy=f"{remedy}, or set documents.on_no_loss: accept",
+    )
+
+
+def _roles(graph: _Graph) -> list[str]:
+    """Return the roles in the first batch of chats of a dataset, each once."""
+    roles: dict[str, None] = {}
+
+    def read(found: ParsedBatch) -> ParsedBatch:
+        for text in found.batch.texts.to_pylist():
+            with suppress(BadChatError):
+                roles.update(dict.fromkeys(of["role"] for of in read_messages(text.encode())))
+        return found
+
+    with suppress(TokflowError, OSError):
+        paths = graph.raw(next(iter(graph.partitions))).paths
+        next(DocumentSource(paths, graph.dataset.documents).batches(render=read), None)
+    return list(roles)

@@ -1,0 +1,72 @@
+"""The stage that packs the spans of each split into sequences."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from tokflow.sequences.config import PackingConfig, Packings, described, one_or_each
+from tokflow.sequences.segments import (
+    FileSequences,
+    open_sequences,
+    sequences_recipe,
+    write_sequences,
+)
+from tokflow.split.rule import SplitConfig
+from tokflow.stage import Cost, Declared, Input, Making, Opened, Stage, WholeWriter, Writer
+from tokflow.store.manifest import Recipe
+from tokflow.store.store import StoredOutput
+
+
+class SequencesStage(Stage):
+    """The sequences of each split, once for each packing that exports ask for."""
+
+    name = "sequences"
+    cost = Cost(0.1, 1 / 500e6)
+
+    def variants(self, declared: Declared) -> Mapping[str, PackingConfig]:
+        """Return the packings; none where no file is packed by itself."""
+        return declared.of(Packings)
+
+    def inputs(self, declared: Declared, variant: str) -> Sequence[Input]:
+        """Return the split."""
+        return [Input(stage="split")]
+
+    def recipe(self, making: Making) -> Recipe:
+        """Return what decides the sequences: the split and the packing."""
+        return sequences_recipe(making.input("split").fingerprint, _packing(making))
+
+    def declared_recipe(self, declared: Declared, variant: str) -> Recipe:
+        """Return what the config decides of the sequences of any split."""
+        return sequences_recipe("", declared.of(Packings)[variant])
+
+    def writer(self, making: Making) -> Writer:
+        """Return what packs a split."""
+        made_of = making.opened("split"), _packing(making)
+        dataset, recipe = making.declared.name, making.recipe
+        return WholeWriter(partial(write_sequences, *made_of, dataset=dataset, recipe=recipe))
+
+    def open(self, stored: StoredOutput, inputs: Opened) -> FileSequences:
+        """Return the sequences over their split."""
+        return open_sequences(stored, inputs.opened("split"))
+
+    def about(self, declared: Declared, variant: str) -> str:
+        """Return the description of the asset."""
+        packings = declared.of(Packings)
+        packing = packings[variant]
+        parts = declared.of(SplitConfig).parts
+        lengths = {part: packing.of_part(part).stored_length for part in parts}
+        return (
+            "Which tokens stand in which sequence of "
+            f"{described(one_or_each(lengths))}, for each part of each file. They are packed by "
+            f"{packing.strategy}; no token is copied."
+        ) + (
+            f" For {', '.join(packings.exports[variant])}, which have a packing of their own."
+            if variant
+            else ""
+        )
+
+
+SEQUENCES = SequencesStage()
+
+
+def _packing(making: Making) -> PackingConfig:
+    return making.of(Packings)[making.variant]

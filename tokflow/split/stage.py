@@ -1,0 +1,152 @@
+"""The stage that gives each document, or span of one, to a part."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+from tokflow.documents import DocumentsConfig
+from tokflow.errors import ConfigError
+from tokflow.split.cut_tokens import CutEncoder, write_cut_tokens
+from tokflow.split.rule import FilePosition, SplitConfig
+from tokflow.split.shuffle import ShuffleConfig
+from tokflow.split.spans import Split, open_split, split_recipe, write_split
+from tokflow.stage import (
+    Declared,
+    Input,
+    Making,
+    Opened,
+    Stage,
+    WholeWriter,
+    Writer,
+    selection_stages,
+)
+from tokflow.store.manifest import Recipe
+from tokflow.store.store import StoredOutput
+from tokflow.tokenizers.stage import encoding_of
+
+ABOUT = "Which text belongs to {}. It is a table of spans; no token is copied."
+
+
+class SplitStage(Stage):
+    """The split of each token shard: spans of its documents by part."""
+
+    name = "split"
+
+    def variants(self, declared: Declared) -> Mapping[str, Any]:
+        """Return the rule of the split."""
+        return {"": declared.of(SplitConfig)}
+
+    def inputs(self, declared: Declared, variant: str) -> Sequence[Input]:
+        """Return the tokens, and selections of their documents: those of all partitions where
+        parts count through the dataset."""
+        stages = ["tokens", *(of.name for of in selection_stages(declared))]
+        if declared.of(SplitConfig).scope == "file":
+            return [Input(stage=of) for of in stages]
+        why, remedy = ", through which scope: dataset counts", "set split.scope: file"
+        remedy = f"fix what is wrong with them, or {remedy}"
+        return [Input(stage=of, reach="all", why_all=why, remedy=remedy) for of in stages]
+
+    def recipe(self, making: Making) -> Recipe:
+        """Return what decides a split: the tokens, the rule, and where the file stands."""
+        first = making.sources[0]
+        return split_recipe(
+            making.input("tokens").fingerprint,
+            split_config(making),
+            position_of(making),
+            first.key,
+            shuffle_seed=making.of(ShuffleConfig).of_documents,
+            selections=selections_of(making),
+        )
+
+    def declared_recipe(self, declared: Declared, variant: str) -> Recipe:
+        """Return what the config decides of the split of any partition."""
+        config = declared.of(SplitConfig)
+        of_any = {field.name: int(config.scope == "dataset") for field in fields(FilePosition)}
+        seed = declared.of(ShuffleConfig).of_documents
+        return split_recipe("", config, FilePosition(**of_any), "", shuffle_seed=seed)
+
+    def writer(self, making: Making) -> Writer:
+        """Return what makes a split; spans of cut documents are tokenized again."""
+        return WholeWriter(
+            partial(
+                write_split,
+                making.opened("tokens"),
+                split_config(making),
+                position=position_of(making),
+                encode_cut=cut_encoder(making),
+                selections=making.selections(),
+                dataset=making.declared.name,
+                recipe=making.recipe,
+                shuffle_seed=making.of(ShuffleConfig).of_documents,
+            )
+        )
+
+    def open(self, stored: StoredOutput, inputs: Opened) -> Split:
+        """Return the split over its token shard."""
+        return open_split(stored, inputs.opened("tokens"))
+
+    def about(self, declared: Declared, variant: str) -> str:
+        """Return the description of the asset."""
+        *rest, last = declared.of(SplitConfig).parts
+        return ABOUT.format(f"{', '.join(rest)} or {last}" if rest else last)
+
+
+SPLIT = SplitStage()
+
+
+def split_config(making: Making) -> SplitConfig:
+    """Return the split of a partition, whose raw files are of one part where parts take files."""
+    first = making.sources[0]
+    return making.of(SplitConfig).of_file(first.key, first.source_split)
+
+
+def selections_of(making: Making) -> dict[str, str]:
+    """Return the fingerprints of the selections that the documents of a partition have."""
+    stages = selection_stages(making.declared)
+    return {of.name: making.input(of.name).fingerprint for of in stages}
+
+
+def position_of(making: Making) -> FilePosition:
+    """Return where a partition stands in its dataset; the same for all with scope file.
+
+    Raises: MissingOutputError where the tokens of a partition, or their selection, are not there.
+    """
+    if making.of(SplitConfig).scope == "file":
+        return FilePosition()
+    return making.shared(partial(_positions, making))[making.key]
+
+
+def _positions(making: Making) -> dict[str, FilePosition]:
+    """Return where each partition stands, by the selected documents of those before it.
+
+    Raises: MissingOutputError; ConfigError where several stages select documents.
+    """
+    stages = [of.name for of in selection_stages(making.declared)] or ["tokens"]
+    if len(stages) > 1:
+        raise ConfigError(
+            where="split.scope",
+            expected="file, for several stages select documents",
+            found=f"dataset, with {' and '.join(stages)}",
+            remedy="set split.scope: file, or leave one of them out",
+        )
+    counts = making.all_counts(stages[0])
+    is_drawn = making.of(SplitConfig).form == "fraction"
+    total = sum(of["num_documents"] for of in counts.values()) if is_drawn else 0
+    positions = {}
+    first_char = first_document = 0
+    for key, of_file in counts.items():
+        positions[key] = FilePosition(
+            first_char=first_char, first_document=first_document, total_documents=total
+        )
+        first_char += of_file["num_chars"]
+        first_document += of_file["num_documents"]
+    return positions
+
+
+def cut_encoder(making: Making) -> CutEncoder:
+    """Return the encoder of what the split of one partition cuts."""
+    documents = making.of(DocumentsConfig)
+    return partial(
+        write_cut_tokens, raw=making.raw, documents=documents, encoding=encoding_of(making)
+    )

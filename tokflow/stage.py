@@ -1,0 +1,299 @@
+"""A stage of the pipeline: everything that graph, plan, run, verify, gc and Dagster know of one.
+
+A new stage is a module with a subclass of `Stage`, and one line in `tokflow.pipeline.stages`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
+
+from tokflow.pools.pool import Advance
+from tokflow.raw import RawFile, RawPartition, RawSource
+from tokflow.store.config import Config
+from tokflow.store.manifest import Manifest, Recipe
+from tokflow.store.store import InStore, StoredOutput
+
+T = TypeVar("T")
+
+RAW = "raw"
+"""What the raw files are called where a stage is named."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Input:
+    """Outputs of another stage that an output is made from."""
+
+    stage: str
+    reach: Literal["own", "all"] = "own"
+    """own: the output of the same partition, or the only one; all: those of all partitions."""
+    variant: str = ""
+    dataset: str = ""
+    """The dataset that has them, where it is another."""
+    why_all: str = ""
+    """Reason for needing all partitions, for messages: `, through which scope: dataset counts`."""
+    remedy: str = "fix what is wrong with them"
+    """What to do where some of all are missing."""
+
+    @property
+    def is_raw(self) -> bool:
+        """True of the raw files, which no stage makes."""
+        return self.stage == RAW
+
+
+class Declared(Protocol):
+    """A dataset's config, as stages read it."""
+
+    name: str
+
+    @property
+    def base(self) -> Path:
+        """Folder that relative paths start from."""
+
+    @property
+    def stages(self) -> "tuple[Stage, ...]":
+        """The stages of the dataset, parents first."""
+
+    def of(self, section: type[T]) -> T:
+        """Return the section of the YAML that has this type."""
+
+
+class Opened(Protocol):
+    """The inputs of an output that is in a store, each as its stage opens it."""
+
+    @property
+    def trust_remote_code(self) -> bool:
+        """True if a tokenizer that is Python code may be run."""
+
+    def opened(self, stage: str) -> Any:
+        """Return the output of a stage that this one goes back to, as that stage opens it."""
+
+    def selections(self) -> list[Any]:
+        """Return the inputs that give a selection of documents, opened."""
+
+
+class Made(Protocol):
+    """An input, as a recipe and counts need it."""
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of its recipe."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Counts of its manifest. Raises: MissingOutputError, CorruptOutputError."""
+
+
+class Making(Opened, Protocol):
+    """An output to be made, with access to what it is made from."""
+
+    @property
+    def declared(self) -> Declared:
+        """The config of its dataset."""
+
+    @property
+    def key(self) -> str:
+        """The partition key; empty for an output of the whole dataset."""
+
+    @property
+    def variant(self) -> str:
+        """The name of the export, or of the packing; mostly empty."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """All that decides it."""
+
+    @property
+    def raw(self) -> RawPartition:
+        """The raw files of its partition, fetched. Raises: RawFileError."""
+
+    @property
+    def sources(self) -> tuple[RawSource, ...]:
+        """The raw files of its partition, as they are listed."""
+
+    @property
+    def raw_keys(self) -> list[str]:
+        """The keys of all raw files of the dataset."""
+
+    def raw_file(self, key: str) -> RawFile:
+        """Return a raw file of the dataset, fetched. Raises: RawFileError."""
+
+    def of(self, section: type[T]) -> T:
+        """Return a section of the YAML as it holds for this partition."""
+
+    def input(self, stage: str) -> Made:
+        """Return the output of a stage that this one goes back to."""
+
+    def inputs(self, stage: str) -> Mapping[str, Made]:
+        """Return the outputs of a direct input over all partitions, by key.
+
+        Raises: MissingOutputError where not all partitions are known yet.
+        """
+
+    def all_counts(self, stage: str) -> Mapping[str, Mapping[str, int]]:
+        """Return the counts of the outputs of a direct input over all partitions, by key.
+
+        Raises: MissingOutputError where one is not there.
+        """
+
+    def opened_all(self, stage: str) -> list[Any]:
+        """Return the outputs of `inputs`, each as its stage opens it."""
+
+    def shared(self, compute: Callable[[], T]) -> T:
+        """Return what the outputs of this stage have in common, computed once for all of them."""
+
+    def token_details(self) -> dict[str, Any]:
+        """Return dtype, vocab_size, eos_id and bos_id, as manifests of exports have them."""
+
+    def details(self) -> dict[str, Any]:
+        """Return all that the manifest of an export says of its tokens.
+
+        Raises: ConfigError where the documents are chats and no token is supervised.
+        """
+
+
+class Share(Protocol):
+    """A part of an output that one task makes; joined with the others when all are made."""
+
+    @property
+    def number(self) -> int:
+        """Its ordinal among the shares of the output."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """All that decides it."""
+
+
+class Writer:
+    """Writes the files of one output, whole or by shares; goes to another process as it is."""
+
+    __slots__ = ()
+
+    def write(self, folder: Path, progress: Advance) -> None:
+        """Write the output into an empty folder, manifest last."""
+        raise NotImplementedError
+
+    def shares(self) -> Sequence[Share]:
+        """Return the shares of a large output; none where one task makes it whole."""
+        return ()
+
+    def write_share(self, share: Any, folder: Path, progress: Advance) -> None:
+        """Write a share into an empty folder, manifest last."""
+        raise NotImplementedError
+
+    def join(self, shares: Sequence[StoredOutput], folder: Path) -> None:
+        """Make the output of its shares, in their order, in an empty folder."""
+        raise NotImplementedError
+
+    def inputs(self) -> Iterable[InStore]:
+        """Return outputs with large files, which workers need not hash again."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class WholeWriter(Writer):
+    """The writer of an output that one task makes."""
+
+    make: Callable[[Path], None]
+    """Fills an empty folder, manifest last."""
+
+    def write(self, folder: Path, progress: Advance) -> None:
+        """Write the output into an empty folder, manifest last."""
+        self.make(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds that an output takes where no earlier run tells: measured on two cores."""
+
+    seconds: float = 0.1
+    per_byte: float = 0.0
+    """Per byte of raw text."""
+
+
+class Stage:
+    """One step of the pipeline. An output of it has a partition key, a variant, or neither."""
+
+    name: ClassVar[str]
+    """In manifests and messages, and its Dagster asset."""
+    folder: ClassVar[str] = ""
+    """Below the dataset's; default: the name."""
+    is_of_file: ClassVar[bool] = True
+    """True if each partition has an output; False: the dataset has one of each variant."""
+    decides_all: ClassVar[bool] = False
+    """True if no other recipe is known before it is made: all token ids depend on it."""
+    section: ClassVar[type[Config] | None] = None
+    """Section of the YAML that it adds, under its name, with a default for each field."""
+    gives: ClassVar[str] = ""
+    """`selection`: its outputs open as (num_documents,) bool, and the split takes what is True."""
+    cost: ClassVar[Cost] = Cost()
+    has_engine: ClassVar[bool] = False
+    """True if an engine tokenizes raw text for it, which decides how long it takes."""
+    has_latest: ClassVar[bool] = False
+    """True if people read its outputs, by a link `latest` to the newest."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def path(self) -> str:
+        """The folder of all its outputs below the dataset's."""
+        return self.folder or self.name
+
+    def place(self, key: str, variant: str) -> str:
+        """Return the folder of an output below the dataset's, without its fingerprint."""
+        own = key if self.is_of_file else variant
+        return "/".join(filter(None, [self.path, own]))
+
+    def variants(self, declared: Declared) -> Mapping[str, Any]:
+        """Return the config of each variant that a dataset has; empty: it has no such stage."""
+        return {"": declared.of(self.section) if self.section else None}
+
+    def inputs(self, declared: Declared, variant: str) -> Sequence[Input]:
+        """Return what an output is made from: parents in Dagster, what a plan waits for."""
+        raise NotImplementedError
+
+    def recipe(self, making: Making) -> Recipe:
+        """Return all that decides an output.
+
+        Raises: TokflowError, OSError where that cannot be known yet.
+        """
+        raise NotImplementedError
+
+    def declared_recipe(self, declared: Declared, variant: str) -> Recipe:
+        """Return what config and code decide of any output: its Dagster code version."""
+        raise NotImplementedError
+
+    def writer(self, making: Making) -> Writer:
+        """Return what makes an output, whose inputs are there."""
+        raise NotImplementedError
+
+    def largest_task(self, making: Making, num_bytes: int) -> int:
+        """Return the text that the largest task of an output reads, of `num_bytes` in all."""
+        return num_bytes
+
+    def open(self, stored: StoredOutput, inputs: Opened) -> Any:
+        """Return an output as the stages behind it read it."""
+        return stored
+
+    def refused(self, counts: Mapping[str, int], declared: Declared) -> str | None:
+        """Return what a stored output contains that the config makes an error now, if anything."""
+        return None
+
+    def kinds(self, declared: Declared, variant: str) -> Sequence[str]:
+        """Return Dagster's tags of what its files are."""
+        return ["parquet"]
+
+    def about(self, declared: Declared, variant: str) -> str:
+        """Return the description of its Dagster asset, in Markdown."""
+        return ""
+
+
+def selection_stages(declared: Declared) -> list[Stage]:
+    """Return the stages of a dataset that select documents."""
+    return [of for of in declared.stages if of.gives == "selection" and of.variants(declared)]
+
+
+def stage_of(stages: Iterable[Stage], manifest: Manifest) -> Stage | None:
+    """Return the stage that made an output; None for one that no stage here makes, as raw files."""
+    return next((of for of in stages if of.name == manifest.stage), None)

@@ -1,0 +1,133 @@
+"""The stage that tokenizes raw files."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokflow.documents import DocumentsConfig, ranges
+from tokflow.pools.pool import Advance
+from tokflow.raw import RawPartition
+from tokflow.stage import Cost, Declared, Input, Making, Opened, Stage, Writer
+from tokflow.store.manifest import Recipe
+from tokflow.store.store import StoredOutput
+from tokflow.store.verdicts import spread_verdict
+from tokflow.tokenizers.stage import encoding_of
+from tokflow.tokenizers.tokenizer import Encoding, TokenizerConfig
+from tokflow.tokens.shard import (
+    TokenShard,
+    open_token_shard,
+    refused,
+    tokens_recipe,
+    write_token_shard,
+)
+from tokflow.tokens.shard_files import (
+    ShardSegment,
+    join_segments,
+    may_have_segments,
+    segments_of,
+)
+
+ABOUT = """\
+The token ids of each raw file, documents end to end. A table beside them has a row for each \
+document: where it begins and how long it is."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokensWriter(Writer):
+    """The writer of a token shard and of its segments; goes to another process as it is."""
+
+    raw: RawPartition
+    documents: DocumentsConfig
+    encoding: Encoding
+    dataset: str
+    recipe: Recipe
+
+    def write(self, folder: Path, progress: Advance) -> None:
+        """Write the shard, as `write_token_shard` does."""
+        self._write(folder, progress, None)
+
+    def write_share(self, share: ShardSegment, folder: Path, progress: Advance) -> None:
+        """Write a segment of the shard."""
+        self._write(folder, progress, share)
+
+    def _write(self, folder: Path, progress: Advance, segment: ShardSegment | None) -> None:
+        write_token_shard(
+            self.raw,
+            self.documents,
+            self.encoding,
+            folder,
+            dataset=self.dataset,
+            recipe=segment.recipe if segment else self.recipe,
+            segment=segment,
+            progress=progress,
+        )
+
+    def shares(self) -> list[ShardSegment]:
+        """Return the segments that the shard of a large raw file is made of; of others none."""
+        return segments_of(self.raw, self.documents, self.recipe)
+
+    def join(self, shares: Sequence[StoredOutput], folder: Path) -> None:
+        """Make the shard of its segments, as `join_segments` does."""
+        raw, documents, recipe = self.raw, self.documents, self.recipe
+        join_segments(shares, folder, raw=raw, documents=documents, recipe=recipe)
+
+
+class TokensStage(Stage):
+    """The token shard of each raw file, or group of them."""
+
+    name = "tokens"
+    cost = Cost(0.1, 1 / 40e6)
+    has_engine = True
+
+    def variants(self, declared: Declared) -> Mapping[str, DocumentsConfig]:
+        """Return the config of the documents."""
+        return {"": declared.of(DocumentsConfig)}
+
+    def inputs(self, declared: Declared, variant: str) -> Sequence[Input]:
+        """Return the raw files of the partition, and the tokenizer."""
+        return [Input(stage="raw"), Input(stage="tokenizer")]
+
+    def recipe(self, making: Making) -> Recipe:
+        """Return what decides a shard: its raw files, how they are read, and the tokenizer."""
+        documents, config = making.of(DocumentsConfig), making.of(TokenizerConfig)
+        return tokens_recipe(making.raw, documents, config, making.opened("tokenizer"))
+
+    def declared_recipe(self, declared: Declared, variant: str) -> Recipe:
+        """Return what the config decides of the shard of any raw file."""
+        config = declared.of(DocumentsConfig), declared.of(TokenizerConfig)
+        return tokens_recipe(None, *config, None)
+
+    def writer(self, making: Making) -> TokensWriter:
+        """Return what makes a shard; a verdict about gigatoken is made known to all machines."""
+        spread_verdict(making.opened("tokenizer"))
+        return TokensWriter(
+            raw=making.raw,
+            documents=making.of(DocumentsConfig),
+            encoding=encoding_of(making),
+            dataset=making.declared.name,
+            recipe=making.recipe,
+        )
+
+    def largest_task(self, making: Making, num_bytes: int) -> int:
+        """Return the text of one range, where the file is read in ranges."""
+        is_cut = may_have_segments(making.raw, making.of(DocumentsConfig))
+        return min(num_bytes, ranges.RANGE_BYTES) if is_cut else num_bytes
+
+    def open(self, stored: StoredOutput, inputs: Opened) -> TokenShard:
+        """Return the shard."""
+        return open_token_shard(stored)
+
+    def refused(self, counts: Mapping[str, int], declared: Declared) -> str | None:
+        """Return what a shard contains that is an error now: rejects, special tokens."""
+        return refused(counts, declared.of(DocumentsConfig), declared.of(TokenizerConfig))
+
+    def kinds(self, declared: Declared, variant: str) -> Sequence[str]:
+        """Return the tags of raw numbers and tables."""
+        return ["numpy", "parquet"]
+
+    def about(self, declared: Declared, variant: str) -> str:
+        """Return the description of the asset."""
+        return ABOUT
+
+
+TOKENS = TokensStage()
