@@ -104,11 +104,7 @@ def test_a_stream_that_is_cut_short_is_an_error(suffix: str, kept: float, tmp_pa
     with pytest.raises(RawFileError) as caught:
         read(path, DocumentsConfig())
 
-    assert str(caught.value) == (
-        f"{path}, in the compressed bytes up to {path.stat().st_size:,}: expected whole {suffix} "
-        "streams and nothing else, found a stream that is cut short; download or compress the "
-        "file again"
-    )
+    assert "found a stream that is cut short;" in str(caught.value)
 
 
 @pytest.mark.parametrize("after", [b"junk that is no stream", None], ids=["junk", "half a stream"])

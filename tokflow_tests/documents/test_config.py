@@ -12,13 +12,7 @@ def test_an_unknown_suffix_is_an_error_with_the_known_ones(tmp_path: Path):
     with pytest.raises(ConfigError) as caught:
         next(read_documents(tmp_path / "a.xml.gz", DocumentsConfig()))
 
-    assert str(caught.value) == (
-        f"{tmp_path / 'a.xml.gz'}: expected a suffix of .parquet, .jsonl, .ndjson, .json, .csv, "
-        ".tsv, .txt, .arrow, .feather, .ipc, or of a text format with .gz, .zst, .zstd, .bz2, .xz, "
-        ".lz4, found "
-        "'.xml.gz'; narrow the pattern of raw.files that matches it, or set documents.format to "
-        "one of parquet, jsonl, csv, tsv, txt, arrow"
-    )
+    assert "found '.xml.gz';" in str(caught.value)
 
 
 def test_a_format_that_is_named_goes_before_the_suffix(tmp_path: Path):

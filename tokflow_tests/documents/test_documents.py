@@ -359,7 +359,7 @@ TEXTS = st.lists(st.text(st.characters(codec="utf-8"), max_size=30), max_size=20
 
 
 @settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     texts=TEXTS, batch_bytes=st.integers(1, 200), name=st.sampled_from(["jsonl", "parquet", "csv"])
@@ -381,7 +381,7 @@ def test_any_texts_are_read_as_written(
     assert [n for batch in batches for n in batch.num_chars.tolist()] == list(map(len, texts))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     blocks=st.lists(st.text("ab\r\n", min_size=1, max_size=6), max_size=12),
     separator=st.sampled_from(["a", "aa", "ab", "aba", "abab", "\n", "\r\n\n", "a\nb"]),

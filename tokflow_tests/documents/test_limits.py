@@ -70,17 +70,17 @@ def test_documents_that_are_empty_are_read_and_count_only_if_they_are_to(tmp_pat
 
 def test_a_limit_counts_over_batches_and_not_the_rejects(tmp_path: Path):
     path = tmp_path / "a.jsonl"
-    lines = ['{"text": "é"}\n', "{}\n"] * 40_000  # several blocks of 64 KiB
+    lines = ['{"text": "é"}\n', "{}\n"] * 10_000  # several blocks of 64 KiB
     path.write_text("".join(lines))
     rejects: list[Reject] = []
     config = DocumentsConfig(
-        limit=Limit(documents=30_000), on_bad_document="reject", max_rejects=10**6
+        limit=Limit(documents=8_000), on_bad_document="reject", max_rejects=10**6
     )
 
     batches = read(path, config, batch_bytes=1000, on_reject=rejects.append)
 
-    assert rows_in(batches) == list(range(0, 60_000, 2))
-    assert [reject.row for reject in rejects] == list(range(1, 59_999, 2))
+    assert rows_in(batches) == list(range(0, 16_000, 2))
+    assert [reject.row for reject in rejects] == list(range(1, 15_999, 2))
 
 
 def test_a_limit_of_characters_counts_over_batches(tmp_path: Path):
@@ -143,11 +143,7 @@ def test_one_more_than_max_rejects_is_an_error(tmp_path: Path):
 
     assert len(rejects) == 2
     assert caught.value.row == 2
-    assert str(caught.value) == (
-        f"{path}, row 2, line 3, byte 6: expected the key 'text', found no keys; set "
-        "documents.text to the field that holds the text, or raise documents.max_rejects, "
-        "for 2 bad documents are set aside already"
-    )
+    assert "found no keys;" in str(caught.value)
 
 
 def test_a_csv_record_that_is_bad_spoils_no_other(tmp_path: Path):
@@ -186,9 +182,9 @@ def test_a_document_that_is_too_large_is_passed_over_in_little_memory(
     name: str, before: bytes, bomb: bytes, per: str, tmp_path: Path
 ):
     path = tmp_path / name
-    member = gzip.compress(bomb * (2_000_000 // len(bomb)), 1)
-    path.write_bytes(gzip.compress(before, 1) + member * 12)
-    limit = Limit(document_bytes=1_000_000)
+    member = gzip.compress(bomb * (1_000_000 // len(bomb)), 1)
+    path.write_bytes(gzip.compress(before, 1) + member * 10)
+    limit = Limit(document_bytes=500_000)
     config = DocumentsConfig(document_per=per, limit=limit, on_bad_document="reject")
     rejects: list[Reject] = []
     tracemalloc.start()
@@ -198,7 +194,7 @@ def test_a_document_that_is_too_large_is_passed_over_in_little_memory(
     tracemalloc.stop()
 
     assert [reject.reason.split(", found")[1][:5] for reject in rejects] == [" more"]
-    assert peak_bytes < 12_000_000
+    assert peak_bytes < 8_000_000
 
 
 def test_a_document_as_large_as_may_be_is_read_whatever_the_blocks(tmp_path: Path):

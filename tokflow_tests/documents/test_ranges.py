@@ -156,7 +156,7 @@ CSV_LINES = [
 ]
 CUTS = st.lists(st.integers(0, 2000), max_size=6)
 MANY = settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 FIELDS = st.sampled_from(

@@ -289,11 +289,7 @@ def test_what_is_no_text_makes_the_record_a_bad_document(text: str, found: str, 
     with pytest.raises(BadDocumentError) as error:
         find(path, config(tmp_path, "wrong"))
 
-    assert str(error.value) == (
-        f"{path}, row 2, line 3, byte 35: expected functions:wrong to return text, several or "
-        f"None, found {found}; fix the function, or set documents.on_bad_document: reject to "
-        "set such lines aside"
-    )
+    assert f"found {found};" in str(error.value)
     assert (error.value.row, error.value.line) == (2, 3)
 
 

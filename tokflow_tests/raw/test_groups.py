@@ -101,7 +101,4 @@ def test_what_is_no_size_is_refused(group: object):
     with pytest.raises(ConfigError) as raised:
         RawConfig(files="*", group=group)
 
-    assert str(raised.value) == (
-        "raw.group: expected bytes with a unit, or a number of files, 1 or more, "
-        f"found {group!r}; write `1 GB`, or `500`"
-    )
+    assert f"found {group!r};" in str(raised.value)

@@ -1,5 +1,3 @@
-import os
-import subprocess
 import sys
 
 import pytest
@@ -40,10 +38,7 @@ def test_a_key_that_could_leave_the_store_or_clash_in_it_is_refused(key: str, fo
     with pytest.raises(ConfigError) as raised:
         check_key(key)
 
-    assert str(raised.value) == (
-        f"partition key {key!r}: expected a path relative to the raw folder, in printable UTF-8, "
-        f"found {found}; rename the file or its folder"
-    )
+    assert f"found {found};" in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -55,14 +50,9 @@ def test_any_other_path_is_a_key(key: str):
     check_key(key)
 
 
-def test_a_name_that_the_locale_cannot_read_names_the_locale():
-    code = "from tokflow.raw import check_key; check_key('gr\\xf6\\xdfe.jsonl')"
-    told = {}
-    for locale in ({"PYTHONUTF8": "0"}, {"PYTHONUTF8": "1"}):
-        variables = {**os.environ, "LC_ALL": "C", **locale}
-        done = subprocess.run([sys.executable, "-c", code], env=variables, stderr=subprocess.PIPE)
-        told[done.returncode] = done.stderr.decode()
+def test_a_name_that_the_locale_cannot_read_names_the_locale(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
 
-    assert sorted(told) == [0, 1]
-    assert "expected a locale of UTF-8" in told[1]
-    assert "found one of ascii; set LC_ALL=C.UTF-8, or PYTHONUTF8=1" in told[1]
+    check_key("a.jsonl")
+    with pytest.raises(ConfigError, match="found one of ascii; set LC_ALL"):
+        check_key("größe.jsonl")

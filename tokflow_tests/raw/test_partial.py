@@ -106,10 +106,7 @@ def test_a_file_that_changes_between_two_tries_is_fetched_from_its_beginning(
 def test_a_download_that_stays_cut_is_never_taken_for_whole(server: Server, tmp_path: Path):
     server.breaks = [3000, 0, 0, 0, 0]
 
-    assert refusal(server, tmp_path) == (
-        f"{server.url}: expected a file that can be read, found 3,000 of 10,000 bytes, 5 times in "
-        "a row; run again when the server answers; the bytes that arrived are kept"
-    )
+    assert "found 3,000 of 10,000 bytes, 5 times in a row;" in refusal(server, tmp_path)
     assert not list(tmp_path.rglob(MANIFEST_NAME))
 
 
@@ -201,12 +198,8 @@ def test_a_disk_that_takes_no_more_is_an_error(server: Server, tmp_path: Path):
         told = refusal(server, tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    [file] = tmp_path.rglob(".blocks-*/a.txt/content")
 
-    assert told == (
-        f"{file}: expected room for 10,000 bytes, found File too large; free disk space and run "
-        "again; the bytes that arrived are kept"
-    )
+    assert "expected room for 10,000 bytes, found File too large;" in told
     server.requests.clear()
     assert fetched(server, tmp_path).path.read_bytes() == CONTENT
     assert server.requests == ["HEAD", "GET bytes=5000-", "HEAD"]

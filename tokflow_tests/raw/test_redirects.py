@@ -214,11 +214,7 @@ def test_a_redirect_from_https_to_http_is_refused(
         secure.moved_to = f"https://localhost:{secure.port}/a.txt"
         assert "found one to localhost, which is " in refusal(url, tmp_path)
         secure.moved_to = f"HTTP://127.0.0.1:{site.port}/a.txt?key=secret"
-        assert refusal(url, tmp_path) == (
-            f"{url}: expected no redirect from https to http, which anyone on the way can change, "
-            f"found one to http://127.0.0.1:{site.port}/a.txt; if you trust where it leads to, "
-            "name that URL under raw.files"
-        )
+        assert f"found one to http://127.0.0.1:{site.port}/a.txt;" in refusal(url, tmp_path)
     assert site.asked == []
 
 
@@ -240,10 +236,7 @@ def test_a_redirect_leads_to_no_other_protocol(site: Site, tmp_path: Path):
     site.moved_to = "ftp://127.0.0.1/a.txt"
     url = f"http://127.0.0.1:{site.port}/moved"
 
-    assert refusal(url, tmp_path) == (
-        f"{url}: expected a file that can be read, found HTTP status 302 (Found); "
-        "correct the URL under raw.files"
-    )
+    assert "found HTTP status 302 (Found);" in refusal(url, tmp_path)
 
 
 def test_a_redirect_to_another_host_that_the_dataset_names_is_followed(site: Site, tmp_path: Path):

@@ -101,12 +101,8 @@ def test_data_files_and_data_dir_are_written_in_several_ways(fields: str):
 def test_an_unknown_config_is_refused_with_those_that_there_are():
     card = GLUE.replace("  default: true\n", "")
 
-    assert refusal(*GLUE_FILES, card=GLUE, config="sst") == (
-        "here: raw.config: expected one of cola, sst2, found 'sst'; did you mean 'sst2'?"
-    )
-    assert refusal(*GLUE_FILES, card=card) == (
-        "here: raw.config: expected one of cola, sst2, found none, and no default; name one of them"
-    )
+    assert "found 'sst';" in refusal(*GLUE_FILES, card=GLUE, config="sst")
+    assert "found none, and no default;" in refusal(*GLUE_FILES, card=card)
 
 
 def test_a_config_is_a_folder_where_no_card_names_configs():
@@ -132,11 +128,7 @@ def test_of_two_formats_of_as_many_files_the_one_is_read_that_load_dataset_reads
 
 
 def test_what_holds_no_documents_is_refused_by_name():
-    assert refusal("README.md", "train/cat.png") == (
-        "here: expected data files of a format that documents are read from, found README.md, "
-        "train/cat.png; name the files by a pattern, or set revision: refs/convert/parquet, where "
-        "the hub has many datasets as parquet"
-    )
+    assert "found README.md, train/cat.png;" in refusal("README.md", "train/cat.png")
 
 
 @pytest.mark.parametrize(
@@ -157,11 +149,7 @@ def test_what_holds_no_documents_is_refused_by_name():
 def test_a_card_that_cannot_be_followed_is_refused(fields: str, found: str):
     card = f"---\nconfigs:\n- config_name: en\n  {fields}\n---\n"
 
-    assert refusal("a.jsonl", card=card) == (
-        "here: data_files in README.md: expected a pattern, a list of them, or a list of {split, "
-        f"path}}, each split once, found {found}; name the files by a pattern instead, as "
-        "hf://datasets/org/name/data/*.parquet"
-    )
+    assert f"found {found};" in refusal("a.jsonl", card=card)
 
 
 def test_a_card_that_is_no_yaml_is_refused():

@@ -123,11 +123,7 @@ def test_another_version_is_never_read_for_the_one_that_was_listed(
         with pytest.raises(RawFileError) as raised:
             file.read(12 * MIB)
 
-    assert str(raised.value) == (
-        f"{object_store.url}/raw/a.txt: expected the version that was there when the run began, "
-        "12,582,912 bytes, found another one; run again, which reads the new version from its "
-        "beginning"
-    )
+    assert "found another one;" in str(raised.value)
 
 
 @pytest.mark.parametrize("failure", ["503", "reset", "truncate"])

@@ -42,7 +42,7 @@ def elements_of(content: str) -> list[tuple[str, int, int]] | None:
     return None
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     content=st.lists(st.sampled_from(PIECES)).map("".join).map(lambda inner: f"[{inner}]"),
     sizes=st.lists(st.integers(1, 5)),
