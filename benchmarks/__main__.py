@@ -13,9 +13,7 @@ python -m benchmarks orders     how random the orders of loaders are, and those 
 
 import argparse
 import contextlib
-import dataclasses
 import itertools
-import json
 import os
 import platform
 import sys
@@ -41,12 +39,9 @@ def main():
     arguments = parse_arguments()
     if (arguments.what != "speed") and (reason := CORE.missing()):
         raise SystemExit(f"{arguments.what}: left out ({reason})")
-    say = (lambda text: None) if arguments.json else say_now
     say(machine())
     with corpora_folder(arguments.keep) as folder:
-        found = REPORTS[arguments.what](arguments, folder, say)
-    if arguments.json:
-        print(json.dumps(as_json({"machine": machine(), arguments.what: found}), indent=1))
+        REPORTS[arguments.what](arguments, folder)
 
 
 def parse_arguments():
@@ -60,7 +55,6 @@ def parse_arguments():
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--corpora", nargs="+", choices=CORPORA, help="growth, jobs: code")
     parser.add_argument("--repeats", type=int, default=3, help="of our own programs")
-    parser.add_argument("--json", action="store_true", help="print numbers for a program")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the corpora there")
     parser.add_argument("--large", action="store_true", help=LARGE_HELP)
     parser.add_argument(
@@ -78,51 +72,40 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def report_speed(arguments, folder, say):
-    programs = choose_programs((*OWN, *PEERS), arguments.only, say)
+def report_speed(arguments, folder):
+    programs = choose_programs((*OWN, *PEERS), arguments.only)
     sizes = arguments.sizes or (*SIZES, *([LARGE] if arguments.large else []))
     blocks = []
-    for size in sizes:
-        for corpus in arguments.corpora or CORPORA:
-            for kind in arguments.kinds:
-                results = measure_block(arguments, programs, make_file(folder, corpus, size, kind))
-                title = f"{size:g} MB of {corpus}, {kind}"
-                say(f"\n{title}, GPT-2, {counts(results)}")
-                say("\n".join(speed.table(results, text_bytes=size * 1e6)))
-                blocks.append((title, size * 1e6, results))
+    for size, corpus, kind in itertools.product(
+        sizes, arguments.corpora or CORPORA, arguments.kinds
+    ):
+        file = make_file(folder, corpus, size, kind)
+        reading = [program for program in programs if file.suffix[1:] in program.kinds]
+        results = speed.measure_file(
+            file,
+            reading,
+            repeats=arguments.repeats,
+            peer_repeats=arguments.peer_repeats,
+            timeout=arguments.timeout,
+            tell=tell_progress,
+        )
+        title = f"{size:g} MB of {corpus}, {kind}"
+        say(f"\n{title}, GPT-2, {counts(results)}", *speed.table(results, text_bytes=size * 1e6))
+        blocks.append((title, size * 1e6, results))
     if judged := list(speed.aims(blocks)):
-        say("\n".join(["\naims", *judged]))
-    return {title: {one.program.name: one for one in many} for title, _, many in blocks}
+        say("\naims", *judged)
 
 
-def measure_block(arguments, programs, file):
-    """Measure the programs that read files of this kind; the table shows no others."""
-    reading = [program for program in programs if file.suffix[1:] in program.kinds]
-    return speed.measure_file(
-        file,
-        reading,
-        repeats=arguments.repeats,
-        peer_repeats=arguments.peer_repeats,
-        timeout=arguments.timeout,
-        tell=tell_progress,
-    )
+def report_growth(arguments, folder):
+    for corpus, kind in itertools.product(arguments.corpora or ("code",), arguments.kinds):
+        sizes = arguments.sizes or GROWTH_SIZES
+        files = {size * 1e6: make_file(folder, corpus, size, kind) for size in sizes}
+        measured = growth.measure_growth(files, repeats=arguments.repeats, tell=tell_progress)
+        say(f"\n{corpus}, {kind}, GPT-2, median of {arguments.repeats}", *growth.table(measured))
 
 
-def report_growth(arguments, folder, say):
-    found = {}
-    for corpus in arguments.corpora or ("code",):
-        for kind in arguments.kinds:
-            sizes = arguments.sizes or GROWTH_SIZES
-            files = {size * 1e6: make_file(folder, corpus, size, kind) for size in sizes}
-            measured = growth.measure_growth(files, repeats=arguments.repeats, tell=tell_progress)
-            say(f"\n{corpus}, {kind}, GPT-2, median of {arguments.repeats}")
-            say("\n".join(growth.table(measured)))
-            found[f"{corpus}, {kind}"] = measured
-    return found
-
-
-def report_jobs(arguments, folder, say):
-    programs = choose_programs(jobs.PROGRAMS, arguments.only, say)
+def report_jobs(arguments, folder):
+    programs = choose_programs(jobs.PROGRAMS, arguments.only)
     blocks = []
     for size, corpus, num_files, kind in itertools.product(
         arguments.sizes or JOBS_SIZES,
@@ -142,102 +125,78 @@ def report_jobs(arguments, folder, say):
         )
         title = f"{size:g} MB of {corpus}, {num_files} {kind}"
         results = [result for by_jobs in found.values() for result in by_jobs.values()]
-        say(f"\n{title}, GPT-2, {counts(results)}; median of {arguments.repeats}")
-        say("\n".join(jobs.table(found, text_bytes=size * 1e6)))
+        heading = f"\n{title}, GPT-2, {counts(results)}; median of {arguments.repeats}"
+        say(heading, *jobs.table(found, text_bytes=size * 1e6))
         blocks.append((title, found))
-    say("\n".join(["\naims", *jobs.judged(blocks)]))
-    return dict(blocks)
+    say("\naims", *jobs.judged(blocks))
 
 
-def report_fixed(arguments, folder, say):
+def report_fixed(arguments, folder):
     numbers = arguments.files or FIXED_FILES
     found = {num_files: fixed.measure_fixed(num_files, tell=tell_progress) for num_files in numbers}
-    say(f"\n{fixed.DOCUMENTS_PER_FILE} documents per file, each way after the ones before")
-    say("\n".join(fixed.table(found)))
+    heading = f"\n{fixed.DOCUMENTS_PER_FILE} documents per file, each way after the ones before"
+    say(heading, *fixed.table(found))
     ticks = many_files.measure_ticks(many_files.NUM_TICKED)
     plan = many_files.measure_plan(many_files.NUM_PLANNED) if arguments.large else None
-    say("\n".join(many_files.table(ticks, plan)))
-    unbuilt = many_files.measure_unbuilt() if arguments.large else {}
-    say("\n".join(many_files.unbuilt_table(unbuilt)))
-    return found | {"ticks": ticks, "unbuilt": unbuilt} | ({"plan": plan} if plan else {})
+    say(*many_files.table(ticks, plan))
+    if arguments.large:
+        say(*many_files.unbuilt_table(many_files.measure_unbuilt()))
 
 
-def report_formats(arguments, folder, say):
-    found = {}
-    for size in arguments.sizes or (SIZES[0],):
-        for corpus in arguments.corpora or ("code",):
-            file = make_file(folder, corpus, size, "parquet")
-            names = arguments.only or formats.known_formats()
-            written = formats.measure_formats(file, names, repeats=arguments.repeats)
-            say(f"\n{size:g} MB of {corpus}, GPT-2, rows of {formats.SEQUENCE_LENGTH} tokens")
-            say("\n".join(formats.table(written)))
-            found[f"{size:g} MB of {corpus}"] = written
-    return found
+def report_formats(arguments, folder):
+    for size, corpus in itertools.product(
+        arguments.sizes or (SIZES[0],), arguments.corpora or ("code",)
+    ):
+        file = make_file(folder, corpus, size, "parquet")
+        names = arguments.only or formats.known_formats()
+        written = formats.measure_formats(file, names, repeats=arguments.repeats)
+        heading = f"\n{size:g} MB of {corpus}, GPT-2, rows of {formats.SEQUENCE_LENGTH} tokens"
+        say(heading, *formats.table(written))
 
 
-def report_packing(arguments, folder, say):
+def report_packing(arguments, folder):
     from benchmarks import packing  # loads libraries; whoever measures processes must stay small
 
     lengths = packing.make_lengths(arguments.documents or packing.NUM_DOCUMENTS)
-    found = {}
-    for sequence_length in packing.SEQUENCE_LENGTHS:
-        packed = packing.measure_packing(
-            lengths,
-            sequence_length=sequence_length,
-            strategies=arguments.only or packing.STRATEGIES,
-        )
-        title = f"{len(lengths):,} documents, rows of {sequence_length:,} tokens"
-        say(f"\n{title}")
-        say("\n".join(packing.table(packed)))
-        found[title] = packed
-    return found
+    strategies = arguments.only or packing.STRATEGIES
+    for length in packing.SEQUENCE_LENGTHS:
+        packed = packing.measure_packing(lengths, sequence_length=length, strategies=strategies)
+        say(f"\n{len(lengths):,} documents, rows of {length:,} tokens", *packing.table(packed))
 
 
-def report_orders(arguments, folder, say):
+def report_orders(arguments, folder):
     from benchmarks import orders  # as packing
 
-    contenders = choose_programs((*orders.WHOLE, *orders.IN_BLOCKS), arguments.only, say)
+    contenders = choose_programs((*orders.WHOLE, *orders.IN_BLOCKS), arguments.only)
     asked = {round(size): orders.WHOLE for size in arguments.sizes or orders.SIZES}
-    found = {}
     for size, some in (*asked.items(), (orders.BLOCKS_SIZE, orders.IN_BLOCKS)):
-        title = f"{size:,} rows" + (", blocks x window" if some is orders.IN_BLOCKS else "")
-        found[title] = orders.measure_orders(
-            [one for one in contenders if one in some], size, seeds=arguments.seeds or orders.SEEDS
-        )
-        say(f"\n{title}")
-        say("\n".join(orders.table(found[title])))
-    return found
+        chosen = [one for one in contenders if one in some]
+        found = orders.measure_orders(chosen, size, seeds=arguments.seeds or orders.SEEDS)
+        blocks = ", blocks x window" if some is orders.IN_BLOCKS else ""
+        say(f"\n{size:,} rows{blocks}", *orders.table(found))
 
 
-def report_scale(arguments, folder, say):
+def report_scale(arguments, folder):
     from benchmarks import scale_measured  # loads libraries, as packing
 
-    lines = [*scale_measured.measure(), "", *scale.report()]
-    say("\n".join(lines))
-    return lines
+    say(*scale_measured.measure(), "", *scale.report())
 
 
-def report_loaders(arguments, folder, say):
+def report_loaders(arguments, folder):
     size = (arguments.sizes or SIZES[1:])[0]
     file = make_file(folder, "code", size, "parquet")
-    tokens, ids = (
-        loaders.make_tokens(file, folder / "loaders"),
-        loaders.make_ids(folder / "loaders"),
-    )
+    tokens = loaders.make_tokens(file, folder / "loaders")
+    ids = loaders.make_ids(folder / "loaders")
     say(f"{size:g} MB of code, GPT-2")
-    found = {}
     for report in loaders.REPORTS:
-        programs = [one for one in report.programs if one.name in (arguments.only or (one.name,))]
-        found[report.title] = measured = {}
-        for program in programs:
-            tell_progress(f"{report.title}: {program.name}")
-            absent = program.missing()
-            measured[program.name] = absent or report.measure(
-                program, ids if report.of_ids else tokens
-            )
+        measured = {}
+        for program in report.programs:
+            if program.name in (arguments.only or (program.name,)):
+                tell_progress(f"{report.title}: {program.name}")
+                of = ids if report.of_ids else tokens
+                measured[program.name] = program.missing() or report.measure(program, of)
         if measured:
-            say("\n".join([f"\n{report.title}", *report.lines(measured)]))
-    return found
+            say(f"\n{report.title}", *report.lines(measured))
 
 
 REPORTS = {
@@ -253,7 +212,7 @@ REPORTS = {
 }
 
 
-def choose_programs(programs, names, say):
+def choose_programs(programs, names):
     """Return those of the programs to run; say which are left out, and why."""
     known = {program.name: program for program in programs}
     for name in names or ():
@@ -312,19 +271,8 @@ def machine():
     return f"{os.cpu_count()} cores, {model}, Python {platform.python_version()}"
 
 
-def as_json(one):
-    """Return what was measured as plain JSON."""
-    if isinstance(one, speed.Result):
-        return as_json({"runs": one.runs, "tokens": one.comparison, "failure": one.failure})
-    if dataclasses.is_dataclass(one):
-        return dataclasses.asdict(one)
-    if isinstance(one, dict):
-        return {str(name): as_json(of) for name, of in one.items()}
-    return [as_json(of) for of in one] if isinstance(one, list | tuple) else one
-
-
-def say_now(text):
-    print(text, flush=True)
+def say(*lines):
+    print(*lines, sep="\n", flush=True)
 
 
 def tell_progress(text):

@@ -44,11 +44,12 @@ def measure_jobs(file, programs, *, numbers, folder, repeats, peer_repeats, time
     found = {
         program.name: {jobs: Result(program=program) for jobs in numbers} for program in programs
     }
+    each = {(name, jobs): of for name, by in found.items() for jobs, of in by.items()}
     first = {}
     for repeat in range(max(repeats, peer_repeats)):
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             expected = None
-            for name, jobs, result in each(found):
+            for (name, jobs), result in each.items():
                 if repeat >= (peer_repeats if result.program.is_peer else repeats):
                     continue
                 place = Place(file=file, folder=Path(scratch) / f"{name}, {jobs}", jobs=jobs)
@@ -66,12 +67,6 @@ def measure_jobs(file, programs, *, numbers, folder, repeats, peer_repeats, time
                     f"{file.relative_to(folder)}, repeat {repeat}, {name}, jobs {jobs}: {last_line}"
                 )
     return found
-
-
-def each(found):
-    for name, by_jobs in found.items():
-        for jobs, result in by_jobs.items():
-            yield name, jobs, result
 
 
 def digests(folder):

@@ -16,11 +16,12 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks import loader_resume
-from benchmarks.peer_programs import ENVIRONMENTS
+from benchmarks.peer_programs import ENVIRONMENTS, environment_of
 from benchmarks.process import OverTimeError, measure
-from benchmarks.programs import ROOT, TOKFLOW, dataset_yaml
+from benchmarks.programs import ROOT, TOKFLOW, absent, dataset_yaml
 from benchmarks.speed import judged
 
 SEQUENCE_LENGTH, BATCH_SIZE = 2048, 64
@@ -79,9 +80,7 @@ class LoaderProgram:
 
     def missing(self):
         """Return why it cannot run here; None where it can."""
-        if self.peer is None or (ENVIRONMENTS / self.peer / "ready").exists():
-            return None
-        return f'make bench-loaders PEERS="{self.peer}"'
+        return absent([environment_of(self.peer)] if self.peer else [])
 
 
 own = functools.partial(LoaderProgram, module="tokflow")
@@ -350,8 +349,7 @@ def seconds_lines(found):
         yield f"  {name:26}{one if isinstance(one, str) else f'{1e3 * one:10.1f} ms'}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoaderReport:
+class LoaderReport(NamedTuple):
     """One table."""
 
     title: str
@@ -363,42 +361,16 @@ class LoaderReport:
     """It reads the numbered rows, not the tokens."""
 
 
+shuffled = functools.partial(measure_speed, is_shuffled=True)
+in_order = functools.partial(measure_speed, is_shuffled=False)
+WITH_AN_ORDER = [program for program in SPEED if program.has_an_order]
+BATCHES, FIRST = "batches of 64 x 2,048", "the first batch of a run that goes on at"
+LOST = "2 ranks, batches of 32: what another run, after 102 batches, loses and repeats"
 REPORTS = (
-    LoaderReport(
-        title="batches of 64 x 2,048, shuffled",
-        programs=SPEED,
-        measure=functools.partial(measure_speed, is_shuffled=True),
-        lines=speed_lines,
-    ),
-    LoaderReport(
-        title="batches of 64 x 2,048, in order",
-        programs=[program for program in SPEED if program.has_an_order],
-        measure=functools.partial(measure_speed, is_shuffled=False),
-        lines=speed_lines,
-    ),
-    LoaderReport(
-        title="the first batch of a run that goes on at half of an epoch",
-        programs=TIMED_RESUME,
-        measure=measure_half,
-        lines=seconds_lines,
-    ),
-    LoaderReport(
-        title="the first batch of a run that goes on at sample 10^9",
-        programs=FAR,
-        measure=measure_far,
-        lines=seconds_lines,
-    ),
-    LoaderReport(
-        title="the order of rows, and its first",
-        programs=ORDERS,
-        measure=measure_order,
-        lines=order_lines,
-    ),
-    LoaderReport(
-        title="2 ranks, batches of 32: what another run, after 102 batches, loses and repeats",
-        programs=RESUME,
-        measure=loader_resume.measure_resume,
-        lines=resume_lines,
-        of_ids=True,
-    ),
+    LoaderReport(f"{BATCHES}, shuffled", SPEED, shuffled, speed_lines),
+    LoaderReport(f"{BATCHES}, in order", WITH_AN_ORDER, in_order, speed_lines),
+    LoaderReport(f"{FIRST} half of an epoch", TIMED_RESUME, measure_half, seconds_lines),
+    LoaderReport(f"{FIRST} sample 10^9", FAR, measure_far, seconds_lines),
+    LoaderReport("the order of rows, and its first", ORDERS, measure_order, order_lines),
+    LoaderReport(LOST, RESUME, loader_resume.measure_resume, resume_lines, of_ids=True),
 )

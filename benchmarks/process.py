@@ -148,7 +148,7 @@ class Watch(threading.Thread):
             self.known = alive(self.root, self.known)
             self.peak_bytes = max(self.peak_bytes, resident_bytes(self.known))
             for pid, start in self.known.items():
-                self.largest_bytes = max(self.largest_bytes, kernel_peak_bytes(pid))
+                self.largest_bytes = max(self.largest_bytes, kernel_bytes(pid))
                 before = self.cpu_seconds.get((pid, start), 0.0)
                 self.cpu_seconds[pid, start] = max(before, processor_seconds(pid))
             pause = max(SAMPLE_SECONDS, (time.thread_time() - began) / SAMPLING_SHARE)
@@ -167,7 +167,7 @@ def alive(root, known):
     """Return start times by id of `root`, of the `known` that still run, and their descendants."""
     starts, children = {}, {}
     for entry in PROC.iterdir() if PROC.exists() else ():
-        if entry.name.isdigit() and (found := parent_and_start(entry)):
+        if entry.name.isdigit() and (found := parent_and_start(entry.name)):
             parent, starts[int(entry.name)] = found
             children.setdefault(parent, []).append(int(entry.name))
     waiting = [root, *(pid for pid, start in known.items() if starts.get(pid) == start)]
@@ -180,13 +180,18 @@ def alive(root, known):
     return found
 
 
-def parent_and_start(entry):
-    """Return the id of a process's parent, and when it started in clock ticks; None if it ended."""
+def stat_of(pid):
+    """Return what the kernel counts of a process, from its state on; [] if it ended."""
     try:
-        fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        return (PROC / f"{pid}/stat").read_text().rpartition(")")[2].split()
     except (OSError, UnicodeDecodeError):
-        return None
-    return None if fields[0] == "Z" else (int(fields[1]), int(fields[19]))
+        return []
+
+
+def parent_and_start(pid):
+    """Return the id of a process's parent, and when it started in clock ticks; None if it ended."""
+    fields = stat_of(pid)
+    return (int(fields[1]), int(fields[19])) if fields and fields[0] != "Z" else None
 
 
 def resident_bytes(pids):
@@ -212,25 +217,22 @@ def shared_bytes(pid):
 
 def processor_seconds(pid):
     """Return user and system time of one process, 0 where it ended."""
-    try:
-        fields = (PROC / f"{pid}/stat").read_text().rpartition(")")[2].split()
-    except (OSError, UnicodeDecodeError):
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return sum(map(int, stat_of(pid)[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
-def kernel_peak_bytes(pid):
-    """Return the peak resident memory of one process, 0 where it ended."""
+def kernel_bytes(pid, name="VmHWM"):
+    """Return the memory that the kernel counts of one process, by default its peak; 0 where it
+    ended."""
     try:
         lines = (PROC / f"{pid}/status").read_text().splitlines()
     except OSError:
         return 0
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
 def end(pids):
     """Kill the processes that are still those with the known start times."""
     for pid, start in pids.items():
-        found = parent_and_start(PROC / str(pid))
+        found = parent_and_start(pid)
         if found and found[1] == start:
             os.kill(pid, signal.SIGKILL)

@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -129,51 +130,27 @@ def dataset_yaml(files, **changes):
 
 NEEDS_GPT2 = (GPT2 / "tokenizer.json", "put GPT-2's tokenizer files there")
 
-CORE = Program(
-    name="tokflow core",
-    command=core,
-    output="core/dataset/exports/bin/latest/train.bin",
-    needs=(NEEDS_GPT2,),
+of_gpt2 = partial(Program, needs=(NEEDS_GPT2,))
+in_project = partial(of_gpt2, working_folder=project_folder)
+
+CORE = of_gpt2(
+    name="tokflow core", command=core, output="core/dataset/exports/bin/latest/train.bin"
 )
-RAW_ENGINE = Program(
-    name="raw engine",
-    command=raw_engine,
-    output="raw.bin",
-    needs=(NEEDS_GPT2,),
-)
-RUN_CONFIG = Program(
+RAW_ENGINE = of_gpt2(name="raw engine", command=raw_engine, output="raw.bin")
+RUN_CONFIG = of_gpt2(
     name="tokflow run --config",
     command=tokflow_run_config,
     output="store/benchmark/exports/bin/latest/train.bin",
-    needs=(NEEDS_GPT2,),
 )
-RUN_NAME = Program(
+RUN_NAME = in_project(
     name="tokflow run NAME",
     command=tokflow_run_name,
     output="project/data/store/benchmark/exports/bin/latest/train.bin",
-    needs=(NEEDS_GPT2,),
-    working_folder=project_folder,
 )
-RUN_NAME_AGAIN = Program(
-    name="tokflow run NAME again",
-    command=tokflow_run_name,
-    output=None,
-    needs=(NEEDS_GPT2,),
-    working_folder=project_folder,
-)
-DAGSTER_JOB = Program(
-    name="dagster job execute again",
-    command=dagster_job,
-    output=None,
-    needs=(NEEDS_GPT2,),
-    working_folder=project_folder,
-)
-DAGSTER_RANGE = Program(
-    name="all partitions in one run again",
-    command=dagster_range,
-    output=None,
-    needs=(NEEDS_GPT2,),
-    working_folder=project_folder,
+RUN_NAME_AGAIN = in_project(name="tokflow run NAME again", command=tokflow_run_name, output=None)
+DAGSTER_JOB = in_project(name="dagster job execute again", command=dagster_job, output=None)
+DAGSTER_RANGE = in_project(
+    name="all partitions in one run again", command=dagster_range, output=None
 )
 OWN = (
     CORE,

@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from benchmarks.process import alive, processor_seconds
+from benchmarks.process import alive, kernel_bytes, processor_seconds, stat_of
 
 FAR = 10**9
 CHECKED_ROWS, CHECKED_TOKENS = 4, 32
@@ -65,27 +65,19 @@ class Request:
         return replace(self, folder=f"{self.folder}-{suffix}")
 
 
-class Loader(Protocol):
-    """One rank's batches, from the beginning or from a state."""
-
-    def __iter__(self) -> Iterable[Any]:
-        """Yield batches, each an array (rows, at least the tokens of a row)."""
-
-    def state(self) -> Any:
-        """Return the state after the batches that were given out."""
-
-
 Batches = Iterable[tuple[Any, Any]]
 """Of inputs and labels, both (rows, sequence_length) of int64, epoch after epoch."""
 
 
 def run(
     speed: Mapping[str, Callable[[Request], Batches]] = {},
-    resume: Mapping[str, Callable[[Request], Loader]] = {},
+    resume: Mapping[str, Callable[[Request], Any]] = {},
     order: Mapping[str, Callable[[Request], Any]] = {},
 ) -> None:
     """Do what the command line asks, with functions by variant.
 
+    Those of `resume` return one rank's batches, arrays (rows, at least the tokens of a row), from
+    the beginning or from a state, with a method `state` that returns that after the batches given.
     Those of `order` return what finds the row at each place, of so many rows.
     """
     imported = time.time()
@@ -123,7 +115,7 @@ def measure_speed(open_, request, imported):
         "first_seconds": first - began,
         "rows_per_second": [rows / seconds for rows, seconds, _ in windows],
         "cpu_seconds_per_row": [cpu / rows for rows, _, cpu in windows],
-        "own_bytes": sum(map(own_bytes, alive(os.getpid(), {}))),
+        "own_bytes": sum(kernel_bytes(pid, "RssAnon") for pid in alive(os.getpid(), {})),
     }
 
 
@@ -143,18 +135,9 @@ def tree_seconds():
     return own + sum(map(processor_seconds, others))
 
 
-def own_bytes(pid):
-    """Return the memory of a process that is no file's; 0 where it ended."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
-
-
 def started():
     """Return when this process started, in seconds since 1970."""
-    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    ticks = int(stat_of("self")[19])
     uptime = float(Path("/proc/uptime").read_text().split()[0])
     return time.time() - uptime + ticks / os.sysconf("SC_CLK_TCK")
 
