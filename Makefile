@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-clouds test-deploy test-dg test-ray test-slow test-crash test-integrity test-interop test-ui \
-	environments test-newest test-lowest test-faults golden fuzz bench bench-large bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-orders bench-loaders bench-scale \
+	environments test-newest test-lowest test-faults test-mutants golden fuzz bench bench-large bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-orders bench-loaders bench-scale \
 	bench-peers docs examples \
 	example-train lock clean
 
@@ -91,6 +91,9 @@ test-lowest: .venv-lowest/ready ## The tests with the oldest libraries that pypr
 
 test-faults: $(READY) ## Each kind of fault of a store at a URL and of pushes, and how many they held (ARGS="--table killed -v")
 	@$(BIN)/python -m tokflow_tests.faults $(ARGS)
+
+test-mutants: $(READY) ## Faults put into a copy of the product: each must be found by the tests (ARGS="split loaders")
+	@$(BIN)/python -m tokflow_tests.mutants --marks "$(FAST)" $(ARGS)
 
 golden: $(READY) ## Every file of five fixed datasets, here and at s3://, against its digest (ARGS=--write)
 	@$(BIN)/python -m tokflow_tests.golden $(ARGS)

@@ -15,7 +15,7 @@ from benchmarks.process import Measurement, OverTimeError, measure
 EOS = programs.EOS_ID
 TEXTS = ["The tale of it is not long.\n", "def start(self):\n    return 1\n"]
 
-WRITE = "import numpy, sys; numpy.array(eval(sys.argv[1]), 'u2').tofile(sys.argv[2])"
+WRITE = "import array, sys; array.array('H', eval(sys.argv[1])).tofile(open(sys.argv[2], 'wb'))"
 TWO_PROCESSES = """
 import subprocess, sys
 child = "held = bytearray(60_000_000); import time; time.sleep(1.5)"
@@ -286,6 +286,7 @@ def test_builds_of_many_files_are_the_same_with_any_number_of_jobs(shared: Path,
     assert len(list(jobs.judged([("80 kB", found)]))) == 2
 
 
+@pytest.mark.slow
 def test_our_own_programs_make_the_same_tokens(shared: Path, tmp_path: Path):
     file = tmp_path / "corpus.parquet"
     corpus.write_corpus(file, corpus.grow(TEXTS, 80_000))

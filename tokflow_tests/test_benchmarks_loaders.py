@@ -49,6 +49,7 @@ def outcomes(folder: Path, variant: str, after: Mapping[str, Run]) -> dict[str, 
     return measure_resume(program, folder, after=after)
 
 
+@pytest.mark.slow
 def test_a_state_that_counts_batches_loses_rows_where_they_grow(tmp_path: Path):
     after = {"nothing": BEFORE, "4 ranks": Run(world_size=4), "batches of 48": Run(batch_size=48)}
 

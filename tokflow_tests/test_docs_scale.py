@@ -26,6 +26,7 @@ def _blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
 
 
+@pytest.mark.slow
 def test_the_tables_are_those_of_the_benchmark():
     printed = ["\n".join(table(scale.FINEWEB)) + "\n" for table in scale.TABLES.values()]
 

@@ -185,6 +185,10 @@ def test_what_somebody_else_built_is_recorded(case: Case):
 
     assert automation.settle() == BUILD
     assert case.not_fresh() == {}
+    case.write("b", "new\n")
+    build_dataset(case.dataset)
+    assert automation.settle() == BUILD
+    assert case.not_fresh() == {}
 
 
 def broken(case: Case) -> Sensor:

@@ -88,7 +88,9 @@ def test_the_loss_mask_of_chats_goes_with_their_tokens(tmp_path: Path):
 
 def test_the_index_leads_through_the_shuffle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(part_sequences, "INDEX_ROWS_AT_ONCE", 7)
-    dataset = declared(tmp_path, shuffle=SHUFFLE)
+    dataset = declared(tmp_path, shuffle=SHUFFLE, documents={"on_bad_document": "reject"})
+    first = tmp_path / "raw/a.jsonl"
+    first.write_text('{"text": 1}\n' + first.read_text())
     path = build(dataset).export("parquet").folder
     rows = next(open_export(path).sequences("train")).token_ids
 
@@ -98,7 +100,8 @@ def test_the_index_leads_through_the_shuffle(tmp_path: Path, monkeypatch: pytest
         found = [token for origin in origins for token in origin.token_ids or ()]
         assert found + [256] * (8 - len(found)) == row.tolist()
         for origin in origins:
-            text = texts()[origin.raw_file][origin.row]
+            num_rejects = int(origin.raw_file == "a.jsonl")
+            text = texts()[origin.raw_file][origin.row - num_rejects]
             assert text[origin.char_start : origin.char_stop] == origin.text
 
 

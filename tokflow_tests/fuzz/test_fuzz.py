@@ -9,7 +9,6 @@ import pytest
 
 from tokflow.exports import FORMATS, part
 from tokflow.split import permutation
-from tokflow.split import rule as split
 from tokflow_tests.fuzz import exports
 from tokflow_tests.fuzz.cases import Case, make_case, tokenizer_of
 from tokflow_tests.fuzz.check import Checker, DifferenceError, Tally
@@ -54,10 +53,6 @@ def test_the_model_packs_the_tails_of_all_files_behind_their_rows():
     ]
 
 
-def _a_character_late(positions: Any, config: Any) -> Any:
-    return _part_of_position(positions - (positions > 0), config)
-
-
 def _a_token_late(name: str, of_file: Any, **columns: Any) -> Any:
     return _index_tables(name, of_file, **{**columns, "position": columns["position"] + 1})
 
@@ -67,17 +62,16 @@ def _another_hash(values: Any, key: Any) -> Any:
 
 
 _hashes = permutation.hashes
-_part_of_position, _index_tables = split._part_of_position, part.index_tables
+_index_tables = part.index_tables
 
 
 @pytest.mark.parametrize(
     ("module", "name", "fault"),
     [
-        (split, "_part_of_position", _a_character_late),
         (part, "index_tables", _a_token_late),
         (permutation, "hashes", _another_hash),
     ],
-    ids=["split", "index", "order"],
+    ids=["index", "order"],
 )
 def test_a_fault_is_found(
     module: Any, name: str, fault: Callable[..., Any], monkeypatch: Any, tmp_path: Path

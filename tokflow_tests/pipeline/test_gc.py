@@ -30,12 +30,6 @@ def names(folder: Path, *, keep: int) -> list[str]:
     return [path.relative_to(folder / STORE).as_posix() for path in found]
 
 
-def test_what_the_config_refers_to_stays(tmp_path: Path):
-    build_dataset(declare_small(tmp_path, exports=["parquet"]))
-
-    assert names(tmp_path, keep=0) == []
-
-
 def test_the_newest_stay_and_the_others_go(tmp_path: Path):
     for length in (4, 16, 8):
         packing = {"sequence_length": length}
@@ -166,8 +160,9 @@ def test_segments_that_never_go_to_the_url_of_a_store_go_with_the_outputs_there(
     tmp_path: Path, object_store: ObjectStore
 ):
     store = f"{object_store.url}/store"
-    build_dataset(declare_small(tmp_path, store=store))
-    made = declare_small(tmp_path, store=store, packing={"sequence_length": 16})
+    build_dataset(declare_small(tmp_path, store=store, exports=["parquet"]))
+    packing = {"sequence_length": 16}
+    made = declare_small(tmp_path, store=store, packing=packing, exports=["parquet"])
     build_dataset(made)
     left = folder_of_segments_here(BuildGraph(made).tokens("a.jsonl").folder)
     (left / "00000").mkdir(parents=True)
@@ -193,7 +188,7 @@ def test_segments_of_a_build_under_way_stay(
     monkeypatch.setattr(tasks, "MADE_TOGETHER_BYTES", 0)
     store = "store" if kept_here_bytes is None else f"{object_store.url}/store"
     monkeypatch.setattr(output_tasks, "KEPT_HERE_BYTES", kept_here_bytes or 0)
-    write_texts(tmp_path / "other/large.jsonl", ["a text"] * 100)
+    write_texts(tmp_path / "other/large.jsonl", ["a text"] * 60)
     build(declare_small(tmp_path, store=store))
     write, numbers = writers.write_token_shard, []
 

@@ -55,8 +55,7 @@ def export_files(graph: BuildGraph, name: str) -> dict[str, bytes]:
     return {path: data for path, data in files.items() if path != "_tokflow/manifest.json"}
 
 
-@pytest.mark.parametrize("range_bytes", [100, 10**9])
-@pytest.mark.parametrize("split", [{}, SPLIT])
+@pytest.mark.parametrize(("range_bytes", "split"), [(100, SPLIT), (10**9, {})])
 def test_streams_and_their_index_are_those_of_single_files(
     range_bytes: int, split: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -255,6 +255,7 @@ def test_a_share_that_there_is_not_is_refused(text: str):
         Share.read(text)
 
 
+@pytest.mark.slow
 def test_shares_in_processes_at_once_and_one_killed_make_what_one_run_makes(tmp_path: Path):
     expected = built_bytes(declare_in(tmp_path / "plain", **DATASETS["dataset"]), jobs=1)
     folder = tmp_path / "shared"

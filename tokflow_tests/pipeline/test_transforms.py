@@ -103,7 +103,7 @@ def test_a_dataset_without_a_transform_has_no_trace_of_it(tmp_path: Path):
     assert not {"num_records", "num_left_out"} & set(shard.manifest.counts)
 
 
-@pytest.mark.parametrize(("files", "group"), [(FILES, None), (FILES, 1), (SMALL_FILES, 12)])
+@pytest.mark.parametrize(("files", "group"), [(FILES, None), (SMALL_FILES, 12)])
 def test_segments_and_groups_give_what_whole_files_give(
     files: dict[str, list[str]], group: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -277,23 +277,18 @@ def test_verify_finds_that_the_function_gives_something_else_now(
     assert any(said in problem for problem in found), found
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
+def test_verify_finds_counts_that_do_not_close(tmp_path: Path):
+    graph = built(dataset_in(tmp_path))
+    shard = graph.open_tokens("a.jsonl")
+
+    for name, said in (
         ("num_left_out", "expected num_records 48, found 47"),
         ("num_records", "expected num_records 47, found 48"),
-    ],
-)
-def test_verify_finds_counts_that_do_not_close(name: str, said: str, tmp_path: Path):
-    graph = built(dataset_in(tmp_path))
-    folder = graph.open_tokens("a.jsonl").folder
+    ):
+        counts = {**shard.manifest.counts, name: shard.manifest.counts[name] - 1}
+        edit_manifest(shard.folder, lambda manifest, to=counts: manifest.update(counts=to))
 
-    def less(manifest: dict[str, Any]) -> None:
-        manifest["counts"][name] -= 1
-
-    edit_manifest(folder, less)
-
-    assert any(said in problem for problem in problems(graph.dataset))
+        assert any(said in problem for problem in problems(graph.dataset))
 
 
 def test_a_trained_tokenizer_sees_what_the_function_makes(tmp_path: Path):

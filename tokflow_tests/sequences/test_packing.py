@@ -9,10 +9,12 @@ from tokflow.sequences.packing import (
     PackingConfig,
     PackingCounts,
     PackingResult,
+    Segments,
     Strategy,
     pack_concat,
     pack_one_document,
     pack_spans,
+    pack_tails,
 )
 from tokflow_tests.outputs import int64
 
@@ -304,6 +306,28 @@ def test_only_what_decides_the_rows_is_in_a_files_fields():
     assert of_4(min_sample_length=2).fields_of_file() == of_4().fields_of_file()
     assert of_4(strategy="pool", pool_size=7).fields_of_file()["pool_size"] == 7
     assert of_4(strategy="pool", min_sample_length=2).fields_of_file()["min_sample_length"] == 2
+
+
+@pytest.mark.parametrize(
+    ("tail", "rows", "num_dropped"), [("pad", [[3, 1], [1, 1]], 0), ("drop", [[3, 1]], 2)]
+)
+def test_the_tails_of_all_files_fill_rows_together_and_what_is_left_is_padded_or_dropped(
+    tail: Any, rows: list[list[int]], num_dropped: int
+):
+    none = int64(0, 0, 0)
+    tails = Segments(
+        sequence=none,
+        span=int64(0, 1, 2),
+        token_in_span=none,
+        num_tokens=int64(3, 2, 1),
+        num_repeated=none,
+    )
+
+    packed = pack_tails(tails, of_4(tail=tail))
+
+    assert lengths_of_rows(packed) == rows
+    assert packed.num_sequences == len(rows)
+    assert packed.counts.num_dropped_tokens == num_dropped
 
 
 Token = tuple[int, int, int]

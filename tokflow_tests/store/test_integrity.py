@@ -149,6 +149,21 @@ def test_a_file_that_is_written_to_while_it_is_read_is_found(tmp_path: Path):
         flip(shard.stored.file("tokens.bin"))
 
 
+def test_a_damaged_file_that_a_whole_one_replaces_while_it_is_read_is_found(
+    next_run: Callable[[], None], tmp_path: Path
+):
+    dataset = declare(tmp_path, TEXTS)
+    build(dataset)
+    shard = BuildGraph(dataset).open_tokens("a.jsonl")
+    whole = tmp_path / "whole"
+    whole.write_bytes((shard.folder / "tokens.bin").read_bytes())
+    flip(shard.folder / "tokens.bin")
+    next_run()
+
+    with pytest.raises(CorruptOutputError, match="when reading began"), Reading():
+        whole.replace(shard.stored.file("tokens.bin"))
+
+
 def read_and_fail(shard: TokenShard, error: BaseException) -> None:
     with Reading():
         shard.tokens()

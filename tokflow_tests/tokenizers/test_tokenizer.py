@@ -22,7 +22,7 @@ from tokflow.tokenizers.tokenizer import (
 )
 from tokflow.tokenizers.vocabulary import Facts
 from tokflow_tests.outputs import stored
-from tokflow_tests.tiny import declare_texts, save_tokenizer
+from tokflow_tests.tiny import declare_texts, many_ids, save_tokenizer
 
 
 def make_bytes_tokenizer(**changes: object) -> Tokenizer:
@@ -64,6 +64,19 @@ def test_a_saved_tokenizer_is_opened_as_it_was(tmp_path: Path):
     opened = tokenizer_of(stored(saved.folder))
 
     assert (opened, opened.manifest) == (saved, saved.manifest)
+
+
+def test_the_same_files_with_another_eos_are_another_tokenizer(tmp_path: Path):
+    (tmp_path / "tokenizer.json").write_text(many_ids())
+    how = {"kind": "file", "name": "tokenizer.json"}
+
+    first, second = (
+        save_tokenizer(declare_texts(tmp_path, eos_token=name, **how)) for name in ("<eos>", "w1")
+    )
+
+    assert (first.eos_id, second.eos_id) == (70_000, 1)
+    assert first.manifest.files == second.manifest.files
+    assert first.fingerprint != second.fingerprint
 
 
 def test_fields_that_do_not_go_with_the_kind_or_with_each_other_are_refused():

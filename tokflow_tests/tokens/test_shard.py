@@ -142,7 +142,7 @@ def test_counts_are_those_of_the_texts(tmp_path: Path):
 
 
 @pytest.mark.parametrize("batch_bytes", [10_000, 2_000_000])
-def test_row_groups_do_not_depend_on_batches(batch_bytes: int, tmp_path: Path):
+def test_offsets_and_row_groups_do_not_depend_on_batches(batch_bytes: int, tmp_path: Path):
     dataset = declare_texts(tmp_path, ["a"] * 70_000, suffix=".parquet")
     save_tokenizer(dataset)
     graph = BuildGraph(dataset)
@@ -159,7 +159,11 @@ def test_row_groups_do_not_depend_on_batches(batch_bytes: int, tmp_path: Path):
         batch_bytes=batch_bytes,
     )
 
-    metadata = pq.read_metadata(tmp_path / "shard" / "documents.parquet")
+    path = tmp_path / "shard" / "documents.parquet"
+    offsets = pq.read_table(path, columns=["char_offset", "token_offset"])
+    assert offsets["char_offset"].to_pylist() == list(range(70_000))
+    assert offsets["token_offset"].to_pylist() == list(range(0, 140_000, 2))
+    metadata = pq.read_metadata(path)
     sizes = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
     assert sizes == [ROWS_PER_GROUP, 70_000 - ROWS_PER_GROUP] == [65_536, 4_464]
 

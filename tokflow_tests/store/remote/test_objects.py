@@ -259,6 +259,17 @@ def test_an_upload_that_fails_leaves_no_parts_and_one_that_was_killed_is_found(
     assert list(objects.uploads("")) == []
 
 
+def test_an_upload_that_is_gone_when_it_is_completed_again_is_an_error(
+    tmp_path: Path, object_store: ObjectStore
+) -> None:
+    objects, path = objects_at(object_store.url), tmp_path / "large"
+    path.write_bytes(LARGE)
+    object_store.fail("404", "COMPLETE")
+
+    with pytest.raises(RemoteStoreError, match="NoSuchUpload"):
+        objects.put_file(path, "large")
+
+
 def test_a_request_is_made_no_more_often_than_is_said_and_the_log_tells_of_it(
     object_store: ObjectStore, caplog: pytest.LogCaptureFixture
 ) -> None:

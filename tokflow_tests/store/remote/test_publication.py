@@ -42,6 +42,19 @@ def _declared(folder: Path, store: str) -> Dataset:
     return declare(folder, {"a.jsonl": TEXTS}, exports=[PARQUET], store=store)
 
 
+def test_a_manifest_is_put_behind_all_files(tmp_path: Path, object_store: ObjectStore) -> None:
+    there = declare(tmp_path, {"a.jsonl": ["a"]}, store=f"{object_store.url}/store")
+    object_store.fail("403", "PUT", "*/tokens.bin", times=None)
+
+    [failed] = build_dataset(there).failed
+
+    assert failed.stage == "tokens"
+    keys = object_store.keys()
+    of_tokens = [key for key in keys if "/tokens/" in key]
+    assert of_tokens
+    assert not [key for key in of_tokens if "manifest" in key]
+
+
 def test_segments_are_joined_on_the_server_and_are_gone_then(
     tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
