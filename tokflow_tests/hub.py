@@ -1,4 +1,4 @@
-"""A hub on this machine: datasets with commits, spoken to as huggingface.co is.
+"""A hub on this machine: datasets, and models, with commits, spoken to as huggingface.co is.
 
     with serve_hub() as hub:
         hub.push("org/name", {"data/train-00000-of-00001.parquet": b"..."})
@@ -27,6 +27,8 @@ from huggingface_hub.utils import disable_progress_bars
 from tokflow_tests.hub_writing import answer_writing, git_name, is_large
 from tokflow_tests.hub_xet import answer_xet
 from tokflow_tests.raw.servers import running
+
+_API = "/api/(?:datasets|models)"
 
 PAGE = 3
 """Entries of a page of a listing; 1,000 on the real hub."""
@@ -165,13 +167,13 @@ class _Handler(BaseHTTPRequestHandler):
             answer_xet(self, path)
         elif hub.token and not self.is_known(authorization):
             self.refuse(401, "RepoNotFound")
-        elif match := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)(?:/revision/(.+))?", path):
+        elif match := re.fullmatch(rf"{_API}/([^/]+/[^/]+)(?:/revision/(.+))?", path):
             self.answer_info(match[1], urllib.parse.unquote(match[2] or "main"))
         elif match := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)/tree/([^/]+)(?:/(.+))?", path):
             self.answer_tree(*map(urllib.parse.unquote, match.groups("")))
         elif match := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)/paths-info/([^/]+)", path):
             self.answer_paths(*map(urllib.parse.unquote, match.groups()))
-        elif match := re.fullmatch(r"/datasets/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
+        elif match := re.fullmatch(r"(?:/datasets)?/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             self.answer_file(*map(urllib.parse.unquote, match.groups()))
         elif not answer_writing(self, path):
             self.refuse(404, "RepoNotFound")

@@ -57,8 +57,82 @@ def pieces_of(texts: list[str], **config) -> list[tuple[str, int]]:
 TWO_PARTS = {"train": {"start": 0, "characters": 5}, "validation": {"start": 5, "characters": 4}}
 
 
-def test_a_document_belongs_whole_to_the_part_of_its_first_character():
-    assert part_of(texts_of(3, 4, 3), parts=TWO_PARTS) == [0, 0, 1]
+DATASET = {"scope": "dataset"}
+OPEN_AT_4 = {"validation": {"start": 0, "characters": 4}, "train": {"start": 4}}
+COUNTED = {"test": {"documents": 1}, "train": {"start": 2, "documents": 2}}
+EMPTY_TEST = {"test": {"start": 0, "characters": 0}, "train": {"start": 0, "characters": 3}}
+BY_FILE = {"validation": {"files": "val-*"}, "train": {"files": "train/*.jsonl"}}
+WITH_EMPTY = ["", "aaaaa", "", "bbbb", ""]
+
+CASES = {
+    "whole, to the part of its first character": (texts_of(3, 4, 3), TWO_PARTS, {}, [0, 0, 1]),
+    "a part without characters runs to the end": (
+        texts_of(3, 1, 1, 9),
+        OPEN_AT_4,
+        {},
+        [0, 0, 1, 1],
+    ),
+    "an empty one goes with what is before it": (WITH_EMPTY, TWO_PARTS, {}, [0, 0, 0, 1, 1]),
+    "an empty one is not cut": (
+        *(WITH_EMPTY, TWO_PARTS, {"boundary": "character"}, [0, 0, 0, 1, 1]),
+    ),
+    "offsets run over all files": (
+        *(texts_of(1, 3, 3), TWO_PARTS),
+        *(DATASET | {"position": FilePosition(first_char=4)}, [0, 1, 1]),
+    ),
+    "an empty one that begins a file goes with the file before": (
+        *(["", "a"], TWO_PARTS, DATASET | {"position": FilePosition(first_char=5)}, [0, 1]),
+    ),
+    "documents are counted": (texts_of(9, 1, 0, 5, 2), COUNTED, {}, [0, NO_PART, 1, 1, NO_PART]),
+    "documents are counted over all files": (
+        *(texts_of(1, 1), {"test": {"documents": 4}, "train": {"start": 4}}),
+        *(DATASET | {"position": FilePosition(first_document=3)}, [0, 1]),
+    ),
+    "fraction 1 takes all": (texts_of(*range(20)), {"a": {"fraction": 1.0}}, {"seed": 7}, [0] * 20),
+    "an empty part overlaps with none": (texts_of(2, 2), EMPTY_TEST, {}, [1, 1]),
+    "a key matches the first": (["a", "b"], BY_FILE, {"key": "val-1.jsonl"}, [0, 0]),
+    "a key matches the second": (["a", "b"], BY_FILE, {"key": "train/1.jsonl"}, [1, 1]),
+    "a key matches none": (["a", "b"], BY_FILE, {"key": "test.jsonl"}, [NO_PART, NO_PART]),
+    "no documents, by characters": ([], TWO_PARTS, {}, []),
+    "no documents, counted": ([], COUNTED, {}, []),
+    "no documents, drawn": ([], {"train": {"fraction": 0.5}}, {}, []),
+    "no documents, by hash": ([], {"train": {"hash_fraction": 0.5}}, {}, []),
+}
+
+
+@pytest.mark.parametrize(("texts", "parts", "config", "expected"), CASES.values(), ids=CASES)
+def test_each_document_belongs_to_the_part_that_the_rule_says(
+    texts: list[str], parts: dict, config: dict, expected: list[int]
+):
+    assert part_of(texts, parts=parts, **config) == expected
+
+
+THREE_PARTS = {
+    "train": {"start": 0, "characters": 2},
+    "validation": {"start": 2, "characters": 3},
+    "test": {"start": 5},
+}
+GAPS = {"train": {"start": 2, "characters": 2}, "test": {"start": 6, "characters": 1}}
+OPEN_AT_3 = {"train": {"start": 0, "characters": 3}, "validation": {"start": 3}}
+
+
+@pytest.mark.parametrize(
+    ("texts", "parts", "first_char", "expected"),
+    [
+        (["abcdefgh"], GAPS, 0, [("ab", -1), ("cd", 0), ("ef", -1), ("g", 1), ("h", -1)]),
+        (["abcdefgh"], THREE_PARTS, 0, [("ab", 0), ("cde", 1), ("fgh", 2)]),
+        (["aaaaa", "bbbb"], TWO_PARTS, 0, [("aaaaa", 0), ("bbbb", 1)]),
+        (["😀é", "漢😀字"], OPEN_AT_3, 0, [("😀é", 0), ("漢", 0), ("😀字", 1)]),
+        (["abcd"], TWO_PARTS, 3, [("ab", 0), ("cd", 1)]),
+    ],
+    ids=["gaps", "three parts", "an edge between documents", "code points", "of the dataset"],
+)
+def test_documents_are_cut_at_each_edge_of_a_part(
+    texts: list[str], parts: dict, first_char: int, expected: list[tuple[str, int]]
+):
+    position = FilePosition(first_char=first_char)
+
+    assert pieces_of(texts, parts=parts, scope="dataset", position=position) == expected
 
 
 def test_with_boundary_character_documents_are_cut_where_a_part_ends():
@@ -77,94 +151,6 @@ def test_everything_is_train_by_default():
     )
 
     assert pieces.part.tolist() == [0, 0]
-
-
-def test_a_part_without_characters_runs_to_the_end():
-    parts = {"validation": {"start": 0, "characters": 4}, "train": {"start": 4}}
-
-    assert part_of(texts_of(3, 1, 1, 9), parts=parts) == [0, 0, 1, 1]
-
-
-def test_characters_in_no_part_are_in_no_part():
-    parts = {"train": {"start": 2, "characters": 2}, "test": {"start": 6, "characters": 1}}
-
-    assert pieces_of(["abcdefgh"], parts=parts) == [
-        ("ab", NO_PART),
-        ("cd", 0),
-        ("ef", NO_PART),
-        ("g", 1),
-        ("h", NO_PART),
-    ]
-
-
-def test_one_document_is_cut_by_three_parts():
-    parts = {
-        "train": {"start": 0, "characters": 2},
-        "validation": {"start": 2, "characters": 3},
-        "test": {"start": 5},
-    }
-
-    assert pieces_of(["abcdefgh"], parts=parts) == [("ab", 0), ("cde", 1), ("fgh", 2)]
-
-
-def test_an_edge_between_documents_cuts_nothing():
-    pieces = assign(texts_of(5, 4), parts=TWO_PARTS, boundary="character")
-
-    assert pieces.part.tolist() == [0, 1]
-    assert not pieces.is_cut.any()
-
-
-def test_offsets_count_code_points_and_not_bytes_or_utf_16():
-    parts = {"train": {"start": 0, "characters": 3}, "validation": {"start": 3}}
-
-    assert pieces_of(["😀é", "漢😀字"], parts=parts) == [("😀é", 0), ("漢", 0), ("😀字", 1)]
-
-
-@pytest.mark.parametrize("boundary", ["document", "character"])
-def test_an_empty_document_goes_with_the_character_before_it(boundary: str):
-    texts = ["", "aaaaa", "", "bbbb", ""]
-
-    assert part_of(texts, parts=TWO_PARTS, boundary=boundary) == [0, 0, 0, 1, 1]
-
-
-def test_offsets_run_over_all_files_with_scope_dataset():
-    position = FilePosition(first_char=4)
-
-    parts = part_of(texts_of(1, 3, 3), parts=TWO_PARTS, scope="dataset", position=position)
-
-    assert parts == [0, 1, 1]
-
-
-def test_a_document_is_cut_at_an_offset_of_the_dataset():
-    position = FilePosition(first_char=3)
-
-    pieces = pieces_of(["abcd"], parts=TWO_PARTS, scope="dataset", position=position)
-
-    assert pieces == [("ab", 0), ("cd", 1)]
-
-
-def test_the_empty_document_that_begins_a_file_goes_with_the_last_character_of_the_file_before():
-    position = FilePosition(first_char=5)
-
-    assert part_of(["", "a"], parts=TWO_PARTS, scope="dataset", position=position) == [0, 1]
-
-
-def test_documents_are_counted_from_start_on():
-    parts = {"test": {"documents": 1}, "train": {"start": 2, "documents": 2}}
-
-    assert part_of(texts_of(9, 1, 0, 5, 2), parts=parts) == [0, NO_PART, 1, 1, NO_PART]
-
-
-def test_documents_are_counted_over_all_files_with_scope_dataset():
-    parts = {"test": {"documents": 4}, "train": {"start": 4}}
-    position = FilePosition(first_document=3)
-
-    assert part_of(texts_of(1, 1), parts=parts, scope="dataset", position=position) == [0, 1]
-
-
-@pytest.mark.parametrize("seed", [0, 1, -7])
-def test_fraction_one_takes_every_document(seed: int):
-    assert part_of(texts_of(*range(20)), parts={"train": {"fraction": 1.0}}, seed=seed) == [0] * 20
 
 
 def test_fractions_are_of_documents_drawn_without_replacement():
@@ -216,19 +202,14 @@ HASH_PARTS = {"train": {"hash_fraction": 0.6}, "validation": {"hash_fraction": 0
 
 
 def test_a_text_stays_in_its_part_when_files_come_and_go():
-    texts = [f"text {number}" for number in range(200)]
+    texts = [f"text {number}" for number in range(199)] + ["text 7"]
 
     before = part_of(texts, parts=HASH_PARTS)
     after = part_of(["new", *texts[50:]], parts=HASH_PARTS, key="other.jsonl")
 
     assert after[1:] == before[50:]
+    assert before[7] == before[-1]
     assert 90 < before.count(0) < 150
-
-
-def test_equal_texts_are_in_the_same_part():
-    parts = part_of(["same", "other", "same"], parts=HASH_PARTS)
-
-    assert parts[0] == parts[2]
 
 
 def test_hash_fractions_that_add_up_to_one_leave_nothing_out():
@@ -239,14 +220,6 @@ def test_hash_fractions_that_add_up_to_one_leave_nothing_out():
     assert set(parts) == {0, 1, 2}
 
 
-def test_whole_files_go_where_their_key_matches():
-    parts = {"validation": {"files": "val-*"}, "train": {"files": "train/*.jsonl"}}
-
-    assert part_of(["a", "b"], parts=parts, key="val-1.jsonl") == [0, 0]
-    assert part_of(["a", "b"], parts=parts, key="train/1.jsonl") == [1, 1]
-    assert part_of(["a", "b"], parts=parts, key="test.jsonl") == [NO_PART, NO_PART]
-
-
 SOURCE_PARTS = {"train": {"source_split": "train"}, "rest": {"source_split": "test"}}
 
 
@@ -255,27 +228,6 @@ def test_whole_files_go_where_their_source_has_them(split: str | None, part: int
     config = SplitConfig(parts=SOURCE_PARTS, scope="dataset").of_file("a", split)
 
     assert part_of(["a", "", "b"], **config.model_dump()) == [part, part, part]
-
-
-@pytest.mark.parametrize(
-    "parts",
-    [
-        TWO_PARTS,
-        {"train": {"documents": 1}},
-        {"train": {"fraction": 0.5}},
-        HASH_PARTS,
-        {"train": {"files": "*"}},
-    ],
-    ids=["characters", "documents", "fraction", "hash_fraction", "files"],
-)
-def test_a_file_without_documents_has_no_pieces(parts: dict):
-    assert part_of([], parts=parts) == []
-
-
-def test_an_empty_part_overlaps_with_none():
-    parts = {"test": {"start": 0, "characters": 0}, "train": {"start": 0, "characters": 3}}
-
-    assert part_of(texts_of(2, 2), parts=parts) == [1, 1]
 
 
 FRACTION_AND_DOCUMENTS = {"train": {"fraction": 0.5}, "validation": {"documents": 9}}

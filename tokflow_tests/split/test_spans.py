@@ -9,7 +9,7 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.split.spans import Split
 from tokflow.tokens.token_source import TokenSource, mapped, taken_in_batches
 from tokflow_tests.outputs import int64
-from tokflow_tests.tiny import EOS, build, declare, ids
+from tokflow_tests.tiny import build, declare, ids
 
 TEXTS = ["abc", "", "defg", "😀h", "ijk"]
 
@@ -65,12 +65,25 @@ def test_no_token_is_copied_where_no_document_is_cut(tmp_path: Path):
     ]
 
 
-def test_each_side_of_a_cut_is_tokenized_on_its_own(tmp_path: Path):
-    split = make_split(tmp_path, split=cut_at(0, 5, 8))
+@pytest.mark.parametrize(
+    ("texts", "bos", "edges", "expected"),
+    [
+        (TEXTS, "none", (0, 5, 8), [["abc", "", "de"], ["fg", "😀"], ["h", "ijk"]]),
+        (["abcdefgh"], "none", (0, 2, 5), [["ab"], ["cde"], ["fgh"]]),
+        (["abcd"], "first", (0, 1), [["a"], ["bcd"]]),
+    ],
+)
+def test_each_side_of_a_cut_is_tokenized_on_its_own(
+    texts: list[str], bos: str, edges: tuple[int, ...], expected: list[list[str]], tmp_path: Path
+):
+    split = make_split(
+        tmp_path, texts, tokenizer={"kind": "bytes", "bos": bos}, split=cut_at(*edges)
+    )
 
-    assert tokens_by_piece(split, "from_0") == [ids("abc"), ids(""), ids("de")]
-    assert tokens_by_piece(split, "from_5") == [ids("fg"), ids("😀")]
-    assert tokens_by_piece(split, "from_8") == [ids("h"), ids("ijk")]
+    begin = [257] * (bos == "first")
+    assert [tokens_by_piece(split, part) for part in split.parts] == [
+        [[*begin, *ids(text)] for text in part] for part in expected
+    ]
 
 
 def test_pieces_say_where_in_their_document_they_begin(tmp_path: Path):
@@ -78,28 +91,6 @@ def test_pieces_say_where_in_their_document_they_begin(tmp_path: Path):
 
     assert pieces.document.tolist() == [2, 3]
     assert pieces.char_start.tolist() == [2, 0]
-
-
-def test_a_document_is_cut_by_three_parts(tmp_path: Path):
-    split = make_split(tmp_path, ["abcdefgh"], split=cut_at(0, 2, 5))
-
-    assert [tokens_by_piece(split, part) for part in split.parts] == [
-        [ids("ab")],
-        [ids("cde")],
-        [ids("fgh")],
-    ]
-
-
-def test_bos_and_eos_stand_around_each_side(tmp_path: Path):
-    split = make_split(
-        tmp_path,
-        ["abcd"],
-        tokenizer={"kind": "bytes", "bos": "first"},
-        split=cut_at(0, 1),
-    )
-
-    assert tokens_by_piece(split, "from_0") == [[257, ord("a"), EOS]]
-    assert tokens_by_piece(split, "from_1") == [[257, *b"bcd", EOS]]
 
 
 def test_the_sides_of_a_cut_that_no_part_takes_are_counted_and_not_kept(tmp_path: Path):
@@ -113,22 +104,14 @@ def test_the_sides_of_a_cut_that_no_part_takes_are_counted_and_not_kept(tmp_path
     assert split.manifest.counts["no_part.num_tokens"] == len(ids("a", "dé"))
 
 
-@pytest.mark.parametrize(
-    ("texts", "said"),
-    [
-        (["abcd", "e"], "3 characters of 1 document and 2 spans of cut documents (6 tokens)"),
-        (["abc"], "1 character of 1 span of cut documents (2 tokens)"),
-    ],
-)
-def test_a_run_says_what_no_part_takes_of_cut_documents(
-    texts: list[str], said: str, tmp_path: Path
-):
+def test_a_run_says_what_no_part_takes_of_cut_documents(tmp_path: Path):
     split = {"boundary": "character", "parts": {"train": {"start": 1, "characters": 2}}}
-    dataset = declare(tmp_path, {"a.jsonl": texts}, split=split)
+    dataset = declare(tmp_path, {"a.jsonl": ["abcd", "e"]}, split=split)
 
-    lines = list(left_out(dataset, build(dataset)))
+    [line] = left_out(dataset, build(dataset))
 
-    assert lines == [f"in no part of the split: {said}"]
+    said = "3 characters of 1 document and 2 spans of cut documents (6 tokens)"
+    assert line == f"in no part of the split: {said}"
 
 
 def test_what_no_part_takes_is_counted(tmp_path: Path):
@@ -208,12 +191,6 @@ def test_a_piece_of_no_tokens_at_the_end_of_the_shard_takes_none_of_the_cut_ones
     assert tokens_by_piece(split, "from_1") == [[*b"bcd"], []]
     pieces = split.spans("from_1")
     assert split.token_source().take(pieces.token_start, pieces.num_tokens).tolist() == [*b"bcd"]
-
-
-def test_what_ends_the_shard_is_not_run_into_what_begins_the_cut_tokens():
-    source = TokenSource((np.array([1, 2, 3]), np.array([4, 5])))
-
-    assert source.take(int64(1, 3, 4), int64(2, 1, 1)).tolist() == [2, 3, 4, 5]
 
 
 def test_files_are_read_as_one():

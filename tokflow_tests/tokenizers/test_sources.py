@@ -1,13 +1,9 @@
-import dataclasses
 import json
 import os
-import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +18,13 @@ from tokflow.pipeline.run import make_output
 from tokflow.store.manifest import read_manifest
 from tokflow.tokenizers.engines.reference import open_tiktoken
 from tokflow.tokenizers.hub import download_tokenizer, shown
+from tokflow_tests.hub import Hub
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.special import of_tiktoken
 from tokflow_tests.tiny import FEW_TEXTS, declare_texts, save_tokenizer, tokenize, write_texts
 from tokflow_tests.tokenizers.engines.test_engines import byte_level_bpe, unigram
 
 ROOT = Path(__file__).parents[2]
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 PROGRAM = """
 import json, sys
 from pathlib import Path
@@ -277,7 +273,8 @@ def byte_level_files(folder: Path) -> Path:
     return folder
 
 
-def test_a_folder_without_tokenizer_json_goes_through_transformers(tmp_path: Path):
+@pytest.mark.slow
+def test_transformers_says_nothing_of_pytorch(tmp_path: Path):
     byte_level_files(tmp_path / "own")
     write_texts(tmp_path / "raw" / "texts.jsonl", FEW_TEXTS)
 
@@ -316,67 +313,12 @@ def test_what_transformers_makes_nothing_of_is_an_error(tmp_path: Path):
     assert str(error.value).endswith("; name a tokenizer that transformers.AutoTokenizer loads")
 
 
-@dataclasses.dataclass
-class Hub:
-    """A server on this machine that answers as the hub does."""
-
-    files: dict[str, bytes]
-    url: str = ""
-    asked: list[str] = dataclasses.field(default_factory=list)
-
-
-@contextmanager
-def serve_hub(folder: Path) -> Iterator[Hub]:
-    hub = Hub({path.name: path.read_bytes() for path in folder.iterdir()})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), make_handler(hub))
-    hub.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield hub
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def make_handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self.answer()
-
-        def do_GET(self) -> None:
-            self.answer()
-
-        def answer(self) -> None:
-            hub.asked.append(f"{self.command} {self.path}")
-            if self.path.startswith("/api/models/team/tiny/revision/"):
-                names = [{"rfilename": name} for name in hub.files]
-                fields = {"id": "team/tiny", "modelId": "team/tiny", "sha": COMMIT}
-                self.send(json.dumps({**fields, "siblings": names}).encode())
-                return
-            prefix, name = f"/team/tiny/resolve/{COMMIT}/", self.path.rpartition("/")[2]
-            if self.path.startswith(prefix) and name in hub.files:
-                self.send(hub.files[name], ETag=f'"{name}"')
-            else:
-                self.send(b"", status=404, **{"X-Error-Code": "EntryNotFound"})
-
-        def send(self, body: bytes, *, status: int = 200, **headers: str) -> None:
-            self.send_response(status)
-            headers = {"X-Repo-Commit": COMMIT, "X-Linked-Size": str(len(body)), **headers}
-            for name, value in {"Content-Length": str(len(body)), **headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(body)
-
-        def log_message(self, *arguments: object) -> None:
-            """Say nothing."""
-
-    return Handler
-
-
 HUB_TOKENIZER = {"kind": "huggingface", "name": "team/tiny", "revision": "v1"}
+
+
+def publish(hub: Hub, folder: Path) -> str:
+    """Put the files of a folder on the hub as team/tiny; return the commit."""
+    return hub.push("team/tiny", {of.name: of.read_bytes() for of in folder.iterdir()}, branch="v1")
 
 
 @contextmanager
@@ -395,46 +337,33 @@ def asking(endpoint: str | None, cache: Path) -> Iterator[None]:
         yield
 
 
-def test_a_revision_on_the_hub_is_pinned_to_its_commit_and_needs_no_network_again(tmp_path: Path):
+def test_a_revision_on_the_hub_is_pinned_to_its_commit_and_needs_no_network_again(
+    hub: Hub, tmp_path: Path
+):
     published = save_json(byte_level_bpe(), tmp_path / "published", eos_token="</s>")
+    commit = publish(hub, published)
     dataset = declare_texts(tmp_path, **HUB_TOKENIZER)
 
-    with serve_hub(published) as hub, asking(hub.url, tmp_path / "cache"):
+    with asking(hub.url, tmp_path / "cache"):
         folder, first = save_tokenizer(dataset).folder, token_lists(tokenize(dataset))
 
     with asking(None, tmp_path / "none"):
         second = tokens_of(tmp_path, FEW_TEXTS[::-1], HUB_TOKENIZER)
     origin = read_manifest(folder).details["origin"]
-    assert origin == {"hub_id": "team/tiny", "commit": COMMIT}
-    assert any(asked.startswith("GET /api/models/team/tiny/revision/v1") for asked in hub.asked)
-    assert (folder / "tokenizer.json").read_bytes() == hub.files["tokenizer.json"]
+    assert origin == {"hub_id": "team/tiny", "commit": commit}
+    assert "GET /api/models/team/tiny/revision/v1" in hub.asked
+    saved, kept = (path / "tokenizer.json" for path in (published, folder))
+    assert kept.read_bytes() == saved.read_bytes()
     assert second == first[::-1]
 
 
-def test_a_hub_tokenizer_without_tokenizer_json_goes_through_transformers(tmp_path: Path):
-    published = byte_level_files(tmp_path / "published")
+def test_a_hub_tokenizer_without_tokenizer_json_goes_through_transformers(hub: Hub, tmp_path: Path):
+    publish(hub, byte_level_files(tmp_path / "published"))
 
-    with serve_hub(published) as hub, asking(hub.url, tmp_path / "cache"):
+    with asking(hub.url, tmp_path / "cache"):
         tokens = tokens_of(tmp_path, FEW_TEXTS, HUB_TOKENIZER)
 
     assert tokens == few_of_byte_level()
-
-
-def error_of_hub(endpoint: str, folder: Path, name: str) -> str:
-    with asking(endpoint, folder / "cache"):
-        return error_of(folder, **{**HUB_TOKENIZER, "name": name})
-
-
-def test_a_hub_id_that_does_not_exist_is_an_error(tmp_path: Path):
-    published = save_json(byte_level_bpe(), tmp_path / "published")
-
-    with serve_hub(published) as hub:
-        said = error_of_hub(hub.url, tmp_path, "team/other")
-
-    assert said.startswith(
-        "tokenizer.name: team/other: expected a hub id that can be reached, or an existing local "
-        "folder, found "
-    )
 
 
 def test_a_bare_name_may_have_been_meant_for_an_encoding(
@@ -449,18 +378,19 @@ def test_a_bare_name_may_have_been_meant_for_an_encoding(
     assert raised.value.remedy.startswith("did you mean 'gpt2'? Else correct the name")
 
 
-def test_a_hub_that_cannot_be_reached_is_an_error_that_says_what_to_do(tmp_path: Path):
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        port = closed.getsockname()[1]
+@pytest.mark.parametrize("is_reached", [True, False])
+def test_a_hub_id_that_does_not_exist_or_cannot_be_asked_for_is_an_error(
+    is_reached: bool, hub: Hub, tmp_path: Path
+):
+    with asking(hub.url if is_reached else "http://127.0.0.1:1", tmp_path / "cache"):
+        message = error_of(tmp_path, **{**HUB_TOKENIZER, "name": "team/other"})
 
-    said = error_of_hub(f"http://127.0.0.1:{port}", tmp_path, "team/tiny")
-
-    assert said.startswith(
-        "tokenizer.name: team/tiny: expected a hub id that can be reached, or an existing local "
-        "folder, found ConnectError: "
+    found = "RepositoryNotFoundError: " if is_reached else "ConnectError: "
+    assert message.startswith(
+        "tokenizer.name: team/other: expected a hub id that can be reached, or an existing local "
+        f"folder, found {found}"
     )
-    assert said.endswith(
+    assert message.endswith(
         "; correct the name or the revision, log in with `hf auth login` for a private one, or "
         "name a folder that holds its files"
     )

@@ -173,11 +173,3 @@ def test_with_control_the_eos_of_texts_is_counted_and_not_doubled(tmp_path: Path
     assert all(ids[-1] == eos for ids in lists)
     assert shard.manifest.counts["num_eos"] == 6
     assert shard.manifest.counts["num_eos_in_text"] == 1
-
-
-def test_ordinary_texts_have_one_eos_each(tmp_path: Path):
-    shard = tokenize(declare_texts(tmp_path, ["a", "", "bc"]))
-
-    assert shard.manifest.counts["num_eos"] == shard.manifest.counts["num_documents"] == 3
-    assert shard.manifest.counts["num_eos_in_text"] == 0
-    assert "num_eos" not in tokenize(declare_texts(tmp_path, None, eos="none")).manifest.counts

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tokenizers
-from tokenizers import models, pre_tokenizers, trainers
 
 from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines import open_engine
@@ -14,6 +12,7 @@ from tokflow.tokenizers.engines.chunks import CHUNKED_BYTES
 from tokflow.tokenizers.engines.fast import open_gigatoken
 from tokflow_tests.special import train_model
 from tokflow_tests.tiny import declare_texts, save_tokenizer
+from tokflow_tests.tokenizers.engines.test_engines import byte_level_bpe, save
 
 SENTENCE = "The quick brown fox doesn't jump over 12 lazy dogs;\n\tit sleeps.  "
 
@@ -29,25 +28,8 @@ print(json.dumps([manifest["counts"]["train.num_tokens"], peak * 1024]))
 """
 
 
-def save_json(folder: Path) -> Path:
-    """Write a byte-level tokenizer.json that knows the words of SENTENCE."""
-    tokenizer = tokenizers.Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=["</s>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator([SENTENCE] * 9, trainer)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    return folder / "tokenizer.json"
-
-
 def test_a_long_document_has_the_tokens_of_the_whole(tmp_path: Path):
-    path = save_json(tmp_path)
-    dataset = declare_texts(tmp_path, kind="file", name=str(path), eos_token="</s>")
-    tokenizer = save_tokenizer(dataset)
+    tokenizer = save_tokenizer(declare_texts(tmp_path, **save(byte_level_bpe(), tmp_path)))
     text = SENTENCE * (CHUNKED_BYTES * 3 // 2 // len(SENTENCE))
     texts = to_texts(["short", text, ""])
 
@@ -86,7 +68,7 @@ def test_a_huge_document_takes_memory_in_proportion_to_its_size(
 ):
     tokenizer = {"kind": kind, "engine": engine, "eos": "none"}
     if kind == "file":
-        tokenizer["name"] = str(save_json(tmp_path))
+        tokenizer |= save(byte_level_bpe(), tmp_path)
     if kind == "sentencepiece":
         (tmp_path / "own.model").write_bytes(train_model())
         tokenizer["name"] = str(tmp_path / "own.model")

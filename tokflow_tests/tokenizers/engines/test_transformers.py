@@ -11,16 +11,16 @@ from tokflow.store.manifest import read_manifest
 from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.hub import files_to_take
+from tokflow_tests.hub import Hub
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.special import letter_ids, write_letters
 from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize
 from tokflow_tests.tokenizers.test_sources import (
-    COMMIT,
     HUB_TOKENIZER,
     asking,
     byte_level_files,
     error_of,
-    serve_hub,
+    publish,
     tokens_of,
 )
 
@@ -122,12 +122,15 @@ def test_code_that_fails_is_an_error_with_what_it_said(tmp_path: Path):
     )
 
 
-def test_code_on_the_hub_is_kept_with_its_commit_and_needs_no_network_again(tmp_path: Path):
+def test_code_on_the_hub_is_kept_with_its_commit_and_needs_no_network_again(
+    hub: Hub, tmp_path: Path
+):
     published = write_letters(tmp_path / "published")
     (published / "model.safetensors").write_bytes(b"weights")
+    commit = publish(hub, published)
     config = {**HUB_TOKENIZER, "trust_remote_code": True}
 
-    with serve_hub(published) as hub, asking(hub.url, tmp_path / "cache"):
+    with asking(hub.url, tmp_path / "cache"):
         saved = save_tokenizer(declare_texts(tmp_path, TEXTS, **config))
         assert tokens_of(tmp_path, TEXTS, config) == IDS
 
@@ -135,18 +138,18 @@ def test_code_on_the_hub_is_kept_with_its_commit_and_needs_no_network_again(tmp_
         assert tokens_of(tmp_path, TEXTS[::-1], config) == IDS[::-1]
     assert read_manifest(saved.folder).details["origin"] == {
         "hub_id": "team/tiny",
-        "commit": COMMIT,
+        "commit": commit,
         "class": "LettersTokenizer",
         "runs_own_code": True,
     }
-    assert any(f"/resolve/{COMMIT}/tokenization_letters.py" in asked for asked in hub.asked)
+    assert any(f"/resolve/{commit}/tokenization_letters.py" in asked for asked in hub.asked)
     assert not any("model.safetensors" in asked for asked in hub.asked)
 
 
-def test_code_on_the_hub_is_not_even_fetched_where_it_may_not_run(tmp_path: Path):
-    published = write_letters(tmp_path / "published")
+def test_code_on_the_hub_is_not_even_fetched_where_it_may_not_run(hub: Hub, tmp_path: Path):
+    publish(hub, write_letters(tmp_path / "published"))
 
-    with serve_hub(published) as hub, asking(hub.url, tmp_path / "cache"):
+    with asking(hub.url, tmp_path / "cache"):
         message = error_of(tmp_path, **HUB_TOKENIZER)
 
     assert message.startswith("tokenizer.trust_remote_code: team/tiny: expected true, for ")
