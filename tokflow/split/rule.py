@@ -195,7 +195,11 @@ class SplitConfig(Config):
         if is_of_ranges:
             _check_ranges(self.ranges(), unit=self.form)
         elif self.form == "source_split":
-            _check_distinct({name: str(part.source_split) for name, part in self.parts.items()})
+            first_with: dict[str | None, str] = {}
+            for name, part in self.parts.items():
+                if (other := first_with.setdefault(part.source_split, name)) != name:
+                    found = f"{part.source_split} of the source in {other} and in {name}"
+                    raise _error_of_parts("parts that do not overlap", found, "keep one of them")
         elif self.form != "files":
             total = sum(getattr(part, self.form) for part in self.parts.values())
             if total > 1 + 1e-9:
@@ -212,14 +216,6 @@ def _check_part_names(names: Collection[str]) -> None:
     if NOT_TAKEN in names:
         remedy = "rename the part: counts use that name for text in no part"
         raise _error_of_parts("another name", repr(NOT_TAKEN), remedy)
-
-
-def _check_distinct(source_splits: Mapping[str, str]) -> None:
-    by_split = {split: name for name, split in source_splits.items()}
-    for name, split in source_splits.items():
-        if by_split[split] != name:
-            found = f"{split} of the source in {name} and in {by_split[split]}"
-            raise _error_of_parts("parts that do not overlap", found, "keep one of them")
 
 
 def _error_of_parts(expected: str, found: str, remedy: str) -> ConfigError:

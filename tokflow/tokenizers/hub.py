@@ -260,7 +260,8 @@ def facts_of_model_file(folder: Path, *, name: str, pattern: str | None) -> Fact
     if path is None:
         return None
     content = path.read_bytes()
-    if _is_ranks(content):
+    first, _, rank = content[: content.find(b"\n") + 1].partition(b" ")
+    if first and first.isascii() and rank.strip().isdigit():  # base64 of a token and its rank
         return _facts_of_ranks(path, content, name=name, pattern=pattern)
     processor = open_model(path)
     if processor is None or class_name(folder) not in OWN_IDS:
@@ -303,12 +304,6 @@ def _check_model(folder: Path, processor: Any, name: str) -> None:
             found="false in tokenizer_config.json, where the model puts a space before a text",
             remedy=_SAVE_BY_ITS_OWN,
         )
-
-
-def _is_ranks(content: bytes) -> bool:
-    """Return whether a file begins as tiktoken's do: base64 of a token, a space and its rank."""
-    first, _, rank = content[: content.find(b"\n") + 1].partition(b" ")
-    return bool(first) and first.isascii() and rank.strip().isdigit()
 
 
 def _facts_of_ranks(path: Path, content: bytes, *, name: str, pattern: str | None) -> Facts:

@@ -292,23 +292,16 @@ def token_bytes(tokenizer: Tokenizer) -> list[bytes | None] | None:
         names_of_ids |= {id_: name.encode() for name, id_ in special.items()}
         return [names_of_ids.get(id_) for id_ in range(tokenizer.vocab_size)]
     if tokenizer.kind == "sentencepiece":
-        return _of_sentencepiece(tokenizer)
+        processor = load_processor((tokenizer.folder / MODEL_NAME).read_bytes())
+        names = {id_: name.encode() for name, id_ in control_symbols(processor).items()}
+        ids = range(processor.get_piece_size())
+        return [names.get(id_) or _of_piece(processor.id_to_piece(id_)) for id_ in ids]
     decoder = scan_tokenizer_json(tokenizer.folder).get("decoder")
     types = {step["type"] for step in flat_steps(decoder, "decoders")}
     if "ByteLevel" not in types and not types & {"ByteFallback", "Metaspace"}:
         return None
     loaded = load_tokenizer_json((tokenizer.folder / "tokenizer.json").read_bytes(), "ordinary")
     return _of_loaded(loaded, is_byte_level="ByteLevel" in types)
-
-
-def _of_sentencepiece(tokenizer: Tokenizer) -> list[bytes | None]:
-    processor = load_processor((tokenizer.folder / MODEL_NAME).read_bytes())
-    found: list[bytes | None] = [
-        _of_piece(processor.id_to_piece(id_)) for id_ in range(processor.get_piece_size())
-    ]
-    for name, id_ in control_symbols(processor).items():
-        found[id_] = name.encode()
-    return found
 
 
 def _of_loaded(loaded: "tokenizers.Tokenizer", *, is_byte_level: bool) -> list[bytes | None]:

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import product
 from typing import Any, TypeAlias
 
@@ -17,13 +17,13 @@ from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.documents.source import Encode
 from tokflow.errors import BadDocumentError
 from tokflow.store.tables import to_texts
-from tokflow.tokenizers.engines import Encoded, GatedEngine, open_engine
+from tokflow.tokenizers.engines import GatedEngine, open_engine
 from tokflow.tokenizers.engines.protocol import InText, any_of, text_buffers
 from tokflow.tokenizers.engines.reference import MODEL_NAME, load_processor, load_tokenizer_json
 from tokflow.tokenizers.patterns import byte_letters, flat_steps
 from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, in_text_of, scan_tokenizer_json
 from tokflow.tokenizers.vocabulary import id_of_unknown
-from tokflow.tokens.bos_eos import ChatMarks, TokenBatch, add_bos_eos
+from tokflow.tokens.bos_eos import TokenBatch, add_bos_eos
 from tokflow.tokens.chat import ChatEncoder
 
 
@@ -76,25 +76,23 @@ class DocumentEncoder:
             )
         return batch
 
-    def encode(self, batch: Batch) -> tuple[Encoded, ChatMarks | None]:
-        """Return the tokens of a batch and, for chats, their loss mask and endings.
+    def encode(self, batch: Batch) -> Callable[[], TokenBatch]:
+        """Encode a batch; return the function that adds BOS and EOS, for another thread.
 
-        Raises: TokenizerError; EngineDiffersError.
+        Raises: TokenizerError, as that function does; EngineDiffersError.
         """
+        name = self.name_in(batch)
         if self._chats is None:
-            return self.engine.encode(batch.texts), None
-        return self._chats.encode(batch, self.name_in(batch))
+            return partial(add_bos_eos, self.engine.encode(batch.texts), self.encoding, name=name)
+        encoded, marks = self._chats.encode(batch, name)
+        return partial(add_bos_eos, encoded, self.encoding, chat=marks, name=name)
 
     @property
     def for_limit(self) -> Encode | None:
         """Function that counts a limit of tokens; None without such a limit."""
         if not self._is_limited:
             return None
-        return lambda batch: replace(batch, tokens=self.ended(batch, *self.encode(batch)))
-
-    def ended(self, batch: Batch, tokens: Encoded, chat: ChatMarks | None) -> TokenBatch:
-        """Return the tokens of a batch with BOS and EOS. Raises: as `add_bos_eos`."""
-        return add_bos_eos(tokens, self.encoding, chat=chat, name=self.name_in(batch))
+        return lambda batch: replace(batch, tokens=self.encode(batch)())
 
     def name_in(self, batch: Batch) -> Callable[[int], str]:
         """Return a function that names a document of the batch in errors, by its index."""

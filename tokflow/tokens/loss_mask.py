@@ -81,7 +81,11 @@ class TokenPlaces:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._num_bytes = _bytes_of_tokens(tokenizer)
+        is_bytes = tokenizer.kind in ("bytes", "tiktoken")
+        is_bytes = is_bytes or _is_byte_level(scan_tokenizer_json(tokenizer.folder))
+        found = token_bytes(tokenizer) if is_bytes else None
+        self._num_bytes = None if found is None else np.array([len(of or b"") for of in found])
+        """Bytes of text that each id stands for; None where tokens are no bytes of the text."""
         self._library = cache(self._open_library)
 
     @property
@@ -166,16 +170,6 @@ def _by_bytes(
     stop = chars_before[np.minimum(ends[1:] + moved, len(text))]
     spans = np.stack([start, stop], axis=1)
     return spans - np.repeat(chars_before[first_byte], num_tokens)[:, None], is_exact
-
-
-def _bytes_of_tokens(tokenizer: Tokenizer) -> npt.NDArray[np.int64] | None:
-    """Return how many bytes of text each id stands for; None where tokens are no bytes of it."""
-    if tokenizer.kind not in ("bytes", "tiktoken") and not _is_byte_level(
-        scan_tokenizer_json(tokenizer.folder)
-    ):
-        return None
-    found = token_bytes(tokenizer)
-    return None if found is None else np.array([len(token or b"") for token in found])
 
 
 def _is_byte_level(fields: Mapping[str, Any]) -> bool:

@@ -50,18 +50,9 @@ class Origins:
     def path_of(self, raw_file: str, run: Mapping[str, Any]) -> Path | None:
         """Return the path that a raw file had when it was read, from the run's `raw_paths`; None if
         unknown."""
-        paths = run.get(_RAW_PATHS) or [None]
+        paths = run.get("raw_paths") or [None]
         path = paths[self.raw_files.index(raw_file) % len(paths)]  # a mixture has several passes
         return None if path is None else Path(path)
-
-
-_RAW_PATHS = "raw_paths"
-
-
-def raw_paths(raw: RawPartition) -> dict[str, list[str | None]]:
-    """Return the paths of raw files for the run's record: None for files fetched while they are
-    read."""
-    return {_RAW_PATHS: [None if of.remote else str(of.path.absolute()) for of in raw.files]}
 
 
 def described_files(raw: RawPartition, source: DocumentSource) -> dict[str, Any]:

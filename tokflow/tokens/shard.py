@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,11 +28,10 @@ from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.tables import read_table, to_arrow, to_numpy
 from tokflow.store.versions import known_changes
 from tokflow.tokenizers.chat_renderer import open_renderer
-from tokflow.tokenizers.engines import Encoded
 from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, TokenizerConfig
-from tokflow.tokens.bos_eos import ChatMarks, TokenBatch
+from tokflow.tokens.bos_eos import TokenBatch
 from tokflow.tokens.encoder import DocumentEncoder
-from tokflow.tokens.origins import Origins, described_files, raw_paths
+from tokflow.tokens.origins import Origins, described_files
 from tokflow.tokens.prefetch import read_ahead, write_behind
 from tokflow.tokens.shard_files import (
     DOCUMENTS_NAME,
@@ -266,8 +265,8 @@ def write_token_shard(
         files=writer.entries(rejects),
     )
     engine, seconds = encoder.engine, time.perf_counter() - started
-    facts = run_facts(engine.name, engine.reason, manifest.counts, seconds)
-    write_manifest(folder, manifest, run=facts | raw_paths(raw))
+    facts = run_facts(raw, engine.name, engine.reason, manifest.counts, seconds)
+    write_manifest(folder, manifest, run=facts)
 
 
 def _write_tokens(
@@ -284,23 +283,20 @@ def _write_tokens(
     documents are read.
     """
 
-    def encode(batch: Batch) -> tuple[Batch, Encoded | None, ChatMarks | None]:
-        return (batch, None, None) if batch.tokens else (batch, *encoder.encode(batch))
-
-    def finish(encoded: tuple[Batch, Encoded | None, ChatMarks | None]) -> None:
-        batch, tokens, chat = encoded
-        made = encoder.ended(batch, tokens, chat) if tokens else cast(TokenBatch, batch.tokens)
-        writer.add(batch, made)
-        encoder.lost.add(batch.texts, made.token_ids)
+    def finish(encoded: tuple[Batch, Callable[[], TokenBatch] | None]) -> None:
+        batch, add_ends = encoded
+        tokens = add_ends() if add_ends else cast(TokenBatch, batch.tokens)
+        writer.add(batch, tokens)
+        encoder.lost.add(batch.texts, tokens.token_ids)
         progress(len(batch.rows), bytes_of(batch))
 
     if is_small:
         for batch in map(encoder.count, batches):
-            finish(encode(batch))
+            finish((batch, None if batch.tokens else encoder.encode(batch)))
         return
     with write_behind(finish) as submit:
         for batch in read_ahead(map(encoder.count, batches)):
-            submit(encode(batch))
+            submit((batch, None if batch.tokens else encoder.encode(batch)))
 
 
 def _counts(

@@ -35,7 +35,6 @@ from tokflow.store.store import StoredOutput
 from tokflow.store.tables import TableWriter, make_table, offsets_of
 from tokflow.tokenizers.engines.protocol import text_buffers
 from tokflow.tokens.bos_eos import TokenBatch
-from tokflow.tokens.origins import raw_paths
 
 DOCUMENTS_SCHEMA = pa.schema(
     pa.field(name, pa.binary(16) if name == "text_hash" else pa.int64(), nullable=False)
@@ -321,8 +320,7 @@ def join_segments(
     seconds = sum(run.get("seconds", 0) for run in runs) or 0.001  # as if one core had made them
     engines = ", ".join(sorted({run.get("engine", "unknown") for run in runs}))
     reason = runs[0].get("engine_reason", "unknown")
-    facts = run_facts(engines, reason, counts, seconds)
-    write_manifest(folder, manifest, run=facts | raw_paths(raw))
+    write_manifest(folder, manifest, run=run_facts(raw, engines, reason, counts, seconds))
 
 
 def _details(segments: Sequence[StoredOutput]) -> dict[str, Any]:
@@ -377,13 +375,15 @@ def _rejects(
 
 
 def run_facts(
-    engine: str, reason: str, counts: Mapping[str, int], seconds: float
+    raw: RawPartition, engine: str, reason: str, counts: Mapping[str, int], seconds: float
 ) -> dict[str, object]:
-    """Return the engine and the speed of a run, for its record."""
+    """Return the engine, the speed and the raw files of a run, for its record."""
     return {
         "seconds": round(seconds, 3),
         "engine": engine,
         "engine_reason": reason,
         "tokens_per_second": round(counts["num_tokens"] / seconds),
         "megabytes_per_second": round(counts["num_bytes"] / 1e6 / seconds, 2),
+        # A remote file is fetched while it is read, and has no path.
+        "raw_paths": [None if of.remote else str(of.path.absolute()) for of in raw.files],
     }

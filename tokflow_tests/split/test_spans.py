@@ -131,44 +131,6 @@ def test_what_no_part_takes_is_counted(tmp_path: Path):
     }
 
 
-FORMS = {
-    "characters": {"parts": {"train": {"characters": 5}, "test": {"start": 6, "characters": 3}}},
-    "cut": {
-        "boundary": "character",
-        "parts": {"train": {"characters": 5}, "test": {"start": 6, "characters": 3}},
-    },
-    "documents": {"parts": {"train": {"documents": 2}, "test": {"start": 4}}},
-    "fraction": {"parts": {"train": {"fraction": 0.5}, "test": {"fraction": 0.25}}},
-    "hash_fraction": {"parts": {"train": {"hash_fraction": 0.5}, "test": {"hash_fraction": 0.25}}},
-    "files": {"parts": {"train": {"files": "b*"}, "test": {"files": "c*"}}},
-    "none": {"parts": {"train": {}}},
-}
-
-
-@pytest.mark.parametrize("scope", ["file", "dataset"])
-@pytest.mark.parametrize("form", FORMS)
-def test_parts_and_what_is_in_none_add_up_to_the_token_shard(form: str, scope: str, tmp_path: Path):
-    dataset = declare(
-        tmp_path,
-        {"a.jsonl": TEXTS, "b.jsonl": ["", "xyz"], "c.jsonl": []},
-        split={"scope": scope, **FORMS[form]},
-    )
-    build(dataset)
-    graph = BuildGraph(dataset)
-
-    for key in graph.sources:
-        counts, shard = graph.open_split(key).manifest.counts, graph.open_tokens(key)
-
-        def total(unit: str, counts=counts) -> int:
-            return sum(count for name, count in counts.items() if name.endswith(unit))
-
-        num_cut = total(".num_cut_pieces")
-        assert total(".num_chars") == shard.manifest.counts["num_chars"]
-        if num_cut == 0:
-            assert total(".num_tokens") == shard.num_tokens
-            assert total(".num_documents") == shard.manifest.counts["num_documents"]
-
-
 def test_tokens_of_cut_pieces_follow_those_of_the_shard_and_are_taken_with_them(tmp_path: Path):
     split = make_split(tmp_path, ["ab", "cdef"], split=cut_at(0, 4))
     pieces, source = split.spans("from_0"), split.token_source()
@@ -221,6 +183,14 @@ def test_taking_nothing_gives_tokens_of_the_right_type(tmp_path: Path):
     taken = split.token_source().take(int64(), int64())
 
     assert (len(taken), taken.dtype) == (0, np.dtype("<u2"))
+
+
+FORMS = {
+    "characters": {"parts": {"train": {"characters": 5}, "test": {"start": 6, "characters": 3}}},
+    "fraction": {"parts": {"train": {"fraction": 0.5}, "test": {"fraction": 0.25}}},
+    "hash_fraction": {"parts": {"train": {"hash_fraction": 0.5}, "test": {"hash_fraction": 0.25}}},
+    "files": {"parts": {"train": {"files": "b*"}, "test": {"files": "c*"}}},
+}
 
 
 @pytest.mark.parametrize(

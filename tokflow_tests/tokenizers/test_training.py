@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-from tokenizers import models, pre_tokenizers, trainers
 
 from tokflow.errors import RawFileError, TokenizerError
 from tokflow.pipeline.declared import make_dataset
@@ -125,23 +124,6 @@ def test_every_awkward_string_comes_back_from_its_tokens(tmp_path: Path):
         [encoding.ids for encoding in encodings], skip_special_tokens=False
     )
     assert tuple(decoded) == awkward_strings()[::4]
-
-
-def test_merges_are_those_of_the_tokenizers_library_while_the_text_has_pairs_left(tmp_path: Path):
-    path = train(tmp_path, vocab_size=1001)
-
-    reference = tokenizers.Tokenizer(models.BPE())
-    reference.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=1000,
-        min_frequency=0,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    reference.train_from_iterator(SOME_TEXTS, trainer)
-    expected = json.loads(reference.to_str())["model"]["merges"]
-    assert json.loads(path.read_text(encoding="utf-8"))["model"]["merges"] == expected
-    assert len(expected) == 744
 
 
 def test_training_stops_reading_each_file_after_so_many_characters(tmp_path: Path):

@@ -115,6 +115,7 @@ def _decoded(
     return points
 
 
+@cache
 def code_points_for_reference(tokenizer: Tokenizer) -> CodePoints:
     """Return the code points whose documents gigatoken must not tokenize.
 
@@ -126,29 +127,14 @@ def code_points_for_reference(tokenizer: Tokenizer) -> CodePoints:
     has_normalizer = fields.get("normalizer") is not None
     reference = "tiktoken" if tokenizer.kind == "tiktoken" else "tokenizers"
     if all(version(library) == COMPARED[library] for library in ("gigatoken", reference)):
-        return _table(has_normalizer)
+        tables = (UNICODE_17, NFC_SINCE_UNICODE_9) if has_normalizer else (UNICODE_17,)
+        edges = [entry.partition("-") for table in tables for entry in table.split()]
+        return CodePoints(sorted((int(a, 16), int(b or a, 16)) for a, _, b in edges))
     if has_normalizer:
         raise ValueError(
             f"its NFC was compared with that of tokenizers {COMPARED['tokenizers']}, not of "
             f"{version('tokenizers')}"
         )
-    return _compared(tokenizer)
-
-
-@cache
-def _table(has_normalizer: bool) -> CodePoints:
-    tables = (UNICODE_17, NFC_SINCE_UNICODE_9) if has_normalizer else (UNICODE_17,)
-    return CodePoints(sorted(pair for table in tables for pair in _ranges(table)))
-
-
-def _ranges(table: str) -> Iterator[tuple[int, int]]:
-    for entry in table.split():
-        first, _, last = entry.partition("-")
-        yield int(first, 16), int(last or first, 16)
-
-
-@cache
-def _compared(tokenizer: Tokenizer) -> CodePoints:
     return CodePoints(ranges_of(differing_points(tokenizer)))
 
 

@@ -79,21 +79,28 @@ def open_gigatoken(tokenizer: Tokenizer, *, in_text: InText) -> GigatokenEngine:
 
     Raises: whatever gigatoken raises for a tokenizer that it does not support.
     """
-    if tokenizer.kind == "tiktoken":
-        return GigatokenEngine(_tiktoken_builder(tokenizer, in_text))
-    return GigatokenEngine(_json_builder(_tokenizer_json(tokenizer), in_text))
-
-
-def _tiktoken_builder(tokenizer: Tokenizer, in_text: InText) -> Callable[[], Any]:
     import gigatoken
 
-    encoding = read_encoding(tokenizer.folder)
-    pretokenizer = PRETOKENIZERS.get(encoding["name"])
-    if pretokenizer is None:
-        raise ValueError(f"gigatoken has no split pattern for the encoding {encoding['name']!r}")
-    specials = encoding["special_tokens"] if in_text == "control" else {}
-    path = tokenizer.folder / RANKS_NAME
-    return lambda: gigatoken.Tokenizer.from_tiktoken(path, pretokenizer, specials)
+    if tokenizer.kind == "tiktoken":
+        encoding, path = read_encoding(tokenizer.folder), tokenizer.folder / RANKS_NAME
+        name = encoding["name"]
+        if name not in PRETOKENIZERS:
+            raise ValueError(f"gigatoken has no split pattern for the encoding {name!r}")
+        special = encoding["special_tokens"] if in_text == "control" else {}
+        split = PRETOKENIZERS[name]
+        return GigatokenEngine(lambda: gigatoken.Tokenizer.from_tiktoken(path, split, special))
+    fields = _tokenizer_json(tokenizer)
+    _check_steps(fields)
+    if in_text == "ordinary":
+        # gigatoken makes a control token of every special token that it knows of; those that
+        # are not special (a word added to the vocabulary) must keep working.
+        fields["added_tokens"] = [
+            token for token in fields.get("added_tokens") or [] if not token["special"]
+        ]
+    # The reference is called without special tokens, truncation and padding.
+    fields.update(post_processor=None, truncation=None, padding=None)
+    json_bytes = msgspec.json.encode(fields)
+    return GigatokenEngine(lambda: gigatoken.Tokenizer.from_json(json_bytes))
 
 
 def _tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -116,22 +123,6 @@ def _tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
         if name not in known
     ]
     return fields
-
-
-def _json_builder(fields: dict[str, Any], in_text: InText) -> Callable[[], Any]:
-    import gigatoken
-
-    _check_steps(fields)
-    if in_text == "ordinary":
-        # gigatoken makes a control token of every special token that it knows of; those that
-        # are not special (a word added to the vocabulary) must keep working.
-        fields["added_tokens"] = [
-            token for token in fields.get("added_tokens") or [] if not token["special"]
-        ]
-    # The reference is called without special tokens, truncation and padding.
-    fields.update(post_processor=None, truncation=None, padding=None)
-    json_bytes = msgspec.json.encode(fields)
-    return lambda: gigatoken.Tokenizer.from_json(json_bytes)
 
 
 def _check_steps(fields: Mapping[str, Any]) -> None:

@@ -190,7 +190,9 @@ class SentencePieceEngine:
         self._spelt = any_of(self._ids)
         self._behind = self._processor
         """Encodes what comes behind a symbol."""
-        if self._ids and _is_prefix_once(path.parent):
+        config = path.parent / "tokenizer_config.json"
+        fields = msgspec.json.decode(config.read_bytes()) if config.is_file() else {}
+        if self._ids and fields.get("legacy") is False:  # no space behind symbols
             self._behind = load_processor(path.read_bytes() + _WITHOUT_PREFIX)
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
@@ -261,13 +263,6 @@ def _of_library(
 _WITHOUT_PREFIX = b"\x1a\x02\x18\x00"
 """Behind a .model: its normalizer_spec (field 3) once more, in which add_dummy_prefix (field 3) is
 false; protobuf merges the two, and the last value counts."""
-
-
-def _is_prefix_once(folder: Path) -> bool:
-    """Return whether a tokenizer puts a space before a text alone, and none behind its symbols."""
-    path = folder / "tokenizer_config.json"
-    fields = msgspec.json.decode(path.read_bytes()) if path.is_file() else {}
-    return fields.get("legacy") is False
 
 
 def _with_shared(

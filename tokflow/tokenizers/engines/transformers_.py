@@ -110,23 +110,19 @@ def load_pretrained(folder: Path, *, trust_remote_code: bool) -> "PreTrainedToke
     without_advice()
     from transformers import AutoTokenizer
 
-    _with_any_protobuf()
+    # sentencepiece 0.2.3 brings code along that needs protobuf 7; transformers the same for any
+    # version from 4 on, by which SentencePiece models are read.
+    name = "sentencepiece.sentencepiece_model_pb2"
+    if name not in sys.modules:
+        from transformers.utils import sentencepiece_model_pb2_new
+
+        sys.modules[name] = sentencepiece_model_pb2_new
     loaded: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
         str(folder), trust_remote_code=trust_remote_code, local_files_only=True
     )
     # Its config may name a length, which only makes transformers warn of longer texts.
     loaded.model_max_length = 10**30
     return loaded
-
-
-def _with_any_protobuf() -> None:
-    """Make transformers read SentencePiece models beside any protobuf: sentencepiece 0.2.3 brings
-    code along that needs version 7, transformers the same for every version from 4 on."""
-    name = "sentencepiece.sentencepiece_model_pb2"
-    if name not in sys.modules:
-        from transformers.utils import sentencepiece_model_pb2_new
-
-        sys.modules[name] = sentencepiece_model_pb2_new
 
 
 def special_tokens(loaded: "PreTrainedTokenizerBase") -> dict[str, int]:
