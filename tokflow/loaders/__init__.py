@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tokflow.loaders.batches import collate
     from tokflow.loaders.loader import Loader
-    from tokflow.loaders.mixture import mix
+    from tokflow.loaders.mixed_samples import mix
     from tokflow.loaders.rows import open_rows
     from tokflow.loaders.token_arrays import open_tokens
 
@@ -15,7 +15,7 @@ __all__ = ["Loader", "collate", "mix", "open_rows", "open_tokens"]
 _MODULES = {
     "Loader": "loader",
     "collate": "batches",
-    "mix": "mixture",
+    "mix": "mixed_samples",
     "open_rows": "rows",
     "open_tokens": "token_arrays",
 }

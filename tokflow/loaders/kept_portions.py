@@ -22,7 +22,7 @@ files."""
 
 
 LOOK_SECONDS = 1
-"""From one look for files that are gone to the next, which takes 20 ms of 10,000."""
+"""Seconds from one look for files that are gone to the next; it takes 20 ms for 10,000."""
 
 
 class KeptPortions:
@@ -43,7 +43,7 @@ class KeptPortions:
     def _keep_none(self) -> None:
         self._kept: OrderedDict[int, Future[Arrays]] = OrderedDict()
         self._costs: dict[int, int] = {}
-        """Of those that are read."""
+        """Bytes by number, of portions that are read."""
         self._total = 0
         self._look_again = 0.0
         self._lock = threading.Lock()
@@ -66,7 +66,7 @@ class KeptPortions:
 
     @cached_property
     def is_remote(self) -> bool:
-        """True where files come from a URL when they are read."""
+        """Whether files come from a URL when they are read."""
         return bool(self._portions) and self._portions[0].stored.store.is_cached
 
     def files_of(self, places: Numbers) -> Iterator[StoredFile]:

@@ -250,7 +250,7 @@ class BatchSampler:
         return BatchNumbers(self.loader)
 
     def state_dict(self, num_batches: int = 0) -> dict[str, Any]:
-        """Return the state behind so many batches of the last iteration.
+        """Return the state behind the first `num_batches` of the last iteration.
 
         A DataLoader asks for batches ahead of those it hands out: count these, and give the number.
         """

@@ -55,7 +55,7 @@ class MixtureStage:
     weights: tuple[int, ...]
     """The share of each source in its rows, as whole numbers: of their sum."""
     branchings: tuple[Branching, ...]
-    """How the rows of a cycle are divided; one less than sources, the last divides all."""
+    """Divisions of the rows of a cycle: one less than sources, the last divides all."""
 
     @property
     def cycle(self) -> int:
@@ -65,16 +65,16 @@ class MixtureStage:
 
     @property
     def num_samples(self) -> int:
-        """How many samples it has."""
+        """The number of its samples."""
         return self.end - self.first
 
     @property
     def num_blocks(self) -> int:
-        """How many blocks it has; the last may be shorter."""
+        """The number of its blocks; the last may be shorter."""
         return -(-self.num_samples // BLOCK)
 
     def rows_after(self, num_samples: int) -> list[int]:
-        """Return how many rows of each source so many samples of it take before they are shuffled.
+        """Return the rows of each source in its first `num_samples` before they are shuffled.
 
         One sample more is one row more of one source, so that counts never go back, and those of
         any number of samples are computed alone. At the end of a cycle no source is a row off its
@@ -93,8 +93,8 @@ class MixtureStage:
         ]
 
     def _rows_of_cycles(self, number: int) -> list[int]:
-        """Return how many rows of each source so many cycles have: the shares, rounded down, and
-        one row more for those with the largest remainders."""
+        """Return the rows of each source in the first `number` cycles: the shares, rounded down,
+        and one row more for those with the largest remainders."""
         num_samples, whole = number * self.cycle, sum(self.weights)
         exact = [divmod(num_samples * weight, whole) for weight in self.weights]
         rows = [num for num, _ in exact]
@@ -120,7 +120,7 @@ class MixtureStage:
         return rows[: len(of_cycle)]
 
     def taken_after(self, num_samples: int, *, seed: int) -> list[int]:
-        """Return how many rows of each source the samples before it and so many of it have."""
+        """Return the rows of each source in the samples before it and its first `num_samples`."""
         block, places = divmod(num_samples, BLOCK)
         rows = np.add(self.taken, self.rows_after(block * BLOCK))
         if places:

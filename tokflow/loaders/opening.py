@@ -47,7 +47,7 @@ class Opening:
 
     output: StoredOutput = field(repr=False, hash=False)
     part: str | None
-    """None of a token store, which has no parts."""
+    """The part; None of a token store, which has none."""
     sequence_length: int | None = None
     fields: tuple[str, ...] | None = None
     tail: Tail = "pad"
@@ -58,9 +58,9 @@ class Opening:
 
         Raises: ConfigError for one that the output does not keep.
         """
-        told = {name for name, needed in MADE_FROM.items() if {*needed} & {*keeps}}
+        known = {name for name, needed in MADE_FROM.items() if {*needed} & {*keeps}}
         if "loss_mask" not in stored.manifest.details.get("lost", ()):
-            told.add("loss_mask")  # every token is a loss token
+            known.add("loss_mask")  # every token is a loss token
         for name in self.fields or ():
             if name not in MADE_FROM:
                 raise ConfigError(
@@ -69,9 +69,9 @@ class Opening:
                     found=repr(name),
                     remedy="name some of them",
                 )
-            if name not in told:
+            if name not in known:
                 raise lost(f"fields: {name}", stored, MADE_FROM[name])
-        chosen = told if self.fields is None else {*self.fields, "index"}
+        chosen = known if self.fields is None else {*self.fields, "index"}
         return tuple(name for name in MADE_FROM if name in chosen)
 
 
@@ -110,18 +110,18 @@ class OpenedRows:
 
     @property
     def _decides(self) -> list[Any]:
-        """What decides the rows besides output and part."""
+        """Values that decide the rows besides output and part."""
         return [self.across_documents]
 
     @property
     def cut(self) -> Mapping[str, Any]:
-        """How its rows are cut from the tokens, as JSON: the arguments of `open_rows` that decide
-        them. The fingerprint has them too; these are for people."""
+        """The arguments of `open_rows` that decide how rows are cut from the tokens, as JSON. The
+        fingerprint has them too; these are for people."""
         return {"sequence_length": self.sequence_length, "across_documents": self.across_documents}
 
     @property
     def output(self) -> str:
-        """What its output is called in the store, a folder: the beginning of its fingerprint."""
+        """The folder of its output in the store: the beginning of its fingerprint."""
         return self.stored.manifest.fingerprint[:16]
 
     @property
@@ -182,7 +182,7 @@ class Stream:
     keeps: tuple[str, ...]
     """The fields that portions have: token_ids and, if it is kept, offsets."""
     has_loss_mask: bool
-    """True where portions have loss_mask: of chats."""
+    """Whether portions have loss_mask: of chats."""
 
 
 def open_stream(output: StoredOutput, part: str | None) -> Stream:
@@ -217,7 +217,7 @@ def _of_shard(shard: TokenShard) -> Stream:
 
 
 def _fields(shard: TokenShard, tokens: str, documents: str, mask: str | None) -> Arrays:
-    """Return the fields of a segment of a token store, memory-mapped but for the offsets."""
+    """Return the fields of a segment of a token store, memory-mapped except the offsets."""
     token_ids = shard.stored.numbers(tokens, shard.dtype)
     table = read_table(shard.stored.file(documents), ["token_offset"])
     offsets = np.append(to_numpy(table["token_offset"]), len(token_ids))

@@ -25,7 +25,7 @@ class InOrder:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """What decides it, as JSON: kind, version, seed, epoch and so on."""
+        """The values that decide it, as JSON: kind, version, seed, epoch and so on."""
         return {"kind": "in order"}
 
     def __len__(self) -> int:
@@ -47,7 +47,7 @@ class Shuffled:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """What decides it, as JSON: kind, version, seed, epoch and so on."""
+        """The values that decide it, as JSON: kind, version, seed, epoch and so on."""
         decided = {"seed": self.seed, "epoch": self.epoch}
         return {"kind": "shuffled", "version": PERMUTATION_VERSION, **decided}
 
@@ -106,7 +106,7 @@ class ShuffledBlocks:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """What decides it, as JSON: kind, version, seed, epoch and so on."""
+        """The values that decide it, as JSON: kind, version, seed, epoch and so on."""
         return {
             "kind": "shuffled blocks",
             "version": [PERMUTATION_VERSION, BLOCKS_VERSION],

@@ -22,7 +22,7 @@ class Position:
     """The place between two batches, the same on every rank and with any batch size."""
 
     next_sample: int = 0
-    """All samples before it were in a batch or jumped over."""
+    """Number of the next sample: those before it were in a batch or skipped."""
     skipped: tuple[range, ...] = ()
     """Samples that no batch has, from the first to the last, none touching the next."""
 
@@ -95,7 +95,7 @@ def _joined(ranges: Iterable[range]) -> tuple[range, ...]:
 
 
 def share_of(numbers: Numbers, *, rank: int, world_size: int) -> Numbers:
-    """Return what a rank gets of the samples of a batch: as many as the others, or one more."""
+    """Return a rank's share of the samples of a batch: as many as any other rank's, or one more."""
     first, last = (len(numbers) * some // world_size for some in (rank, rank + 1))
     return numbers[first:last]
 
@@ -183,7 +183,7 @@ def _check(name: str, ours: Any, theirs: Any, remedy: str = MADE_ALIKE) -> None:
 
 
 def _remedy(name: str, theirs: Mapping[str, Any], num_samples: int) -> str:
-    """Return what to do where something differs from the order of a state of so many samples."""
+    """Return the remedy for a difference from the order of a state of `num_samples` samples."""
     if name.startswith("sources["):
         source = f"{name.partition('.')[0]}."
         shown = (

@@ -97,7 +97,7 @@ class Rows:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """What decides which row is at each place, as JSON."""
+        """The values that decide which row is at each place, as JSON."""
         return {"order": self.order.identity, "sources": sources_of(self.source)}
 
     def __len__(self) -> int:
@@ -196,14 +196,14 @@ class Epochs:
 
     source: RowSource
     order: Order
-    """Of each epoch where there is no seed."""
+    """The order of each epoch where there is no seed."""
     seed: int | None = None
     """Each epoch has an order of its own, which seed and epoch decide."""
     blocks: int | None = None
     """Rows of a block, where the orders are of `ShuffledBlocks`."""
     window: int = WINDOW
     num_epochs: int | None = None
-    """None: without end."""
+    """Number of epochs; None: without end."""
 
     __repr__ = samples_shown
     __getitem__ = no_dataset
@@ -233,7 +233,7 @@ class Epochs:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """As `Samples` has it; the number of epochs decides no row, so that it may change."""
+        """See `Samples`; the number of epochs decides no row, so that it may change."""
         return {
             "kind": "epochs",
             "seed": self.seed,
@@ -258,7 +258,7 @@ class Epochs:
         return self.source.gather(self.at(numbers))
 
     def remote_files(self) -> FilesOf | None:
-        """As `Samples` has it."""
+        """Return the files of samples at a URL; see `Samples`."""
         files_of = self.source.remote_files()
         return None if files_of is None else lambda numbers: files_of(self.at(numbers))
 
@@ -297,7 +297,7 @@ class RandomWindows:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """As `Samples` has it."""
+        """The values that decide the samples; see `Samples`."""
         decided = {"version": RANDOM_WINDOWS_VERSION, "seed": self.seed}
         return {"kind": "random windows", **decided, "sources": sources_of(self.source)}
 
@@ -316,7 +316,7 @@ class RandomWindows:
         return self.source.windows(self.at(numbers))
 
     def remote_files(self) -> FilesOf | None:
-        """As `Samples` has it: those of the rows in which windows begin and end."""
+        """Return the files of the rows in which windows begin and end; see `Samples`."""
         if (files_of := self.source.remote_files()) is None:
             return None
 

@@ -45,8 +45,8 @@ class Samples(Protocol):
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """What decides which row each sample is, as JSON: kind, version, seed, and `sources`: of
-        each its name, fingerprint and output, and how it is cut."""
+        """The values that decide which row each sample is, as JSON: kind, version, seed, and
+        `sources`: of each its name, fingerprint and output, and how it is cut."""
 
     def __len__(self) -> int:
         """Return how many there are; ENDLESS where there is no end."""
@@ -153,7 +153,9 @@ def check_samples(numbers: Numbers, length: int) -> None:
     Raises: IndexError.
     """
     if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < length:
-        raise IndexError(f"expected samples from 0 to {length - 1:,}, found others")
+        raise IndexError(
+            f"expected samples from 0 to {length - 1:,}, found {int(numbers.min())} to {int(numbers.max())}"
+        )
 
 
 def no_dataset(samples: object, number: object) -> NoReturn:

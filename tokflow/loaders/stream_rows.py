@@ -56,7 +56,7 @@ class StreamRows(OpenedRows):
     """
 
     has_loss_mask: bool
-    """True of chats: a label counts where the loss mask says so of it."""
+    """Whether labels count only where a loss mask is set: in chats."""
     pad_id: int
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -73,7 +73,7 @@ class StreamRows(OpenedRows):
 
     @property
     def cut(self) -> Mapping[str, Any]:
-        """As `OpenedRows` has it."""
+        """The arguments that decide the rows; see `OpenedRows`."""
         across = {"across_documents": self.across_documents}
         return {"sequence_length": self.sequence_length, "tail": self.opening.tail, **across}
 
@@ -97,7 +97,7 @@ class StreamRows(OpenedRows):
 
     def windows(self, positions: Numbers) -> Batch:
         """Return T inputs from each position on, from 0 to `num_windows`; `index` is the position.
-        All have labels, but for those that the edge of a document takes away."""
+        All have labels, except those that the edge of a document takes away."""
         return self._batch(positions, positions)
 
     def remote_files(self) -> FilesOf | None:

@@ -54,7 +54,7 @@ class TokenArray:
 
     output: StoredOutput = field(repr=False, hash=False)
     part: str | None
-    """None of a token store."""
+    """The part; None of a token store."""
     _stream: Stream = field(repr=False, compare=False)
     _portions: KeptPortions = field(repr=False, compare=False)
 
@@ -71,7 +71,7 @@ class TokenArray:
 
     @cached_property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
-        """Of a token id: uint16 or uint32."""
+        """The type of a token id: uint16 or uint32."""
         dtype: np.dtype[np.unsignedinteger] = np.dtype(
             self._stream.output.manifest.details["dtype"]
         )
@@ -106,7 +106,7 @@ class TokenArray:
 
     @cached_property
     def offsets(self) -> npt.NDArray[np.int64]:
-        """Where each document begins, and the last ends; (num_documents + 1,).
+        """The position at which each document begins, and the last ends; (num_documents + 1,).
 
         Raises: ConfigError of a format that does not keep it.
         """

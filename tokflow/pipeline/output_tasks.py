@@ -24,8 +24,8 @@ from tokflow.store.integrity import (
     trust_files,
 )
 from tokflow.store.manifest import is_complete, read_run
-from tokflow.store.segments import segment_folder
 from tokflow.store.store import Store
+from tokflow.store.unfinished import segment_folder
 from tokflow.tokenizers.chat_renderer import open_renderer
 
 KEPT_HERE_BYTES = 10_000_000_000

@@ -1,6 +1,6 @@
-"""Where work runs: this process, processes of this machine, or a Ray cluster.
+"""Pools that work runs in: this process, processes of this machine, or a Ray cluster.
 
-What runs there is a task: all that a worker needs to do something alone. It leaves what it makes in
+They run tasks: all that a worker needs to do something alone. It leaves what it makes in
 the store, so that a result is no more than that it is there.
 """
 

@@ -1,4 +1,4 @@
-"""Bounds of code that others wrote, such as a template: the seconds and the memory that it takes.
+"""Bounds for foreign code, such as a template: the seconds and the memory that it takes.
 
 A thread looks at what runs under bounds, in any thread, and ends it by an exception there. It ends
 loops, and not a single call of a library that is under way.
@@ -43,7 +43,7 @@ class _Block:
     """Why it was ended."""
 
     def excess(self) -> str | None:
-        """Return by what it is over its bounds."""
+        """Return the bound that it is over; None where it is over none."""
         if time.monotonic() - self.started > self.seconds:
             return f"more than {self.seconds:,.0f} seconds"
         now = _memory()
@@ -55,7 +55,7 @@ class _Block:
 
 _lock = threading.Lock()
 _blocks: dict[int, _Block] = {}
-"""By identity."""
+"""Blocks that run now, by identity."""
 _watch: threading.Thread | None = None
 
 
@@ -112,7 +112,7 @@ def _look() -> None:
 
 
 def _memory() -> int:
-    """Return the bytes of memory that the process has; 0 where the system does not tell."""
+    """Return the bytes of memory that the process has; 0 where the system has no such number."""
     try:
         return int(_MEMORY.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

@@ -1,4 +1,4 @@
-"""What a process has to itself: the cores that it may use, and what its forks renew."""
+"""Cores that a process may use, and objects that its forks renew."""
 
 import os
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 CGROUP = Path("/sys/fs/cgroup")
-"""Where Linux tells a container of its limits."""
+"""The folder in which Linux has a container's limits."""
 
 QUOTA_FILES = (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"))
 """The microseconds of all cores that a container may use, and of the clock in which it may: of

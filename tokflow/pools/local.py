@@ -30,10 +30,10 @@ FORK_SERVER = "tokflow.pipeline.fork_server"
 names, since they come after this one."""
 
 SECONDS_BETWEEN = 0.1
-"""How often progress is passed on."""
+"""Seconds from one report of progress to the next."""
 
 ATTEMPTS = 2
-"""Of a task whose worker is lost: the memory may have been another task's."""
+"""Attempts at a task whose worker is lost: another task may have taken the memory."""
 
 
 class LocalPool:
@@ -65,7 +65,7 @@ class LocalPool:
         try:
             yield from self._map(make, chain(first, tasks), advance)
         finally:
-            if any(worker.is_busy for worker in self._workers):  # others may follow
+            if any(worker.is_busy for worker in self._workers):  # more maps may follow
                 stop_all([worker.processes for worker in self._workers])
                 self._workers.clear()
 
@@ -162,7 +162,7 @@ class _Worker:
         return self._replace()  # also where it was told to end
 
     def pass_on(self, advance: Advance) -> None:
-        """Tell what its tasks have done since the last time."""
+        """Report what its tasks have done since the last time."""
         counters = tuple(self.counters)
         new = counters[0] - self._passed_on[0], counters[1] - self._passed_on[1]
         if any(new):
@@ -188,7 +188,7 @@ class _Worker:
 
 _advance: Advance = ignore
 _is_busy = False
-"""True while this worker does a task."""
+"""Whether this worker does a task now."""
 
 
 def _begin(counters: Any) -> None:
@@ -215,7 +215,7 @@ def _count(counters: Any, num_documents: int, num_bytes: int) -> None:
 
 
 def _call(packed: bytes) -> Any:
-    """Do a task that came as bytes, for a worker to open where it can tell of an error; return an
+    """Do a task that came as bytes, for a worker to open where it can report an error; return an
     exception as a value."""
     global _is_busy
     _is_busy = True

@@ -31,7 +31,7 @@ class Pool(Protocol):
     """A place where tasks run."""
 
     is_here: bool
-    """True if that is this machine, on whose disk tasks find what others have left."""
+    """Whether it is this machine, on whose disk tasks find what earlier tasks have left."""
 
     def start(self) -> None:
         """Get ready for tasks that are sure to come."""

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 CAN_FORK = sys.platform == "linux"
-"""Elsewhere the libraries of the system may have threads from the beginning."""
+"""On macOS the libraries of the system may have threads from the beginning."""
 
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """The environment in which numpy and pyarrow begin no thread when they are imported."""
@@ -29,16 +29,16 @@ _lock = threading.Lock()
 """Held while a process starts, and while the exit status of a fork is read."""
 
 _IS_FORK_SERVER = "TOKFLOW_IS_FORK_SERVER"
-"""Variable of the environment of the process that others are forked from."""
+"""Environment variable that marks the fork server, which workers are forked from."""
 
 PR_SET_PDEATHSIG = 1
-"""Of Linux's prctl: the signal to get when the thread that started this process ends."""
+"""Linux's prctl option: the signal to get when the thread that started this process ends."""
 
 STOP_SECONDS = 1.0
-"""What a process that is told to stop has to clean up before it is killed."""
+"""Seconds that a process has to clean up after SIGTERM before it is killed."""
 
 SERVER_SECONDS = 0.1
-"""Until the system tells of the end of a fork server that has just been killed."""
+"""Seconds until the system reports the end of a fork server that has just been killed."""
 
 FILES_OF_WORKER = 12
 """Open in this process for each pool of one process, its start included; 9 were counted."""
@@ -52,7 +52,7 @@ def _without_script() -> Iterator[None]:
     """Let processes that start in the block not import the script they are started from.
 
     Each would run the user's script again, up to an error or, worse, a second build where the
-    script has no `if __name__ == "__main__"`. One that others are forked from knows that it is.
+    script has no `if __name__ == "__main__"`. The fork server knows that it is one.
     """
     with _lock:
         script = sys.modules["__main__"]
@@ -116,7 +116,7 @@ class _Context(SpawnContext):
 
 
 def start_fork_server(module: str) -> bool:
-    """Start the process that others are forked from, unless it runs already; it imports `module`,
+    """Start the fork server, unless it runs already; it imports `module`,
     which calls `be_fork_server`. Returns at once, False where none are forked.
 
     It is the one that all of a program share, and ends with it.
@@ -129,16 +129,16 @@ def start_fork_server(module: str) -> bool:
 
 
 def is_fork_server() -> bool:
-    """Return whether this process is one that others are forked from."""
+    """Return whether this process is the fork server."""
     return _IS_FORK_SERVER in os.environ
 
 
 def be_fork_server(*modules: str) -> None:
-    """Import modules in the process that others are forked from, with no thread.
+    """Import modules in the fork server, with no thread.
 
     It hears neither of Ctrl-C, while it imports, nor that it is to end, for whoever tells a group
     of processes means those that work: it ends after them. One that cannot be imported is left to
-    those who need it, and can tell.
+    the workers that need it, and report it.
     """
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -226,7 +226,7 @@ def _join(processes: Sequence[BaseProcess]) -> None:
     for process in processes:
         process.join(max(0.0, until - time.monotonic()))
         while process.exitcode is None and time.monotonic() < until:
-            time.sleep(0.001)  # another thread has heard of it, and is about to tell
+            time.sleep(0.001)  # another thread is about to record it
 
 
 def affordable(num_workers: int) -> int:
@@ -239,7 +239,7 @@ def affordable(num_workers: int) -> int:
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return num_workers
     more = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    with suppress(OSError, ValueError):  # macOS has another limit, which it does not tell
+    with suppress(OSError, ValueError):  # macOS has another limit, which cannot be read
         resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
         soft = more
     return max(1, min(num_workers, (soft - OTHER_FILES) // FILES_OF_WORKER))

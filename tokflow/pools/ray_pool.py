@@ -26,7 +26,7 @@ from tokflow.store.listed_files import Stamp
 from tokflow.store.versions import installed_versions, other_versions
 
 ADDRESS_VARIABLE = "RAY_ADDRESS"
-"""Of Ray: the cluster to connect to; by default the one that this machine is part of."""
+"""Ray's variable for the cluster to connect to; by default that of this machine."""
 
 TASK_MEMORY = 1_000_000_000
 """Bytes that a task is given of its node's; one process that builds 1 GB of text takes 0.5 GB."""
@@ -35,16 +35,16 @@ SENT_PER_CORE = 2
 """Tasks under way for each core of the cluster as it is now: one that works and one that waits."""
 
 ATTEMPTS = 4
-"""Of a task whose node or process is lost."""
+"""Attempts at a task whose node or process is lost."""
 
 SECONDS_BETWEEN = 1.0
-"""How often cores are looked at while no task ends."""
+"""Seconds from one look at the cores to the next while no task ends."""
 
 ANSWER_SECONDS = 10.0
-"""Until a cluster that does not answer is taken not to be there."""
+"""Seconds until a cluster that does not answer is taken not to be there."""
 
 STOP_SECONDS = 5.0
-"""What tasks that are stopped have to clean up."""
+"""Seconds that tasks that are stopped have to clean up."""
 
 ON_ALL_NODES = (
     "put raw files and the store where all nodes reach them: at a URL such as s3://, or on one "
@@ -65,7 +65,7 @@ class RayPool:
         self._jobs = jobs
         self._ray: Any = None
         self._is_own = False
-        """True if this pool has made the connection, and is to end it."""
+        """Whether this pool has made the connection, and is to end it."""
 
     def start(self) -> None:
         """Connect to the cluster.
@@ -136,9 +136,9 @@ class _Map(Generic[T]):
         self._ray = ray
         self._jobs = jobs
         self._sent: dict[Any, _Sent[T]] = {}
-        """By reference, of what is under way."""
+        """Tasks under way, by reference."""
         self._again: deque[_Sent[T]] = deque()
-        """Those that were lost, and are to be sent again."""
+        """Tasks that were lost, and are to be sent again."""
         self._shared: dict[str, Any] = {}
         """References of Ray to the pickles of shared values, by key."""
         self._do = ray.remote(_do).options(
@@ -226,13 +226,13 @@ class _Map(Generic[T]):
 
 
 class _Receipt(NamedTuple):
-    """All that comes back of a task."""
+    """Everything that comes back of a task."""
 
     result: bytes
     """Pickled, for the paths in it."""
     num_documents: int
     num_bytes: int
-    """Of text, as `advance` hears of it."""
+    """Bytes of text, as `advance` is called with."""
     node: str
     unseen: list[str]
     """Paths that errors name, and that are not there on that node."""
@@ -300,7 +300,7 @@ def _differs(found: str) -> ConfigError:
 
 
 def _lost(error: Exception) -> LostWorkerError:
-    said = " ".join(str(error).split())[:200] or "no reason told"
+    said = " ".join(str(error).split())[:200] or "no reason given"
     return LostWorkerError(
         where="a worker process",
         expected="a node, and a process on it, that live until the task is done",
@@ -326,7 +326,7 @@ def _check_answers(address: str) -> None:
 
 
 def _tell_on_stderr(of_ray: Any) -> None:
-    """Let Ray tell of lost nodes on stderr: on stdout are results alone, JSON among them."""
+    """Let Ray report lost nodes on stderr: on stdout are results alone, JSON among them."""
     tell = getattr(of_ray, "print_to_stdstream", None)
     if tell is not None and tell.__module__ == of_ray.__name__:  # the first time
 

@@ -107,7 +107,7 @@ def packed_for_machines(value: object, share: Share | None = None) -> bytes:
     """Return a pickle that another machine may open: a path that stands for a URL becomes there
     the path in its own cache.
 
-    `share` is called with each value that it shares with others, which `take_shared` must have
+    `share` is called with each value shared with other tasks, which `take_shared` must have
     taken on that machine; without it they travel inside.
     """
 

@@ -35,8 +35,8 @@ from tokflow.shown import redact
 from tokflow.store.atomic import new_file, new_folder
 from tokflow.store.listed_files import Stamp, is_intact
 from tokflow.store.manifest import OWN_FOLDER, FileEntry, Manifest, Recipe, write_manifest
-from tokflow.store.segments import BLOCKS_PREFIX
 from tokflow.store.store import Store
+from tokflow.store.unfinished import BLOCKS_PREFIX
 from tokflow.store.urls import is_url, split_url
 
 RAW_VERSION = 1

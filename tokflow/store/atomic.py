@@ -56,7 +56,7 @@ class NewFolders:
     """Folders that are written one after another and take their names together, so that the disk
     is waited for a few times and not once for every file.
 
-    Everything in one, but for the run's log, is on disk before it takes its name, so a reader sees
+    Everything in one, except the run's log, is on disk before it takes its name, so a reader sees
     all of it or nothing, whenever the process is killed or the power fails. Those that have not
     taken their names when the block ends are gone, and so are the folders above them that were made
     for them. Two processes may make the same folder at once: the first one's stays, the other's is
@@ -88,7 +88,7 @@ class NewFolders:
         temporary = _temporary_beside(folder)
         self._closing.callback(forget_copies, temporary)
         self._closing.callback(shutil.rmtree, temporary, ignore_errors=True)
-        with _errors_name(folder, temporary):
+        with naming(folder, temporary):
             temporary.mkdir(parents=True)  # another process that failed may have removed one
             yield temporary
             if not is_complete(temporary):
@@ -119,7 +119,7 @@ class NewFolders:
                 return
             temporary, store = self._written[folder]
             try:
-                with _errors_name(folder, temporary):
+                with naming(folder, temporary):
                     step(temporary, folder, store)
             except Exception as error:
                 errors[folder] = error
@@ -138,7 +138,7 @@ def new_file(path: Path) -> Iterator[Path]:
     _remove_leftovers(path)
     temporary = _temporary_beside(path)
     try:
-        with _errors_name(path, temporary):
+        with naming(path, temporary):
             yield temporary
             _sync(temporary)
             temporary.replace(path)
@@ -148,7 +148,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _errors_name(path: Path, temporary: Path) -> Iterator[None]:
+def naming(path: Path, temporary: Path) -> Iterator[None]:
     """Let errors of the system in the block name `path`, or a file in it, and nothing temporary.
 
     Those of writing name no file at all.
@@ -192,7 +192,7 @@ def point_latest_to(folder: Path) -> None:
     is_named = named_by(link) == folder.resolve()
     temporary = _temporary_beside(link)
     try:
-        with _errors_name(link, temporary):
+        with naming(link, temporary):
             make_latest(temporary, folder.name)
             if is_named and not temporary.is_symlink():
                 return
@@ -221,7 +221,7 @@ def _move_copy(copy: Path) -> None:
 
 def is_leftover(path: Path, *, seconds: float) -> bool:
     """Return whether a process that is gone has left this unfinished: one of this machine, or
-    another's where nothing in it has changed for so many seconds.
+    another's where nothing in it has changed for `seconds`.
 
     Nobody here can tell whether a process of another machine lives.
     """
@@ -250,7 +250,7 @@ def in_use(folder: Path) -> Iterator[Path]:
 
 def is_in_use(folder: Path, *, seconds: float) -> bool:
     """Return whether a process that has not ended works with what is in a folder: one of this
-    machine, or another's where something in it has changed within so many seconds."""
+    machine, or another's where something in it has changed within `seconds`."""
     marks = [mark for path in _inside(folder) if (mark := _TEMPORARY.fullmatch(path.name))]
     if any(mark[1] == machine() and is_alive(int(mark[2])) for mark in marks):
         return True
@@ -362,7 +362,7 @@ def is_alive(process: int) -> bool:
 
 
 def sync_all(temporary: Path) -> None:
-    """Put a folder and all in it on disk but the run's log, on which nothing depends."""
+    """Put a folder and all in it on disk, except the run's log, on which nothing depends."""
     for inner, _, names in os.walk(temporary, topdown=False):
         for name in names:
             if (path := Path(inner, name)) != temporary / RUN_NAME:

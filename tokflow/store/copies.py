@@ -16,13 +16,13 @@ class CopiedRange:
     start: int
     """In the new file."""
     path: Path
-    """Of the other, in the folder of its output."""
+    """The file that has the same bytes, in the folder of its output."""
     start_there: int
     num_bytes: int
 
 
 _noted: dict[Path, Iterable[CopiedRange]] = {}
-"""Of files that this process has written in folders that have not taken their names."""
+"""Copied ranges by new file, until the folder of the file has taken its name."""
 
 
 def note_copies(new: Path, ranges: Iterable[CopiedRange]) -> None:

@@ -108,13 +108,13 @@ class Reading:
     def __init__(self) -> None:
         self._given: dict[str, _File] = {}
         self._unknown: dict[str, Stamp] = {}
-        """How files looked when they were given that are not known to have been whole then."""
+        """Stamps, when they were given, of files that were not known to be whole then."""
         self._numbers: SimpleQueue[_File | None] = SimpleQueue()
         self._comparing: threading.Thread | None = None
         self._lock = threading.Lock()
         """Held while a file is noted, and while the block ends, after which none is."""
         self.thread = threading.get_ident()
-        """That of the block."""
+        """Identity of the thread of the block."""
 
     def __enter__(self) -> Self:
         _open.append(self)
@@ -156,7 +156,7 @@ class Reading:
 
 
 _open: list[Reading] = []
-"""Those whose blocks have not ended."""
+"""Readings whose blocks have not ended."""
 
 
 def given(output: Stored, name: str) -> None:
@@ -324,7 +324,7 @@ def _raise_damage(
     cause: BaseException | None = None,
 ) -> None:
     """Raise the error that names the damaged files, and those that were read as they looked in
-    `unknown` and replaced since; let damaged copies go where others can be had."""
+    `unknown` and replaced since; remove damaged copies where whole ones can be had."""
     problems, can_come = [], []
     for file in files:
         problem, is_replaced = file.problem(), False

@@ -33,7 +33,7 @@ VERDICTS_NAME = ".verdicts"
 _SHA256 = re.compile("[0-9a-f]{64}")
 _OUTPUT_NAME = re.compile("[0-9a-f]{16}")
 _LEADS_OUT = re.compile(r"(\A|/)\.{0,2}(/|\Z)|[\\\0]")
-"""A component that is empty, `.` or `..`, or a character that separates them elsewhere."""
+"""A component that is empty, `.` or `..`, or a character that separates them on another system."""
 
 MAX_COUNT = 2**63 - 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
@@ -41,7 +41,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 
 @dataclass(frozen=True, kw_only=True)  # without slots, since it keeps its fingerprint
 class Recipe:
-    """All that decides an output: two outputs of one recipe have the same bytes."""
+    """Everything that decides an output: two outputs of one recipe have the same bytes."""
 
     stage: str
     version: Count
@@ -143,12 +143,12 @@ class Manifest:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Details:
     """Kinds and ranges of the details that more than one module reads; each stage and format has
-    others besides."""
+    more."""
 
     dtype: Literal["<u2", "<u4"] = "<u2"
     vocab_size: Count = 0
     sequence_length: Count | dict[str, Count] | None = None
-    """Of each part, where they differ; so are pad_id and padding_side."""
+    """One value, or a mapping by part where they differ; so are pad_id and padding_side."""
     eos_id: Count | None = None
     bos_id: Count | None = None
     pad_id: Count | dict[str, Count] | None = None
@@ -273,7 +273,7 @@ def _parsed(path: str, data: bytes) -> dict[str, Any]:
 
 
 def _check_version(path: str, version: object) -> None:
-    """Refuse a newer format first: whatever its digest is, it is not ours to mend."""
+    """Refuse a newer format first: whatever its digest is, it is not ours to fix."""
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise ForeignOutputError(
             where=path,

@@ -1,4 +1,4 @@
-"""Files whose bytes come from elsewhere: one that is read, and one that they are written to."""
+"""Remote files that are read like local ones, and ranges written to where they are in a file."""
 
 import io
 import os
@@ -34,7 +34,7 @@ class PositionedReader(io.RawIOBase):
 def write_range(file: int, data: bytes, start: int) -> int:
     """Write bytes to where they are in an open file; return how many they are.
 
-    A disk that becomes full takes the first of them, and raises when it is given the others.
+    A disk that becomes full takes the first of them, and raises when it is given the rest.
     """
     num_written = 0
     while num_written < len(data):

@@ -1,4 +1,4 @@
-"""Failures of a store at a URL: which of them may pass, and what to do about the others."""
+"""Errors of a store at a URL: which of them may pass, and what to do about the rest."""
 
 import errno
 import itertools
@@ -19,12 +19,12 @@ AT_ONCE = 32
 """Requests of one process under way at the same time: they wait, and take no core."""
 
 NUM_TRIES = 14
-"""Of one request, in about a minute, for a store that is asked too often needs some time to grow.
-All tries are made here: the libraries below are told to ask once."""
+"""Tries of a request, in about a minute: a store that is asked too often needs time to grow.
+All tries are made here: the libraries below ask once."""
 QUIET_TRIES = 3
-"""Failures that are not worth a line in the log."""
+"""Failures of a request that are not worth a line in the log."""
 FIRST_TRIES = 4
-"""Of the first request, while the server cannot be reached: its address may be wrong."""
+"""Tries of the first request while the server cannot be reached: its address may be wrong."""
 FIRST_WAIT_SECONDS = 0.1
 """Doubled after each try, less up to a half by chance, so that many do not come back at once."""
 LONGEST_WAIT_SECONDS = 10.0
@@ -70,7 +70,7 @@ _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"} | dict.fromkeys(
 
 
 _OF_THIS_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
-"""No library says so of a store."""
+"""Error numbers that no library uses for a store."""
 
 
 class RemoteStoreError(TokflowError, OSError):
@@ -86,8 +86,8 @@ class S3Error(Exception):
         """The word by which S3 calls it."""
         self.status = int(of.get("HTTPStatusCode", 0))
         self.is_page = "text/html" in of.get("HTTPHeaders", {}).get("content-type", "")
-        told = (f"{self.code}:", error.get("Message"), error.get("Key"))
-        super().__init__(" ".join(filter(None, told)))
+        words = (f"{self.code}:", error.get("Message"), error.get("Key"))
+        super().__init__(" ".join(filter(None, words)))
 
 
 class Tries:

@@ -36,7 +36,7 @@ from tokflow.store.manifest import (
     read_manifest,
     read_run,
 )
-from tokflow.store.segments import (
+from tokflow.store.unfinished import (
     bytes_below,
     folder_of_segments_here,
     link_file,
@@ -53,17 +53,17 @@ class Store:
     """
 
     keeps_raw_files = True
-    """True where raw files that are elsewhere are fetched into it, and not read where they are."""
+    """Whether remote raw files are fetched into it, and not read where they are."""
 
     is_cached = False
-    """True where its files on this disk are copies in a cache, which come when they are asked for
-    and go when it is full."""
+    """Whether its files on this disk are copies in a cache, which come when they are asked for and
+    go when it is full."""
 
     checked_at_once = 1
     """Outputs whose files `problems` reads at the same time."""
 
     sample_bytes = 2**29
-    """What is read of its files to draw a sample of all, at most: a second or two."""
+    """Most bytes read of its files to draw a sample of all: a second or two."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -71,12 +71,12 @@ class Store:
 
     @property
     def name(self) -> str:
-        """What messages call the store: its folder, or its URL."""
+        """The name of the store in messages: its folder, or its URL."""
         return self.shown(self.root)
 
     @property
     def most_bytes(self) -> int:
-        """What it has room for on this disk, of files that come when they are asked for."""
+        """Bytes that it has room for on this disk, of files that come when they are asked for."""
         return 2**63 - 1
 
     def at(self, base: Path) -> "Store":
@@ -96,7 +96,7 @@ class Store:
         return f"{type(self).__name__}({self.name!r})"
 
     def shown(self, path: Path) -> str:
-        """Return what messages call a path of this store."""
+        """Return the name of a path of this store in messages."""
         return str(path)
 
     def uri(self, path: Path) -> str:
@@ -119,7 +119,7 @@ class Store:
     def check(self, output: Stored) -> None:
         """Make sure that no file of an output is missing or cut short.
 
-        No content is read; checksums are compared elsewhere. Raises: CorruptOutputError.
+        No content is read: `integrity` compares checksums. Raises: CorruptOutputError.
         """
         check_sizes(output.folder, output.manifest)
 
@@ -161,7 +161,7 @@ class Store:
         return sorted({of.relative_to(output.folder).as_posix() for of in found} - listed)
 
     def marks(self, folder: Path, manifest: Manifest) -> object:
-        """Return what is another as soon as a file of an output is."""
+        """Return a value that changes as soon as a file of an output does."""
         paths = [f"{folder}/{name}" for name in (MANIFEST_NAME, *manifest.files)]
         return [Stamp.of(os.stat(path)) for path in paths]  # noqa: PTH116 (a Path is slow)
 
@@ -252,7 +252,7 @@ class Store:
 
     def remove_segments(self, folder: Path, *, stayed_here: bool) -> None:
         """Remove the segments that an output was joined of, of all machines unless they were one's
-        alone and stayed there, or have been removed elsewhere."""
+        alone and stayed there, or another machine has removed them."""
         for each in (segments_folder(folder), folder_of_segments_here(folder)):
             shutil.rmtree(each, ignore_errors=True)
 
@@ -268,7 +268,7 @@ class Store:
 
     def unfinished(self, folder: Path, *, seconds: float) -> dict[Path, int]:
         """Return what writers that are gone have left of a dataset, and its bytes: nothing has
-        changed in it for so many seconds."""
+        changed in it for `seconds`."""
         return unfinished_here(folder, seconds=seconds)
 
     def num_bytes(self, folder: Path) -> int:
@@ -277,7 +277,7 @@ class Store:
 
     def remove_all(self, folders: Iterable[Path], *, seconds: float) -> None:
         """Remove outputs, what leads to them, and what is not finished; what another machine may
-        work with that has changed something within so many seconds stays."""
+        work with that has changed something within `seconds` stays."""
         for folder in folders:
             remove_output(folder, seconds=seconds)
 
@@ -352,12 +352,12 @@ class StoredOutput:
 
     @property
     def shown(self) -> str:
-        """What messages call its folder."""
+        """The name of its folder in messages."""
         return self.store.shown(self.folder)
 
     @property
     def name(self) -> str:
-        """`tokens of a.jsonl`, `export bin` or `tokenizer`: how messages call it."""
+        """Its name in messages: `tokens of a.jsonl`, `export bin` or `tokenizer`."""
         stage, partition = self.manifest.stage, self.manifest.partition
         if partition:
             return f"{stage} of {partition}"
@@ -366,13 +366,13 @@ class StoredOutput:
     @property
     def export_name(self) -> str:
         """The name of an export: of the folder that has it and its older builds, or of its own
-        where it lies elsewhere."""
+        where it lies outside of a store."""
         is_stored = self.folder.name == self.manifest.fingerprint[:16]
         return (self.folder.parent if is_stored else self.folder).name
 
 
 class InStore:
-    """What is read of an output in a store, which it has as `stored`."""
+    """Base of readers of an output, which they have as `stored`."""
 
     __slots__ = ()
     stored: StoredOutput
@@ -389,5 +389,5 @@ class InStore:
 
     @property
     def manifest(self) -> Manifest:
-        """What is in it, and what it was made from."""
+        """Its content, and what it was made from."""
         return self.stored.manifest

@@ -27,8 +27,8 @@ from tokflow.store.manifest import (
     is_complete,
     is_output_name,
 )
-from tokflow.store.segments import BLOCKS_PREFIX
 from tokflow.store.store import Store, StoredOutput
+from tokflow.store.unfinished import BLOCKS_PREFIX
 from tokflow.store.urls import OF_OBJECT_STORES, check_slashes, is_url
 
 FILES_BESIDE = {
@@ -212,9 +212,7 @@ def _hidden(store: Store, path: Path) -> Iterator[PassedBy]:
     if path.name.endswith(".tmp"):
         yield PassedBy(store, path, "unfinished")
     elif path.name.startswith(BLOCKS_PREFIX):
-        yield PassedBy(
-            store, path, "what was read of a raw file elsewhere; reading it again checks it"
-        )
+        yield PassedBy(store, path, "blocks of a remote raw file; reading it again checks them")
     elif path.is_dir() and path.name != VERDICTS_NAME:
         yield PassedBy(store, path, "hidden")
 
@@ -259,7 +257,7 @@ def opened(path: str | Path, *, is_alone: bool = False) -> tuple[Store, Path]:
     export, or a file of an output. A `Path` is never a URL.
 
     Of a URL the server is asked where the store begins, and for the manifests of the dataset;
-    `is_alone`: for those of what is named, and no others. Files come when they are asked for.
+    `is_alone`: only for that of what is named. Files come when they are asked for.
 
     Raises: MissingOutputError where there is nothing of tokflow at a URL; ConfigError for one that
     is refused, or is a `Path`; RemoteStoreError.

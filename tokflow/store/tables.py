@@ -110,7 +110,7 @@ def read_parts(
     """Return columns of the rows of each of some parts, in order; arrays may be read-only.
 
     `sequences`: only rows whose `sequence` is from the first to before the second. Row groups
-    in which there is none, as their statistics tell, are not read.
+    in which there is none, by their statistics, are not read.
     """
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
@@ -182,7 +182,7 @@ NUMPY_TYPES = {
         *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)),
     )
 }
-"""Of each type of Arrow that `to_numpy` takes; pyarrow 22 imports pandas to tell."""
+"""Numpy's types by Arrow's that `to_numpy` takes; pyarrow 22 imports pandas to convert one."""
 
 
 def to_arrow(values: npt.NDArray[Any]) -> pa.Array:
@@ -223,7 +223,7 @@ def offsets_of(counts: Sequence[int] | npt.NDArray[Any]) -> npt.NDArray[np.int64
 def map_numbers(
     path: Path, dtype: npt.DTypeLike, *, first_byte: int = 0, num: int = -1
 ) -> npt.NDArray[Any]:
-    """Return the numbers of a file from a byte on, all or so many, memory-mapped and read-only.
+    """Return numbers of a file from a byte on, all or `num` of them, memory-mapped and read-only.
 
     numpy's own map holds the file open, and a process may have 1,024 open; this one does not.
     """

@@ -19,14 +19,14 @@ _HUB = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Url:
-    """A URL in parts. Only http and https have a query; elsewhere `?` belongs to the path."""
+    """A URL in parts. Only http and https have a query; in others `?` belongs to the path."""
 
     scheme: str
     userinfo: str = field(repr=False)
     host: str
     """Host and port, bucket, or whatever stands between `://` and the next `/`."""
     path: str
-    """As written, with its leading `/`."""
+    """The path as written, with its leading `/`."""
     query: str = field(repr=False)
 
     @property
@@ -70,10 +70,10 @@ def split_url(url: str) -> Url:
     userinfo, _, host = authority.rpartition("@")
     if "::" in rest.partition("?")[0] and not host.startswith("["):
         raise ValueError("several URLs chained with '::'")
-    told = _HOST.fullmatch(host)
-    if told is None or (not host and scheme in {"http", "https"}):
+    match = _HOST.fullmatch(host)
+    if match is None or (not host and scheme in {"http", "https"}):
         raise ValueError("no host, or a user name or password with a bare '/'")
-    if int(told["port"] or 0) > 65_535:
+    if int(match["port"] or 0) > 65_535:
         raise ValueError("a port above 65,535")  # the system would take it modulo 65,536
     return Url(scheme=scheme, userinfo=userinfo, host=host, path=slash + path, query=query)
 

@@ -36,7 +36,7 @@ class Change:
 
 
 CHANGES: tuple[Change, ...] = ()
-"""None is known among the versions that tokflow runs with. Ordered by version."""
+"""Known changes, ordered by version; none among the versions that tokflow runs with."""
 
 
 def loaded_versions() -> dict[str, str]:

@@ -7,7 +7,7 @@ import pytest
 
 from tokflow.errors import ConfigError
 from tokflow.loaders.loader import Loader
-from tokflow.loaders.mixture import mix
+from tokflow.loaders.mixed_samples import mix
 from tokflow.loaders.rows import in_order
 from tokflow.loaders.samples import boolean, integer, optional
 from tokflow_tests.loaders.row_sources import CountingStream

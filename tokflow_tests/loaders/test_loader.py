@@ -12,7 +12,7 @@ import pytest
 from tokflow.errors import ConfigError
 from tokflow.loaders.batches import Batch
 from tokflow.loaders.loader import Loader
-from tokflow.loaders.mixture import mix
+from tokflow.loaders.mixed_samples import mix
 from tokflow.loaders.rows import Rows, in_order
 from tokflow.loaders.samples import Numbers
 from tokflow_tests.loaders.row_sources import CountingRows

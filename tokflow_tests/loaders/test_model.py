@@ -11,7 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tokflow.loaders.loader import Loader
-from tokflow.loaders.mixture import mix
+from tokflow.loaders.mixed_samples import mix
 from tokflow.loaders.mixture_stages import MixtureStage, make_stages
 from tokflow.loaders.rows import Rows, in_order
 from tokflow.loaders.samples import ENDLESS, Samples

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.loaders.mixture import mix
+from tokflow.loaders.mixed_samples import mix
 from tokflow.loaders.position import Position, position_of
 from tokflow.loaders.rows import in_order
 from tokflow.loaders.samples import Samples

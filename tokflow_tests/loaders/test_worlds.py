@@ -9,7 +9,7 @@ import pytest
 
 from tokflow.loaders.batches import Batch
 from tokflow.loaders.loader import Loader
-from tokflow.loaders.mixture import mix
+from tokflow.loaders.mixed_samples import mix
 from tokflow.loaders.rows import Rows, open_rows
 from tokflow.loaders.samples import Samples
 from tokflow_tests.tiny import build, declare

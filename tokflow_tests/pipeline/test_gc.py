@@ -15,7 +15,7 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.atomic import in_use, machine
-from tokflow.store.segments import folder_of_segments_here, segments_folder
+from tokflow.store.unfinished import folder_of_segments_here, segments_folder
 from tokflow.tokens import stage as writers
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import edit_manifest

@@ -1,4 +1,4 @@
-"""A store at a URL: objects elsewhere, and a folder on this disk through which they are reached.
+"""A store at a URL: its objects, and a folder on this disk through which they are reached.
 
     s3://bucket/prefix                                          the store
       <dataset>/manifests/<stage>/<partition>/<fingerprint[:16]>.json    one for each output

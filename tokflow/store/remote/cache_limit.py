@@ -20,20 +20,20 @@ from tokflow.store.config import bytes_of
 from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, RUN_NAME, read_manifest
 from tokflow.store.remote.mirror import DAMAGE_NAME
 from tokflow.store.remote.places import cache_folder
-from tokflow.store.segments import is_segments_folder
+from tokflow.store.unfinished import is_segments_folder
 
 LIMIT_VARIABLE = "TOKFLOW_CACHE_BYTES"
 SHARE_OF_DISK = 0.5
-"""Of what is free or taken by the cache, where the variable is not set."""
+"""Share of the disk's free bytes and the cache's that the cache may take by default."""
 
 KEPT_SECONDS = 600
-"""What was used within so many seconds stays."""
+"""Seconds for which a file stays after its last use."""
 
 NOTED_SECONDS = 60
-"""A use within so many seconds of the last one is not noted again."""
+"""Seconds from one note of a use to the next."""
 
 LOOK_SECONDS = 3_600
-"""A process that brings little looks whether there is too much if nobody has for so long."""
+"""Seconds after which a process looks at the size of the cache, however little it fetched."""
 
 IN_STAGE = 2
 """Folders between that of a place and an output right in the folder of its stage."""
@@ -58,7 +58,7 @@ def note_use(folder: Path) -> None:
 
 
 def note_bytes(num_bytes: int) -> None:
-    """Hear of bytes that have come; make room now and then."""
+    """Account for fetched bytes; evict files now and then if they are over the limit."""
     global _brought
     _brought += num_bytes
     base = Path(cache_folder())

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError, MissingOutputError
+from tokflow.store.atomic import naming
 from tokflow.store.listed_files import Stamp, arrived
 from tokflow.store.manifest import (
     MANIFEST_NAME,
@@ -35,7 +36,7 @@ from tokflow.store.remote.places import Place
 from tokflow.store.tables import map_numbers
 
 TRIES = 2
-"""Of a file whose bytes are not those of its manifest: they may have been damaged on the way."""
+"""Fetches of a file whose bytes are not its manifest's: they may be damaged on the way."""
 
 
 def fetched(place: Place, path: Path) -> Path:
@@ -54,21 +55,10 @@ def fetched(place: Place, path: Path) -> Path:
         return path
     entry = listed_entry(place, folder, path)
     if entry is not None or path == folder / RUN_NAME:
-        with raise_if_removed(place, folder), _errors_name(path), alone(path) as part:
+        with raise_if_removed(place, folder), naming(path, part_path(path)), alone(path) as part:
             if part is not None:
                 _fetch(place, folder, path, part, entry)
     return path
-
-
-@contextmanager
-def _errors_name(path: Path) -> Iterator[None]:
-    """Let errors of this disk in the block name a path; those of writing name none."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is not None:
-            error.filename = str(path)
-        raise
 
 
 @contextmanager
@@ -144,7 +134,7 @@ def key_of(place: Place, folder: Path, path: Path) -> str:
 def not_fetched(
     place: Place, folder: Path, path: Path, entry: FileEntry, found: str
 ) -> CorruptOutputError | MissingOutputError:
-    """Return why a file could not be fetched, of which the manifest at the URL may tell."""
+    """Return the error of a file that could not be fetched: damaged, or its output was removed."""
     known = _manifest(folder)
     refresh_output(place, folder)
     with suppress(FileNotFoundError):
@@ -185,7 +175,7 @@ def alone(path: Path) -> Iterator[Path | None]:
     """Yield the path that a file has until all of it is here, for this thread alone of all
     processes; None where another has fetched it meanwhile.
 
-    A process that is killed lets go of it; the next one begins again.
+    The lock of a killed process is free; the next one begins again.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = part_path(path)
@@ -220,7 +210,7 @@ def drop_cached(path: Path) -> None:
 
 
 SMALL_BYTES = 1 << 24
-"""A file of so many bytes comes whole: one request."""
+"""Size up to which a file is fetched whole, by one request."""
 
 READ_AHEAD = 1 << 16
 """Bytes that come with a header, or a footer."""

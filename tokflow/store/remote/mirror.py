@@ -37,7 +37,7 @@ from tokflow.store.manifest import (
 from tokflow.store.remote.objects import Entry, for_each
 from tokflow.store.remote.places import PACKS, Place, is_dataset_name
 from tokflow.store.remote_errors import RemoteStoreError
-from tokflow.store.segments import is_segments_folder
+from tokflow.store.unfinished import is_segments_folder
 from tokflow.store.zstd import zstd
 
 _Seen: TypeAlias = tuple[int, int]
@@ -294,13 +294,13 @@ def is_known_damaged(folder: Path) -> bool:
 
 
 MANY = 1_000
-"""So many manifests that are in no pack are put into one."""
+"""Number of manifests in no pack from which on they are put into one."""
 
 LARGEST = 10_000
 """Manifests of one pack: 20 MB, and 3 MB as it is stored."""
 
 WORTH_A_PACK = 20
-"""Whoever wants fewer manifests of a pack asks for each."""
+"""Manifests wanted of a pack from which on it is read; fewer are asked for one by one."""
 
 SETTLED_NS = 2 * 10**9
 """Younger objects wait for the next pack: one that is older may not have been listed yet."""

@@ -23,10 +23,10 @@ class Entry:
     key: str
     num_bytes: int
     modified_ns: int
-    """Where the store tells seconds alone, what is below a second is made of the etag."""
+    """Nanoseconds since 1970; made of the etag below a second, where the store has only seconds."""
     etag: str = ""
-    """Another where the content is another; empty where the store has none. Of S3 the md5 of an
-    object that was put at once."""
+    """Version of the content; empty where the store has none. On S3 the md5 of an object that was
+    put at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Upload:
 
     key: str
     name: str
-    """By which the store knows it."""
+    """Identifier that the store gave it."""
     begun_ns: int
 
 
@@ -72,7 +72,7 @@ class Objects(ABC):
     def put_new(self, key: str, data: bytes) -> bool:
         """Put an object unless there is one; return whether these bytes are there now.
 
-        Of many writers of different bytes one alone is told so, also where the answer to a try that
+        Only one of many writers of different bytes gets True, also where the answer to a try that
         put the object was lost.
         """
         with self._errors(key):
@@ -212,8 +212,8 @@ class Objects(ABC):
         """Yield unfinished uploads in parts, of a server that leaves them to who made them."""
         return iter(())
 
-    def _abort(self, upload: Upload) -> None:  # noqa: B027 (nor has it any to let go)
-        """Let go of the parts of an upload; nothing where it has ended meanwhile."""
+    def _abort(self, upload: Upload) -> None:  # noqa: B027 (nor has it any)
+        """Remove the parts of an upload; nothing where it has ended meanwhile."""
 
 
 @contextmanager

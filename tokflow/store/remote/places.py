@@ -23,7 +23,7 @@ from tokflow.errors import ConfigError
 from tokflow.shown import redact, show_as
 from tokflow.store.manifest import MANIFEST_NAME, is_output_name
 from tokflow.store.remote.objects import Objects
-from tokflow.store.segments import is_segments_folder
+from tokflow.store.unfinished import is_segments_folder
 from tokflow.store.urls import Url, is_url, split_url
 
 CACHE_VARIABLE = "TOKFLOW_CACHE"
@@ -57,7 +57,7 @@ class Place:
     """The folder of the store, or of the output."""
     objects: Objects
     is_store: bool
-    """It holds datasets; else it is one output, such as an export that was copied there."""
+    """Whether it holds datasets; else it is one output, such as an export copied there."""
 
     @property
     def url(self) -> str:

@@ -22,7 +22,7 @@ from tokflow.store.remote.cache_limit import note_bytes
 from tokflow.store.remote.mirror import is_known_damaged, packs_of, unread
 from tokflow.store.remote.objects import Entry, Piece, for_each
 from tokflow.store.remote.places import PACKS, Place
-from tokflow.store.segments import is_segments_folder, segments_folder
+from tokflow.store.unfinished import is_segments_folder, segments_folder
 
 
 def publish(place: Place, temporary: Path, folder: Path) -> None:
@@ -146,9 +146,9 @@ def find_unfinished(place: Place, dataset_folder: Path, *, seconds: float) -> di
     """Return what nobody finished at the URL of a dataset, by the paths that stand for it, and its
     bytes.
 
-    That is: files of an output whose manifest is not there, or is that of other bytes; segments;
-    uploads in parts that were begun. It is of writers that are gone if nothing has changed in it
-    for so many seconds. Packs that old of which nothing is left to read come with it. The manifests
+    This is: files of an output whose manifest is not there, or is that of other bytes; segments;
+    uploads in parts that were begun. Its writers are taken to be gone if nothing has changed in it
+    for `seconds`. Packs that old of which nothing is left to read come with it. The manifests
     on this disk must be those of the URL; it takes a request for each thousand objects.
     """
     limit = _ago(seconds)

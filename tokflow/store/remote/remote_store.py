@@ -37,14 +37,14 @@ from tokflow.store.remote.places import (
     place_at,
 )
 from tokflow.store.remote_errors import RemoteStoreError
-from tokflow.store.segments import (
+from tokflow.store.store import Store, StoredOutput
+from tokflow.store.unfinished import (
     folder_of_segments_here,
     is_segments_folder,
     remove_output,
     segments_folder,
     unfinished_here,
 )
-from tokflow.store.store import Store, StoredOutput
 
 DEEPEST_FILE = 4
 """A file of an output is at most so deep in it, itself counted."""

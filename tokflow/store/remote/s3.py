@@ -19,17 +19,17 @@ from tokflow.store.remote_errors import S3Error
 from tokflow.store.s3_client import S3Client
 
 PART_BYTES = 16 << 20
-"""Of a part that is sent or got, where MAX_PARTS of them are enough."""
+"""Size of a part that is sent or fetched, where MAX_PARTS of them are enough."""
 COPIED_BYTES = 1 << 30
 """The longest that one request copies; S3 would take 5 GiB."""
 MAX_PARTS = 10_000
 _PARTS_AT_ONCE = 8
-"""Of large files: requests under way at the same time, with so many parts in memory, twice. A
+"""Requests for large files under way at the same time; twice as many parts are in memory. A
 gigabyte costs a second of a core, both ways."""
 _SMALL_BYTES = 1 << 20
-"""Of files that do not count among those."""
+"""Size up to which a file does not count as a large one."""
 _DELETED_AT_ONCE = 1_000
-"""The most that one request takes."""
+"""Most keys that one request deletes."""
 
 
 Part = list[Piece]

@@ -16,7 +16,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from tokflow.errors import ConfigError
 from tokflow.loaders.batches import collate
 from tokflow.loaders.loader import Loader
-from tokflow.loaders.mixture import mix
+from tokflow.loaders.mixed_samples import mix
 from tokflow.loaders.rows import Rows, in_order, open_rows
 from tokflow_tests.loaders.row_sources import CountingRows
 from tokflow_tests.tiny import build, declare

@@ -43,7 +43,7 @@ class SourceUse:
 
     num_rows: int
     epochs: float
-    """How many times all of its rows that is."""
+    """The rows as a multiple of all rows of the source."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,7 +54,7 @@ class MixedSamples:
     stages: tuple[MixtureStage, ...]
     seed: int
     identity: Mapping[str, Any]
-    """As `Samples` has it. `num_samples` and max_epochs decide no row, so that they may change."""
+    """See `Samples`. `num_samples` and max_epochs decide no row, so that they may change."""
     num_samples: int = ENDLESS
     _blocks: dict[int, tuple[npt.NDArray[np.int32], Numbers]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -93,7 +93,7 @@ class MixedSamples:
         return {**(batch or every[0].gather(rows)), "source": sources.astype(np.int32)}
 
     def remote_files(self) -> FilesOf | None:
-        """As `Samples` has it."""
+        """Return the files of samples at a URL; see `Samples`."""
         of_sources = [epochs.source.remote_files() for epochs in self.sources.values()]
         if not any(of_sources):
             return None

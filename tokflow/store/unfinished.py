@@ -1,4 +1,4 @@
-"""What is not finished, such as segments: shares of an output, kept until all are there.
+"""Unfinished folders, such as segments: shares of an output, kept until all are there.
 
 <place>/.<fingerprint[:16]>.segments/00003/        one of them
 <place>/.<fingerprint[:16]>.segments-here/00003/   one of an output at a URL that stays here
@@ -17,7 +17,7 @@ from tokflow.store.manifest import MANIFEST_NAME, FileEntry, is_output_name
 SEGMENTS_SUFFIX = ".segments"
 
 BLOCKS_PREFIX = ".blocks-"
-"""Of folders with what was read of raw files that are fetched as they are read."""
+"""Prefix of folders that keep blocks of remote raw files while these are read."""
 
 
 def segments_folder(output: Path) -> Path:
