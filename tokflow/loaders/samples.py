@@ -153,9 +153,8 @@ def check_samples(numbers: Numbers, length: int) -> None:
     Raises: IndexError.
     """
     if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < length:
-        raise IndexError(
-            f"expected samples from 0 to {length - 1:,}, found {int(numbers.min())} to {int(numbers.max())}"
-        )
+        found = f"{int(numbers.min()):,} to {int(numbers.max()):,}"
+        raise IndexError(f"expected samples from 0 to {length - 1:,}, found {found}")
 
 
 def no_dataset(samples: object, number: object) -> NoReturn:
