@@ -21,7 +21,7 @@ from tokflow.store.versions import installed_versions
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.on_ray.conftest import Nodes
 from tokflow_tests.pools import test_shared
-from tokflow_tests.pools.test_pool import cores_of, die, double
+from tokflow_tests.pools.pool_tasks import cores_of, die, double
 from tokflow_tests.pools.test_shared import Counted
 
 
