@@ -23,14 +23,14 @@ from tokflow_tests.tiny import build, declare
 HOLD_FOLDER_OPEN = """
 import sys
 from pathlib import Path
-from tokflow.store.manifest import write_manifest
+from tokflow.store.manifest import Manifest, Recipe, write_manifest
 from tokflow.store.atomic import new_folder
 from tokflow.store.store import Store
-from tokflow_tests.outputs import make_manifest
 
+recipe = Recipe(stage="tokens", version=1, config={"eos": "last"}, parents={"raw": "0" * 64})
 with new_folder(Path(sys.argv[1]), Store(Path(sys.argv[1]))) as folder:
     (folder / "half").write_text("of the other")
-    write_manifest(folder, make_manifest(), run={})
+    write_manifest(folder, Manifest(recipe=recipe, dataset="d", partition=None, counts={}), run={})
     print("open", flush=True)
     sys.stdin.read()
 """
@@ -109,13 +109,6 @@ def write_and_fail(folder: Path) -> None:
         raise KeyboardInterrupt
 
 
-def test_an_exception_leaves_nothing(tmp_path: Path):
-    with pytest.raises(KeyboardInterrupt):
-        write_and_fail(tmp_path / "out")
-
-    assert names_in(tmp_path) == []
-
-
 def test_a_folder_in_which_no_manifest_was_written_is_refused(tmp_path: Path):
     with (
         pytest.raises(
@@ -128,40 +121,39 @@ def test_a_folder_in_which_no_manifest_was_written_is_refused(tmp_path: Path):
     assert names_in(tmp_path) == []
 
 
-def test_a_killed_process_leaves_nothing_that_a_reader_accepts(tmp_path: Path):
+def test_a_killed_process_leaves_what_no_reader_accepts_and_the_next_writer_removes(
+    tmp_path: Path,
+):
     process = hold_open(tmp_path / "out")
+    [unfinished] = tmp_path.iterdir()
+    while_it_lives = is_leftover(unfinished, seconds=0)
+
     process.kill()
     process.communicate()
 
+    assert not while_it_lives
+    assert is_leftover(unfinished, seconds=10**6)
     assert not is_complete(tmp_path / "out")
-    assert len(names_in(tmp_path)) == 1
-    assert names_in(tmp_path)[0].startswith(".out.")
-
-
-def test_the_next_writer_removes_what_a_dead_process_left(tmp_path: Path):
-    process = hold_open(tmp_path / "out")
-    process.kill()
-    process.communicate()
-
+    assert [name[:5] for name in names_in(tmp_path)] == [".out."]
     write(tmp_path / "out")
-
     assert names_in(tmp_path) == ["out"]
 
 
-@pytest.mark.parametrize("step", [2, 9, 20, 30, 40, 60])
-def test_a_rerun_after_kill_9_gives_the_bytes_of_a_run_in_peace(step: int, tmp_path: Path):
+def test_a_rerun_after_kill_9_gives_the_bytes_of_a_run_in_peace(tmp_path: Path):
     files = {"a.jsonl": ["abc", "defgh"], "b.jsonl": ["i"]}
     peaceful = declare(tmp_path / "peaceful", files, exports=["parquet", "pickle"])
     build(peaceful)
-    command = [sys.executable, "-c", KILL_ITSELF_AT_NTH_STEP, str(tmp_path / "killed"), str(step)]
-    killed = subprocess.run(command, check=False)
-    before = names_in(tmp_path / "killed")
-    dataset = declare(tmp_path / "killed", files, exports=["parquet", "pickle"])
+    for step in ("9", "40"):
+        folder = tmp_path / step
+        command = [sys.executable, "-c", KILL_ITSELF_AT_NTH_STEP, str(folder), step]
+        killed = subprocess.run(command, check=False)
+        before = names_in(folder)
+        dataset = declare(folder, files, exports=["parquet", "pickle"])
 
-    build(dataset)
+        build(dataset)
 
-    assert (killed.returncode, before) == (-signal.SIGKILL, ["raw", "store"])
-    assert content(dataset.store.root) == content(peaceful.store.root)
+        assert (killed.returncode, before) == (-signal.SIGKILL, ["raw", "store"])
+        assert content(dataset.store.root) == content(peaceful.store.root)
 
 
 def test_what_a_living_process_writes_is_left_alone_and_the_first_to_end_stays(tmp_path: Path):
@@ -184,18 +176,6 @@ def test_what_another_machine_writes_is_left_alone(tmp_path: Path):
     write(tmp_path / "out")
 
     assert names_in(tmp_path) == [no_process_of_here, "out"]
-
-
-def test_a_process_of_here_has_left_what_it_wrote_when_it_is_gone(tmp_path: Path):
-    process = hold_open(tmp_path / "out")
-    [unfinished] = tmp_path.iterdir()
-
-    while_it_lives = is_leftover(unfinished, seconds=0)
-    process.kill()
-    process.communicate()
-
-    assert not while_it_lives
-    assert is_leftover(unfinished, seconds=10**6)
 
 
 def test_what_has_another_name_is_not_taken_for_left(tmp_path: Path):
@@ -366,8 +346,8 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path):
     assert names_in(tmp_path) == ["file"]
 
 
-@pytest.mark.parametrize("name", ["file", "a[1].json", "*"])
-def test_the_next_writer_of_a_file_removes_what_a_dead_one_left(name: str, tmp_path: Path):
+def test_the_next_writer_of_a_file_removes_what_a_dead_one_left(tmp_path: Path):
+    name = "a[1]*.json"
     code = (
         "import os, sys; from pathlib import Path; from tokflow.store.atomic import new_file\n"
         "with new_file(Path(sys.argv[1])) as temporary:\n"
@@ -401,7 +381,7 @@ def test_latest_leads_somewhere_at_every_moment(tmp_path: Path):
     sys.setswitchinterval(1e-6)  # so that the other thread looks between any two steps
     thread = threading.Thread(target=look)
     thread.start()
-    for _ in range(500):
+    for _ in range(100):
         point_latest_to(tmp_path / "b")
         point_latest_to(tmp_path / "a")
     is_over.set()

@@ -309,7 +309,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])  # of a busy machine
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])  # of a busy machine
 @given(st.dictionaries(st.text(), JSON, min_size=1))
 def test_a_manifest_is_the_json_of_python_with_a_digest(fields: dict[str, Any]):
     text = json.dumps(fields, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
