@@ -5,25 +5,9 @@ python docs/site/reference.py FOLDER
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-MODELS = {
-    "Attributes": "",
-    "RawConfig": "raw",
-    "DocumentsConfig": "documents",
-    "Limit": "documents.limit",
-    "TokenizerConfig": "tokenizer",
-    "SplitConfig": "split",
-    "PartConfig": "split.parts.NAME",
-    "PackingConfig": "packing",
-    "ShuffleConfig": "shuffle",
-    "ExportConfig": "exports",
-    "MixtureConfig": "mixture",
-    "MixtureSource": "mixture.sources.NAME",
-}
-"""Where the fields of each model stand in a YAML."""
 
 NAMES = {
     "string": "text",
@@ -78,22 +62,55 @@ def _parameter(parameter: Any) -> Iterator[str]:
     yield f"`{shown}`\n:   {' '.join(said)}\n"
 
 
-def yaml_fields() -> Iterator[str]:
-    """Yield the lines of the page of all fields of a YAML."""
+def yaml_fields(stages: Sequence[Any] | None = None) -> Iterator[str]:
+    """Yield the lines of the page of all fields of a YAML, of a dataset with these stages."""
+    from tokflow.pipeline.stages import STAGES
     from tokflow.pipeline.yaml_schema import yaml_schema
 
-    models = yaml_schema()["definitions"]
+    models = yaml_schema(tuple(stages or STAGES))["definitions"]
+    places = places_of(models)
     yield "# YAML\n"
     yield "Every field that a dataset may have, made from the schema that `tokflow schema` writes."
     yield "A template such as `{{ env.NAME }}` may stand for any number, choice or text.\n"
-    for model, place in MODELS.items():
+    for model, place in places.items():
         yield f"## {f'`{place}`' if place else 'A dataset'} {{ #{place or 'dataset'} }}\n"
         if model == "ExportConfig":
             yield "A list of [formats](formats.md) by name, or of mappings such as"
             yield "`{format: parquet, name: short}` with the options of the format and:\n"
-            yield from _fields(place, _of_every_format(models[model]))
+            yield from _fields(place, _of_every_format(models[model]), places)
         else:
-            yield from _fields(place, models[model])
+            yield from _fields(place, models[model], places)
+
+
+def places_of(models: Mapping[str, Any]) -> dict[str, str]:
+    """Return where the fields of each model stand in a YAML, those of a dataset first."""
+    places = {"Attributes": ""}
+    for model, place in iter(waiting := [("Attributes", "")]):
+        for name, field in models[model].get("properties", {}).items():
+            for found, below in _models_in(field):
+                at = ".".join(filter(None, [place, name, below]))
+                if found not in places and not found.startswith("PartOf"):
+                    places[found] = at
+                    waiting.append((found, at))
+    order = [*models["Attributes"]["properties"]]
+    return dict(sorted(places.items(), key=lambda of: _order_of(of[1], order)))
+
+
+def _order_of(place: str, order: Sequence[str]) -> tuple[int, str]:
+    first = place.partition(".")[0]
+    return (order.index(first) if first else -1), place
+
+
+def _models_in(field: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the models that a field can be, each with what stands between: NAME of a mapping."""
+    if "$ref" in field:
+        yield str(field["$ref"]).rpartition("/")[2], ""
+    for choice in field.get("anyOf", ()):
+        yield from _models_in(choice)
+    if isinstance(each := field.get("items"), dict):
+        yield from _models_in(each)
+    if isinstance(each := field.get("additionalProperties"), dict):
+        yield from ((model, "NAME") for model, _ in _models_in(each))
 
 
 def _of_every_format(exports: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,11 +121,11 @@ def _of_every_format(exports: Mapping[str, Any]) -> dict[str, Any]:
     return {"properties": fields, "required": ["format"]}
 
 
-def _fields(place: str, model: Mapping[str, Any]) -> Iterator[str]:
+def _fields(place: str, model: Mapping[str, Any], places: Mapping[str, str]) -> Iterator[str]:
     required = _required(model)
     for name, field in model["properties"].items():
         key = f"{place}.{name}" if place else name
-        facts = [_values(field)]
+        facts = [_values(field, places)]
         if name in required:
             facts.append("required")
         elif isinstance(field.get("default"), str | int | float):
@@ -116,7 +133,7 @@ def _fields(place: str, model: Mapping[str, Any]) -> Iterator[str]:
             facts.append(
                 f"default `{default if isinstance(default, str) else json.dumps(default)}`"
             )
-        anchor = key if key not in MODELS.values() else f"{key}-field"
+        anchor = key if key not in places.values() else f"{key}-field"
         yield f"### `{name}` {{ #{anchor} }}\n"
         yield f"{' · '.join(facts)}\n{{: .field }}\n"
         yield f"{escaped(field['description'])}\n"
@@ -128,25 +145,27 @@ def _required(model: Mapping[str, Any]) -> set[str]:
     return {*model.get("required", ()), *(_required(otherwise) if otherwise else ())}
 
 
-def _values(field: Mapping[str, Any]) -> str:
+def _values(field: Mapping[str, Any], places: Mapping[str, str]) -> str:
     """Return the values that a field takes, in words, without null and templates."""
     choices = [of for of in field.get("anyOf", [field]) if "pattern" not in of]
-    words = [_value(of) for of in choices if of.get("type") != "null"]
+    words = [_value(of, places) for of in choices if of.get("type") != "null"]
     return " or ".join(dict.fromkeys(words))
 
 
-def _value(choice: Mapping[str, Any]) -> str:
+def _value(choice: Mapping[str, Any], places: Mapping[str, str]) -> str:
     if "$ref" in choice or ("anyOf" in choice and "type" not in choice):
-        return _reference(choice)
+        return _reference(choice, places)
     if "enum" in choice:
         return ", ".join(f"`{value}`" for value in choice["enum"])
     if "const" in choice:
         return f"`{choice['const']}`"
     if choice.get("type") == "array":
-        return f"list of {_values(choice['items'])}" if choice.get("items") else "list"
+        return f"list of {_values(choice['items'], places)}" if choice.get("items") else "list"
     if choice.get("type") == "object":
         each = choice.get("additionalProperties")
-        return f"mapping of names to {_values(each)}" if isinstance(each, dict) else "mapping"
+        return (
+            f"mapping of names to {_values(each, places)}" if isinstance(each, dict) else "mapping"
+        )
     bounds = {
         "minimum": "from {:,}",
         "exclusiveMinimum": "above {:,}",
@@ -157,13 +176,13 @@ def _value(choice: Mapping[str, Any]) -> str:
     return " ".join([NAMES[choice["type"]], *said])
 
 
-def _reference(choice: Mapping[str, Any]) -> str:
+def _reference(choice: Mapping[str, Any], places: Mapping[str, str]) -> str:
     model = str(choice.get("$ref", "")).rpartition("/")[2].removeprefix("PartOf")
     if model == "Dataset":
         return "what a [dataset](#dataset) has, without `name`"
-    if model in MODELS:
-        return f"[{MODELS[model]}](#{MODELS[model]})"
-    return _values(choice)
+    if model in places:
+        return f"[{places[model]}](#{places[model]})"
+    return _values(choice, places)
 
 
 def formats() -> Iterator[str]:

@@ -7,10 +7,10 @@ import os
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import starmap
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import click
 import dagster as dg
@@ -32,6 +32,7 @@ from tokflow.pipeline.declared import (
     load_declared,
 )
 from tokflow.pipeline.project import find_project
+from tokflow.pipeline.stages import STAGES
 from tokflow.pipeline.suggestion import UNSEEN, suggest
 from tokflow.pipeline.yaml_schema import attributes_schema
 from tokflow.pipeline.yaml_writer import (
@@ -41,6 +42,7 @@ from tokflow.pipeline.yaml_writer import (
     patterns_of,
     shortened_to,
 )
+from tokflow.stage import Stage
 from tokflow.store.atomic import remove_empty
 
 EXECUTORS: Mapping[str | None, dg.ExecutorDefinition] = {
@@ -56,10 +58,12 @@ class Attributes(pydantic.RootModel[dict[str, Any]]):
     """The attributes as they stand in the YAML, with templates; the schema is that of a dataset, or
     of several with their defaults."""
 
+    stages: ClassVar[tuple[Stage, ...]] = STAGES
+
     @classmethod
     def model_json_schema(cls, *_: Any, **__: Any) -> dict[str, Any]:
         """Return the schema of one dataset or several, in the form that Dagster asks for."""
-        return attributes_schema()
+        return attributes_schema(stages=cls.stages)
 
 
 class DatasetParams(pydantic.BaseModel):
@@ -130,10 +134,13 @@ class TextDataset(dg.Component):
     broken: Mapping[str, TokflowError] = field(default_factory=dict)
     """Why one cannot be loaded, by its name, unless another YAML says so."""
 
+    stages: ClassVar[tuple[Stage, ...]] = STAGES
+    """Stages of the datasets, parents first; a subclass may have more, with their YAML sections."""
+
     @classmethod
     def get_model_cls(cls) -> type[Attributes]:
         """Return the schema of the attributes."""
-        return Attributes
+        return type("Attributes", (Attributes,), {"stages": cls.stages})
 
     @classmethod
     def load(cls, attributes: pydantic.BaseModel | None, context: dg.ComponentLoadContext) -> Self:
@@ -151,7 +158,7 @@ class TextDataset(dg.Component):
         datasets, broken = [], {}
         for declaration in declarations:
             try:
-                datasets.append(load_declared(declaration))
+                datasets.append(load_declared(replace(declaration, stages=cls.stages)))
             except TokflowError as error:
                 broken[declaration.name] = error
         return cls(datasets, broken)

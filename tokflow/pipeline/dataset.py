@@ -229,11 +229,11 @@ def dataset_type(stages: tuple[Stage, ...] = STAGES) -> type[Dataset]:
     is a field with the stage's name."""
     if stages == STAGES:
         return Dataset
-    fields: dict[str, Any] = {
-        of.name: (of.section, of.section())
-        for of in stages
-        if of.section is not None and of.name not in Dataset.model_fields
-    }
+    fields: dict[str, Any] = {}
+    for of in stages:
+        if of.section is not None and of.name not in Dataset.model_fields:
+            described = f"Section of the stage {of.name}. {of.section.__doc__}"
+            fields[of.name] = of.section, pydantic.Field(of.section(), description=described)
     made = pydantic.create_model("Dataset", __base__=Dataset, **fields)
     made.known_stages = stages
     return made

@@ -9,8 +9,9 @@ from typing import Any
 
 from tokflow.errors import ConfigError, first_five
 from tokflow.pipeline.dagster_fields import dagster_name
-from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.dataset import Dataset, dataset_type
 from tokflow.pipeline.project import Project, find_project
+from tokflow.pipeline.stages import STAGES
 from tokflow.pipeline.yaml_file import (
     COMPONENT_TYPE,
     OF_SOURCES,
@@ -22,6 +23,7 @@ from tokflow.pipeline.yaml_file import (
     showing_templates,
 )
 from tokflow.split.mixture import MixtureConfig, MixtureSource
+from tokflow.stage import Stage
 from tokflow.store.config import expanded
 from tokflow.store.store import Store
 
@@ -51,6 +53,8 @@ class Declaration:
     """What messages call it."""
     error: ConfigError | None = None
     """What keeps it from being loaded, as far as that is known without its other attributes."""
+    stages: tuple[Stage, ...] = STAGES
+    """The stages that the dataset has, parents first."""
 
 
 def list_declared() -> dict[str, Declaration]:
@@ -223,18 +227,23 @@ def _other_executor(declaration: Declaration, first: Declaration | None) -> Conf
 
 
 def load_datasets(
-    path: Path, *, base: Path | None = None, store: str | Path | Store | None = None
+    path: Path,
+    *,
+    base: Path | None = None,
+    store: str | Path | Store | None = None,
+    stages: tuple[Stage, ...] = STAGES,
 ) -> list[Dataset]:
     """Return the datasets that a YAML file declares, as components or by their attributes alone.
 
     Relative paths in it start at `base`, by default at the root of the project that it is in or, if
     it is in none, at its own folder. `store`, a folder or its URL, takes the place of the one in
-    the file.
+    the file. `stages`: those of the datasets, parents first; each may have a section of its name.
 
     Raises: ConfigError with the line of a syntax error, or the key that is wrong and the
     nearest that exists.
     """
-    return [load_declared(declaration, store) for declaration in _declared_in(path, base)]
+    declared = _declared_in(path, base)
+    return [load_declared(replace(declaration, stages=stages), store) for declaration in declared]
 
 
 def _base_of(path: Path) -> Path:
@@ -254,7 +263,12 @@ def load_declared(declaration: Declaration, store: Store | Path | str | None = N
     resolved = resolve_templates(attributes, where=where)
     with showing_templates(attributes, resolved):
         return make_dataset(
-            resolved, base=declaration.base, store=store, where=where, file=declaration.path
+            resolved,
+            base=declaration.base,
+            store=store,
+            where=where,
+            file=declaration.path,
+            stages=declaration.stages,
         )
 
 
@@ -265,18 +279,22 @@ def make_dataset(
     store: Store | Path | str | None = None,
     where: str,
     file: Path | None = None,
+    stages: tuple[Stage, ...] = STAGES,
 ) -> Dataset:
     """Return the dataset that plain values declare, as YAML gives them.
 
     `where` is what messages call the place they came from; for the others see `Dataset.at`. `file`:
-    the YAML that they stand in, whose other datasets a mixture may be made of.
+    the YAML that they stand in, whose other datasets a mixture may be made of. `stages`: those of
+    the dataset, and of a mixture's sources.
 
     Raises: ConfigError.
     """
+    model = dataset_type(stages)
     if attributes.get("mixture") is None:
-        return Dataset.read(attributes, where=where).at(base, store=store, where=where)
-    values, sources = _with_sources(attributes, base=base, store=store, where=where, file=file)
-    dataset = Dataset.read(values, where=where).at(base, store=store, where=where)
+        return model.read(attributes, where=where).at(base, store=store, where=where)
+    how: dict[str, Any] = {"base": base, "store": store, "file": file, "stages": stages}
+    values, sources = _with_sources(attributes, **how, where=where)
+    dataset = model.read(values, where=where).at(base, store=store, where=where)
     dataset._sources = sources
     for source in sources:
         if source.store != dataset.store:
@@ -304,7 +322,9 @@ def as_declared_now(datasets: Sequence[Dataset]) -> Iterator[tuple[Dataset, Conf
     for dataset in datasets:
         declaration = declared.get((dataset.base, dataset.name))
         try:
-            yield (load_declared(declaration) if declaration else dataset), None
+            if declaration is not None:
+                of_now = load_declared(replace(declaration, stages=dataset.known_stages))
+            yield (of_now if declaration else dataset), None
         except ConfigError as error:
             yield dataset, error
 
@@ -316,6 +336,7 @@ def _with_sources(
     store: Store | Path | str | None,
     where: str,
     file: Path | None,
+    stages: tuple[Stage, ...],
 ) -> tuple[dict[str, Any], tuple[Dataset, ...]]:
     """Return the attributes of a mixture with all that it has from its sources, and the datasets
     that these are, in the order of its YAML.
@@ -336,7 +357,8 @@ def _with_sources(
         place = f"{where}: mixture.sources.{name}"
         if name == attributes.get("name"):
             raise _error(place, "another dataset", "the mixture itself", "name its sources")
-        dataset = _load(name, source, base=base, store=store, file=file, where=place)
+        how: dict[str, Any] = {"base": base, "store": store, "file": file, "stages": stages}
+        dataset = _load(name, source, **how, where=place)
         if config.part not in dataset.split.parts:
             expected = f"a part {config.part!r}, which is mixed"
             remedy = "name another by `mixture.part`, or add it to its split"
@@ -372,6 +394,7 @@ def _load(
     store: Store | Path | str | None,
     file: Path | None,
     where: str,
+    stages: tuple[Stage, ...],
 ) -> Dataset:
     """Load a source: from the file that it names or, by its name, from the mixture's own file or
     project."""
@@ -391,7 +414,7 @@ def _load(
     if found.attributes.get("mixture") is not None:
         remedy = "name the sources of that one, with their weights"
         raise _error(where, "a dataset with raw files", "a mixture", remedy)
-    return load_declared(found, store)
+    return load_declared(replace(found, stages=stages), store)
 
 
 def _error(where: str, expected: str, found: str, remedy: str) -> ConfigError:

@@ -3,8 +3,10 @@
 import json
 from typing import Any
 
-from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.dataset import dataset_type
+from tokflow.pipeline.stages import STAGES
 from tokflow.pipeline.yaml_file import COMPONENT_KEYS, COMPONENT_TYPE, KEYS, OF_SOURCES
+from tokflow.stage import Stage
 
 TITLE = "tokflow datasets"
 
@@ -26,14 +28,14 @@ _OF_COMPONENT = {
 }
 
 
-def yaml_schema() -> dict[str, Any]:
+def yaml_schema(stages: tuple[Stage, ...] = STAGES) -> dict[str, Any]:
     """Return the schema of a document of a YAML file: a component, or its attributes alone.
 
     It knows each key and the types, choices and bounds of values; the form of a name or of a cron
     string, what sections must not say together, and what depends on files, is found when the YAML
-    is loaded.
+    is loaded. `stages`: those of a dataset, whose sections it has.
     """
-    attributes = _for_editors(attributes_schema("#/definitions/{model}"))
+    attributes = _for_editors(attributes_schema("#/definitions/{model}", stages))
     definitions = attributes.pop("$defs") | {"Attributes": attributes}
     attributes_alone = {"$ref": "#/definitions/Attributes"}
     fields = {key: {"description": _OF_COMPONENT[key]} for key in COMPONENT_KEYS}
@@ -54,10 +56,12 @@ def yaml_schema() -> dict[str, Any]:
     }
 
 
-def attributes_schema(ref_template: str = "#/$defs/{model}") -> dict[str, Any]:
+def attributes_schema(
+    ref_template: str = "#/$defs/{model}", stages: tuple[Stage, ...] = STAGES
+) -> dict[str, Any]:
     """Return the schema of one dataset or several, in which a template may stand for a number or a
     choice; `ref_template` is how it refers to the models in its `$defs`."""
-    schema = Dataset.model_json_schema(ref_template=ref_template)
+    schema = dataset_type(stages).model_json_schema(ref_template=ref_template)
     return _or_several(_with_templates(schema), ref_template)
 
 

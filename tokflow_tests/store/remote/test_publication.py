@@ -77,7 +77,7 @@ def _check_is_as_here(there: Dataset, folder: Path) -> None:
     assert not build(here).failed
     objects = BuildGraph(there)
     for output in BuildGraph(here).outputs():
-        twin = objects.output(output.stage, output.name, output.packing)
+        twin = objects.named(output.stage, output.name, output.packing)
         twin.open().fetch()
         assert content(twin.folder) == content(output.folder)
 
