@@ -128,3 +128,19 @@ def test_every_command_that_is_told_of_is_there():
 
     assert {*told} <= known
     assert {"run", "plan", "verify", "schema"} <= {*told}
+
+
+def test_the_code_page_names_files_that_exist_for_each_thing_to_add():
+    rows = re.findall(r"^\| (an? [^|]+) \| ([^|]*`[^|]+) \|$", text_of("code.md"), re.MULTILINE)
+
+    places = {thing: re.findall(r"`(tokflow/[\w/.]+)`", where) for thing, where in rows}
+
+    assert [*places] == [
+        "a raw source",
+        "a split rule",
+        "a stage",
+        "a store on another cloud",
+        "a number of the closing table",
+    ]
+    assert all(places.values())
+    assert [path for of in places.values() for path in of if not (ROOT / path).is_file()] == []
