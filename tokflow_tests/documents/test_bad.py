@@ -20,7 +20,7 @@ import pytest
 from tokflow.documents import DocumentsConfig, Limit, Reject
 from tokflow.documents.file_formats import READERS
 from tokflow.errors import BadDocumentError, ConfigError, RawFileError, TokflowError
-from tokflow_tests.reading import read_documents
+from tokflow_tests.reading import read_documents, texts_of, write_table
 
 
 class Frame(NamedTuple):
@@ -135,30 +135,18 @@ BAD = [
 # fmt: on
 
 
-def write_columns(path: Path, table: pa.Table, **options: Any) -> None:
-    if path.suffix == ".parquet":
-        pq.write_table(table, path, **options)
-    else:
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
-
-
 def write(path: Path, frame: Frame, fault: bytes | None) -> None:
     if path.suffix in (".parquet", ".arrow"):
         column = pa.array([frame.before, fault, frame.after], pa.binary()).view(pa.string())
-        write_columns(path, pa.table({"text": column}))
+        write_table(path, pa.table({"text": column}), rows=1000)
     else:
         content = frame.before + (fault or b"") + frame.after
         path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
 
 
-def read(path: Path, config: DocumentsConfig, **options: Any) -> list[str]:
-    return [t for batch in read_documents(path, config, **options) for t in batch.texts.to_pylist()]
-
-
 def error_of(path: Path, config: DocumentsConfig | None = None) -> TokflowError:
     with pytest.raises(TokflowError) as caught:
-        read(path, config or DocumentsConfig())
+        texts_of(path, config or DocumentsConfig())
     return caught.value
 
 
@@ -184,7 +172,7 @@ def test_a_bad_document_is_an_error_or_is_set_aside(bad: Bad, suffix: str, tmp_p
 
     error = error_of(path, DocumentsConfig(**fields))
     rejecting = DocumentsConfig(**fields, on_bad_document="reject")
-    accepted = read(path, rejecting, on_reject=rejects.append)
+    accepted = texts_of(path, rejecting, on_reject=rejects.append)
 
     row, line, byte = frame.place
     where = f"{path}, row {row}" + (f", line {line}" if line else "")
@@ -205,7 +193,7 @@ def test_each_line_in_quotes_that_are_not_closed_counts_as_a_reject(tmp_path: Pa
     path.write_text('id,text\n0,good\n1,"open\n' + "2,a\n" * 500)
     rejects: list[Reject] = []
 
-    accepted = read(path, DocumentsConfig(on_bad_document="reject"), on_reject=rejects.append)
+    accepted = texts_of(path, DocumentsConfig(on_bad_document="reject"), on_reject=rejects.append)
     too_many = error_of(path, DocumentsConfig(on_bad_document="reject", max_rejects=20))
 
     assert accepted == ["good"]
@@ -233,13 +221,13 @@ def test_a_field_that_no_record_has_is_an_error_and_no_rejects(tmp_path: Path):
 
     error = error_of(path, config)
     path.write_text('{"content": "a"}\n' * 9)
-    few = read(path, config)
+    few = texts_of(path, config)
     path.write_text('{"content": "a"}\n{"contents": null}\n')
 
     assert "found none;" in str(error)
     assert isinstance(error, ConfigError)
     assert few == ["a"] * 9
-    assert read(path, config) == ["a"]
+    assert texts_of(path, config) == ["a"]
 
 
 def test_a_position_counts_from_the_start_of_the_file(tmp_path: Path):
@@ -296,7 +284,7 @@ def test_what_is_odd_is_taken_as_it_is(odd: Odd, mode: Any, suffix: str, tmp_pat
     path.write_bytes(gzip.compress(content) if suffix else content)
     rejects: list[Reject] = []
 
-    assert read(path, DocumentsConfig(on_bad_document=mode), on_reject=rejects.append) == texts
+    assert texts_of(path, DocumentsConfig(on_bad_document=mode), on_reject=rejects.append) == texts
     assert rejects == []
 
 
@@ -414,7 +402,7 @@ CUT_WHILE_READ = """
 import os, sys
 from pathlib import Path
 from tokflow.documents import DocumentsConfig
-from tokflow_tests.reading import read_documents
+from tokflow_tests.reading import read_documents, texts_of, write_table
 from tokflow.errors import RawFileError
 
 for path in map(Path, sys.argv[1:]):

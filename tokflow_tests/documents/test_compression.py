@@ -13,7 +13,7 @@ from tokflow.documents import DocumentsConfig
 from tokflow.documents.decoding import COMPRESSED_SUFFIXES, read_blocks, zstd
 from tokflow.documents.ranges import ranges_of
 from tokflow.errors import ConfigError, RawFileError
-from tokflow_tests.reading import read_documents
+from tokflow_tests.reading import read_documents, texts_of
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": lambda data: gzip.compress(data, mtime=0),
@@ -44,11 +44,6 @@ def config_of(suffix: str) -> DocumentsConfig:
     return DocumentsConfig(document_per="line" if suffix == ".txt" else "file")
 
 
-def read(path: Path, config: DocumentsConfig) -> list[str]:
-    batches = read_documents(path, config, batch_bytes=10_000)
-    return [text for batch in batches for text in batch.texts.to_pylist()]
-
-
 def test_every_compression_has_a_case():
     assert tuple(COMPRESS) == COMPRESSED_SUFFIXES
 
@@ -61,7 +56,7 @@ def test_a_compressed_file_has_the_documents_of_the_plain_one(
     path = tmp_path / f"a{inner}{outer}"
     path.write_bytes(COMPRESS[outer](content_of(inner)))
 
-    assert read(path, config_of(inner)) == TEXTS
+    assert texts_of(path, config_of(inner), batch_bytes=10_000) == TEXTS
 
 
 @pytest.mark.parametrize("block_bytes", [1, 100, 10**6])
@@ -102,7 +97,7 @@ def test_a_stream_that_is_cut_short_is_an_error(suffix: str, kept: float, tmp_pa
     path.write_bytes(whole[: int(kept * len(whole)) if kept == 0.5 else int(kept)])
 
     with pytest.raises(RawFileError) as caught:
-        read(path, DocumentsConfig())
+        texts_of(path, DocumentsConfig())
 
     assert "found a stream that is cut short;" in str(caught.value)
 
@@ -117,7 +112,7 @@ def test_what_follows_a_stream_is_never_dropped_silently(
     path.write_bytes(whole + (after or whole[:-9]))
 
     with pytest.raises(RawFileError, match="expected whole"):
-        read(path, DocumentsConfig())
+        texts_of(path, DocumentsConfig())
 
 
 @pytest.mark.parametrize("suffix", WITH_CHECKSUMS)
@@ -143,7 +138,7 @@ def test_a_field_above_the_csv_modules_own_limit_is_read_and_the_limit_is_left_a
     path = tmp_path / "a.csv.gz"
     path.write_bytes(gzip.compress(b"text\n" + b"x" * 300_000 + b"\n"))
 
-    assert read(path, DocumentsConfig()) == ["x" * 300_000]
+    assert texts_of(path, DocumentsConfig()) == ["x" * 300_000]
     assert csv.field_size_limit() == 131_072
 
 
@@ -153,8 +148,8 @@ def test_gzip_and_zstd_under_a_plain_name_are_read(name: str, compression: str, 
     path = tmp_path / name
     path.write_bytes(COMPRESS[compression](content_of(path.suffix)))
 
-    assert read(path, config_of(path.suffix)) == TEXTS
+    assert texts_of(path, config_of(path.suffix)) == TEXTS
     assert ranges_of(path, config_of(path.suffix), range_bytes=100) == ()
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(RawFileError, match=f"whole {compression} streams .* cut short"):
-        read(path, config_of(path.suffix))
+        texts_of(path, config_of(path.suffix))

@@ -1,67 +1,60 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tokflow.documents import DocumentsConfig, Limit
-from tokflow.errors import ConfigError
-from tokflow_tests.reading import read_documents
+from tokflow.documents import DocumentsConfig, Limit, deciding_fields
+from tokflow.errors import BadDocumentError, ConfigError
+from tokflow_tests.reading import read_documents, texts_of
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"text": ""}, "text"),
+    ({"text": ()}, "text"),
+    ({"text": ("a", "a")}, "text"),
+    ({"format": "xml"}, "format"),
+    ({"document_per": "page"}, "document_per"),
+    ({"document_per": "line", "format": "csv"}, "document_per"),
+    ({"document_per": "separator", "separator": ""}, "separator"),
+    ({"document_per": "line", "separator": "x"}, "separator"),
+    ({"on_bad_document": "skip"}, "on_bad_document"),
+    ({"max_rejects": -1}, "max_rejects"),
+    ({"join": " "}, "join"),
+    ({"text": "a", "join": " "}, "join"),
+    ({"prompt": "a", "completion": "b", "join": " "}, "join"),
+    ({"transform": "a:b", "text": ("c", "d"), "join": " "}, "join"),
+    ({"text": "a", "messages": "b"}, "messages"),
+    ({"messages": ""}, "messages"),
+    ({"prompt": "a"}, "completion"),
+    ({"prompt": "a", "completion": "a"}, "completion"),
+    ({"completion": "a"}, "prompt"),
+    ({"messages": "a", "prompt": "b", "completion": "c"}, "prompt"),
+    ({"chat_template": "x"}, "chat_template"),
+    ({"messages": "a", "format": "txt"}, "format"),
+    ({"transform": "clean"}, "transform"),
+    ({"transform": "a.b:c.d"}, "transform"),
+    ({"transform": "a:b", "messages": "m"}, "transform"),
+    ({"transform_version": 2}, "transform_version"),
+    ({"delimiter": "::"}, "delimiter"),
+    ({"delimiter": '"'}, "delimiter"),
+    ({"delimiter": ";", "format": "jsonl"}, "delimiter"),
+    ({"encoding": "cp1252", "format": "parquet"}, "encoding"),
+]
 
 
-def test_an_unknown_suffix_is_an_error_with_the_known_ones(tmp_path: Path):
-    with pytest.raises(ConfigError) as caught:
-        next(read_documents(tmp_path / "a.xml.gz", DocumentsConfig()))
-
-    assert "found '.xml.gz';" in str(caught.value)
-
-
-def test_a_format_that_is_named_goes_before_the_suffix(tmp_path: Path):
-    path = tmp_path / "a.py"
-    path.write_text("import this\n")
-
-    [batch] = read_documents(path, DocumentsConfig(format="txt"))
-
-    assert batch.texts.to_pylist() == ["import this\n"]
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"text": ""}, "documents.text: expected the name of a column, or several, found ''"),
-        ({"text": ()}, "documents.text: expected the name of a column, or several, found ()"),
-        ({"text": ("a", "a")}, "documents.text: expected each column once, found ('a', 'a')"),
-        ({"format": "xml"}, "documents.format: expected one of auto, parquet, jsonl, csv, tsv"),
-        ({"document_per": "page"}, "documents.document_per: expected one of file, line, separator"),
-        ({"on_bad_document": "skip"}, "documents.on_bad_document: expected one of error, reject"),
-        ({"max_rejects": -1}, "documents.max_rejects: expected 0 or more, found -1"),
-        (
-            {"document_per": "separator", "separator": ""},
-            "documents.separator: expected the text between documents, for document_per is "
-            "separator, found ''; correct documents.separator",
-        ),
-        (
-            {"document_per": "line", "separator": "x"},
-            "documents.separator: expected `document_per: separator` beside it, which is line, or "
-            "null, found 'x'; correct documents.separator",
-        ),
-        (
-            {"document_per": "line", "format": "csv"},
-            "documents.document_per: expected file, for csv has its own records, found 'line'",
-        ),
-    ],
-)
-def test_a_config_that_cannot_be_is_refused(fields: dict[str, object], message: str):
+@pytest.mark.parametrize(("fields", "where"), REFUSED)
+def test_fields_that_cannot_be_or_do_not_go_together_are_refused(
+    fields: dict[str, Any], where: str
+):
     with pytest.raises(ConfigError) as caught:
         DocumentsConfig(**fields)
 
-    assert str(caught.value).startswith(message)
+    assert caught.value.where == f"documents.{where}"
 
 
 @pytest.mark.parametrize("fields", [{"documents": 0}, {"characters": -1}, {"document_bytes": 0}])
 def test_a_limit_below_one_is_refused(fields: dict[str, int]):
-    with pytest.raises(
-        ConfigError, match=r"expected 1 or more, found .*; raise it(, or leave it out)?$"
-    ):
+    with pytest.raises(ConfigError, match=r"expected 1 or more, found .*; raise it"):
         Limit(**fields)
 
 
@@ -69,9 +62,63 @@ def test_columns_may_come_as_a_list_as_yaml_has_them():
     assert DocumentsConfig(text=["a", "b"]) == DocumentsConfig(text=("a", "b"))
 
 
-def test_a_json_field_that_cannot_be_looked_up_is_refused(tmp_path: Path):
-    path = tmp_path / "a.jsonl"
-    path.write_text(json.dumps({'a"b': "text"}))
+def test_an_unknown_suffix_is_an_error_unless_a_format_is_named(tmp_path: Path):
+    path = tmp_path / "a.py"
+    path.write_text("import this\n")
 
-    with pytest.raises(ConfigError, match="expected a field without quotes"):
-        list(read_documents(path, DocumentsConfig(text='a"b')))
+    with pytest.raises(ConfigError, match=r"found '\.py'; "):
+        next(read_documents(path, DocumentsConfig()))
+    assert texts_of(path, DocumentsConfig(format="txt")) == ["import this\n"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"prompt": 'a"', "completion": "b"}, "prompt"),
+        ({"prompt": "a", "completion": 'b"'}, "completion"),
+        ({"messages": 'a"'}, "messages"),
+        ({"text": ("a", 'b"')}, "text"),
+    ],
+)
+def test_a_json_field_that_cannot_be_looked_up_is_refused(
+    fields: dict[str, Any], name: str, tmp_path: Path
+):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({'a"': "text"}))
+
+    with pytest.raises(ConfigError, match="expected a field without quotes") as caught:
+        list(read_documents(path, DocumentsConfig(**fields), render=lambda found: found))
+
+    assert caught.value.where == f"documents.{name}"
+
+
+@pytest.mark.parametrize(
+    ("documents", "remedy"),
+    [
+        ({"messages": "messages"}, "set documents.messages to the field that holds the chat"),
+        ({"prompt": "a", "completion": "b"}, "set documents.prompt and documents.completion to"),
+    ],
+)
+def test_a_missing_column_of_a_chat_says_which_field_to_set(
+    documents: dict[str, Any], remedy: str, tmp_path: Path
+):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "x"}')
+
+    with pytest.raises(BadDocumentError, match=remedy):
+        list(read_documents(path, DocumentsConfig(**documents), render=lambda found: found))
+
+
+def test_fields_decide_a_recipe_only_where_they_matter():
+    def of(name: str, **fields: Any) -> dict[str, Any]:
+        return deciding_fields(DocumentsConfig(**fields), {Path(name): 10})
+
+    assert of("a.csv", delimiter=",", quoting="double", encoding="utf-8-sig") == of("a.csv")
+    assert of("a.tsv", delimiter="\t", quoting="none") == of("a.tsv")
+    assert of("a.jsonl", delimiter=";", quoting="none", encoding="cp1252") == of("a.jsonl")
+    assert of("a.txt", delimiter=";", quoting="none") == of("a.txt")
+    assert of("a.jsonl", text="text") == of("a.jsonl")
+    assert of("a.jsonl", text=("a", "b")) != of("a.jsonl", text=("a", "b"), join="")
+    for fields in ({"delimiter": ";"}, {"quoting": "none"}, {"encoding": "cp1252"}):
+        assert of("a.csv", **fields) == {**of("a.csv"), **fields}
+    assert of("a.txt", encoding="utf-16") == {**of("a.txt"), "encoding": "utf-16"}

@@ -11,13 +11,16 @@ import pytest
 
 from tokflow.documents import DocumentsConfig, Limit
 from tokflow.documents.file_formats import READERS
-from tokflow.documents.ranges import RANGE_BYTES, Range, is_cut, ranges_of
+from tokflow.documents.ranges import (
+    RANGE_BYTES,
+    Range,
+    declared_text_bytes,
+    is_cut,
+    ranges_of,
+)
 from tokflow.errors import ConfigError, RawFileError
 from tokflow_tests.documents.test_ranges import find, find_in_ranges
-from tokflow_tests.reading import read_documents
-
-PLAIN = DocumentsConfig()
-LINES = DocumentsConfig(document_per="line")
+from tokflow_tests.reading import LINES, PLAIN, read_documents
 
 
 def write_large(path: Path) -> None:
@@ -143,3 +146,32 @@ def test_a_file_that_is_damaged_or_missing_is_an_error_and_not_whole(name: str, 
         path.write_bytes(b"ARROW1 and no more")
         with pytest.raises(RawFileError, match="expected an undamaged file"):
             ranges_of(path, CUT[name], range_bytes=10)
+
+
+TEXT = b'{"text": "what is said"}\n' * 1_000
+
+
+def declared(folder: Path, name: str, content: bytes) -> int:
+    path = folder / name
+    path.write_bytes(content)
+    return declared_text_bytes(path, len(content), DocumentsConfig())
+
+
+def test_a_parquet_file_says_it_of_the_columns_that_are_read(tmp_path: Path):
+    path = tmp_path / "a.parquet"
+    texts = [f"{number:0100}" for number in range(1_000)]
+    table = pa.table({"text": texts, "other": [text * 10 for text in texts]})
+    pq.write_table(table, path, compression="zstd", use_dictionary=False)
+
+    num_bytes = declared_text_bytes(path, path.stat().st_size, DocumentsConfig())
+
+    assert 100_000 <= num_bytes <= 110_000
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.bz2", "a.parquet"])
+def test_else_four_times_the_size_of_a_packed_file_is_taken(name: str, tmp_path: Path):
+    assert declared(tmp_path, name, b"PAR1 damaged") == 4 * len(b"PAR1 damaged")
+
+
+def test_a_file_that_is_not_compressed_is_its_text(tmp_path: Path):
+    assert declared(tmp_path, "a.jsonl", TEXT) == len(TEXT)

@@ -12,10 +12,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tokflow.documents import Batch, DocumentsConfig
+from tokflow.documents import DocumentsConfig, Reject
 from tokflow.documents.file_formats import READERS
 from tokflow.documents.formats.txt import cut, separator_of
-from tokflow_tests.reading import read_documents
+from tokflow_tests.reading import (
+    LINES,
+    PLAIN,
+    read,
+    read_documents,
+    rows_in,
+    texts_in,
+    write_records,
+)
 
 AWKWARD = [
     "plain",
@@ -97,12 +105,10 @@ def write_separated(texts: list[str], path: Path, *, separator: str):
 
 
 NESTED = DocumentsConfig(text="meta.more.text")
-LINES = DocumentsConfig(document_per="line")
 SEPARATED = DocumentsConfig(document_per="separator", separator="<|end|>")
 
 STRING, LARGE, VIEW = pa.string(), pa.large_string(), pa.string_view()
 CODES = pa.dictionary(pa.int32(), pa.string())
-PLAIN = DocumentsConfig()
 QUOTED = DocumentsConfig(quoting="double")
 
 Case = tuple[str, Callable[..., None], dict[str, object], DocumentsConfig, list[str]]
@@ -143,18 +149,6 @@ CASES: dict[str, Case] = {
     "txt line": ("a.txt", write_separated, {"separator": "\n"}, LINES, ONE_LINE),
     "txt separator": ("a.txt", write_separated, {"separator": "<|end|>"}, SEPARATED, AWKWARD),
 }
-
-
-def texts_in(batches: list[Batch]) -> list[str]:
-    return [text for batch in batches for text in batch.texts.to_pylist()]
-
-
-def rows_in(batches: list[Batch]) -> list[int]:
-    return [row for batch in batches for row in batch.rows.tolist()]
-
-
-def read(path: Path, config: DocumentsConfig, **options) -> list[Batch]:
-    return list(read_documents(path, config, **options))
 
 
 def test_every_reader_has_a_case():
@@ -233,6 +227,52 @@ def test_several_columns_give_one_document_each_in_the_order_named(tmp_path: Pat
         assert rows_in(batches) == [0, 1, 2, 3], path
 
 
+JOINED = DocumentsConfig(text=("body", "title"), join=" -- ", on_bad_document="reject")
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".jsonl", ".csv", ".tsv"])
+@pytest.mark.parametrize("batch_bytes", [1, 2_000_000])
+def test_columns_that_are_joined_give_one_document_in_the_order_named(
+    suffix: str, batch_bytes: int, tmp_path: Path
+):
+    records = [{"title": "One", "body": "größe"}, {"title": "", "body": ""}]
+    path = write_records(tmp_path / f"a{suffix}", records)
+
+    batches = read(path, JOINED, batch_bytes=batch_bytes)
+
+    assert texts_in(batches) == ["größe -- One", " -- "]
+    assert rows_in(batches) == [0, 1]
+    assert [num for batch in batches for num in batch.num_chars.tolist()] == [12, 4]
+    assert all(batch.loss_spans is None for batch in batches)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".jsonl"])
+def test_a_record_with_a_null_column_is_one_bad_document(suffix: str, tmp_path: Path):
+    good = {"title": "x", "body": "y"}
+    records = [good, {**good, "title": None}, good, {"title": None, "body": None}, good]
+    rejects: list[Reject] = []
+
+    batches = read(
+        write_records(tmp_path / f"a{suffix}", records), JOINED, on_reject=rejects.append
+    )
+
+    assert (rows_in(batches), texts_in(batches)) == ([0, 2, 4], ["y -- x"] * 3)
+    assert [reject.row for reject in rejects] == [1, 3]
+    assert all("found null" in reject.reason for reject in rejects)
+
+
+def test_two_broken_halves_of_a_character_make_no_text(tmp_path: Path):
+    euro, path = "€".encode(), tmp_path / "a.parquet"
+    table = pa.table({"a": pa.array([b"x", euro[:1]]), "b": pa.array([b"y", euro[1:]])})
+    pq.write_table(table, path)
+    config = DocumentsConfig(text=("a", "b"), join="", on_bad_document="reject")
+    rejects: list[Reject] = []
+
+    assert texts_in(read(path, config, on_reject=rejects.append)) == ["xy"]
+    assert [reject.row for reject in rejects] == [1]
+    assert "expected valid UTF-8" in rejects[0].reason
+
+
 def test_rows_go_on_through_all_that_is_decoded_at_once(tmp_path: Path):
     texts = [str(row) for row in range(3000)]  # more than parquet's 256 and arrow's 1024
     write_table(texts, tmp_path / "a.parquet", LARGE)
@@ -264,14 +304,6 @@ def test_a_null_struct_is_a_bad_document_and_the_other_column_of_its_record_is_n
 # Batches
 
 
-def test_documents_are_put_together_up_to_about_batch_bytes(tmp_path: Path):
-    write_jsonl(["x" * 100] * 100, tmp_path / "a.jsonl")
-
-    batches = read(tmp_path / "a.jsonl", PLAIN, batch_bytes=1000)
-
-    assert [len(batch.rows) for batch in batches] == [10] * 10
-
-
 def test_a_batch_is_of_about_batch_bytes_however_little_is_read_at_once(tmp_path: Path):
     texts = [f"{n} " + "é" * 49_000 for n in range(90)]
     write_jsonl(texts, tmp_path / "a.jsonl")
@@ -284,13 +316,6 @@ def test_a_batch_is_of_about_batch_bytes_however_little_is_read_at_once(tmp_path
         sizes = [batch.texts.nbytes for batch in batches]
         assert min(sizes[:-1]) >= 1_500_000, name
         assert max(sizes) <= 3_000_000, name
-
-
-def test_small_row_groups_share_a_batch(tmp_path: Path):
-    table = pa.table({"text": ["x" * 10] * 100})
-    pq.write_table(table, tmp_path / "a.parquet", row_group_size=1)
-
-    assert [len(b.rows) for b in read(tmp_path / "a.parquet", PLAIN)] == [100]
 
 
 def test_a_large_document_has_a_batch_of_its_own(tmp_path: Path):
@@ -338,8 +363,16 @@ def test_reading_imports_neither_pandas_nor_dagster(tmp_path: Path):
     program = f"""
 import sys
 from pathlib import Path
-from tokflow.documents import DocumentsConfig
-from tokflow_tests.reading import read_documents
+from tokflow.documents import DocumentsConfig, Reject
+from tokflow_tests.reading import (
+    LINES,
+    PLAIN,
+    read,
+    read_documents,
+    rows_in,
+    texts_in,
+    write_records,
+)
 config = DocumentsConfig(on_bad_document="reject")
 for name in ("a.parquet", "a.jsonl"):
     list(read_documents(Path({str(tmp_path)!r}, name), config))

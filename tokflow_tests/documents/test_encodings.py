@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tokflow.documents import DocumentsConfig, Limit, Reject, deciding_fields
+from tokflow.documents import DocumentsConfig, Limit, Reject
 from tokflow.documents.ranges import Range, open_range, ranges_of
 from tokflow.errors import BadDocumentError, ConfigError, RawFileError
 from tokflow_tests.documents.test_ranges import find, find_in_ranges
-from tokflow_tests.reading import read_documents
+from tokflow_tests.reading import read, read_documents, rows_in, texts_in
 
 CSV = 'id;text\n1;caf\xe9\n2;"two\n\xfc; lines"\n3\n4;\n5;a;"b\nc"\n6;' + "x\xe9" * 40 + "\n7;end\n"
 LINES = "\xe9\n\nbc\r\n" + "\xe4" * 70 + "\nlast \xdf"
@@ -20,9 +20,8 @@ REJECT: dict[str, Any] = {"on_bad_document": "reject", "limit": Limit(document_b
 
 def found_in(path: Path, config: DocumentsConfig) -> tuple[list[tuple[int, str]], list[Reject]]:
     rejects: list[Reject] = []
-    batches = list(read_documents(path, config, on_reject=rejects.append, batch_bytes=20))
-    rows = [row for batch in batches for row in batch.rows.tolist()]
-    return list(zip(rows, [t for b in batches for t in b.texts.to_pylist()], strict=True)), rejects
+    batches = read(path, config, on_reject=rejects.append, batch_bytes=20)
+    return list(zip(rows_in(batches), texts_in(batches), strict=True)), rejects
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -200,30 +199,3 @@ def test_quotes_of_csv_and_tsv_are_what_the_config_says(quoting: Any, tmp_path: 
     found, _ = found_in(tmp_path / "a.tsv", DocumentsConfig(quoting=quoting))
 
     assert [text for _, text in found] == texts[quoting]
-
-
-def test_fields_decide_a_recipe_only_where_they_matter():
-    def of(name: str, **fields: Any) -> dict[str, Any]:
-        return deciding_fields(DocumentsConfig(**fields), {Path(name): 10})
-
-    assert of("a.csv", delimiter=",", quoting="double", encoding="utf-8-sig") == of("a.csv")
-    assert of("a.tsv", delimiter="\t", quoting="none") == of("a.tsv")
-    assert of("a.jsonl", delimiter=";", quoting="none", encoding="cp1252") == of("a.jsonl")
-    assert of("a.txt", delimiter=";", quoting="none") == of("a.txt")
-    for fields in ({"delimiter": ";"}, {"quoting": "none"}, {"encoding": "cp1252"}):
-        assert of("a.csv", **fields) == {**of("a.csv"), **fields}
-    assert of("a.txt", encoding="utf-16") == {**of("a.txt"), "encoding": "utf-16"}
-
-
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"delimiter": "::"}, "documents.delimiter: expected one ASCII character"),
-        ({"delimiter": '"'}, "documents.delimiter: expected one ASCII character"),
-        ({"delimiter": ";", "format": "jsonl"}, "documents.delimiter: expected none, for jsonl"),
-        ({"encoding": "cp1252", "format": "parquet"}, "documents.encoding: expected none, for par"),
-    ],
-)
-def test_fields_that_do_not_go_together_are_refused(fields: dict[str, Any], said: str):
-    with pytest.raises(ConfigError, match=said):
-        DocumentsConfig(**fields)

@@ -5,25 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.documents import Batch, DocumentsConfig, Limit, Reject
+from tokflow.documents import DocumentsConfig, Limit, Reject
 from tokflow.documents.decoding import zstd
 from tokflow.errors import BadDocumentError, ConfigError
-from tokflow_tests.reading import read_documents
-
-PLAIN = DocumentsConfig()
-
-
-def texts_in(batches: list[Batch]) -> list[str]:
-    return [text for batch in batches for text in batch.texts.to_pylist()]
-
-
-def rows_in(batches: list[Batch]) -> list[int]:
-    return [row for batch in batches for row in batch.rows.tolist()]
-
-
-def read(path: Path, config: DocumentsConfig, **options) -> list[Batch]:
-    return list(read_documents(path, config, **options))
-
+from tokflow_tests.reading import read, rows_in, texts_in
 
 # Limits
 
@@ -68,28 +53,18 @@ def test_documents_that_are_empty_are_read_and_count_only_if_they_are_to(tmp_pat
         Limit(characters=9, count_empty=False)
 
 
-def test_a_limit_counts_over_batches_and_not_the_rejects(tmp_path: Path):
+@pytest.mark.parametrize("limit", [Limit(documents=8_000), Limit(characters=8_000)])
+def test_a_limit_counts_over_batches_and_not_the_rejects(limit: Limit, tmp_path: Path):
     path = tmp_path / "a.jsonl"
     lines = ['{"text": "é"}\n', "{}\n"] * 10_000  # several blocks of 64 KiB
     path.write_text("".join(lines))
     rejects: list[Reject] = []
-    config = DocumentsConfig(
-        limit=Limit(documents=8_000), on_bad_document="reject", max_rejects=10**6
-    )
+    config = DocumentsConfig(limit=limit, on_bad_document="reject", max_rejects=10**6)
 
     batches = read(path, config, batch_bytes=1000, on_reject=rejects.append)
 
     assert rows_in(batches) == list(range(0, 16_000, 2))
     assert [reject.row for reject in rejects] == list(range(1, 15_999, 2))
-
-
-def test_a_limit_of_characters_counts_over_batches(tmp_path: Path):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "ééééé"}\n' * 20_000)  # several blocks of 64 KiB
-
-    batches = read(path, DocumentsConfig(limit=Limit(characters=75_001)), batch_bytes=1000)
-
-    assert rows_in(batches) == list(range(15_001))
 
 
 def test_a_limit_costs_no_reading_of_what_comes_after(tmp_path: Path):
@@ -101,19 +76,6 @@ def test_a_limit_costs_no_reading_of_what_comes_after(tmp_path: Path):
 
 
 # Rejects
-
-
-def test_accepted_and_rejected_documents_are_all_there_is(tmp_path: Path):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"text": "0"}\n\n{"text": null}\nnot json\n{"text": "3"}\n{"tex')
-    rejects: list[Reject] = []
-
-    batches = read(path, DocumentsConfig(on_bad_document="reject"), on_reject=rejects.append)
-
-    assert texts_in(batches) == ["0", "3"]
-    assert rows_in(batches) == [0, 3]
-    assert [(r.row, r.line, r.byte_offset) for r in rejects] == [(1, 3, 15), (2, 4, 30), (4, 6, 53)]
-    assert rejects[0].reason == "expected a string in 'text', found null"
 
 
 def test_each_column_of_a_malformed_line_is_a_reject(tmp_path: Path):
@@ -144,23 +106,6 @@ def test_one_more_than_max_rejects_is_an_error(tmp_path: Path):
     assert len(rejects) == 2
     assert caught.value.row == 2
     assert "found no keys;" in str(caught.value)
-
-
-def test_a_csv_record_that_is_bad_spoils_no_other(tmp_path: Path):
-    path = tmp_path / "a.csv"
-    path.write_bytes(b'id,text\n1,"a\nb"\n2,x,y\n\n3,\xff\n4\n5,"c" d\n6,"e\r\nf"\n')
-    rejects: list[Reject] = []
-
-    batches = read(path, DocumentsConfig(on_bad_document="reject"), on_reject=rejects.append)
-
-    assert texts_in(batches) == ["a\nb", "e\r\nf"]
-    assert rows_in(batches) == [0, 5]
-    assert [(r.row, r.line, r.byte_offset) for r in rejects] == [
-        (1, 4, 16),
-        (2, 6, 23),
-        (3, 7, 27),
-        (4, 8, 29),
-    ]
 
 
 # Documents that are too large

@@ -1,6 +1,5 @@
 """Documents that a user's function makes of the records of a raw file."""
 
-import json
 import sys
 from datetime import datetime
 from itertools import pairwise
@@ -12,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.documents import DocumentsConfig, DocumentSource, Limit, Reject, deciding_fields
-from tokflow.documents.ranges import Range, open_range
+from tokflow.documents.ranges import Range
 from tokflow.errors import BadDocumentError, ConfigError
-from tokflow_tests.reading import read_documents
+from tokflow_tests.reading import write_records
 
 SOURCE = """import sys
 def strip(text):
@@ -81,25 +80,6 @@ def config(folder: Path, name: str, **fields: Any) -> DocumentsConfig:
     return found.at(folder, where="test")
 
 
-def write(path: Path, records: list[dict[str, Any]], *, row_group_size: int = 2) -> Path:
-    suffix = path.suffix
-    if suffix == ".jsonl":
-        path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    elif suffix == ".txt":
-        path.write_text("".join(record["text"] + "\n" for record in records))
-    elif suffix in (".csv", ".tsv"):
-        lines = [list(records[0]), *(list(record.values()) for record in records)]
-        joint = {".csv": ",", ".tsv": "\t"}[suffix]
-        path.write_text("".join(joint.join(map(str, line)) + "\n" for line in lines))
-    elif suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(records), path, row_group_size=row_group_size)
-    else:
-        table = pa.Table.from_pylist(records)
-        with pa.ipc.new_file(path, table.schema) as writer:
-            writer.write_table(table, max_chunksize=row_group_size)
-    return path
-
-
 def find(path: Path, documents: DocumentsConfig, within: Range | None = None) -> Found:
     source = DocumentSource([path], documents, within=within)
     rejects: list[Reject] = []
@@ -121,7 +101,7 @@ def per_line(suffix: str) -> dict[str, Any]:
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_a_record_becomes_no_document_or_one_or_several(suffix: str, tmp_path: Path):
     texts = ["a b", " ", "boom", "é", "c d e", " "]
-    path = write(tmp_path / f"a.{suffix}", [{"id": 1, "text": text} for text in texts])
+    path = write_records(tmp_path / f"a.{suffix}", [{"id": 1, "text": text} for text in texts])
     documents = config(tmp_path, "words", on_bad_document="reject", **per_line(suffix))
 
     found = find(path, documents)
@@ -136,7 +116,7 @@ def test_a_record_becomes_no_document_or_one_or_several(suffix: str, tmp_path: P
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_ranges_give_what_the_whole_gives(suffix: str, tmp_path: Path):
     texts = ["a b", " ", "boom", "é f", " ", "boom", "x", "  ", "y z", "boom"]
-    path = write(tmp_path / f"a.{suffix}", [{"text": text} for text in texts])
+    path = write_records(tmp_path / f"a.{suffix}", [{"text": text} for text in texts])
     documents = config(tmp_path, "words", on_bad_document="reject", **per_line(suffix))
     is_columns = suffix in ("parquet", "arrow")
     edges = [0, 1, 3, 3, 5] if is_columns else [0, 20, 40, 41, path.stat().st_size]
@@ -163,7 +143,7 @@ def test_columns_that_are_a_list_give_a_record(suffix: str, tmp_path: Path):
         {"text": "zwei", "language": "de", "other": "y"},
         {"text": "três", "language": "en", "other": "z"},
     ]
-    path = write(tmp_path / f"a.{suffix}", records)
+    path = write_records(tmp_path / f"a.{suffix}", records)
 
     found = find(path, config(tmp_path, "english", text=("text", "language")))
     shown = find(path, config(tmp_path, "shown", text=("other",)))
@@ -180,9 +160,9 @@ def test_values_of_a_record_are_those_of_json(tmp_path: Path):
         "m": {"x": None, "y": {"z": "deep"}}, "t": datetime(2026, 1, 2, 3, 4),
     }  # fmt: skip
     columns = ("s", "m.y.z", "i", "f", "b", "n", "l", "m", "t")
-    parquet = write(tmp_path / "a.parquet", [record])
+    parquet = write_records(tmp_path / "a.parquet", [record])
     record["t"] = "2026-01-02T03:04:00"
-    jsonl = write(tmp_path / "a.jsonl", [record])
+    jsonl = write_records(tmp_path / "a.jsonl", [record])
     documents = config(tmp_path, "shown", text=columns)
     expected = {**record, "m.y.z": "deep"}
 
@@ -284,7 +264,7 @@ def test_bytes_within_lists_and_structs_are_text_too(tmp_path: Path):
     ],
 )
 def test_what_is_no_text_makes_the_record_a_bad_document(text: str, found: str, tmp_path: Path):
-    path = write(tmp_path / "a.jsonl", [{"text": name} for name in ("none", "tuple", text)])
+    path = write_records(tmp_path / "a.jsonl", [{"text": name} for name in ("none", "tuple", text)])
 
     with pytest.raises(BadDocumentError) as error:
         find(path, config(tmp_path, "wrong"))
@@ -305,7 +285,7 @@ def test_what_is_no_text_makes_the_record_a_bad_document(text: str, found: str, 
 def test_a_function_that_raises_or_ends_the_process_makes_a_bad_document(
     text: str, found: str, tmp_path: Path
 ):
-    path = write(tmp_path / "a.jsonl", [{"text": "good"}, {"text": text}])
+    path = write_records(tmp_path / "a.jsonl", [{"text": "good"}, {"text": text}])
 
     with pytest.raises(
         BadDocumentError, match=rf"row 1, line 2, .* found {found} \(in line \d+ of"
@@ -316,7 +296,7 @@ def test_a_function_that_raises_or_ends_the_process_makes_a_bad_document(
 
 
 def test_what_a_function_prints_is_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    path = write(tmp_path / "a.jsonl", [{"text": "a"}, {"text": "b"}])
+    path = write_records(tmp_path / "a.jsonl", [{"text": "a"}, {"text": "b"}])
 
     find(path, config(tmp_path, "printing"))
     sys.stdout.write("after\n")
@@ -327,7 +307,9 @@ def test_what_a_function_prints_is_on_stderr(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_errors_of_a_range_name_the_record_of_the_file(tmp_path: Path):
-    path = write(tmp_path / "a.jsonl", [{"text": text} for text in ("a b c", "", "d", "boom")])
+    path = write_records(
+        tmp_path / "a.jsonl", [{"text": text} for text in ("a b c", "", "d", "boom")]
+    )
     within = Range(30, path.stat().st_size)
 
     with pytest.raises(BadDocumentError, match=r"row 3, line 4, byte .* a word that is bad") as e:
@@ -340,7 +322,7 @@ def test_errors_of_a_range_name_the_record_of_the_file(tmp_path: Path):
 
 
 def test_a_text_beyond_the_limit_is_bad_and_memory_that_ends_is_not(tmp_path: Path):
-    path = write(tmp_path / "a.jsonl", [{"text": "empty"}, {"text": "long"}])
+    path = write_records(tmp_path / "a.jsonl", [{"text": "empty"}, {"text": "long"}])
     limit = Limit(document_bytes=100)
 
     with pytest.raises(BadDocumentError, match=r"row 1.* expected at most 100 bytes"):
@@ -362,7 +344,7 @@ def test_limits_count_the_documents_that_are_made(
     limit: dict[str, int], num: int, counts: tuple[int, int, int], tmp_path: Path
 ):
     texts = ["a b", " ", "d e", " ", "f", " "]
-    path = write(tmp_path / "a.jsonl", [{"text": text} for text in texts])
+    path = write_records(tmp_path / "a.jsonl", [{"text": text} for text in texts])
 
     found = find(path, config(tmp_path, "words", limit=Limit(**limit)))
 
@@ -370,32 +352,8 @@ def test_limits_count_the_documents_that_are_made(
     assert found.counts == counts
 
 
-def test_a_file_of_which_nothing_is_left_has_no_documents(tmp_path: Path):
-    path = write(tmp_path / "a.jsonl", [{"text": " "}] * 3)
-
-    assert find(path, config(tmp_path, "words")) == Found([], [], (3, 3, 3))
-    assert list(read_documents(path, config(tmp_path, "words"))) == []
-
-
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"transform": "clean"}, "documents.transform: expected the name of a function"),
-        ({"transform": "a.b:c.d"}, "documents.transform: expected the name of a function"),
-        ({"transform": "a:b", "messages": "m"}, "documents.transform: expected null"),
-        ({"transform": "a:b", "text": ("c", "d"), "join": " "}, "documents.join: expected null"),
-        ({"transform_version": 2}, "documents.transform_version: expected null"),
-    ],
-)
-def test_a_transform_that_goes_with_nothing_is_refused(fields: dict[str, Any], said: str):
-    with pytest.raises(ConfigError) as error:
-        DocumentsConfig(**fields)
-
-    assert str(error.value).startswith(said)
-
-
 def test_txt_has_no_columns_for_a_record(tmp_path: Path):
-    path = write(tmp_path / "a.txt", [{"text": "x"}])
+    path = write_records(tmp_path / "a.txt", [{"text": "x"}])
 
     with pytest.raises(ConfigError, match=r"documents\.transform is to get several"):
         find(path, config(tmp_path, "shown", text=("text", "other")))
@@ -416,10 +374,3 @@ def test_the_source_and_the_version_decide_and_nothing_does_without_a_transform(
     assert first == deciding_fields(config(tmp_path, "strip"), path)
     with pytest.raises(TypeError, match="call `at` first"):
         deciding_fields(DocumentsConfig(transform="functions:strip"), path)
-
-
-def test_what_is_before_a_range_is_counted_in_records(tmp_path: Path):
-    path = write(tmp_path / "a.jsonl", [{"text": "a b c"}] * 4)
-    documents = config(tmp_path, "words")
-
-    assert open_range(path, documents, Range(36, 72)).before.rows == 2

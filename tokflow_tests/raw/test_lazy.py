@@ -4,7 +4,6 @@ import gzip
 import io
 import json
 import os
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
@@ -17,13 +16,12 @@ import pytest
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from tokflow.documents import DocumentsConfig, Limit
-from tokflow.errors import FetchError, RawFileError
-from tokflow.raw import RawFile, check_unchanged
+from tokflow.errors import RawFileError
+from tokflow.raw import RawFile
 from tokflow.raw.fetch import LEAST_BYTES
-from tokflow.raw.remote_file import PIECE_BYTES
 from tokflow.store.zstd import zstd
 from tokflow_tests.raw.fetching import Server, read_raw_file, source_of
-from tokflow_tests.reading import read_documents
+from tokflow_tests.reading import LINES, texts_of
 
 NUM_DOCUMENTS, NUM_CHARS = 4000, 3000
 DIGITS = np.random.default_rng(1).bytes(NUM_DOCUMENTS * NUM_CHARS // 2).hex()
@@ -57,7 +55,6 @@ CONTENT: dict[str, Callable[[], bytes]] = {
     "a.arrow": lambda: arrow(pa.ipc.new_file),
     "stream.arrow": lambda: arrow(pa.ipc.new_stream),
 }
-LINES = DocumentsConfig(document_per="line")
 
 
 def serve(server: Server, name: str) -> int:
@@ -74,7 +71,7 @@ def looked_at(server: Server, store: Path, **options) -> RawFile:
 def first(raw: RawFile, num: int, config: DocumentsConfig = LINES) -> list[str]:
     """Return the first documents, read as a limit has them read."""
     config = config.model_copy(update={"limit": Limit(documents=num)})
-    return [text for batch in read_documents(raw.path, config) for text in batch.texts.to_pylist()]
+    return texts_of(raw.path, config)
 
 
 @pytest.mark.parametrize("name", CONTENT)
@@ -91,21 +88,6 @@ def test_first_documents_cost_little_more_than_themselves_and_more_documents_onl
     assert num_sent[0] <= 100 * NUM_CHARS + 5 * LEAST_BYTES
     assert num_sent[0] == num_sent[1] <= num_sent[2] < num_sent[3] <= num_bytes
     assert server.requests.count("HEAD") == 4
-
-
-def test_what_is_fetched_grows_up_to_a_bound(server: Server, tmp_path: Path, caplog):
-    server.name, server.content = "a.txt", b"x" * 60_000_000
-
-    with looked_at(server, tmp_path).path.open("rb") as file:
-        while file.read(300_000):
-            pass
-
-    gets = [each.removeprefix("GET bytes=").split("-") for each in server.requests[1:]]
-    sizes = [int(last) - int(start) + 1 for start, last in gets]
-    assert [size // LEAST_BYTES for size in sizes[:5]] == [1, 1, 4, 8, 8]
-    assert max(sizes) == PIECE_BYTES
-    assert sum(sizes) == server.num_sent == 60_000_000
-    assert caplog.text == ""
 
 
 def test_of_a_server_without_ranges_the_answer_is_left_early(server: Server, tmp_path: Path):
@@ -198,16 +180,6 @@ def test_two_versions_are_never_mixed(has_etag: bool, server: Server, tmp_path: 
     assert "found another one;" in str(raised.value)
 
 
-def test_an_object_that_changes_is_found_out_by_asking_again(memory, tmp_path: Path):
-    memory.pipe("/bucket/a.jsonl", JSONL)
-    source = source_of("memory://bucket/a.jsonl", "a.jsonl")
-    raw = read_raw_file(source, store=tmp_path, as_read=True)
-    memory.pipe("/bucket/a.jsonl", JSONL)
-
-    with pytest.raises(RawFileError, match="found another one"):
-        first(raw, 1)
-
-
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
 def test_an_answer_that_breaks_off_is_gone_on_with(name: str, server: Server, tmp_path: Path):
     num_bytes = serve(server, name)
@@ -229,16 +201,6 @@ def test_a_server_that_sends_less_of_a_range_at_once_is_asked_more_often(
     assert first(looked_at(server, tmp_path), NUM_DOCUMENTS + 1) == TEXTS
     assert server.num_sent == num_bytes
     assert caplog.text == ""
-
-
-def test_a_server_that_answers_no_more_is_told_as_such(server: Server, tmp_path: Path, monkeypatch):
-    serve(server, "a.parquet")
-    monkeypatch.setattr("tokflow.raw.remote.NUM_TRIES", 2)
-    raw = looked_at(server, tmp_path)
-    server.statuses = [503, 503]
-
-    with pytest.raises(FetchError, match=r"503 .*, 2 times in a row"):
-        first(raw, 1)
 
 
 def test_a_killed_run_leaves_whole_blocks_that_the_next_one_takes(server: Server, tmp_path: Path):
@@ -264,14 +226,6 @@ def test_a_damaged_block_is_fetched_again(server: Server, tmp_path: Path, caplog
     assert first(raw, 100) == TEXTS[:100]
     assert server.num_sent == 2 * LEAST_BYTES
     assert "damaged, so these bytes are fetched again" in caplog.text
-
-
-def test_a_worker_process_gets_the_file_as_it_is(server: Server, tmp_path: Path):
-    serve(server, "a.jsonl")
-    raw = pickle.loads(pickle.dumps(looked_at(server, tmp_path)))
-
-    assert first(raw, 100) == TEXTS[:100]
-    check_unchanged(raw)
 
 
 def test_offline_the_version_is_the_one_that_was_there(server: Server, tmp_path: Path):

@@ -55,19 +55,6 @@ def test_a_server_that_stays_busy_is_an_error_that_names_the_earlier_copy(
     assert f"move the earlier copy {copy.path} out of the store" in told
 
 
-def test_a_server_that_does_not_answer_is_an_error_though_a_copy_is_there(
-    server: Server, tmp_path: Path, monkeypatch
-):
-    monkeypatch.setattr("tokflow.raw.remote.NUM_TRIES", 2)
-    fetched(server, tmp_path)
-    nobody = source_of("http://127.0.0.1:1/a.txt")
-
-    with pytest.raises(RawFileError) as raised:
-        read_raw_file(nobody, store=tmp_path)
-
-    assert "found ConnectionRefusedError: " in str(raised.value)
-
-
 @pytest.mark.parametrize(
     ("status", "found", "remedy", "requests"),
     [

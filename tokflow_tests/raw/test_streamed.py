@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.documents import DocumentsConfig, ranges
+from tokflow.documents import ranges
 from tokflow.errors import FetchError, RawFileError
 from tokflow.raw import RawConfig, RawFile, list_raw, read_raw_files, remote
 from tokflow.raw.remote import Body, RemoteVersion, TransientError, Validator
@@ -22,8 +22,8 @@ from tokflow.raw.remote_file import RemoteFile, RemoteReader
 from tokflow.store.remote.places import place_at
 from tokflow.store.stored_outputs import open_store
 from tokflow_tests.object_store import ObjectStore
-from tokflow_tests.raw.test_lazy import CONTENT, LINES, TEXTS
-from tokflow_tests.reading import read_documents
+from tokflow_tests.raw.test_lazy import CONTENT, TEXTS
+from tokflow_tests.reading import LINES, texts_of
 
 MIB = 2**20
 
@@ -41,11 +41,6 @@ def looked_at(there: ObjectStore, pattern: str = "raw/*", **options) -> dict[str
     return read_raw_files(listing.sources.values(), store=store, of=of, **options)
 
 
-def texts_of(path: Path, config: DocumentsConfig = LINES, **options) -> list[str]:
-    batches = read_documents(path, config, **options)
-    return [text for batch in batches for text in batch.texts.to_pylist()]
-
-
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.parquet", "a.arrow", "stream.arrow"])
 def test_every_format_is_read_as_it_arrives(name: str, object_store: ObjectStore, tmp_path: Path):
     content = CONTENT[name]()
@@ -53,7 +48,7 @@ def test_every_format_is_read_as_it_arrives(name: str, object_store: ObjectStore
 
     with object_store.counted() as count:
         raw = looked_at(object_store)[name]
-        assert texts_of(raw.path) == TEXTS
+        assert texts_of(raw.path, LINES) == TEXTS
 
     assert raw.num_bytes == len(content)
     assert raw.path.read_sha256 in (None, hashlib.sha256(content).hexdigest())
@@ -70,7 +65,7 @@ def test_ranges_fetch_what_they_hold_and_little_more(name: str, object_store: Ob
     found = ranges.ranges_of(path, LINES, range_bytes=4_000_000)
     before = len(object_store.requests)
 
-    texts = [texts_of(path, within=each) for each in found]
+    texts = [texts_of(path, LINES, within=each) for each in found]
 
     assert len(found) >= 3
     assert list(itertools.chain(*texts)) == TEXTS
@@ -86,7 +81,7 @@ def test_many_small_files_are_listed_by_pages_and_cost_one_request_each(
 
     with object_store.counted() as count:
         found = looked_at(object_store, "raw/*.parquet")
-        texts = [texts_of(raw.path) for raw in found.values()]
+        texts = [texts_of(raw.path, LINES) for raw in found.values()]
 
     assert texts == [[f"text {number}"] for number in range(30)]
     assert count == {"LIST": 1, "GET": 30}
@@ -104,7 +99,7 @@ def test_a_file_that_is_named_is_the_file_that_is_found(object_store: ObjectStor
     [named] = looked_at(object_store, "raw/a.txt").values()
     put(object_store, "raw/a.txt", b"one")  # the same content, later
     [again] = looked_at(object_store).values()
-    assert texts_of(named.path) == ["one"]
+    assert texts_of(named.path, LINES) == ["one"]
     put(object_store, "raw/a.txt", b"two")
     [other] = looked_at(object_store).values()
 
@@ -135,7 +130,7 @@ def test_what_breaks_off_is_asked_for_again(
     [raw] = looked_at(object_store).values()
     object_store.fail(failure, "GET", "raw/*", first=2, times=3)
 
-    assert texts_of(raw.path) == TEXTS
+    assert texts_of(raw.path, LINES) == TEXTS
 
 
 def version_of(access: "BreaksOff | Source", url: str) -> RemoteVersion:
@@ -181,11 +176,11 @@ def test_a_store_that_does_not_answer_is_asked_in_one_place_and_its_word_is_told
     monkeypatch.setattr("tokflow.store.remote_errors.FIRST_WAIT_SECONDS", 0.001)
     monkeypatch.setattr("tokflow.store.remote_errors.NUM_TRIES", 5)
     put(object_store, "raw/a.txt", b"one")
-    assert [texts_of(raw.path) for raw in looked_at(object_store).values()] == [["one"]]
+    assert [texts_of(raw.path, LINES) for raw in looked_at(object_store).values()] == [["one"]]
     object_store.fail("503", kind, "raw/*", times=None)
 
     with object_store.counted() as count, pytest.raises(FetchError, match="found SlowDown: "):
-        [texts_of(raw.path) for raw in looked_at(object_store).values()]
+        [texts_of(raw.path, LINES) for raw in looked_at(object_store).values()]
 
     assert count[kind] == 5
 
@@ -197,8 +192,8 @@ def test_bytes_that_are_not_those_of_the_etag_are_refused(object_store: ObjectSt
     for name, raw in looked_at(object_store).items():
         object_store.fail("flip", "GET", f"raw/{name}")
         with pytest.raises(FetchError, match=rf"{name}: .* found MD5 [0-9a-f]+ where its ETag is"):
-            texts_of(raw.path)
-        assert texts_of(raw.path)[-1] == "some more text"
+            texts_of(raw.path, LINES)
+        assert texts_of(raw.path, LINES)[-1] == "some more text"
 
 
 def test_a_small_file_is_compared_in_whatever_order_it_is_read():
@@ -229,7 +224,7 @@ def test_an_object_that_may_not_be_read_is_named_by_its_url(object_store: Object
     object_store.fail("403", "GET", "raw/*", times=None)
 
     with pytest.raises(RawFileError) as raised:
-        texts_of(raw.path)
+        texts_of(raw.path, LINES)
 
     assert raised.value.where == str(raw.path) == f"{object_store.url}/raw/a.txt"
     assert "not-to-be-shown" not in repr(raised.value) + repr(raw)
@@ -244,11 +239,11 @@ def test_any_filesystem_that_tells_versions_is_read_so(memory, object_store: Obj
     of = open_store(f"{object_store.url}/store")
     [raw] = read_raw_files(listing.sources.values(), store=store, of=of).values()
 
-    assert texts_of(raw.path) == TEXTS
+    assert texts_of(raw.path, LINES) == TEXTS
     assert raw.path.read_sha256 == hashlib.sha256(content).hexdigest()
     memory.pipe("/raw/a.jsonl", content)
     with pytest.raises(RawFileError, match="found another one"):
-        texts_of(raw.path)
+        texts_of(raw.path, LINES)
 
 
 class Source:
@@ -307,17 +302,6 @@ def test_columns_that_are_read_in_turns_are_each_read_on():
                 assert file.read(MIB // 2) == source.content[position : position + MIB // 2]
 
     assert sum(stop - start for start, stop in source.asked) < 1.1 * 64 * MIB
-
-
-def test_a_server_without_ranges_is_read_another_way(tmp_path: Path):
-    source = Source(2 * MIB)
-    source.has_ranges = False
-
-    with source.open(tmp_path / "a") as file:
-        file.seek(3)
-        assert file.read() == source.content[3:]
-
-    assert source.asked == [(3, 3 + 2**16), (0, None)]
 
 
 def test_of_a_server_without_ranges_blocks_that_go_meanwhile_are_read_again(
