@@ -1,19 +1,30 @@
 """Content of a viewer's page as JSON: as many windows of each part as fit, and their vocabulary."""
 
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from tokflow.audit.ancestry import ExportTexts
+from tokflow.audit.ancestry import Ancestry, ExportTexts
 from tokflow.audit.characters import Characters, TextChars
+from tokflow.audit.inspection import segments_of
 from tokflow.audit.token_texts import TokenTexts
 from tokflow.errors import MissingOutputError
+from tokflow.exports import Export
+from tokflow.exports.columns import ALL_POSITIONS, positions_in_files
+from tokflow.exports.damage import damaged_file
+from tokflow.exports.index import read_index
+from tokflow.exports.options import equal_sizes
+from tokflow.exports.part_sequences import cut
+from tokflow.exports.reading import of_dtype, pieces
 from tokflow.store.integrity import report_damage_on_error
-from tokflow.views.windows import PartWindows, Window
+from tokflow.store.store import StoredOutput
 
 LEAST_BYTES = 2
 """Of a token: a digit of its id, and a comma."""
@@ -21,6 +32,15 @@ LEAST_BYTES = 2
 PADDING = -1
 """The file of a segment that is padding."""
 
+
+STREAM_WINDOW = 1_024
+"""Tokens of a window where there are no sequences."""
+
+LONGEST_WINDOW = 4_096
+"""Positions of a window at most: a longer sequence is several, for a browser to draw each at
+once."""
+
+POSITIONS_AT_ONCE = 2**18
 
 NO_BOS, NO_EOS, NO_SPACE, NORMALISED, EOS_FIRST = 1, 2, 4, 8, 16
 """Flags of a segment. Its first token is a BOS, its last an EOS, that was put around the text and
@@ -42,43 +62,126 @@ def as_json(value: Any) -> bytes:
     return text.encode(errors="backslashreplace")
 
 
-@dataclass(slots=True)
-class Vocabulary:
-    """The tokens that stand in a page: of each id its text or, where that is no UTF-8, bytes."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Window:
+    """Neighbouring positions of a part, all of one sequence or of a stream."""
 
-    special: Sequence[int]
-    """The ids of special tokens."""
-    texts: TokenTexts | None = None
-    """None: tokens are shown as ids alone."""
-    entries: dict[int, bytes] = field(default_factory=dict)
+    position: int
+    """Of its first position in the part."""
+    token_ids: npt.NDArray[np.unsignedinteger]
+    """(num_positions,), tokens and padding."""
+    loss_mask: npt.NDArray[np.bool_]
+    """(num_positions,), True at loss tokens; of padding anything."""
+    entries: list[dict[str, Any]]
+    """Rows of the index that touch it; what none touches is padding."""
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What the head of the page says of it."""
-        return {"special": list(self.special), "areBytes": self._bytes is not None}
+    def segments(self) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
+        """Yield where each segment begins and ends in the window, and its row of the index; None of
+        padding."""
+        positions = range(self.position, self.position + len(self.token_ids))
+        for begin, end, entry in segments_of(self.entries, positions):
+            yield begin - self.position, end - self.position, entry
 
-    def new(self, window: Window) -> dict[int, bytes]:
-        """Return the tokens of a window that are not there yet, as JSON."""
-        ids = set(np.unique(window.token_ids).tolist()) - self.entries.keys()
-        found = {id_: self._shown(id_) for id_ in sorted(ids)}
-        return {
-            id_: b'"%d":%b' % (id_, as_json(shown))
-            for id_, shown in found.items()
-            if shown is not None
-        }
 
-    @property
-    def _bytes(self) -> Sequence[bytes | None] | None:
-        return self.texts.bytes_by_id if self.texts else None
+class PartWindows:
+    """The windows of one part of an export, read in order."""
 
-    def _shown(self, token_id: int) -> str | list[int] | None:
-        if self._bytes is None:
-            return self.texts.of(token_id) if self.texts else None
-        token = self._bytes[token_id] if token_id < len(self._bytes) else None
-        try:
-            return None if token is None else token.decode()
-        except UnicodeDecodeError:
-            return list(token or b"")
+    def __init__(self, output: StoredOutput, part: str) -> None:
+        self.output, self.part = output, part
+        self.export = Export(output).of_part(part)
+        """The export, with the sequence_length of the part."""
+        self.length = self.export.sequence_length or STREAM_WINDOW
+        """Positions of a sequence; of a stream those of a window."""
+        self.num_sequences = -(-self.export.num_positions(part) // self.length)
+        """Sequences of the part; of a stream windows."""
+        is_stream = self.export.sequence_length is None
+        self.written = ALL_POSITIONS if is_stream else positions_in_files(self.export, part)
+        """The positions of each sequence that are in the files; None: those of its tokens."""
+
+    def windows(self, first: int, num: int) -> Iterator[Window]:
+        """Yield those of `num` sequences from the sequence `first` on; a sequence that is longer
+        than LONGEST_WINDOW is several.
+
+        Of the files no more is read than portions with one of them.
+        """
+        position = first * self.length
+        at_once = max(1, POSITIONS_AT_ONCE // self.length) * self.length
+        sizes = equal_sizes(max(0, min(num, self.num_sequences - first)) * self.length, at_once)
+        for taken in cut(self._tokens(range(position, position + sum(sizes))), sizes):
+            tokens = np.concatenate([*taken])
+            entries = read_index(self.output, self.part, position, position + len(tokens))
+            starts = [entry["position"] for entry in entries]
+            ends = [entry["position"] + entry["num_tokens"] for entry in entries]
+            for window in self._edges(len(tokens)):
+                here = range(position + window.start, position + window.stop)
+                yield Window(
+                    position=here.start,
+                    token_ids=tokens["token_ids"][window],
+                    loss_mask=tokens["loss_mask"][window],
+                    entries=entries[
+                        bisect_right(ends, here.start) : bisect_left(starts, here.stop)
+                    ],
+                )
+            position += len(tokens)
+
+    def _edges(self, num: int) -> Iterator["slice[int, int, None]"]:
+        """Yield where windows of so many positions, whole sequences, begin and end."""
+        for sequence in range(0, num, self.length):
+            stop = min(sequence + self.length, num)
+            for start in range(sequence, stop, LONGEST_WINDOW):
+                yield slice(start, min(start + LONGEST_WINDOW, stop))
+
+    def _tokens(self, positions: range) -> Iterator[npt.NDArray[Any]]:
+        """Yield what stands at some positions, whole sequences of them."""
+        export, dtype = self.export, self.export.dtype
+        if not export.is_read:
+            yield from self._made_of(positions)
+            return
+        is_packed = export.layout.is_packed
+        width = self.length if is_packed else 1
+        first, stop = positions.start // width, positions.stop // width
+        for portion in export.portions(self.part):
+            here = slice(max(first, 0), min(stop, portion.num))
+            first, stop = first - portion.num, stop - portion.num
+            if here.start >= here.stop:
+                continue
+            fields = {
+                name: values[here]
+                for name, values in portion.read_lazily().items()
+                if name != "offsets"
+            }
+            some = [{**fields, "token_ids": of_dtype(fields["token_ids"], dtype)}]
+            for piece in pieces(fields, export.layout, dtype) if is_packed else some:
+                self._check_ids(piece["token_ids"], portion.path)
+                yield _tokens(piece["token_ids"], piece.get("loss_mask"), dtype)
+
+    def _check_ids(self, token_ids: npt.NDArray[Any], path: Path) -> None:
+        """Raise CorruptOutputError where an id is neither of the vocabulary nor padding."""
+        pad_id = self.export.manifest.details.get("pad_id") or 0
+        most = max(self.export.vocab_size - 1, pad_id)
+        if token_ids.size and (largest := int(token_ids.max())) > most:
+            expected = f"token ids up to {most:,} in {self.part}"
+            raise damaged_file(path, expected=expected, found=f"{largest:,}")
+
+    def _made_of(self, positions: range) -> Iterator[npt.NDArray[Any]]:
+        """Yield the sequences that the files were made from, which are never read."""
+        part = next(part for part in Ancestry().parts(self.output) if part.name == self.part)
+        within = range(positions.start // self.length, positions.stop // self.length)
+        for some in part.packed.sequences(within=within):
+            self._check_ids(some.token_ids, self.output.folder)
+            yield _tokens(some.token_ids, some.loss_mask, some.token_ids.dtype)
+
+
+def _tokens(
+    token_ids: npt.NDArray[Any], loss_mask: npt.NDArray[Any] | None, dtype: np.dtype[Any]
+) -> npt.NDArray[Any]:
+    """Return neighbouring positions, (num_positions,), with the fields token_ids and loss_mask;
+    without a mask every token counts."""
+    tokens = np.ones(token_ids.size, [("token_ids", dtype), ("loss_mask", np.bool_)])
+    tokens["token_ids"] = token_ids.reshape(-1)
+    if loss_mask is not None:
+        tokens["loss_mask"] = loss_mask.reshape(-1)
+    return tokens
 
 
 class Places:
@@ -125,21 +228,34 @@ class Places:
 class Content:
     """Windows, raw files and tokens of a page, as long as they are less than `room` bytes."""
 
-    vocabulary: Vocabulary
+    special: Sequence[int]
+    """The ids of special tokens."""
+    texts: TokenTexts | None = None
+    """None: tokens are shown as ids alone."""
     places: Places | None = None
     """None where the store that the export was made in is not there."""
     room: int = 0
     """Bytes that are left."""
-    files: dict[str, int] = field(default_factory=dict)
-    """Raw files by name, each with its ordinal in the page."""
-    file_json: list[bytes] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)
+    """The names of raw files as JSON; segments refer to them by their order."""
+    tokens: dict[int, bytes] = field(default_factory=dict)
+    """The tokens of the page: of each id its text or, where that is no UTF-8, its bytes."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Facts of the vocabulary for the head of the page."""
+        return {"special": list(self.special), "areBytes": self._bytes is not None}
+
+    @property
+    def _bytes(self) -> Sequence[bytes | None] | None:
+        return self.texts.bytes_by_id if self.texts else None
 
     def json_of(self, parts: Sequence[bytes]) -> bytes:
         """Return the fields of a page: parts that were added, raw files and tokens."""
         return b'"parts":[%b],"files":[%b],"vocabulary":{%b}' % (
             b",".join(parts),
-            b",".join(self.file_json),
-            b",".join(self.vocabulary.entries.values()),
+            b",".join(self.files.values()),
+            b",".join(self.tokens.values()),
         )
 
     def add(self, of_part: PartWindows, first: int, num: int | None, room: int) -> bytes:
@@ -167,9 +283,8 @@ class Content:
         if self.room - added < limit:
             return None
         self.room -= added
-        self.vocabulary.entries |= tokens
-        self.files |= {name: len(self.files) + n for n, name in enumerate(files)}
-        self.file_json += files.values()
+        self.tokens |= tokens
+        self.files |= files
         return made
 
     def fields_of(self, of_part: PartWindows, first: int, stop: int) -> dict[str, Any]:
@@ -201,7 +316,7 @@ class Content:
         """
         token_ids: list[int] = []
         segments: list[list[Any]] = []
-        numbers = dict(self.files)
+        numbers = {name: number for number, name in enumerate(self.files)}
         mask: list[bool] = []
         for begin, end, entry in window.segments():
             if entry is None:
@@ -217,7 +332,22 @@ class Content:
             segments = _with_eos(segments)
         made = as_json([window.position, token_ids, segments, 0 if all(mask) else _runs(mask)])
         files = {name: as_json(name) for name in numbers if name not in self.files}
-        return made, self.vocabulary.new(window), files
+        return made, self._new_tokens(window), files
+
+    def _new_tokens(self, window: Window) -> dict[int, bytes]:
+        """Return the tokens of a window that the page does not have yet, as JSON."""
+        ids = set(np.unique(window.token_ids).tolist()) - self.tokens.keys()
+        found = {id_: self._shown(id_) for id_ in sorted(ids)}
+        return {id_: b'"%d":%b' % (id_, as_json(of)) for id_, of in found.items() if of is not None}
+
+    def _shown(self, token_id: int) -> str | list[int] | None:
+        if self._bytes is None:
+            return self.texts.of(token_id) if self.texts else None
+        token = self._bytes[token_id] if token_id < len(self._bytes) else None
+        try:
+            return None if token is None else token.decode()
+        except UnicodeDecodeError:
+            return list(token or b"")
 
 
 def _padding(window: Window, begin: int, end: int, of_part: PartWindows) -> Iterator[list[int]]:

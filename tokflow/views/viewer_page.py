@@ -15,11 +15,11 @@ from tokflow.audit.token_texts import TokenTexts
 from tokflow.errors import ConfigError, UntrustedCodeError, shortened
 from tokflow.exports import Export
 from tokflow.exports.reading import find_export
+from tokflow.pipeline.describe import describe, said_of_part
 from tokflow.sequences.config import described
 from tokflow.split.shuffle import shuffled_by
 from tokflow.store.store import StoredOutput
-from tokflow.views.viewer_content import Content, Places, Vocabulary, as_json
-from tokflow.views.windows import PartWindows
+from tokflow.views.viewer_content import Content, PartWindows, Places, as_json
 
 LIMIT = 2_000_000
 """Bytes of a page."""
@@ -63,12 +63,12 @@ def make_viewer(
     export = Export(found)
     if part is not None:
         export.check_part(part)
-    of_parts = [PartWindows(output=found, part=name) for name in ([part] if part else export.parts)]
+    of_parts = [PartWindows(found, name) for name in ([part] if part else export.parts)]
     _check_asked(of_parts, first, num_sequences)
     notes = list(_notes(export))
     content = _open_content(found, notes, trust_remote_code=trust_remote_code)
     before, after = _shell(f"{found.manifest.dataset} · {found.name}")
-    facts = {**_facts(found, export), **content.vocabulary.facts}
+    facts = {**_facts(found, export), **content.facts}
     of_shell = len(before) + len(after) + len(as_json({**facts, "notes": notes}))
     content.room = LIMIT - of_shell - NOTES_BYTES
     parts = _add_parts(content, of_parts, first, num_sequences)
@@ -164,7 +164,7 @@ def _open_content(found: StoredOutput, notes: list[str], *, trust_remote_code: b
             "The store that it was made in is not here: tokens are shown as ids, and characters "
             "are not known."
         )
-        return Content(Vocabulary(special))
+        return Content(special)
     special = sorted({*special, *tokenizer.special_tokens.values()})
     texts = TokenTexts(replace(tokenizer, trust_remote_code=trust_remote_code))
     try:
@@ -174,16 +174,16 @@ def _open_content(found: StoredOutput, notes: list[str], *, trust_remote_code: b
             "Its tokenizer is Python code, so tokens are shown as ids: read that code, and give "
             "--trust-remote-code to run it."
         )
-        return Content(Vocabulary(special))
+        return Content(special)
     if texts.bytes_by_id is None:
         notes.append(
             "Its tokens are no pieces of the text, so each is decoded alone and characters are not "
             "known; `tokflow trace` finds them."
         )
-        return Content(Vocabulary(special, texts))
+        return Content(special, texts)
     characters = Characters(tokenizer, engine, texts.bytes_by_id, max_bytes=RAW_BYTES)
     places = Places(characters, ExportTexts(found, ancestry, max_splits=MOST_SPLITS))
-    return Content(Vocabulary(special, texts), places)
+    return Content(special, texts, places)
 
 
 def _facts(found: StoredOutput, export: Export) -> dict[str, Any]:
@@ -202,6 +202,8 @@ def _facts(found: StoredOutput, export: Export) -> dict[str, Any]:
         ),
         "fingerprint": found.manifest.fingerprint[:16],
     }
+    parts = describe(found.manifest).parts.items()
+    facts |= {part: said_of_part(values) for part, values in parts}
     return {
         "dataset": found.manifest.dataset,
         "export": found.name,
