@@ -1,6 +1,5 @@
 """`tokflow inspect`: an output for people: counts, files, the first sequences decoded."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -8,8 +7,16 @@ import typer
 from tokflow.audit.inspection import Inspection, Segment, inspect_output
 from tokflow.audit.token_texts import drawn
 from tokflow.cli.options import FirstShown, Html, Json, PartShown, SequencesShown, Trust
-from tokflow.cli.terminal import print_json, print_styled, print_table, shown_ids, shown_path
+from tokflow.cli.terminal import (
+    print_json,
+    print_rows,
+    print_styled,
+    print_table,
+    shown_ids,
+    shown_path,
+)
 from tokflow.errors import ConfigError, shortened
+from tokflow.pipeline.describe import mixture_rows
 from tokflow.sequences.config import described
 from tokflow.shown import counted, size
 from tokflow.split.shuffle import shuffled_by
@@ -94,6 +101,9 @@ def _print(inspection: Inspection) -> None:
     if (version := manifest.details.get("raw_version")) is not None:
         known_by = [version[name] for name in ("etag", "last_modified") if version[name]]
         print(f"raw file     {size(version['num_bytes'])}, known by its version: {known_by[0]}")
+    if of_mixture := mixture_rows(manifest.details.get("mixture", {})):
+        print()
+        print_rows(of_mixture)
     print()
     print_table(("count", ""), [(name, f"{num:,}") for name, num in manifest.counts.items()])
     print()
@@ -115,21 +125,10 @@ def _print_origins(manifest: Manifest) -> None:
     parents = [f"{name} {parent[:16]}" for name, parent in manifest.parents.items()]
     for line in shortened(parents, FILES_SHOWN):
         print_styled(f"made from    {line}")
-    _print_mixture(manifest.details.get("mixture", {}))
     origin = manifest.details.get("origin", {})
     commits = {origin["hub_id"]: origin["commit"]} if "commit" in origin else {}
     for name, commit in {**commits, **manifest.details.get("commits", {})}.items():
         print(f"of the hub   {name} at {commit}")
-
-
-def _print_mixture(sources: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
-    """Print what an export has of each source of a mixture."""
-    for source, parts in sources.items():
-        for part, of in parts.items():
-            tokens = f"{of['tokens']:,} of {counted(of['planned_tokens'], 'planned token')}"
-            num_cuts = of["num_budget_cuts"]
-            cut = f", {counted(num_cuts, 'document')} cut where the budget ends" if num_cuts else ""
-            print_styled(f"mixture      {part} of {source}: {tokens}, {of['epochs']:g} epochs{cut}")
 
 
 def _print_segment(segment: Segment, number: int) -> None:

@@ -1,7 +1,7 @@
 """Summary at the end of a run: files, exports, what was left out, and how to load a batch."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tokflow.cli.terminal import (
     described_left_out,
@@ -96,18 +96,18 @@ def _print_files(plan: Plan, built: BuildResult) -> None:
     print()
     print_table(
         ("file", *map(label, OF_FILES), "state"),
-        [_file_row(key, shards.get(key), [*new.get(key, ())], failed.get(key)) for key in keys],
+        [_file_row(key, shards.get(key), [*new.get(key, ())], failed) for key in keys],
         max_rows=FILES_SHOWN,
     )
 
 
 def _file_row(
-    key: str, made: StageResult | None, new: Sequence[str], failed: str | None
+    key: str, made: StageResult | None, new: Sequence[str], failed: Mapping[str, str]
 ) -> Sequence[str]:
     values = describe(made.manifest, made.run if made.is_new else None).whole if made else {}
     cells = [written(name, values.get(name)) for name in OF_FILES]
-    if failed or made is None:
-        return (key, *cells, f"failed ({failed})")
+    if key in failed or made is None:
+        return (key, *cells, f"failed ({failed[key]})")
     state = "new" if made.is_new else f"new {' and '.join(new)}" if new else "up to date"
     return (key, *cells, ", ".join([state, *said(values, lambda _, kind: kind.is_loss)]))
 
@@ -184,34 +184,27 @@ def _not_tokenized(dataset: Dataset, built: BuildResult) -> Iterator[str]:
     """Yield what of the raw files is in no token shard, and of the vocabulary in no tokenizer."""
     if built.failed:
         all_files = {"all files": "the split of all files"}
-        names = dict.fromkeys(all_files.get(failed.name, failed.name) for failed in built.failed)
-        yield f"not built: {', '.join(names)}; see the errors below"
+        not_built = dict.fromkeys(all_files.get(of.name, of.name) for of in built.failed)
+        yield f"not built: {', '.join(not_built)}; see the errors below"
     if built.left_out:
         yield described_left_out(built.left_out)
-    shards = [(one, one.manifest.counts) for one in built.of("tokens")]
     if num_left_out := _counts(built, "tokens")["num_left_out"]:
         yield f"left out by {dataset.documents.transform}: {counted(num_left_out, 'record')}"
-    yield from _behind_limit([one for one, _ in shards])
-    for one in built.of("tokenizer"):
-        num, asked = one.manifest.counts["vocab_size"], one.manifest.config.get("vocab_size")
-        if asked is not None and num != asked:
-            yield f"tokenizer: {num:,} ids of the {asked:,} asked for: the text has no more"
-
-
-def _behind_limit(shards: Sequence[StageResult]) -> Iterator[str]:
-    """Yield which files were left when they had reached a limit, and how many are behind them."""
-    graphs = {one.output.name: one.graph for one in shards}
-    counts = {one.output.name: one.manifest.counts for one in shards}
     reached = [
-        key
-        for key, graph in graphs.items()
-        if graph.documents(key).limit.after(counts[key]) is None
+        one
+        for one in built.of("tokens")
+        if one.graph.documents(one.output.name).limit.after(one.manifest.counts) is None
     ]
     if reached:
-        graph = graphs[reached[0]]
+        graph, names = reached[0].graph, [one.output.name for one in reached]
         num_behind = len(graph.listed) - len(graph.partitions)
         behind = f", and {counted(num_behind, 'file')} behind it" if num_behind else ""
-        yield f"not read: anything past documents.limit in {first_five(reached)}{behind}"
+        yield f"not read: anything past documents.limit in {first_five(names)}{behind}"
+    for one in built.of("tokenizer"):
+        whole = describe(one.manifest).whole
+        if asked := whole.get("vocab_size_asked"):
+            num = whole["vocab_size"]
+            yield f"tokenizer: {num:,} ids of the {asked:,} asked for: the text has no more"
 
 
 def _in_no_part(dataset: Dataset, built: BuildResult) -> Iterator[str]:
@@ -272,15 +265,13 @@ def _why_no_exports(plan: Plan, built: BuildResult) -> str | None:
     dataset = plan.dataset
     if not dataset.exports:
         return "exports: none declared"
-    if built.of("export"):
-        return None
-    if built.failed and all(failed.stage == "export" for failed in built.failed):
+    failed = {of.stage for of in built.failed}
+    if built.of("export") or failed == {"export"}:
         return None
     folders = [dataset.folder / "exports" / config.name for config in dataset.exports]
     state = "as they were" if any(named_by(of / LATEST) for of in folders) else "not made"
-    if built.failed:
-        is_without = any(failed.stage == "tokenizer" for failed in built.failed)
-        why = "there is no tokenizer" if is_without else "not every file is built"
+    if failed:
+        why = "there is no tokenizer" if "tokenizer" in failed else "not every file is built"
         return f"exports: {state}, since {why}"
     if plan.is_open:  # how many these are is not known
         return f"exports: {state}; other files that documents.limit takes are not built yet"

@@ -1,7 +1,7 @@
 """Results of a build: outputs that were made, those that could not be, and who hears of them; and
 notices, which are what a person must know of outputs, from the counts of their manifests.
 
-A notice is an entry of `NOTICES`. `tokflow run`, `tokflow plan`, Dagster and the report show them.
+`tokflow run`, `tokflow plan`, Dagster and the report show the notices.
 """
 
 from collections import Counter
@@ -67,23 +67,19 @@ class Totals:
 
     def notices(self) -> list[Notice]:
         """Return the notices that there is a reason for, in the order of `NOTICES`."""
-        said = ((name, kind, kind.text(self)) for name, kind in NOTICES.items())
-        return [Notice(name, text, kind.is_loss) for name, kind, text in said if text]
+        said = ((name, self._said(notice)) for name, notice in NOTICES.items())
+        return [Notice(name, text, name in LOSSES) for name, text in said if text]
+
+    def _said(self, notice: "Text | tuple[str, str]") -> str | None:
+        if not isinstance(notice, tuple):
+            return notice(self)
+        name, line = notice
+        num = self.tokens[name]
+        return line.format(f"{num:,}", s="" if num == 1 else "s") if num else None
 
 
 Text: TypeAlias = Callable[[Totals], str | None]
 """The line of a notice; None where there is nothing to say."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    text: Text
-    is_loss: bool = False
-
-
-def _of_tokens(head: str, name: str, noun: str, rest: str = "") -> Text:
-    """Return the line of a count of token shards, `<head>: 3 <noun>s<rest>`; none where it is 0."""
-    return lambda of: f"{head}: {counted(num, noun)}{rest}" if (num := of.tokens[name]) else None
 
 
 def _supervised(of: Totals) -> str | None:
@@ -98,12 +94,8 @@ def _rejects(of: Totals) -> str | None:
     num, reasons = of.tokens["num_rejects"], of.reject_reasons.most_common()
     said = [f"{num_of:,} {_reason(reason)}" for reason, num_of in reasons]
     named = ", ".join(shortened(said, REASONS_SHOWN))
-    return (
-        f"rejected: {counted(num, 'document')}: {named}; `tokflow rejects` with the same NAME or "
-        "--config lists them"
-        if num
-        else None
-    )
+    lists = "`tokflow rejects` with the same NAME or --config lists them"
+    return f"rejected: {counted(num, 'document')}: {named}; {lists}" if num else None
 
 
 def _reason(reason: str) -> str:
@@ -124,68 +116,49 @@ def _short_rows(of: Totals) -> str | None:
     return f"short rows: {', '.join(short)}" if short else None
 
 
-NOTICES: Mapping[str, _Kind] = {
-    "supervised_tokens": _Kind(_supervised),
-    "documents_without_loss": _Kind(
-        _of_tokens(
-            "nothing to learn",
-            "num_documents_without_loss",
-            "document",
-            " without a supervised token",
-        )
+NOTICES: Mapping[str, Text | tuple[str, str]] = {
+    "supervised_tokens": _supervised,
+    "documents_without_loss": (
+        "num_documents_without_loss",
+        "nothing to learn: {} document{s} without a supervised token",
     ),
-    "boundary_tokens": _Kind(
-        _of_tokens(
-            "boundary tokens",
-            "num_documents_with_boundary_token",
-            "document",
-            " in which a token begins in the prompt, reaches into what is supervised, and is not "
-            "supervised; let the prompt end where a token ends, without a space",
-        )
+    "boundary_tokens": (
+        "num_documents_with_boundary_token",
+        "boundary tokens: {} document{s} in which a token begins in the prompt, reaches into what "
+        "is supervised, and is not supervised; let the prompt end where a token ends, without a "
+        "space",
     ),
-    "special_tokens_in_text": _Kind(
-        _of_tokens(
-            "encoded as plain text",
-            "num_special_tokens_in_text",
-            "special token",
-            " that the documents contain; tokenizer.special_tokens_in_text: control makes control "
-            "tokens of them",
-        )
+    "special_tokens_in_text": (
+        "num_special_tokens_in_text",
+        "encoded as plain text: {} special token{s} that the documents contain; "
+        "tokenizer.special_tokens_in_text: control makes control tokens of them",
     ),
-    "unknown_tokens": _Kind(
-        _of_tokens(
-            "lost",
-            "num_unknown_tokens",
-            "unknown token",
-            ", each in the place of text that the vocabulary has no token for",
-        ),
-        is_loss=True,
+    "unknown_tokens": (
+        "num_unknown_tokens",
+        "lost: {} unknown token{s}, each in the place of text that the vocabulary has no token for",
     ),
-    "lost_text": _Kind(
-        _of_tokens(
-            "lost",
-            "num_lost_bytes",
-            "byte",
-            " of text that the vocabulary has no token for, without a trace in the tokens",
-        ),
-        is_loss=True,
+    "lost_text": (
+        "num_lost_bytes",
+        "lost: {} byte{s} of text that the vocabulary has no token for, without a trace in the "
+        "tokens",
     ),
-    "rejects": _Kind(_rejects, is_loss=True),
-    "lost_values": _Kind(
-        _of_tokens(
-            "null",
-            "num_lost_values",
-            "value",
-            " of documents.keep_columns (bytes that are no UTF-8, lone surrogates, NaN, infinity)",
-        ),
-        is_loss=True,
+    "rejects": _rejects,
+    "lost_values": (
+        "num_lost_values",
+        "null: {} value{s} of documents.keep_columns (bytes that are no UTF-8, lone surrogates, "
+        "NaN, infinity)",
     ),
-    "uncut_files": _Kind(
-        _of_tokens("one document each", "num_uncut_files", "file", " without documents.separator")
+    "uncut_files": (
+        "num_uncut_files",
+        "one document each: {} file{s} without documents.separator",
     ),
-    "short_rows": _Kind(_short_rows),
+    "short_rows": _short_rows,
 }
-"""Name to what is said and whether it is of a loss, the most important first."""
+"""Name to a count of token shards and its line, in which `{}` is the number and `{s}` an s unless
+that is 1, or to a function of all counts; the most important first."""
+
+LOSSES = {"unknown_tokens", "lost_text", "rejects", "lost_values"}
+"""The notices of what is not in the outputs."""
 
 
 @dataclass(frozen=True, slots=True)

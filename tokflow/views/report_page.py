@@ -16,7 +16,7 @@ from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.status import STATES
 from tokflow.store.integrity import once_more
 from tokflow.views.picture import INK, MUTED, SERIES, Picture, check_report, shortened_name
-from tokflow.views.report_facts import ShownSequence, StoreFacts, make_excerpts, spread
+from tokflow.views.report_facts import StoreFacts, make_excerpts, spread
 from tokflow.views.report_pictures import (
     UNUSED,
     UNUSED_LOOKED_AT,
@@ -37,8 +37,8 @@ REPORT_PATH = Path("report", "report.html")
 MAX_BYTES = 300_000
 """Size of a page, at most."""
 
-ROWS = (50, 20, 5)
-"""Rows of the table of files, and of others, at most: fewer where the page would be too large."""
+ROWS = (50, 20, 5, 0)
+"""Rows of each table, at most: fewer where the page would be too large."""
 
 
 COLORS = {
@@ -82,9 +82,11 @@ def _page_of(dataset: Dataset) -> ReportPage:
     use = count_ids(facts, texts) if texts else None
     pictures = tuple(_pictures(facts, texts, use))
     values = _values(facts, texts, use) | {"pictures": pictures}
-    pages = (rendered({**values, "max_rows": rows}) for rows in ROWS)
-    html = next((page for page in pages if len(page) <= MAX_BYTES), b"")
-    return ReportPage(html=html or rendered({**values, "max_rows": 0}), pictures=pictures)
+    for rows in ROWS:
+        html = rendered({**values, "max_rows": rows})
+        if len(html) <= MAX_BYTES:
+            break
+    return ReportPage(html=html, pictures=pictures)
 
 
 def write_report(dataset: Dataset, page: ReportPage | None = None) -> Path:
@@ -95,8 +97,7 @@ def write_report(dataset: Dataset, page: ReportPage | None = None) -> Path:
     just now. Raises: as `make_report`.
     """
     path = dataset.folder / REPORT_PATH
-    html = (page or make_report(dataset)).html
-    dataset.store.write_beside(path, html)
+    dataset.store.write_beside(path, (page or make_report(dataset)).html)
     return path
 
 
@@ -121,7 +122,6 @@ def _values(
     """Return what the template shows."""
     statuses = sorted(facts.statuses, key=lambda of: (STATES.index(of.state), of.key))
     states = Counter(of.state for of in statuses)
-    excerpts: list[ShownSequence] = make_excerpts(facts, texts) if texts else []
     return {
         "dataset": facts.plan.dataset,
         "tiles": _tiles(facts),
@@ -133,11 +133,10 @@ def _values(
         "parts": facts.split.rows if facts.split else [],
         "exports": facts.export_rows,
         "mixture": facts.source_rows,
-        "frequent": use.frequent if use and texts else [],
         "texts": texts,
         "unused": _unused(use, texts) if use and texts else [],
         "use": use,
-        "excerpts": excerpts,
+        "excerpts": make_excerpts(facts, texts) if texts else [],
     }
 
 
@@ -162,17 +161,15 @@ def _made_by(facts: StoreFacts) -> list[tuple[str, str]]:
     dataset = facts.plan.dataset
     tokenizer, packing = dataset.tokenizer, dataset.packing
     named = Path(tokenizer.name or "")
-    name = f"{tokenizer.kind} {named.name if named.is_absolute() else tokenizer.name or ''}"
-    length = packing.sequence_length
-    found = [
-        ("tokenizer", name),
-        ("packing", f"{packing.strategy}, {length}"),
-        ("parts", ", ".join(dataset.split.parts)),
-        ("exports", ", ".join(of.name for of in dataset.exports) or "none"),
-    ]
-    if dataset.sources:
-        found.insert(0, ("mixture of", ", ".join(of.name for of in dataset.sources)))
-    return found
+    name = named.name if named.is_absolute() else tokenizer.name or ""
+    found = {
+        "mixture of": ", ".join(of.name for of in dataset.sources),
+        "tokenizer": f"{tokenizer.kind} {name}",
+        "packing": f"{packing.strategy}, {packing.sequence_length}",
+        "parts": ", ".join(dataset.split.parts),
+        "exports": ", ".join(of.name for of in dataset.exports) or "none",
+    }
+    return [(title, said) for title, said in found.items() if said]
 
 
 def _problems(plan: Plan) -> list[str]:

@@ -180,7 +180,7 @@ def test_a_page_that_would_be_too_large_has_fewer_rows(
     dataset: Dataset, html: bytes, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("tokflow.views.report_page.MAX_BYTES", len(html) - 100)
-    monkeypatch.setattr("tokflow.views.report_page.ROWS", (6, 1))
+    monkeypatch.setattr("tokflow.views.report_page.ROWS", (6, 1, 0))
 
     assert "The first 1 of 4 rows." in Elements(make_report(dataset).html).text
     assert "of 4 rows" not in Elements(html).text
