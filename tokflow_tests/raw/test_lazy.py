@@ -1,4 +1,4 @@
-"""What is fetched of a file elsewhere that is fetched as it is read."""
+"""Requests for a remote file that is fetched as it is read."""
 
 import gzip
 import io

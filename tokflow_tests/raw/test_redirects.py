@@ -19,7 +19,7 @@ from tokflow_tests.raw.servers import make_certificate, needs_openssl, running
 
 @dataclass
 class Site:
-    """A server of one file, which sends whoever asks for /moved elsewhere."""
+    """A server of one file, which redirects requests for /moved."""
 
     port: int
     moved_to: str = ""
@@ -123,7 +123,7 @@ def test_a_redirect_to_the_host_that_is_named_is_followed(site: Site, tmp_path: 
 
 
 def lead_here(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> list[str]:
-    """Let elsewhere.test have these addresses, one after another, and each connection end here.
+    """Let other.test have these addresses, one after another, and each connection end here.
 
     Returns the addresses that are connected to.
     """
@@ -131,7 +131,7 @@ def lead_here(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> list[str]:
     answers, connected = cycle(addresses), list[str]()
 
     def changing(host, *rest, **more):
-        return look_up(next(answers) if host == "elsewhere.test" else host, *rest, **more)
+        return look_up(next(answers) if host == "other.test" else host, *rest, **more)
 
     def here(address, *rest, **more):
         connected.append(address[0])
@@ -146,20 +146,20 @@ def test_the_address_that_was_looked_at_is_the_one_connected_to(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     connected = lead_here(monkeypatch, "93.184.216.34", "127.0.0.1")
-    site.moved_to = f"http://elsewhere.test:{site.port}/a.txt"
+    site.moved_to = f"http://other.test:{site.port}/a.txt"
 
     told = refusal(f"http://127.0.0.1:{site.port}/moved", tmp_path)
 
     assert connected == ["127.0.0.1", "93.184.216.34", "127.0.0.1"]
-    assert site.hosts[1] == f"elsewhere.test:{site.port}"
+    assert site.hosts[1] == f"other.test:{site.port}"
     assert told.endswith(
-        "found one to elsewhere.test, which is 127.0.0.1; if you trust where it "
+        "found one to other.test, which is 127.0.0.1; if you trust where it "
         "leads to, name that URL under raw.files"
     )
 
 
 @needs_openssl
-@pytest.mark.parametrize("name", ["elsewhere.test", "another.test"])
+@pytest.mark.parametrize("name", ["other.test", "another.test"])
 def test_the_certificate_at_that_address_must_be_of_the_name(
     name: str, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -169,8 +169,8 @@ def test_the_certificate_at_that_address_must_be_of_the_name(
     url = f"http://127.0.0.1:{site.port}/moved"
 
     with serve(tls) as secure:
-        site.moved_to = f"https://elsewhere.test:{secure.port}/a.txt"
-        if name == "elsewhere.test":
+        site.moved_to = f"https://other.test:{secure.port}/a.txt"
+        if name == "other.test":
             assert fetched(url, tmp_path / "store") == b"text"
         else:
             assert "certificate that is not trusted (Hostname" in refusal(url, tmp_path / "store")
@@ -186,15 +186,15 @@ def test_what_a_proxy_is_asked_for_is_looked_at_too(
     look_up = socket.getaddrinfo
 
     def knows_no_name(host, *rest, **more):
-        if host == "elsewhere.test":
+        if host == "other.test":
             raise socket.gaierror
         return look_up(host, *rest, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", knows_no_name)
 
-    site.moved_to = "http://elsewhere.test/a.txt"
+    site.moved_to = "http://other.test/a.txt"
     assert fetched("http://public.test/moved", tmp_path) == b"text"
-    assert site.asked[:2] == ["HEAD http://public.test/moved", "HEAD http://elsewhere.test/a.txt"]
+    assert site.asked[:2] == ["HEAD http://public.test/moved", "HEAD http://other.test/a.txt"]
 
     site.moved_to = "http://169.254.169.254/credentials"
     assert "found one to 169.254.169.254; " in refusal("http://public.test/moved", tmp_path)

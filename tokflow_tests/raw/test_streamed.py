@@ -1,4 +1,4 @@
-"""Raw files of an object store, read as they arrive by a dataset whose store is elsewhere too."""
+"""Raw files of an object store, read as they arrive by a dataset whose store is remote too."""
 
 import hashlib
 import io
@@ -33,7 +33,7 @@ def put(there: ObjectStore, key: str, content: bytes) -> None:
 
 
 def looked_at(there: ObjectStore, pattern: str = "raw/*", **options) -> dict[str, RawFile]:
-    """Return the raw files of a dataset whose store is elsewhere."""
+    """Return the raw files of a dataset whose store is remote."""
     store = place_at(f"{there.url}/store").root / "en"
     config = RawConfig(files=(f"{there.url}/{pattern}",))
     listing = list_raw(config, base=Path("/"), store=store, format_of=lambda _: None)

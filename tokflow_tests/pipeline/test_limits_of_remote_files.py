@@ -1,4 +1,4 @@
-"""Datasets of files elsewhere of which a limit has only the beginning read."""
+"""Remote files of which a limit has only the beginning read."""
 
 import hashlib
 import json

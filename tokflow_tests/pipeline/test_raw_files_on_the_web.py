@@ -1,4 +1,4 @@
-"""Raw files of web servers and of the hub, of a dataset whose store is elsewhere."""
+"""Raw files of web servers and of the hub, of a dataset whose store is remote."""
 
 import hashlib
 import json
