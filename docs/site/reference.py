@@ -136,7 +136,7 @@ def _fields(place: str, model: Mapping[str, Any], places: Mapping[str, str]) -> 
         anchor = key if key not in places.values() else f"{key}-field"
         yield f"### `{name}` {{ #{anchor} }}\n"
         yield f"{' · '.join(facts)}\n{{: .field }}\n"
-        yield f"{escaped(field['description'])}\n"
+        yield f"{escaped(field.get('description', ''))}\n"
 
 
 def _required(model: Mapping[str, Any]) -> set[str]:
