@@ -53,7 +53,7 @@ NO_LABEL = -100
 """The label of what is no loss token."""
 
 ALL_POSITIONS = slice(None)
-"""Of a sequence, padding included."""
+"""Every position of a sequence, padding included."""
 
 Lists = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
 """Values of lists end to end, and how many each list has."""

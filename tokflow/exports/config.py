@@ -45,10 +45,10 @@ class ExportConfig(Config):
     name: str
     """Its folder in the store and its asset; the format's name unless the YAML gives another."""
     options: Any
-    """Those of the format."""
+    """The options of the format."""
     packing: Annotated[PackingChanges | None, Field(exclude_if=lambda of: of is None)] = None
-    """Of a format of sequences: the fields in which its packing differs from the dataset's. Exports
-    of equal packing share their sequences."""
+    """Fields in which its packing differs from the dataset's, for formats of sequences. Exports of
+    equal packing share their sequences."""
 
     @classmethod
     def has_key(cls, key: object) -> bool:
@@ -129,7 +129,7 @@ def _remedy_of(key: object, *, options: type[Config]) -> str | None:
 
 
 def _schema_of(name: str, beside: Mapping[str, JsonSchemaValue]) -> JsonSchemaValue:
-    """Return the schema of one format: its options beside `format` and the others."""
+    """Return the schema of one format: its options, `format` and the fields of every export."""
     format_ = FORMATS[name]
     schema = format_.options.model_json_schema()
     own = {"format": {"const": name, "description": format_.description}, **beside}

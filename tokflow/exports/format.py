@@ -31,12 +31,12 @@ MadeOf = Literal["stream", "sequences"]
 PORTIONS_AHEAD = 16
 
 LOADS = 3
-"""Of a portion whose files go while they are read, as the limit of a cache takes them."""
+"""Attempts to read a portion whose files the limit of a cache removes meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """Some of a part that are read alone, in any order and by any thread: a row group, a record
+    """A stretch of a part that is read alone, in any order and by any thread: a row group, a record
     batch, a file that is memory-mapped."""
 
     stored: StoredOutput
@@ -51,7 +51,7 @@ class Portion:
     """True where `load` decodes nothing and costs no memory: its arrays are maps of the files, or
     `LazyNumbers` of large ones at a URL."""
     offsets: npt.NDArray[np.int64] | None = None
-    """Of a stream: where its documents begin, if that is known before its tokens are decoded."""
+    """Document offsets of a stream, if known before its tokens are decoded."""
 
     @property
     def path(self) -> Path:
@@ -59,8 +59,8 @@ class Portion:
         return self.stored.folder / self.files[0]
 
     def read(self) -> Arrays:
-        """Return its fields as they are in the files, where `Export.read` makes them alike; files
-        that are elsewhere come to this disk.
+        """Return its fields as they are in the files, where `Export.read` makes them alike; remote
+        files are fetched to this disk.
 
         token_ids are of any type of whole numbers, (num,) or (num, sequence_length). offsets of a
         stream are int64, of whole documents and from 0. loss_mask is bool, and not there where
@@ -87,7 +87,7 @@ class Portion:
             raise damaged_file(self.path, expected=expected, found=f"{len(token_ids):,}")
         if offsets is not None and not _are_offsets(offsets, self.num):
             expected = f"documents end to end in {self.num:,} tokens of a portion"
-            raise damaged_file(self.path, expected=expected, found="offsets of others")
+            raise damaged_file(self.path, expected=expected, found="other offsets")
         return fields
 
     def _loaded(self) -> Arrays:
@@ -141,11 +141,11 @@ class Layout:
     document begins, in tokens; loss_mask, bool (num_tokens,). Of sequences: token_ids,
     segment_ids, position_ids, loss_mask, each (num_sequences, sequence_length)."""
     eos_first: bool = False
-    """Of a stream: the EOS of each document stands before it, not behind it."""
+    """True: in a stream the EOS of each document stands before it, not behind it."""
     leaves_out_empty: bool = False
-    """Of a stream: documents without tokens are not among the offsets."""
+    """True: documents without tokens are not among the offsets of a stream."""
     columns: tuple[str, ...] = ()
-    """Of files with a record per sequence: their columns, but for one that only chats have."""
+    """Columns of files with a record per sequence, except the one that only chats have."""
 
     @property
     def is_packed(self) -> bool:
@@ -164,7 +164,7 @@ class Declared:
     has_bos: bool
     """True where BOS begins each document."""
     packing: PackingConfig
-    """That of its parts; `of_part` tells each."""
+    """Packing of the dataset; `of_part` returns that of a part."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -259,8 +259,7 @@ class Format:
     """Number of sequences in each file of a part, where no file depends on another, so that several
     processes can write them. None: one process writes all."""
     merge: Callable[[Sequence[bytes]], bytes] = b"".join
-    """Of such files: what stands in one about several, such as an index, given it of the first
-    files, of the next and so on."""
+    """Merge per-segment copies of a shared file, such as an index, in order."""
     extra: Extra | None = None
     """The optional package that `write` and `portions` need, looked for when a dataset is
     declared."""

@@ -12,8 +12,7 @@ from tokflow.store.tables import to_arrow, to_numpy
 from tokflow.tokens.shard import ROWS_OF_PASS
 
 SHARDS_IN_MEMORY = 16
-"""Whose columns are kept in memory; of an index in the order of its files, one at a time is asked
-for."""
+"""Shards with their columns in memory; an index in the order of its files needs one at a time."""
 
 
 class KeptOfDocuments:
@@ -23,14 +22,14 @@ class KeptOfDocuments:
         shards = [split.shard for split in part.splits]
         names = (name for shard in shards for name in shard.keep_columns)
         self.names = tuple(dict.fromkeys(names))
-        """Of those that any shard keeps; others have null."""
+        """Columns that any shard keeps; shards without one have null there."""
         self._shards = shards
         self._places = {
             file: (number, first_row)
             for number, origins in enumerate(shard.origins for shard in shards)
             for file, first_row in zip(origins.raw_files, origins.first_rows, strict=True)
         }
-        """By raw file: which of the shards it is in, and with which of its rows it begins."""
+        """Ordinal of the shard of each raw file, and its first row there."""
         self._read = lru_cache(SHARDS_IN_MEMORY)(self._read_shard)
 
     def added(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

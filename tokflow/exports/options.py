@@ -75,10 +75,10 @@ def even_sizes(total: int, num: int) -> list[int]:
 
 
 FILE_DIGITS = 5
-"""Of a file's number in most formats, and of `-of-<n>`."""
+"""Digits of a file's number in most formats, and of `-of-<n>`."""
 
 SHARD_DIGITS = 6
-"""Of the number in `numbered_name`."""
+"""Digits of the number in `numbered_name`."""
 
 
 def numbered_name(prefix: str | None, part: str, number: int, suffix: str) -> str:
@@ -95,7 +95,7 @@ class PartRows:
     has_loss_mask: bool
     """Only some tokens are loss tokens: documents are chats."""
     dtype: np.dtype[np.unsignedinteger]
-    """Of token ids."""
+    """Dtype of token ids."""
 
 
 class ShardOptions(Config):
@@ -256,7 +256,7 @@ class ColumnOptions(ShardOptions):
     mask_column: ClassVar[str] = "loss_mask"
 
     columns: Listed[Column] = ()
-    """Those beside input_ids."""
+    """Columns beside input_ids."""
     padding: Padding = "max"
     """max: sequences are filled up to sequence_length; longest: up to the longest of the part;
     none: a list has its tokens alone. Positions of the index and of trace count sequences as

@@ -34,7 +34,7 @@ from tokflow.tokens.token_source import taken_in_batches
 T = TypeVar("T")
 
 LARGEST_ID = 2**31 - 1
-"""Of a token: what int32 holds, which most trainers read."""
+"""Largest token id: that of int32, which most trainers read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +65,7 @@ class Part:
     """Its rows have the columns that are kept of documents: those of this part or another are of
     one document each."""
     within: range | None = None
-    """Which of its sequences `sequences` yields; None: all."""
+    """Ordinals of the sequences that `sequences` yields; None: all."""
     taken: Counter[str] | None = None
     """Counts of what was asked for since: of `stream`, `stream_loss_mask` and `sequences`
     num_tokens (padding is none) and num_loss_tokens, of `document_lengths` num_documents and

@@ -312,7 +312,7 @@ class _Tails:
     """Segments of the sequences made of the tails of all files, in order."""
 
     columns: Columns
-    """As a file has them, and the ordinal of the file that each is of."""
+    """Columns of segments, and the ordinal of the file of each."""
     packed: PackingResult
     num_repeated_more: int
     """Repeated tokens of these sequences, less those that the files count in their tails."""

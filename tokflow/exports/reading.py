@@ -22,7 +22,7 @@ from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.stored_outputs import opened, output_in
 
 TOKENS_AT_ONCE = 2**22
-"""At most, copied to another type; documents stay whole."""
+"""Most tokens converted to another dtype at one go; documents stay whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +120,8 @@ class Export(InStore):
         return length
 
     def of_part(self, part: str) -> "Export":
-        """Return it with the sequence_length, pad_id and padding_side of a part, which need not be
-        those of the others. Raises: ConfigError."""
+        """Return it with the sequence_length, pad_id and padding_side of a part, which can differ
+        from those of other parts. Raises: ConfigError."""
         self.check_part(part)
         own = {
             name: value[part]

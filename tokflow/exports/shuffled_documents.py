@@ -33,7 +33,7 @@ of 4 bytes, and 200,000 documents of some hundred words. A file that comes or go
 document to another group until the groups become twice as many, or half."""
 
 KEY_BITS = 63
-"""Of the keys of documents."""
+"""Bits of a document's key."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,7 +97,7 @@ class GatheredTokens:
     edges: npt.NDArray[np.int64] = field(repr=False, compare=False)
     """The position at which each split begins, and the end of the last."""
     of_mask: bool = False
-    """Of the loss mask."""
+    """True: positions are looked up in the loss mask."""
 
     @classmethod
     def of(cls, splits: Sequence[Split], *, of_mask: bool = False) -> "GatheredTokens":
@@ -154,7 +154,7 @@ class ShuffledDocuments:
     digest: str
     """Cache key: a hash of the splits and the seed."""
     group_bits: int
-    """How many bits of its key tell the group of a document."""
+    """Leading bits of a document's key that are the number of its group."""
 
     def documents(self) -> Iterator[PartitionDocuments]:
         """Yield the documents in order, some at a time."""
@@ -164,8 +164,8 @@ class ShuffledDocuments:
 
     @property
     def key(self) -> tuple[str, bool]:
-        """By what it is kept which was read: what files have that are not compared is for no
-        export, and what they have that were is for all."""
+        """Cache key: tables read from files that were compared with their checksums serve every
+        export, tables of files that were not serve none."""
         compared = self.digest, True
         is_known = self.part in _tables.get(compared, ())
         return compared if is_known else (self.digest, is_compared())
@@ -191,7 +191,7 @@ class DocumentTable:
 
 
 _tables: dict[tuple[str, bool], dict[str, DocumentTable]] = {}
-"""Of the order that was asked for last, by its digest and its parts."""
+"""Cached tables of the last order, by cache key and part."""
 clear_when_damaged(_tables.clear)
 
 
@@ -260,7 +260,7 @@ class DocumentGroup:
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
-        """As the manifest of a file's sequences has them."""
+        """Counts of the group, named as in the manifest of a file's sequences."""
         return self._packed.counts
 
     @property
@@ -294,7 +294,7 @@ class DocumentGroup:
 
     @property
     def _documents(self) -> range:
-        """Which of the documents of all groups are its own."""
+        """Ordinals of its documents among those of all groups."""
         edges = self.source.table().group_edges
         return range(int(edges[self.number]), int(edges[self.number + 1]))
 
@@ -343,13 +343,13 @@ class _PackedGroup:
     """The segments of a group, those of its tail last."""
 
     segments: Segments
-    """Of int32; `span` is the ordinal of the document in the group."""
+    """Arrays of int32; `span` is the ordinal of the document in the group."""
     first_of_tail: int
     counts: Mapping[str, int]
 
 
 _packed_groups: dict[tuple[tuple[str, bool], str, str, int], _PackedGroup] = {}
-"""By the key of the order, the packing, the part and the number."""
+"""Packed groups by the key of the order, the packing, the part and the number."""
 clear_when_damaged(_packed_groups.clear)
 
 

@@ -139,13 +139,13 @@ MAX_LEFT = 8
 
 @dataclass(eq=False)
 class ReadOn:
-    """Records of files that are read from their beginning alone, as what is compressed is.
+    """Records of files that can only be read from their beginning, such as compressed ones.
 
-    Those asked for next behind the ones before are read on; for others the file is read again."""
+    Asked for in order they are read once; out of order, the file is read again."""
 
     open: Callable[[Path], Iterator[bytes]]
     _left: OrderedDict[Path, tuple[int, Iterator[bytes]]] = field(init=False)
-    """What is next in each file."""
+    """Position and open iterator of each file."""
     _lock: Any = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

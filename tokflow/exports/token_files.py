@@ -54,9 +54,9 @@ class Shard:
     lengths: npt.NDArray[np.int64]
     """Tokens of each document; (num_documents,)."""
     tokens: Iterator[npt.NDArray[np.unsignedinteger]]
-    """To be taken to the end before those of the next shard are."""
+    """Must be read to the end before the next shard's are."""
     loss_mask: Iterator[npt.NDArray[np.uint8]] | None
-    """Of chats, if it is asked for; the same."""
+    """Loss mask of chats, if asked for; read like the tokens."""
 
 
 def cut_by_documents(
@@ -166,7 +166,7 @@ def even_sizes_by_documents(
 
 
 Compression = Literal["none", "zstd"]
-"""Of whole files, as litdata and mosaicml-streaming have it."""
+"""Compression of whole files, as litdata and mosaicml-streaming have it."""
 
 
 def peer_name(compression: str, level: int | None) -> str | None:

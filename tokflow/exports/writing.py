@@ -34,8 +34,8 @@ from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksum, checks
 from tokflow.store.store import InStore, StoredOutput
 
 SEGMENT_TOKENS = 2**25
-"""Of sequences that one task writes, padding included, and at least one file: a second of work of
-the fastest format, in proportion to the 10 ms of one output more."""
+"""Tokens of the sequences that one task writes, padding included, and at least one file: a second
+of work of the fastest format, in proportion to the 10 ms of one output more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,8 +81,8 @@ class PackingConfig(Config):
     """Treatment of a document longer than a sequence: split goes on in further sequences, truncate
     keeps one sequence of it, drop leaves it out."""
     truncation_side: Side = "right"
-    """Where `overlong: truncate` takes tokens away: right keeps the first of a document, without
-    its EOS; left the last."""
+    """Side on which `overlong: truncate` takes tokens away: right keeps the first of a document,
+    without its EOS; left the last."""
     tail: Tail = "pad"
     """Treatment of a part's last sequence if it is not full. It is made of the leftover tokens of
     all files, so there is one in the whole dataset; with one_document there is none."""
@@ -99,7 +99,7 @@ class PackingConfig(Config):
     ] = None
     """Token id that fills a sequence; default: the EOS id, or 0 where there is none."""
     padding_side: Side = "right"
-    """Where a sequence that is not full has its padding: behind its tokens, or before them."""
+    """Side of the padding in a sequence that is not full: behind its tokens, or before them."""
     parts: dict[str, ChangesOfPart] = Field(default_factory=dict)
     """Parts of the split that are packed otherwise, each with the fields that are other ones:
     `{validation: {sequence_length: 512}}`."""

@@ -259,7 +259,7 @@ def _counted(
 
 
 Fit: TypeAlias = Callable[[npt.NDArray[np.int64], int], npt.NDArray[np.int64]]
-"""From lengths and the room of an empty bin to the bin of each; see `bins`."""
+"""Bin of each document, given the lengths and the room of an empty bin; see `bins`."""
 
 
 def pack_side_by_side(num_tokens: npt.NDArray[np.int64], config: PackingConfig) -> PackingResult:

@@ -86,7 +86,7 @@ class FileSequences(InStore):
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Those of its manifest."""
+        """Counts of its manifest."""
         return self.manifest.counts
 
     @property

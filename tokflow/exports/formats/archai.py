@@ -40,7 +40,7 @@ class ArchaiOptions(Config):
     """The data that was tokenized; default: `raw.files`. A path starts at the project's folder,
     as in the YAML; of an absolute one outside the last name alone is written."""
     dataset_config_name: Annotated[str | None, Field(exclude_if=lambda name: name is None)] = None
-    """Of a dataset of the hub its config; default: `raw.config`."""
+    """Config of a dataset of the hub; default: `raw.config`."""
     tokenizer_name: str | None = None
     """The tokenizer's name_or_path; default: `tokenizer.name`, a path as that of the data; else
     `bytes` or `trained (<dataset>)`."""

@@ -51,7 +51,7 @@ TOKENS_AT_ONCE = 2**20
 """Tokens handed to Lance at one go, on which its pages depend; read, in whole documents."""
 
 TOKENS_PER_FILE = 100_000_000
-"""Of a data file, unless the options say how many rows."""
+"""Default size of a data file."""
 
 MAX_ROWS_PER_FILE = 2**32 - 1
 """Lance counts the rows of a file in 32 bits."""

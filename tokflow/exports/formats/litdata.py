@@ -45,7 +45,7 @@ MAX_CHUNK_BYTES = 2**32 - 1
 
 
 CHUNK_BYTES = 64_000_000
-"""Of tokens, where options do not say."""
+"""Default size of a chunk's tokens."""
 
 
 class LitdataOptions(ShardOptions):

@@ -47,7 +47,7 @@ MAX_FILE_BYTES = 2**31 - 1
 
 
 TOKENS_PER_FILE = 100_000_000
-"""Where options do not say: shard_size of llm.c's own tool."""
+"""Default: shard_size of llm.c's own tool."""
 
 
 class LlmcOptions(ShardOptions):

@@ -71,7 +71,7 @@ MAX_SHARD_BYTES = 2**32 - 1
 
 
 SHARD_BYTES = 2**26
-"""Where options do not say."""
+"""Default size of a shard."""
 
 
 class MdsOptions(ShardOptions):

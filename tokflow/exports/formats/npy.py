@@ -62,14 +62,14 @@ ROW_DTYPES: dict[str, np.dtype[Any]] = {
     "position_ids": np.dtype(np.int32),
     "loss_mask": np.dtype(np.bool_),
 }
-"""Of what stands beside the token ids of rows, in a folder each."""
+"""Dtypes of the fields beside the token ids of rows, each in a folder of its own."""
 
 HEADER_BYTES = 128
-"""Of any array of one or two dimensions: numpy fills up to a multiple of 64, and leaves room for a
-length of 21 digits."""
+"""Header of any array of one or two dimensions: numpy fills up to a multiple of 64, and leaves
+room for a length of 21 digits."""
 
 TOKENS_AT_ONCE = 2**22
-"""Of rows: written and read at one go."""
+"""Tokens of rows written and read at one go."""
 
 
 class NpyOptions(ShardOptions):

@@ -38,7 +38,7 @@ from tokflow.store.config import Size
 from tokflow.store.tables import to_numpy
 
 COLUMNS = ["start", "end", "id", "src", "loc"]
-"""Of a line."""
+"""Columns of a line."""
 
 GZIP_LEVEL = 3
 """A million lines of 81 bytes take 1.2 s and leave 12 MB; at level 9, 12 s and 11 MB."""
@@ -47,7 +47,7 @@ LINES_AT_ONCE = 2**16
 
 
 TOKENS_PER_FILE = 500_000_000
-"""Where options do not say: max_size of dolma's tokenizer."""
+"""Default: max_size of dolma's tokenizer."""
 
 
 class OlmoOptions(ShardOptions):

@@ -42,7 +42,7 @@ _WHY_BOUNDED = "an id that the model knows or ignores, such as -100, written as 
 
 
 SEQUENCES_PER_FILE = 10_000
-"""Where options do not say: max_dump_size."""
+"""Default: max_dump_size."""
 
 
 class PickleOptions(ShardOptions):

@@ -46,13 +46,13 @@ TOKENS_AT_ONCE = 500_000
 END = bytes(2 * tarfile.BLOCKSIZE)
 
 MAX_ROWS = 10**8
-"""Of a shard, for a member's name has eight digits."""
+"""Most rows of a shard, for a member's name has eight digits."""
 
 GZIP_MAGIC = b"\x1f\x8b"
 
 
 SEQUENCES_PER_FILE = 8_192
-"""Where options do not say: wds_chunk_size."""
+"""Default: wds_chunk_size."""
 
 
 class WebdatasetOptions(ShardOptions):
