@@ -53,22 +53,30 @@ def test_the_config_is_as_archai_writes_it(tmp_path: Path):
     )
 
 
-def test_the_config_names_what_was_tokenized_without_being_told(tmp_path: Path):
-    dataset = declare(
-        tmp_path,
-        {},
-        exports=["archai"],
-        raw={"files": ["https://me:secret@host/a/*.jsonl?token=x", "b.jsonl"]},
-        documents={"text": ["title", "body"]},
-        tokenizer={"kind": "tiktoken", "name": "gpt2"},
-    )
+@pytest.mark.parametrize(("eos", "uses_eos"), [("last", True), ("none", False)])
+def test_the_config_names_what_was_tokenized_without_being_told(
+    eos: str, uses_eos: bool, tmp_path: Path
+):
+    fields = {"documents": {"text": ["title", "body"]}, "exports": ["archai"]}
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/a.jsonl").write_text('{"title": "a", "body": "b"}\n')
+    folder, manifest = export(declare(tmp_path, tokenizer={"kind": "bytes", "eos": eos}, **fields))
 
-    [config] = dataset.exports
-    assert (config.options.dataset_file_path, config.options.tokenizer_name) == (
-        "https://host/a/*.jsonl and 1 more",
-        "gpt2",
-    )
-    assert config.options.mapping_column_name == ("title", "body")
+    config, options = json.loads((folder / "config.json").read_text()), manifest.config["options"]
+    assert config["dataset_file_path"] == options["dataset_file_path"] == "raw/*.jsonl"
+    assert config["tokenizer"]["name_or_path"] == options["tokenizer_name"] == "bytes"
+    assert config["mapping_column_name"] == options["mapping_column_name"] == ["title", "body"]
+    assert (config["validation_split"], config["shuffle"], config["seed"]) == (0.0, False, 42)
+    assert config["use_eos_token"] is uses_eos
+    assert set(manifest.details["names"]) == {"source", "columns", "tokenizer"}
+
+
+def test_several_sources_are_named_by_the_first_without_its_secrets(tmp_path: Path):
+    raw = {"files": ["https://me:secret@host/a/*.jsonl?token=x", "b.jsonl"]}
+
+    [config] = declare(tmp_path, {}, exports=["archai"], raw=raw).exports
+
+    assert config.options.dataset_file_path == "https://host/a/*.jsonl and 1 more"
 
 
 @pytest.mark.parametrize("root", ["", "{root}/", "file://{root}/"])
@@ -148,31 +156,6 @@ def test_the_config_names_a_dataset_of_the_hub_as_from_hub_does(
         ("data_files", data_files),
     ]
     assert "dataset_file_path" not in written
-
-
-def test_a_split_that_draws_nothing_is_told_as_it_always_was(tmp_path: Path):
-    folder, manifest = export(declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["archai"]))
-
-    config = json.loads((folder / "config.json").read_text())
-    assert (config["validation_split"], config["shuffle"], config["seed"]) == (0.0, False, 42)
-    assert set(manifest.details["names"]) == {"source", "columns", "tokenizer"}
-
-
-def test_the_names_that_the_config_says_decide_the_export(tmp_path: Path):
-    folder, manifest = export(declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["archai"]))
-
-    config, options = json.loads((folder / "config.json").read_text()), manifest.config["options"]
-    assert config["dataset_file_path"] == options["dataset_file_path"] == "raw/*.jsonl"
-    assert config["tokenizer"]["name_or_path"] == options["tokenizer_name"] == "bytes"
-    assert config["mapping_column_name"] == options["mapping_column_name"] == ["text"]
-
-
-def test_the_config_says_whether_documents_end_with_eos(tmp_path: Path):
-    tokenizer = {"kind": "bytes", "eos": "none"}
-    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["archai"], tokenizer=tokenizer)
-    folder, _ = export(dataset)
-
-    assert json.loads((folder / "config.json").read_text())["use_eos_token"] is False
 
 
 @pytest.mark.parametrize(

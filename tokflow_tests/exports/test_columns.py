@@ -7,7 +7,6 @@ import pytest
 
 from tokflow.audit.inspection import inspect_output
 from tokflow.audit.verify.export import verify_export
-from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Export, Layout
 from tokflow.exports.columns import (
     ALL_POSITIONS,
@@ -20,7 +19,6 @@ from tokflow.exports.columns import (
 )
 from tokflow.exports.format import Arrays
 from tokflow.exports.options import ColumnOptions
-from tokflow.exports.part_sequences import cut
 from tokflow.exports.reading import pieces
 from tokflow.exports.table_files import lists_in
 from tokflow.pipeline.results import StageResult
@@ -156,33 +154,6 @@ def test_segment_lengths_of_no_rows_are_none():
     assert (lengths.tolist(), num_segments.tolist()) == ([], [])
 
 
-def test_a_batch_is_cut_where_a_file_ends_and_nowhere_else():
-    made = rows()
-    batches = [made[:2], made, made[:2], made[:1]]
-
-    files = [[len(some) for some in taken] for taken in cut(iter(batches), [3, 3, 2])]
-
-    assert files == [[2, 1], [2, 1], [1, 1]]
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        (["labels", "labels"], "expected each column once, found labels, labels; name it once"),
-        (
-            ["seq_lengths"],
-            "expected lengths that add up to their row, as TRL's collator has it, found rows with "
-            "padding; add `padding: none`",
-        ),
-    ],
-)
-def test_columns_that_cannot_be_are_refused(columns: list[str], message: str):
-    with pytest.raises(ConfigError) as raised:
-        ColumnOptions(columns=columns, padding="longest")
-
-    assert str(raised.value) == f"columns: {message}"
-
-
 ONE_DOCUMENT = {"strategy": "one_document", "sequence_length": 5}
 
 ROWS = {
@@ -271,20 +242,6 @@ def test_each_part_is_read_with_its_own_side(tmp_path: Path):
     assert found["train"][0]["token_ids"].tolist() == [[*b"a", EOS, PAD, PAD, PAD]]
     assert found["validation"][0]["token_ids"].tolist() == [[PAD, PAD, PAD, *b"b", EOS]]
     assert verify_export(stored(folder, manifest)) == []
-
-
-@pytest.mark.parametrize("format_", ["parquet", "arrow", "easydel"])
-def test_a_mask_that_is_left_out_leaves_the_other_columns(format_: str, tmp_path: Path):
-    folder, manifest = export_as(format_, tmp_path, ["ab", "c"], attention_mask=False)
-
-    [fields] = Export(stored(folder, manifest)).read("train")
-
-    assert Export(stored(folder, manifest)).layout.columns == (
-        "input_ids",
-        "segment_ids",
-        "position_ids",
-    )
-    assert fields["loss_mask"].tolist() == [[True] * 4, [True, False, False, False]]
 
 
 def test_the_longest_row_may_be_one_of_tails(tmp_path: Path):

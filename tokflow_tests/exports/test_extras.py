@@ -11,10 +11,6 @@ from tokflow_tests.tiny import build, declare
 MISSING = "no_such_package_at_all"
 
 
-def test_a_module_that_is_there_is_imported():
-    assert Extra(name="json", module="json").load() is sys.modules["json"]
-
-
 def test_a_module_that_is_missing_says_which_extra_brings_it():
     with pytest.raises(ConfigError) as caught:
         Extra(name="lance", module=MISSING).load()

@@ -69,15 +69,6 @@ def test_lists_are_called_as_readers_of_old_or_new_call_them(kind: str, tmp_path
     assert of_schema == {"info": {"features": features}}
 
 
-def test_rows_packed_for_trl_have_the_lengths_of_their_documents_and_no_padding(tmp_path: Path):
-    folder = exported(tmp_path, ["ab", "", "cd"], columns=["seq_lengths"], padding=False)
-
-    assert table_of(folder / "train").to_pydict() == {
-        "input_ids": [[*b"ab", EOS, EOS], [*b"cd", EOS]],
-        "seq_lengths": [[3, 1], [3]],
-    }
-
-
 def test_shards_are_so_many_or_hold_so_much_arrow_data(tmp_path: Path):
     by_number = exported(tmp_path / "number", ["x" * 27], shards=3)
     # A row of 4 tokens and no column beside input_ids has 16 bytes, and 4 of its offset.

@@ -305,8 +305,14 @@ def test_the_names_that_are_taken_are_those_of_index_and_rows():
     assert {*INDEX_SCHEMA.names, *TYPES} == OWN_COLUMNS
 
 
-@pytest.mark.parametrize("within", [None, "several processes"])
-@pytest.mark.parametrize("shuffle", [{}, {"sequences": True}, {"documents": "dataset"}])
+@pytest.mark.parametrize(
+    ("within", "shuffle"),
+    [
+        (None, {"sequences": True}),
+        ("several tasks", {}),
+        ("several tasks", {"documents": "dataset"}),
+    ],
+)
 def test_rows_of_one_document_have_its_columns_in_every_format_of_columns(
     shuffle: dict[str, Any],
     within: str | None,

@@ -12,8 +12,6 @@ from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import stored
 from tokflow_tests.tiny import EOS, declare, many_ids
 
-BOS = 257
-
 export = partial(export_as, "llmc")
 
 
@@ -46,15 +44,6 @@ def test_many_ids_have_the_header_of_llama_3(tmp_path: Path):
 
     assert struct.unpack("<256i", data[:1024]) == (20240801, 7, 3, *[0] * 253)
     assert struct.unpack("<3I", data[1024:]) == (70_000, 65_536, 7)
-
-
-def test_documents_with_bos_stay_as_they_are(tmp_path: Path):
-    tokenizer = {"kind": "bytes", "bos": "first", "eos": "none"}
-    folder, manifest = export(
-        tmp_path, {"a.jsonl": ["ab", "c"]}, attributes={"tokenizer": tokenizer}
-    )
-
-    assert tokens_of(folder, manifest) == [[BOS, *b"ab", BOS, *b"c"]]
 
 
 def test_documents_without_a_mark_are_refused(tmp_path: Path):

@@ -61,14 +61,6 @@ def test_each_document_is_a_sequence_but_those_without_tokens(tmp_path: Path):
     assert manifest.counts["train.num_documents"] == 7
 
 
-def test_names_have_a_prefix_and_a_key(tmp_path: Path):
-    options = {"prefix": "my.v1", "key": "content"}
-    _, folder, manifest = export(tmp_path, {"a.jsonl": ["ab"]}, **options)
-
-    assert (folder / "my.v1_train_content_document.idx").is_file()
-    assert read(folder, manifest)[0]["token_ids"].tolist() == [*b"ab", EOS]
-
-
 @pytest.mark.parametrize(
     ("vocab_size", "dtype", "code"),
     [

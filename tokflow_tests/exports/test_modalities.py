@@ -33,16 +33,6 @@ def test_a_file_is_header_tokens_and_index(tmp_path: Path):
     assert manifest.counts["train.num_documents"] == 3
 
 
-def test_the_index_is_a_list_of_tuples_of_python_numbers(tmp_path: Path):
-    folder, _ = export(tmp_path, {"a.jsonl": ["ab"]})
-
-    index = pickle.loads((folder / "train.pbin").read_bytes()[12 + 6 :])
-
-    assert type(index) is list
-    assert type(index[0]) is tuple
-    assert [type(number) for number in index[0]] == [int, int]
-
-
 def test_the_index_holds_bytes_past_4_gib():
     starts, lengths = int64(0, 3, 2**32 + 5, 2**45), int64(3, 2**32 + 2, 1, 2**40)
 
@@ -73,18 +63,6 @@ def test_files_hold_whole_documents_up_to_the_size_asked_for(tmp_path: Path):
         "train-00002.pbin",
     ]
     assert [fields["offsets"].tolist() for fields in own] == [[0, 3, 5], [0, 8], [0, 2]]
-
-
-def test_the_bytes_do_not_depend_on_how_much_of_the_index_is_made_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    files = {"a.jsonl": ["ab", "c", "defghij"], "b.jsonl": ["k", "", "l"]}
-    usual, _ = export(tmp_path / "usual", files)
-    monkeypatch.setattr("tokflow.exports.formats.modalities.ENTRIES_AT_ONCE", 2)
-
-    small, _ = export(tmp_path / "small", files)
-
-    assert (small / "train.pbin").read_bytes() == (usual / "train.pbin").read_bytes()
 
 
 class Harmful:

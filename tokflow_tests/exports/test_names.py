@@ -29,6 +29,7 @@ def test_files_are_numbered_from_0_until_one_is_not_there(tmp_path: Path):
 
     assert export.numbered(lambda number: f"a-{number}") == ["a-0", "a-1", "a-2"]
     assert export.numbered(lambda number: f"b-{number}") == []
+    assert export.numbered(lambda number: "a-4") == ["a-4"]
 
 
 SPLIT = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
@@ -65,13 +66,6 @@ def test_a_part_s_file_is_called_as_the_yaml_says_and_read_and_verified_by_that_
     assert sorted(own["token_ids"].tolist()) == [*b"c", 256]
     of_parts = list(parts(dataset, format_).values())
     assert verify_export(stored(folder, made.manifest), of_parts) == []
-
-
-def test_a_name_without_a_number_is_one_file(tmp_path: Path):
-    export = Export(stored(tmp_path, manifest_of(["a"], tmp_path)))
-
-    assert export.numbered(lambda number: "a") == ["a"]
-    assert export.numbered(lambda number: "b") == []
 
 
 @pytest.fixture(scope="module")

@@ -99,7 +99,7 @@ def test_index_trace_and_verify_lead_through(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(shuffled_documents, "GROUP_TOKENS", 30)
-    monkeypatch.setattr(shuffled_documents, "TOKENS_GATHERED", 13)
+    monkeypatch.setattr("tokflow.exports.part.TOKENS_GATHERED", 13)
     monkeypatch.setattr(shuffled_documents, "DOCUMENTS_AT_ONCE", 7)
     raw = {"files": "raw/*.jsonl", **({"group": group} if group else {})}
     exports = ROWS if sequences else [*STREAMS, *ROWS]
@@ -119,15 +119,14 @@ def test_index_trace_and_verify_lead_through(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("packing", [{}, {"overlap": 2, "label_token": True}], ids=["", "overlap"])
 def test_groups_of_the_order_are_packed_as_files_that_hold_them(
-    strategy: str, packing: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(shuffled_documents, "GROUP_TOKENS", 60)
     monkeypatch.setattr(part_sequences, "TOKENS_GATHERED", 30)
     monkeypatch.setattr(part_sequences, "TOKENS_AT_ONCE", 30)
     fields = {
-        "packing": {"sequence_length": 8, "strategy": strategy, **packing},
+        "packing": {"sequence_length": 8, "strategy": strategy, "overlap": 2, "label_token": True},
         "exports": ["parquet"],
         "split": {},
     }

@@ -95,12 +95,6 @@ def test_a_cut_document_goes_on_with_the_overlap():
     assert columns(packed) == [[0, 1, 2], [0, 0, 1], [0, 2, 0], [4, 3, 2], [0, 2, 0]]
 
 
-def test_a_piece_longer_than_several_rows_goes_on_in_them():
-    packed = pack_concat(int64(1, 9), of_4())
-
-    assert columns(packed)[:4] == [[0, 0, 1, 2], [0, 1, 1, 1], [0, 0, 3, 7], [1, 3, 4, 2]]
-
-
 def test_pieces_that_fill_rows_exactly_leave_no_tail():
     packed = pack_concat(int64(4, 2, 2), of_4())
 
@@ -176,15 +170,6 @@ def test_no_tokens_make_no_row(strategy: Strategy, num_tokens: tuple[int, ...]):
 
 
 @pytest.mark.parametrize("strategy", PACKERS)
-def test_a_document_longer_than_a_row_is_cut_and_nothing_is_dropped(strategy: Strategy):
-    packed = pack_spans(int64(9), of_4(strategy=strategy))
-
-    assert lengths_of_rows(packed) == [[4], [4], [1]]
-    assert packed.segments.token_in_span.tolist() == [0, 4, 8]
-    assert packed.counts == PackingCounts(num_cut_documents=1)
-
-
-@pytest.mark.parametrize("strategy", PACKERS)
 def test_truncate_keeps_one_row_of_a_longer_document(strategy: Strategy):
     packed = pack_spans(int64(9, 2), of_4(strategy=strategy, overlong="truncate"))
 
@@ -209,16 +194,6 @@ def test_what_is_kept_of_a_truncated_document_may_be_cut_by_concat_and_counts_in
     assert packed.counts == PackingCounts(
         num_cut_documents=1, num_truncated_documents=1, num_dropped_tokens=5
     )
-
-
-@pytest.mark.parametrize("strategy", PACKERS)
-def test_drop_leaves_a_longer_document_out(strategy: Strategy):
-    packed = pack_spans(int64(9, 2, 4), of_4(strategy=strategy, overlong="drop"))
-
-    assert set(packed.segments.span.tolist()) == {1, 2}
-    assert packed.segments.num_tokens.sum() == 6
-    assert packed.counts.num_dropped_documents == 1
-    assert packed.counts.num_dropped_tokens == 9
 
 
 def test_the_row_a_label_stands_in_counts_for_what_is_too_long():
@@ -298,14 +273,6 @@ def test_a_config_that_makes_no_sense_is_refused(fields: dict[str, Any], message
         PackingConfig(**fields)
 
     assert str(raised.value) == message
-
-
-def test_only_what_decides_the_rows_is_in_a_files_fields():
-    assert of_4(tail="drop", pad_id=3).fields_of_file() == of_4().fields_of_file()
-    assert of_4(pool_size=7).fields_of_export() == of_4().fields_of_export()
-    assert of_4(min_sample_length=2).fields_of_file() == of_4().fields_of_file()
-    assert of_4(strategy="pool", pool_size=7).fields_of_file()["pool_size"] == 7
-    assert of_4(strategy="pool", min_sample_length=2).fields_of_file()["min_sample_length"] == 2
 
 
 @pytest.mark.parametrize(

@@ -44,13 +44,6 @@ def test_padded_on_the_left_a_row_ends_with_its_last_token():
     assert rows.loss_mask.tolist() == [[True] * 4, [False, True, True, True]]
 
 
-def test_rows_keep_the_type_of_the_tokens():
-    rows = make([1, 2, 3], [0], [3])
-
-    assert rows.token_ids.dtype == np.dtype("<u2")
-    assert (rows.segment_ids.dtype, rows.position_ids.dtype) == (np.int32, np.int32)
-
-
 def test_full_rows_are_not_copied():
     token_ids = np.arange(8, dtype="<u2")
 
@@ -163,20 +156,6 @@ def test_the_tails_of_all_files_are_packed_together(tail: str, rows: list, tmp_p
     )
 
 
-def test_a_new_file_changes_no_other_files_rows(tmp_path: Path):
-    files = {"b.jsonl": ["abcdefgh"], "d.jsonl": ["ijklmnop"]}
-    before = declare(tmp_path, files, exports=["parquet"])
-    build(before)
-    old_rows = rows_of(parts(before)["train"])
-    after = declare(tmp_path, {"c.jsonl": ["qrs"]}, exports=["parquet"])
-    build(after)
-
-    new_rows = rows_of(parts(after)["train"])
-
-    assert old_rows[:4] == [[*b"abcd"], [*b"efgh"], [*b"ijkl"], [*b"mnop"]]
-    assert new_rows[:5] == [*old_rows[:2], [*b"qrs", EOS], *old_rows[2:4]]
-
-
 @pytest.mark.parametrize("strategy", ["concat", "best_fit", "one_document"])
 def test_sequences_are_the_same_however_many_are_asked_for(strategy: str, tmp_path: Path):
     files = {name: ["some text", "", "of it"] * 3 for name in ("a.jsonl", "b.jsonl", "c.jsonl")}
@@ -194,20 +173,6 @@ def test_sequences_are_the_same_however_many_are_asked_for(strategy: str, tmp_pa
         for field in ("token_ids", "segment_ids", "position_ids"):
             joined = np.concatenate([getattr(some, field) for some in made])
             np.testing.assert_array_equal(joined, getattr(whole, field))
-
-
-def test_rows_of_one_part_hold_its_tokens_in_order(tmp_path: Path):
-    dataset = declare(
-        tmp_path,
-        {"a.jsonl": ["abcd", "ef", "gh"]},
-        split={"parts": {"train": {"documents": 1}, "validation": {"start": 1}}},
-        exports=["parquet"],
-    )
-    build(dataset)
-
-    rows = rows_of(parts(dataset)["validation"])
-
-    assert rows == [[*b"ef", EOS, *b"g"], [*b"h", EOS, EOS, EOS]]
 
 
 PACKINGS: dict[str, dict[str, Any]] = {
