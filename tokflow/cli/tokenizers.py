@@ -186,7 +186,7 @@ def main(
             where="--file",
             expected="a raw file on this disk",
             found=f"{str(file)!r}, which is {'a folder' if file.is_dir() else 'missing'}",
-            remedy="correct the path; of a file elsewhere, download it first",
+            remedy="correct the path, or download a remote file first",
         )
     # All declared ones where nothing is named at all.
     datasets = select(names, configs, store) if names or configs or not tokenizer else []

@@ -36,8 +36,8 @@ POLL_SECONDS = 0.2
 STOP_SECONDS = 8.0
 """Seconds after which a process that was told to end is killed."""
 
-ELSEWHERE = "tokflow.invalid"
-"""A name that leads nowhere, by which the web server must not let itself be called."""
+FOREIGN_HOST = "tokflow.invalid"
+"""Host name that the web server must refuse."""
 
 RUN_DAEMON = (
     "from importlib.metadata import entry_points\n"
@@ -61,8 +61,8 @@ def main(
 ) -> int | None:
     """Serve the web UI of the project's code locations until it is interrupted.
 
-    Raises: ConfigError where the web server is not installed, where `host` can be reached from
-    elsewhere and nobody said it may, or where the port is taken.
+    Raises: ConfigError if the web server is not installed, `host` is reachable from other machines
+    without `expose`, or the port is taken.
     """
     if find_spec("dagster_webserver") is None:
         raise ConfigError(
@@ -279,7 +279,7 @@ def _is_guarded(address: str) -> bool:
     """Return whether the web server answers, and refuses what has not its name."""
     connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=5)
     try:
-        connection.request("GET", "/server_info", headers={"Host": ELSEWHERE})
+        connection.request("GET", "/server_info", headers={"Host": FOREIGN_HOST})
         status = connection.getresponse().status
     except OSError:
         return False

@@ -1,10 +1,7 @@
-import json
-
 import pytest
-from typer.testing import CliRunner
 
-from tokflow.cli.app import app
 from tokflow.exports import FORMATS
+from tokflow_tests.cli.commands import json_of, run
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -14,7 +11,7 @@ def test_every_option_of_every_format_is_documented(name: str):
 
 
 def test_formats_are_listed_with_what_they_are_made_of():
-    result = CliRunner().invoke(app, ["formats"])
+    result = run("formats")
 
     lines = result.stdout.splitlines()
     assert result.exit_code == 0
@@ -26,22 +23,21 @@ def test_formats_are_listed_with_what_they_are_made_of():
 
 
 def test_one_format_is_shown_with_its_files_and_options():
-    result = CliRunner().invoke(app, ["formats", "megatron"])
+    result = run("formats", "megatron")
 
     assert "_document.idx" in result.stdout
     assert "key = 'text'" in result.stdout
 
 
 def test_formats_as_json():
-    document = json.loads(CliRunner().invoke(app, ["formats", "mds", "--json"]).stdout)
+    [mds] = json_of("formats", "mds")["formats"]
 
-    [mds] = document["formats"]
     assert (mds["name"], mds["made_of"], mds["is_read"]) == ("mds", "sequences", True)
     assert {option["name"]: option["default"] for option in mds["options"]}["shard_size"] is None
 
 
 def test_an_unknown_format_is_wrong_usage():
-    result = CliRunner().invoke(app, ["formats", "banana"])
+    result = run("formats", "banana")
 
     assert result.exit_code == 2
     assert "expected one of archai" in result.stderr

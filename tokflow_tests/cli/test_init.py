@@ -1,11 +1,9 @@
 """`tokflow init`, and that what it writes builds with no edit."""
 
-import bz2
 import csv
 import gzip
 import io
 import json
-import lzma
 import re
 import shutil
 from pathlib import Path
@@ -24,7 +22,7 @@ from tokflow_tests.tiny import load_dataset
 
 RECORDS = [{"id": f"{n}", "body": f"Once there was a number {n}. " * 9} for n in range(150)]
 
-COMPRESS = {".gz": gzip.compress, ".zst": zstd.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+COMPRESS = {".gz": gzip.compress, ".zst": zstd.compress}
 
 
 def write(path: Path) -> Path:
@@ -57,10 +55,9 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-TEXT_NAMES = ["jsonl", "jsonl.gz", "jsonl.zst", "csv", "csv.bz2", "tsv", "tsv.xz", "txt", "txt.gz"]
-
-
-@pytest.mark.parametrize("name", [f"a.{of}" for of in ("parquet", "arrow", *TEXT_NAMES)])
+@pytest.mark.parametrize(
+    "name", ["a.parquet", "a.arrow", "a.jsonl.gz", "a.csv", "a.tsv.zst", "a.txt"]
+)
 def test_what_is_written_builds_with_no_edit(tmp_path: Path, name: str):
     write(tmp_path / name)
 
@@ -143,7 +140,7 @@ def test_a_tokenizer_is_named_as_people_call_it(
     )
 
 
-@pytest.mark.parametrize("named", ["no/tokenizer.json", "./no", "/no", "data/tokenizers/no"])
+@pytest.mark.parametrize("named", ["no/tokenizer.json", "./no", "/no"])
 def test_a_tokenizer_on_this_disk_that_is_not_there_is_refused(tmp_path: Path, named: str):
     write(tmp_path / "a.jsonl")
 

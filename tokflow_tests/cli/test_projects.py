@@ -43,7 +43,7 @@ def first_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def project(
     first_run: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Path]:
-    """The project that was run; the current folder is elsewhere. What is declared goes again."""
+    """The built project; one stands in another folder. New declarations are removed again."""
     home, project = first_run
     monkeypatch.setenv("DAGSTER_HOME", str(home))
     monkeypatch.setenv("TOKFLOW_PROJECT", "")  # which a command sets, for the processes it begins

@@ -9,11 +9,8 @@ from typer.testing import CliRunner, Result
 
 from tokflow.cli.app import app
 from tokflow.pipeline.yaml_file import _standard_input
+from tokflow_tests.cli.commands import run
 from tokflow_tests.tiny import write_raw
-
-
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def declare(folder: Path, file: str, **fields: Any) -> Path:
@@ -62,7 +59,7 @@ def test_two_configs_of_one_name_and_one_store_are_refused(two: list[str | Path]
 
 
 def test_names_choose_of_the_datasets_of_configs(two: list[str | Path]):
-    for command in ("run", "plan", "gc", "tokenizers"):
+    for command in ("run", "plan", "tokenizers"):
         document = json.loads(run(command, "two", *two, "--json").stdout)
         assert len(next(iter(document.values()))) == 1, command
     assert "two:" not in (verified := run("verify", "two", *two)).stdout  # of one alone
@@ -79,7 +76,7 @@ def test_a_file_in_place_of_a_dataset_is_said_to_want_config(two: list[str | Pat
     assert (result.exit_code, "found a file; write --config " in result.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("command", ["run", "plan", "gc", "verify"])
+@pytest.mark.parametrize("command", ["run", "verify"])
 def test_an_error_that_arises_after_parsing_names_the_dataset(
     command: str, two: list[str | Path], tmp_path: Path
 ):

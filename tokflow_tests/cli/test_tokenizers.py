@@ -4,17 +4,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from tokflow.cli.app import app
 from tokflow.pipeline.graph import BuildGraph
 from tokflow_tests import special
+from tokflow_tests.cli.commands import run as run_command
 from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source
-from tokflow_tests.tiny import TEXTS, load_dataset, write_raw, write_yaml
+from tokflow_tests.tiny import load_dataset, write_yaml
 
 
 def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, ["tokenizers", *map(str, arguments)])
+    return run_command("tokenizers", *arguments)
 
 
 def json_of(*arguments: str | Path) -> list[dict[str, Any]]:
@@ -28,12 +28,6 @@ def table_of(stdout: str) -> dict[str, list[str]]:
     table, _, _ = stdout.partition("\n\n")
     rows = [re.split(r" {2,}", line) for line in table.splitlines()]
     return {label: cells for label, *cells in rows}
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    write_raw(tmp_path, TEXTS)
-    return write_yaml(tmp_path)
 
 
 @pytest.fixture
@@ -123,27 +117,6 @@ def test_the_text_of_the_file_is_in_the_field_that_is_named(tmp_path: Path):
     assert "text" in without["error"]["expected"]
 
 
-def test_a_tokenizer_without_a_file_is_shown_without_what_is_measured():
-    [shown] = json_of("--tokenizer", "bytes")
-    result = run("--tokenizer", "bytes")
-
-    assert shown["sample"] is None
-    assert "bytes per token" not in result.stdout
-    assert "MB/s" not in result.stdout
-
-
-def test_a_file_is_read_as_the_dataset_reads_documents(tmp_path: Path):
-    write_raw(tmp_path, TEXTS)
-    config = write_yaml(tmp_path, documents={"text": "body"})
-    other = tmp_path / "other.jsonl"
-    other.write_text('{"body": "four"}\n')
-
-    [shown] = json_of("--config", config, "--file", other)
-
-    assert shown["sample"]["num_tokens"] == 4
-    assert shown["sample"]["path"] == str(other)
-
-
 def test_of_a_large_file_documents_are_read_until_they_are_4_mb(tmp_path: Path):
     many = tmp_path / "many.jsonl"
     many.write_text("".join(f'{{"text": "{"b" * 1_000}"}}\n' for _ in range(8_000)))
@@ -178,8 +151,6 @@ def test_one_that_fails_leaves_the_others_standing(tmp_path: Path, file: Path):
             ["--file", "missing.txt"],
             "--file: expected a raw file on this disk, found 'missing.txt'",
         ),
-        (["nobody"], "dataset 'nobody': expected one of"),
-        (["--config", "missing.yaml"], "missing.yaml: expected a YAML file"),
     ],
 )
 def test_wrong_usage_is_said(arguments: list[str], message: str, tmp_path: Path):

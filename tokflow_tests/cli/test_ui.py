@@ -102,8 +102,8 @@ def test_state_is_where_tokflow_run_keeps_it(tmp_path: Path, monkeypatch: pytest
     assert home() == str(tmp_path / ".dagster")
     (tmp_path / "dagster.yaml").write_text("storage: {sqlite: {base_dir: state}}\n")
     assert home() == str(tmp_path)
-    monkeypatch.setenv("DAGSTER_HOME", "/elsewhere")
-    assert home() == "/elsewhere"
+    monkeypatch.setenv("DAGSTER_HOME", "/another")
+    assert home() == "/another"
 
 
 def test_the_web_ui_has_the_environment_of_the_user_and_not_that_of_a_command(tmp_path: Path):

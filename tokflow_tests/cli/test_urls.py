@@ -18,8 +18,8 @@ from tokflow_tests.tiny import SMALL, TEXTS, load_dataset, write_raw, write_yaml
 
 @pytest.fixture(scope="module")
 def url(object_server: ObjectStore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A store with a small dataset, which was built elsewhere."""
-    folder = tmp_path_factory.mktemp("elsewhere")
+    """A store with a small dataset, built on another machine."""
+    folder = tmp_path_factory.mktemp("builder")
     write_raw(folder, TEXTS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TOKFLOW_CACHE", str(folder / "cache"))

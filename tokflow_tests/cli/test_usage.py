@@ -2,6 +2,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,12 +41,12 @@ def test_the_version_of_the_command_is_that_of_the_package():
         (["run", "nothing"], "error: dataset 'nothing': expected one of "),
         (["plan", "--config", "x.yaml"], "x.yaml: expected a YAML file that declares a dataset, "),
         (["verify", "nowhere"], "error: argument 'nowhere': expected a path in a store or a "),
-        (["inspect", "nowhere"], "error: nowhere: expected the folder of a token shard, a "),
+        (["inspect", "nowhere"], "error: nowhere: expected the folder of an output, "),
         (
             ["trace", "nowhere", "--token", "0"],
             "error: nowhere: expected the folder of an export, ",
         ),
-        (["inspect", "."], "error: .: expected the folder of a token shard, a "),
+        (["inspect", "."], "error: .: expected the folder of an output, "),
         (["trace", "."], "error: arguments: expected --token N or --sequence N, found neither; "),
         (["run", "--shard", "0/3"], "error: --shard: expected the number of a share, from 1, "),
         (
@@ -67,46 +68,25 @@ def test_wrong_usage_is_told_from_failure(arguments: list[str], message: str):
     assert result.stdout == ""
 
 
-def test_a_partition_that_is_no_raw_file_is_wrong_usage(config: Path):
-    result = run("run", "--config", config, "--partition", "d.jsonl")
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({}, ["--partition", "d.jsonl"], "--partition: expected a partition of small: a.jsonl, "),
+        ({"tokeniser": {}}, [], "found 'tokeniser'; did you mean 'tokenizer'?"),
+        ({"raw": {"files": "other/*.jsonl"}}, [], "dataset 'small': raw.files 'other/*.jsonl': "),
+        ({"tokenizer": {"kind": "file", "name": "none.json"}}, [], "error: tokenizer.name: "),
+    ],
+)
+def test_what_the_yaml_or_an_option_names_and_is_not_there_is_wrong_usage(
+    changes: dict[str, Any], options: list[str], message: str, config: Path
+):
+    write_yaml(config.parent, **changes)
+
+    result = run("run", "--config", config, *options)
 
     assert result.exit_code == 2
-    assert result.stderr == (
-        "error: --partition: expected a partition of small: a.jsonl, b.jsonl, sub/c.jsonl, "
-        "found 'd.jsonl'; name one of them\n"
-    )
-
-
-def test_a_key_that_is_misspelt_in_the_yaml_is_wrong_usage(config: Path):
-    write_yaml(config.parent, tokeniser={"kind": "bytes"})
-
-    result = run("run", "--config", config)
-
-    assert result.exit_code == 2
-    assert "found 'tokeniser'; did you mean 'tokenizer'?" in result.stderr
+    assert message in result.stderr
     assert "Traceback" not in result.stderr
-
-
-def test_raw_files_that_are_not_there_are_wrong_usage(config: Path):
-    write_yaml(config.parent, raw={"files": "other/*.jsonl"})
-
-    result = run("run", "--config", config)
-
-    assert result.exit_code == 2
-    assert result.stderr == (
-        "error: dataset 'small': raw.files 'other/*.jsonl': expected at least one file that "
-        f"matches in {config.parent}/other, found no such folder; correct the pattern\n"
-    )
-
-
-def test_a_tokenizer_that_is_not_there_is_wrong_usage(config: Path):
-    write_yaml(config.parent, tokenizer={"kind": "file", "name": "none.json"})
-
-    result = run("run", "--config", config)
-
-    assert result.exit_code == 2
-    assert result.stderr.startswith("error: tokenizer.name: expected an existing file")
-    assert "small: 0 outputs new, 0 up to date, 1 failure (" in result.stdout
 
 
 def test_a_run_that_fails_for_another_reason_too_is_a_failure(config: Path):
