@@ -111,7 +111,7 @@ class _Beginning:
     sequence_length: int | None = None
     """None of a stream."""
     token_ids: Iterable[npt.NDArray[Any]]
-    """Of the positions from 0 on, padding included; arrays of any shape."""
+    """Token ids from position 0 on, padding included; arrays of any shape."""
     written: slice | None = field(default_factory=lambda: ALL_POSITIONS)
     """The positions of each sequence that are in the files; None: those of its tokens."""
     entries: list[dict[str, Any]]

@@ -1,4 +1,4 @@
-"""Progress of a run: bars on a terminal; elsewhere lines, few enough for a log to keep."""
+"""Progress of a run: bars on a terminal, otherwise a few lines of a log."""
 
 import sys
 from typing import TYPE_CHECKING, Any, Self
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 FILES_ASKED = 4
 LARGE_BYTES = 4_000_000
-"""So many files, of those that are large, are asked for the size of their text."""
+"""Number and size of the files that are asked for the size of their text."""
 
 
 class Errors(Reporter):
-    """Keeps what could not be made, one damage once, to be printed last."""
+    """Errors of a run, each message once, to be printed at its end."""
 
     def __init__(self) -> None:
         self._found: dict[str, Exception] = {}
@@ -29,8 +29,8 @@ class Errors(Reporter):
         self.keep(failed)
 
     def keep(self, failed: StageFailure) -> str | None:
-        """Keep the error; return the line that tells of it at once, None where another output has
-        failed for the same reason."""
+        """Keep the error; return the line to print now, None if another output failed for the same
+        reason."""
         message = str(failed.explained)
         if message in self._found:
             return None
@@ -45,7 +45,7 @@ class Errors(Reporter):
 
 
 def printed_lines(dataset: str, errors: Errors) -> Lines:
-    """Return what prints the lines of a log, and keeps errors."""
+    """Return a reporter that prints the lines of a log and keeps errors."""
 
     def say(line: str) -> None:
         print_styled(f"{dataset}: {line}")
@@ -132,7 +132,7 @@ class Bars(Errors):
 
 
 def raw_per_text(plan: Plan) -> float:
-    """Return about how many raw bytes a byte of text takes, as the largest files to do say."""
+    """Return the estimated raw bytes per byte of text, from the metadata of the largest files."""
     to_do = [of for of in plan.missing if of.stage == "tokens" and of.num_bytes >= LARGE_BYTES]
     largest = sorted(to_do, key=lambda of: of.num_bytes)[-FILES_ASKED:]
     if not largest:

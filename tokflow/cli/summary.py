@@ -16,13 +16,13 @@ from tokflow.exports import Export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.describe import (
     describe,
+    formatted,
     label,
     mixture_rows_of,
-    said,
-    said_of_part,
+    phrase_of_part,
+    phrases,
     statistics_of,
     total_counts,
-    written,
 )
 from tokflow.pipeline.plan import Plan
 from tokflow.pipeline.results import BuildResult, StageResult
@@ -105,18 +105,18 @@ def _file_row(
     key: str, made: StageResult | None, new: Sequence[str], failed: Mapping[str, str]
 ) -> Sequence[str]:
     values = describe(made.manifest, made.run if made.is_new else None).whole if made else {}
-    cells = [written(name, values.get(name)) for name in OF_FILES]
+    cells = [formatted(name, values.get(name)) for name in OF_FILES]
     if key in failed or made is None:
         return (key, *cells, f"failed ({failed[key]})")
     state = "new" if made.is_new else f"new {' and '.join(new)}" if new else "up to date"
-    return (key, *cells, ", ".join([state, *said(values, lambda _, kind: kind.is_loss)]))
+    return (key, *cells, ", ".join([state, *phrases(values, lambda _, kind: kind.is_loss)]))
 
 
 def _print_statistics(built: BuildResult) -> None:
     """Print the numbers of all text, of each source of a mixture, and of each part."""
     statistics = statistics_of(built)
     if text := statistics["text"]:
-        numbers = ", ".join(said(text, lambda _, kind: not kind.is_loss))
+        numbers = ", ".join(phrases(text, lambda _, kind: not kind.is_loss))
         print(f"{counted(len(built.of('tokens')), 'file')}: {numbers}")
     for rows in (statistics.get("mixture"), statistics["parts"]):
         if rows:
@@ -138,7 +138,7 @@ def packed(built: BuildResult) -> Iterator[str]:
     for made in built.of("export"):
         for part, values in describe(made.manifest).parts.items():
             if "num_sequences" in values:
-                line = f"{part} {said_of_part(values)}"
+                line = f"{part} {phrase_of_part(values)}"
                 names.setdefault(line, []).append(made.output.name)
     yield from (f"packed in {', '.join(of)}: {line}" for line, of in names.items())
 

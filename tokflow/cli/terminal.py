@@ -175,9 +175,9 @@ def print_table(
 
 def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows of values by name as a table, each written as everywhere."""
-    from tokflow.pipeline.describe import written_rows
+    from tokflow.pipeline.describe import formatted_rows
 
-    print_table(*written_rows(rows))
+    print_table(*formatted_rows(rows))
 
 
 def shown_ids(token_ids: Sequence[int]) -> str:

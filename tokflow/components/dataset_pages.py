@@ -1,9 +1,9 @@
 """Pages of datasets that `tokflow ui` serves beside Dagster's: the report and its pictures, and a
 viewer of each export.
 
-Only names lead to them, of datasets that the project declares and of their exports: nothing of a
-URL becomes a path. Their texts come from anybody, so browsers show them as pages of no site, which
-can use neither Dagster nor anything else.
+A URL names a dataset that the project declares, or an export of it; no part of a URL becomes a
+path. Their texts can come from anybody, so browsers show them as pages without an origin, which can
+use neither Dagster nor anything else.
 """
 
 from starlette.concurrency import run_in_threadpool
@@ -23,7 +23,7 @@ POLICY = (
     "sandbox allow-scripts; default-src 'none'; style-src 'unsafe-inline'; "
     "script-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 )
-"""What a browser lets these pages do: show themselves, and run their own script."""
+"""Content security policy: a page can show itself and run its own script, and nothing else."""
 
 
 class DatasetPages:
@@ -58,7 +58,7 @@ def _answer(path: str) -> Response:
 
 
 def _page(names: list[str]) -> bytes | None:
-    """Return the page that names lead to, None where they lead nowhere."""
+    """Return the page at a path, given as its names; None where there is none."""
     declaration = list_declared().get(names[0])
     if declaration is None:
         return None

@@ -43,16 +43,16 @@ SHOWN = ("summary", "problems", "status")
 """Metadata of the list of raw files that says when it is to be recorded again."""
 
 QUICK_BYTES = 2_000_000_000
-"""To hash takes some 2 s."""
+"""Bytes of unread files that are hashed in some 2 s."""
 
 QUICK_EVENTS = 200
-"""Changed or removed files: to record takes some 3 s on an idle disk, and 20 s on a busy one. New
+"""Changed or removed files that are recorded in some 3 s on an idle disk, 20 s on a busy one. New
 ones take 0.2 ms each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncedFiles:
-    """Changes of the raw files that Dagster was told, by partition key, sorted."""
+    """Changes of the raw files that were reported to Dagster: sorted partition keys."""
 
     added: tuple[str, ...] = ()
     """New partitions."""
@@ -73,7 +73,7 @@ class FileChanges:
 
     graph: BuildGraph
     stamps: Mapping[str, Stamp]
-    """Of the raw files on this machine, by key."""
+    """Stamps of the raw files on this machine, by key."""
     added: tuple[str, ...]
     removed: tuple[str, ...]
     num_changed: int

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import dagster as dg
 
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.describe import label, written, written_rows
+from tokflow.pipeline.describe import formatted, formatted_rows, label
 from tokflow.shown import clipped, printable
 from tokflow.views.picture import Picture
 
@@ -25,7 +25,7 @@ VALUE_WIDTH = 22
 """Characters of a value that stands beside its name."""
 
 MAX_CHARACTERS = 999
-"""Of markdown: Dagster 1.13 shows a link in place of more, behind which it is."""
+"""Characters of markdown that Dagster 1.13 shows; it puts longer markdown behind a link."""
 
 MAX_REASON = 400
 """Characters that are shown of why a file is not built."""
@@ -40,23 +40,23 @@ MAX_COLUMNS = 4
 """Rows of a table that may stand beside each other."""
 
 PREFIX = "/tokflow"
-"""What the paths of these pages begin with; Dagster has none below it."""
+"""Prefix of the paths of these pages; Dagster has none below it."""
 
 
 def numbers_table(values: Mapping[str, Any]) -> dg.MarkdownMetadataValue:
     """Return values below each other, numbers with separators and by names in plain words."""
     lines = [
-        f"| {_unbroken(label(of))} | {escaped(written(of, value))} |"
+        f"| {_unbroken(label(of))} | {escaped(formatted(of, value))} |"
         for of, value in values.items()
     ]
     return dg.MetadataValue.md("\n".join(["| | |", "|:--|--:|", *lines]))
 
 
 def details_table(values: Mapping[str, Any]) -> dg.MarkdownMetadataValue:
-    """Return what few ask for, in one table; a long value goes on in the next row."""
+    """Return values that few people ask for as a table; a long value goes on in the next row."""
     lines = ["| | |", "|:--|:--|"]
     for name, value in values.items():
-        first, *others = textwrap.wrap(written(name, value), VALUE_WIDTH) or [""]
+        first, *others = textwrap.wrap(formatted(name, value), VALUE_WIDTH) or [""]
         lines.append(f"| {_unbroken(label(name))} | {escaped(first)} |")
         lines += [f"| | {escaped(line)} |" for line in others]
     return dg.MetadataValue.md("\n".join(lines))
@@ -66,7 +66,7 @@ def rows_table(
     rows: Sequence[Mapping[str, Any]], max_rows: int = MAX_ROWS
 ) -> dg.TableMetadataValue:
     """Return a table with a line for each of the first rows, and one that counts the rest."""
-    headings, lines = written_rows(rows[:max_rows])
+    headings, lines = formatted_rows(rows[:max_rows])
     if len(rows) > max_rows:
         lines.append([f"and {len(rows) - max_rows:,} more", *[""] * (len(headings) - 1)])
     schema = dg.TableSchema([dg.TableColumn(of) for of in headings])
@@ -81,7 +81,7 @@ def columns_table(
     with a line for each."""
     if not 0 < len(rows) <= MAX_COLUMNS:
         return rows_table(rows)
-    headings, lines = written_rows(rows)
+    headings, lines = formatted_rows(rows)
     first, *others = zip(headings, *lines, strict=True)
     rule = ("|:--", *["--:"] * len(rows))
     head = "| | " + " | ".join(map(escaped, first[1:])) + " |"

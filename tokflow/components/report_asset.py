@@ -18,14 +18,16 @@ from tokflow.shown import size
 from tokflow.store.atomic import new_file
 
 WIDTH = b' width="370"'
-"""Of a picture in the column of metadata, of a window of 1,440 pixels."""
+"""Width of a picture in the column of metadata, in a window of 1,440 pixels."""
 
 _IN_POINTS = re.compile(rb' width="[^"]+" height="[^"]+"')
 
 
 def report_page(dataset: Dataset) -> Report:
     """Write the report of a dataset, and beside it each picture, which `tokflow ui` shows at once
-    and Dagster alone, having more than 999 characters, behind a link; return what Dagster is told.
+    (Dagster itself puts it behind a link, since it has more than 999 characters).
+
+    Return the report for Dagster.
 
     Raises: as `make_report`, and MissingOutputError where nothing is built yet.
     """

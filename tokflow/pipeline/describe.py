@@ -25,7 +25,7 @@ Values: TypeAlias = dict[str, Any]
 class Kind:
     """Notation of one number, wherever it is shown."""
 
-    said: str = ""
+    phrase: str = ""
     """Its place in a sentence: `{}` is the number, and `{s}` an s unless that is 1. Without one
     the number stands in tables alone."""
     label: str = ""
@@ -33,7 +33,7 @@ class Kind:
     is_in_log: bool = False
     """True if the log's line of an output without parts has it."""
     is_optional: bool = False
-    """True if 0 is not said, and a column of zeros not shown."""
+    """True if 0 has no phrase, and a column of zeros is not shown."""
     is_loss: bool = False
     """True if it counts what is not in the output."""
 
@@ -82,7 +82,7 @@ def label(name: str) -> str:
     return KINDS[name].label or short if name in KINDS else short
 
 
-def written(name: str, value: Any) -> str:
+def formatted(name: str, value: Any) -> str:
     """Return a value as people read it: `595,409`, `3.75`, `98.2 %`, `12.3 MB`."""
     match value:
         case None:
@@ -98,39 +98,39 @@ def written(name: str, value: Any) -> str:
         case float():
             return f"{100 * value:.2f} %" if name.endswith("_fraction") else f"{value:,.2f}"
         case Mapping():
-            return ", ".join(f"{of} {written(of, each)}" for of, each in value.items())
+            return ", ".join(f"{of} {formatted(of, each)}" for of, each in value.items())
     return str(value)
 
 
-def said(values: Values, which: Callable[[str, Kind], bool]) -> list[str]:
+def phrases(values: Values, which: Callable[[str, Kind], bool]) -> list[str]:
     """Return some numbers as they stand in a sentence, such as `3 documents cut`."""
     found = []
     for name, value in values.items():
-        kind, text = kind_of(name), written(name, value)
-        if kind.said and which(name, kind) and text and (value or not kind.is_optional):
-            found.append(kind.said.format(text, s="" if value == 1 else "s"))
+        kind, text = kind_of(name), formatted(name, value)
+        if kind.phrase and which(name, kind) and text and (value or not kind.is_optional):
+            found.append(kind.phrase.format(text, s="" if value == 1 else "s"))
     return found
 
 
-def said_of_part(values: Values) -> str:
+def phrase_of_part(values: Values) -> str:
     """Return the numbers of a part in words, `72 tokens in 9 sequences (98.4 % full, 31 tokens of
     padding)`; of a stream `72 tokens`. The percentage is rounded down: with padding it is below
     100."""
     heads = ("num_tokens", "num_exported_tokens", "num_sequences")
-    counts = " in ".join(said(values, lambda name, _: name in heads))
-    rest = ", ".join(said(values, lambda _, kind: kind.is_optional))
+    counts = " in ".join(phrases(values, lambda name, _: name in heads))
+    rest = ", ".join(phrases(values, lambda _, kind: kind.is_optional))
     return f"{counts} ({rest})" if rest else counts
 
 
-def written_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+def formatted_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Return rows as a table, the heading of each column and the cells of each row, without columns
     of optional numbers that are all 0."""
-    names = columns_of(rows)
-    return [*map(label, names)], [[written(of, row.get(of)) for of in names] for row in rows]
+    names = shown_columns(rows)
+    return [*map(label, names)], [[formatted(of, row.get(of)) for of in names] for row in rows]
 
 
-def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names of the columns that `written_rows` shows."""
+def shown_columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the columns that `formatted_rows` shows."""
     names = dict.fromkeys(name for row in rows for name in row)
     is_needless = {
         of for of in names if kind_of(of).is_optional and not any(row.get(of) for row in rows)
@@ -144,7 +144,7 @@ class Description:
 
     whole: Values
     parts: Mapping[str, Values] = field(default_factory=dict)
-    """Of each part, where the output has parts."""
+    """The numbers of each part; empty where the output has none."""
 
     @property
     def rows(self) -> list[Values]:
@@ -153,9 +153,9 @@ class Description:
 
     def __str__(self) -> str:
         """Return a line of a log: `4 documents, 29 tokens`, or of parts `train 72 tokens`."""
-        parts = [f"{part} {said_of_part(values)}" for part, values in self.parts.items()]
+        parts = [f"{part} {phrase_of_part(values)}" for part, values in self.parts.items()]
         of_parts = {name for values in self.parts.values() for name in values}
-        whole = said(
+        whole = phrases(
             {name: value for name, value in self.whole.items() if name not in of_parts},
             lambda _, kind: kind.is_optional if of_parts else kind.is_in_log,
         )
@@ -293,7 +293,7 @@ def total_counts(of_outputs: Iterable[Mapping[str, int]]) -> Counter[str]:
 
 
 def statistics_of(built: BuildResult) -> dict[str, Any]:
-    """Return what is known of all outputs of a build, as plain JSON.
+    """Return the descriptions of all outputs of a build, as plain JSON.
 
     text: sums over the token shards, {} where there is none; parts: a row for each part over all
     splits; mixture, of one that is built whole: a row for each source and part; exports: by name a

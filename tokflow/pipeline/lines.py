@@ -18,11 +18,11 @@ Say: TypeAlias = Callable[[str], None]
 
 
 class Pace:
-    """How far a stage is, in raw bytes of its files.
+    """Progress of a stage, in raw bytes of its files.
 
-    A file's bytes count in full when it is done. Those under way are told by what was tokenized of
-    them, which the ratio of the files before, at first the one given, turns into raw bytes, since
-    raw files may be compressed.
+    A file's bytes count in full when it is done. Of a file under way the tokenized text counts,
+    multiplied by the raw bytes per byte of text of the files before (at first by `ratio`), since
+    raw files can be compressed.
     """
 
     def __init__(self, num_bytes: int, *, ratio: float = 1.0) -> None:
@@ -31,7 +31,7 @@ class Pace:
         self.ratio = ratio
         """Raw bytes per byte of text."""
         self.num_documents = self.text_bytes = 0
-        """Of the text that was tokenized."""
+        """Documents and bytes of the text that was tokenized."""
         self._done_bytes = self._new_bytes = self._done_text_bytes = 0
         """Bytes of files done, of files newly built, and of the text of the newly built."""
         self._started = time.monotonic()
@@ -63,7 +63,7 @@ class Pace:
 
     @property
     def megabytes_per_second(self) -> float:
-        """Of text; 0 as long as that is not known."""
+        """Speed in text; 0 as long as it is not known."""
         return (self.text_bytes - self._before[1]) / 1e6 / self._seconds
 
     @property
@@ -133,7 +133,7 @@ class Lines(Reporter):
         self._say_if_due = now_and_then(say)
         self._stage = "raw"
         self._num_files = self._num_done = 0
-        """Of the stage."""
+        """Files of the stage, and those that are done."""
         self._new: list[StageResult] = []
         """Outputs of the stage that were made."""
         self._pace = Pace(0)
@@ -169,7 +169,7 @@ class Lines(Reporter):
         self._end_stage()
 
     def failed(self, failed: StageFailure) -> None:
-        """Count it, and tell who is to be told."""
+        """Count it, and pass it on."""
         if self._fail is not None:
             self._fail(failed)
         self._num_done += 1

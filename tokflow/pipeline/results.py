@@ -1,5 +1,5 @@
-"""Results of a build: outputs that were made, those that could not be, and who hears of them; and
-notices, which are what a person must know of outputs, from the counts of their manifests.
+"""Results of a build: outputs that were made, outputs that failed, the reporter of both; and
+notices, things that a person must know about outputs, from the counts of their manifests.
 
 `tokflow run`, `tokflow plan`, Dagster and the report show the notices.
 """
@@ -47,9 +47,9 @@ class Totals:
         self.reject_reasons = Counter[str]()
         """Rejects by reason."""
         self.exports: dict[str, Mapping[str, int]] = {}
-        """By the name of the export."""
+        """Counts of each export, by its name."""
         self.has_chats = False
-        """True if some shard says how many of its tokens are supervised; of others all are."""
+        """True if some shard counts its supervised tokens; in shards without that count all are."""
 
     def add(self, manifest: Manifest, name: str) -> Self:
         """Add the counts of an output, which is called `name`; those of a split, of sequences and
@@ -166,7 +166,7 @@ class StageResult(InStore):
     """One output, and whether this call made it."""
 
     graph: BuildGraph
-    """That which has the output."""
+    """The graph of its dataset."""
     output: Output
     stored: StoredOutput
     is_new: bool
@@ -182,11 +182,11 @@ class StageFailure:
     name: str
     error: Exception
     packing: str = ""
-    """Of sequences: as in `Output`."""
+    """Packing of sequences, as in `Output`."""
 
     @property
     def explained(self) -> TokflowError:
-        """The error as the user is told of it."""
+        """The error as it is shown to the user."""
         return explained(self.error, where=f"{self.stage} {self.name}")
 
     def as_document(self) -> dict[str, Any]:
@@ -199,7 +199,7 @@ class BuildResult:
     """Everything that `build_dataset` made, and what it could not make."""
 
     partitions: dict[str, RawPartition]
-    """Those of which nothing failed, by their keys."""
+    """Partitions of which nothing failed, by key."""
     made: tuple[StageResult, ...]
     """Every output that is there now, in the order of the stages."""
     failed: tuple[StageFailure, ...]
@@ -253,10 +253,10 @@ class Reporter:
         """A stage begins, with the raw bytes of the files it has to do."""
 
     def more(self, *, num_outputs: int, num_bytes: int) -> None:
-        """The stage has so many more outputs to make, of files of so many raw bytes."""
+        """The stage has further outputs to make, of files with this many raw bytes."""
 
     def advance(self, num_documents: int, num_bytes: int) -> None:
-        """Documents with so many bytes of text were tokenized."""
+        """Documents with `num_bytes` of text were tokenized."""
 
     def made(self, made: StageResult) -> None:
         """An output is there."""

@@ -17,7 +17,7 @@ from tokflow.store.stored_outputs import newest_output
 State = Literal["failed", "stale", "new", "built"]
 
 STATES: tuple[State, ...] = get_args(State)
-"""Those first that somebody should look at."""
+"""States, the ones that need attention first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,9 +31,9 @@ class FileStatus:
     it waits for; stale: what was built of it is not what a build would make now; new: it was never
     built; built: a build would leave it."""
     reason: str = ""
-    """The message of the failure, or why it is stale; empty for others."""
+    """The message of the failure, or why it is stale; empty if it is new or built."""
     num_documents: int | None = None
-    """Of its newest tokens, as all that follows; None where it has none."""
+    """Documents of its newest tokens, as are all numbers below; None where it has none."""
     num_tokens: int | None = None
     bytes_per_token: float | None = None
     """Bytes of UTF-8 of its text by its tokens; None, too, of tokens that are none."""

@@ -28,8 +28,8 @@ ROW_HEIGHT = 0.27
 """Inches of each bar of a picture of bars."""
 
 INK, MUTED = "#757b86", "#80868f"
-"""Colours of numbers and of the words and lines around them, on white and on black; a page has
-others in their place."""
+"""Colours of numbers, and of words and lines around them, that suit white and black; a page
+replaces them by its own."""
 
 SERIES = ("#4f7cff", "#e0862f", "#1fa58c", "#b566d9", "#d9596a", "#8f9440")
 """Colours of what is shown, likewise."""
@@ -91,7 +91,7 @@ class Picture:
     svg: bytes = field(repr=False)
     """The same bytes for the same numbers."""
     note: str = ""
-    """What was counted, and of how much."""
+    """The data that it shows, and how much of it."""
 
     def markdown(self) -> str:
         """Return the picture as markdown that needs no other file."""

@@ -127,8 +127,8 @@ class StoreFacts:
 
     @cached_property
     def exports(self) -> Mapping[str, tuple[StoredOutput, str]]:
-        """By name, in the order of the config, each export that a build would leave or else the
-        newest, with the reason why a build would make another."""
+        """The current output of each export or else its newest, by name and in the order of the
+        config, with the reason why a build would make another."""
         store, found = self.plan.dataset.store, dict[str, tuple[StoredOutput, str]]()
         for of in self.plan.own:
             if of.stage == "export":
@@ -181,13 +181,13 @@ def files_of(num: int, num_all: int) -> str:
 
 
 def length_of(sequences: StoredOutput, part: str) -> int:
-    """Return the sequence_length of a part, which need not be that of the others."""
+    """Return the sequence_length of a part; parts can have different ones."""
     length: int | dict[str, int] = sequences.manifest.details["sequence_length"]
     return length[part] if isinstance(length, dict) else length
 
 
 def spread(all_of: Sequence[T], most: int) -> list[T]:
-    """Return at most so many of a sequence, at equal distances, its first among them."""
+    """Return at most `most` items at equal distances, beginning with the first."""
     if len(all_of) <= most:
         return list(all_of)
     return [all_of[number * len(all_of) // most] for number in range(most)]
@@ -222,7 +222,7 @@ class ShownSequence:
     """Its ordinal in the file; None where there are no sequences."""
     segments: tuple[ShownSegment, ...]
     num_segments: int
-    """Of the whole sequence, as the two that follow."""
+    """Segments of the whole sequence; num_tokens and num_padding are of all of it, too."""
     num_tokens: int
     num_padding: int
     is_padded_left: bool
@@ -305,8 +305,8 @@ def _segments(
 def _segment(
     split: Split, texts: TokenTexts, document: str, start: int, length: int, *, most: int
 ) -> ShownSegment:
-    """Return a segment of a split: at most so many of its tokens, up to `CHARS_SHOWN` characters of
-    them."""
+    """Return a segment of a split with its first tokens: at most `most`, up to `CHARS_SHOWN`
+    characters of them."""
     stop, mask = start + min(length, most), split.loss_mask_source()
     token_ids = split.token_source(is_lazy=True).read(start, stop).tolist()
     is_loss = mask.read(start, stop).tolist() if mask else [True] * len(token_ids)

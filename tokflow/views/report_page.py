@@ -11,7 +11,7 @@ from typing import Any
 
 from tokflow.audit.token_texts import TokenTexts
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.describe import columns_of, describe, label, written
+from tokflow.pipeline.describe import describe, formatted, label, shown_columns
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.status import STATES
 from tokflow.store.integrity import once_more
@@ -54,7 +54,7 @@ MAX_CHARS = 160
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReportPage:
-    """A report: the page, and its pictures for who shows them elsewhere."""
+    """A report: the page, and its pictures alone."""
 
     html: bytes = field(repr=False)
     pictures: tuple[Picture, ...]
@@ -148,12 +148,12 @@ def _tiles(facts: StoreFacts) -> list[tuple[str, str]]:
     found = [(name, describe(of.manifest).whole) for name, (of, reason) in made if not reason]
     packed = [(name, of) for name, of in found if of.get("num_sequences")]
     names = ["num_documents", "num_tokens", *(["bytes_per_token"] if text["num_tokens"] else [])]
-    tiles = [(label(of), written(of, text[of])) for of in names]
+    tiles = [(label(of), formatted(of, text[of])) for of in names]
     for name, of in packed[:1]:
         of_name = f" of {name}" if len(packed) > 1 else ""
         shown = ("fill_fraction", "num_dropped_tokens")
-        tiles += [(f"{label(each)}{of_name}", written(each, of[each])) for each in shown]
-    return [*tiles, (label("num_rejects"), written("num_rejects", text["num_rejects"]))]
+        tiles += [(f"{label(each)}{of_name}", formatted(each, of[each])) for each in shown]
+    return [*tiles, (label("num_rejects"), formatted("num_rejects", text["num_rejects"]))]
 
 
 def _made_by(facts: StoreFacts) -> list[tuple[str, str]]:
@@ -201,10 +201,10 @@ def rendered(values: Mapping[str, Any]) -> bytes:
     filters = {
         "inline": inline,
         "number": lambda value: f"{value:,}",
-        "written": _written,
+        "formatted": _formatted,
         "short": lambda text, most=MAX_CHARS: shortened_name(text, most),
         "label": label,
-        "columns": columns_of,
+        "columns": shown_columns,
     }
     environment.filters |= filters
     page = environment.get_template("report.html").render(values)
@@ -221,7 +221,7 @@ def inline(picture: Picture) -> str:
     return svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
 
 
-def _written(row: Any, name: str) -> str:
+def _formatted(row: Any, name: str) -> str:
     """Return a number of a row, or of a file's status; a dash where there is none."""
     value = row.get(name) if isinstance(row, dict) else getattr(row, name)
-    return written(name, value) or "\N{EN DASH}"
+    return formatted(name, value) or "\N{EN DASH}"

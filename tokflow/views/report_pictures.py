@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tokflow.audit.token_texts import TokenTexts
 from tokflow.errors import UntrustedCodeError
-from tokflow.pipeline.describe import full, written
+from tokflow.pipeline.describe import formatted, full
 from tokflow.pipeline.plan import Plan
 from tokflow.sequences.segments import SEGMENTS_NAME
 from tokflow.shown import counted
@@ -129,7 +129,7 @@ def share_pictures(facts: StoreFacts) -> Iterator[Picture]:
     """Yield the pictures of shares that there is something to see in."""
     if facts.split:
         parts = [(part, of["tokens_fraction"]) for part, of in facts.split.parts.items()]
-        bars = [(part, share, written("tokens_fraction", share)) for part, share in parts]
+        bars = [(part, share, formatted("tokens_fraction", share)) for part, share in parts]
         note = "share of the tokens"
         yield bars_picture("split_shares", "Parts", bars, note=note, limit=1, color=SERIES[0])
     if packed := [of for of in facts.export_rows if of.get("num_sequences")]:
@@ -140,7 +140,7 @@ def share_pictures(facts: StoreFacts) -> Iterator[Picture]:
 
 def _fill_of(row: Mapping[str, Any]) -> tuple[float, str]:
     fill, dropped = row["fill_fraction"], row["num_dropped_tokens"]
-    words = [written("fill_fraction", fill)]
+    words = [formatted("fill_fraction", fill)]
     words += [f"{short_number(dropped)} dropped"] if dropped else []
     words += ["stale"] if row["state"] == "stale" else []
     return fill, ", ".join(words)
@@ -189,7 +189,7 @@ def _of_sequences(facts: StoreFacts) -> Iterator[Picture]:
     note = f"{counted(len(fill), 'sequence')} of {files}, without those of tails"
     most, is_full = int(length.max()), fill == length
     if not is_full.all():
-        percent = written("fill_fraction", full(int(is_full.sum()), len(fill)))
+        percent = formatted("fill_fraction", full(int(is_full.sum()), len(fill)))
         yield _histogram(
             "sequence_lengths",
             "Tokens in sequences",
@@ -282,12 +282,12 @@ def open_texts(plan: Plan) -> TokenTexts | None:
 
 @dataclass(frozen=True, kw_only=True)  # without slots, since it keeps what it looked up
 class VocabularyUse:
-    """How often each id was counted."""
+    """Frequencies of token ids."""
 
     counts: npt.NDArray[np.int64] = field(repr=False)
     """(vocab_size,)"""
     read: str
-    """What was counted."""
+    """The tokens that were counted, in words."""
     not_counted: frozenset[int]
     """Ids of special tokens, which are not missed, and ids that no token has."""
 

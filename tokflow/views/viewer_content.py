@@ -27,7 +27,7 @@ from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.store import StoredOutput
 
 LEAST_BYTES = 2
-"""Of a token: a digit of its id, and a comma."""
+"""Smallest size of a token in the page: a digit of its id, and a comma."""
 
 PADDING = -1
 """The file of a segment that is padding."""
@@ -67,7 +67,7 @@ class Window:
     """Neighbouring positions of a part, all of one sequence or of a stream."""
 
     position: int
-    """Of its first position in the part."""
+    """Its first position in the part."""
     token_ids: npt.NDArray[np.unsignedinteger]
     """(num_positions,), tokens and padding."""
     loss_mask: npt.NDArray[np.bool_]
@@ -125,7 +125,7 @@ class PartWindows:
             position += len(tokens)
 
     def _edges(self, num: int) -> Iterator["slice[int, int, None]"]:
-        """Yield where windows of so many positions, whole sequences, begin and end."""
+        """Yield the edges of the windows of `num` positions, which are whole sequences."""
         for sequence in range(0, num, self.length):
             stop = min(sequence + self.length, num)
             for start in range(sequence, stop, LONGEST_WINDOW):

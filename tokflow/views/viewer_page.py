@@ -15,7 +15,7 @@ from tokflow.audit.token_texts import TokenTexts
 from tokflow.errors import ConfigError, UntrustedCodeError, shortened
 from tokflow.exports import Export
 from tokflow.exports.reading import find_export
-from tokflow.pipeline.describe import describe, said_of_part
+from tokflow.pipeline.describe import describe, phrase_of_part
 from tokflow.sequences.config import described
 from tokflow.split.shuffle import shuffled_by
 from tokflow.store.store import StoredOutput
@@ -31,10 +31,10 @@ MOST_SPLITS = 256
 """Splits whose tables are read for one page: some 5 ms each of a small raw file."""
 
 RAW_BYTES = 2**30
-"""Of raw files that are read again for one page."""
+"""Bytes of raw files that are read again for one page."""
 
 FIELDS_BYTES = 32
-"""Of a part, beside its windows and the fields that it would have with all of them."""
+"""Bytes kept for a part beside its windows and fields."""
 
 
 def make_viewer(
@@ -133,7 +133,7 @@ def _check_asked(of_parts: list[PartWindows], first: int, num: int | None) -> No
 
 
 def _notes(export: Export) -> Iterator[str]:
-    """Yield the limits of what the files of an export tell."""
+    """Yield what the files of an export do not contain."""
     if not export.is_read:
         yield (
             f"{export.format_name} files are never read: shown are the tokens that they were made "
@@ -203,7 +203,7 @@ def _facts(found: StoredOutput, export: Export) -> dict[str, Any]:
         "fingerprint": found.manifest.fingerprint[:16],
     }
     parts = describe(found.manifest).parts.items()
-    facts |= {part: said_of_part(values) for part, values in parts}
+    facts |= {part: phrase_of_part(values) for part, values in parts}
     return {
         "dataset": found.manifest.dataset,
         "export": found.name,

@@ -13,11 +13,11 @@ from tokflow.pipeline.describe import (
     Description,
     Kind,
     describe,
+    formatted,
+    formatted_rows,
     full,
-    said_of_part,
+    phrase_of_part,
     statistics_of,
-    written,
-    written_rows,
 )
 from tokflow.pipeline.lines import line_of
 from tokflow.pipeline.run import build_dataset
@@ -102,7 +102,7 @@ def test_statistics_are_of_the_text_of_each_part_and_of_each_export(tmp_path: Pa
 
 def test_sequences_with_any_padding_are_not_full():
     assert [full(9_999_999, 10_000_000), full(3, 3), full(0, 0)] == [0.9999, 1, 0]
-    assert written("fill_fraction", 0.9999) == "99.9 %"
+    assert formatted("fill_fraction", 0.9999) == "99.9 %"
 
 
 @pytest.mark.parametrize("padding", ["none", "max"])
@@ -141,15 +141,15 @@ def test_of_sequences_is_said_how_full_they_are_and_what_packing_did_and_nothing
     }
     is_full = NOTHING | {"num_tokens": 4_800, "num_sequences": 1_200, "fill_fraction": 1.0}
 
-    assert said_of_part(packed) == (
+    assert phrase_of_part(packed) == (
         "9,999 tokens in 1 sequence (99.9 % full, 1 token of padding, 2 documents cut, "
         "1 document truncated, 3 documents dropped, 4 tokens dropped, 5 tokens repeated)"
     )
-    assert said_of_part(is_full) == "4,800 tokens in 1,200 sequences (100 % full)"
-    assert said_of_part(NOTHING) == "0 tokens in 0 sequences"
+    assert phrase_of_part(is_full) == "4,800 tokens in 1,200 sequences (100 % full)"
+    assert phrase_of_part(NOTHING) == "0 tokens in 0 sequences"
 
 
 def test_a_table_has_no_column_of_zeros_that_are_the_rule():
     rows = [{"part": "a", "num_tokens": 0, "num_padding": 0}, {"part": "b", "num_repeats": 1}]
 
-    assert written_rows(rows) == (["part", "tokens", "repeats"], [["a", "0", ""], ["b", "", "1"]])
+    assert formatted_rows(rows) == (["part", "tokens", "repeats"], [["a", "0", ""], ["b", "", "1"]])
