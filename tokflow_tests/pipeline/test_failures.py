@@ -6,8 +6,6 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import PastFailure, read_failures
 from tokflow.pipeline.plan import make_plan
@@ -42,28 +40,17 @@ def test_a_plan_tells_what_failed_and_when(tmp_path: Path):
     assert timedelta(0) <= since < timedelta(minutes=1)
 
 
-def test_a_failure_is_gone_when_the_file_changes(tmp_path: Path):
+def test_a_failure_is_told_as_long_as_the_file_and_what_decides_are_the_same(tmp_path: Path):
     dataset = bad(tmp_path)
     build_dataset(dataset)
+    build_dataset(dataset, partitions=["a.jsonl"])
 
+    for kept in ({}, {"packing": {"sequence_length": 2}}):
+        assert list(told(declare(tmp_path, **kept))) == ["tokens b.jsonl"]
+    for documents in ({"on_bad_document": "reject"}, {"text": "other"}):
+        assert told(declare(tmp_path, documents=documents)) == {}
     (tmp_path / "raw/b.jsonl").write_text('{"text": "mended"}\n')
-
     assert told(dataset) == {}
-
-
-@pytest.mark.parametrize(
-    "documents", [{"on_bad_document": "reject"}, {"text": "other"}], ids=["allowed", "field"]
-)
-def test_a_failure_is_gone_when_the_config_changes(tmp_path: Path, documents: dict[str, str]):
-    build_dataset(bad(tmp_path))
-
-    assert told(declare(tmp_path, documents=documents)) == {}
-
-
-def test_a_config_that_decides_nothing_of_it_leaves_a_failure(tmp_path: Path):
-    build_dataset(bad(tmp_path))
-
-    assert list(told(declare(tmp_path, packing={"sequence_length": 2}))) == ["tokens b.jsonl"]
 
 
 def test_what_succeeds_leaves_no_file_behind_even_if_it_is_deleted_again(tmp_path: Path):
@@ -80,35 +67,20 @@ def test_what_succeeds_leaves_no_file_behind_even_if_it_is_deleted_again(tmp_pat
     assert told(dataset) == {}
 
 
-def test_a_failure_that_passed_by_itself_is_forgotten(tmp_path: Path):
-    dataset = declare(tmp_path, {"a.jsonl": ["one"]})
-    in_the_way = dataset.folder / "tokens/a.jsonl"
-    in_the_way.parent.mkdir(parents=True)
-    in_the_way.touch()
-    build_dataset(dataset)
-    assert list(told(dataset)) == ["tokens a.jsonl"]
-    in_the_way.unlink()
+def test_a_failure_that_passed_by_itself_or_whose_export_is_gone_is_forgotten(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["one"]}, exports=["bin", "npy"])
+    in_the_way = [dataset.folder / "tokens/a.jsonl", dataset.folder / "exports/npy"]
+    for path, output in zip(in_the_way, ("tokens a.jsonl", "export npy"), strict=True):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        build_dataset(dataset)
+        assert list(told(dataset)) == [output]
+        if output == "tokens a.jsonl":
+            path.unlink()
 
-    build_dataset(dataset)
-
-    assert read_failures(dataset.folder) == {}
-
-
-def test_where_nothing_fails_nothing_is_written(tmp_path: Path):
-    dataset = declare(tmp_path, {"a.jsonl": ["one"]})
-
-    build_dataset(dataset)
+    build_dataset(declare(tmp_path, exports=["bin"]))
 
     assert not (dataset.folder / "failures.json").exists()
-
-
-def test_the_build_of_another_file_leaves_a_failure_known(tmp_path: Path):
-    dataset = bad(tmp_path)
-    build_dataset(dataset)
-
-    build_dataset(dataset, partitions=["a.jsonl"])
-
-    assert list(told(dataset)) == ["tokens b.jsonl"]
 
 
 def test_a_failure_of_a_file_that_is_gone_is_forgotten(tmp_path: Path):
@@ -117,19 +89,6 @@ def test_a_failure_of_a_file_that_is_gone_is_forgotten(tmp_path: Path):
     (tmp_path / "raw/b.jsonl").unlink()
 
     build_dataset(dataset)
-
-    assert read_failures(dataset.folder) == {}
-
-
-def test_a_failure_of_an_export_that_is_gone_is_forgotten(tmp_path: Path):
-    dataset = declare(tmp_path, {"a.jsonl": ["one"]}, exports=["bin", "npy"])
-    in_the_way = dataset.folder / "exports/npy"
-    in_the_way.parent.mkdir(parents=True)
-    in_the_way.touch()
-    build_dataset(dataset)
-    assert list(told(dataset)) == ["export npy"]
-
-    build_dataset(declare(tmp_path, exports=["bin"]))
 
     assert read_failures(dataset.folder) == {}
 

@@ -87,29 +87,17 @@ def test_a_file_that_no_documents_are_read_from_is_named_at_once(tmp_path: Path)
         assert "found '.md'; narrow the pattern of raw.files that matches it, or set" in message
 
 
-def test_a_plan_makes_no_output(tmp_path: Path):
-    make_plan(declare_small(tmp_path))
-
-    assert list(tmp_path.rglob("_tokflow/manifest.json")) == []
-
-
-def test_what_was_built_is_up_to_date(tmp_path: Path):
-    built(tmp_path)
-
-    plan = make_plan(declare_small(tmp_path))
-
-    assert plan.is_up_to_date
-    assert plan.missing == ()
-    assert len(plan.planned) == 1 + 3 * 3 + 3
-
-
-def test_a_plan_has_the_fingerprints_of_the_build(tmp_path: Path):
+def test_a_plan_makes_no_output_and_has_the_fingerprints_of_the_build(tmp_path: Path):
     made = declare_small(tmp_path)
+    make_plan(made)
+    assert list(tmp_path.rglob("_tokflow/manifest.json")) == []
     outputs = {o.output.folder: o.output.fingerprint for o in build_dataset(made).made}
 
     plan = make_plan(made)
 
+    assert plan.is_up_to_date
     assert {planned.folder: planned.fingerprint for planned in plan.planned} == outputs
+    assert len(outputs) == 1 + 3 * 3 + 3
 
 
 def test_a_split_that_is_of_each_file_now_is_another_of_those_with_files_before_them(
@@ -127,18 +115,28 @@ def test_a_split_that_is_of_each_file_now_is_another_of_those_with_files_before_
     }
 
 
-def test_a_file_that_changed_remakes_what_came_from_it(tmp_path: Path):
+def test_files_that_change_come_or_go_remake_what_is_of_them_and_the_exports(tmp_path: Path):
     built(tmp_path, exports=["bin"])
-    write_raw(tmp_path, {"b.jsonl": ["other"]})
 
-    plan = make_plan(declare_small(tmp_path, exports=["bin"]))
+    def reasons_with(files: dict[str, list[str]]) -> tuple[dict[str, str], int]:
+        write_raw(tmp_path, files)
+        plan = make_plan(declare_small(tmp_path, exports=["bin"]))
+        return reasons(plan), plan.num_bytes
 
-    assert reasons(plan) == {
+    found, num_bytes = reasons_with({"b.jsonl": ["other"]})
+    assert found == {
         "tokens b.jsonl": "file changed (b.jsonl)",
         "split b.jsonl": "input changed (tokens)",
         "export bin": "input changed (b.jsonl)",
     }
-    assert plan.num_bytes == len('{"text": "other"}\n')
+    assert num_bytes == len('{"text": "other"}\n')
+    found, _ = reasons_with({"b.jsonl": TEXTS["b.jsonl"], "new.jsonl": ["new"]})
+    assert found["tokens new.jsonl"] == "missing"
+    assert found["export bin"] == "input changed (new.jsonl is new)"
+    assert len(found) == 3
+    for name in ("new.jsonl", "b.jsonl"):
+        (tmp_path / "raw" / name).unlink()
+    assert reasons_with({}) == ({"export bin": "input changed (b.jsonl is gone)"}, 0)
 
 
 def test_a_file_that_outgrew_a_limit_has_changed_and_not_the_config(tmp_path: Path):
@@ -149,26 +147,6 @@ def test_a_file_that_outgrew_a_limit_has_changed_and_not_the_config(tmp_path: Pa
     plan = make_plan(declare_small(tmp_path, **fields))
 
     assert reasons(plan)["tokens b.jsonl"] == "file changed (b.jsonl)"
-
-
-def test_a_new_file_is_missing_and_remakes_the_exports(tmp_path: Path):
-    built(tmp_path, exports=["bin"])
-    write_raw(tmp_path, {"new.jsonl": ["new"]})
-
-    plan = make_plan(declare_small(tmp_path, exports=["bin"]))
-
-    assert reasons(plan)["tokens new.jsonl"] == "missing"
-    assert reasons(plan)["export bin"] == "input changed (new.jsonl is new)"
-    assert len(plan.missing) == 3
-
-
-def test_a_file_that_is_gone_remakes_the_exports_alone(tmp_path: Path):
-    built(tmp_path, exports=["bin"])
-    (tmp_path / "raw/b.jsonl").unlink()
-
-    plan = make_plan(declare_small(tmp_path, exports=["bin"]))
-
-    assert reasons(plan) == {"export bin": "input changed (b.jsonl is gone)"}
 
 
 def test_another_sequence_length_remakes_no_token(tmp_path: Path):
@@ -188,54 +166,49 @@ def test_another_sequence_length_remakes_no_token(tmp_path: Path):
     assert plan.num_bytes == 0
 
 
-@pytest.mark.parametrize(
-    ("fields", "output", "why"),
-    [
+def test_the_field_that_changed_is_named(tmp_path: Path):
+    built(tmp_path, split=NAMED, exports=["pickle"])
+
+    for fields, output, why in (
         (
             {"documents": {"limit": {"documents": 9}}},
             "tokens a.jsonl",
-            "config changed (documents.limit.documents: null to 9)",
+            "documents.limit.documents: null to 9",
         ),
         (
             {"documents": {"text": ["text", "b"], "join": "-", "on_bad_document": "reject"}},
             "tokens a.jsonl",
-            'config changed (documents.join: null to "-", documents.text: "text" to ["text", "b"])',
+            'documents.join: null to "-", documents.text: "text" to ["text", "b"]',
         ),
         (
             {"documents": {"limit": {"document_bytes": 9}}},
             "tokens a.jsonl",
-            "config changed (documents.limit.document_bytes is new)",
+            "documents.limit.document_bytes is new",
         ),
         (
             {"tokenizer": {"kind": "bytes", "bos": "first"}},
             "tokens a.jsonl",
-            'config changed (bos: "none" to "first")',
+            'bos: "none" to "first"',
         ),
         (
             {"split": {"parts": {"train": {"characters": 11}, "validation": {"start": 12}}}},
             "split a.jsonl",
-            "config changed (parts.train.characters: 10 to 11)",
+            "parts.train.characters: 10 to 11",
         ),
         (
             {"split": {"parts": {"train": {"characters": 10}}}},
             "split a.jsonl",
-            "config changed (parts.validation is gone)",
+            "parts.validation is gone",
         ),
         (
             {"exports": [{"format": "pickle", "shards": 3}]},
             "export pickle",
-            "config changed (options.shards: null to 3)",
+            "options.shards: null to 3",
         ),
-    ],
-)
-def test_the_field_that_changed_is_named(
-    fields: dict[str, Any], output: str, why: str, tmp_path: Path
-):
-    built(tmp_path, split=NAMED, exports=["pickle"])
-
-    plan = make_plan(declare_small(tmp_path, **{"split": NAMED, "exports": ["pickle"], **fields}))
-
-    assert reasons(plan)[output] == why
+    ):
+        changed = {"split": NAMED, "exports": ["pickle"], **fields}
+        plan = make_plan(declare_small(tmp_path, **changed))
+        assert reasons(plan)[output] == f"config changed ({why})"
 
 
 def test_an_output_of_older_code_is_remade(tmp_path: Path):
