@@ -190,18 +190,23 @@ def test_a_file_without_permission_is_an_error(tmp_path: Path):
     assert "found Permission denied;" in message(tmp_path, source)
 
 
-def test_a_file_that_grows_while_it_is_hashed_is_an_error(tmp_path: Path):
-    source = make_source(tmp_path, bytes(5_000_000))
-
+def test_a_file_that_grows_or_is_replaced_while_it_is_hashed_is_an_error(tmp_path: Path):
     def grow(done: int, _: int | None) -> None:
         if done < 5_000_000:
             with Path(source.url).open("ab") as file:
                 file.write(b"more")
 
-    with pytest.raises(RawFileError) as raised:
-        read_raw_file(source, store=tmp_path / "store", progress=grow)
+    def replace(*_: int | None) -> None:
+        (tmp_path / "new").write_bytes(bytes(5_000_000))
+        (tmp_path / "new").replace(source.url)
 
-    assert "found 5,000,000 bytes before and 5,000,004 after;" in str(raised.value)
+    for change, found in (
+        (grow, "found 5,000,000 bytes before and 5,000,004 after;"),
+        (replace, "found another version of the same 5,000,000 bytes;"),
+    ):
+        source = make_source(tmp_path, bytes(5_000_000))
+        with pytest.raises(RawFileError, match=found):
+            read_raw_file(source, store=tmp_path / "store", progress=change)
 
 
 def test_a_raw_file_that_changed_since_it_was_hashed_is_an_error(tmp_path: Path):
