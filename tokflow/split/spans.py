@@ -63,12 +63,8 @@ document: index of the first in documents.parquet; char_start: code points of th
 before the span, 0 unless it is cut; token_start: in tokens.bin, or past its end, in
 cut_tokens.bin."""
 
-
 SPAN_COLUMNS = ["token_offset", "num_tokens"]
 """The columns of documents.parquet from which spans have their tokens."""
-
-RULE_COLUMNS = ["char_offset", "num_chars", *SPAN_COLUMNS]
-"""The columns that a split is made from; some forms need one more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -205,13 +201,14 @@ def write_split(
     Raises: CorruptOutputError where documents.parquet or the tokenizer is damaged.
     """
     started = time.perf_counter()
-    by_hash = config.form == "hash_fraction"
-    table = shard.documents([*RULE_COLUMNS, *["text_hash"] * by_hash])
-    key, selected = shard.origins.raw_files[0], _selected(selections)
-    chosen = table if selected is None else _as_if_alone(table.filter(to_arrow(selected)))
-    spans = assign_parts(chosen, config, key=key, position=position)
-    if selected is not None:
-        spans = _among_all(spans, to_numpy(table["num_chars"]), selected)
+    hashes = ["text_hash"] if config.form == "hash_fraction" else []
+    table = shard.documents(["char_offset", "num_chars", *SPAN_COLUMNS, *hashes])
+    key = shard.origins.raw_files[0]
+    if selections:
+        selected = np.logical_and.reduce(selections)
+        spans = _spans_of_selected(table, selected, config, key, position)
+    else:
+        spans = assign_parts(table, config, key=key, position=position)
     num_tokens = to_numpy(table["num_tokens"])[spans.document]
     if spans.is_cut.any():
         num_tokens = np.where(spans.is_cut, encode_cut(spans, folder), num_tokens)
@@ -265,25 +262,20 @@ def write_spans(
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 
 
-def _selected(
-    selections: Sequence[npt.NDArray[np.bool_]],
-) -> npt.NDArray[np.bool_] | None:
-    """Return which documents all of some selections take, if there are any selections."""
-    return np.logical_and.reduce(selections) if selections else None
-
-
-def _as_if_alone(table: pa.Table) -> pa.Table:
-    """Return documents with the character offsets that they have without those between them."""
-    num_chars = to_numpy(table["num_chars"])
-    at = table.schema.get_field_index("char_offset")
-    return table.set_column(at, "char_offset", to_arrow(np.cumsum(num_chars) - num_chars))
-
-
-def _among_all(
-    spans: FileSpans, num_chars: npt.NDArray[np.int64], selected: npt.NDArray[np.bool_]
+def _spans_of_selected(
+    table: pa.Table,
+    selected: npt.NDArray[np.bool_],
+    config: SplitConfig,
+    key: str,
+    position: FilePosition,
 ) -> FileSpans:
-    """Return the spans of selected documents among those of all, the rest in no part."""
-    left_out = np.flatnonzero(~selected)
+    """Return the spans of all documents: selected ones in parts as if they were alone, the rest in
+    no part."""
+    num_chars, left_out = to_numpy(table["num_chars"]), np.flatnonzero(~selected)
+    offsets = np.cumsum(num_chars[selected]) - num_chars[selected]
+    at = table.schema.get_field_index("char_offset")
+    chosen = table.filter(to_arrow(selected)).set_column(at, "char_offset", to_arrow(offsets))
+    spans = assign_parts(chosen, config, key=key, position=position)
     document = np.concatenate([np.flatnonzero(selected)[spans.document], left_out])
     order = np.argsort(document, kind="stable")
     zeros = np.zeros_like(left_out)

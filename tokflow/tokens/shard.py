@@ -233,7 +233,8 @@ def write_token_shard(
     tokenizer is damaged), EngineDiffersError (gigatoken turns out to be wrong on a document).
     """
     started = time.perf_counter()
-    source = DocumentSource(raw.paths, documents, within=segment.range if segment else None)
+    number, within = (segment.number, segment.range) if segment else (None, None)
+    source = DocumentSource(raw.paths, documents, within=within)
     encoder = DocumentEncoder(source, documents, encoding)
     render = open_renderer(documents, encoding.tokenizer)
     rejects: list[Reject] = []
@@ -246,14 +247,7 @@ def write_token_shard(
         batch_bytes=batch_bytes, on_reject=reject, render=render, encode=encoder.for_limit
     )
     with ExitStack() as opened:
-        writer = ShardWriter(
-            opened,
-            folder,
-            source,
-            documents,
-            eos_id=encoding.eos_id,
-            segment=segment.number if segment else None,
-        )
+        writer = ShardWriter(opened, folder, source, documents, encoding.eos_id, number)
         _write_tokens(batches, encoder, writer, progress, is_small=raw.num_bytes < THREADED_BYTES)
     raw.check_unchanged(source.paths)
     manifest = Manifest(
@@ -264,7 +258,7 @@ def write_token_shard(
         details=_details(encoding, raw, source, rejects, is_segment=segment is not None),
         files=writer.entries(rejects),
     )
-    engine, seconds = encoder.engine, time.perf_counter() - started
+    seconds, engine = time.perf_counter() - started, encoder.engine
     facts = run_facts(raw, engine.name, engine.reason, manifest.counts, seconds)
     write_manifest(folder, manifest, run=facts)
 

@@ -93,9 +93,8 @@ class ShardWriter:
         folder: Path,
         source: DocumentSource,
         documents: DocumentsConfig,
-        *,
         eos_id: int | None,
-        segment: int | None = None,
+        segment: int | None,
     ) -> None:
         """Open the files, until `opened` is closed."""
         self._folder, self._segment, self._eos_id = folder, segment, eos_id
