@@ -31,10 +31,8 @@ def folder_of_segments_here(output: Path) -> Path:
 
 
 def are_segments_here(path: Path) -> bool:
-    """Return whether that is the folder of such segments."""
-    return is_segments_folder(
-        path.with_name(path.name.removesuffix("-here"))
-    ) and path.name.endswith("-here")
+    """Return whether it is the folder of segments that never go to a URL."""
+    return path.name.endswith("-here") and is_segments_folder(Path(path.name.removesuffix("-here")))
 
 
 def segment_folder(segments: Path, number: int) -> Path:

@@ -62,7 +62,9 @@ def note_bytes(num_bytes: int) -> None:
     global _brought
     _brought += num_bytes
     base = Path(cache_folder())
-    if _brought >= limit_of(base) // 20 or _is_due(base):
+    looked = _status(base / _LOOKED_NAME)
+    is_due = looked is None or time.time() - looked.st_mtime > LOOK_SECONDS
+    if _brought >= limit_of(base) // 20 or is_due:
         _brought = 0
         make_room(base)
 
@@ -131,13 +133,6 @@ def _of_export(output: _Cached) -> list[Path]:
             found = _files(output.folder)
             return [of for of in found if of.parent.name != OWN_FOLDER and of.suffix != ".part"]
     return []
-
-
-def _is_due(base: Path) -> bool:
-    try:
-        return time.time() - (base / _LOOKED_NAME).stat().st_mtime > LOOK_SECONDS
-    except FileNotFoundError:
-        return True
 
 
 def _let_go(output: _Cached) -> bool:

@@ -141,7 +141,8 @@ def not_fetched(
         if _manifest(folder) == known:
             note_damage(folder)
             expected = f"{entry.num_bytes:,} bytes with sha256 {entry.sha256[:16]}…"
-            return damaged(place.url_of(path), expected, found, run=_run_of(place, folder))
+            dataset = f" {place.key(folder).partition('/')[0]} --recheck" if place.is_store else ""
+            return damaged(place.url_of(path), expected, found, run=f"tokflow run{dataset}")
     return _removed(place, folder)
 
 
@@ -152,13 +153,6 @@ def _removed(place: Place, folder: Path) -> MissingOutputError:
         found="another, or none: it was removed, or made again, since this process looked",
         remedy="run the same command again",
     )
-
-
-def _run_of(place: Place, folder: Path) -> str:
-    """Return the command that makes an output again, on any machine if it lacks objects."""
-    if not place.is_store:
-        return "tokflow run"
-    return f"tokflow run {place.key(folder).partition('/')[0]} --recheck"
 
 
 def _manifest(folder: Path) -> bytes:

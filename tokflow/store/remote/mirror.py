@@ -140,20 +140,33 @@ def _listed(place: Place, folder: Path, *, is_large: bool) -> Iterator[Entry]:
 
 def pack_manifests(place: Place, folder: Path) -> None:
     """Put the manifests of a dataset into packs where many are in none, so that a machine that has
-    nothing of it gets them by few requests."""
-    last_ns = packed_until(place, place.key(folder))
-    if sum(time_ns > last_ns for _, (_, time_ns) in _manifests(folder)) >= MANY:
-        refresh(place, folder)  # for the times of what was made here
-        new = [Path(path) for path, (_, ns) in _manifests(folder) if ns > last_ns]
-        write_packs(
-            place,
-            place.key(folder),
-            {place.manifest_key(folder_of_manifest(of)): of for of in new},
-        )
+    nothing of it gets them by few requests.
+
+    Nothing depends on packs: one that may not be written is left out.
+    """
+    dataset = place.key(folder)
+    last_ns = max((pack.last_ns for pack in packs_of(place, dataset)), default=0)
+    if sum(time_ns > last_ns for time_ns, _ in _manifests(folder)) < MANY:
+        return
+    refresh(place, folder)  # for the times of what was made here
+    settled_ns = time.time_ns() - SETTLED_NS
+    new = sorted(each for each in _manifests(folder) if last_ns < each[0] <= settled_ns)
+    for start in range(0, len(new) if len(new) >= MANY else 0, LARGEST):
+        some = new[start : start + LARGEST]
+        entries = [
+            (place.manifest_key(folder_of_manifest(Path(path))), time_ns, _content(path))
+            for time_ns, path in some
+        ]
+        data = zstd.compress(msgspec.msgpack.encode(entries), 3)
+        name = f"{some[0][0]}-{some[-1][0]}-{hashlib.sha256(data).hexdigest()[:8]}.zst"
+        with suppress(RemoteStoreError):
+            place.objects.put(f"{dataset}/{PACKS}/{name}", data)
 
 
-def _manifests(folder: Path) -> Iterator[tuple[str, _Seen]]:
-    return ((path, of) for path, of in _mirrored(str(folder)) if path.endswith(MANIFEST_NAME))
+def _manifests(folder: Path) -> Iterator[tuple[int, str]]:
+    """Yield the time and the path of each manifest below a folder."""
+    found = _mirrored(str(folder))
+    return ((time_ns, path) for path, (_, time_ns) in found if path.endswith(MANIFEST_NAME))
 
 
 def _read(place: Place, key: str) -> bytes | None:
@@ -345,31 +358,6 @@ def unread(packs: Iterable[Pack], times: list[int]) -> Iterator[Pack]:
     """Yield the packs that nobody will read, since too few manifests that are there now have times
     between theirs; `times`, sorted, are those of all."""
     return (pack for pack in packs if _num_between(times, pack) < WORTH_A_PACK)
-
-
-def packed_until(place: Place, dataset: str) -> int:
-    """Return the time of the last object of a dataset that is in a pack; 0 where none is."""
-    return max((pack.last_ns for pack in packs_of(place, dataset)), default=0)
-
-
-def write_packs(place: Place, dataset: str, paths: Mapping[str, Path]) -> None:
-    """Put manifests that are in no pack into new ones if they are many: of a dataset, by their
-    keys, which are on this disk as a listing has just found them.
-
-    Nothing depends on it: who may not write leaves it.
-    """
-    settled_ns = time.time_ns() - SETTLED_NS
-    found = ((path.stat().st_mtime_ns, key) for key, path in paths.items())
-    new = sorted((time_ns, key) for time_ns, key in found if time_ns <= settled_ns)
-    if len(new) < MANY:
-        return
-    for start in range(0, len(new), LARGEST):
-        some = new[start : start + LARGEST]
-        entries = [(key, time_ns, paths[key].read_bytes()) for time_ns, key in some]
-        data = zstd.compress(msgspec.msgpack.encode(entries), 3)
-        name = f"{some[0][0]}-{some[-1][0]}-{hashlib.sha256(data).hexdigest()[:8]}.zst"
-        with suppress(RemoteStoreError):
-            place.objects.put(f"{dataset}/{PACKS}/{name}", data)
 
 
 def _num_between(times: list[int], pack: Pack) -> int:

@@ -12,7 +12,6 @@ from tokflow.store.latest import LATEST, named_by
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     RUN_NAME,
-    VERDICTS_NAME,
     folder_of_manifest,
     is_output_name,
     keep_manifest,
@@ -109,20 +108,6 @@ def _is_same(there: bytes, temporary: Path) -> bool:
         shutil.rmtree(aside)
 
 
-def publish_beside(place: Place, path: Path, content: bytes) -> None:
-    """Put a file that is none of an output's: a verdict and `latest` are mirrored."""
-    is_mirrored = path.name == LATEST or path.parent.name == VERDICTS_NAME
-    key = place.mirror_key(path) if is_mirrored else place.key(path)
-    place.objects.put(key, content)
-
-
-def remove_segments(place: Place, folder: Path) -> None:
-    """Remove the segments, of any machine, that the output in a folder was joined of."""
-    segments = segments_folder(folder)
-    for prefix in (place.mirror_key(segments), place.key(segments)):
-        place.objects.remove([entry.key for entry in place.objects.listed(prefix)])
-
-
 def remove_published(place: Place, folder: Path) -> None:
     """Remove the output at the URL that a folder stands for, its manifest first, and `latest` if
     it leads to it.
@@ -153,7 +138,10 @@ def find_unfinished(place: Place, dataset_folder: Path, *, seconds: float) -> di
     """
     limit = _ago(seconds)
     manifests = [*dataset_folder.rglob(MANIFEST_NAME)]
-    committed = {_files_of(place, path) for path in manifests}
+    committed = {
+        place.root / place.data_prefix(folder_of_manifest(path), path.read_bytes())
+        for path in manifests
+    }
     times = sorted(path.stat().st_mtime_ns for path in manifests)
     packs = {pack.key for pack in unread(packs_of(place, place.key(dataset_folder)), times)}
     found: dict[Path, int] = {}
@@ -197,11 +185,6 @@ def _below(place: Place, path: Path) -> Iterator[Entry]:
         yield from place.objects.listed(prefix)
     if path.parent == place.root / place.key(path).split("/")[0] / PACKS:
         yield Entry(place.key(path), num_bytes=0, modified_ns=0)
-
-
-def _files_of(place: Place, manifest: Path) -> Path:
-    """Return the folder that stands for the files of an output that has a manifest."""
-    return place.root / place.data_prefix(folder_of_manifest(manifest), manifest.read_bytes())
 
 
 def _group_of(path: Path, committed: set[Path]) -> Path | None:

@@ -16,6 +16,7 @@ from tokflow.store.latest import LATEST, named_by
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     RUN_NAME,
+    VERDICTS_NAME,
     Manifest,
     Recipe,
     is_complete,
@@ -238,13 +239,17 @@ class RemoteStore(Store):
                     self.place.objects.remove([self.place.key(mark)])
 
     def remove_segments(self, folder: Path, *, stayed_here: bool) -> None:
-        if not stayed_here or segments_folder(folder).exists():
+        objects, segments = self.place.objects, segments_folder(folder)
+        if not stayed_here or segments.exists():
             with suppress(TokflowError):
-                publication.remove_segments(self.place, folder)
+                for prefix in (self.place.mirror_key(segments), self.place.key(segments)):
+                    objects.remove([entry.key for entry in objects.listed(prefix)])
         super().remove_segments(folder, stayed_here=stayed_here)
 
     def write_beside(self, path: Path, content: bytes) -> None:
-        publication.publish_beside(self.place, path, content)
+        is_mirrored = path.parent.name == VERDICTS_NAME
+        key = self.place.mirror_key(path) if is_mirrored else self.place.key(path)
+        self.place.objects.put(key, content)
         super().write_beside(path, content)
 
     def pack_manifests(self, folder: Path) -> None:

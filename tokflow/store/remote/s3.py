@@ -70,7 +70,8 @@ class S3Objects(Objects):
                     answer = self._copy_part(part, **upload)
                     _check_copy(answer, _md5(descriptor, start, _length(part)))
                     return _etag(answer)
-                return self._put_part(os.pread(descriptor, _length(part), start), **upload)
+                data = os.pread(descriptor, _length(part), start)
+                return str(self._ask("upload_part", Body=data, **upload)["ETag"])
 
             starts = itertools.accumulate(map(_length, parts), initial=0)
             puts = [partial(put, part, start) for part, start in zip(parts, starts, strict=False)]
@@ -119,12 +120,10 @@ class S3Objects(Objects):
         return names
 
     def _remove(self, keys: Sequence[str]) -> None:
-        batches = [keys[i : i + _DELETED_AT_ONCE] for i in range(0, len(keys), _DELETED_AT_ONCE)]
-        self._at_once([partial(self._remove_some, batch) for batch in batches])
-
-    def _remove_some(self, keys: Sequence[str]) -> None:
-        names = {"Quiet": True, "Objects": [{"Key": self._prefix + key} for key in keys]}
-        self._client.ask("delete_objects", Delete=names)
+        named = [{"Key": self._prefix + key} for key in keys]
+        batches = [named[i : i + _DELETED_AT_ONCE] for i in range(0, len(keys), _DELETED_AT_ONCE)]
+        ask = partial(self._client.ask, "delete_objects")
+        self._at_once([partial(ask, Delete={"Quiet": True, "Objects": of}) for of in batches])
 
     def _uploads(self, prefix: str) -> Iterator[Upload]:
         for page in self._pages("list_multipart_uploads", prefix, "KeyMarker", "UploadIdMarker"):
@@ -172,9 +171,6 @@ class S3Objects(Objects):
             return int(self._ask("head_object", Key=key)["ContentLength"])
         except FileNotFoundError:
             return None
-
-    def _put_part(self, data: bytes, **upload: Any) -> str:
-        return str(self._ask("upload_part", Body=data, **upload)["ETag"])
 
     def _copy_part(self, part: Part, **upload: Any) -> dict[str, Any]:
         (piece,) = part
