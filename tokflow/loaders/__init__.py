@@ -4,17 +4,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokflow.loaders.batches import collate
     from tokflow.loaders.loader import Loader
     from tokflow.loaders.mixed_samples import mix
     from tokflow.loaders.rows import open_rows
+    from tokflow.loaders.samples import collate
     from tokflow.loaders.token_arrays import open_tokens
 
 __all__ = ["Loader", "collate", "mix", "open_rows", "open_tokens"]
 
 _MODULES = {
     "Loader": "loader",
-    "collate": "batches",
+    "collate": "samples",
     "mix": "mixed_samples",
     "open_rows": "rows",
     "open_tokens": "token_arrays",

@@ -10,11 +10,11 @@ from threading import Lock
 from typing import Any, Literal, get_args
 
 from tokflow.errors import ConfigError
-from tokflow.loaders.batches import Batch, tensors_of
 from tokflow.loaders.position import Position, position_of, share_of
 from tokflow.loaders.rows import Rows
 from tokflow.loaders.samples import (
     ENDLESS,
+    Batch,
     FilesAhead,
     Numbers,
     Samples,
@@ -22,6 +22,7 @@ from tokflow.loaders.samples import (
     boolean,
     integer,
     no_dataset,
+    tensors_of,
 )
 from tokflow.pools.cores import renew_in_forks
 

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import ConfigError, nearest
-from tokflow.loaders.batches import Batch, empty
 from tokflow.loaders.mixture_stages import (
     BLOCK,
     MIXTURE_VERSION,
@@ -23,10 +22,12 @@ from tokflow.loaders.orders import WINDOW, InOrder
 from tokflow.loaders.rows import Epochs, Rows, sources_of
 from tokflow.loaders.samples import (
     ENDLESS,
+    Batch,
     FilesOf,
     Numbers,
     StoredFile,
     check_samples,
+    empty,
     grouped,
     integer,
     no_dataset,

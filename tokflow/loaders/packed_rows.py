@@ -14,10 +14,8 @@ from tokflow.exports.columns import NO_LABEL, positions_of
 from tokflow.exports.format import Arrays, Portion
 from tokflow.exports.index import read_sizes
 from tokflow.exports.reading import Export
-from tokflow.loaders.batches import Batch, copied, empty
-from tokflow.loaders.kept_portions import KeptPortions
-from tokflow.loaders.opening import OpenedRows, Opening, lost, portions_of
-from tokflow.loaders.samples import FilesOf, Numbers, grouped
+from tokflow.loaders.opening import KeptPortions, OpenedRows, Opening, lost, portions_of
+from tokflow.loaders.samples import Batch, FilesOf, Numbers, copied, empty, grouped
 from tokflow.sequences.config import PackingConfig
 
 

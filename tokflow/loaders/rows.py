@@ -10,13 +10,14 @@ from typing import Any, TypeAlias, cast, get_args
 import numpy as np
 
 from tokflow.errors import ConfigError
-from tokflow.loaders.batches import Batch, Gathered
 from tokflow.loaders.opening import Opening, Tail, find_part
 from tokflow.loaders.orders import WINDOW, InOrder, Order, shuffled_order
 from tokflow.loaders.packed_rows import PackedRows, open_packed_rows
 from tokflow.loaders.samples import (
     ENDLESS,
+    Batch,
     FilesOf,
+    Gathered,
     Numbers,
     StoredFile,
     boolean,

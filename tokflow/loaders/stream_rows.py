@@ -9,10 +9,8 @@ import numpy.typing as npt
 
 from tokflow.errors import ConfigError
 from tokflow.exports.columns import NO_LABEL
-from tokflow.loaders.batches import Batch, copied, empty
-from tokflow.loaders.kept_portions import KeptPortions
-from tokflow.loaders.opening import OpenedRows, Opening, lost, open_stream
-from tokflow.loaders.samples import FilesOf, Numbers, grouped
+from tokflow.loaders.opening import KeptPortions, OpenedRows, Opening, lost, open_stream
+from tokflow.loaders.samples import Batch, FilesOf, Numbers, copied, empty, grouped
 from tokflow.tokens.token_source import positions_of_runs
 
 

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from tokflow.errors import ConfigError
 from tokflow.exports.reading import of_dtype
-from tokflow.loaders.kept_portions import KeptPortions
-from tokflow.loaders.opening import Stream, find_part, lost, open_stream
+from tokflow.loaders.opening import KeptPortions, Stream, find_part, lost, open_stream
 from tokflow.loaders.samples import Numbers, grouped, picked
 from tokflow.store.store import StoredOutput
 from tokflow.tokens.token_source import SHORT_RUN, positions_of_runs

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokflow.loaders.batches import Batch
-from tokflow.loaders.samples import Numbers
+from tokflow.loaders.samples import Batch, Numbers
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import pytest
 from tokflow.errors import MissingOutputError
 from tokflow.exports.format import Arrays
 from tokflow.exports.reading import open_export
-from tokflow.loaders import Loader, kept_portions, mix, open_rows, open_tokens
+from tokflow.loaders import Loader, mix, open_rows, open_tokens, opening
 from tokflow.loaders.rows import Rows
 from tokflow.store.remote.cache_limit import make_room
 from tokflow_tests.object_store import ObjectStore, lead_to
@@ -160,7 +160,7 @@ def test_of_an_export_that_is_larger_than_the_limit_files_go_while_it_is_read_an
 def test_the_map_of_a_file_that_went_is_let_go_of(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, object_store: ObjectStore
 ):
-    monkeypatch.setattr(kept_portions, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(opening, "LOOK_SECONDS", 0)
     rows = _rows(url, "npy")
     first, before = rows[0]["input_ids"].tolist(), len(object_store.requests)
 

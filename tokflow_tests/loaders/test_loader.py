@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.loaders.batches import Batch
 from tokflow.loaders.loader import Loader
 from tokflow.loaders.mixed_samples import mix
 from tokflow.loaders.rows import Rows, in_order
-from tokflow.loaders.samples import Numbers
+from tokflow.loaders.samples import Batch, Numbers
 from tokflow_tests.loaders.row_sources import CountingRows
 from tokflow_tests.pools.forked import forked
 

@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokflow.loaders.batches import Batch
 from tokflow.loaders.loader import Loader
 from tokflow.loaders.mixed_samples import mix
 from tokflow.loaders.rows import Rows, open_rows
-from tokflow.loaders.samples import Samples
+from tokflow.loaders.samples import Batch, Samples
 from tokflow_tests.tiny import build, declare
 
 TEXTS = [

@@ -23,7 +23,7 @@ from tokflow.store.manifest import (
     is_output_name,
     read_run,
 )
-from tokflow.store.remote import cached_files, mirror, publication, rereading
+from tokflow.store.remote import cached_files, mirror, publication
 from tokflow.store.remote.cache_limit import limit_of
 from tokflow.store.remote.mirror import WORTH_A_PACK
 from tokflow.store.remote.objects import Objects, for_each
@@ -142,7 +142,7 @@ class RemoteStore(Store):
             for_each(partial(mirror.refresh_output, self.place), away)
 
     def problems(self, outputs: Sequence[StoredOutput]) -> list[list[TokflowError]]:
-        return rereading.broken_there(self.place, outputs)
+        return publication.broken_there(self.place, outputs)
 
     def unlisted(self, output: StoredOutput) -> list[str]:
         return []  # nobody lists an output at a URL to read it
@@ -157,7 +157,7 @@ class RemoteStore(Store):
         mirror.note_damage(folder)
 
     def note_lacking(self, folders: Iterable[Path]) -> int:
-        return rereading.note_lacking(self.place, folders)
+        return publication.note_lacking(self.place, folders)
 
     def watched(self, folder: str, *, is_deep: bool) -> Iterator[str]:
         yield f"{folder}/{MANIFEST_NAME}"  # all else comes and goes on this disk as it is read

@@ -14,10 +14,10 @@ from torch.utils.data import ConcatDataset, DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from tokflow.errors import ConfigError
-from tokflow.loaders.batches import collate
 from tokflow.loaders.loader import Loader
 from tokflow.loaders.mixed_samples import mix
 from tokflow.loaders.rows import Rows, in_order, open_rows
+from tokflow.loaders.samples import collate
 from tokflow_tests.loaders.row_sources import CountingRows
 from tokflow_tests.tiny import build, declare
 
@@ -94,7 +94,7 @@ def test_tensors_keep_their_values_while_memory_is_used_again(
     export: Path, monkeypatch: pytest.MonkeyPatch
 ):
     rows = open_rows(export, sequence_length=16)
-    monkeypatch.setattr("tokflow.loaders.batches.SMALL_BYTES", 1)
+    monkeypatch.setattr("tokflow.loaders.samples.SMALL_BYTES", 1)
 
     with Loader(rows, batch_size=8, seed=1, arrays="torch", prefetch=3) as loader:
         found = [batch["labels"][1:] for batch in islice(loader, 40)]

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tokflow.loaders import batches
+from tokflow.loaders import samples
 
 SHAPE = (64, 512)
 
@@ -11,19 +11,19 @@ def address_of(values: np.ndarray) -> int:
 
 
 def test_memory_is_used_again_when_the_last_view_of_it_is_gone():
-    first = batches.empty(SHAPE, np.int64)
+    first = samples.empty(SHAPE, np.int64)
     address, view = address_of(first), first[3:]
 
     del first
-    while_held = batches.empty(SHAPE, np.int64)
+    while_held = samples.empty(SHAPE, np.int64)
     assert address_of(while_held) != address
     del view
 
-    assert address_of(batches.empty((512, 64), np.uint64)) == address
+    assert address_of(samples.empty((512, 64), np.uint64)) == address
 
 
 def test_an_array_is_what_was_asked_for_and_can_be_written_to():
-    values = batches.empty(SHAPE, np.int32)
+    values = samples.empty(SHAPE, np.int32)
 
     values.fill(-1)
 
@@ -32,20 +32,20 @@ def test_an_array_is_what_was_asked_for_and_can_be_written_to():
 
 
 def test_memory_of_sizes_that_are_no_longer_asked_for_is_given_back():
-    for size in range(batches.SMALL_BYTES, batches.SMALL_BYTES + 100):
-        batches.empty((size,), np.uint8)
+    for size in range(samples.SMALL_BYTES, samples.SMALL_BYTES + 100):
+        samples.empty((size,), np.uint8)
 
-    assert len(batches._idle) <= batches.MAX_SIZES
+    assert len(samples._idle) <= samples.MAX_SIZES
 
 
 def test_of_a_size_so_much_memory_is_kept_and_none_of_what_is_larger(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(batches, "_idle", {})
-    monkeypatch.setattr(batches, "IDLE_BYTES", 4 * batches.SMALL_BYTES)
-    small, large = batches.SMALL_BYTES + 8, 4 * batches.SMALL_BYTES + 8
+    monkeypatch.setattr(samples, "_idle", {})
+    monkeypatch.setattr(samples, "IDLE_BYTES", 4 * samples.SMALL_BYTES)
+    small, large = samples.SMALL_BYTES + 8, 4 * samples.SMALL_BYTES + 8
 
-    held = [batches.empty((size,), np.uint8) for size in (small, large) for _ in range(9)]
+    held = [samples.empty((size,), np.uint8) for size in (small, large) for _ in range(9)]
     del held
 
-    assert (len(batches._idle[small]), len(batches._idle[large])) == (3, 0)
+    assert (len(samples._idle[small]), len(samples._idle[large])) == (3, 0)

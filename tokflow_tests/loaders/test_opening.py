@@ -7,8 +7,8 @@ import pytest
 
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.format import Arrays, Portion
-from tokflow.loaders import kept_portions
-from tokflow.loaders.kept_portions import KeptPortions
+from tokflow.loaders import opening
+from tokflow.loaders.opening import KeptPortions
 from tokflow_tests.outputs import make_manifest, stored
 from tokflow_tests.pools.forked import forked
 
@@ -35,7 +35,7 @@ class Portions:
 
 
 def test_of_decoded_portions_those_used_last_are_kept(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kept_portions, "KEPT_BYTES", 2 * 80)
+    monkeypatch.setattr(opening, "KEPT_BYTES", 2 * 80)
     portions = Portions(3)
 
     for number in (0, 1, 0, 2, 0, 1):
@@ -47,7 +47,7 @@ def test_of_decoded_portions_those_used_last_are_kept(monkeypatch: pytest.Monkey
 def test_a_portion_that_is_larger_than_all_that_is_kept_is_kept_alone(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(kept_portions, "KEPT_BYTES", 10)
+    monkeypatch.setattr(opening, "KEPT_BYTES", 10)
     portions = Portions(2)
 
     for number in (0, 0, 1, 1, 0):
@@ -57,7 +57,7 @@ def test_a_portion_that_is_larger_than_all_that_is_kept_is_kept_alone(
 
 
 def test_of_portions_that_cost_no_memory_so_many_are_kept(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kept_portions, "MAX_MAPPED", 2)
+    monkeypatch.setattr(opening, "MAX_MAPPED", 2)
     portions = Portions(3, is_mapped=True)
 
     for number in (0, 1, 0, 2, 0, 1):
@@ -67,7 +67,7 @@ def test_of_portions_that_cost_no_memory_so_many_are_kept(monkeypatch: pytest.Mo
 
 
 def test_of_mapped_portions_the_offsets_that_are_decoded_count(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kept_portions, "KEPT_BYTES", 100)
+    monkeypatch.setattr(opening, "KEPT_BYTES", 100)
     fields = {"token_ids": np.zeros(10, np.uint16)[:], "offsets": np.array([0, 3, 7, 8, 9, 9, 10])}
     num_read = []
     portion = Portion(
