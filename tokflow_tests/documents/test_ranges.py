@@ -169,67 +169,36 @@ FIELDS = st.sampled_from(
 )
 
 
-def content_of(lines: list[bytes], *, has_mark: bool, has_end: bool) -> bytes:
-    return (MARK if has_mark else b"") + b"\n".join(lines) + (b"\n" if has_end else b"")
+LINES_OF = {
+    ".jsonl": JSON_LINES,
+    ".txt": TEXT_LINES,
+    ".csv": CSV_LINES,
+    ".tsv": [line.replace(b",", b"\t") for line in CSV_LINES],
+}
 
 
+@pytest.mark.parametrize("suffix", LINES_OF)
 @MANY
 @given(
-    lines=st.lists(st.sampled_from(JSON_LINES), max_size=30),
-    fields=FIELDS,
-    is_small=st.booleans(),
-    has_mark=st.booleans(),
-    has_end=st.booleans(),
-    cuts=CUTS,
-)
-def test_ranges_of_jsonl_give_what_the_whole_gives(
-    lines, fields, is_small, has_mark, has_end, cuts, tmp_path: Path
-):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(content_of(lines, has_mark=has_mark, has_end=has_end))
-    fields = {**fields, "limit": SMALL} if is_small else fields
-
-    check(path, fields, cut_at(path.stat().st_size, cuts))
-
-
-@MANY
-@given(
-    lines=st.lists(st.sampled_from(TEXT_LINES), max_size=30),
-    is_small=st.booleans(),
-    has_mark=st.booleans(),
-    has_end=st.booleans(),
-    cuts=CUTS,
-)
-def test_ranges_of_lines_of_text_give_what_the_whole_gives(
-    lines, is_small, has_mark, has_end, cuts, tmp_path: Path
-):
-    path = tmp_path / "a.txt"
-    path.write_bytes(content_of(lines, has_mark=has_mark, has_end=has_end))
-    fields = {"document_per": "line", **({"limit": SMALL} if is_small else {})}
-
-    check(path, fields, cut_at(path.stat().st_size, cuts))
-
-
-@MANY
-@given(
+    data=st.data(),
     blank=st.lists(st.sampled_from([b"", b"\r"]), max_size=3),
-    lines=st.lists(st.sampled_from(CSV_LINES), max_size=30),
     fields=FIELDS,
     is_small=st.booleans(),
     has_mark=st.booleans(),
     has_end=st.booleans(),
-    delimiter=st.sampled_from([b",", b"\t"]),
     cuts=CUTS,
 )
-def test_ranges_of_csv_give_what_the_whole_gives(
-    blank, lines, fields, is_small, has_mark, has_end, delimiter, cuts, tmp_path: Path
+def test_ranges_of_text_give_what_the_whole_gives(
+    suffix, data, blank, fields, is_small, has_mark, has_end, cuts, tmp_path: Path
 ):
-    path = tmp_path / ("a.csv" if delimiter == b"," else "a.tsv")
-    content = content_of([*blank, b"id,text,other", *lines], has_mark=has_mark, has_end=has_end)
-    path.write_bytes(content.replace(b",", delimiter))
-    fields = {**fields, "limit": SMALL} if is_small else fields
+    lines = data.draw(st.lists(st.sampled_from(LINES_OF[suffix]), max_size=30))
+    header = {".csv": [*blank, b"id,text,other"], ".tsv": [*blank, b"id\ttext\tother"]}
+    path = tmp_path / f"a{suffix}"
+    content = MARK * has_mark + b"\n".join([*header.get(suffix, []), *lines]) + b"\n" * has_end
+    path.write_bytes(content)
+    fields = {"document_per": "line"} if suffix == ".txt" else fields
 
-    check(path, fields, cut_at(path.stat().st_size, cuts))
+    check(path, {**fields, **({"limit": SMALL} if is_small else {})}, cut_at(len(content), cuts))
 
 
 @MANY

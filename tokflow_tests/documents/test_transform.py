@@ -202,97 +202,57 @@ def test_a_record_that_is_none_is_bad_before_the_function_sees_it(tmp_path: Path
     assert found.rejects == [(1, 1), (2, 2), (3, 3), (5, 5)]
 
 
-def test_times_are_in_iso_8601_whatever_their_unit(tmp_path: Path):
+def test_bytes_are_text_times_are_in_iso_8601_and_nan_is_null(tmp_path: Path):
     path = tmp_path / "a.parquet"
-    types = [pa.timestamp("ns", "UTC"), pa.timestamp("ms"), pa.date32(), pa.duration("ns")]
-    names = tuple("abcd")
-    pq.write_table(pa.table([pa.array([1], type_) for type_ in types], list(names)), path)
-
-    [(_, _, text)] = find(path, config(tmp_path, "shown", text=names)).documents
-
-    assert text == repr(
-        {
-            "a": "1970-01-01T00:00:00.000000001+00:00",
-            "b": "1970-01-01T00:00:00.001000",
-            "c": "1970-01-02",
-            "d": "P0DT0H0M0.000000001S",
-        }
-    )
-
-
-def test_bytes_of_a_column_are_text_and_bad_where_they_are_no_utf8(tmp_path: Path):
-    path = tmp_path / "a.parquet"
-    texts = pa.array(["é".encode(), b"\xff", None, b"b"], pa.binary())
-    pq.write_table(pa.table({"text": texts, "n": [0.5, float("nan"), 2, None]}), path)
-    documents = config(tmp_path, "shown", text=("text", "n"), on_bad_document="reject")
-
-    found = find(path, documents)
-
-    assert [text for *_, text in found.documents] == [
-        "{'text': 'é', 'n': 0.5}", "{'text': None, 'n': 2.0}", "{'text': 'b', 'n': None}",
-    ]  # fmt: skip
-    assert found.rejects == [(1, 1)]
-
-
-def test_bytes_within_lists_and_structs_are_text_too(tmp_path: Path):
-    path = tmp_path / "a.parquet"
-    lists = pa.array([["é".encode(), None], [b"\xff"], None], pa.list_(pa.binary()))
     struct = pa.struct({"k": pa.large_binary(), "n": pa.int8()})
-    structs = pa.array([{"k": b"x", "n": 1}, None, None], struct)
-    maps = pa.array([[(b"k", 1)], [], None], pa.map_(pa.binary(), pa.int8()))
-    pq.write_table(pa.table({"l": lists, "s": structs, "m": maps}), path)
-    documents = config(tmp_path, "shown", text=("l", "s", "m"), on_bad_document="reject")
+    columns = {
+        "b": pa.array(["é".encode(), b"\xff", None], pa.binary()),
+        "f": pa.array([0.5, 1, float("nan")]),
+        "l": pa.array([[b"x", None], [], None], pa.list_(pa.binary())),
+        "s": pa.array([{"k": b"x", "n": 1}, None, None], struct),
+        "m": pa.array([[(b"k", 1)], [], None], pa.map_(pa.binary(), pa.int8())),
+        "t": pa.array([1, 1, None], pa.timestamp("ns", "UTC")),
+        "d": pa.array([1, 1, None], pa.date32()),
+        "p": pa.array([1, 1, None], pa.duration("ns")),
+    }
+    pq.write_table(pa.table(columns), path)
+    documents = config(tmp_path, "shown", text=tuple(columns), on_bad_document="reject")
 
     found = find(path, documents)
 
+    first = {"b": "é", "f": 0.5, "l": ["x", None], "s": {"k": "x", "n": 1}, "m": [["k", 1]]}
+    times = {"t": "1970-01-01T00:00:00.000000001+00:00", "d": "1970-01-02"}
     assert [text for *_, text in found.documents] == [
-        "{'l': ['é', None], 's': {'k': 'x', 'n': 1}, 'm': [['k', 1]]}",
-        "{'l': None, 's': None, 'm': None}",
+        repr({**first, **times, "p": "P0DT0H0M0.000000001S"}),
+        repr(dict.fromkeys(columns)),
     ]
     assert found.rejects == [(1, 1)]
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("function", "text", "found"),
     [
-        ("number", "int 5"),
-        ("bytes", "bytes b'x'"),
-        ("list", "int 5 among several"),
-        ("set", "set {'a'}"),
-        ("surrogate", "the lone surrogate '\\ud800' in a text"),
-        ("other", "KeyError: 'other' (in line 18 of functions.py)"),
+        ("wrong", "number", "int 5; "),
+        ("wrong", "bytes", "bytes b'x'; "),
+        ("wrong", "list", "int 5 among several; "),
+        ("wrong", "set", r"set \{'a'\}; "),
+        ("wrong", "surrogate", r"the lone surrogate '\\ud800' in a text; "),
+        ("wrong", "other", r"KeyError: 'other' \(in line 18 of functions.py\); "),
+        ("ends", "exit", r"SystemExit \("),
+        ("ends", "status", r"SystemExit: 0 \("),
+        ("ends", "silent", r"Silent \("),
+        ("ends", "ascii", "UnicodeEncodeError: 'ascii' codec "),
     ],
 )
-def test_what_is_no_text_makes_the_record_a_bad_document(text: str, found: str, tmp_path: Path):
-    path = write_records(tmp_path / "a.jsonl", [{"text": name} for name in ("none", "tuple", text)])
-
-    with pytest.raises(BadDocumentError) as error:
-        find(path, config(tmp_path, "wrong"))
-
-    assert f"found {found};" in str(error.value)
-    assert (error.value.row, error.value.line) == (2, 3)
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("exit", "SystemExit"),
-        ("status", "SystemExit: 0"),
-        ("silent", "Silent"),
-        ("ascii", "UnicodeEncodeError: 'ascii' codec .*"),
-    ],
-)
-def test_a_function_that_raises_or_ends_the_process_makes_a_bad_document(
-    text: str, found: str, tmp_path: Path
+def test_a_result_that_is_no_text_or_an_exception_makes_the_record_a_bad_document(
+    function: str, text: str, found: str, tmp_path: Path
 ):
-    path = write_records(tmp_path / "a.jsonl", [{"text": "good"}, {"text": text}])
+    path = write_records(tmp_path / "a.jsonl", [{"text": "tuple"}, {"text": text}])
 
-    with pytest.raises(
-        BadDocumentError, match=rf"row 1, line 2, .* found {found} \(in line \d+ of"
-    ):
-        find(path, config(tmp_path, "ends"))
-    found_ = find(path, config(tmp_path, "ends", on_bad_document="reject"))
-    assert found_ == Found([(0, 0, "good")], [(1, 1)], (2, 2, 0))
+    with pytest.raises(BadDocumentError, match=f"row 1, line 2, .* found {found}"):
+        find(path, config(tmp_path, function))
+    rejects = find(path, config(tmp_path, function, on_bad_document="reject")).rejects
+    assert [record for _, record in rejects] == [1]
 
 
 def test_what_a_function_prints_is_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
