@@ -161,23 +161,17 @@ def test_another_version_is_another_raw_file(server: Server, tmp_path: Path):
     assert first(old, 100) == TEXTS[:100]  # from the store
 
 
-@pytest.mark.parametrize("has_etag", [True, False])
-def test_two_versions_are_never_mixed(has_etag: bool, server: Server, tmp_path: Path):
+def test_two_versions_that_differ_in_their_times_alone_are_never_mixed(
+    server: Server, tmp_path: Path
+):
     serve(server, "a.jsonl")
-    if not has_etag:
-        server.etag, server.last_modified = None, "Sun, 22 Nov 2026 18:00:00 GMT"
+    server.etag, server.last_modified = None, "Sun, 22 Nov 2026 18:00:00 GMT"
     raw = looked_at(server, tmp_path)
     first(raw, 100)
-    server.content = server.content.replace(b"a", b"b")
-    if has_etag:
-        server.etag = '"v2"'
-    else:
-        server.last_modified = "Sun, 22 Nov 2026 18:00:01 GMT"
+    server.last_modified = "Sun, 22 Nov 2026 18:00:01 GMT"
 
-    with pytest.raises(RawFileError) as raised:
+    with pytest.raises(RawFileError, match="found another one;"):
         first(raw, 2000)
-
-    assert "found another one;" in str(raised.value)
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])

@@ -106,21 +106,6 @@ def test_a_file_that_is_named_is_the_file_that_is_found(object_store: ObjectStor
     assert found.sha256 == named.sha256 == again.sha256 != other.sha256
 
 
-@pytest.mark.parametrize("is_named", [True, False])
-def test_another_version_is_never_read_for_the_one_that_was_listed(
-    is_named: bool, object_store: ObjectStore
-):
-    put(object_store, "raw/a.txt", b"x\n" * 6 * MIB)
-    [raw] = looked_at(object_store, "raw/a.txt" if is_named else "raw/*").values()
-    with raw.path.open("rb") as file:
-        file.read(10)
-        put(object_store, "raw/a.txt", b"y\n" * 6 * MIB)
-        with pytest.raises(RawFileError) as raised:
-            file.read(12 * MIB)
-
-    assert "found another one;" in str(raised.value)
-
-
 @pytest.mark.parametrize("failure", ["503", "reset", "truncate"])
 def test_what_breaks_off_is_asked_for_again(
     failure: str, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
