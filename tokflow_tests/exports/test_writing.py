@@ -54,7 +54,7 @@ def segments(dataset: Dataset, name: str) -> list[ExportSegment]:
     config = graph.dataset.of(DeclaredExports).config(name)
     parts, recipe = parts_of(graph.export(config)), graph.export(config).recipe
     writer = ExportWriter(parts=parts, config=config, dataset="tiny", recipe=recipe, details={})
-    return writer.segments()
+    return writer.shares()
 
 
 def files_of(dataset: Dataset) -> dict[str, bytes]:
@@ -131,15 +131,15 @@ def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
     monkeypatch.setattr(writing, "SEGMENT_TOKENS", 30)
     monkeypatch.setattr(tasks, "MADE_TOGETHER_BYTES", 0)
     dataset = dataset_in(tmp_path, ROWS[:1])
-    write, made = ExportWriter.__call__, []
+    write, made = ExportWriter.write_share, []
 
-    def is_killed(*arguments: Any, segment: ExportSegment, **more: Any) -> None:
-        made.append(segment.number)
+    def is_killed(writer: ExportWriter, share: ExportSegment, *more: Any) -> None:
+        made.append(share.number)
         if len(made) == 3:
             raise KeyboardInterrupt
-        write(*arguments, segment=segment, **more)
+        write(writer, share, *more)
 
-    monkeypatch.setattr(ExportWriter, "__call__", is_killed)
+    monkeypatch.setattr(ExportWriter, "write_share", is_killed)
     with pytest.raises(KeyboardInterrupt):
         build_dataset(dataset, jobs=1)
     assert build_dataset(dataset, jobs=1).failed == ()
@@ -158,17 +158,17 @@ def test_a_killed_run_goes_on_from_no_damaged_token(
     build_dataset(dataset, jobs=1)
     missing = segments(dataset, "parquet")[number]
     shutil.rmtree(dataset.folder / "exports")
-    write = ExportWriter.__call__
+    write = ExportWriter.write_share
 
-    def is_killed(*arguments: Any, segment: ExportSegment, **more: Any) -> None:
-        if segment == missing:
+    def is_killed(writer: ExportWriter, share: ExportSegment, *more: Any) -> None:
+        if share == missing:
             raise KeyboardInterrupt
-        write(*arguments, segment=segment, **more)
+        write(writer, share, *more)
 
-    monkeypatch.setattr(ExportWriter, "__call__", is_killed)
+    monkeypatch.setattr(ExportWriter, "write_share", is_killed)
     with pytest.raises(KeyboardInterrupt):
         build_dataset(dataset, jobs=1)
-    monkeypatch.setattr(ExportWriter, "__call__", write)
+    monkeypatch.setattr(ExportWriter, "write_share", write)
     tokens = BuildGraph(dataset).tokens("0.jsonl").folder / "tokens.bin"
     data = np.fromfile(tokens, dtype=np.uint16)
     data[damaged] ^= 1
