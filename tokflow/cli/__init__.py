@@ -1,4 +1,4 @@
-"""The command `tokflow`: parses what the user typed, calls the core, prints what came of it."""
+"""The command `tokflow`: parses arguments, calls the core and prints the results."""
 
 import atexit
 import gc
@@ -18,10 +18,11 @@ SPARING = {
     # Not a look into each installed package for plugins of pydantic.
     "PYDANTIC_DISABLE_PLUGINS": "__all__",
 }
-"""Variables of the environment that spare a command work."""
+"""Environment variables that save a command start-up work."""
 
 set_by_default: set[str] = set()
-"""Those of them that the user did not set, for who starts what is no part of the command."""
+"""Names in SPARING that the user did not set; processes that are not part of the command get
+none."""
 
 
 def main() -> None:
@@ -41,7 +42,7 @@ def main() -> None:
 
 
 class _Warning(logging.Formatter):
-    """Formats a warning, of which nothing is secret or steers the terminal."""
+    """Formats warnings without secrets or terminal control characters."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -51,8 +52,8 @@ class _Warning(logging.Formatter):
 
 
 def _spare_what_no_command_needs() -> None:
-    """Set what this process does beside its work: 0.07 of the 0.38 s of processor time that a run
-    with nothing to do takes. Worker processes inherit what is in the environment."""
+    """Turn off work that no command needs: 0.07 of the 0.38 s of processor time of a run with
+    nothing to do. Worker processes inherit the environment."""
     set_by_default.update(SPARING.keys() - os.environ.keys())
     os.environ.update({name: SPARING[name] for name in set_by_default})
     # Cycles are looked for a hundred times while modules are imported, and by an interpreter that

@@ -1,8 +1,8 @@
-"""The commands by name. The `main` of the module called as a command takes its options and does its
-work; the module is imported when the command is called.
+"""The commands by name. Each is the `main` of the module of its name, which is imported when the
+command is called.
 
-Exit status: 0 done, 1 failed, 2 wrong usage: what was typed, in the command line or in a dataset's
-YAML, is wrong, or leads to nothing.
+Exit status: 0 done, 1 failed, 2 wrong usage: an option, or a field of a dataset's YAML, is wrong or
+names something that does not exist.
 """
 
 import functools
@@ -22,45 +22,42 @@ COMMANDS = {
     "run": "Build what is missing or has changed, export it, and check what is new.",
     "plan": "Show what a run would build, and why. Builds nothing.",
     "init": "Look at raw files and write a YAML that declares a dataset of them.",
-    "schema": "Write the JSON schema of a dataset's YAML, by which editors complete, explain and "
-    "check.",
+    "schema": "Write the JSON schema of a dataset's YAML, for completion and checks in editors.",
     "inspect": """Show what an output holds: counts, files, parents, the first sequences decoded.
 
-    With --html write a page to look through all of it that fits: tokens with their bytes, raw file,
-    row and characters, segments, padding and loss mask.
+    With --html write a page to browse as much of it as fits: tokens with their bytes, raw file, row
+    and characters, segments, padding and loss mask.
 
-    Checksums are shown as they are listed; `tokflow verify` compares them.""",
-    "rejects": "List the bad documents that were set aside: file, line, and what is wrong. Builds "
-    "nothing.",
+    Checksums are shown as listed; `tokflow verify` compares them.""",
+    "rejects": "List the rejected documents: file, line, and reason. Builds nothing.",
     "report": "Write a page of pictures and tables about each dataset, to open in a browser.",
     "tokenizers": "Show tokenizers side by side: ids, EOS, engine, and bytes per token on a file.",
     "verify": "Check checksums, structure and counts; for a dataset also a sample against the raw "
     "files.",
     "trace": "Show the raw file, row and characters that a token or a sequence comes from.",
     "formats": "List the export formats, or show the files and options of one.",
-    "push": """Put an export into a dataset repository of the hub, with a card, and see that it \
-arrived.
+    "push": """Upload an export with a card to a dataset repository of the hub, and verify it.
 
-    What the hub has is not sent again: push again after an interruption.""",
-    "gc": "List, and with --yes remove, outputs that the datasets as declared do not refer to.",
+    Files that the hub has are not sent again, so an interrupted push can be repeated.""",
+    "gc": "List, and with --yes remove, outputs that no current config refers to.",
     "prune-runs": """Count, and with --yes remove, old runs of Dagster's history. The store is not \
 touched.
 
-    The runs that say which version of a file was built last are kept, whatever their age.""",
-    "ui": "Start Dagster's web UI on this machine, telemetry off; with --json say where.",
+    Runs that record which version of a file was built last are kept, whatever their age.""",
+    "ui": "Start Dagster's web UI on this machine, telemetry off; with --json only print its URL.",
 }
-"""Name to the help of each command, of which `tokflow --help` shows the first paragraph."""
+"""Help text by command; `tokflow --help` shows the first paragraph of each."""
 
 
 class Commands(TyperGroup):
-    """Knows the help of each command without its module."""
+    """Command group that shows help without importing the commands."""
 
     def __init__(self, **fields: Any) -> None:
         listed = {name: TyperCommand(name, help=text) for name, text in COMMANDS.items()}
         super().__init__(**{**fields, "commands": listed})
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that was typed, whole."""
+        """Return the command with all its options, importing its module."""
         name, listed, rest = super().resolve_command(ctx, args)
         if listed is not None:
             with reports_errors(str(listed.name), {"json": "--json" in rest}):

@@ -23,7 +23,7 @@ def main(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Remove with `yes`, and else only list, the outputs that are not needed.
+    """List the outputs that are not needed; remove them with `yes`.
 
     Nothing is removed unless every dataset is built.
     """

@@ -1,4 +1,4 @@
-"""`tokflow init`: a YAML that declares a dataset of raw files, written after a look at them."""
+"""`tokflow init`: write a YAML that declares a dataset of raw files, from their contents."""
 
 import os
 from collections.abc import Sequence

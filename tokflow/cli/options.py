@@ -14,8 +14,7 @@ Names = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[NAME]...",
-        help="Datasets that a defs.yaml of the project declares, or those of --config; all of them "
-        "by default.",
+        help="Datasets declared by a defs.yaml of the project, or by --config; by default all.",
     ),
 ]
 ProjectFolder = Annotated[
@@ -33,17 +32,17 @@ Configs = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="A YAML file anywhere that declares datasets, in place of the project's, or - for "
-        "standard input; may be repeated. What it builds is not recorded in Dagster's history, "
-        "since no code location declares it.",
+        help="A YAML file that declares datasets, instead of the project's, or - for standard "
+        "input; can be repeated. What it builds is not recorded in Dagster's history, since no "
+        "code location declares it.",
     ),
 ]
 StoreName = Annotated[
     str | None,
     typer.Option(
         metavar="DIR|URL",
-        help="Folder for all outputs, or its URL such as s3://bucket/prefix, in place of the "
-        "YAML's `store`.",
+        help="Folder for all outputs, or a URL such as s3://bucket/prefix; overrides the YAML's "
+        "`store`.",
     ),
 ]
 TokenizerNames = Annotated[
@@ -51,7 +50,7 @@ TokenizerNames = Annotated[
     typer.Option(
         metavar="NAME",
         help="A tokenizer without a dataset: bytes, an encoding of tiktoken, a tokenizer.json, "
-        "a .model, a folder or a hub id; may be repeated. Nothing is stored.",
+        "a .model, a folder or a hub id; can be repeated. Nothing is stored.",
     ),
 ]
 Partitions = Annotated[
@@ -59,7 +58,7 @@ Partitions = Annotated[
     typer.Option(
         "--partition",
         metavar="KEY",
-        help="Only this raw file; may be given several times. A run exports once all are built.",
+        help="Only this raw file; can be repeated. A run exports when all are built.",
     ),
 ]
 Jobs = Annotated[
@@ -67,7 +66,7 @@ Jobs = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="Processes that work at once; one for each core by default, or TOKFLOW_JOBS.",
+        help="Parallel processes; by default TOKFLOW_JOBS, or one per core.",
     ),
 ]
 PoolName = Annotated[
@@ -84,15 +83,15 @@ ShardText = Annotated[
     typer.Option(
         "--shard",
         metavar="I/N",
-        help="Only the share I, from 1, of N shares of the raw files, and no export: for batch "
-        "systems. Run it without --shard when all shares are done.",
+        help="Only share I, from 1, of N shares of the raw files, without exports, for batch "
+        "systems. Run again without --shard when all shares are done.",
     ),
 ]
 Expose = Annotated[
     bool,
     typer.Option(
         "--expose-without-login",
-        help="Allow another address. The web UI has no login: whoever reaches it can run code "
+        help="Allow other addresses. The web UI has no login: anyone who reaches it can run code "
         "as you.",
     ),
 ]
@@ -108,8 +107,8 @@ TextField = Annotated[
     str | None,
     typer.Option(
         metavar="FIELD",
-        help="Field or column that holds the text; by default the one called text, content or "
-        "body, else the one that has most of it.",
+        help="Field or column with the text; by default the one called text, content or body, "
+        "else the one with the most text.",
     ),
 ]
 ExistingTokenizer = Annotated[
@@ -122,17 +121,17 @@ ExistingTokenizer = Annotated[
 ]
 Days = Annotated[
     float,
-    typer.Option(min=0, max=36_500, help="Days that a run stays in the history after its end."),
+    typer.Option(min=0, max=36_500, help="Days to keep a run in the history after its end."),
 ]
 Yes = Annotated[
-    bool, typer.Option("--yes", help="Remove what is found; without it nothing is removed.")
+    bool, typer.Option("--yes", help="Remove what is listed; without it nothing is removed.")
 ]
 Trust = Annotated[
     bool,
     typer.Option(
         "--trust-remote-code",
-        help="Run a tokenizer that is Python code, with your rights; else its tokens are shown as "
-        "ids. For a dataset, its YAML decides.",
+        help="Run a tokenizer that is Python code, with your rights; without it, tokens are shown "
+        "as ids. For a dataset its YAML decides.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
@@ -160,8 +159,8 @@ Html = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Write a page to look through an export in a browser, token by token: at most 2 MB, "
-        "and it makes no request.",
+        help="Write a page to browse an export token by token: at most 2 MB, and it makes no "
+        "requests.",
     ),
 ]
 ReportFile = Annotated[
@@ -184,24 +183,23 @@ SequencesShown = Annotated[
     typer.Option(
         min=0,
         max=1_000_000,
-        help="Sequences of each part to show; by default 2, in a page as many as fit.",
+        help="Sequences of each part to show; by default 2, with --html as many as fit.",
     ),
 ]
 Recheck = Annotated[
     bool,
     typer.Option(
         "--recheck",
-        help="Compute all checks again. A check that passed is remembered in the store, "
-        "and not computed while the files it looked at are as they were. Of a store at a URL, "
-        "list its objects first, and make again what lacks one. `tokflow verify` reads all "
-        "bytes.",
+        help="Compute all checks again. A check that passed is remembered in the store, and "
+        "skipped while its files are unchanged. With a store at a URL, first list its objects, "
+        "and make again each output that lacks one. `tokflow verify` reads all bytes.",
     ),
 ]
 
 
 def check_here(name: str, path: Path) -> None:
-    """Raise ConfigError where an option that names a file of this disk has a URL, of which a path
-    keeps one slash."""
+    """Raise ConfigError if an option for a local file was given a URL (a Path keeps one of its
+    slashes)."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):
         raise ConfigError(
             where=f"--{name}",

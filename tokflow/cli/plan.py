@@ -25,7 +25,7 @@ from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
 from tokflow.shown import counted, duration, size
 
 ROWS_SHOWN = 40
-"""Lines of a plan on the screen; the JSON has all."""
+"""Lines of a plan on a terminal; the JSON has all."""
 
 FAILURES_SHOWN = 5
 
@@ -61,8 +61,8 @@ def main(
 
 
 def _once(plans: Sequence[Plan]) -> list[Plan]:
-    """Return the plans with each output in one of them: what a mixture needs of a source stands in
-    the source's own plan or, where there is none, in that of the first of its mixtures."""
+    """Return the plans with each output listed once: an output of a mixture's source in the
+    source's own plan or, without one, in the plan of the first mixture."""
     placed = [*enumerate(plans)]
     first = {_key(of): place for place, plan in reversed(placed) for of in plan.planned}
     place_of = first | {_key(of): place for place, plan in placed for of in plan.own}
@@ -147,7 +147,7 @@ def _print(plan: Plan) -> None:
 
 
 def _row(of: PlannedOutput, dataset: str) -> Sequence[str]:
-    """Return an output's line; one of a mixture's source begins with the name of that dataset."""
+    """Return the table row of an output, with its dataset for an output of a mixture's source."""
     source = "" if of.output.dataset == dataset else f"{of.output.dataset}: "
     about = duration(of.estimated_seconds)
     return of.stage, f"{source}{of.output.label}", size(of.num_bytes), about, of.reason

@@ -15,7 +15,7 @@ def main(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Remove with `yes`, and else only count, the runs that ended so many days ago."""
+    """Count the runs that ended that many days ago; remove them with `yes`."""
     before = datetime.now(UTC) - timedelta(days=days)
     with open_instance() as instance:
         old = find_old_runs(instance, before=before)

@@ -15,29 +15,29 @@ HubFolder = Annotated[
     typer.Argument(
         metavar="HF_URL",
         help="A dataset repository of the Hugging Face hub, and a folder in it: "
-        "hf://datasets/org/name\\[@revision]\\[/folder]. It is made if it is not there; "
-        "HF_TOKEN must be allowed to write.",
+        "hf://datasets/org/name\\[@revision]\\[/folder]. It is created if it does not exist; "
+        "HF_TOKEN needs write permission.",
     ),
 ]
 Visibility = Annotated[
     bool | None,
     typer.Option(
         "--private/--public",
-        help="Who may see it: a repository that is made is private unless --public is given; "
-        "one that is there must be as the option says.",
+        help="Visibility: a new repository is private unless --public is given; an existing one "
+        "must match the option.",
     ),
 ]
 Branch = Annotated[
     str | None,
-    typer.Option(metavar="BRANCH", help="A branch, made if it is not there; main by default."),
+    typer.Option(metavar="BRANCH", help="A branch, created if it does not exist; main by default."),
 ]
 PullRequest = Annotated[
-    bool, typer.Option("--pull-request", help="Into a pull request, in place of main.")
+    bool, typer.Option("--pull-request", help="Push to a pull request instead of main.")
 ]
 AllowPickle = Annotated[
     bool,
     typer.Option(
-        "--allow-pickle", help="Push pickle files, too, which run code in who loads them."
+        "--allow-pickle", help="Push pickle files, too, which run code when they are loaded."
     ),
 ]
 
@@ -51,7 +51,7 @@ def main(
     allow_pickle: AllowPickle = False,
     json: Json = False,
 ) -> None:
-    """Push, a line for each commit, and say where it is."""
+    """Push an export; print a line per commit, and the URL."""
     _quiet()
     pushed = push_export(
         export,
@@ -75,8 +75,8 @@ def main(
 
 
 def _quiet() -> None:
-    """Let huggingface_hub print bars on a terminal alone, and no URL that it is given to upload to,
-    for that has a signature."""
+    """Let huggingface_hub print progress bars on terminals only, and no upload URLs, which are
+    signed."""
     import huggingface_hub.utils as of_hub
 
     of_hub.logging.set_verbosity_error()  # type: ignore[no-untyped-call]

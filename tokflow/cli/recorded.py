@@ -1,4 +1,4 @@
-"""Builds of declared datasets as runs of Dagster, and the note that it has all of one.
+"""Builds of declared datasets as Dagster runs, and a note of the outputs that Dagster has recorded.
 
 `<store>/<dataset>/recorded.json` says which outputs the last good run left in which instance, so
 that a run that finds nothing to do imports nothing.
@@ -31,7 +31,7 @@ RECORDED_NAME = "recorded.json"
 
 
 def is_recorded(dataset: Dataset, outputs: Outputs) -> bool:
-    """Return whether Dagster has exactly these outputs."""
+    """Return whether Dagster has recorded exactly these outputs."""
     note = _note(outputs)
     try:
         fields = json.loads((dataset.folder / RECORDED_NAME).read_text(encoding="utf-8"))
@@ -41,14 +41,15 @@ def is_recorded(dataset: Dataset, outputs: Outputs) -> bool:
 
 
 def note_recorded(dataset: Dataset, outputs: Outputs) -> None:
-    """Note that Dagster has these outputs, all of a dataset, and that no check found anything."""
+    """Note that Dagster has recorded these outputs, all of a dataset, and that all checks
+    passed."""
     with new_file(dataset.folder / RECORDED_NAME) as temporary:
         text = json.dumps(_note(outputs), indent=1, sort_keys=True)
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
 def forget_recorded(dataset: Dataset) -> None:
-    """Let the next run build and check, since this one found something."""
+    """Delete the note, so that the next run builds and checks again."""
     (dataset.folder / RECORDED_NAME).unlink(missing_ok=True)
 
 
@@ -61,15 +62,14 @@ def _note(outputs: Outputs) -> dict[str, str]:
 
 
 def _state() -> Path:
-    """Return Dagster's folder: one, whether DAGSTER_HOME leads to the project or one stands in
-    it."""
+    """Return Dagster's folder, the same with DAGSTER_HOME set to the project and without it."""
     home = os.environ.get("DAGSTER_HOME")
     inside = Path(home or project_root()) / ".dagster"
     return Path(home) if home and not inside.is_dir() else inside
 
 
 def build_recorded(graph: BuildGraph, **options: Any) -> "RecordedBuild":
-    """Build as `build_dataset` does, as a run of Dagster's job in this process. `options`:
+    """Build like `build_dataset`, as a run of the Dagster job in this process. `options`:
     those of `BuildOptions`.
 
     Raises: ConfigError where its history cannot be opened.
@@ -95,7 +95,7 @@ def build_recorded(graph: BuildGraph, **options: Any) -> "RecordedBuild":
 
 @contextmanager
 def own_streams() -> Iterator[None]:
-    """Print where one printed before, whatever becomes of the process's stdout and stderr.
+    """Keep printing to the terminal while Dagster redirects the process's stdout and stderr.
 
     During a run Dagster leads both into files, from which they come late and to no terminal.
     """

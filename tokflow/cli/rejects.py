@@ -38,7 +38,7 @@ def main(
 
 
 def _rejects(dataset: Dataset, partitions: Words) -> Iterator[dict[str, Any]]:
-    """Yield the rejects of the token shards that are there, in the order of their files."""
+    """Yield the rejects of existing token shards, in the order of their files."""
     for planned in make_plan(dataset, partitions=partitions).planned:
         if planned.stage != "tokens" or not planned.is_made:
             continue

@@ -1,6 +1,6 @@
-"""`tokflow run`: build what is missing or has changed, and print what came of it.
+"""`tokflow run`: build what is missing or has changed, and print a summary.
 
-A declared dataset is built by a run of Dagster's job in this process. Where nothing is missing
+A declared dataset is built by a run of the Dagster job in this process. If nothing is missing,
 neither Dagster nor an engine is imported.
 """
 
@@ -109,7 +109,7 @@ class _Asked:
     partitions: Words
     workers: Workers
     in_dagster: bool
-    """False where Dagster does not know the dataset as it is."""
+    """False with --config or --store, which Dagster does not know of."""
     recheck: bool
     json: bool
 
@@ -133,7 +133,7 @@ def _read_share(shard: str, partitions: Words, *, recheck: bool) -> Share:
 def _run_share(
     dataset: Dataset, asked: _Asked, *, share: Share
 ) -> tuple[dict[str, Any], list[Exception]]:
-    """Build a share of a dataset, without a plan, which would look at all of it."""
+    """Build a share of a dataset, without a plan of the whole."""
     graph = BuildGraph(dataset)
     graph.check_columns()
     errors = Errors()
@@ -156,7 +156,7 @@ def _run_share(
 
 
 def _run(dataset: Dataset, asked: _Asked) -> tuple[dict[str, Any], list[Exception]]:
-    """Return the JSON summary of a dataset, and the errors that kept outputs from being made."""
+    """Build a dataset; return its JSON summary and the errors of failed outputs."""
     look = partial(
         make_plan, dataset, partitions=asked.partitions, progress=partial(_while_hashing, asked)
     )
@@ -184,7 +184,8 @@ def _run(dataset: Dataset, asked: _Asked) -> tuple[dict[str, Any], list[Exceptio
 
 
 def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
-    """Build and say so; return what the asset checks found, too. Errors are printed last."""
+    """Build and print progress and summary, errors last; return the problems that checks found,
+    too."""
     errors = Bars(plan) if sys.stdout.isatty() and not asked.json else Errors()
     problems: list[str] = []
     try:
@@ -199,7 +200,7 @@ def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
 
 
 def _built(plan: Plan, asked: _Asked, errors: Errors) -> tuple[BuildResult, list[str]]:
-    """Build; return what the asset checks found, too."""
+    """Build; return the result and the problems that checks found."""
     with ExitStack() as stack:
         if asked.in_dagster:
             stack.enter_context(own_streams())
@@ -251,8 +252,7 @@ def _say_nothing_to_do(plan: Plan) -> None:
 
 
 def _while_hashing(asked: _Asked, done: int, total: int | None) -> None:
-    """Get ready to make tokens of new raw files; print on a terminal how far their checksums are,
-    if it takes its time."""
+    """Start workers early for new raw files, and print the progress of hashing large ones."""
     if total and total > SMALL_BYTES and is_local(asked.workers.get("pool")):
         get_ready(num_jobs(asked.workers.get("jobs")))
     if asked.json:
@@ -264,7 +264,7 @@ def _while_hashing(asked: _Asked, done: int, total: int | None) -> None:
 
 
 def _document(plan: Plan) -> dict[str, Any]:
-    """Return the JSON summary of a dataset of which nothing was to do."""
+    """Return the JSON summary of a dataset that was up to date."""
     outputs = [_output(planned, is_new=False) for planned in plan.planned]
     notices = plan.totals.notices()
     return _summary(plan.dataset, plan, notices, num_new=0, seconds=0.0, outputs=outputs)

@@ -1,4 +1,4 @@
-"""`tokflow schema`: the JSON schema of a dataset's YAML, which editors complete and check by."""
+"""`tokflow schema`: the JSON schema of a dataset's YAML, for editors."""
 
 import json as json_
 from pathlib import Path
@@ -27,7 +27,8 @@ def main(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Print the schema or, given a file, write it and print the line that names it to an editor.
+    """Print the schema or, given a file, write it and print the comment that points an editor to
+    it.
 
     Raises: ConfigError where the file is there and is no schema of tokflow's.
     """
@@ -47,7 +48,7 @@ def main(
 
 
 def _check_free(output: Path) -> None:
-    """Refuse a path at which something else is, such as a YAML that was meant to be checked."""
+    """Refuse a path with another file, such as a YAML that was meant to be checked."""
     try:
         found = json_.loads(output.read_bytes())
     except FileNotFoundError:

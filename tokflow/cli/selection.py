@@ -1,4 +1,4 @@
-"""Selection of the datasets that a command is about."""
+"""Selection of the datasets that a command works on."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from tokflow.store.store import Store
 from tokflow.store.stored_outputs import open_store
 
 Words = Sequence[str] | None
-"""Values of an option or argument that may be given several times; None: not given."""
+"""Values of an option or argument that can be repeated; None if it was not given."""
 Paths = Sequence[Path] | None
 
 
@@ -24,7 +24,7 @@ def select(
     is_one: bool = False,
     broken: dict[str, ConfigError] | None = None,
 ) -> list[Dataset]:
-    """Return the datasets that are named, or else all: of those of files, or of those declared.
+    """Return the named datasets, by default all, from the files of --config or from the project.
 
     `broken`: takes the errors of YAML files, by dataset, which are printed here and stop no other;
     that of the only dataset that is named is raised.

@@ -1,4 +1,4 @@
-"""Output of the command line: results on stdout, errors on stderr, JSON alone where asked.
+"""Output of the command line: results on stdout, errors on stderr, JSON alone if asked for.
 
 rich colours what goes to a terminal; everything else gets the same text, plain.
 """
@@ -32,7 +32,7 @@ DONE, FAILED, WRONG_USAGE = 0, 1, 2
 """Exit status."""
 
 INTERRUPTED, TERMINATED = 130, 143
-"""Exit statuses that shells expect of a command that Ctrl-C, or SIGTERM, ended."""
+"""Exit statuses that shells expect after Ctrl-C and after SIGTERM."""
 
 IDS_SHOWN = 16
 """Token ids shown in a row."""
@@ -41,11 +41,11 @@ KEPT = "\n\t"
 """Control characters that are printed."""
 
 NUMBER = re.compile(r"([\d,.]+( ([kMG]?B|%))?)?")
-"""A cell that stands to the right; an empty one may."""
+"""Pattern of cells that are right-aligned: numbers, sizes, empty."""
 
 
 def exit_status(errors: Iterable[BaseException]) -> int:
-    """Return DONE where there are none, WRONG_USAGE where a user typed each wrong, else FAILED."""
+    """Return DONE without errors, WRONG_USAGE if all are config errors, else FAILED."""
     is_usage = [isinstance(error, ConfigError) for error in errors]
     if not is_usage:
         return DONE
@@ -53,7 +53,7 @@ def exit_status(errors: Iterable[BaseException]) -> int:
 
 
 class _TerminatedError(KeyboardInterrupt):
-    """The process was told to end."""
+    """The process received SIGTERM."""
 
 
 def _terminate(number: int, frame: object) -> None:
@@ -62,7 +62,7 @@ def _terminate(number: int, frame: object) -> None:
 
 @contextmanager
 def reports_errors(name: str, options: Mapping[str, Any]) -> Iterator[None]:
-    """Print what a command raises as one block, not a trace.
+    """Print an exception of a command as one block without a traceback.
 
     An output that is missing is wrong usage where it was one of the `options`. With TOKFLOW_DEBUG=1
     the traceback comes along. SIGTERM, by which batch systems end a job, is an interruption, so
@@ -97,7 +97,7 @@ def reports_errors(name: str, options: Mapping[str, Any]) -> Iterator[None]:
 
 @functools.cache
 def console(*, is_stderr: bool = False) -> "Console":
-    """Return rich's view of stdout or stderr, which takes all text as it is."""
+    """Return a rich console for stdout or stderr that interprets no markup."""
     from rich.console import Console
 
     return Console(stderr=is_stderr, soft_wrap=True, markup=False, highlight=False, emoji=False)
@@ -135,8 +135,7 @@ def print_error(message: str, error: BaseException | None = None) -> None:
 
 
 def print_json(document: object) -> None:
-    """Print the one JSON document of a command; what no terminal shows as JSON's escapes, which
-    mean the same."""
+    """Print the JSON document of a command, with unprintable characters as JSON escapes."""
     text = shown_text(json.dumps(document, indent=1, ensure_ascii=False, default=_plain))
     text = re.sub(r"[^\n\x20-\x7e]", lambda found: _json_escaped(found[0]), text)
     print(text, flush=True)
@@ -186,14 +185,14 @@ def shown_ids(token_ids: Sequence[int]) -> str:
 
 
 def shown_path(path: Path, store: "Store | None" = None) -> str:
-    """Return a path as a person here would type it: relative if it is below this folder, a URL
-    where it is in a store at one."""
+    """Return a path as a user would type it: relative to the current folder, or the URL of a
+    store."""
     shown = str(path) if store is None else store.shown(path)
     return printable(shown.removeprefix(f"{Path.cwd()}{os.sep}"))
 
 
 def described_left_out(left_out: "Sequence[LeftOut]") -> str:
-    """Return the line that names what a pattern matches and is not read."""
+    """Return the line that lists files that match a pattern and are not read."""
     named = [
         f"{shown_path(Path(of.path)) if of.path.startswith('/') else of.path} ({of.found})"
         for of in left_out
@@ -202,6 +201,6 @@ def described_left_out(left_out: "Sequence[LeftOut]") -> str:
 
 
 def print_notices(notices: "Sequence[Notice]", before: str = "") -> None:
-    """Print what a person must know of a dataset, a line each; nothing where there is none."""
+    """Print the notices of a dataset, one per line; nothing if there are none."""
     if notices:
         print_styled("\n".join([f"{before}notices:", *(f"  {of.text}" for of in notices)]))

@@ -1,5 +1,4 @@
-"""`tokflow tokenizers`: tokenizers side by side, as people compare them: ids, engine, and a
-measurement on a file."""
+"""`tokflow tokenizers`: tokenizers side by side: ids, engine, and a measurement on a file."""
 
 import tempfile
 import time
@@ -46,12 +45,12 @@ from tokflow.tokens.encoder import engine_for
 from tokflow.tokens.shard import BATCH_BYTES
 
 SAMPLE_BYTES = 4_000_000
-"""Text, in bytes of UTF-8, after which the measurement of a tokenizer ends with its batch."""
+"""Bytes of UTF-8 text after which the measurement of a tokenizer ends."""
 
 
 def report_tokenizer(dataset: Dataset, *, file: Path | None, is_kept: bool) -> dict[str, Any]:
-    """Return what `--json` has of a dataset's tokenizer, which is made in its store if it is not
-    there; `is_kept`: that store stays.
+    """Return the JSON document of a dataset's tokenizer, which is made in its store if missing;
+    `is_kept`: the store outlives the command.
 
     It is measured on `file`, read as the dataset reads documents, or else, if it is kept, on the
     first raw file; that of a mixture as its first source has it. `sample` is null without a file,
@@ -103,8 +102,8 @@ def _first_key(graph: BuildGraph) -> str:
 def _measure(
     engine: GatedEngine, path: Path, documents: DocumentsConfig, render: Render | None
 ) -> dict[str, Any]:
-    """Return what a raw file's first documents become, without BOS and EOS; `seconds` are those of
-    encoding alone, with caches that were cold at the start."""
+    """Return counts of the first documents of a raw file, without BOS and EOS; `seconds` are of
+    encoding alone, starting with cold caches."""
     num_documents = num_chars = num_bytes = num_tokens = 0
     seconds = 0.0
     most = min(documents.limit.characters or SAMPLE_BYTES, SAMPLE_BYTES)  # a character has a byte
@@ -144,7 +143,7 @@ def _splitting(tokenizer: Tokenizer) -> str:
 
 
 Column = tuple[str, dict[str, Any] | Exception]
-"""The title of one tokenizer, and its report or why there is none."""
+"""Title of a tokenizer, and its report or error."""
 
 
 MeasuredFile = Annotated[
@@ -245,7 +244,7 @@ def _print(reports: Sequence[tuple[str, dict[str, Any]]]) -> None:
 
 
 def _cells(of: dict[str, Any]) -> dict[str, str]:
-    """Return what is to be shown of a tokenizer by label; nothing where there is nothing."""
+    """Return the table cells of a tokenizer by label, empty for unknown values."""
     sample = of["sample"] or {}
     rate, share = sample.get("bytes_per_token"), sample.get("tokens_per_character")
     num_ids, asked = of["vocab_size"], of["vocab_size_asked"]

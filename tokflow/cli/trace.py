@@ -14,7 +14,7 @@ from tokflow.shown import counted
 CHARS_SHOWN = 400
 
 CODE_NOTE = (
-    "its tokenizer is Python code, so no characters are shown; read that code and give "
+    "its tokenizer is Python code, so no characters are shown; review that code and add "
     "--trust-remote-code to run it"
 )
 

@@ -1,4 +1,4 @@
-"""`tokflow ui`: Dagster's web UI and daemon, which pages of other sites cannot use."""
+"""`tokflow ui`: Dagster's web UI and daemon, closed to pages of other sites."""
 
 import http.client
 import os
@@ -29,12 +29,13 @@ from tokflow.pipeline.project import project_root, state_home
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 QUIET = {"telemetry": {"enabled": False}, "nux": {"enabled": False}}
-"""Settings where there is no dagster.yaml: without them pages load a script of dagster.io."""
+"""Settings written if there is no dagster.yaml; without them pages load a script from
+dagster.io."""
 
 POLL_SECONDS = 0.2
 
 STOP_SECONDS = 8.0
-"""Seconds after which a process that was told to end is killed."""
+"""Seconds from the signal to end until a process is killed."""
 
 FOREIGN_HOST = "tokflow.invalid"
 """Host name that the web server must refuse."""
@@ -47,7 +48,7 @@ RUN_DAEMON = (
 
 
 Host = Annotated[
-    str, typer.Option(help="Address to listen on; it must lead to this machine alone.")
+    str, typer.Option(help="Address to listen on; it must be reachable from this machine only.")
 ]
 Port = Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 takes a free one.")]
 
@@ -103,15 +104,15 @@ def _refuse_unless_loopback(host: str) -> None:
     if not is_loopback(host):
         raise ConfigError(
             where="--host",
-            expected="an address of this machine alone, as 127.0.0.1, since the web UI has no "
-            "login and whoever reaches it can run code as you",
+            expected="an address that only this machine reaches, such as 127.0.0.1, since the web "
+            "UI has no login and anyone who reaches it can run code as you",
             found=repr(host),
-            remedy="leave it out and use an SSH tunnel, or add --expose-without-login",
+            remedy="use an SSH tunnel instead, or add --expose-without-login",
         )
 
 
 def _free_port(host: str, port: int) -> int:
-    """Return the port, or one that is free where it is 0."""
+    """Return the port, or a free one for 0."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.create_server((host, port), family=family) as server:
@@ -119,14 +120,14 @@ def _free_port(host: str, port: int) -> int:
     except OSError as error:
         raise ConfigError(
             where="--host and --port",
-            expected="an address of this machine and a port that nobody listens on",
+            expected="an address of this machine and a free port",
             found=f"{url(host, port)}: {error.strerror or error}",
-            remedy="end what is running there, or take a free port: --port 0",
+            remedy="stop what is running there, or take a free port: --port 0",
         ) from error
 
 
 def url(host: str, port: int) -> str:
-    """Return where the web UI is, for who sits at this machine."""
+    """Return the URL of the web UI on this machine."""
     shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
 
@@ -137,11 +138,12 @@ class CodeLocation:
 
     name: str
     options: Sequence[str]
-    """Those of `dagster code-server start` that name them."""
+    """Options of `dagster code-server start` that name the definitions."""
 
 
 def code_location(root: Path) -> CodeLocation | None:
-    """Return the definitions that `dagster dev` loads in a project; None: those in workspace.yaml.
+    """Return the definitions that `dagster dev` loads in a project; None if workspace.yaml lists
+    them.
 
     They are those that the project's pyproject.toml names, else its datasets.
     """
@@ -187,7 +189,7 @@ def serve(
 
 
 class _EndedError(Exception):
-    """A process that should go on does not."""
+    """A process of the web UI ended by itself."""
 
 
 class _Services:
@@ -205,7 +207,7 @@ class _Services:
         self._is_told_to_end = True
 
     def run(self, location: CodeLocation | None, folder: Path, host: str, port: int) -> None:
-        """Start the processes, each when what it needs is there, and say where the UI is."""
+        """Start the processes in order of their needs, and print the URL."""
         workspace = Path("workspace.yaml")
         if location is not None:
             workspace, code = folder / "workspace.yaml", folder / "code"
@@ -227,7 +229,7 @@ class _Services:
             self._wait(lambda: False)
 
     def stop(self) -> None:
-        """End all processes and what they have started, as Ctrl-C would.
+        """End all processes and their children, as Ctrl-C would.
 
         A run that goes on is interrupted, so that it has failed in the history, too.
         """
@@ -251,13 +253,13 @@ class _Services:
         )
 
     def _wait(self, until: Callable[[], bool]) -> bool:
-        """Wait for it and return True, or False as soon as this process is told to end."""
+        """Wait until `until` holds and return True; False as soon as this process is to end."""
         while not self._is_told_to_end:
             for name, process in self._processes.items():
                 if (status := process.poll()) is not None:
                     raise _EndedError(
                         f"the {name} of the web UI ended by itself, with status {status}: what it "
-                        "printed says why; nothing else of the web UI is left running"
+                        "printed says why; the rest of the web UI was stopped"
                     )
             if until():
                 return True
@@ -266,7 +268,7 @@ class _Services:
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> bool:
-    """Send a signal to a process and all it has started; return whether any of them is left."""
+    """Send a signal to a process and its children; return whether any of them is left."""
     process.poll()  # takes note of its end
     try:
         os.killpg(process.pid, number)
@@ -276,7 +278,7 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> bool:
 
 
 def _is_guarded(address: str) -> bool:
-    """Return whether the web server answers, and refuses what has not its name."""
+    """Return whether the web server answers, and refuses requests with a foreign Host header."""
     connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=5)
     try:
         connection.request("GET", "/server_info", headers={"Host": FOREIGN_HOST})

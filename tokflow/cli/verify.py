@@ -32,7 +32,7 @@ def main(
     trust_remote_code: Trust = False,
     json: Json = False,
 ) -> int:
-    """Print what is found of each output as soon as it is known; return the exit status."""
+    """Print the result of each output as soon as it is known; return the exit status."""
     results: list[Verification] = []
     broken: dict[str, ConfigError] = {}
     if target is None or configs or target in (declared := list_declared()):

@@ -1,4 +1,4 @@
-"""The whole path in one call, for who wants no YAML."""
+"""The whole pipeline in one call, without a YAML."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

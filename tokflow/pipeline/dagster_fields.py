@@ -1,5 +1,5 @@
-"""Fields of a dataset that say how Dagster names, shows and runs it, and when; none decides what
-is built. Times are cron strings and timezones."""
+"""Fields of a dataset for Dagster: names, tags and schedules; none changes what is built. Times are
+cron strings and timezones."""
 
 import re
 from collections.abc import Iterator
@@ -21,13 +21,12 @@ _TAG_VALUE = re.compile(r"[A-Za-z0-9_.-]{0,63}")
 
 
 def dagster_name(name: str) -> str:
-    """Return the name of a dataset in those that Dagster allows no hyphen in: of jobs, sensors and
-    groups."""
+    """Return the dataset's name for jobs, sensors and groups, where Dagster allows no hyphen."""
     return name.replace("-", "_")
 
 
 def key_part(name: str) -> str:
-    """Return the name, if it can be part of an asset key.
+    """Check that a name can be part of an asset key; return it.
 
     Raises: ConfigError.
     """
@@ -89,20 +88,19 @@ PoolName = Annotated[str, AfterValidator(_pool)]
 
 
 SCAN_WORDS = ("minutely", "hourly")
-"""What `scan` may be besides a cron string."""
+"""Values of `scan` besides cron strings."""
 
 _ITEM = r"(\*|(\d+|[a-z]{3})(-(\d+|[a-z]{3}))?)(/\d+)?"
 _FIELD = re.compile(f"{_ITEM}(,{_ITEM})*", re.IGNORECASE)
-"""What Dagster and cronsim understand alike: no L and no #."""
+"""Cron field as both Dagster and cronsim read it: no L and no #."""
 
 _START = datetime(2000, 1, 1, tzinfo=UTC)
 _YEARS = timedelta(days=8 * 366)
-"""A time on 29 February comes twice in so many days."""
+"""Days within which 29 February comes twice."""
 
 
 def longest_pause(cron: str) -> timedelta:
-    """Return the longest time between two times that follow each other; clocks that are set back
-    and forth aside."""
+    """Return the longest pause between two consecutive times, ignoring daylight saving."""
     minute, hour, *day = cron.split()
     days = [*_times(" ".join(["0 0", *day]), _YEARS)]
     of_day = [*_times(f"{minute} {hour} * * *", timedelta(days=1))]
@@ -113,14 +111,14 @@ def longest_pause(cron: str) -> timedelta:
 
 
 def _times(cron: str, within: timedelta) -> Iterator[datetime]:
-    """Yield the times within a while after the start of 2000, which is one of them if it fits."""
+    """Yield the times within a period that starts with the year 2000."""
     ticks = CronSim(cron, _START - timedelta(minutes=1))
     return takewhile(lambda time: time < _START + within, ticks)
 
 
 def check_cron(text: str) -> str:
-    """Return the text, which names times as cron has them: five fields, each `*`, a number, a name
-    such as `mon`, a range `1-5`, a step `*/15` or `0-30/10`, or several of them with commas.
+    """Check a cron string and return it: five fields, each `*`, a number, a name such as `mon`, a
+    range `1-5`, a step `*/15` or `0-30/10`, or several with commas.
 
     Raises: ConfigError, also where that time never comes, as 30 February.
     """
@@ -139,9 +137,8 @@ def check_cron(text: str) -> str:
 
 
 def is_due(scan: str, timezone: str, *, since: float, now: float) -> bool:
-    """Return whether one of the times of `scan` has come after `since`, by `now`; always where it
-    is `minutely`, as often as the sensor ticks, and where the clock was ahead. Both are seconds
-    since 1970."""
+    """Return whether a time of `scan` lies between `since` and `now`, both in seconds since 1970;
+    always true for `minutely`, and if the clock was set back."""
     if scan == "minutely" or since > now:
         return True
     zone = ZoneInfo(timezone)
@@ -160,7 +157,7 @@ def _bad_cron(text: str, remedy: str) -> ConfigError:
 
 
 def check_scan(text: str) -> str:
-    """Return the text, which is `minutely`, `hourly` or a cron string.
+    """Check that the text is `minutely`, `hourly` or a cron string; return it.
 
     Raises: ConfigError.
     """
@@ -177,7 +174,7 @@ def check_scan(text: str) -> str:
 
 
 def check_timezone(name: str) -> str:
-    """Return the name, which is one of the IANA database.
+    """Check that a name is in the IANA database; return it.
 
     Raises: ConfigError that suggests the nearest.
     """

@@ -28,10 +28,10 @@ from tokflow.store.config import expanded
 from tokflow.store.store import Store
 
 YAML_NAMES = ("defs.yaml", "defs.yml", "component.yaml")
-"""Of these Dagster reads the first that a folder has."""
+"""File names of components; Dagster reads the first that a folder has."""
 
 FOLDER_TYPE = "DefsFolderComponent"
-"""Last word of the type of a component that lets Dagster look into the folders below it, too."""
+"""Last word of the type of a component below which Dagster looks for more components."""
 
 NAMES_DIFFER = "another name for each dataset of a project, hyphens taken for underscores"
 
@@ -41,31 +41,31 @@ class Declaration:
     """A dataset as a YAML file declares it."""
 
     name: str
-    """Its `name`; of a file that cannot be read, the name of its folder."""
+    """`name` of the YAML; the folder's name if the file cannot be read."""
     path: Path
     index: int
     """Ordinal of the document in the file."""
     base: Path
     """Folder that relative paths start from."""
     attributes: Mapping[str, Any]
-    """What the YAML says, templates and all."""
+    """Attributes as in the YAML, with unresolved templates."""
     where: str
-    """What messages call it."""
+    """Place that error messages name."""
     error: ConfigError | None = None
-    """What keeps it from being loaded, as far as that is known without its other attributes."""
+    """Reason why it cannot be loaded, if known before its attributes are checked."""
     stages: tuple[Stage, ...] = STAGES
     """The stages that the dataset has, parents first."""
 
 
 def list_declared() -> dict[str, Declaration]:
-    """Return the datasets of the project one stands in by name, sorted; see `find_declarations`."""
+    """Return the datasets of the current project by name, sorted; see `find_declarations`."""
     project = find_project()
     found = find_declarations(project) if project else []
     return {of.name: of for of in sorted(found, key=lambda of: of.name)}
 
 
 def find_declarations(project: Project) -> list[Declaration]:
-    """Return the datasets of a project in the order of their files, those that are broken, too.
+    """Return the datasets of a project, broken ones too, in the order of their files.
 
     A dataset is declared by a document of type `tokflow.components.TextDataset` in a `defs.yaml`,
     at any depth below the folder of the project's definitions, and has the name that stands there.
@@ -91,7 +91,7 @@ def find_declarations(project: Project) -> list[Declaration]:
 
 
 def is_first(declaration: Declaration, declarations: Sequence[Declaration]) -> bool:
-    """Return whether no other that Dagster takes for the same comes before: it is shown for all."""
+    """Return whether a declaration is the first of its Dagster name; only the first is shown."""
     return _alike(declaration, declarations)[0] == declaration
 
 
@@ -100,8 +100,8 @@ def _alike(declaration: Declaration, declarations: Sequence[Declaration]) -> lis
 
 
 def _find(folder: Path, base: Path) -> Iterator[Declaration]:
-    """Yield those below a folder: where it has a YAML file, Dagster looks no deeper unless that
-    says so."""
+    """Yield the datasets below a folder; as Dagster does, look below a YAML only if it opens its
+    folder."""
     path = _yaml_of(folder)
     if path is not None:
         yield from _declarations(path, base)[0]
@@ -116,12 +116,12 @@ def _is_passed_over(name: str) -> bool:
 
 
 def _yaml_of(folder: Path) -> Path | None:
-    """Return the file of a folder that Dagster reads."""
+    """Return the component file of a folder, if any."""
     return next((path for name in YAML_NAMES if (path := folder / name).exists()), None)
 
 
 def _opens(path: Path, base: Path) -> bool:
-    """Return whether a file lets Dagster look into the folders below it, too."""
+    """Return whether Dagster looks for components below the folder of a file."""
     return any(of.endswith(FOLDER_TYPE) for of in _declarations(path, base)[1])
 
 
@@ -158,9 +158,9 @@ def _parsed(path: Path, stamp: int) -> list[dict[str, Any]]:
 
 
 def declared_by(document: Declaration, attributes: Mapping[str, Any]) -> list[Declaration]:
-    """Return the datasets, one or several, that the attributes of a component declare.
+    """Return the datasets that the attributes of a component declare.
 
-    `document`: says where they stand, and what one is called that has no name.
+    `document`: gives their place, and the name of one without `name`.
     """
     try:
         each = list(each_dataset(attributes, where=document.where))
@@ -190,7 +190,7 @@ def _of_component(document: Declaration, fields: Mapping[str, Any]) -> list[Decl
 
 
 def _named(declaration: Declaration) -> Declaration:
-    """Return the declaration with the name that its attributes have."""
+    """Return the declaration with the `name` of its attributes."""
     given = {"name": declaration.attributes.get("name")}
     try:
         name = resolve_templates(given, where=declaration.where)["name"]
@@ -200,7 +200,7 @@ def _named(declaration: Declaration) -> Declaration:
 
 
 def _clash(declarations: Sequence[Declaration]) -> ConfigError:
-    """Return the error of datasets that have one name, or one that Dagster takes for the same."""
+    """Return the error of datasets whose names are the same for Dagster."""
     names = list(dict.fromkeys(of.name for of in declarations))
     return ConfigError(
         where=f"datasets {' and '.join(map(repr, names))}"
@@ -213,7 +213,7 @@ def _clash(declarations: Sequence[Declaration]) -> ConfigError:
 
 
 def _other_executor(declaration: Declaration, first: Declaration | None) -> ConfigError | None:
-    """Return the error of a dataset with another executor than the first that names one has."""
+    """Return an error if the executor differs from that of the first dataset with one."""
     executor = declaration.attributes.get("executor")
     if executor is None or first is None or executor == first.attributes["executor"]:
         return None
@@ -253,7 +253,7 @@ def _base_of(path: Path) -> Path:
 
 
 def load_declared(declaration: Declaration, store: Store | Path | str | None = None) -> Dataset:
-    """Return a dataset that is declared; `store` takes the place of the one in its YAML.
+    """Load a declared dataset; `store` overrides the one in its YAML.
 
     Raises: ConfigError that says what is wrong in it.
     """
@@ -281,7 +281,7 @@ def make_dataset(
     file: Path | None = None,
     stages: tuple[Stage, ...] = STAGES,
 ) -> Dataset:
-    """Return the dataset that plain values declare, as YAML gives them.
+    """Make a dataset of plain values, as YAML gives them.
 
     `where` is what messages call the place they came from; for the others see `Dataset.at`. `file`:
     the YAML that they stand in, whose other datasets a mixture may be made of. `stages`: those of
@@ -308,7 +308,7 @@ def make_dataset(
 
 
 def as_declared_now(datasets: Sequence[Dataset]) -> Iterator[tuple[Dataset, ConfigError | None]]:
-    """Yield each dataset as its YAML is now, which may have been edited since it was loaded.
+    """Reload each dataset from its YAML, which can have been edited since.
 
     One that is in no project, or declared no more, is as it was; so is one that cannot be loaded
     now, with the error.
@@ -338,8 +338,8 @@ def _with_sources(
     file: Path | None,
     stages: tuple[Stage, ...],
 ) -> tuple[dict[str, Any], tuple[Dataset, ...]]:
-    """Return the attributes of a mixture with all that it has from its sources, and the datasets
-    that these are, in the order of its YAML.
+    """Return the attributes of a mixture completed from its sources, and the source datasets in the
+    order of the YAML.
 
     `attributes`: the mixture's. `store`: takes the place of the sources' own. `file`: the YAML that
     declares the mixture, if one does.
@@ -368,8 +368,8 @@ def _with_sources(
 
 
 def _sections(config: MixtureConfig, sources: Sequence[Dataset]) -> dict[str, Any]:
-    """Return the sections that a mixture has from its sources: the tokenizer of the first, which is
-    that of all, and the parts and columns that any of them has.
+    """Return the sections that a mixture takes from its sources: the tokenizer of the first, and
+    the parts and columns of all.
 
     Its documents are shuffled unless `shuffle` says otherwise, for they come source by source.
     """
@@ -396,8 +396,7 @@ def _load(
     where: str,
     stages: tuple[Stage, ...],
 ) -> Dataset:
-    """Load a source: from the file that it names or, by its name, from the mixture's own file or
-    project."""
+    """Load a source from its own file or, by name, from the mixture's file or project."""
     path = file if source.config is None else base / expanded(source.config)
     project = find_project(base) if source.config is None else None
     declared = {of.where: of for of in (_declared_in(path) if path else ())}

@@ -1,4 +1,4 @@
-"""The project one stands in: a folder that Dagster's `dg` knows, and where its definitions are."""
+"""The current project of Dagster's `dg`, and the folder of its definitions."""
 
 import os
 import tomllib
@@ -9,15 +9,15 @@ from typing import Any
 from tokflow.errors import ConfigError, message_of
 
 PROJECT_VARIABLE = "TOKFLOW_PROJECT"
-"""Names the project's folder, as `--project` does, in place of the current one."""
+"""Environment variable with the project's folder, like `--project`."""
 
 KEEPS_STATE = {"storage", "run_storage", "instance_class"}
-"""Keys of a dagster.yaml, one of which says where Dagster keeps its state."""
+"""Keys of a dagster.yaml that say where Dagster keeps its state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A project of Dagster's: what `[tool.dg.project]` of its pyproject.toml, or dg.toml, says."""
+    """A Dagster project, from `[tool.dg.project]` of its pyproject.toml or from dg.toml."""
 
     root: Path
     """Folder of that file."""
@@ -26,12 +26,12 @@ class Project:
 
 
 def find_project(start: Path | None = None) -> Project | None:
-    """Return the project that a folder lies in, None if in none.
+    """Return the project that contains a folder, if any.
 
-    It is the nearest one, from the folder up. `start`: by default the folder that TOKFLOW_PROJECT
-    names, or the current one.
+    The nearest one upward wins. `start`: by default the folder in TOKFLOW_PROJECT, or the current
+    one.
 
-    Raises: ConfigError where the file cannot be read, or TOKFLOW_PROJECT leads to no project.
+    Raises: ConfigError if the file cannot be read, or TOKFLOW_PROJECT is in no project.
     """
     named = os.environ.get(PROJECT_VARIABLE) if start is None else None
     start = Path(named or start or "").absolute()
@@ -50,13 +50,13 @@ def find_project(start: Path | None = None) -> Project | None:
 
 
 def project_root() -> Path:
-    """Return the root of the project one stands in; the current folder if that is in none."""
+    """Return the root of the current project; without one the current folder."""
     project = find_project()
     return project.root if project else Path.cwd()
 
 
 def state_home(root: Path) -> Path:
-    """Return the folder of a project that is DAGSTER_HOME where the user has set none.
+    """Return the default of DAGSTER_HOME for a project.
 
     That is the project root if its dagster.yaml says where the state is kept, else `.dagster`.
     """
@@ -83,7 +83,7 @@ def _section(path: Path) -> dict[str, Any] | None:
 
 
 def _defs_folder(path: Path, section: dict[str, Any]) -> Path:
-    """Return the folder of the module that Dagster would import, which nothing here does."""
+    """Return the folder of the definitions module, without importing it."""
     root_module, module = section.get("root_module"), section.get("defs_module")
     if not root_module and not module:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The raw files of a dataset as they are at this moment: listed, grouped and looked at."""
+"""The current raw files of a dataset: listed, grouped and identified."""
 
 import fnmatch
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from tokflow.tokens.shard_files import is_large
 
 
 class RawFiles:
-    """The raw files of a dataset that has its own; each is looked at once, when first asked for.
+    """Raw files of a dataset, each identified once, when it is first needed.
 
     With `offline`, those that are elsewhere are taken as they were fetched last. With `rehash`
     those of this disk are hashed, whatever is remembered of them.
@@ -56,7 +56,7 @@ class RawFiles:
 
     @cached_property
     def listing(self) -> Listing:
-        """Everything that the patterns of the dataset match.
+        """Listing of everything that the dataset's patterns match.
 
         Raises: ConfigError, also for a file of no format that documents are read from, and for a
         part of the split that takes files of which there is none.
@@ -70,7 +70,7 @@ class RawFiles:
 
     @cached_property
     def listed(self) -> dict[str, tuple[RawSource, ...]]:
-        """The raw files of each partition that there may be, by its key, sorted.
+        """Raw files of each possible partition, by its key, sorted.
 
         Raises: as `listing`, and ConfigError where they cannot be grouped as `raw.group` says.
         """
@@ -85,7 +85,7 @@ class RawFiles:
 
     @property
     def known(self) -> tuple[RawFile, ...]:
-        """Those that were looked at so far."""
+        """Raw files identified so far."""
         return tuple(self._known.values())
 
     def partition(self, key: str) -> RawPartition:
@@ -103,8 +103,8 @@ class RawFiles:
         return self._known[key]
 
     def read(self, keys: Iterable[str], progress: Progress | None = None) -> None:
-        """Look at the raw files of many partitions together; what is bad is raised when one is
-        asked for. Of a store at a URL a look at a raw file elsewhere fetches nothing of it."""
+        """Identify the raw files of many partitions together; errors are raised when a file is
+        requested. With a remote store, identifying a remote raw file fetches nothing."""
         sources = [source for key in keys for source in self.listed[key]]
         is_far = not self._dataset.store.keeps_raw_files
         new = [of for of in sources if (of.is_local or is_far) and of.key not in self._known]
@@ -124,7 +124,7 @@ class RawFiles:
 
 
 def unknown_key(key: str, known: Collection[str], *, name: str) -> RawFileError:
-    """Return the error of a key that no partition of a dataset has."""
+    """Return the error for an unknown partition key."""
     return RawFileError(
         where=f"{name}: {key}",
         expected="the key of a partition",
@@ -137,7 +137,7 @@ def unknown_key(key: str, known: Collection[str], *, name: str) -> RawFileError:
 def selected(
     known: Iterable[str], asked: Sequence[str] | None, *, name: str, remedy: str
 ) -> list[str]:
-    """Return the partition keys asked for, by default all, in the order of those of a dataset.
+    """Return the requested partition keys, by default all, in the order of the dataset.
 
     Raises: ConfigError for one that it does not have, with this remedy.
     """
@@ -157,7 +157,7 @@ def selected(
 
 @contextmanager
 def _naming(dataset: Dataset) -> Iterator[None]:
-    """Say in an error about fields which dataset has them: a YAML may have several."""
+    """Add the dataset's name to errors about its fields, since a YAML can have several."""
     try:
         yield
     except ConfigError as error:
@@ -165,12 +165,11 @@ def _naming(dataset: Dataset) -> Iterator[None]:
 
 
 FILES_LOOKED_AT = 3
-"""Files whose columns are checked early: a single file that differs stops no other."""
+"""Number of files whose columns are checked early, so that one odd file stops no build."""
 
 
 def check_columns(files: Iterable[tuple[RawSource, DocumentsConfig]]) -> None:
-    """Make sure that one of the first of these raw files of this disk has the columns that are
-    read.
+    """Check that one of the first local raw files has the columns to read.
 
     Raises: ConfigError of the first, where none has them.
     """
@@ -187,7 +186,7 @@ def check_columns(files: Iterable[tuple[RawSource, DocumentsConfig]]) -> None:
 
 
 def taken_by_parts(listing: Listing, config: SplitConfig) -> Listing:
-    """Return a listing without the files of those splits of the source that no part takes.
+    """Return a listing without files of source splits that no part takes.
 
     Raises: ConfigError for a part that takes files of which there is none.
     """
@@ -210,7 +209,7 @@ def taken_by_parts(listing: Listing, config: SplitConfig) -> Listing:
 
 
 def part_of(key: str, *, sources: Mapping[str, RawSource], config: SplitConfig) -> object:
-    """Return what tells raw files apart that parts take whole: no group has files of two parts."""
+    """Return the key that keeps raw files of different parts in different groups."""
     return part_of_file(key, sources[key].source_split, config)
 
 

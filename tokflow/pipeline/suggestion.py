@@ -1,4 +1,4 @@
-"""A dataset suggested for raw files, by a look at them."""
+"""Suggestion of a dataset for raw files, from their contents."""
 
 import re
 import sys
@@ -23,27 +23,27 @@ from tokflow.errors import BadDocumentError, ConfigError, first_five
 from tokflow.raw import LeftOut, Listing, RawConfig, escaped, list_raw, read_raw_files
 
 ENOUGH_DOCUMENTS = 100
-"""Of fewer the share that is drawn for a part may be none, so parts are by characters."""
+"""Least documents for parts by share; with fewer, a small share could be empty."""
 ENOUGH_CHARACTERS = 10_000_000
-"""Of so many no more is read than it takes to have enough documents."""
+"""Characters after which reading stops as soon as there are enough documents."""
 MORE_RECORDS = 100_000
-"""Records that are looked at where no column has text in the first of them."""
+"""Records to read if no column has text in the first ones."""
 COLUMN_CHARACTERS = 4_000_000
-"""Read of a column at most to see how long its texts are."""
+"""Most characters read of a column to measure its texts."""
 LARGE_TXT_BYTES = 100_000_000
-"""A txt file that is larger is taken as one of lines: it is hardly a single document."""
+"""Size above which a txt file is read by lines: it is hardly a single document."""
 TRAINING_CHARACTERS = 200_000_000
-"""Of all raw files together, for a tokenizer; more make it no better, but slower to train."""
+"""Most characters of all raw files to train a tokenizer on; more only take longer."""
 CHARACTERS_PER_ID = 1_000
-"""Of all text, about 250 tokens, for each id of a tokenizer that is trained on it."""
+"""Characters of text, about 250 tokens, per id of a trained tokenizer."""
 MIN_VOCAB_SIZE, MAX_VOCAB_SIZE = 512, 32_768
-"""Of a trained tokenizer; both are powers of two."""
+"""Bounds for trained tokenizers; both are powers of two."""
 TEXT_NAMES = ("text", "content", "body", "raw_content", "document")
-"""Columns that hold the text where there are some of these names, the likeliest first."""
+"""Usual names of the text column, the likeliest first."""
 OTHER_NAMES = re.compile(
     r"(.*_)?(url|uri|link|id|uuid|path|file_?name|hash|md5|sha\d*|digest|date|time|timestamp)"
 )
-"""Columns whose names say that they hold no text, however long it is."""
+"""Pattern of column names that hold no text, however long their values."""
 PAIRS = (
     ("prompt", "completion"),
     ("prompt", "response"),
@@ -51,41 +51,40 @@ PAIRS = (
     ("instruction", "response"),
     ("question", "answer"),
 )
-"""Names of columns that hold a prompt and what a model is to answer."""
+"""Names of columns with a prompt and its completion."""
 NO_UTF8 = "expected valid UTF-8"
-"""Begins the reason of a reject."""
+"""Start of the reason of a reject with invalid UTF-8."""
 USUAL_SPLITS = ("train", "validation", "test")
-"""In the order of parts."""
+"""Usual splits of a source, in the order of parts."""
 END_OF_TEXT = "<|endoftext|>"
-"""Stands between the documents of many a txt file."""
+"""Separator of documents in many txt files."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suggestion:
-    """Fields that fit the raw files, as a YAML has them."""
+    """Fields of a YAML that fit the raw files."""
 
     documents: Mapping[str, Any]
     split: Mapping[str, Any]
     max_characters: int | None = None
-    """Of `tokenizer`: None where all text is trained on."""
+    """`tokenizer.max_characters`; None if all text is trained on."""
     vocab_size: int = 8_192
-    """Of a tokenizer trained on the raw files."""
+    """`tokenizer.vocab_size` of a tokenizer trained on the raw files."""
     formats: tuple[str, ...] = ()
     num_files: int = 0
     num_bytes: int = 0
-    """Of the files as they are."""
+    """Size of the files on disk."""
     others: tuple[str, ...] = ()
     """Other columns with text, those with most first."""
     chats: tuple[str, ...] = ()
     """Columns with chats."""
     first_reject: str | None = None
-    """The first record that is no document, and why; None where none was met."""
+    """First record that is not a document, with the reason; None if there is none."""
     left_out: tuple[LeftOut, ...] = ()
 
     @property
     def pair(self) -> str | None:
-        """The fields of `documents` that read a prompt with its completion in place of the text;
-        None where no two columns have the names of such."""
+        """`documents` fields for prompt and completion; None without a pair of such columns."""
         columns = {self.documents.get("text"), *self.others}
         found = (pair for pair in PAIRS if columns.issuperset(pair))
         return next((f"prompt: {first}, completion: {last}" for first, last in found), None)
@@ -97,23 +96,24 @@ UNSEEN = Suggestion(
     documents={"text": "text"},
     split={"parts": {"train": {"hash_fraction": 0.99}, "validation": {"hash_fraction": 0.01}}},
 )
-"""For raw files that are not there yet."""
+"""Suggestion for raw files that do not exist yet."""
 
 
 @dataclass(slots=True)
 class _Count:
-    """Documents that were read, and whether there are more."""
+    """Counts of the documents read so far."""
 
     num_documents: int = 0
     num_characters: int = 0
     is_all: bool = True
     first_reject: str | None = None
     rejects: Counter[Path] = field(default_factory=Counter)
-    """The number of them in each file."""
+    """Number of rejects by file."""
 
 
 def suggest(patterns: Sequence[str], *, text: str | None = None) -> Suggestion:
-    """Return what fits the raw files that absolute patterns match; `text` names their column.
+    """Return a suggestion for the raw files that absolute patterns match; `text` names their
+    column.
 
     The beginning of the first file that has documents is read for its columns, and of all files
     as much as it takes to know how many documents there are; see `ENOUGH_DOCUMENTS`.
@@ -161,7 +161,7 @@ def _listed(patterns: Sequence[str]) -> Listing:
 
 
 def _of_hub(listed: Listing, text: str | None) -> Suggestion:
-    """Return what fits the files of a dataset of the hub, of which one is fetched."""
+    """Return a suggestion for a dataset of the hub, by fetching one file."""
     sizes = {key: of.hub.num_bytes for key, of in listed.sources.items() if of.hub is not None}
     smallest = listed.sources[min(sizes, key=sizes.__getitem__)]
     with TemporaryDirectory() as folder:
@@ -180,7 +180,7 @@ def _of_hub(listed: Listing, text: str | None) -> Suggestion:
 
 
 def _of_source(listed: Listing) -> dict[str, Any] | None:
-    """Return the splits of the source as parts; None where it has one alone, or none."""
+    """Return the splits of the source as parts; None if it has fewer than two."""
     known = {of.source_split for of in listed.sources.values() if of.source_split}
     splits = [*(each for each in USUAL_SPLITS if each in known), *sorted(known - set(USUAL_SPLITS))]
     parts = {split: {"source_split": split} for split in splits}
@@ -188,19 +188,19 @@ def _of_source(listed: Listing) -> dict[str, Any] | None:
 
 
 def _max_characters(num_bytes: int, num_files: int) -> int | None:
-    """Return how much of each file a tokenizer is trained on; None for all of it."""
+    """Return the characters of each file to train a tokenizer on; None for all."""
     is_much = num_bytes > TRAINING_CHARACTERS
     return max(100_000, TRAINING_CHARACTERS // num_files) if is_much else None
 
 
 def _vocab_size(num_characters: int) -> int:
-    """Return how many ids a tokenizer has that is trained on so much text."""
+    """Return the vocabulary size for a tokenizer trained on that much text."""
     fitting = 1 << max(1, num_characters // CHARACTERS_PER_ID).bit_length() - 1
     return min(max(fitting, MIN_VOCAB_SIZE), MAX_VOCAB_SIZE)
 
 
 class _Found(NamedTuple):
-    """The way to read a file, and columns that it does not read."""
+    """Fields to read a file with, and columns with other text or chats."""
 
     documents: dict[str, Any]
     others: list[str]
@@ -208,7 +208,7 @@ class _Found(NamedTuple):
 
 
 def _look(path: Path, text: str | None) -> _Found | None:
-    """Return how to read a file; None where none of its columns has text."""
+    """Return how to read a file; None if no column has text."""
     likely = likely_fields(path, DocumentsConfig())
     if format_of(path, DocumentsConfig()) == "txt":
         return _Found(_of_txt(path) | likely, [], [])
@@ -225,8 +225,8 @@ def _look(path: Path, text: str | None) -> _Found | None:
 
 
 def _likeliest(names: Sequence[str]) -> str | None:
-    """Return the column of text by its name, the longest of those whose names do not say; `names`
-    has the longest first. None where all are of something else."""
+    """Return the likeliest text column, by name and then by length (`names` has the longest first);
+    None if no name fits."""
     last_words = {name: name.rpartition(".")[2].lower() for name in names}
     named = [name for name in names if last_words[name] in TEXT_NAMES]
     named.sort(key=lambda name: TEXT_NAMES.index(last_words[name]))
@@ -235,7 +235,7 @@ def _likeliest(names: Sequence[str]) -> str | None:
 
 
 def _no_text_error(paths: Sequence[Path], text: str | None) -> ConfigError:
-    """Return that there is no text.
+    """Return the error for raw files without text.
 
     Raises: what the reader says of the files, if it meets a record that is no document.
     """
@@ -270,7 +270,7 @@ def _no_text_error(paths: Sequence[Path], text: str | None) -> ConfigError:
 
 
 def _characters(path: Path, text: str, num_records: int, likely: Mapping[str, Any]) -> int:
-    """Return the characters that a column has in the first records; 0 if it cannot be read.
+    """Count the characters of a column in the first records; 0 if it cannot be read.
 
     Raises: BadDocumentError where a text file has no UTF-8 there, so that it may be the column.
     """
@@ -306,7 +306,7 @@ def _of_txt(path: Path) -> dict[str, Any]:
 
 
 def _read_all(paths: Sequence[Path], config: DocumentsConfig) -> None:
-    """Raise what the reader says of the first record that is no document."""
+    """Raise the error of the first record that is not a document, if any."""
     try:
         for _ in DocumentSource(paths, config).batches():
             pass
@@ -325,7 +325,7 @@ def _read_all(paths: Sequence[Path], config: DocumentsConfig) -> None:
 
 
 def _count(paths: Sequence[Path], config: DocumentsConfig) -> _Count:
-    """Return the documents of the files, or of the first of them until there are enough."""
+    """Count the documents of the files, stopping when there are enough."""
     no_limit = sys.maxsize - 1  # the reader counts one more
     config = config.model_copy(update={"on_bad_document": "reject", "max_rejects": no_limit})
     count = _Count()
@@ -350,7 +350,7 @@ def _count(paths: Sequence[Path], config: DocumentsConfig) -> _Count:
 
 
 def _max_rejects(count: _Count, paths: Sequence[Path]) -> dict[str, int]:
-    """Return `max_rejects` where the files have more than its default, with room for as many again.
+    """Return `max_rejects`, about twice the rejects found, if the default is too small.
 
     Of files that are not read to their end the number is an estimate for the largest.
     """

@@ -22,7 +22,7 @@ from tokflow.store.config import check_keys
 from tokflow.tokenizers.tokenizer import with_kind
 
 STANDARD_INPUT = Path("-")
-"""Stands for what is piped into a command; relative paths start at the current folder."""
+"""Path that stands for standard input; relative paths in it start at the current folder."""
 
 COMPONENT_TYPE = "tokflow.components.TextDataset"
 """The `type:` of a dataset."""
@@ -31,12 +31,12 @@ MAX_YAML_CHARS = 10_000_000
 """Length from which a file is not parsed, for it declares no dataset."""
 
 COMPONENT_KEYS = ("type", "attributes", "template_vars_module", "requirements", "post_processing")
-"""Keys beside `type`; what the last three ask for Dagster alone does."""
+"""Keys of a component; the last three are for Dagster only."""
 
 KEYS = ("defaults", "datasets")
 
 OF_SOURCES = ("raw", "documents", "tokenizer", "split")
-"""Sections that a mixture has from its sources, and not from the defaults."""
+"""Sections that a mixture takes from its sources, not from the defaults."""
 
 JINJA_FIELDS = ("documents.chat_template",)
 """Fields that hold Jinja of their own, in which no template is resolved."""
@@ -52,7 +52,7 @@ _TEMPLATE = re.compile(
 def each_dataset(
     attributes: Mapping[str, Any], *, where: str
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what messages call each dataset that the attributes declare, and its own attributes.
+    """Yield the place, as messages name it, and the attributes of each declared dataset.
 
     What a dataset says takes the place of the default, in a section (`raw`, `documents`, ...) field
     by field; null brings back what tokflow has without one. A tokenizer of another kind has nothing
@@ -97,7 +97,7 @@ def _merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, An
 
 
 def _written_out(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with a split's shares and a tokenizer's name as what they stand for."""
+    """Return the fields with the short forms of split and tokenizer written out."""
     found = dict(fields)
     if "split" in fields:
         found["split"] = with_parts(fields["split"])
@@ -178,19 +178,19 @@ def _meaning(text: str) -> Any:
 
 
 def is_template(text: str) -> bool:
-    """Return whether a text is taken for a template."""
+    """Return whether a text is a template."""
     return "{{" in text or "{%" in text
 
 
 def as_template(text: str) -> str:
-    """Return the template that resolves to the text, whatever it holds."""
+    """Return a template that resolves to any text."""
     return f"{{{{ {(text if _meaning(text) is text else repr(text))!r} }}}}"
 
 
 @contextmanager
 def showing_templates(attributes: Mapping[str, Any], resolved: Mapping[str, Any]) -> Iterator[None]:
-    """Show the text of a template, in an error that is raised within, in place of its value, which
-    may be secret."""
+    """Replace values of templates, which can be secret, by the templates in errors raised
+    within."""
     try:
         yield
     except ConfigError as error:
@@ -225,7 +225,7 @@ def read_documents(path: Path) -> list[dict[str, Any]]:
 
 
 def place_of(path: Path, index: int) -> str:
-    """Return what messages call a document of a file, given its ordinal."""
+    """Return the place of a document of a file, as messages name it."""
     place = "standard input" if path == STANDARD_INPUT else str(path)
     return f"{place}: document {index + 1}" if index else place
 
@@ -270,7 +270,7 @@ def _read(path: Path) -> str:
 
 @cache
 def _standard_input() -> str:
-    """Return the text, which comes but once."""
+    """Return the text of standard input, which can be read only once."""
     return sys.stdin.buffer.read(MAX_YAML_CHARS).decode()
 
 
@@ -302,7 +302,7 @@ def _mapping(
 
 
 def _said(problem: str) -> tuple[str, str]:
-    """Return what PyYAML expected and found, of `expected <block end>, but found '?'` or such."""
+    """Split a message of PyYAML into what it expected and what it found."""
     expected, but, found = problem.replace(", but got ", ", but found ").partition(", but found ")
     if but:
         return expected.removeprefix("expected "), found
@@ -310,7 +310,7 @@ def _said(problem: str) -> tuple[str, str]:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """PyYAML's safe loader, but a key that stands twice is an error."""
+    """PyYAML's safe loader with an error for duplicate keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys: set[object] = set()

@@ -1,5 +1,5 @@
-"""YAML that declares a dataset, with comments, for `tokflow init` and `dg scaffold defs`; and the
-patterns in it for the raw files that a user names: files, folders and globs."""
+"""Writer of commented dataset YAML for `tokflow init` and `dg scaffold defs`, with patterns for the
+files, folders and globs that a user names."""
 
 import fnmatch
 import json
@@ -159,7 +159,7 @@ def _trained(suggested: Suggestion) -> dict[str, Any]:
 
 
 def _more_of_documents(suggested: Suggestion) -> list[str]:
-    """Return fields that a dataset may have, with values that fit this one."""
+    """Return optional fields as comments, with values that fit the dataset."""
     if not suggested.others:
         return [LIMIT]
     kept = ", ".join(json.dumps(of, ensure_ascii=False) for of in suggested.others[:3])
@@ -174,7 +174,7 @@ def _about_training(suggested: Suggestion) -> str:
 
 
 def _section(comment: str, name: str, fields: Mapping[str, Any]) -> str:
-    """Return a mapping of plain values, lists of them, and mappings of mappings of them."""
+    """Write a section of plain values, lists and mappings as YAML."""
     lines = [f"{name}:"]
     for key, value in fields.items():
         if isinstance(value, list):
@@ -195,8 +195,8 @@ def _inline(fields: Mapping[str, Any]) -> str:
 
 
 def _plain(value: str | float) -> str:
-    """Return a number or text as YAML, in quotes where it would be read as something else, and
-    within a template where it would be taken for one."""
+    """Write a number or text as YAML, quoted if it would be read as something else, and as a
+    template if it looks like one."""
     if isinstance(value, int):
         return f"{value:_}" if value >= 10_000 else str(value)
     style = None
@@ -207,8 +207,8 @@ def _plain(value: str | float) -> str:
 
 
 def check_new(name: str, path: Path, project: Project) -> None:
-    """Refuse a dataset to be declared in `path`, a YAML of a project's definitions, where it would
-    disable or hide others, or where Dagster does not look.
+    """Raise if a new dataset in `path` would disable or hide other datasets of the project, or
+    Dagster would not find it.
 
     Raises: ConfigError.
     """
@@ -231,8 +231,7 @@ def check_new(name: str, path: Path, project: Project) -> None:
 
 
 def patterns_of(named: Sequence[str], *, here: Path, store: Path) -> tuple[str, ...]:
-    """Return absolute patterns that match the raw files that are named; a dataset of the hub alone
-    is one.
+    """Return absolute patterns for the named raw files, or the URL of a single hub dataset.
 
     A folder stands for the files below it of one format: the one with the most bytes; one that
     `save_to_disk` wrote stands for itself. Several files, as a shell makes them of a glob, are a
@@ -271,12 +270,12 @@ def patterns_of(named: Sequence[str], *, here: Path, store: Path) -> tuple[str, 
 
 
 def shortened_to(base: Path, patterns: Sequence[str]) -> list[str]:
-    """Return absolute patterns as a YAML has them whose relative paths start at `base`."""
+    """Return the patterns relative to `base` where possible."""
     return [pattern.removeprefix(f"{escaped(str(base))}/") for pattern in patterns]
 
 
 def name_of(patterns: Sequence[str]) -> str:
-    """Return a name for the dataset of raw files: that of the one file, or of their folder."""
+    """Return a dataset name for the patterns: of the single file, or of the folder."""
     if len(patterns) == 1 and not has_wildcard(patterns[0]):
         name = unescaped(Path(patterns[0]).name)
         return as_name(name.removesuffix(_suffix(name)))
@@ -288,7 +287,7 @@ def name_of(patterns: Sequence[str]) -> str:
 
 
 def as_name(text: str) -> str:
-    """Return the nearest name that a dataset can have."""
+    """Return the nearest valid dataset name."""
     text = re.sub(r"[^A-Za-z0-9-]+", "_", text)
     return re.sub(r"[-_]{2,}", "_", text)[:100].strip("-_") or "dataset"
 
@@ -304,7 +303,7 @@ def _check_outside(pattern: str, store: Path) -> None:
 
 
 def _is_in(pattern: str, store: Path) -> bool:
-    """Return whether a pattern may match files in the store."""
+    """Return whether a pattern can match files in the store."""
     above, is_deep, _ = pattern.partition("/**")
     parts = Path(above if is_deep else pattern).parts
     is_alike = all(map(fnmatch.fnmatchcase, store.parts, parts))
@@ -314,8 +313,7 @@ def _is_in(pattern: str, store: Path) -> bool:
 
 
 def _in_folder(folder: Path, store: Path) -> list[str]:
-    """Return patterns for the files of the format that has most bytes below a folder, none of
-    them in `store`."""
+    """Return patterns for the files below a folder of its largest format, outside of `store`."""
     found = find_below(str(folder), ["**"])
     paths = [Path(path) for path, kind in found.items() if kind == FILE]
     paths = [path for path in paths if not path.is_relative_to(store)]
@@ -337,7 +335,7 @@ def _in_folder(folder: Path, store: Path) -> list[str]:
 
 
 def _globs(folder: Path, paths: Sequence[Path], store: Path) -> list[str]:
-    """Return patterns that match the files, which are below the folder, and none in `store`."""
+    """Return patterns that match the files below the folder, and none in `store`."""
     direct = [path for path in paths if path.parent == folder]
     is_split = len(direct) < len(paths) and store.is_relative_to(folder)
     below = "" if len(direct) == len(paths) or is_split else "**/"
@@ -351,8 +349,8 @@ def _globs(folder: Path, paths: Sequence[Path], store: Path) -> list[str]:
 
 
 def _glob_of(paths: Sequence[Path], store: Path) -> str | None:
-    """Return the shortest glob that matches these files, in one folder or in sister folders, and no
-    others; None where there is none such, or one that would match outputs."""
+    """Return the shortest glob that matches exactly these files, in one folder or sister folders;
+    None if there is none, or it could match outputs."""
     suffixes = {_suffix(path.name) for path in paths}
     above = {path.parent.parent for path in paths}
     if len(paths) < 2 or len(above) > 1 or len(suffixes) > 1 or "" in suffixes:
@@ -372,7 +370,7 @@ def _glob_of(paths: Sequence[Path], store: Path) -> str | None:
 
 
 def _suffix(name: str) -> str:
-    """Return `.jsonl.gz` of `part-0.jsonl.gz`, in the letters that it has."""
+    """Return the suffix of a file name, such as `.jsonl.gz`, in its own case."""
     stem, suffix = os.path.splitext(name)  # noqa: PTH122 (text, not a path)
     is_compressed = suffix.lower() in COMPRESSED_SUFFIXES
     return os.path.splitext(stem)[1] + suffix if is_compressed else suffix  # noqa: PTH122

@@ -94,7 +94,7 @@ def test_trace_shows_ids_of_a_tokenizer_that_is_code(folder: Path):
     assert without.exit_code == 0
     assert without.stdout == (
         f"a.jsonl:1  tokens 1 to 2 of its text  (1 token at 5)\n  {token_id}\n"
-        "note: its tokenizer is Python code, so no characters are shown; read that code and give "
+        "note: its tokenizer is Python code, so no characters are shown; review that code and add "
         "--trust-remote-code to run it\n"
     )
 
