@@ -35,6 +35,10 @@ class Input:
     remedy: str = "fix what is wrong with them"
     """What to do where some of all are missing."""
 
+    def is_of(self, stage: str) -> bool:
+        """Return whether a stage of this name makes it."""
+        return self.stage == stage
+
     @property
     def is_raw(self) -> bool:
         """True of the raw files, which no stage makes."""
@@ -294,6 +298,11 @@ def selection_stages(declared: Declared) -> list[Stage]:
     return [of for of in declared.stages if of.gives == "selection" and of.variants(declared)]
 
 
+def stage_named(stages: Iterable[Stage], name: str) -> Stage | None:
+    """Return the stage with this name; None where there is none, as for the raw files."""
+    return next((of for of in stages if of.name == name), None)
+
+
 def stage_of(stages: Iterable[Stage], manifest: Manifest) -> Stage | None:
     """Return the stage that made an output; None for one that no stage here makes, as raw files."""
-    return next((of for of in stages if of.name == manifest.stage), None)
+    return stage_named(stages, manifest.stage)

@@ -157,8 +157,6 @@ def _print_failures(failures: Sequence[PastFailure]) -> None:
     lines = []
     for of in failures:
         when = datetime.fromisoformat(of.time).astimezone().strftime("%Y-%m-%d %H:%M")
-        output = of.stage if of.name == of.stage else f"{of.stage} {of.name}"
-        output += f" ({of.packing})" if of.packing else ""
-        lines.append(f"{output} failed on {when}: {of.message}")
+        lines.append(f"{of.title} failed on {when}: {of.message}")
     for line in shortened(lines, FAILURES_SHOWN):
         print_styled(line)

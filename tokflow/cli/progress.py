@@ -133,7 +133,7 @@ class Bars(Errors):
 
 def raw_per_text(plan: Plan) -> float:
     """Return the estimated raw bytes per byte of text, from the metadata of the largest files."""
-    to_do = [of for of in plan.missing if of.stage == "tokens" and of.num_bytes >= LARGE_BYTES]
+    to_do = [of for of in plan.missing if of.output.step.has_engine and of.num_bytes >= LARGE_BYTES]
     largest = sorted(to_do, key=lambda of: of.num_bytes)[-FILES_ASKED:]
     if not largest:
         return 1.0

@@ -40,7 +40,7 @@ def main(
 def _rejects(dataset: Dataset, partitions: Words) -> Iterator[dict[str, Any]]:
     """Yield the rejects of existing token shards, in the order of their files."""
     for planned in make_plan(dataset, partitions=partitions).planned:
-        if planned.stage != "tokens" or not planned.is_made:
+        if not planned.output.step.has_engine or not planned.is_made:
             continue
         if planned.output.counts["num_rejects"]:
             lines = planned.output.open().file(REJECTS_NAME).read_bytes().splitlines()

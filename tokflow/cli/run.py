@@ -168,7 +168,7 @@ def _run(dataset: Dataset, asked: _Asked) -> tuple[dict[str, Any], list[Exceptio
     is_done = plan.is_up_to_date and not plan.num_remote and not asked.recheck
     if is_done and (not asked.in_dagster or is_partial or is_recorded(dataset, plan.own)):
         for planned in plan.planned:
-            if planned.stage == "export" and planned.folder is not None:
+            if planned.output.step.has_latest and planned.folder is not None:
                 # As after going back to an earlier config.
                 dataset.store.point_latest(planned.folder)
         if not asked.json:
@@ -229,7 +229,7 @@ def _say_what_came(plan: Plan, built: BuildResult, problems: Sequence[str], aske
         from tokflow.cli.summary import print_summary
 
         if built.num_new:  # as where another machine made a share of the files
-            for change in plan.library_changes("tokens"):
+            for change in plan.library_changes(of_engines=True):
                 print(f"{plan.dataset.name}: tokens of two versions of a library: {change}")
         print_summary(plan, built, is_declared=asked.in_dagster)
     elif not problems:

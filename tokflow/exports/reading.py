@@ -18,6 +18,7 @@ from tokflow.exports.options import PartRows
 from tokflow.exports.token_files import batches_of_documents
 from tokflow.sequences.segments import Sequences
 from tokflow.store.latest import LATEST
+from tokflow.store.manifest import Manifest
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.stored_outputs import opened, output_in
 
@@ -354,6 +355,11 @@ def _documents(fields: Arrays, num_tokens: int) -> Iterator[tuple[slice, Arrays]
         yield here, {"offsets": offsets, **mask}
 
 
+def is_export(manifest: Manifest) -> bool:
+    """Return whether an output is an export."""
+    return manifest.stage == "export"
+
+
 def find_export(path: str | Path | StoredOutput) -> StoredOutput:
     """Return the export at `path`, or that was found there; see `find_output`.
 
@@ -364,7 +370,7 @@ def find_export(path: str | Path | StoredOutput) -> StoredOutput:
     store, path = opened(path, is_alone=True)
     try:
         output = output_in(store, path)
-        if output.manifest.stage == "export":
+        if is_export(output.manifest):
             return output
         found = output.name
     except MissingOutputError as error:

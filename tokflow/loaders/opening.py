@@ -19,14 +19,14 @@ from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.exports import FORMATS
 from tokflow.exports.damage import damaged_file
 from tokflow.exports.format import Arrays, Portion
-from tokflow.exports.reading import Export
+from tokflow.exports.reading import Export, is_export
 from tokflow.loaders.samples import Numbers, StoredFile, fetch
 from tokflow.pools.cores import renew_in_forks
 from tokflow.store.integrity import Stored
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_output
 from tokflow.store.tables import read_table, to_numpy
-from tokflow.tokens.shard import TokenShard, open_token_shard
+from tokflow.tokens.shard import TokenShard, is_shard, open_token_shard
 from tokflow.tokens.shard_files import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
 
 KEPT_BYTES = 2**28
@@ -250,12 +250,12 @@ def find_part(
     Raises: ConfigError, as `find_output`.
     """
     output = path if isinstance(path, StoredOutput) else find_output(path)
-    if output.manifest.stage == "export":
+    if is_export(output.manifest):
         export = Export(output)
         is_only = part is None and len(export.parts) == 1
         export.check_part(name := export.parts[0] if is_only else part)
         return output, name, export.layout.is_packed
-    if output.manifest.stage != "tokens":
+    if not is_shard(output.manifest):
         raise MissingOutputError(
             where=output.folder,
             expected="an export, or the tokens of a raw file",

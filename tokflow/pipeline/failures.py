@@ -20,7 +20,6 @@ import msgspec
 from tokflow.errors import TokflowError
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.results import StageFailure
-from tokflow.stage import RAW
 from tokflow.store.atomic import new_file
 
 FAILURES_NAME = "failures.json"
@@ -41,6 +40,12 @@ class PastFailure:
     time: str
     """When it failed, in UTC, such as `2026-11-22T03:00:07+00:00`."""
 
+    @property
+    def title(self) -> str:
+        """`tokens a.jsonl`, `sequences a.jsonl (short)` or `tokenizer`: how lists call it."""
+        packing = f"({self.packing})" if self.packing else ""
+        return " ".join(filter(None, dict.fromkeys([self.stage, self.name, packing])))
+
 
 def read_failures(folder: Path) -> dict[str, PastFailure]:
     """Return the failures in the folder of a dataset by their keys, none where nothing tells."""
@@ -53,11 +58,11 @@ def read_failures(folder: Path) -> dict[str, PastFailure]:
 def failure_key(graph: BuildGraph, stage: str, name: str, packing: str = "") -> str | None:
     """Return by what a failure of an output is known again; None where nothing tells that.
 
-    `name`, `packing`: as those of an `Output`, of stage raw a partition key.
+    `name`, `packing`: as those of an `Output`, of the raw files a partition key.
     """
     dataset = graph.dataset
     try:
-        if stage == RAW:
+        if graph.step(stage) is None:
             decides = [source.url for source in graph.partitions[name]]
         else:
             errors = dataset.documents.model_dump_json(), dataset.tokenizer.model_dump_json()
@@ -87,11 +92,11 @@ def _note(
     failed: Sequence[StageFailure],
     tried: set[str],
 ) -> None:
-    has_raw = tried - {each.name for each in failed if each.stage == RAW}
+    has_raw = tried - {each.name for each in failed if each.is_raw}
     kept = {key: of for key, of in known.items() if _is_still_true(graph, key, of, has_raw)}
     now = datetime.now(UTC).isoformat(timespec="seconds")
     for each in failed:
-        is_known = each.stage == RAW or _has_all_raw(graph, each.stage, each.name, has_raw)
+        is_known = each.is_raw or _has_all_raw(graph, each.stage, each.name, has_raw)
         output = each.stage, each.name, each.packing
         if is_known and (key := failure_key(graph, *output)):
             stage, name, packing = output
@@ -104,7 +109,7 @@ def _note(
 
 def _is_still_true(graph: BuildGraph, key: str, of: PastFailure, has_raw: Container[str]) -> bool:
     """Return whether a failure may be met again; those that a build did not try are."""
-    if of.stage == RAW:
+    if graph.step(of.stage) is None:
         return of.name not in has_raw and failure_key(graph, of.stage, of.name) == key
     if not _has_all_raw(graph, of.stage, of.name, has_raw):
         return of.name in graph.partitions or not graph.is_of_file(of.stage)

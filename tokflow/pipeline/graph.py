@@ -23,7 +23,7 @@ from tokflow.split.mixed_split import MixtureShare, source_and_key
 from tokflow.split.shuffle import DOCUMENT_ORDER, shuffle_fields
 from tokflow.split.spans import Split
 from tokflow.split.stage import SPLIT
-from tokflow.stage import Stage
+from tokflow.stage import Stage, stage_named
 from tokflow.store.store import Store
 from tokflow.store.verdicts import write_verdict
 from tokflow.tokenizers.stage import TOKENIZER
@@ -219,17 +219,18 @@ class BuildGraph:
 
     def outputs_of(self, stage: str, keys: Iterable[str]) -> Iterator[Output]:
         """Yield the outputs of a stage, those of raw files for the partitions `keys`."""
-        step = self._step(stage)
+        step = self.step(stage)
         for variant in step.variants(self.dataset) if step else ():
             for key in keys if step and step.is_of_file else ("",):
                 yield self.output(stage, key, variant)
 
-    def _step(self, stage: str) -> Stage | None:
-        return next((of for of in self.stages if of.name == stage), None)
+    def step(self, stage: str) -> Stage | None:
+        """Return the stage of the dataset with this name; None where it has no such stage."""
+        return stage_named(self.stages, stage)
 
     def output(self, stage: str, key: str = "", variant: str = "") -> Output:
         """Return one output. What a mixture has not of its own, as tokens, is its sources'."""
-        if (step := self._step(stage)) is None:
+        if (step := self.step(stage)) is None:
             if not self.of_sources:
                 raise LookupError(f"{self.dataset.name} has no stage {stage}")
             graph, of_source = self.at(key) if key else (next(iter(self.of_sources.values())), "")
@@ -240,11 +241,13 @@ class BuildGraph:
 
     def is_of_file(self, stage: str) -> bool:
         """Return whether each partition has an output of a stage."""
-        return any(of.name == stage and of.is_of_file for of in self.stages)
+        step = self.step(stage)
+        return step is not None and step.is_of_file
 
     def has_engine(self, stage: str) -> bool:
         """Return whether an engine makes the outputs of a stage."""
-        return any(of.name == stage and of.has_engine for of in self.stages)
+        step = self.step(stage)
+        return step is not None and step.has_engine
 
     def outputs_for_mixtures(self) -> Iterator[Output]:
         """Yield the outputs that a mixture needs of the dataset as one of its sources."""
@@ -254,7 +257,9 @@ class BuildGraph:
         """Return one output by its name: a partition key, that of an export, or `tokenizer`."""
         if self.is_of_file(stage):
             return self.output(stage, name, packing)
-        return self.output(stage, variant="" if name == stage else name)
+        step = self.step(stage)
+        has_variants = step is not None and step.has_latest
+        return self.output(stage, variant=name if has_variants else "")
 
     @property
     def tokenizer_output(self) -> Output:
@@ -298,14 +303,13 @@ class BuildGraph:
     def related(self, output: Output, stage: str) -> Output:
         """Return the output of a stage that one goes back to, of its own partition if it has one;
         of a mixture's split the split of the source."""
-        if output.stage == stage:
+        graph = next(iter(self.of_sources.values()), self)
+        step = self.step(stage) or graph.step(stage)
+        if step is output.step:
             graph, of_source = self.at(output.key)
             return graph.output(stage, of_source)
-        variants = [of.variant for of in output.direct_inputs() if of.stage == stage]
-        step = self._step(stage)
         key = output.key if step is None or step.is_of_file else ""
-        key = "" if stage == TOKENIZER.name else key
-        return self.output(stage, key, *variants[:1])
+        return self.output(stage, key, *output.variants_from(stage)[:1])
 
     def all_inputs(self, output: Output, stage: str) -> dict[str, Output]:
         """Return the outputs of a stage that one is made from over all partitions, by key.
@@ -314,7 +318,7 @@ class BuildGraph:
         """
         if self.limited is not None and not output.is_of_file:
             self.limited.check_closed()
-        [variant] = {of.variant for of in output.direct_inputs() if of.stage == stage}
+        [variant] = {*output.variants_from(stage)}
         return {key: self.output(stage, key, variant) for key in self.partitions}
 
     def all_counts(self, output: Output, stage: str) -> dict[str, Mapping[str, int]]:
@@ -330,7 +334,7 @@ class BuildGraph:
 
     def open(self, output: Output) -> Any:
         """Return an output, which must have been made, as its stage opens it."""
-        if output.stage == TOKENIZER.name:
+        if output.step.decides_all:
             return self.tokenizer
         return output.step.open(output.open(), output)
 

@@ -7,6 +7,7 @@ from typing import TypeAlias
 from tokflow.pipeline.describe import describe, describe_all
 from tokflow.pipeline.results import Reporter, StageFailure, StageResult
 from tokflow.shown import counted, duration, size, speed
+from tokflow.stage import Stage
 
 FILES_SHOWN = 100
 """More files than these have no line each, but one in SECONDS says how far they are."""
@@ -93,7 +94,7 @@ class Pace:
 
 def text_bytes_of(made: StageResult) -> int:
     """Return the text that was tokenized for an output."""
-    is_tokenized = made.is_new and made.output.stage == "tokens"
+    is_tokenized = made.is_new and made.output.step.has_engine
     return int(made.manifest.counts["num_bytes"]) if is_tokenized else 0
 
 
@@ -155,14 +156,14 @@ class Lines(Reporter):
 
     def made(self, made: StageResult) -> None:
         """Say a line where there is one to say."""
-        stage = made.output.stage
+        step = made.output.step
         if made.output.is_of_file:
             num_bytes = made.graph.raw(made.output.name).num_bytes
             self._pace.count(num_bytes, is_new=made.is_new, text_bytes=text_bytes_of(made))
         self._num_done += 1
-        if made.is_new and stage in ("split", "sequences"):
+        if made.is_new and step.is_of_file and not step.has_engine:
             self._new.append(made)
-        elif made.is_new and self._has_line(stage):
+        elif made.is_new and self._has_line(step):
             self._say_of(made, line_of(made))
         if made.output.is_of_file and self._num_done < self._num_files:
             self._say_if_due(self._progress)
@@ -175,11 +176,11 @@ class Lines(Reporter):
         self._num_done += 1
         self._end_stage()
 
-    def _has_line(self, stage: str) -> bool:
+    def _has_line(self, step: Stage) -> bool:
         """Return whether an output of a stage has a line of its own."""
-        if stage == "export":
+        if step.has_latest:
             return self._with_exports
-        return stage != "tokens" or self._num_files <= FILES_SHOWN
+        return not step.has_engine or self._num_files <= FILES_SHOWN
 
     def _progress(self) -> str:
         files = f"{self._num_done:,} of {counted(self._num_files, 'file')}"
@@ -202,7 +203,7 @@ class Lines(Reporter):
 def line_of(made: StageResult) -> str:
     """Return the line of one output, `tokens a.jsonl: 4 documents, 29 tokens, 62.1 MB/s`."""
     output, described = made.output, describe(made.manifest, made.run)
-    name = output.stage if output.stage == "tokenizer" else f"{output.stage} {output.name}"
+    name = output.short_title
     if output.is_of_file:
         return f"{name}: {described}"
     num_bytes = [size(made.manifest.num_bytes)] if described.parts else []

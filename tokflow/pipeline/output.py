@@ -174,6 +174,11 @@ class Output:
         )
 
     @property
+    def short_title(self) -> str:
+        """`tokens a.jsonl`, `export bin` or `tokenizer`: how lists call it."""
+        return f"{self.stage} {self.key or self.variant}".strip()
+
+    @property
     def label(self) -> str:
         """Its name and, in brackets, that of the export whose packing it has."""
         return f"{self.name} ({self.packing})" if self.packing else self.name
@@ -292,6 +297,14 @@ class Output:
     def direct_inputs(self) -> list[Input]:
         """Return what it is made from, as its stage says."""
         return list(self.step.inputs(self.declared, self.variant))
+
+    def is_by(self, step: Stage) -> bool:
+        """Return whether a stage makes it; splits of a mixture count as splits."""
+        return self.step.name == step.name
+
+    def variants_from(self, stage: str) -> list[str]:
+        """Return the variants of a stage that it is made from."""
+        return [of.variant for of in self.direct_inputs() if of.is_of(stage)]
 
     def input(self, stage: str) -> "Output":
         """Return the output of a stage that it goes back to."""

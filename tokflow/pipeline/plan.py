@@ -131,11 +131,11 @@ class Plan:
         """Files that the patterns of the raw files match and that are not read."""
         return self.graph.listing.left_out
 
-    def library_changes(self, *stages: str) -> list[str]:
+    def library_changes(self, *, of_engines: bool = False) -> list[str]:
         """Return a sentence for each library that has another version now than when outputs were
-        made, of all stages by default. Reads the run.json of every output that is there."""
+        made, or those alone that an engine made. Reads the run.json of every one that is there."""
         made = [planned for planned in self.planned if planned.is_made]
-        folders = [of.folder for of in made if not stages or of.stage in stages]
+        folders = [of.folder for of in made if of.output.step.has_engine or not of_engines]
         runs = [read_run(folder) for folder in folders if folder is not None]
         return changed_since(run.get("versions", {}) for run in runs)
 
@@ -218,11 +218,10 @@ class _Planner:
             for variant in step.variants(dataset)
             for of in step.inputs(dataset, variant)
         ]
-        self.asked_again = {
-            of.stage for step, of in inputs if of.reach == "all" and step.is_of_file
-        }
+        counted = {of.stage for step, of in inputs if of.reach == "all" and step.is_of_file}
+        steps = [of for of in dataset.stages if of.decides_all or of.name in counted]
+        self.asked_again = set(steps)
         """Stages whose manifests are needed for what comes after them."""
-        self.asked_again |= {of.name for of in dataset.stages if of.decides_all}
 
     def look_at_all(
         self, keys: Sequence[str], *, is_partial: bool, until: str | None = None
@@ -249,9 +248,9 @@ class _Planner:
         """Plan the sources of a mixture up to their splits, and check that they can be mixed."""
         for name, graph in self.graph.of_sources.items():
             of_source = _Planner(graph, self.totals)
-            needed = [of.name for of in for_mixtures(graph.stages)]
+            needed = for_mixtures(graph.stages)
             of_source.asked_again.update(needed)
-            of_source.look_at_all(list(graph.partitions), is_partial=False, until=needed[-1])
+            of_source.look_at_all(list(graph.partitions), is_partial=False, until=needed[-1].name)
             self.planned += of_source.planned
             self.tokenizer_causes |= of_source.tokenizer_causes
             self.bad += of_source.bad
@@ -296,7 +295,7 @@ class _Planner:
         except TokflowError as error:
             self.bad.append(StageFailure(output.stage, output.name, error))
             return not output.step.decides_all
-        if output.stage not in self.asked_again:
+        if output.step not in self.asked_again:
             output.forget()
         return True
 
@@ -368,7 +367,7 @@ def _cause(graph: BuildGraph, output: Output) -> tuple[Cause | None, tuple[str, 
             return "missing", ()
         if newest.folder == output.folder:
             return "config changed", ("it has bad documents or special tokens, now an error",)
-        return why(newest.manifest, output.recipe)
+        return why(newest.manifest, output.recipe, output.step)
     return None, ()
 
 

@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
 from tokflow.errors import TokflowError, explained, shortened
+from tokflow.exports.reading import is_export
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.raw import LeftOut, RawPartition
 from tokflow.shown import counted
+from tokflow.stage import RAW
 from tokflow.store.manifest import Manifest
 from tokflow.store.store import InStore, StoredOutput
+from tokflow.tokens.shard import is_shard
 from tokflow.tokens.shard_files import REASONS
 
 SHORT_ROW = 8
@@ -54,14 +57,14 @@ class Totals:
     def add(self, manifest: Manifest, name: str) -> Self:
         """Add the counts of an output, which is called `name`; those of a split, of sequences and
         of the tokenizer say nothing here."""
-        if manifest.stage == "tokens":
+        if is_shard(manifest):
             is_asked = manifest.config.get("special_tokens_in_text") == "control"
             as_asked = {"num_special_tokens_in_text": 0} if is_asked else {}
             all_tokens = {"num_loss_tokens": manifest.counts["num_tokens"]}
             self.has_chats |= "num_loss_tokens" in manifest.counts
             self.tokens.update({**all_tokens, **manifest.counts, **as_asked})
             self.reject_reasons.update(manifest.details.get(REASONS, {}))
-        elif manifest.stage == "export":
+        elif is_export(manifest):
             self.exports[name] = manifest.counts
         return self
 
@@ -183,6 +186,11 @@ class StageFailure:
     error: Exception
     packing: str = ""
     """Packing of sequences, as in `Output`."""
+
+    @property
+    def is_raw(self) -> bool:
+        """True if a raw file could not be read, or fetched."""
+        return self.stage == RAW
 
     @property
     def explained(self) -> TokflowError:

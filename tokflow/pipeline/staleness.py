@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from tokflow.shown import counted
+from tokflow.stage import Stage
 from tokflow.store.manifest import Manifest, Recipe
 from tokflow.store.versions import described_changes
 
@@ -22,7 +23,7 @@ _COMES_AND_GOES = re.compile(r"documents\..* is (new|gone)")
 """A field of `documents` that decides only by what else is so: a limit no document could reach."""
 
 
-def why(newest: Manifest, expected: Recipe) -> tuple[Cause, tuple[str, ...]]:
+def why(newest: Manifest, expected: Recipe, step: Stage) -> tuple[Cause, tuple[str, ...]]:
     """Compare the newest output with the one to be made; the first cause is the root."""
     if newest.version != expected.version:
         return "code changed", (f"version {newest.version} to {expected.version}",)
@@ -33,11 +34,11 @@ def why(newest: Manifest, expected: Recipe) -> tuple[Cause, tuple[str, ...]]:
     fields += list(_shuffles_that_came_or_went(expected.config, newest.config))
     inputs = _changed_parents(expected.parents, newest.parents)
     files: list[str] = []
-    if newest.stage == "tokenizer":
+    if step.decides_all:
         files, inputs = list(inputs.values()), {}
     elif "raw" in inputs:
         files, _ = [str(newest.partition)], inputs.pop("raw")
-    if newest.stage == "tokens" and "engine" in expected.config and "engine" not in newest.config:
+    if step.has_engine and "engine" in expected.config and "engine" not in newest.config:
         inputs["engine"] = "gigatoken was found wrong with this tokenizer"
     position = expected.config.get("position", {})
     earlier = newest.config.get("position", {})

@@ -59,8 +59,8 @@ def file_statuses(plan: Plan) -> list[FileStatus]:
 
 def _failure_of_all(plan: Plan) -> str | None:
     """Return the message of a failure that every file waits for: mostly of the tokenizer."""
-    bad = [str(of.explained) for of in plan.bad if of.stage != "raw"]
-    past = [of.failure.message for of in plan.planned if of.failure and of.stage == "tokenizer"]
+    bad = [str(of.explained) for of in plan.bad if not of.is_raw]
+    past = [of.failure.message for of in plan.planned if of.failure and of.output.step.decides_all]
     return next(iter(bad + past), None)
 
 
@@ -107,7 +107,7 @@ def _status(
 
 def _newest_tokens(plan: Plan, key: str, planned: Sequence[PlannedOutput]) -> StoredOutput | None:
     """Return the token shard of a file: the one of now or, where there is none, the last."""
-    now = next((of.folder for of in planned if of.stage == "tokens" and of.is_made), None)
+    now = next((of.folder for of in planned if of.output.step.has_engine and of.is_made), None)
     tokens = plan.graph.tokens(key)
     with suppress(TokflowError, OSError):
         return tokens.store.read(now) if now else newest_output(tokens.store, tokens.place)

@@ -12,6 +12,7 @@ import yaml
 from tokflow.audit.ancestry import Ancestry
 from tokflow.errors import ConfigError, CorruptOutputError, ForeignOutputError, MissingOutputError
 from tokflow.exports import INDEX_NAME, Export
+from tokflow.exports.reading import is_export
 from tokflow.push.repository import Target
 from tokflow.raw.hub_repository import CARD, card_of, divided
 from tokflow.shown import counted, size
@@ -219,8 +220,7 @@ def _lineage(output: StoredOutput, ancestry: Ancestry) -> Iterator[StoredOutput]
     if mixture_of(output.manifest.config) is None:
         for parent in ancestry.parents(output, sorted(output.manifest.parents)[:1])[:1]:
             yield from _lineage(parent, ancestry)
-    is_export = output.manifest.stage == "export"
-    if is_export and (tokenizer := ancestry.tokenizer(output)) is not None:
+    if is_export(output.manifest) and (tokenizer := ancestry.tokenizer(output)) is not None:
         yield tokenizer.stored
 
 

@@ -88,7 +88,7 @@ def shuffle_seed_of(manifest: Manifest) -> int | None:
 def shuffled_by(manifest: Manifest) -> dict[str, int]:
     """Return what of a split or an export is in the order of a seed: `documents`, `documents of all
     files` and `sequences`, each with the seed."""
-    own = "documents" if manifest.stage == "split" else "sequences"
+    own = "sequences" if manifest.partition is None else "documents"
     order = manifest.details.get(DOCUMENT_ORDER, {})
     documents = "documents of all files" if "scope" in order else "documents"
     orders = {documents: order.get("seed"), own: shuffle_seed_of(manifest)}

@@ -358,10 +358,10 @@ class StoredOutput:
     @property
     def name(self) -> str:
         """Its name in messages: `tokens of a.jsonl`, `export bin` or `tokenizer`."""
-        stage, partition = self.manifest.stage, self.manifest.partition
+        made_by, partition = self.manifest.stage, self.manifest.partition
         if partition:
-            return f"{stage} of {partition}"
-        return stage if self.export_name == stage else f"{stage} {self.export_name}"
+            return f"{made_by} of {partition}"
+        return made_by if self.export_name == made_by else f"{made_by} {self.export_name}"
 
     @property
     def export_name(self) -> str:

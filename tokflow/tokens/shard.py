@@ -344,6 +344,11 @@ def _details(
     }
 
 
+def is_shard(manifest: Manifest) -> bool:
+    """Return whether an output is a token shard."""
+    return manifest.stage == "tokens"
+
+
 def open_token_shard(stored: StoredOutput) -> TokenShard:
     """Return a token shard that is in a store, its sizes checked against its manifest.
 

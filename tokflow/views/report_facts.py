@@ -16,13 +16,17 @@ from tokflow.pipeline.describe import Description, Values, describe, describe_al
 from tokflow.pipeline.plan import Plan
 from tokflow.pipeline.status import FileStatus, file_statuses
 from tokflow.sequences.segments import SEGMENTS_NAME
+from tokflow.sequences.stage import SEQUENCES
 from tokflow.shown import counted
 from tokflow.split.spans import Split
+from tokflow.split.stage import SPLIT
+from tokflow.stage import Stage
 from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import newest_output
 from tokflow.store.tables import read_part, to_numpy
 from tokflow.tokens.shard import TokenShard, open_token_shard
+from tokflow.tokens.stage import TOKENS
 
 FILE_BYTES = 2**23
 """Bytes of a sample for which one file is read: 64 files of a store on this disk."""
@@ -103,27 +107,27 @@ class StoreFacts:
         """The status of each file."""
         return file_statuses(self.plan)
 
-    def folders(self, stage: str) -> list[Path]:
+    def folders(self, step: Stage) -> list[Path]:
         """Return the folders of the outputs of a stage that a build would leave as they are: the
         tokens also of a mixture's sources, what comes after them of the dataset itself, sequences
         by its own packing."""
-        planned = self.plan.planned if stage == "tokens" else self.plan.own
-        made = [of for of in planned if of.stage == stage and of.is_made and not of.packing]
-        return [of.folder for of in made if of.folder]
+        planned = self.plan.planned if step.has_engine else self.plan.own
+        made = (of for of in planned if of.is_made and not of.packing)
+        return [of.folder for of in made if of.output.is_by(step) and of.folder]
 
     @cached_property
     def text(self) -> Description | None:
         """The numbers of all token shards together; None where there is none."""
-        return self._described("tokens")
+        return self._described(TOKENS)
 
     @cached_property
     def split(self) -> Description | None:
         """The numbers of all splits together; None where there is none."""
-        return self._described("split")
+        return self._described(SPLIT)
 
-    def _described(self, stage: str) -> Description | None:
+    def _described(self, step: Stage) -> Description | None:
         store = self.plan.dataset.store
-        return describe_all(store.read(of).manifest for of in self.folders(stage))
+        return describe_all(store.read(of).manifest for of in self.folders(step))
 
     @cached_property
     def exports(self) -> Mapping[str, tuple[StoredOutput, str]]:
@@ -131,7 +135,7 @@ class StoreFacts:
         config, with the reason why a build would make another."""
         store, found = self.plan.dataset.store, dict[str, tuple[StoredOutput, str]]()
         for of in self.plan.own:
-            if of.stage == "export":
+            if of.output.step.has_latest:
                 kept = store.read(of.folder) if of.is_made and of.folder else None
                 if newest := kept or newest_output(store, of.output.place):
                     found[of.name] = newest, "" if kept else of.reason
@@ -164,7 +168,7 @@ class StoreFacts:
     @cached_property
     def shards(self) -> ShardSample:
         """The token shards that are read."""
-        folders = self.folders("tokens")
+        folders = self.folders(TOKENS)
         opened = tuple(open_token_shard(of) for of in self.sampled(folders))
         return ShardSample(shards=opened, num_all=len(folders))
 
@@ -239,7 +243,7 @@ def make_excerpts(facts: StoreFacts, texts: TokenTexts) -> list[ShownSequence]:
     store, packing = facts.plan.dataset.store, facts.plan.dataset.packing
     packed, splits = (
         [store.read(of) for of in spread(folders, FILES_LOOKED_AT)]
-        for folders in (facts.folders("sequences"), facts.folders("split"))
+        for folders in (facts.folders(SEQUENCES), facts.folders(SPLIT))
     )
     of_parts = facts.split.parts if facts.split else {}
     parts = sorted(of_parts, key=lambda part: -of_parts[part]["num_tokens"])
@@ -290,7 +294,7 @@ def _segments(
 
     Of the sequences looked at one with as many segments as are shown is as good as one with more.
     """
-    if made.manifest.stage == "split":
+    if SEGMENTS_NAME not in made.manifest.files:
         spans, shown = split.spans(part), slice(SEGMENTS_SHOWN)
         return None, spans.token_start[shown], spans.num_tokens[shown], spans.document[shown]
     names = ["sequence", "token_start", "num_tokens", "document"]

@@ -16,6 +16,7 @@ from tokflow.errors import UntrustedCodeError
 from tokflow.pipeline.describe import formatted, full
 from tokflow.pipeline.plan import Plan
 from tokflow.sequences.segments import SEGMENTS_NAME
+from tokflow.sequences.stage import SEQUENCES
 from tokflow.shown import counted
 from tokflow.store.integrity import report_damage_on_error
 from tokflow.store.store import StoredOutput
@@ -179,7 +180,7 @@ def _lengths_in(shard: TokenShard, num: int) -> npt.NDArray[np.int64]:
 
 
 def _of_sequences(facts: StoreFacts) -> Iterator[Picture]:
-    folders = facts.folders("sequences")
+    folders = facts.folders(SEQUENCES)
     read = facts.sampled(folders)
     found = [_sequences_in(made, MAX_SEQUENCES // len(read)) for made in read]
     fill, num, length = np.concatenate([np.zeros((3, 0), np.int64), *found], axis=1)
