@@ -11,7 +11,7 @@ from tokflow.exports.formats.datatrove import _for_people
 from tokflow.store.manifest import Manifest
 from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import stored
-from tokflow_tests.tiny import EOS, declare, many_ids
+from tokflow_tests.tiny import declare, many_ids
 
 export = partial(export_as, "datatrove")
 
@@ -65,20 +65,6 @@ def test_a_tokenizer_s_name_that_would_break_the_metadata_is_refused(tmp_path: P
 
     with pytest.raises(ConfigError, match=r"without \|.*found 'a\|b.json'"):
         declare(tmp_path, {}, tokenizer=tokenizer, exports=["datatrove"])
-
-
-def test_files_have_whole_documents_and_ends_of_their_own(tmp_path: Path):
-    folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "", "c", "defgh"]}, shard_size=8)
-
-    found = [(of["token_ids"].tolist(), of["offsets"].tolist()) for of in read(folder, manifest)]
-
-    assert found == [
-        ([*b"ab", EOS, EOS], [0, 3, 4]),
-        ([*b"c", EOS], [0, 2]),
-        ([*b"defgh", EOS], [0, 6]),
-    ]
-    assert ends_of(folder / "train/00001_train.ds.index") == [2]
-    assert (folder / "train/00002_train.ds.metadata").read_text().splitlines()[1] == "6"
 
 
 @pytest.mark.parametrize(

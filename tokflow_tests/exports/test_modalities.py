@@ -51,20 +51,6 @@ def test_documents_without_tokens_are_in_the_index(tmp_path: Path):
     assert own["offsets"].tolist() == [0, 0, 2, 2, 3, 3]
 
 
-def test_files_hold_whole_documents_up_to_the_size_asked_for(tmp_path: Path):
-    files = {"a.jsonl": ["ab", "c", "defghij", "k"]}
-    folder, manifest = export(tmp_path, files, shard_size=10)
-
-    own = list(Export(stored(folder, manifest)).read("train"))
-
-    assert sorted(path.name for path in folder.glob("*.pbin")) == [
-        "train-00000.pbin",
-        "train-00001.pbin",
-        "train-00002.pbin",
-    ]
-    assert [fields["offsets"].tolist() for fields in own] == [[0, 3, 5], [0, 8], [0, 2]]
-
-
 class Harmful:
     """Makes a file where it is unpickled."""
 

@@ -56,20 +56,6 @@ def test_rows_are_two_dimensional_with_ids_of_the_same_shape(tmp_path: Path):
     }
 
 
-def test_files_of_a_size_are_numbered_and_hold_whole_documents(tmp_path: Path):
-    files = {"a.jsonl": ["ab", "cdefg", "h"]}
-    folder, manifest = export(tmp_path, files, attributes=TWO_PARTS, shard_size=8)
-
-    found = [(of["token_ids"].tolist(), of["offsets"].tolist()) for of in read(folder, manifest)]
-
-    assert [name for name in names_of(folder) if "/" not in name] == [
-        "train_000000.npy",
-        "train_000001.npy",
-        "val_000000.npy",
-    ]
-    assert found == [([*b"ab", EOS], [0, 3]), ([*b"cdefg", EOS], [0, 6])]
-
-
 def test_rows_of_a_file_are_as_many_as_asked_for(tmp_path: Path):
     options = {"layout": "sequences", "shard_size": 16, "prefix": "x"}
     folder, manifest = export(tmp_path, {"a.jsonl": ["x" * 18]}, **options)

@@ -73,17 +73,6 @@ def test_the_lines_are_compressed_in_one_go_without_a_time_or_a_name(tmp_path: P
     assert path.read_bytes()[:8] == b"\x1f\x8b\x08\0\0\0\0\0"  # no name, no time
 
 
-def test_files_hold_whole_documents_and_a_large_one_has_its_own(tmp_path: Path):
-    files = {"a.jsonl": ["ab", "c"], "b.jsonl": ["defghij", "k"]}
-    folder, manifest = export(tmp_path, files, shard_size=10)
-
-    own = list(Export(stored(folder, manifest)).read("train"))
-
-    assert [fields["offsets"].tolist() for fields in own] == [[0, 3, 5], [0, 8], [0, 2]]
-    assert lines_of(folder / "train/part-0-00002.csv.gz") == ["0,2,b.jsonl:1,b.jsonl,2"]
-    assert len(list((folder / "train").iterdir())) == 6
-
-
 def test_the_loss_mask_of_chats_is_a_byte_per_token_in_a_file_of_its_own(tmp_path: Path):
     dataset = chat_dataset(tmp_path, CHATS, exports=[{"format": "olmo", "shard_size": 200}])
     made = build(dataset).export("olmo")

@@ -7,7 +7,6 @@ import pytest
 
 from tokflow.audit.trace import sequence_range, trace_tokens
 from tokflow.audit.verify.verification import verify_dataset, verify_path
-from tokflow.errors import ConfigError
 from tokflow.exports import Part, part_sequences
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
@@ -135,8 +134,3 @@ def test_a_new_file_changes_the_order_and_no_sequence_of_another_file(tmp_path: 
     after = joined(parts(dataset)["train"]).token_ids.tolist()
     assert new == ["z.jsonl", "z.jsonl", "z.jsonl", "parquet"]
     assert sorted(before) == sorted(row for row in after if row[:3] != [*b"new"])
-
-
-def test_a_shuffle_of_nothing_is_refused(tmp_path: Path):
-    with pytest.raises(ConfigError, match="shuffle: expected something to shuffle"):
-        declared(tmp_path, shuffle={"seed": 3})
