@@ -132,13 +132,6 @@ def test_an_order_is_as_random_as_it_says(size: int):
 
 
 @pytest.mark.parametrize("size", [1_000])
-def test_the_statistics_pass_numpys_permutation(size: int):
-    table = np.random.default_rng(0).permutation(size)
-
-    assert abs(off_the_most(statistics(table.__getitem__, size)).z) < LIMIT
-
-
-@pytest.mark.parametrize("size", [1_000])
 def test_the_statistics_see_that_two_rounds_are_too_few(size: int):
     permutation = _of_rounds(Permutation(size, 1337, ""), 2)
 

@@ -48,14 +48,6 @@ def ids_of(folder: Path, text: str) -> list[int]:
     return list(reference.encode(text, add_special_tokens=False).ids)
 
 
-def test_auto_tokenizer_splits_as_its_class_does(tmp_path: Path):
-    folder = folder_of(tmp_path, "GPT2Tokenizer")
-
-    loaded = load_pretrained(folder, trust_remote_code=False)
-
-    assert loaded.encode(TEXT, add_special_tokens=False) != ids_of(folder, TEXT)
-
-
 @pytest.mark.parametrize("engine", ["auto", "reference"])
 @pytest.mark.parametrize("kind", ["huggingface", "file"])
 def test_a_text_has_the_ids_of_tokenizer_json(kind: str, engine: str, tmp_path: Path):

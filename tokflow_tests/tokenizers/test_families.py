@@ -199,6 +199,8 @@ def train_sentencepiece(**options: Any) -> bytes:
     return model.getvalue()
 
 
+SPM_BPE = {"model_type": "bpe", "vocab_size": 1_500, "byte_fallback": True}
+SYMBOLS = {"user_defined_symbols": ["<|im_start|>"], "control_symbols": ["<|endoftext|>"]}
 LIKE_LLAMA = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
 
 
@@ -323,26 +325,12 @@ FAMILIES: dict[str, Callable[[Path], Family]] = {
     "o200k": lambda folder: openai_few("o200k_base", folder),
     "Llama 3": lambda folder: llama3(folder, FEW),
     "Qwen": lambda folder: qwen(folder, FEW),
-    "SentencePiece BPE": lambda folder: spm(
-        folder, model_type="bpe", vocab_size=1_500, byte_fallback=True, **LIKE_LLAMA
-    ),
-    "SentencePiece BPE, symbols": lambda folder: spm(
-        folder,
-        model_type="bpe",
-        vocab_size=1_500,
-        byte_fallback=True,
-        user_defined_symbols=["<|im_start|>"],
-        control_symbols=["<|endoftext|>"],
-        **LIKE_LLAMA,
-    ),
-    "SentencePiece BPE, NFKC": lambda folder: spm(
-        folder, model_type="bpe", vocab_size=1_500, byte_fallback=True
-    ),
+    "SentencePiece BPE": lambda folder: spm(folder, **SPM_BPE, **LIKE_LLAMA),
+    "SentencePiece BPE, symbols": lambda folder: spm(folder, **SPM_BPE, **LIKE_LLAMA, **SYMBOLS),
+    "SentencePiece BPE, NFKC": lambda folder: spm(folder, **SPM_BPE),
     "SentencePiece unigram": lambda folder: spm(folder, model_type="unigram", vocab_size=500),
     "WordPiece": word_piece,
     "metaspace, always": lambda folder: metaspace(folder, "always", split=True),
-    "metaspace, always, whole": lambda folder: metaspace(folder, "always", split=False),
-    "metaspace, first": lambda folder: metaspace(folder, "first", split=True),
     "metaspace, first, whole": lambda folder: metaspace(folder, "first", split=False),
     "Llama 2": llama2,
 }

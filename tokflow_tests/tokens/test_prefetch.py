@@ -40,15 +40,6 @@ def test_what_the_iterable_raises_is_raised_after_what_came_before_it():
     assert threads() == []
 
 
-def test_what_begins_badly_is_raised_and_waits_for_nobody():
-    class Unreadable:
-        def __iter__(self):
-            raise OSError("no such file")
-
-    with pytest.raises(OSError, match="no such file"):
-        list(read_ahead(Unreadable()))
-
-
 def test_no_more_than_depth_items_wait_and_one_is_made():
     made = []
     numbers = itertools.count()
@@ -77,22 +68,6 @@ def test_closing_early_stops_the_thread_and_closes_the_iterable():
     items.close()
 
     assert is_closed.is_set()
-    assert threads() == []
-
-
-def fail_after_two(items: Iterator[int]) -> None:
-    for item in items:
-        if item == 2:
-            raise KeyError("consumer")
-
-
-def test_an_exception_of_the_consumer_stops_the_thread():
-    items = read_ahead(itertools.count())
-
-    with pytest.raises(KeyError, match="consumer"):
-        fail_after_two(items)
-    items.close()
-
     assert threads() == []
 
 

@@ -41,27 +41,6 @@ def test_a_span_looks_only_at_the_files_that_have_it(hundred: TokenSource):
     assert Watched.looks == 2 + 2
 
 
-@pytest.mark.parametrize(
-    ("start", "stop", "expected"),
-    [
-        (0, 3, [1, 2, 3]),
-        (2, 4, [3, 4]),
-        (3, 5, [4, 5]),
-        (4, 99, [5]),
-        (3, 3, []),
-        (0, 0, []),
-        (5, 5, []),
-        (7, 99, []),
-    ],
-)
-def test_files_of_no_tokens_are_as_if_not_there(start: int, stop: int, expected: list[int]):
-    none, some, more = np.split(np.arange(1, 6), [0, 3])
-
-    source = TokenSource((none, some, none, none, more, none))
-
-    assert source.read(start, stop).tolist() == expected
-
-
 def test_tokens_of_one_file_are_not_copied():
     files = tuple(np.arange(10) for _ in range(3))
     source = TokenSource((*files, np.arange(0)))

@@ -76,19 +76,10 @@ def word_level() -> tokenizers.Tokenizer:
     return train(model, trainer, pre_tokenizers.Whitespace())
 
 
-def metaspace_bpe() -> tokenizers.Tokenizer:
-    trainer = trainers.BpeTrainer(
-        vocab_size=200, special_tokens=["<unk>", "</s>"], show_progress=False
-    )
-    model = models.BPE(unk_token="<unk>")
-    return train(model, trainer, pre_tokenizers.Metaspace())
-
-
 UNSUPPORTED: dict[str, Callable[[], tokenizers.Tokenizer]] = {
     "WordPiece": word_piece,
     "Unigram": unigram,
     "WordLevel": word_level,
-    "metaspace BPE": metaspace_bpe,
     "NFKC": lambda: byte_level_bpe(normalizers.NFKC()),
     "lowercase": lambda: byte_level_bpe(normalizers.Lowercase()),
     "strip": lambda: byte_level_bpe(normalizers.Strip()),
