@@ -125,7 +125,7 @@ def first_five(words: Sequence[str]) -> str:
 
 
 def message_of(error: BaseException, *, where: object) -> str:
-    """Return what to tell a user of an error on one line; see `explained`."""
+    """Return the message of an error for a user, on one line; see `explained`."""
     return str(explained(error, where=where))
 
 

@@ -105,8 +105,8 @@ def redact(url: str) -> str:
 
 
 def _without_query(rest: str, *, is_web: bool) -> str:
-    """Return what follows a scheme without query and fragment; of other schemes than the web's, `?`
-    begins a query only where a `=` follows, for else it may be a wildcard."""
+    """Return the rest of a URL without query and fragment; in schemes other than the web's, `?`
+    begins a query only if a `=` follows, for else it may be a wildcard."""
     if is_web:
         return re.split(r"[?#]", rest, maxsplit=1)[0]
     before, _, after = rest.partition("?")

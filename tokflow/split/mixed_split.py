@@ -36,26 +36,26 @@ where it cut them."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MixtureShare:
-    """What a mixture takes of one partition of a source."""
+    """The share of a mixture in one partition of a source."""
 
     key: str
     """The partition of the mixture: `<source>/<partition of the source>`."""
     tokens: Mapping[str, int]
-    """Of each part of the mixture, in order."""
+    """Tokens of each part of the mixture, in order."""
     seed: int
-    """Of the choice of documents where a pass is not whole."""
+    """Seed that chooses documents where a pass is not whole."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Taken:
-    """Spans that a mixture takes; arrays (num_spans,), int64 but for `is_cut`."""
+    """Spans that a mixture takes; arrays (num_spans,), int64 except `is_cut`."""
 
     document: npt.NDArray[np.int64]
-    """In the documents of all passes."""
+    """Index of the document among those of all passes."""
     char_start: npt.NDArray[np.int64]
     num_chars: npt.NDArray[np.int64]
     token_start: npt.NDArray[np.int64]
-    """In the token source of the source's split."""
+    """Position in the token source of the source's split."""
     num_tokens: npt.NDArray[np.int64]
     is_cut: npt.NDArray[np.bool_]
     is_cut_here: npt.NDArray[np.bool_]
@@ -74,7 +74,7 @@ class _Taken:
 def mixed_split_recipe(
     split: str, share: MixtureShare, *, shuffle_seed: int | None = None
 ) -> Recipe:
-    """Return what decides a mixture's split over the source's split with fingerprint `split`."""
+    """Return the recipe of a mixture's split over the source's split with fingerprint `split`."""
     fields = {
         "key": share.key,
         "tokens": [[name, num] for name, num in share.tokens.items()],  # their order counts
@@ -90,7 +90,7 @@ def mixed_split_recipe(
 
 
 def share_of(manifest: Manifest) -> MixtureShare:
-    """Return what a mixture's split was made with."""
+    """Return the share that a mixture's split was made from."""
     fields = mixture_of(manifest.config) or {}
     return MixtureShare(key=fields["key"], tokens=dict(fields["tokens"]), seed=fields["seed"])
 
@@ -189,7 +189,7 @@ def source_and_key(key: str) -> tuple[str, str]:
 
 
 def _num_passes(source: Split, share: MixtureShare) -> int:
-    """Return how many passes there are of the part that has most; at least 1."""
+    """Return the passes of the part that has most; at least 1."""
     counts = source.manifest.counts
     available = {name: counts.get(f"{name}.num_tokens", 0) for name in share.tokens}
     return max([1, *(-(-num // available[n]) for n, num in share.tokens.items() if available[n])])
@@ -232,7 +232,7 @@ def _drawn(
     source: Split, share: MixtureShare, spans: _Taken, num_tokens: int, tokenizer: Tokenizer
 ) -> _Taken:
     """Return the spans that come first by the key of the seed, in file order; the last is cut where
-    so many tokens end."""
+    `num_tokens` end."""
     rows = to_numpy(source.shard.documents(["row"])["row"])[spans.document]
     origins = shard_in_mixture(source, share).origins
     keys = document_keys(origins, rows, share.seed, purpose="mixture")
@@ -256,7 +256,7 @@ def _drawn(
 
 
 def _num_chars(source: Split, span: _Taken, num_tokens: int, tokenizer: Tokenizer) -> int:
-    """Return the characters of one span that end in so many of its tokens, of which EOS is one."""
+    """Return the characters of one span that end in its first `num_tokens`, EOS included."""
     details, is_chat = source.shard.manifest.details, source.shard.has_loss_mask
     num_eos = int(details["eos_id"] is not None)
     num_read = span.num_tokens if is_chat else np.array([num_tokens])
@@ -302,7 +302,7 @@ _NO_CHARACTER = "\ufffd"
 
 
 def count_characters(token_ids: TokenIds, decode: Decode) -> int:
-    """Return how many characters end in the tokens of the beginning of a text.
+    """Return the number of characters that end in the first tokens of a text.
 
     Characters are those of the decoded text: of the text itself, unless the tokenizer normalises.
     """

@@ -24,7 +24,7 @@ class MixtureSource(Config):
     section: ClassVar[str] = "mixture.sources"
 
     weight: Annotated[float | None, Field(gt=0)] = None
-    """Its share of the tokens, as against the other weights, which need not add up to 1."""
+    """Share of the tokens relative to the other weights, which need not add up to 1."""
     tokens: Count | None = None
     """Tokens to take."""
     epochs: Annotated[float | None, Field(gt=0)] = None
@@ -104,7 +104,7 @@ class MixtureConfig(Config):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartSize:
-    """What one partition of a source has of a part."""
+    """The size of a part in one partition of a source."""
 
     num_tokens: int
     num_documents: int
@@ -112,7 +112,7 @@ class PartSize:
 
 
 def plan_sources(config: MixtureConfig, available: Mapping[str, int]) -> dict[str, int]:
-    """Return how many tokens of each source the mixed part takes, given those that it has.
+    """Return the tokens that the mixed part takes of each source, given those that it has.
 
     By weights, the shares are those of the largest remainder: of 10 tokens and weights 1, 1 and 1
     the first source gives 4, the others 3.
@@ -141,8 +141,8 @@ def plan_sources(config: MixtureConfig, available: Mapping[str, int]) -> dict[st
 
 
 def most_tokens(config: MixtureConfig, available: Mapping[str, int]) -> int:
-    """Return how many tokens there are by the weights before a source is repeated more often than
-    its max_epochs."""
+    """Return the most tokens that the weights allow before a source is repeated more often than its
+    max_epochs."""
     weights = _weights(config)
     total = sum(weights.values())
     return int(
@@ -156,7 +156,7 @@ def most_tokens(config: MixtureConfig, available: Mapping[str, int]) -> int:
 def plan_partitions(
     num_tokens: int, sizes: Mapping[str, PartSize], *, seed: int, name: str
 ) -> dict[str, int]:
-    """Return how many tokens of each partition of a source are taken, `num_tokens` together.
+    """Return the tokens to take of each partition of a source, `num_tokens` together.
 
     Every partition gives its whole passes. What is left of a pass is taken of all in proportion;
     but partitions of which it would be fewer than FEW_DOCUMENTS are taken whole or not at all, in
@@ -204,12 +204,12 @@ def exact(number: float) -> Fraction:
 
 
 def epochs(num_tokens: int, available: int) -> float:
-    """Return how many passes over a source so many tokens are."""
+    """Return the passes over a source that a number of tokens is."""
     return round(num_tokens / available, 4) if available else 0.0
 
 
 def mixture_of(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what the config of a recipe says of a mixture; None of others."""
+    """Return the mixture in the config of a recipe; None without one."""
     found: dict[str, Any] | None = config.get("mixture")
     return found
 

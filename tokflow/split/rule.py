@@ -238,7 +238,7 @@ class FilePosition:
 class FileSpans:
     """The spans of one file, in file order: a document is one span or, if it is cut, several.
 
-    Every array has shape (num_spans,), int64 but for `is_cut`.
+    Every array has shape (num_spans,), int64 except `is_cut`.
     """
 
     document: npt.NDArray[np.int64]

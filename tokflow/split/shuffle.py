@@ -86,8 +86,8 @@ def shuffle_seed_of(manifest: Manifest) -> int | None:
 
 
 def shuffled_by(manifest: Manifest) -> dict[str, int]:
-    """Return what of a split or an export is in the order of a seed: `documents`, `documents of all
-    files` and `sequences`, each with the seed."""
+    """Return the seeds of the shuffles of a split or an export, by name: `documents`, `documents of
+    all files` and `sequences`."""
     own = "sequences" if manifest.partition is None else "documents"
     order = manifest.details.get(DOCUMENT_ORDER, {})
     documents = "documents of all files" if "scope" in order else "documents"

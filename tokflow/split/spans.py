@@ -134,8 +134,8 @@ class Split(InStore):
         return np.fromfile(self.stored.file(CUT_TOKENS_NAME), dtype=self.shard.dtype)
 
     def token_source(self, *, is_lazy: bool = False) -> TokenSource:
-        """Return what the spans' token positions point into: the tokens of the shard,
-        memory-mapped, and behind their end those of cut spans; `is_lazy` as `TokenShard.tokens`."""
+        """Return the tokens that spans point into: those of the shard, memory-mapped, and behind
+        their end those of cut spans; `is_lazy` as `TokenShard.tokens`."""
         return TokenSource((*self.shard.tokens(is_lazy=is_lazy).files, self.cut_tokens()))
 
     @property
@@ -167,7 +167,7 @@ def split_recipe(
     shuffle_seed: int | None = None,
     selections: Mapping[str, str] = MappingProxyType({}),
 ) -> Recipe:
-    """Return what decides the split of the token shard with fingerprint `tokens`.
+    """Return the recipe of the split of the token shard with fingerprint `tokens`.
 
     `selections`: fingerprints of the selections of its documents, by stage.
     """
@@ -299,8 +299,8 @@ def open_split(stored: StoredOutput, shard: TokenShard) -> Split:
 
 
 def _deciding_config(config: SplitConfig, position: FilePosition, key: str) -> dict[str, Any]:
-    """Return what decides the split of one file: of each form of parts the fields, and what must be
-    known of other files, that can change a byte of it."""
+    """Return the fields that can change a byte of the split of one file: by form of parts, those of
+    the config and of the file's position."""
     parts = []
     for name, part in config.parts.items():
         own, is_empty = part.model_dump(exclude_none=True), 0 in (part.characters, part.documents)

@@ -43,8 +43,8 @@ modules of these names in transformers 5.23."""
 
 
 def describe_rebuilt(folder: Path) -> str | None:
-    """Return what AutoTokenizer makes of the tokenizer saved in `folder` where that normalizes or
-    splits text otherwise; None where it does not, or where its class is not known here.
+    """Return a warning if AutoTokenizer normalizes or splits text otherwise than the tokenizer
+    saved in `folder`; None if it does not, or if its class is not known here.
 
     Reads the two files and imports nothing.
     """

@@ -93,7 +93,7 @@ def download_tokenizer(
 
 
 def files_to_take(published: Iterable[str], *, trust_remote_code: bool) -> list[str]:
-    """Return which of the files of a repository or folder make its tokenizer, sorted."""
+    """Return the files of a repository or folder that its tokenizer needs, sorted."""
     names = sorted(published)
     if "tokenizer.json" in names:
         return [name for name in names if name in HUB_FILES]

@@ -84,7 +84,7 @@ def flat_steps(step: Mapping[str, Any] | None, inner: str) -> list[Mapping[str, 
 
 
 def describe_splitting(pre_tokenizer: Mapping[str, Any] | None) -> str:
-    """Return how the `pre_tokenizer` of a tokenizer.json splits: a pattern's name or itself.
+    """Describe how the `pre_tokenizer` of a tokenizer.json splits: by a pattern's name or itself.
 
     Several steps stand one after another: `Digits, gpt2`.
     """
@@ -93,7 +93,7 @@ def describe_splitting(pre_tokenizer: Mapping[str, Any] | None) -> str:
 
 
 def _describe_step(step: Mapping[str, Any]) -> str:
-    """Return how one step splits; an empty string if it only maps bytes to letters."""
+    """Describe how one step splits; an empty string if it only maps bytes to letters."""
     if step["type"] == "ByteLevel":
         return GPT2 if step.get("use_regex", True) else ""
     if step["type"] == "Split":

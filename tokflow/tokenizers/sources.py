@@ -129,7 +129,7 @@ def select_training_keys(config: TokenizerConfig, keys: list[str]) -> list[str]:
 def tokenizer_recipe(
     config: TokenizerConfig, documents: Mapping[str, Any], parents: Mapping[str, str]
 ) -> Recipe:
-    """Return what decides a tokenizer; its parents are raw files, or its own files on this disk.
+    """Return the recipe of a tokenizer; its parents are raw files, or its own files on this disk.
 
     `documents`: the fields that decide which documents it is trained on.
     """

@@ -361,7 +361,7 @@ class Encoding:
 
 
 def in_text_of(documents: DocumentsConfig, special_tokens_in_text: SpecialTokensInText) -> InText:
-    """Return what an engine makes of special tokens in the text of documents.
+    """Return the treatment of special tokens in the text of documents by an engine.
 
     A chat template writes control tokens in it, whatever becomes of those that messages spell.
     """

@@ -250,8 +250,8 @@ class _Vocabulary:
         return all(self._has(before + symbol + after) for before, after in places)
 
     def num_lost(self, texts: pa.LargeStringArray) -> int:
-        """Return how many bytes of texts are in no token: by a table where a byte is in all of
-        its places or in none, else word by word."""
+        """Return the number of bytes of texts in no token: by a table if each byte is in all of its
+        places or in none, else word by word."""
         if not self._is_by_table:
             return sum(map(self._num_lost_of, texts.to_pylist()))
         if self._normalizer is not None:

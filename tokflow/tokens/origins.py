@@ -21,7 +21,7 @@ class Origins:
     """The raw files of a token shard, in the order of its rows."""
 
     raw_files: Sequence[str]
-    """Their keys."""
+    """Keys of the raw files."""
     first_rows: Sequence[int]
     """The row of the shard with which each begins."""
 

@@ -57,7 +57,7 @@ def write_behind(write: Callable[[T], None], *, depth: int = 2) -> Iterator[Call
 
 
 def in_order(function: Callable[[T], U], items: Iterable[T], *, workers: int = 2) -> Iterator[U]:
-    """Yield what `function` makes of each item, in order, made by some threads ahead of time."""
+    """Yield `function(item)` of each item, in order, computed ahead of time by some threads."""
     waiting: deque[Future[U]] = deque()
     with ThreadPoolExecutor(max_workers=workers) as pool:
         for item in items:

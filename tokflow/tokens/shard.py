@@ -166,7 +166,7 @@ def tokens_recipe(
     config: TokenizerConfig,
     tokenizer: Tokenizer | None,
 ) -> Recipe:
-    """Return what decides the token shard of `raw`, known before it is made.
+    """Return the recipe of the token shard of `raw`, known before it is made.
 
     The engine is no part of it until gigatoken is found wrong: from then on shards of which it
     made some are other shards than those of the reference. Without a raw file and a tokenizer: what

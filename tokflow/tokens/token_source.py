@@ -159,7 +159,7 @@ def taken_in_batches(
     *,
     gathered: int | None = None,
 ) -> Iterator[npt.NDArray[Any]]:
-    """Yield what `take` returns, at most `num_tokens` at a time, and give the memory back.
+    """Yield the tokens of `take`, at most `num_tokens` at a time, and give the memory back.
 
     `gathered`: tokens taken at once; default: `num_tokens`.
     """

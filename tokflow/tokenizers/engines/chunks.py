@@ -83,7 +83,7 @@ GPT-2, cl100k, o200k (tiktoken_ext/openai_public.py of tiktoken 0.14), Llama 3 a
 
 
 def find_cut_rule(tokenizer: Tokenizer, *, in_text: InText) -> CutRule | None:
-    """Return where chunks of a text may end, None where no place is known.
+    """Return the rule for ends of chunks of a text; None if no place is known.
 
     Lets nothing through unproven: an unknown step, an added token that holds a letter before a
     space, one that takes the white space behind it.
@@ -325,7 +325,7 @@ class ChunkedEngine:
         return self._encode_chunks(data.data, bounds)
 
     def _cut(self, rule: CutRule, data: memoryview, start: int, stop: int) -> list[tuple[int, int]]:
-        """Return where the chunks of one text lie; a chunk ends at the first place after
+        """Return the bounds of the chunks of one text; a chunk ends at the first place after
         `chunk_bytes`, so that every byte is looked at once."""
         bounds = []
         while match := rule.place.search(data, start + self.chunk_bytes, stop):

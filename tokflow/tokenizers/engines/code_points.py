@@ -89,7 +89,7 @@ class CodePoints:
         return np.unique(found)
 
     def _positions(self, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-        """Return where the characters begin, in no order."""
+        """Return the positions at which the characters begin, in no order."""
         found = [np.zeros(0, dtype=np.int64)]
         is_high = data >= min(self._second_bytes, default=0xFF)
         num_high = np.count_nonzero(is_high)
@@ -237,7 +237,7 @@ def _text(points: Iterable[int], context: str) -> str:
 
 
 def _bytes_of_contexts() -> tuple[list[int], list[int]]:
-    """Return which bytes stand before and after the code point that is tried."""
+    """Return the bytes before and after the code point that is tried."""
     halves = [context.encode().partition(b"{}") for context in CONTEXTS]
     before = {left[-1] for left, _, _ in halves} | {ord("\n")}
     after = {right[0] for _, _, right in halves} | {ord("\n")}

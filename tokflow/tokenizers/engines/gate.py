@@ -193,8 +193,8 @@ def _without_gigatoken(reference: Engine, choice: EngineChoice, difference: str)
 
 
 def _tried_rule(tokenizer: Tokenizer, in_text: InText, whole: Engine) -> CutRule | None:
-    """Return where long texts may be cut; None also where cutting the awkward strings there,
-    and those with added tokens, would change a token in spite of the proof."""
+    """Return the rule by which long texts are cut; None also if cutting the awkward strings, and
+    those with added tokens, would change a token in spite of the proof."""
     rule = find_cut_rule(tokenizer, in_text=in_text)
     if rule is None:
         return None

@@ -244,7 +244,7 @@ class SentencePieceEngine:
         return "".join((*parts, self._processor.decode(pending)))
 
     def _of_parts(self, strings: Sequence[str], return_type: ReturnType) -> list[list[Any]]:
-        """Return what the library makes of the text between the control symbols of each string."""
+        """Encode the text between the control symbols of each string with the library."""
         between = [self._spelt.split(text) for text in strings]
         first = _of_library(self._processor, [parts[0] for parts in between], return_type)
         others = [part for parts in between for part in parts[1:]]
