@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -43,8 +43,10 @@ class KeptColumns:
             limit=Limit(document_bytes=config.limit.document_bytes),
         )
         self._path: Path | None = None
-        self._records: Iterator[_Record] = iter(())
-        self._record = _END
+        self._records: Iterator[list[Any]] = iter(())
+        self._next = 0
+        """Ordinal in its file of the record that comes next."""
+        self._record: list[Any] = []
         self.num_lost_values = 0
         """Values of the documents so far that are null since they are neither text nor JSON."""
         self.schema = pa.schema([pa.field(name, pa.string()) for name in config.keep_columns])
@@ -57,7 +59,7 @@ class KeptColumns:
                 self.check()
                 self._path = path
                 self._records = _records_of(path, self._config, self._source.open_range())
-                self._record = next(self._records, _END)
+                self._next = 0
             rows += [self._values_of(record) for record in records.tolist()]
         columns = zip(*rows, strict=True) if rows else ((),) * len(self.schema)
         arrays = [pa.array(column, type=pa.string()) for column in columns]
@@ -73,28 +75,19 @@ class KeptColumns:
                 pass
 
     def _values_of(self, number: int) -> list[str | None]:
-        while self._record.number < number:
-            self._record = next(self._records, _END)
-        if self._record.number != number:
-            return [None] * len(self.schema)
-        self.num_lost_values += self._record.num_lost
-        self._record = self._record._replace(num_lost=0)  # for it may have several documents
-        return self._record.values
+        """Return the values of a record: the one that was read last, or a later one."""
+        while self._next <= number:
+            self._record = next(self._records, [None] * len(self.schema))
+            self._next += 1
+            if self._next > number:
+                self.num_lost_values += self._record.count(_LOST)
+        return [None if value is _LOST else value for value in self._record]
 
 
-class _Record(NamedTuple):
-    number: int
-    """In its file, from 0."""
-    values: list[str | None]
-    num_lost: int
-    """Values that are null since they are neither text nor JSON."""
-
-
-_END = _Record(2**62, [], 0)
-
-
-def _records_of(path: Path, config: DocumentsConfig, within: OpenRange | None) -> Iterator[_Record]:
-    """Yield the records of a file, or of a range of it."""
+def _records_of(
+    path: Path, config: DocumentsConfig, within: OpenRange | None
+) -> Iterator[list[Any]]:
+    """Yield the values of each record of a file, or of a range of it: text, None or _LOST."""
     if format_of(path, config) == "txt":
         raise ConfigError(
             where=path,
@@ -103,17 +96,13 @@ def _records_of(path: Path, config: DocumentsConfig, within: OpenRange | None) -
             remedy="remove keep_columns",
         )
     num_each = config.documents_per_record
-    number = 0
     for found in reader_of(path, config).read(path, config, READ_BYTES, within):
         values: list[Any] = [_LOST] * found.num_rows
         texts = _texts(found.batch.texts.to_pylist())
         for row, value in zip(found.batch.rows.tolist(), texts, strict=True):
             values[row] = value
         for start in range(0, len(values), num_each):
-            of_record = values[start : start + num_each]
-            kept = [None if value is _LOST else value for value in of_record]
-            yield _Record(number, kept, of_record.count(_LOST))
-            number += 1
+            yield values[start : start + num_each]
 
 
 _LOST: Any = object()

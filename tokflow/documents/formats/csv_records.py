@@ -179,7 +179,8 @@ class RecordCutter:
         self._blocks = blocks
         self._max_bytes = max_bytes
         self._dialect = dialect
-        self._line, self._byte_offset = 1, byte_offset
+        self.begin = self._byte_offset = byte_offset
+        self._line = 1
         self._record_line = 1
         self._is_mid_line = False
         self._given: bytes | None = None

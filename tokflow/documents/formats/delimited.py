@@ -49,21 +49,20 @@ _EXCEL_LINE = re.compile(rb'"?sep=([^"\r\n\x80-\xff])"?\s*', re.IGNORECASE)
 
 def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
     """Return the names of the columns; none of them is known to hold chats."""
-    _, cutter = _cutter(path, config, _BLOCK, dialect := dialect_of(path, config), None)
-    return _header(iter(cutter), dialect, path, config).names, []
+    return _read_header(path, config).names, []
 
 
 def check_columns(path: Path, config: DocumentsConfig) -> None:
     """Raise ConfigError unless the file has the columns of `config`."""
-    header, _ = text_columns(path, config)
+    names = _read_header(path, config).names
     for text in config.columns:
-        _index(header, text, config, path)
+        _index(names, text, config, path)
 
 
 def find_delimiter(path: Path, config: DocumentsConfig) -> str | None:
     """Return the delimiter that the header of a file has most often, or Excel's line before it
     names; None where it is the one that the config says."""
-    _, cutter = _cutter(path, config, _BLOCK, dialect := dialect_of(path, config), None)
+    cutter, dialect = _cutter(path, config), dialect_of(path, config)
     first = next(iter(cutter), None)
     if not isinstance(first, OddRecord):
         return None
@@ -75,8 +74,7 @@ def find_delimiter(path: Path, config: DocumentsConfig) -> str | None:
 def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
     """Return what stands before a range of lines of a file without quotes; the header is no row."""
     count = count_before(path, config, within, blank=b"\r")
-    _, cutter = _cutter(path, config, _BLOCK, dialect := dialect_of(path, config), None)
-    num_records = _header(iter(cutter), dialect, path, config).num_records
+    num_records = _read_header(path, config).num_records
     return Before(count.lines, max(0, count.rows - num_records * config.documents_per_record))
 
 
@@ -95,13 +93,12 @@ def read(
     path: Path, config: DocumentsConfig, batch_bytes: int, within: OpenRange | None = None
 ) -> Iterator[ParsedBatch]:
     """Yield the documents of about `batch_bytes` of the file at once."""
-    dialect = dialect_of(path, config)
-    _, cutter = _cutter(path, config, batch_bytes, dialect, None)
+    cutter, dialect = _cutter(path, config, batch_bytes), dialect_of(path, config)
     header = _header(records := iter(cutter), dialect, path, config)
     if within is not None:
-        byte_offset, cutter = _cutter(path, config, batch_bytes, dialect, within)
+        cutter = _cutter(path, config, batch_bytes, within)
         records = iter(cutter)
-        if byte_offset <= header.byte_offset:  # it may also be in the next range
+        if cutter.begin <= header.byte_offset:  # it may also be in the next range
             while (some := next(records, None)) and some.byte_offset < header.byte_offset:
                 pass
     indices = [_index(header.names, text, config, path) for text in config.columns]
@@ -122,17 +119,12 @@ def read(
 
 
 def _cutter(
-    path: Path,
-    config: DocumentsConfig,
-    batch_bytes: int,
-    dialect: Dialect,
-    within: OpenRange | None,
-) -> tuple[int, RecordCutter]:
-    """Return the first byte of the file, or of a range, and its records."""
-    byte_offset, blocks = read_text(path, within, block_bytes=batch_bytes, encoding=config.encoding)
-    max_bytes = config.limit.document_bytes
-    cutter = RecordCutter(blocks, dialect, max_bytes=max_bytes, byte_offset=byte_offset)
-    return byte_offset, cutter
+    path: Path, config: DocumentsConfig, size: int = _BLOCK, within: OpenRange | None = None
+) -> RecordCutter:
+    """Return the records of the file, or of a range, read in blocks of about `size`."""
+    begin, blocks = read_text(path, within, block_bytes=size, encoding=config.encoding)
+    most = config.limit.document_bytes
+    return RecordCutter(blocks, dialect_of(path, config), max_bytes=most, byte_offset=begin)
 
 
 class _Header(NamedTuple):
@@ -141,6 +133,10 @@ class _Header(NamedTuple):
     byte_offset: int
     num_records: int
     """1, or 2 where Excel's line comes before it."""
+
+
+def _read_header(path: Path, config: DocumentsConfig) -> _Header:
+    return _header(iter(_cutter(path, config)), dialect_of(path, config), path, config)
 
 
 def _header(
