@@ -501,7 +501,7 @@ MUTANTS = (
         "pipeline",
         "is_whole = not self.failed and (",
         "is_whole = (",
-        "test_one_bad_file_does_not_stop_the_others",
+        "test_one_bad_file_stops_no_other_and_completes_the_dataset_when_it_is_fixed",
     ),
     Mutant(
         "losses are not said",

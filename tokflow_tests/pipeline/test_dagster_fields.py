@@ -83,7 +83,7 @@ RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 
 
 @pytest.mark.filterwarnings("ignore:Found a cron schedule with an interval")  # 0-1/2, say
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.tuples(*(fields(least, greatest) for least, greatest in RANGES)).map(" ".join))
 def test_what_is_taken_is_known_to_dagster(cron: str):
     try:

@@ -97,7 +97,9 @@ def test_verify_compares_the_rows_of_each_file(tmp_path: Path):
     assert f"{shard.folder}: expected 3 rows of 00.jsonl, found 2" in problems
 
 
-def test_files_added_at_the_end_change_the_last_group_alone(tmp_path: Path):
+def test_files_added_at_the_end_change_the_last_group_and_one_that_is_gone_its_own(
+    tmp_path: Path,
+):
     dataset = grouped(tmp_path)
     built(dataset)
     write_raw(tmp_path, {"07.jsonl": ["new"], "08.jsonl": ["newer"]})
@@ -108,6 +110,10 @@ def test_files_added_at_the_end_change_the_last_group_alone(tmp_path: Path):
     assert changed == ["group/06.jsonl", "group/08.jsonl"]
     built(dataset)
     assert make_plan(dataset).is_up_to_date
+    (tmp_path / "raw" / "03.jsonl").unlink()
+    assert "group/02.jsonl" in [of.name for of in make_plan(dataset).missing]
+    graph = built(dataset)
+    assert [file.key for file in graph.raw("group/02.jsonl").files] == ["02.jsonl", "04.jsonl"]
 
 
 def test_another_order_of_the_same_contents_is_another_group(tmp_path: Path):
@@ -131,6 +137,9 @@ def test_a_token_of_a_group_leads_to_its_file_and_row(tmp_path: Path):
     documents = [segment.document for excerpt in shown for segment in excerpt.segments]
     assert documents[:4] == ["03.jsonl:0", "03.jsonl:1", "03.jsonl:2", "04.jsonl:0"]
     assert all(not found.problems for found in verify_dataset(dataset))
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    [origin] = trace_tokens(copy, part="train", start=0, stop=1)
+    assert (origin.raw_file, origin.row) == ("00.jsonl", 0)
 
 
 def test_a_raw_file_whose_key_is_that_of_a_group_is_traced(tmp_path: Path):
@@ -148,15 +157,6 @@ def test_a_raw_file_whose_key_is_that_of_a_group_is_traced(tmp_path: Path):
         ("group/a.jsonl", "s"),
         ("group/b.jsonl", "t"),
     ]
-
-
-def test_a_copy_of_the_export_tells_the_file_too(tmp_path: Path):
-    graph = built(grouped(tmp_path, 3))
-    copy = tmp_path / "copy"
-    shutil.copytree(graph.named("export", "bin").folder, copy)
-
-    [origin] = trace_tokens(copy, part="train", start=0, stop=1)
-    assert (origin.raw_file, origin.row) == ("00.jsonl", 0)
 
 
 @pytest.mark.parametrize("range_bytes", [100, 10**9])
@@ -219,16 +219,6 @@ def test_parts_of_files_have_groups_of_their_own(tmp_path: Path):
     assert list(graph.partitions) == ["group/00.jsonl", "group/04.jsonl", "group/05.jsonl"]
     folder = graph.named("export", "bin").folder
     assert {row["raw_file"] for row in index_of(folder, "val")} == {"05.jsonl", "06.jsonl"}
-
-
-def test_a_group_that_lost_a_file_is_made_again_and_its_error_names_it(tmp_path: Path):
-    dataset = grouped(tmp_path)
-    built(dataset)
-    (tmp_path / "raw" / "03.jsonl").unlink()
-
-    assert "group/02.jsonl" in [of.name for of in make_plan(dataset).missing]
-    graph = built(dataset)
-    assert [file.key for file in graph.raw("group/02.jsonl").files] == ["02.jsonl", "04.jsonl"]
 
 
 def test_jobs_make_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

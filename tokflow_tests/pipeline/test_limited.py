@@ -1,6 +1,5 @@
 """A limit of the whole dataset takes files one after another, until it is reached."""
 
-from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from tokflow.raw.files import hash_file
 from tokflow.store.listed_files import Stamp
 from tokflow_tests.outputs import content, token_lists
 from tokflow_tests.pipeline.test_mixture import declare_source
-from tokflow_tests.raw.servers import running
 from tokflow_tests.tiny import build, declare, ids, load_dataset, write_raw, write_texts
 
 FILES = {
@@ -105,28 +103,6 @@ def test_files_behind_the_limit_are_not_read(tmp_path: Path, monkeypatch: pytest
     assert "b.jsonl" in known
     assert "c.jsonl" not in known
     assert (again.is_up_to_date, again.is_open, again.num_files) == (True, False, 2)
-
-
-def test_files_elsewhere_that_are_not_needed_are_not_asked_for(tmp_path: Path):
-    asked = set()
-
-    class Handler(SimpleHTTPRequestHandler):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args, directory=str(tmp_path / "raw"))
-
-        def log_request(self, *_: object) -> None:
-            asked.add(self.path)
-
-    write_raw(tmp_path, FILES)
-    with running(Handler) as server:
-        urls = [f"http://127.0.0.1:{server.server_port}/{name}" for name in FILES]
-        dataset = limited(tmp_path, tokens=7, raw={"files": urls})
-        build(dataset)
-        assert asked == {"/a.jsonl", "/b.jsonl"}
-        assert [*texts_of(dataset)] == ["a.jsonl", "b.jsonl"]
-        assert build(dataset).num_new == 0
-    assert asked == {"/a.jsonl", "/b.jsonl"}
-    assert make_plan(dataset).is_up_to_date
 
 
 def test_a_second_run_makes_nothing_and_verify_finds_nothing(tmp_path: Path):

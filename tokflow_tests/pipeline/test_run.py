@@ -3,6 +3,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tokflow
@@ -16,7 +17,7 @@ from tokflow.store.atomic import new_folder
 from tokflow.store.store import Store
 from tokflow.tokens.shard import TokenShard, write_token_shard
 from tokflow_tests.outputs import content, touched
-from tokflow_tests.tiny import EOS, build, declare, ids, write_texts
+from tokflow_tests.tiny import EOS, build, declare, write_texts
 
 FILES = {
     "b/2.jsonl": ["fghij", ""],
@@ -53,6 +54,11 @@ def test_a_dataset_is_built_stage_after_stage_in_the_order_of_keys(tmp_path: Pat
     ]
     assert list(built.partitions) == keys
     assert built.num_new == 13
+    folder = built.export("bin").output.folder
+    for name, text in (("train.bin", "abcdefghij😀k"), ("val.bin", "lmno😀klmn")):
+        ids = np.fromfile(folder / name, "<u2").tolist()
+        assert ids[-1] == EOS
+        assert bytes(token for token in ids if token != EOS).decode() == text
 
 
 def test_the_same_dataset_built_in_another_folder_is_the_same_to_the_byte(tmp_path: Path):
@@ -108,7 +114,7 @@ def test_building_again_makes_nothing_and_touches_nothing(tmp_path: Path):
     assert touched(tmp_path) == before
 
 
-def test_one_bad_file_does_not_stop_the_others(tmp_path: Path):
+def test_one_bad_file_stops_no_other_and_completes_the_dataset_when_it_is_fixed(tmp_path: Path):
     dataset = declare(tmp_path, {"a.jsonl": ["a"], "c.jsonl": ["c"]}, exports=["bin"])
     (tmp_path / "raw" / "b.jsonl").write_text('{"text": "good"}\n{"text": 5}\n')
 
@@ -122,17 +128,8 @@ def test_one_bad_file_does_not_stop_the_others(tmp_path: Path):
     assert isinstance(failed.error, BadDocumentError)
     assert not (dataset.folder / "exports").exists()
     assert not (dataset.folder / "tokens" / "b.jsonl").exists()
-
-
-def test_a_mended_file_completes_the_dataset(tmp_path: Path):
-    dataset = declare(tmp_path, {"a.jsonl": ["a"]}, exports=["bin"])
-    (tmp_path / "raw" / "b.jsonl").write_text("{half")
-    build_dataset(dataset)
     write_texts(tmp_path / "raw" / "b.jsonl", ["b"])
-
-    built = build(dataset)
-
-    assert stages_of(tuple(made for made in built.made if made.is_new)) == [
+    assert stages_of(tuple(made for made in build(dataset).made if made.is_new)) == [
         ("tokens", "b.jsonl"),
         ("split", "b.jsonl"),
         ("export", "bin"),
@@ -331,15 +328,18 @@ def test_a_reporter_hears_of_every_stage_output_and_byte(tmp_path: Path):
     ]
 
 
-def test_tokenize_and_save_returns_the_folder_of_the_export(tmp_path: Path):
+def test_tokenize_and_save_returns_the_folder_of_the_export_and_does_no_work_twice(tmp_path: Path):
     write_texts(tmp_path / "a.jsonl", ["ab", "c"])
 
-    folder = tokflow.tokenize_and_save(
-        tmp_path / "a.jsonl", tokenizer="bytes", output=tmp_path / "out"
-    )
+    arguments = {"tokenizer": "bytes", "output": tmp_path / "out"}
+
+    folder = tokflow.tokenize_and_save(tmp_path / "a.jsonl", **arguments)
+    before = touched(tmp_path)
 
     assert (folder / "train.bin").read_bytes() == b"a\0b\0\0\1c\0\0\1"
     assert (folder.parent / "latest").resolve() == folder
+    assert tokflow.tokenize_and_save(tmp_path / "a.jsonl", **arguments) == folder
+    assert touched(tmp_path) == before
 
 
 def test_tokenize_and_save_takes_a_path_for_a_path_and_text_for_a_pattern(tmp_path: Path):
@@ -377,18 +377,6 @@ def test_tokenize_and_save_builds_what_the_yaml_would(
     )
 
     assert content(by_call) == content(by_yaml)
-
-
-def test_tokenize_and_save_does_no_work_twice(tmp_path: Path):
-    write_texts(tmp_path / "a.jsonl", ["ab"])
-    arguments = {"tokenizer": "bytes", "output": tmp_path / "out"}
-    first = tokflow.tokenize_and_save(tmp_path / "a.jsonl", **arguments)
-    before = touched(tmp_path)
-
-    second = tokflow.tokenize_and_save(tmp_path / "a.jsonl", **arguments)
-
-    assert second == first
-    assert touched(tmp_path) == before
 
 
 def test_tokenize_and_save_raises_the_first_error(tmp_path: Path):
@@ -437,17 +425,6 @@ def test_importing_tokflow_imports_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout == "[]\n"
-
-
-def test_tokens_end_with_eos_and_parts_are_taken_in_the_order_of_files(tmp_path: Path):
-    dataset = declare(tmp_path, FILES, **{**EVERYTHING, "split": {"parts": {"train": {}}}})
-    folder = build(dataset).export("bin").output.folder
-
-    data = (folder / "train.bin").read_bytes()
-
-    expected = ids("abc", "de", "fghij", "", "😀klmno" * 3, "pq")
-    assert data == b"".join(token.to_bytes(2, "little") for token in expected)
-    assert expected[-1] == EOS
 
 
 def test_after_a_verdict_a_split_waits_for_no_tokens_of_before(tmp_path: Path):

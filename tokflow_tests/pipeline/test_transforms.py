@@ -77,7 +77,8 @@ def problems(dataset: Dataset) -> list[str]:
 
 
 def test_documents_rejects_and_what_is_left_out_are_all_records(tmp_path: Path):
-    graph = built(dataset_in(tmp_path))
+    result = build_dataset(dataset_in(tmp_path), jobs=1)
+    graph = result.made[0].graph
     shard = graph.open_tokens("a.jsonl")
     table = shard.documents()
 
@@ -91,6 +92,8 @@ def test_documents_rejects_and_what_is_left_out_are_all_records(tmp_path: Path):
     assert table["row"].to_pylist()[:6] == [0, 1, 4, 5, 6, 9]
     rejects = (shard.folder / "rejects.jsonl").read_text().splitlines()
     assert [json.loads(line)["record"] for line in rejects] == [10, 22, 34, 46]
+    assert "left out by clean:words: 23 records" in left_out(graph.dataset, result)
+    assert result.notices[0].text.startswith("rejected: 4 documents: ")
     assert problems(graph.dataset) == []
 
 
@@ -238,14 +241,6 @@ def test_a_token_leads_to_the_record_that_it_came_from(tmp_path: Path):
     for raw_file, record, text in made:
         assert record is not None
         assert text in FILES[raw_file][record]
-
-
-def test_what_the_function_leaves_out_is_told_at_the_end(tmp_path: Path):
-    dataset = dataset_in(tmp_path)
-    built = build_dataset(dataset, jobs=1)
-
-    assert "left out by clean:words: 23 records" in left_out(dataset, built)
-    assert built.notices[0].text.startswith("rejected: 4 documents: ")
 
 
 @pytest.mark.parametrize(
