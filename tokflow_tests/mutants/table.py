@@ -81,7 +81,7 @@ MUTANTS = (
         "documents",
         "for position in (within.start, within.stop))",
         "for position in (within.start,)), within.stop",
-        "test_ranges_of_jsonl_give_what_the_whole_gives",
+        "test_ranges_of_text_give_what_the_whole_gives",
     ),
     Mutant(
         "the last document loses its last byte",
