@@ -15,6 +15,7 @@ from tokflow.pipeline.stages import STAGES
 from tokflow.pipeline.yaml_file import (
     COMPONENT_TYPE,
     OF_SOURCES,
+    STANDARD_INPUT,
     attributes_of,
     each_dataset,
     place_of,
@@ -171,7 +172,10 @@ def declared_by(document: Declaration, attributes: Mapping[str, Any]) -> list[De
 
 def _declared_in(path: Path, base: Path | None = None) -> Iterator[Declaration]:
     """Yield the datasets of a file, in a project or not; the attributes may stand alone."""
-    document = Declaration(path.stem, path, 0, base or _base_of(path), {}, "")
+    folder = path.resolve().parent
+    project = None if base else find_project(folder)
+    base = base or (project.root if project else folder)
+    document = Declaration(path.stem, path, 0, base, {}, "")
     for index, fields in enumerate(read_documents(path)):
         is_component = "type" in fields or "attributes" in fields
         read = _of_component if is_component else declared_by
@@ -246,12 +250,6 @@ def load_datasets(
     return [load_declared(replace(declaration, stages=stages), store) for declaration in declared]
 
 
-def _base_of(path: Path) -> Path:
-    folder = path.resolve().parent
-    project = find_project(folder)
-    return project.root if project else folder
-
-
 def load_declared(declaration: Declaration, store: Store | Path | str | None = None) -> Dataset:
     """Load a declared dataset; `store` overrides the one in its YAML.
 
@@ -259,17 +257,10 @@ def load_declared(declaration: Declaration, store: Store | Path | str | None = N
     """
     if declaration.error is not None:
         raise declaration.error
-    where, attributes = declaration.where, declaration.attributes
-    resolved = resolve_templates(attributes, where=where)
+    attributes = declaration.attributes
+    resolved = resolve_templates(attributes, where=declaration.where)
     with showing_templates(attributes, resolved):
-        return make_dataset(
-            resolved,
-            base=declaration.base,
-            store=store,
-            where=where,
-            file=declaration.path,
-            stages=declaration.stages,
-        )
+        return _made(replace(declaration, attributes=resolved), store)
 
 
 def make_dataset(
@@ -278,23 +269,26 @@ def make_dataset(
     base: Path,
     store: Store | Path | str | None = None,
     where: str,
-    file: Path | None = None,
     stages: tuple[Stage, ...] = STAGES,
 ) -> Dataset:
     """Make a dataset of plain values, as YAML gives them.
 
-    `where` is what messages call the place they came from; for the others see `Dataset.at`. `file`:
-    the YAML that they stand in, whose other datasets a mixture may be made of. `stages`: those of
-    the dataset, and of a mixture's sources.
+    `where` is the place that error messages name; for `base` and `store` see `Dataset.at`.
+    `stages`: those of the dataset, and of a mixture's sources.
 
     Raises: ConfigError.
     """
-    model = dataset_type(stages)
-    if attributes.get("mixture") is None:
-        return model.read(attributes, where=where).at(base, store=store, where=where)
-    how: dict[str, Any] = {"base": base, "store": store, "file": file, "stages": stages}
-    values, sources = _with_sources(attributes, **how, where=where)
-    dataset = model.read(values, where=where).at(base, store=store, where=where)
+    return _made(Declaration("", Path(), 0, base, attributes, where, stages=stages), store)
+
+
+def _made(declaration: Declaration, store: Store | Path | str | None) -> Dataset:
+    """Make a dataset of attributes without templates, with its sources if it is a mixture."""
+    where, attributes = declaration.where, declaration.attributes
+    sources: tuple[Dataset, ...] = ()
+    if attributes.get("mixture") is not None:
+        attributes, sources = _with_sources(declaration, store)
+    model = dataset_type(declaration.stages)
+    dataset = model.read(attributes, where=where).at(declaration.base, store=store, where=where)
     dataset._sources = sources
     for source in sources:
         if source.store != dataset.store:
@@ -323,30 +317,22 @@ def as_declared_now(datasets: Sequence[Dataset]) -> Iterator[tuple[Dataset, Conf
         declaration = declared.get((dataset.base, dataset.name))
         try:
             if declaration is not None:
-                of_now = load_declared(replace(declaration, stages=dataset.known_stages))
-            yield (of_now if declaration else dataset), None
+                dataset = load_declared(replace(declaration, stages=dataset.known_stages))
+            yield dataset, None
         except ConfigError as error:
             yield dataset, error
 
 
 def _with_sources(
-    attributes: Mapping[str, Any],
-    *,
-    base: Path,
-    store: Store | Path | str | None,
-    where: str,
-    file: Path | None,
-    stages: tuple[Stage, ...],
+    declaration: Declaration, store: Store | Path | str | None
 ) -> tuple[dict[str, Any], tuple[Dataset, ...]]:
     """Return the attributes of a mixture completed from its sources, and the source datasets in the
-    order of the YAML.
+    order of the YAML. `store` overrides that of the sources.
 
-    `attributes`: the mixture's. `store`: takes the place of the sources' own. `file`: the YAML that
-    declares the mixture, if one does.
-
-    Raises: ConfigError, also where a section stands in the mixture that its sources have, and for
-    a source that is a mixture, or has no part to be mixed.
+    Raises: ConfigError, also for a section that the sources have, and for a source that is a
+    mixture or has no part to be mixed.
     """
+    where, attributes = declaration.where, declaration.attributes
     if own := [name for name in OF_SOURCES if name in attributes]:
         expected = "none, for a mixture has it from its sources"
         said = f"`{own[0]}:` beside `mixture:`"
@@ -357,8 +343,7 @@ def _with_sources(
         place = f"{where}: mixture.sources.{name}"
         if name == attributes.get("name"):
             raise _error(place, "another dataset", "the mixture itself", "name its sources")
-        how: dict[str, Any] = {"base": base, "store": store, "file": file, "stages": stages}
-        dataset = _load(name, source, **how, where=place)
+        dataset = load_declared(_source(name, source, declaration, where=place), store)
         if config.part not in dataset.split.parts:
             expected = f"a part {config.part!r}, which is mixed"
             remedy = "name another by `mixture.part`, or add it to its split"
@@ -386,20 +371,14 @@ def _sections(config: MixtureConfig, sources: Sequence[Dataset]) -> dict[str, An
     }
 
 
-def _load(
-    name: str,
-    source: MixtureSource,
-    *,
-    base: Path,
-    store: Store | Path | str | None,
-    file: Path | None,
-    where: str,
-    stages: tuple[Stage, ...],
-) -> Dataset:
-    """Load a source from its own file or, by name, from the mixture's file or project."""
-    path = file if source.config is None else base / expanded(source.config)
-    project = find_project(base) if source.config is None else None
-    declared = {of.where: of for of in (_declared_in(path) if path else ())}
+def _source(name: str, source: MixtureSource, mixture: Declaration, *, where: str) -> Declaration:
+    """Find a source in its own file or, by name, in the mixture's file or project."""
+    path, base, has_file = mixture.path, mixture.base, source.config is not None
+    if source.config is not None:
+        path = base / expanded(source.config)
+    project = None if has_file else find_project(base)
+    is_read = has_file or path == STANDARD_INPUT or path.is_file()
+    declared = {of.where: of for of in (_declared_in(path) if is_read else ())}
     declared |= {of.where: of for of in (find_declarations(project) if project else ())}
     found = next((of for of in declared.values() if of.name == name), None)
     if found is None:
@@ -407,13 +386,13 @@ def _load(
         raise _error(
             where,
             f"a dataset that is declared: {names}" if names else "one that is declared",
-            f"none called {name!r} in {path or (project.defs if project else base)}",
+            f"none called {name!r} in {path if is_read else project.defs if project else base}",
             "correct the name, or say where it is declared: `config: path/to/dataset.yaml`",
         )
     if found.attributes.get("mixture") is not None:
         remedy = "name the sources of that one, with their weights"
         raise _error(where, "a dataset with raw files", "a mixture", remedy)
-    return load_declared(replace(found, stages=stages), store)
+    return replace(found, stages=mixture.stages)
 
 
 def _error(where: str, expected: str, found: str, remedy: str) -> ConfigError:
