@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from tokflow.audit.checks import find_shared_texts
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.split.leakage import find_shared_texts
 from tokflow.split.spans import Split
 from tokflow_tests.tiny import build, declare
 
