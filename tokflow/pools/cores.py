@@ -66,9 +66,6 @@ def renew_in_forks(each: T, renew: Callable[[T], object]) -> None:
 @cache
 def _watch_forks() -> None:
     """Have all renewed in forked processes; asked for once, since that cannot be taken back."""
-    os.register_at_fork(after_in_child=_renew_all)
-
-
-def _renew_all() -> None:
-    for each, renew in list(_renewals.items()):
-        renew(each)
+    os.register_at_fork(
+        after_in_child=lambda: [renew(each) for each, renew in list(_renewals.items())]
+    )

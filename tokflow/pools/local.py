@@ -4,11 +4,10 @@ import os
 import pickle
 import signal
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import import_module
 from itertools import chain, islice
 from multiprocessing import get_context
 from typing import Any, Self
@@ -24,10 +23,8 @@ from tokflow.pools.processes import (
 )
 from tokflow.pools.sending import answer
 
-TASKS = "tokflow.pipeline.tasks"
 FORK_SERVER = "tokflow.pipeline.fork_server"
-"""The modules that a worker imports, and that the process imports from which it is forked; by their
-names, since they come after this one."""
+"""The module that the fork server imports; by its name, since it comes after this one."""
 
 SECONDS_BETWEEN = 0.1
 """Seconds from one report of progress to the next."""
@@ -75,11 +72,13 @@ class LocalPool:
         running: dict[Future[Any], tuple[_Worker, T, int]] = {}
         idle = deque(self._workers)
         while True:
-            while (idle or self._can_grow()) and (
+            while (idle or len(self._workers) < self._num_workers) and (
                 next_ := again.popleft() if again else next(waiting, None)
             ):
                 task, attempt = next_
-                worker = idle.popleft() if idle else self._new_worker()
+                if not idle:
+                    self._workers.append(_Worker())
+                worker = idle.popleft() if idle else self._workers[-1]
                 running[worker.do(make, task)] = worker, task, attempt
             if not running:
                 return
@@ -96,17 +95,8 @@ class LocalPool:
                     yield task, result
 
     def start(self) -> None:
-        """Get ready to fork workers; where none are forked, start them and import the tasks."""
-        is_forking = start_fork_server(FORK_SERVER)
-        while self._can_grow() and not is_forking:
-            self._new_worker().submit(import_module, TASKS)
-
-    def _can_grow(self) -> bool:
-        return len(self._workers) < self._num_workers
-
-    def _new_worker(self) -> "_Worker":
-        self._workers.append(_Worker())
-        return self._workers[-1]
+        """Get ready to fork workers."""
+        start_fork_server(FORK_SERVER)
 
     def __enter__(self) -> Self:
         return self
@@ -141,15 +131,11 @@ class _Worker:
             failed.set_exception(error)
             return failed
         self.is_busy = True
-        return self.submit(_call, packed)
-
-    def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
-        """Call a function in the process, or in another where it has ended since the last one."""
         try:
-            return self.processes.submit(function, *args)
-        except BrokenExecutor:
+            return self.processes.submit(_call, packed)
+        except BrokenExecutor:  # it has ended since the last task
             self._replace()
-            return self.processes.submit(function, *args)
+            return self.processes.submit(_call, packed)
 
     def result(self, future: Future[Any]) -> Any:
         """Return what came of a task that is done; a LostWorkerError where its process is lost."""

@@ -204,22 +204,6 @@ def holds_output(folder: Path) -> bool:
     return is_output_name(folder.name) and folder.is_dir() and any(folder.iterdir())
 
 
-def read_expected(
-    folder: Path, stage: str, fingerprint: str, recipe: Recipe | None = None
-) -> Manifest:
-    """Return the manifest in `folder`, which must be that of a stage's output with a fingerprint.
-
-    `recipe`: the one with that fingerprint, where it is known.
-
-    Raises: as `read_manifest`, CorruptOutputError also where it is another output's.
-    """
-    manifest = read_manifest(folder, recipe)
-    if (manifest.stage, manifest.fingerprint) != (stage, fingerprint):
-        found = f"{manifest.stage} with {manifest.fingerprint[:16]}…"
-        raise damaged(folder, f"{stage} with the fingerprint {fingerprint[:16]}…", found)
-    return manifest
-
-
 def read_manifest(folder: Path, likely: Recipe | None = None) -> Manifest:
     """Return the manifest in `folder`, as it was written.
 

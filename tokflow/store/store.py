@@ -24,7 +24,7 @@ from tokflow.store.atomic import (
     sync_all,
 )
 from tokflow.store.config import expanded
-from tokflow.store.integrity import Stored, given, linked, once_more
+from tokflow.store.integrity import ReadAgainError, Stored, given, linked
 from tokflow.store.listed_files import Stamp, broken_files, check_sizes
 from tokflow.store.manifest import (
     MANIFEST_NAME,
@@ -32,7 +32,7 @@ from tokflow.store.manifest import (
     RUN_NAME,
     Manifest,
     Recipe,
-    read_expected,
+    damaged,
     read_manifest,
     read_run,
 )
@@ -113,8 +113,12 @@ class Store:
         self, folder: Path, stage: str, fingerprint: str, recipe: Recipe | None = None
     ) -> "StoredOutput":
         """Return the output of a stage with a fingerprint; `recipe`: the one that has it, where it
-        is known. Raises: as `read_expected`."""
-        return StoredOutput(self, folder, read_expected(folder, stage, fingerprint, recipe))
+        is known. Raises: as `read_manifest`, CorruptOutputError also for another output."""
+        manifest = read_manifest(folder, recipe)
+        if (manifest.stage, manifest.fingerprint) != (stage, fingerprint):
+            found = f"{manifest.stage} with {manifest.fingerprint[:16]}…"
+            raise damaged(folder, f"{stage} with the fingerprint {fingerprint[:16]}…", found)
+        return StoredOutput(self, folder, manifest)
 
     def check(self, output: Stored) -> None:
         """Make sure that no file of an output is missing or cut short.
@@ -298,13 +302,13 @@ class StoredOutput:
 
         Raises: MissingOutputError, CorruptOutputError where it cannot be had from a store at a URL.
         """
-
-        def give() -> Path:
+        path = self.store.file(self, name)
+        try:
+            given(self, name)
+        except ReadAgainError:  # a damaged copy, which is gone
             path = self.store.file(self, name)
             given(self, name)
-            return path
-
-        return once_more(give)
+        return path
 
     def fetch(self, names: Iterable[str] | None = None) -> None:
         """Bring files, by default all, to this disk, several at once. Raises: as `file`."""

@@ -123,7 +123,8 @@ def read_parts(
         schema, groups = file.schema_arrow, range(file.num_row_groups)
         for group in groups:
             if len(groups) == 1 or _may_hold(file.metadata.row_group(group), wanted):
-                table = file.read_row_group(group, columns=read, use_threads=is_large(file))
+                is_large = file.metadata.num_rows > MANY_ROWS
+                table = file.read_row_group(group, columns=read, use_threads=is_large)
                 for part in parts:
                     found[part].append(_rows_of(table, part, columns, sequences))
     return {part: _joined(some, columns, schema) for part, some in found.items()}
@@ -263,7 +264,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
 
     with pq.ParquetFile(parquet_source(path)) as file:
         names = None if columns is None else list(columns)
-        return file.read(columns=names, use_threads=is_large(file))
+        return file.read(columns=names, use_threads=file.metadata.num_rows > MANY_ROWS)
 
 
 def read_first(path: Path, columns: Sequence[str], num: int) -> pa.Table:
@@ -288,17 +289,16 @@ def num_rows(path: Path) -> int:
 
 
 SMALL_BYTES = 1_000_000
+"""Size up to which a parquet file is taken into memory."""
+
+MANY_ROWS = 10_000
+"""Rows of a parquet file from which on several threads save time."""
 
 
 def parquet_source(path: Path) -> Path | pa.BufferReader:
     """Return what pyarrow reads a parquet file from: a small one is taken into memory, which
     spares the threads that it reads files with, and with them a third of the time."""
     return path if path.stat().st_size > SMALL_BYTES else pa.BufferReader(path.read_bytes())
-
-
-def is_large(file: Any) -> bool:
-    """Return whether several threads can save time with an open parquet file."""
-    return bool(file.metadata.num_rows > 10_000)
 
 
 def make_table(columns: Mapping[str, npt.NDArray[Any] | pa.Array], schema: pa.Schema) -> pa.Table:

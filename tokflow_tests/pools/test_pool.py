@@ -69,6 +69,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
             if "not forked" in request.param:
                 patch.setattr(processes, "CAN_FORK", False)
             opened.start()
+            list(opened.map(double, [0, 1]))  # for which workers start
         yield opened
 
 

@@ -17,12 +17,12 @@ from tokflow.store.manifest import (
     Manifest,
     checksums,
     keep_manifest,
-    read_expected,
     read_manifest,
     read_run,
     sealed,
     write_manifest,
 )
+from tokflow.store.store import Store
 from tokflow_tests.outputs import edit_manifest, make_manifest, make_recipe
 
 SHA256_OF_ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
@@ -171,7 +171,7 @@ def test_the_recipe_that_is_expected_does_not_excuse_another_fingerprint(tmp_pat
     (tmp_path / "_tokflow/manifest.json").write_bytes(sealed(fields))
 
     with pytest.raises(CorruptOutputError, match="the fingerprint of its recipe"):
-        read_expected(tmp_path, manifest.stage, manifest.fingerprint, manifest.recipe)
+        Store(tmp_path).find(tmp_path, manifest.stage, manifest.fingerprint, manifest.recipe)
 
 
 def test_a_newer_format_is_foreign_and_not_damaged(tmp_path: Path):
