@@ -38,7 +38,7 @@ class Kind:
     """True if it counts what is not in the output."""
 
 
-KINDS: Mapping[str, Kind] = {
+KINDS: dict[str, Kind] = {
     "vocab_size": Kind("{} id{s}", is_in_log=True),
     "vocab_size_asked": Kind("{} asked for", is_in_log=True),
     "num_documents": Kind("{} document{s}", is_in_log=True),
@@ -256,7 +256,7 @@ def _counts(manifest: Manifest, run: Mapping[str, Any]) -> Description:
     return Description({name: num for name, num in manifest.counts.items() if "." not in name})
 
 
-DESCRIBE: Mapping[str, Describe] = {
+DESCRIBE: dict[str, Describe] = {
     "tokenizer": _tokenizer,
     "tokens": _tokens,
     "split": _split,

@@ -1,5 +1,6 @@
 """The numbers of what was built, and that each of them is shown wherever they are."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from tokflow.components.reports import report
 from tokflow.pipeline import describe as describe_module
 from tokflow.pipeline.describe import (
     DESCRIBE,
+    Describe,
     Description,
     Kind,
     describe,
@@ -23,7 +25,9 @@ from tokflow.pipeline.lines import line_of
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import Manifest
 from tokflow.views.report_page import make_report
+from tokflow.views.viewer_page import make_viewer
 from tokflow_tests.tiny import build, declare_small
+from tokflow_tests.views.pages import data_of
 
 NOTHING = dict.fromkeys(
     ["num_tokens", "num_sequences", "fill_fraction", *describe_module.PACKING_COUNTS], 0
@@ -33,31 +37,37 @@ NOTHING = dict.fromkeys(
 def test_a_number_of_the_closing_table_is_one_line_and_is_shown_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    def with_words(manifest: Manifest, run: Any) -> Description:
-        described = split_of(manifest, run)
-        return Description(
-            described.whole,
-            {part: of | {"num_words": 1_234} for part, of in described.parts.items()},
-        )
+    def with_words(stage: str) -> Describe:
+        def describe_words(manifest: Manifest, run: Mapping[str, Any]) -> Description:
+            described = DESCRIBE[stage](manifest, run)
+            of_parts = {part: of | {"num_words": 1_234} for part, of in described.parts.items()}
+            return Description(described.whole, of_parts)
 
-    split_of = DESCRIBE["split"]
-    monkeypatch.setattr(describe_module, "DESCRIBE", {**DESCRIBE, "split": with_words})
-    kinds = {**describe_module.KINDS, "num_words": Kind("{} word{s}", is_optional=True)}
+        return describe_words
+
+    changed = {stage: with_words(stage) for stage in ("split", "export")}
+    monkeypatch.setattr(describe_module, "DESCRIBE", DESCRIBE | changed)
+    kinds = describe_module.KINDS | {"num_words": Kind("{} word{s}", is_optional=True)}
     monkeypatch.setattr(describe_module, "KINDS", kinds)
-    dataset = declare_small(tmp_path)
+    dataset = declare_small(tmp_path, exports=["bin"])
     built = build(dataset)
     [made] = [of for of in built.of("split") if of.output.name == "a.jsonl"]
+    statistics = statistics_of(built)
 
-    print_rows(statistics_of(built)["parts"])
+    print_rows(statistics["parts"])
 
     table = capsys.readouterr().out.splitlines()
     assert (table[0].split()[-1], table[1].split()[-1]) == ("words", "1,234")
-    assert statistics_of(built)["parts"][0]["num_words"] == 1_234
+    assert [row["num_words"] for row in (*statistics["parts"], *statistics["exports"]["bin"])] == [
+        1_234,
+        1_234,
+    ]
     assert line_of(made) == "split a.jsonl: train 29 tokens (1,234 words)"
     assert r"| words | 1\,234 |" in str(report(made).metadata["parts"].value)
     page = make_report(dataset).html.decode()
-    assert 'class="n">words</th>' in page
-    assert '<td class="n">1,234</td>' in page
+    assert page.count('class="n">words</th>') == page.count('<td class="n">1,234</td>') == 2
+    facts = data_of(make_viewer(built.export("bin").stored))["facts"]
+    assert ["train", "72 tokens (1,234 words)"] in facts
 
 
 def test_statistics_are_of_the_text_of_each_part_and_of_each_export(tmp_path: Path):

@@ -17,7 +17,7 @@ from tokflow_tests.tiny import copy_of, declare, declare_small
 from tokflow_tests.views.pages import data_of, segments_of
 
 STORE = Path("store/small/exports")
-FORMATS = ["bin", "parquet", "pickle", "llmc", "npy", "mds", "jsonl"]
+FORMATS = ["bin", "parquet", "pickle", "llmc"]
 HOSTILE = "</script><script>alert(1)</script><!-- & \u2028 \"'\x00\x1b[31m\u202e"
 
 
