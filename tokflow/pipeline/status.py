@@ -87,34 +87,19 @@ def _bad_by_key(plan: Plan, planned: Mapping[str, list[PlannedOutput]]) -> dict[
 
 
 def _status(
-    plan: Plan,
-    key: str,
-    planned: Sequence[PlannedOutput],
-    failure: str | None,
+    plan: Plan, key: str, planned: Sequence[PlannedOutput], failure: str | None
 ) -> FileStatus:
     missing = [of for of in planned if not of.is_made]
     failure = failure or next((of.failure.message for of in missing if of.failure), None)
     made = _newest_tokens(plan, key, planned)
+    state: State = "new"
+    reason = ""
     if failure is not None:
-        return _with_counts(key, "failed", failure, made)
-    if not missing and planned:
-        return _with_counts(key, "built", "", made)
-    if made is None:
-        return _with_counts(key, "new", "", None)
-    reason = f"{missing[0].stage}: {missing[0].reason}" if missing else ""
-    return _with_counts(key, "stale", reason, made)
-
-
-def _newest_tokens(plan: Plan, key: str, planned: Sequence[PlannedOutput]) -> StoredOutput | None:
-    """Return the token shard of a file: the one of now or, where there is none, the last."""
-    now = next((of.folder for of in planned if of.output.step.has_engine and of.is_made), None)
-    tokens = plan.graph.tokens(key)
-    with suppress(TokflowError, OSError):
-        return tokens.store.read(now) if now else newest_output(tokens.store, tokens.place)
-    return None
-
-
-def _with_counts(key: str, state: State, reason: str, made: StoredOutput | None) -> FileStatus:
+        state, reason = "failed", failure
+    elif not missing:
+        state = "built"
+    elif made is not None:
+        state, reason = "stale", f"{missing[0].stage}: {missing[0].reason}"
     status = FileStatus(key=key, state=state, reason=reason)
     if made is None:
         return status
@@ -126,3 +111,12 @@ def _with_counts(key: str, state: State, reason: str, made: StoredOutput | None)
         bytes_per_token=numbers["bytes_per_token"] or None,
         built_at=datetime.fromtimestamp((made.folder / MANIFEST_NAME).stat().st_mtime, UTC),
     )
+
+
+def _newest_tokens(plan: Plan, key: str, planned: Sequence[PlannedOutput]) -> StoredOutput | None:
+    """Return the token shard of a file: the one of now or, where there is none, the last."""
+    now = next((of.folder for of in planned if of.output.step.has_engine and of.is_made), None)
+    tokens = plan.graph.tokens(key)
+    with suppress(TokflowError, OSError):
+        return tokens.store.read(now) if now else newest_output(tokens.store, tokens.place)
+    return None
