@@ -85,7 +85,11 @@ class Portion:
                 f"{self.num:,} {'tokens' if token_ids.ndim == 1 else 'sequences'} in a portion"
             )
             raise damaged_file(self.path, expected=expected, found=f"{len(token_ids):,}")
-        if offsets is not None and not _are_offsets(offsets, self.num):
+        is_whole = offsets is None or (
+            (offsets[:1].tolist(), offsets[-1:].tolist()) == ([0], [self.num])
+            and bool((offsets[1:] >= offsets[:-1]).all())
+        )
+        if not is_whole:
             expected = f"documents end to end in {self.num:,} tokens of a portion"
             raise damaged_file(self.path, expected=expected, found="other offsets")
         return fields
@@ -109,11 +113,6 @@ class Portion:
         """Return where the documents of a stream begin, and the last ends, of a format that keeps
         it. Raises: as `read`."""
         return self.read_lazily()["offsets"] if self.offsets is None else self.offsets
-
-
-def _are_offsets(offsets: npt.NDArray[np.int64], num_tokens: int) -> bool:
-    ends = offsets[:1].tolist(), offsets[-1:].tolist()
-    return ends == ([0], [num_tokens]) and bool((offsets[1:] >= offsets[:-1]).all())
 
 
 def fetched_ahead(portions: Sequence[Portion]) -> Iterator[Portion]:

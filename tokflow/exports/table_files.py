@@ -68,11 +68,15 @@ class TableFiles:
         write, portions, sizes = self.write, self.portions, self.sizes
         return Format(options, layout_of_columns, write, portions, sizes=sizes, version=version)
 
+    def bytes_of_row(self, rows: PartRows, options: Any) -> int:
+        """Return the bytes that `shard_size` counts for a sequence of a part."""
+        columns = columns_in_files(options, is_chats=rows.has_loss_mask)
+        return self.row_bytes(columns, rows.sequence_length)
+
     def sizes(self, rows: PartRows, options: Any) -> list[int]:
         """Return the number of sequences in each file of a part."""
-        length = rows.sequence_length
-        row_bytes = self.row_bytes(columns_in_files(options, is_chats=rows.has_loss_mask), length)
-        usual = sequences_within(TOKENS_PER_FILE, length)
+        row_bytes = self.bytes_of_row(rows, options)
+        usual = sequences_within(TOKENS_PER_FILE, rows.sequence_length)
         if self.file_bytes is not None:
             usual = sequences_within(self.file_bytes, row_bytes)
         sizes: list[int] = options.sizes(rows.num_sequences, item_bytes=row_bytes, usual=usual)

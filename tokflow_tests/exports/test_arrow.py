@@ -17,30 +17,6 @@ def open_shard(path: Path) -> pa.ipc.RecordBatchFileReader:
     return pa.ipc.open_file(pa.memory_map(str(path)))
 
 
-def test_arrow_has_the_columns_of_parquet(tmp_path: Path):
-    folder = exported(tmp_path, ["ab", "c"])
-
-    table = open_shard(folder / "train-00000-of-00001.arrow").read_all()
-
-    assert str(table.schema.field("input_ids").type) == "list<item: int32>"
-    assert str(table.schema.field("attention_mask").type) == "list<item: int8>"
-    assert table.to_pydict() == {
-        "input_ids": [[*b"ab", EOS, *b"c"], [EOS, EOS, EOS, EOS]],
-        "attention_mask": [[1, 1, 1, 1], [1, 0, 0, 0]],
-        "segment_ids": [[1, 1, 1, 2], [1, 0, 0, 0]],
-        "position_ids": [[0, 1, 2, 0], [0, 0, 0, 0]],
-    }
-
-
-def test_arrow_begins_and_ends_as_a_file_and_not_as_a_stream(tmp_path: Path):
-    folder = exported(tmp_path, ["ab", "c"])
-
-    data = (folder / "train-00000-of-00001.arrow").read_bytes()
-
-    assert data[:8] == b"ARROW1\0\0"
-    assert data[-6:] == b"ARROW1"
-
-
 def test_arrow_shards_and_batches_are_as_long_as_asked_for(tmp_path: Path):
     folder = exported(tmp_path, ["x" * 27], shards=2, sequences_per_batch=2)
 

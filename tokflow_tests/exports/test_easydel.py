@@ -1,13 +1,13 @@
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tokflow.pipeline.dataset import Dataset
+from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export
-from tokflow_tests.tiny import EOS, declare
+from tokflow_tests.tiny import declare
 
 
 def easydel_dataset(folder: Path, texts: list[str], **options: Any) -> Dataset:
@@ -28,20 +28,6 @@ def test_a_part_is_a_folder_of_shards(tmp_path: Path):
     assert groups == [2, 2, 1]
 
 
-def test_the_columns_are_those_that_easydel_knows(tmp_path: Path):
-    folder, _ = export(easydel_dataset(tmp_path, ["ab", "c"]))
-
-    table = pq.read_table(folder / "train" / "shard-00000.parquet")
-
-    assert table.schema.field("input_ids").type == pa.list_(pa.int32())
-    assert table.to_pydict() == {
-        "input_ids": [[*b"ab", EOS, *b"c"], [EOS, EOS, EOS, EOS]],
-        "attention_mask": [[1, 1, 1, 1], [1, 0, 0, 0]],
-        "segment_ids": [[1, 1, 1, 2], [1, 0, 0, 0]],
-        "position_ids": [[0, 1, 2, 0], [0, 0, 0, 0]],
-    }
-
-
 def test_a_row_group_holds_fewer_rows_where_they_are_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -51,3 +37,12 @@ def test_a_row_group_holds_fewer_rows_where_they_are_long(
     metadata = pq.read_metadata(folder / "train" / "shard-00000.parquet")
 
     assert [metadata.row_group(group).num_rows for group in range(3)] == [2, 2, 1]
+
+
+def test_of_chats_there_are_labels_and_no_mask(tmp_path: Path):
+    folder, _ = export(chat_dataset(tmp_path, CHATS, exports=["easydel"]))
+
+    names = pq.read_schema(folder / "train" / "shard-00000.parquet").names
+
+    assert names[-1] == "labels"
+    assert "loss_mask" not in names

@@ -1,15 +1,19 @@
 import gzip
 import mmap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from threading import Event
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tokflow.exports.table_files import MAX_LEFT, Located, ReadOn
+from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.pools.forked import forked
+from tokflow_tests.tiny import EOS
 
 LINES = [b"a", b"bcd", b"", b"ef", b"g"]
 
@@ -131,3 +135,33 @@ def test_where_records_begin_is_found_once_and_no_further_than_needed(path: Path
     assert looked == [0, 2, 6]
     assert records.taken(slice(4, None)) == LINES[4:]
     assert looked == [0, 2, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("format_", "name", "read"),
+    [
+        ("parquet", "train-00000-of-00001.parquet", pq.read_table),
+        ("easydel", "train/shard-00000.parquet", pq.read_table),
+        ("arrow", "train-00000-of-00001.arrow", lambda path: pa.ipc.open_file(path).read_all()),
+        (
+            "hf_dataset",
+            "train/data-00000-of-00001.arrow",
+            lambda path: pa.ipc.open_stream(path.read_bytes()).read_all(),
+        ),
+    ],
+)
+def test_tables_have_the_columns_that_trainers_read(
+    format_: str, name: str, read: Callable[[Path], pa.Table], tmp_path: Path
+):
+    folder, _ = export_as(format_, tmp_path, ["ab", "c"])
+
+    table = read(folder / name)
+
+    types = [str(field.type.value_type) for field in table.schema]
+    assert types == ["int32", "int8", "int32", "int32"]
+    assert table.to_pydict() == {
+        "input_ids": [[*b"ab", EOS, *b"c"], [EOS, EOS, EOS, EOS]],
+        "attention_mask": [[1, 1, 1, 1], [1, 0, 0, 0]],
+        "segment_ids": [[1, 1, 1, 2], [1, 0, 0, 0]],
+        "position_ids": [[0, 1, 2, 0], [0, 0, 0, 0]],
+    }

@@ -32,9 +32,9 @@ from typing import Any, Literal
 import pyarrow as pa
 import xxhash
 
-from tokflow.exports.columns import Lists, columns_in_files, layout_of_columns, sequence_bytes
+from tokflow.exports.columns import Lists, layout_of_columns
 from tokflow.exports.format import Format
-from tokflow.exports.options import Column, ColumnOptions, PartRows
+from tokflow.exports.options import Column, ColumnOptions
 from tokflow.exports.part import Part
 from tokflow.exports.table_files import TableFiles, lists_in, schema_in_files
 from tokflow.exports.token_files import open_hashed, sequences_within
@@ -104,11 +104,6 @@ def _new(path: Path, schema: pa.Schema, options: HfDatasetOptions) -> Iterator[A
         yield writer
 
 
-def _row_bytes(rows: PartRows, options: HfDatasetOptions) -> int:
-    names = columns_in_files(options, is_chats=rows.has_loss_mask)
-    return sequence_bytes(names, rows.sequence_length)
-
-
 def finish(parts: Sequence[Part], options: HfDatasetOptions, folder: Path) -> None:
     """Write the dictionary of the parts."""
     names = [part.name for part in parts]
@@ -135,12 +130,12 @@ def _batch(path: Path, number: int, rows: slice, columns: Sequence[str]) -> dict
         return lists_in(next(islice(batches, number, None)), columns)
 
 
-FILES = TableFiles(
+FILES: TableFiles = TableFiles(
     name=lambda part, number, num, options: f"{part}/data-{number:05d}-of-{num:05d}.arrow",
     new=_new,
     reader=lambda: _batch,
     at_once=lambda rows, options: min(
-        MAX_BATCH_ROWS, sequences_within(MAX_BATCH_BYTES, _row_bytes(rows, options))
+        MAX_BATCH_ROWS, sequences_within(MAX_BATCH_BYTES, FILES.bytes_of_row(rows, options))
     ),
     file_bytes=FILE_BYTES,
     is_mapped=lambda options: True,

@@ -20,6 +20,7 @@ bytes for the same rows.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -194,12 +195,11 @@ def _records(
 
 
 def _described(path: Path, data: bytes, options: MdsOptions) -> dict[str, Any]:
-    hashes = {name: _new_hash(name, data).hexdigest() for name in options.hashes}
+    hashes = {}
+    for name in options.hashes:
+        new = getattr(xxhash, name) if name.startswith("xxh") else partial(hashlib.new, name)
+        hashes[name] = new(data).hexdigest()
     return {"basename": path.name, "bytes": len(data), "hashes": hashes}
-
-
-def _new_hash(name: Hash, data: bytes) -> Any:
-    return getattr(xxhash, name)(data) if name.startswith("xxh") else hashlib.new(name, data)
 
 
 def portions(export: Export, part: str) -> list[Portion]:
