@@ -45,8 +45,8 @@ class Input:
         return self.stage == RAW
 
 
-class Declared(Protocol):
-    """A dataset's config, as stages read it."""
+class DatasetConfig(Protocol):
+    """The config of a dataset, as stages read it."""
 
     name: str
 
@@ -60,6 +60,40 @@ class Declared(Protocol):
 
     def of(self, section: type[T]) -> T:
         """Return the section of the YAML that has this type."""
+
+
+class Graph(Protocol):
+    """A dataset as it is now: its config, its raw files, and what exports say of it."""
+
+    @property
+    def dataset(self) -> DatasetConfig:
+        """The config."""
+
+    @property
+    def sources(self) -> Mapping[str, RawSource]:
+        """The raw files by their keys, as they are listed."""
+
+    @property
+    def partitions(self) -> Mapping[str, tuple[RawSource, ...]]:
+        """The raw files of each partition by its key."""
+
+    def raw(self, key: str) -> RawPartition:
+        """Return the raw files of a partition, fetched. Raises: RawFileError."""
+
+    def raw_file(self, key: str) -> RawFile:
+        """Return a raw file, fetched. Raises: RawFileError."""
+
+    def shared(self, step: "Stage", compute: Callable[[], T]) -> T:
+        """Return what the outputs of a stage have in common, computed once for all of them."""
+
+    def token_details(self) -> dict[str, Any]:
+        """Return dtype, vocab_size, eos_id and bos_id, as manifests of exports have them."""
+
+    def export_details(self) -> dict[str, Any]:
+        """Return all that the manifest of an export says of its tokens.
+
+        Raises: ConfigError where the documents are chats and no token is supervised.
+        """
 
 
 class Opened(Protocol):
@@ -92,8 +126,8 @@ class Making(Opened, Protocol):
     """An output to be made, with access to what it is made from."""
 
     @property
-    def declared(self) -> Declared:
-        """The config of its dataset."""
+    def graph(self) -> Graph:
+        """Its dataset."""
 
     @property
     def key(self) -> str:
@@ -106,21 +140,6 @@ class Making(Opened, Protocol):
     @property
     def recipe(self) -> Recipe:
         """All that decides it."""
-
-    @property
-    def raw(self) -> RawPartition:
-        """The raw files of its partition, fetched. Raises: RawFileError."""
-
-    @property
-    def sources(self) -> tuple[RawSource, ...]:
-        """The raw files of its partition, as they are listed."""
-
-    @property
-    def raw_keys(self) -> list[str]:
-        """The keys of all raw files of the dataset."""
-
-    def raw_file(self, key: str) -> RawFile:
-        """Return a raw file of the dataset, fetched. Raises: RawFileError."""
 
     def of(self, section: type[T]) -> T:
         """Return a section of the YAML as it holds for this partition."""
@@ -142,18 +161,6 @@ class Making(Opened, Protocol):
 
     def opened_all(self, stage: str) -> list[Any]:
         """Return the outputs of `inputs`, each as its stage opens it."""
-
-    def shared(self, compute: Callable[[], T]) -> T:
-        """Return what the outputs of this stage have in common, computed once for all of them."""
-
-    def token_details(self) -> dict[str, Any]:
-        """Return dtype, vocab_size, eos_id and bos_id, as manifests of exports have them."""
-
-    def details(self) -> dict[str, Any]:
-        """Return all that the manifest of an export says of its tokens.
-
-        Raises: ConfigError where the documents are chats and no token is supervised.
-        """
 
 
 class Share(Protocol):
@@ -249,11 +256,11 @@ class Stage:
         own = key if self.is_of_file else variant
         return "/".join(filter(None, [self.path, own]))
 
-    def variants(self, declared: Declared) -> Mapping[str, Any]:
+    def variants(self, dataset: DatasetConfig) -> Mapping[str, Any]:
         """Return the config of each variant that a dataset has; empty: it has no such stage."""
-        return {"": declared.of(self.section) if self.section else None}
+        return {"": dataset.of(self.section) if self.section else None}
 
-    def inputs(self, declared: Declared, variant: str) -> Sequence[Input]:
+    def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return what an output is made from: parents in Dagster, what a plan waits for."""
         raise NotImplementedError
 
@@ -264,7 +271,7 @@ class Stage:
         """
         raise NotImplementedError
 
-    def declared_recipe(self, declared: Declared, variant: str) -> Recipe:
+    def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what config and code decide of any output: its Dagster code version."""
         raise NotImplementedError
 
@@ -280,22 +287,22 @@ class Stage:
         """Return an output as the stages behind it read it."""
         return stored
 
-    def refused(self, counts: Mapping[str, int], declared: Declared) -> str | None:
+    def refused(self, counts: Mapping[str, int], dataset: DatasetConfig) -> str | None:
         """Return what a stored output contains that the config makes an error now, if anything."""
         return None
 
-    def kinds(self, declared: Declared, variant: str) -> Sequence[str]:
+    def kinds(self, dataset: DatasetConfig, variant: str) -> Sequence[str]:
         """Return Dagster's tags of what its files are."""
         return ["parquet"]
 
-    def about(self, declared: Declared, variant: str) -> str:
+    def about(self, dataset: DatasetConfig, variant: str) -> str:
         """Return the description of its Dagster asset, in Markdown."""
         return ""
 
 
-def selection_stages(declared: Declared) -> list[Stage]:
+def selection_stages(dataset: DatasetConfig) -> list[Stage]:
     """Return the stages of a dataset that select documents."""
-    return [of for of in declared.stages if of.gives == "selection" and of.variants(declared)]
+    return [of for of in dataset.stages if of.gives == "selection" and of.variants(dataset)]
 
 
 def stage_named(stages: Iterable[Stage], name: str) -> Stage | None:

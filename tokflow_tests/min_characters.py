@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokflow.stage import Declared, Input, Making, Opened, Stage, WholeWriter, Writer
+from tokflow.stage import DatasetConfig, Input, Making, Opened, Stage, WholeWriter, Writer
 from tokflow.store.config import Config
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import StoredOutput
@@ -24,18 +24,18 @@ class MinCharactersStage(Stage):
     section = MinCharacters
     gives = "selection"
 
-    def variants(self, declared: Declared) -> dict[str, MinCharacters]:
-        config = declared.of(MinCharacters)
+    def variants(self, dataset: DatasetConfig) -> dict[str, MinCharacters]:
+        config = dataset.of(MinCharacters)
         return {"": config} if config.least else {}
 
-    def inputs(self, declared: Declared, variant: str) -> list[Input]:
+    def inputs(self, dataset: DatasetConfig, variant: str) -> list[Input]:
         return [Input(stage="tokens")]
 
     def recipe(self, making: Making) -> Recipe:
         return recipe_of(making.of(MinCharacters), tokens=making.input("tokens").fingerprint)
 
-    def declared_recipe(self, declared: Declared, variant: str) -> Recipe:
-        return recipe_of(declared.of(MinCharacters))
+    def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
+        return recipe_of(dataset.of(MinCharacters))
 
     def writer(self, making: Making) -> Writer:
         made_of = making.opened("tokens"), making.of(MinCharacters).least, making.recipe

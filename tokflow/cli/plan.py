@@ -73,7 +73,7 @@ def _once(plans: Sequence[Plan]) -> list[Plan]:
 
 
 def _key(of: PlannedOutput) -> tuple[Path, str, str, str]:
-    return of.output.home.folder, of.stage, of.name, of.packing
+    return of.output.graph.folder, of.stage, of.name, of.packing
 
 
 def _document(plan: Plan) -> dict[str, Any]:

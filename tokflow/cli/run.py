@@ -48,8 +48,9 @@ from tokflow.pipeline.describe import statistics_of
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
+from tokflow.pipeline.raw_files import FileShare
 from tokflow.pipeline.results import BuildResult, Notice, Reporter
-from tokflow.pipeline.run import Share, build_dataset
+from tokflow.pipeline.run import build_dataset
 from tokflow.pipeline.tasks import SMALL_BYTES
 from tokflow.pools import Workers, get_ready, is_local, num_jobs
 from tokflow.shown import counted, duration, size
@@ -118,8 +119,8 @@ def _failed(name: str, error: TokflowError) -> dict[str, Any]:
     return {"dataset": name, "error": error.fields()}
 
 
-def _read_share(shard: str, partitions: Words, *, recheck: bool) -> Share:
-    share = Share.read(shard)
+def _read_share(shard: str, partitions: Words, *, recheck: bool) -> FileShare:
+    share = FileShare.read(shard)
     if beside := "--partition" if partitions else "--recheck" if recheck else None:
         raise ConfigError(
             where="--shard",
@@ -131,7 +132,7 @@ def _read_share(shard: str, partitions: Words, *, recheck: bool) -> Share:
 
 
 def _run_share(
-    dataset: Dataset, asked: _Asked, *, share: Share
+    dataset: Dataset, asked: _Asked, *, share: FileShare
 ) -> tuple[dict[str, Any], list[Exception]]:
     """Build a share of a dataset, without a plan of the whole."""
     graph = BuildGraph(dataset)

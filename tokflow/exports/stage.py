@@ -9,7 +9,7 @@ from tokflow.exports.reading import Export
 from tokflow.exports.writing import ExportWriter
 from tokflow.split.rule import SplitConfig
 from tokflow.split.shuffle import ShuffleConfig
-from tokflow.stage import Cost, Declared, Input, Making, Opened, Stage
+from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage
 from tokflow.store.manifest import Recipe
 from tokflow.store.store import StoredOutput
 
@@ -25,23 +25,23 @@ class ExportStage(Stage):
     has_latest = True
     cost = Cost(0.1, 1 / 100e6)
 
-    def variants(self, declared: Declared) -> Mapping[str, ExportConfig]:
+    def variants(self, dataset: DatasetConfig) -> Mapping[str, ExportConfig]:
         """Return the configs of the exports by their names."""
-        return {of.name: of for of in declared.of(DeclaredExports).configs}
+        return {of.name: of for of in dataset.of(DeclaredExports).configs}
 
-    def inputs(self, declared: Declared, variant: str) -> Sequence[Input]:
+    def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return the sequences of its packing or, of a stream, the splits of all partitions."""
-        return [_input(declared, variant)]
+        return [_input(dataset, variant)]
 
     def recipe(self, making: Making) -> Recipe:
         """Return what decides an export: the outputs of all partitions, format and packing."""
-        inputs = making.inputs(_input(making.declared, making.variant).stage)
+        inputs = making.inputs(_input(making.graph.dataset, making.variant).stage)
         parents = {key: of.fingerprint for key, of in inputs.items()}
-        return _recipe(making.declared, making.variant, parents)
+        return _recipe(making.graph.dataset, making.variant, parents)
 
-    def declared_recipe(self, declared: Declared, variant: str) -> Recipe:
+    def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides, whatever files there are."""
-        return _recipe(declared, variant, {})
+        return _recipe(dataset, variant, {})
 
     def writer(self, making: Making) -> ExportWriter:
         """Return what writes an export, its segments too.
@@ -52,38 +52,38 @@ class ExportStage(Stage):
         return ExportWriter(
             parts=parts_of(making),
             config=making.of(DeclaredExports).config(making.variant),
-            dataset=making.declared.name,
+            dataset=making.graph.dataset.name,
             recipe=making.recipe,
-            details=making.details(),
+            details=making.graph.export_details(),
         )
 
     def open(self, stored: StoredOutput, inputs: Opened) -> Export:
         """Return the export as it is read."""
         return Export(stored)
 
-    def kinds(self, declared: Declared, variant: str) -> Sequence[str]:
+    def kinds(self, dataset: DatasetConfig, variant: str) -> Sequence[str]:
         """Return the format as a tag."""
-        return [declared.of(DeclaredExports).config(variant).format]
+        return [dataset.of(DeclaredExports).config(variant).format]
 
-    def about(self, declared: Declared, variant: str) -> str:
+    def about(self, dataset: DatasetConfig, variant: str) -> str:
         """Return the description of the asset."""
-        text = FORMATS[declared.of(DeclaredExports).config(variant).format].description
+        text = FORMATS[dataset.of(DeclaredExports).config(variant).format].description
         return ABOUT.format(text.replace("<", r"\<"))  # no tag of Markdown
 
 
 EXPORT = ExportStage()
 
 
-def _input(declared: Declared, name: str) -> Input:
-    exports = declared.of(DeclaredExports)
+def _input(dataset: DatasetConfig, name: str) -> Input:
+    exports = dataset.of(DeclaredExports)
     config = exports.config(name)
     if exports.is_made_of_sequences(config):
         return Input(stage="sequences", reach="all", variant=exports.packing_name(config))
     return Input(stage="split", reach="all")
 
 
-def _recipe(declared: Declared, name: str, parents: Mapping[str, str]) -> Recipe:
-    exports, order = declared.of(DeclaredExports), declared.of(ShuffleConfig).of_export
+def _recipe(dataset: DatasetConfig, name: str, parents: Mapping[str, str]) -> Recipe:
+    exports, order = dataset.of(DeclaredExports), dataset.of(ShuffleConfig).of_export
     config = exports.config(name)
     return export_recipe(config, exports.packing_of(config), parents, order=order)
 
@@ -93,14 +93,14 @@ def parts_of(making: Making) -> Sequence[Part]:
 
     Raises: MissingOutputError that names the first partitions that have not.
     """
-    declared, exports = making.declared, making.of(DeclaredExports)
+    dataset, exports = making.graph.dataset, making.of(DeclaredExports)
     config = exports.config(making.variant)
-    files = making.opened_all(_input(declared, making.variant).stage)
+    files = making.opened_all(_input(dataset, making.variant).stage)
     return make_parts(
-        declared.of(SplitConfig).parts,
-        making.token_details(),
+        dataset.of(SplitConfig).parts,
+        making.graph.token_details(),
         files,
         exports.packing_of(config),
-        order=declared.of(ShuffleConfig).of_export,
+        order=dataset.of(ShuffleConfig).of_export,
         is_packed=config.layout.is_packed,
     )

@@ -31,7 +31,7 @@ from tokflow.raw import RawConfig
 from tokflow.sequences.config import PackingConfig
 from tokflow.split.mixture import MixtureConfig
 from tokflow.split.rule import Share, SplitConfig, with_parts
-from tokflow.split.shuffle import ShuffleConfig
+from tokflow.split.shuffle import DOCUMENT_ORDER, ShuffleConfig, shuffle_fields
 from tokflow.stage import Stage
 from tokflow.store.config import Config, Listed, expanded, relocated, within
 from tokflow.store.store import Store
@@ -181,6 +181,15 @@ class Dataset(Config):
         """Names that exports have for the raw files, the columns read and the tokenizer."""
         sections = (self.raw, self.documents, self.tokenizer, self.split)
         return source_names(self.name, self.base, *sections)
+
+    @property
+    def export_details(self) -> dict[str, Any]:
+        """Names and orders, as the manifest of each export has them."""
+        return {
+            "names": self.names.fields(),
+            **shuffle_fields(self.shuffle.of_documents, DOCUMENT_ORDER),
+            **self.shuffle.of_export.document_fields(),
+        }
 
     def check(self) -> None:
         """Refuse sections that do not go together."""

@@ -11,7 +11,7 @@ from tokflow.exports import ExportConfig
 from tokflow.exports.stage import EXPORT
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.limited import NAME_OR_RUN, LimitedFiles
-from tokflow.pipeline.mixture import MixturePlan, check_same_tokenizer, part_sizes
+from tokflow.pipeline.mixture import MixturePlan, check_same_tokenizer, plan_mixture
 from tokflow.pipeline.output import NeededOutputs, Output
 from tokflow.pipeline.raw_files import RawFiles, check_columns, selected, unknown_key
 from tokflow.pipeline.stages import for_mixtures, up_to
@@ -19,8 +19,8 @@ from tokflow.pipeline.supervised import check_supervised
 from tokflow.raw import Listing, Progress, RawFile, RawPartition, RawSource
 from tokflow.sequences.segments import FileSequences
 from tokflow.sequences.stage import SEQUENCES
-from tokflow.split.mixed_split import MixtureShare, source_and_key
-from tokflow.split.shuffle import DOCUMENT_ORDER, shuffle_fields
+from tokflow.split.mixed_split import source_and_key
+from tokflow.split.mixture import MixtureConfig
 from tokflow.split.spans import Split
 from tokflow.split.stage import SPLIT
 from tokflow.stage import Stage, stage_named
@@ -61,6 +61,7 @@ class BuildGraph:
             dataset.store.refresh(dataset.folder)
         self.dataset: Dataset = dataset
         self.store: Store = dataset.store
+        self.stages: tuple[Stage, ...] = dataset.stages
         self.folder: Path = dataset.folder
         """Folder of all outputs of the dataset."""
         self.has_new_verdict = False
@@ -76,7 +77,7 @@ class BuildGraph:
         files = before.files if before else None
         self.files: RawFiles = RawFiles(dataset, offline=offline, rehash=rehash, before=files)
         self._outputs: dict[tuple[str, str, str], Output] = {}
-        self._shared: dict[str, Any] = {}
+        self._shared: dict[Stage, Any] = {}
         self._needed = NeededOutputs()
 
     def online(self) -> "BuildGraph":
@@ -202,11 +203,6 @@ class BuildGraph:
         if not self.of_sources:
             self.files.read(keys, progress)
 
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """The stages of the dataset, parents first."""
-        return self.dataset.stages
-
     def outputs(
         self, keys: Sequence[str] | None = None, *, until: str | None = None
     ) -> Iterator[Output]:
@@ -289,11 +285,6 @@ class BuildGraph:
 
     # What outputs ask of their dataset.
 
-    @property
-    def declared(self) -> Dataset:
-        """The dataset."""
-        return self.dataset
-
     def section(self, key: str, section: type[T]) -> T:
         """Return a section of the YAML as it holds for one partition, or for all."""
         if section is DocumentsConfig and key:
@@ -326,11 +317,11 @@ class BuildGraph:
         self._needed.check(self.output(stage, key) for key in self.partitions)
         return {key: of.counts for key, of in self.all_inputs(output, stage).items()}
 
-    def shared(self, stage: str, compute: Callable[[], T]) -> T:
+    def shared(self, step: Stage, compute: Callable[[], T]) -> T:
         """Return what the outputs of a stage have in common, computed once."""
-        if stage not in self._shared:
-            self._shared[stage] = compute()
-        return cast(T, self._shared[stage])
+        if step not in self._shared:
+            self._shared[step] = compute()
+        return cast(T, self._shared[step])
 
     def open(self, output: Output) -> Any:
         """Return an output, which must have been made, as its stage opens it."""
@@ -338,25 +329,20 @@ class BuildGraph:
             return self.tokenizer
         return output.step.open(output.open(), output)
 
-    def share(self, key: str) -> MixtureShare:
-        """Return how much a mixture takes of a partition."""
-        return self.mixture_plan.share(key)
-
     @cached_property
     def mixture_plan(self) -> MixturePlan:
         """What a mixture takes of its sources, of which the splits must have been made.
 
         Raises: MissingOutputError; ConfigError where the sources cannot be mixed so.
         """
-        config, parts, sources = self.dataset.mixture, [*self.dataset.split.parts], self.of_sources
-        assert config is not None
-        self._needed.check(of.split(key) for of in sources.values() for key in of.partitions)
+        sources = self.of_sources.values()
+        self._needed.check(of.split(key) for of in sources for key in of.partitions)
         self.check_tokenizers()
-        sizes = {
-            name: {key: part_sizes(of.split(key).counts, parts) for key in of.partitions}
-            for name, of in sources.items()
+        counts = {
+            of.dataset.name: {key: of.split(key).counts for key in of.partitions} for of in sources
         }
-        return MixturePlan(config, sizes, parts=parts, where=self.dataset.name)
+        config = self.dataset.of(MixtureConfig)
+        return plan_mixture(config, counts, [*self.dataset.split.parts], where=self.dataset.name)
 
     def check_tokenizers(self) -> None:
         """Make sure that all sources of a mixture have one tokenizer, which must have been made.
@@ -401,19 +387,17 @@ class BuildGraph:
 
         Raises: ConfigError where they are of chats and none is supervised.
         """
-        dataset, graphs = self.dataset, list(self.of_sources.values()) or [self]
-        shards = [self.tokens(key).counts for key in self.partitions]
-        check_supervised(graphs, shards, name=dataset.name)
+        graphs, keys = list(self.of_sources.values()) or [self], list(self.partitions)
+        shards = [self.tokens(key).counts for key in keys]
+        check_supervised(graphs, shards, name=self.dataset.name)
         details = {
             **self.token_details(),
             "tokenizer_fingerprint": self.tokenizer.fingerprint,
-            "names": dataset.names.fields(),
+            **self.dataset.export_details,
             **({"commits": commits} if (commits := self.listing.commits) else {}),
-            **shuffle_fields(dataset.shuffle.of_documents, DOCUMENT_ORDER),
-            **dataset.shuffle.of_export.document_fields(),
         }
         if self.of_sources:
-            counts = {key: self.split(key).counts for key in self.partitions}
+            counts = {key: self.split(key).counts for key in keys}
             details["mixture"] = self.mixture_plan.realised(counts)
         return details
 

@@ -20,23 +20,11 @@ from tokflow.split.mixture import MixtureConfig, PartSize, epochs, plan_partitio
 from tokflow.split.shuffle import ShuffleConfig
 from tokflow.split.spans import Split
 from tokflow.split.stage import SplitStage
-from tokflow.stage import Declared, Input, Making, Opened, WholeWriter, Writer
+from tokflow.stage import DatasetConfig, Input, Making, Opened, WholeWriter, Writer
 from tokflow.store.config import relocated
 from tokflow.store.manifest import Recipe
 from tokflow.store.store import StoredOutput
 from tokflow.tokenizers.tokenizer import Encoding
-
-
-def part_sizes(counts: Mapping[str, int], parts: Sequence[str]) -> dict[str, PartSize]:
-    """Return what a split with these counts has of each part."""
-    return {
-        part: PartSize(
-            num_tokens=counts.get(f"{part}.num_tokens", 0),
-            num_documents=counts.get(f"{part}.num_documents", 0)
-            + counts.get(f"{part}.num_cut_pieces", 0),
-        )
-        for part in parts
-    }
 
 
 def check_same_tokenizer(encodings: Mapping[str, Encoding], *, name: str) -> None:
@@ -152,24 +140,53 @@ class MixturePlan:
         return found
 
 
-class _Mixed(Making, Protocol):
-    """A split of a mixture that is to be made."""
+def plan_mixture(
+    config: MixtureConfig,
+    counts: Mapping[str, Mapping[str, Mapping[str, int]]],
+    parts: Sequence[str],
+    *,
+    where: str,
+) -> MixturePlan:
+    """Return the plan of a mixture of sources whose splits have these counts, by source and
+    partition.
+
+    Raises: ConfigError where the sources cannot be mixed so, which begins with `where`.
+    """
+    sizes = {
+        name: {
+            key: {
+                part: PartSize(
+                    num_tokens=of.get(f"{part}.num_tokens", 0),
+                    num_documents=of.get(f"{part}.num_documents", 0)
+                    + of.get(f"{part}.num_cut_pieces", 0),
+                )
+                for part in parts
+            }
+            for key, of in files.items()
+        }
+        for name, files in counts.items()
+    }
+    return MixturePlan(config, sizes, parts=parts, where=where)
+
+
+class _Mixture(Protocol):
+    """A mixture as it is now."""
 
     @property
-    def share(self) -> MixtureShare:
-        """Return how much it takes of its source's split. Raises: as `BuildGraph.mixture_plan`."""
+    def mixture_plan(self) -> MixturePlan:
+        """How much it takes of its sources."""
 
 
 class MixedSplitStage(SplitStage):
     """The splits of a mixture: a plan of spans over the splits of its sources."""
 
-    def variants(self, declared: Declared) -> Mapping[str, MixtureConfig]:
+    def variants(self, dataset: DatasetConfig) -> Mapping[str, MixtureConfig]:
         """Return the config of the mixture."""
-        return {"": declared.of(MixtureConfig)}
+        return {"": dataset.of(MixtureConfig)}
 
-    def inputs(self, declared: Declared, variant: str) -> Sequence[Input]:
+    def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return the splits of all partitions of each source."""
-        sources = declared.of(MixtureConfig).sources
+        sources = dataset.of(MixtureConfig).sources
         return [Input(stage=self.name, reach="all", dataset=of) for of in sources]
 
     def recipe(self, making: Making) -> Recipe:
@@ -178,10 +195,10 @@ class MixedSplitStage(SplitStage):
         seed = making.of(ShuffleConfig).of_documents
         return mixed_split_recipe(fingerprint, _share(making), shuffle_seed=seed)
 
-    def declared_recipe(self, declared: Declared, variant: str) -> Recipe:
+    def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides of any split."""
-        config = declared.of(MixtureConfig)
-        seed = declared.of(ShuffleConfig).of_documents
+        config = dataset.of(MixtureConfig)
+        seed = dataset.of(ShuffleConfig).of_documents
         share = MixtureShare(key="", tokens={}, seed=config.seed)
         recipe = mixed_split_recipe("", share, shuffle_seed=seed)
         own = config.model_dump(exclude={"sources": {"__all__": {"config"}}})
@@ -195,7 +212,7 @@ class MixedSplitStage(SplitStage):
                 making.opened(self.name),
                 _share(making),
                 tokenizer=making.opened("tokenizer"),
-                dataset=making.declared.name,
+                dataset=making.graph.dataset.name,
                 recipe=making.recipe,
                 shuffle_seed=making.of(ShuffleConfig).of_documents,
             )
@@ -210,4 +227,4 @@ MIXED_SPLIT = MixedSplitStage()
 
 
 def _share(making: Making) -> MixtureShare:
-    return cast(_Mixed, making).share
+    return cast(_Mixture, making.graph).mixture_plan.share(making.key)

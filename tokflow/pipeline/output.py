@@ -1,7 +1,7 @@
 """One output that a dataset must have: its recipe, its folder, and whether it is there."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,43 +9,23 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError, first_five
-from tokflow.raw import RawFile, RawPartition, RawSource
-from tokflow.split.mixed_split import MixtureShare
-from tokflow.stage import Declared, Input, Stage, selection_stages
+from tokflow.stage import Graph, Input, Stage, selection_stages
 from tokflow.store.manifest import Manifest, Recipe, damaged
 from tokflow.store.store import Store, StoredOutput
 
 T = TypeVar("T")
 
 
-class Home(Protocol):
-    """A dataset as it is now, as its outputs know it; see `Making`."""
+class Home(Graph, Protocol):
+    """A dataset as it is now, as its outputs know it."""
 
     store: Store
     folder: Path
     """The folder of its outputs, which has its name."""
 
     @property
-    def declared(self) -> Declared:
-        """The config of the dataset."""
-
-    @property
-    def sources(self) -> Mapping[str, RawSource]:
-        """The raw files by their keys."""
-
-    @property
-    def partitions(self) -> Mapping[str, tuple[RawSource, ...]]:
-        """The raw files of each partition by its key."""
-
-    @property
     def trust_remote_code(self) -> bool:
         """True if a tokenizer that is Python code may be run."""
-
-    def raw(self, key: str) -> RawPartition:
-        """Return the raw files of a partition, fetched."""
-
-    def raw_file(self, key: str) -> RawFile:
-        """Return a raw file, fetched."""
 
     def section(self, key: str, section: type[T]) -> T:
         """Return a section of the YAML as it holds for one partition."""
@@ -62,18 +42,6 @@ class Home(Protocol):
     def open(self, output: "Output") -> Any:
         """Return an output as its stage opens it."""
 
-    def shared(self, stage: str, compute: Callable[[], T]) -> T:
-        """Return what the outputs of a stage have in common."""
-
-    def share(self, key: str) -> MixtureShare:
-        """Return how much a mixture takes of a partition."""
-
-    def token_details(self) -> dict[str, Any]:
-        """Return what the manifest of each export says of token ids."""
-
-    def export_details(self) -> dict[str, Any]:
-        """Return what the manifest of each export says of its tokens."""
-
 
 @dataclass(frozen=True, eq=False)  # without slots, since it keeps its recipe
 class Output:
@@ -84,7 +52,7 @@ class Output:
     stage is given.
     """
 
-    home: Home
+    graph: Home
     step: Stage
     """The stage that makes it."""
     key: str = ""
@@ -132,12 +100,12 @@ class Output:
     @property
     def dataset(self) -> str:
         """The name of its dataset."""
-        return self.home.folder.name
+        return self.graph.folder.name
 
     @property
     def store(self) -> Store:
         """The store that it belongs in."""
-        return self.home.store
+        return self.graph.store
 
     @cached_property
     def fingerprint(self) -> str:
@@ -147,18 +115,18 @@ class Output:
     @property
     def place(self) -> Path:
         """The folder of its kind, whatever the fingerprints: `<store>/<dataset>/<stage>/<name>`."""
-        return self.home.folder / self._place
+        return self.graph.folder / self._place
 
     @property
     def is_first_of_kind(self) -> bool:
         """True if none of its kind was ever made: of a raw file, say, that is new."""
-        path = f"{self.home.folder}/{self._place}"
+        path = f"{self.graph.folder}/{self._place}"
         return not os.path.isdir(path)  # noqa: PTH112 (of many: a Path costs as much again)
 
     @cached_property
     def folder(self) -> Path:
         """The folder of its files, `<place>/<fingerprint[:16]>`."""
-        return self.home.folder / f"{self._place}/{self.fingerprint[:16]}"
+        return self.graph.folder / f"{self._place}/{self.fingerprint[:16]}"
 
     @property
     def _place(self) -> str:
@@ -215,7 +183,7 @@ class Output:
         """
         reason = None
         with suppress(MissingOutputError):
-            if (reason := self.step.refused(self._whole.counts, self.home.declared)) is None:
+            if (reason := self.step.refused(self._whole.counts, self.graph.dataset)) is None:
                 return self._whole
         found = "none in the store for this file and this config"
         remedy = f"materialize {self.asset}, or run `tokflow run`"
@@ -261,42 +229,18 @@ class Output:
 
     # Access to what it is made from, as `Making` describes it.
 
-    @property
-    def declared(self) -> Declared:
-        """The config of its dataset."""
-        return self.home.declared
-
-    @property
-    def raw(self) -> RawPartition:
-        """The raw files of its partition, fetched. Raises: RawFileError."""
-        return self.home.raw(self.key)
-
-    @property
-    def sources(self) -> tuple[RawSource, ...]:
-        """The raw files of its partition, as they are listed."""
-        return self.home.partitions[self.key]
-
-    @property
-    def raw_keys(self) -> list[str]:
-        """The keys of all raw files of the dataset."""
-        return list(self.home.sources)
-
-    def raw_file(self, key: str) -> RawFile:
-        """Return a raw file of the dataset, fetched. Raises: RawFileError."""
-        return self.home.raw_file(key)
-
     def of(self, section: type[T]) -> T:
         """Return a section of the YAML as it holds for its partition."""
-        return self.home.section(self.key, section)
+        return self.graph.section(self.key, section)
 
     @property
     def trust_remote_code(self) -> bool:
         """True if a tokenizer that is Python code may be run."""
-        return self.home.trust_remote_code
+        return self.graph.trust_remote_code
 
     def direct_inputs(self) -> list[Input]:
         """Return what it is made from, as its stage says."""
-        return list(self.step.inputs(self.declared, self.variant))
+        return list(self.step.inputs(self.graph.dataset, self.variant))
 
     def is_by(self, step: Stage) -> bool:
         """Return whether a stage makes it; splits of a mixture count as splits."""
@@ -308,26 +252,23 @@ class Output:
 
     def input(self, stage: str) -> "Output":
         """Return the output of a stage that it goes back to."""
-        return self.home.related(self, stage)
+        return self.graph.related(self, stage)
 
     def inputs(self, stage: str) -> "dict[str, Output]":
         """Return the outputs of a direct input over all partitions, by key.
 
         Raises: MissingOutputError where what comes after them is not known.
         """
-        return self.home.all_inputs(self, stage)
+        return self.graph.all_inputs(self, stage)
 
     def all_counts(self, stage: str) -> Mapping[str, Mapping[str, int]]:
         """Return the counts of the outputs of `inputs`. Raises: MissingOutputError."""
-        return self.home.all_counts(self, stage)
+        return self.graph.all_counts(self, stage)
 
     def opened(self, stage: str) -> Any:
         """Return the output of a stage that it goes back to, as that stage opens it."""
-        return self.input(stage).opened_itself()
-
-    def opened_itself(self) -> Any:
-        """Return it as its own stage opens it."""
-        return self.home.open(self)
+        made_from = self.input(stage)
+        return made_from.graph.open(made_from)
 
     def opened_all(self, stage: str) -> list[Any]:
         """Return the outputs of `inputs`, opened.
@@ -342,31 +283,11 @@ class Output:
                 found=f"{len(missing):,} not built: {first_five(missing)}",
                 remedy=f"materialize {self.dataset}/{stage} for them, or run `tokflow run`",
             )
-        return [of.opened_itself() for of in inputs.values()]
+        return [of.graph.open(of) for of in inputs.values()]
 
     def selections(self) -> list[Any]:
         """Return the selections of the documents of its partition, opened."""
-        return [self.opened(of.name) for of in selection_stages(self.declared)]
-
-    def shared(self, compute: Callable[[], T]) -> T:
-        """Return what the outputs of its stage have in common, computed once for all of them."""
-        return self.home.shared(self.stage, compute)
-
-    @property
-    def share(self) -> MixtureShare:
-        """How much a split of a mixture takes of its source's."""
-        return self.home.share(self.key)
-
-    def token_details(self) -> dict[str, Any]:
-        """Return dtype, vocab_size, eos_id and bos_id, as manifests of exports have them."""
-        return self.home.token_details()
-
-    def details(self) -> dict[str, Any]:
-        """Return all that the manifest of an export says of its tokens.
-
-        Raises: ConfigError where the documents are chats and no token is supervised.
-        """
-        return self.home.export_details()
+        return [self.opened(of.name) for of in selection_stages(self.graph.dataset)]
 
 
 class NeededOutputs:

@@ -138,7 +138,7 @@ class OutputTasks:
                 replace(task, folder=folder, number=of.number)
                 for of, folder in zip(self._segments, folders, strict=True)
                 if not _is_there(
-                    of, folder, store, partial(output.step.refused, declared=output.declared)
+                    of, folder, store, partial(output.step.refused, dataset=output.graph.dataset)
                 )
             ]
         except Exception as error:

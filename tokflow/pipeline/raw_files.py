@@ -3,6 +3,7 @@
 import fnmatch
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
@@ -121,6 +122,38 @@ class RawFiles:
             rehash=self._rehash,
             as_read=self._dataset.documents.limit.ends_early,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class FileShare:
+    """One of several shares of a dataset's partitions, such as the third of 64."""
+
+    number: int
+    """From 1."""
+    of_shares: int
+
+    @classmethod
+    def read(cls, text: str) -> "FileShare":
+        """Return the share that a text such as `3/64` names.
+
+        Raises: ConfigError.
+        """
+        number, _, of_shares = text.partition("/")
+        if number.isdecimal() and of_shares.isdecimal() and 0 < int(number) <= int(of_shares):
+            return cls(int(number), int(of_shares))
+        raise ConfigError(
+            where="--shard",
+            expected="the number of a share, from 1, and how many there are, such as 3/64",
+            found=repr(text),
+            remedy="correct it; where jobs are counted from 0, add 1",
+        )
+
+    def of(self, keys: Sequence[str]) -> list[str]:
+        """Return the share of the keys: every 64th, from the third."""
+        return list(keys[self.number - 1 :: self.of_shares])
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of_shares}"
 
 
 def unknown_key(key: str, known: Collection[str], *, name: str) -> RawFileError:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -20,6 +19,7 @@ from tokflow.pipeline.failures import note_failures
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.limited import in_taking_order
 from tokflow.pipeline.output import Output
+from tokflow.pipeline.raw_files import FileShare
 from tokflow.pipeline.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.pipeline.stages import for_mixtures, up_to
 from tokflow.pipeline.tasks import engine_of, is_small, make_outputs
@@ -89,38 +89,6 @@ def _made_together(graph: BuildGraph, stage: str, keys: Sequence[str]) -> list[l
     return [list(keys)]
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """One of several shares of a dataset's partitions, such as the third of 64."""
-
-    number: int
-    """From 1."""
-    of_shares: int
-
-    @classmethod
-    def read(cls, text: str) -> "Share":
-        """Return the share that a text such as `3/64` names.
-
-        Raises: ConfigError.
-        """
-        number, _, of_shares = text.partition("/")
-        if number.isdecimal() and of_shares.isdecimal() and 0 < int(number) <= int(of_shares):
-            return cls(int(number), int(of_shares))
-        raise ConfigError(
-            where="--shard",
-            expected="the number of a share, from 1, and how many there are, such as 3/64",
-            found=repr(text),
-            remedy="correct it; where jobs are counted from 0, add 1",
-        )
-
-    def of(self, keys: Sequence[str]) -> list[str]:
-        """Return the share of the keys: every 64th, from the third."""
-        return list(keys[self.number - 1 :: self.of_shares])
-
-    def __str__(self) -> str:
-        return f"{self.number}/{self.of_shares}"
-
-
 def build_dataset(
     dataset: Dataset,
     *,
@@ -129,7 +97,7 @@ def build_dataset(
     graph: BuildGraph | None = None,
     jobs: int | None = None,
     pool: str | None = None,
-    share: Share | None = None,
+    share: FileShare | None = None,
     until: str | None = None,
 ) -> BuildResult:
     """Make every output of `dataset` that is not there yet, for all files or some.

@@ -11,7 +11,7 @@ from tokflow.sequences.segments import (
     write_sequences,
 )
 from tokflow.split.rule import SplitConfig
-from tokflow.stage import Cost, Declared, Input, Making, Opened, Stage, WholeWriter, Writer
+from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, WholeWriter, Writer
 from tokflow.store.manifest import Recipe
 from tokflow.store.store import StoredOutput
 
@@ -22,11 +22,11 @@ class SequencesStage(Stage):
     name = "sequences"
     cost = Cost(0.1, 1 / 500e6)
 
-    def variants(self, declared: Declared) -> Mapping[str, PackingConfig]:
+    def variants(self, dataset: DatasetConfig) -> Mapping[str, PackingConfig]:
         """Return the packings; none where no file is packed by itself."""
-        return declared.of(Packings)
+        return dataset.of(Packings)
 
-    def inputs(self, declared: Declared, variant: str) -> Sequence[Input]:
+    def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return the split."""
         return [Input(stage="split")]
 
@@ -34,25 +34,25 @@ class SequencesStage(Stage):
         """Return what decides the sequences: the split and the packing."""
         return sequences_recipe(making.input("split").fingerprint, _packing(making))
 
-    def declared_recipe(self, declared: Declared, variant: str) -> Recipe:
+    def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides of the sequences of any split."""
-        return sequences_recipe("", declared.of(Packings)[variant])
+        return sequences_recipe("", dataset.of(Packings)[variant])
 
     def writer(self, making: Making) -> Writer:
         """Return what packs a split."""
         made_of = making.opened("split"), _packing(making)
-        dataset, recipe = making.declared.name, making.recipe
+        dataset, recipe = making.graph.dataset.name, making.recipe
         return WholeWriter(partial(write_sequences, *made_of, dataset=dataset, recipe=recipe))
 
     def open(self, stored: StoredOutput, inputs: Opened) -> FileSequences:
         """Return the sequences over their split."""
         return open_sequences(stored, inputs.opened("split"))
 
-    def about(self, declared: Declared, variant: str) -> str:
+    def about(self, dataset: DatasetConfig, variant: str) -> str:
         """Return the description of the asset."""
-        packings = declared.of(Packings)
+        packings = dataset.of(Packings)
         packing = packings[variant]
-        parts = declared.of(SplitConfig).parts
+        parts = dataset.of(SplitConfig).parts
         lengths = {part: packing.of_part(part).stored_length for part in parts}
         return (
             "Which tokens stand in which sequence of "

@@ -12,7 +12,7 @@ from tokflow.split.rule import FilePosition, SplitConfig
 from tokflow.split.shuffle import ShuffleConfig
 from tokflow.split.spans import Split, open_split, split_recipe, write_split
 from tokflow.stage import (
-    Declared,
+    DatasetConfig,
     Input,
     Making,
     Opened,
@@ -33,15 +33,15 @@ class SplitStage(Stage):
 
     name = "split"
 
-    def variants(self, declared: Declared) -> Mapping[str, Any]:
+    def variants(self, dataset: DatasetConfig) -> Mapping[str, Any]:
         """Return the rule of the split."""
-        return {"": declared.of(SplitConfig)}
+        return {"": dataset.of(SplitConfig)}
 
-    def inputs(self, declared: Declared, variant: str) -> Sequence[Input]:
+    def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return the tokens, and selections of their documents: those of all partitions where
         parts count through the dataset."""
-        stages = ["tokens", *(of.name for of in selection_stages(declared))]
-        if declared.of(SplitConfig).scope == "file":
+        stages = ["tokens", *(of.name for of in selection_stages(dataset))]
+        if dataset.of(SplitConfig).scope == "file":
             return [Input(stage=of) for of in stages]
         why, remedy = ", through which scope: dataset counts", "set split.scope: file"
         remedy = f"fix what is wrong with them, or {remedy}"
@@ -49,7 +49,7 @@ class SplitStage(Stage):
 
     def recipe(self, making: Making) -> Recipe:
         """Return what decides a split: the tokens, the rule, and where the file stands."""
-        first = making.sources[0]
+        first = making.graph.partitions[making.key][0]
         return split_recipe(
             making.input("tokens").fingerprint,
             split_config(making),
@@ -59,11 +59,11 @@ class SplitStage(Stage):
             selections=selections_of(making),
         )
 
-    def declared_recipe(self, declared: Declared, variant: str) -> Recipe:
+    def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides of the split of any partition."""
-        config = declared.of(SplitConfig)
+        config = dataset.of(SplitConfig)
         of_any = {field.name: int(config.scope == "dataset") for field in fields(FilePosition)}
-        seed = declared.of(ShuffleConfig).of_documents
+        seed = dataset.of(ShuffleConfig).of_documents
         return split_recipe("", config, FilePosition(**of_any), "", shuffle_seed=seed)
 
     def writer(self, making: Making) -> Writer:
@@ -76,7 +76,7 @@ class SplitStage(Stage):
                 position=position_of(making),
                 encode_cut=cut_encoder(making),
                 selections=making.selections(),
-                dataset=making.declared.name,
+                dataset=making.graph.dataset.name,
                 recipe=making.recipe,
                 shuffle_seed=making.of(ShuffleConfig).of_documents,
             )
@@ -86,9 +86,9 @@ class SplitStage(Stage):
         """Return the split over its token shard."""
         return open_split(stored, inputs.opened("tokens"))
 
-    def about(self, declared: Declared, variant: str) -> str:
+    def about(self, dataset: DatasetConfig, variant: str) -> str:
         """Return the description of the asset."""
-        *rest, last = declared.of(SplitConfig).parts
+        *rest, last = dataset.of(SplitConfig).parts
         return ABOUT.format(f"{', '.join(rest)} or {last}" if rest else last)
 
 
@@ -97,13 +97,13 @@ SPLIT = SplitStage()
 
 def split_config(making: Making) -> SplitConfig:
     """Return the split of a partition, whose raw files are of one part where parts take files."""
-    first = making.sources[0]
+    first = making.graph.partitions[making.key][0]
     return making.of(SplitConfig).of_file(first.key, first.source_split)
 
 
 def selections_of(making: Making) -> dict[str, str]:
     """Return the fingerprints of the selections that the documents of a partition have."""
-    stages = selection_stages(making.declared)
+    stages = selection_stages(making.graph.dataset)
     return {of.name: making.input(of.name).fingerprint for of in stages}
 
 
@@ -114,7 +114,7 @@ def position_of(making: Making) -> FilePosition:
     """
     if making.of(SplitConfig).scope == "file":
         return FilePosition()
-    return making.shared(partial(_positions, making))[making.key]
+    return making.graph.shared(SPLIT, partial(_positions, making))[making.key]
 
 
 def _positions(making: Making) -> dict[str, FilePosition]:
@@ -122,7 +122,7 @@ def _positions(making: Making) -> dict[str, FilePosition]:
 
     Raises: MissingOutputError; ConfigError where several stages select documents.
     """
-    stages = [of.name for of in selection_stages(making.declared)] or ["tokens"]
+    stages = [of.name for of in selection_stages(making.graph.dataset)] or ["tokens"]
     if len(stages) > 1:
         raise ConfigError(
             where="split.scope",
@@ -148,5 +148,8 @@ def cut_encoder(making: Making) -> CutEncoder:
     """Return the encoder of what the split of one partition cuts."""
     documents = making.of(DocumentsConfig)
     return partial(
-        write_cut_tokens, raw=making.raw, documents=documents, encoding=encoding_of(making)
+        write_cut_tokens,
+        raw=making.graph.raw(making.key),
+        documents=documents,
+        encoding=encoding_of(making),
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from tokflow.documents import DocumentsConfig, deciding_fields
-from tokflow.stage import Cost, Declared, Input, Making, Opened, Stage, WholeWriter, Writer
+from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, WholeWriter, Writer
 from tokflow.store.manifest import Recipe
 from tokflow.store.store import StoredOutput
 from tokflow.tokenizers.sources import (
@@ -32,40 +32,40 @@ class TokenizerStage(Stage):
     decides_all = True
     cost = Cost(1.0, 1 / 2e6)
 
-    def variants(self, declared: Declared) -> Mapping[str, TokenizerConfig]:
+    def variants(self, dataset: DatasetConfig) -> Mapping[str, TokenizerConfig]:
         """Return the config of the tokenizer."""
-        return {"": declared.of(TokenizerConfig)}
+        return {"": dataset.of(TokenizerConfig)}
 
-    def inputs(self, declared: Declared, variant: str) -> Sequence[Input]:
+    def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return the raw files that a tokenizer is trained on, if it is."""
-        is_trained = declared.of(TokenizerConfig).kind == "trained"
+        is_trained = dataset.of(TokenizerConfig).kind == "trained"
         return [Input(stage="raw", reach="all")] if is_trained else []
 
     def recipe(self, making: Making) -> Recipe:
         """Return what decides the tokenizer; raw files to train on are read for it."""
         return tokenizer_source(making).recipe
 
-    def declared_recipe(self, declared: Declared, variant: str) -> Recipe:
+    def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides, whatever files there are."""
-        documents = deciding_fields(declared.of(DocumentsConfig).for_training, {})
-        return tokenizer_recipe(declared.of(TokenizerConfig), documents, {})
+        documents = deciding_fields(dataset.of(DocumentsConfig).for_training, {})
+        return tokenizer_recipe(dataset.of(TokenizerConfig), documents, {})
 
     def writer(self, making: Making) -> Writer:
         """Return what saves the tokenizer."""
-        source, dataset = tokenizer_source(making), making.declared.name
+        source, dataset = tokenizer_source(making), making.graph.dataset.name
         return WholeWriter(partial(write_tokenizer, source, dataset=dataset))
 
     def open(self, stored: StoredOutput, inputs: Opened) -> Tokenizer:
         """Return the tokenizer."""
         return open_tokenizer(stored, trust_remote_code=inputs.trust_remote_code)
 
-    def kinds(self, declared: Declared, variant: str) -> Sequence[str]:
+    def kinds(self, dataset: DatasetConfig, variant: str) -> Sequence[str]:
         """Return the tag of where the tokenizer comes from."""
-        return [KINDS.get(declared.of(TokenizerConfig).kind, "file")]
+        return [KINDS.get(dataset.of(TokenizerConfig).kind, "file")]
 
-    def about(self, declared: Declared, variant: str) -> str:
+    def about(self, dataset: DatasetConfig, variant: str) -> str:
         """Return the description of the asset."""
-        return ABOUT.format(declared.of(TokenizerConfig).kind)
+        return ABOUT.format(dataset.of(TokenizerConfig).kind)
 
 
 TOKENIZER = TokenizerStage()
@@ -78,11 +78,11 @@ def tokenizer_source(making: Making) -> TokenizerSource:
     """
     config = making.of(TokenizerConfig)
     is_trained = config.kind == "trained"  # the others are made without a look at the raw files
-    keys = select_training_keys(config, making.raw_keys) if is_trained else []
+    keys = select_training_keys(config, list(making.graph.sources)) if is_trained else []
     return TokenizerSource(
         config=config,
-        base=making.declared.base,
-        raw_files={key: making.raw_file(key) for key in keys},
+        base=making.graph.dataset.base,
+        raw_files={key: making.graph.raw_file(key) for key in keys},
         documents=making.of(DocumentsConfig).for_training,
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from tokflow.documents import DocumentsConfig, ranges
 from tokflow.pools.pool import Advance
 from tokflow.raw import RawPartition
-from tokflow.stage import Cost, Declared, Input, Making, Opened, Stage, Writer
+from tokflow.stage import Cost, DatasetConfig, Input, Making, Opened, Stage, Writer
 from tokflow.store.manifest import Recipe
 from tokflow.store.store import StoredOutput
 from tokflow.store.verdicts import spread_verdict
@@ -79,53 +79,55 @@ class TokensStage(Stage):
     cost = Cost(0.1, 1 / 40e6)
     has_engine = True
 
-    def variants(self, declared: Declared) -> Mapping[str, DocumentsConfig]:
+    def variants(self, dataset: DatasetConfig) -> Mapping[str, DocumentsConfig]:
         """Return the config of the documents."""
-        return {"": declared.of(DocumentsConfig)}
+        return {"": dataset.of(DocumentsConfig)}
 
-    def inputs(self, declared: Declared, variant: str) -> Sequence[Input]:
+    def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return the raw files of the partition, and the tokenizer."""
         return [Input(stage="raw"), Input(stage="tokenizer")]
 
     def recipe(self, making: Making) -> Recipe:
         """Return what decides a shard: its raw files, how they are read, and the tokenizer."""
         documents, config = making.of(DocumentsConfig), making.of(TokenizerConfig)
-        return tokens_recipe(making.raw, documents, config, making.opened("tokenizer"))
+        return tokens_recipe(
+            making.graph.raw(making.key), documents, config, making.opened("tokenizer")
+        )
 
-    def declared_recipe(self, declared: Declared, variant: str) -> Recipe:
+    def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
         """Return what the config decides of the shard of any raw file."""
-        config = declared.of(DocumentsConfig), declared.of(TokenizerConfig)
+        config = dataset.of(DocumentsConfig), dataset.of(TokenizerConfig)
         return tokens_recipe(None, *config, None)
 
     def writer(self, making: Making) -> TokensWriter:
         """Return what makes a shard; a verdict about gigatoken is made known to all machines."""
         spread_verdict(making.opened("tokenizer"))
         return TokensWriter(
-            raw=making.raw,
+            raw=making.graph.raw(making.key),
             documents=making.of(DocumentsConfig),
             encoding=encoding_of(making),
-            dataset=making.declared.name,
+            dataset=making.graph.dataset.name,
             recipe=making.recipe,
         )
 
     def largest_task(self, making: Making, num_bytes: int) -> int:
         """Return the text of one range, where the file is read in ranges."""
-        is_cut = may_have_segments(making.raw, making.of(DocumentsConfig))
+        is_cut = may_have_segments(making.graph.raw(making.key), making.of(DocumentsConfig))
         return min(num_bytes, ranges.RANGE_BYTES) if is_cut else num_bytes
 
     def open(self, stored: StoredOutput, inputs: Opened) -> TokenShard:
         """Return the shard."""
         return open_token_shard(stored)
 
-    def refused(self, counts: Mapping[str, int], declared: Declared) -> str | None:
+    def refused(self, counts: Mapping[str, int], dataset: DatasetConfig) -> str | None:
         """Return what a shard contains that is an error now: rejects, special tokens."""
-        return refused(counts, declared.of(DocumentsConfig), declared.of(TokenizerConfig))
+        return refused(counts, dataset.of(DocumentsConfig), dataset.of(TokenizerConfig))
 
-    def kinds(self, declared: Declared, variant: str) -> Sequence[str]:
+    def kinds(self, dataset: DatasetConfig, variant: str) -> Sequence[str]:
         """Return the tags of raw numbers and tables."""
         return ["numpy", "parquet"]
 
-    def about(self, declared: Declared, variant: str) -> str:
+    def about(self, dataset: DatasetConfig, variant: str) -> str:
         """Return the description of the asset."""
         return ABOUT
 

@@ -471,7 +471,7 @@ MUTANTS = (
     Mutant(
         "rejects that are an error now are current",
         "pipeline",
-        "if (reason := self.step.refused(self._whole.counts, self.home.declared)) is None:",
+        "if (reason := self.step.refused(self._whole.counts, self.graph.dataset)) is None:",
         "if True:",
         "test_a_bad_line_set_aside_is_an_error_again_once_it_is_to_be_one",
     ),

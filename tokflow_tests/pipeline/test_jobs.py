@@ -17,8 +17,9 @@ from tokflow.errors import BadDocumentError, ConfigError
 from tokflow.pipeline import run, tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.output_tasks import Task
+from tokflow.pipeline.raw_files import FileShare
 from tokflow.pipeline.results import Reporter
-from tokflow.pipeline.run import Share, build_dataset
+from tokflow.pipeline.run import build_dataset
 from tokflow.pipeline.tasks import make_tasks
 from tokflow.pools.pool import Advance, Finished, InProcess, LostWorkerError, Make, R, T, ignore
 from tokflow.store import atomic
@@ -82,7 +83,7 @@ def test_no_byte_depends_on_jobs_order_and_shares(
     assert built_bytes(dataset_of("several"), jobs=jobs) == expected
     shared = dataset_of("shares")
     for number in (3, 1, 2, 1):
-        of_share = build_dataset(shared, jobs=1, share=Share(number, 3))
+        of_share = build_dataset(shared, jobs=1, share=FileShare(number, 3))
         assert list(of_share.partitions) == list(FILES)[number - 1 :: 3]
         assert not (shared.folder / "exports").exists()
     assert built_bytes(shared, jobs=1) == expected
@@ -252,7 +253,7 @@ def test_a_verdict_on_gigatoken_makes_all_tokens_again(
 @pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/3", "1/0", "-1/3", "1/3/3", ""])
 def test_a_share_that_there_is_not_is_refused(text: str):
     with pytest.raises(ConfigError, match=r"--shard: expected the number of a share, from 1"):
-        Share.read(text)
+        FileShare.read(text)
 
 
 @pytest.mark.slow

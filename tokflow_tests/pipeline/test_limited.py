@@ -14,7 +14,8 @@ from tokflow.pipeline.gc import find_garbage
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.limited import in_taking_order
 from tokflow.pipeline.plan import make_plan
-from tokflow.pipeline.run import Share, build_dataset
+from tokflow.pipeline.raw_files import FileShare
+from tokflow.pipeline.run import build_dataset
 from tokflow.raw.files import hash_file
 from tokflow.store.listed_files import Stamp
 from tokflow_tests.outputs import content, token_lists
@@ -211,7 +212,7 @@ def test_with_partitions_only_these_are_built_and_none_behind_them_is_known(tmp_
     with pytest.raises(ConfigError, match="run without --partition to take the files that follow"):
         build_dataset(dataset, partitions=["c.jsonl"])
     with pytest.raises(ConfigError, match="--shard: expected a dataset whose files are built each"):
-        build_dataset(dataset, share=Share(1, 2))
+        build_dataset(dataset, share=FileShare(1, 2))
 
 
 @pytest.mark.parametrize("scope", ["file", "dataset"])
