@@ -5,9 +5,8 @@ import itertools
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -55,7 +54,6 @@ class Family:
     config: dict[str, Any]
     reference: Reference
     """From texts and policy to ids, without tokflow."""
-    environment: dict[str, str] = field(default_factory=dict)
     encodings: dict[str, tiktoken.Encoding] = field(default_factory=dict)
     """What tiktoken has in place of its own."""
     opinions: tuple[Reference, ...] = ()
@@ -132,33 +130,22 @@ def from_sentencepiece(model: bytes, symbols: Iterable[str]) -> Reference:
     return reference
 
 
-def openai(name: str, folder: Path) -> Family:
-    """Return an encoding of tiktoken's whose ranks lie in a cache, as a user's would."""
-    short = name.removesuffix("_base")
-    write_tiktoken_file(name, read_ranks(short), folder)
-    return Family(
-        config={"kind": "tiktoken", "name": name},
-        reference=from_tiktoken(name),
-        environment={"TIKTOKEN_CACHE_DIR": str(folder)},
-        opinions=(from_quicktok(name),),
-    )
-
-
-def openai_few(name: str, folder: Path) -> Family:
-    """Return an encoding of tiktoken's with its first tokens alone."""
+def openai(name: str, *, size: int | None = None, ranks_of: str = "") -> Family:
+    """Return an encoding of tiktoken's, with its first tokens alone, or those of another."""
     constructors = pytest.importorskip("tiktoken_ext.openai_public")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(constructors, "load_tiktoken_bpe", lambda *_, **__: {})
+        for loader in ("load_tiktoken_bpe", "data_gym_to_mergeable_bpe_ranks"):
+            patch.setattr(constructors, loader, lambda *_, **__: {})
         pattern = constructors.ENCODING_CONSTRUCTORS[name]()["pat_str"]
-    ranks, special = first_ranks(name.removesuffix("_base"), FEW)
+    ranks, special = first_ranks((ranks_of or name).removesuffix("_base"), size)
     encoding = tiktoken.Encoding(
         name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special
     )
-    folder.mkdir()
     return Family(
         config={"kind": "tiktoken", "name": name},
         reference=from_tiktoken(name),
         encodings={name: encoding},
+        opinions=() if size else (from_quicktok(name),),
     )
 
 
@@ -270,48 +257,9 @@ def llama2(folder: Path) -> Family:
     return fallback_bpe(folder, normalizer=normalizers.Sequence(steps))
 
 
-def gpt2_by_tiktoken(folder: Path, shared: Path) -> Family:
-    shutil.copytree(shared / "tiktoken-cache", folder)  # tiktoken may write there
-    return Family(
-        config={"kind": "tiktoken", "name": "gpt2"},
-        reference=from_tiktoken("gpt2"),
-        environment={"TIKTOKEN_CACHE_DIR": str(folder)},
-        opinions=(from_json(shared / "tokenizers/gpt2/tokenizer.json"),),
-    )
-
-
-def r50k(folder: Path, shared: Path) -> Family:
-    """Return r50k, whose ranks are GPT-2's."""
-    of_gpt2 = gpt2_by_tiktoken(folder, shared)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TIKTOKEN_CACHE_DIR", str(folder))
-        ranks = tiktoken.get_encoding("gpt2")._mergeable_ranks
-    write_tiktoken_file("r50k_base", ranks, folder)
-    return replace(
-        of_gpt2,
-        config={"kind": "tiktoken", "name": "r50k_base"},
-        reference=from_tiktoken("r50k_base"),
-        opinions=(of_gpt2.reference,),
-    )
-
-
-def gpt2_by_hub(_: Path, shared: Path) -> Family:
-    folder = shared / "tokenizers/gpt2"
-    return Family(
-        config={"kind": "huggingface", "name": str(folder)},
-        reference=from_json(folder / "tokenizer.json"),
-    )
-
-
-FROM_SHARED = {
-    "GPT-2, tiktoken": gpt2_by_tiktoken,
-    "r50k": r50k,
-    "GPT-2, tokenizer.json": gpt2_by_hub,
-}
-
 WHOLE: dict[str, Callable[[Path], Family]] = {
-    "cl100k, whole": lambda folder: openai("cl100k_base", folder),
-    "o200k, whole": lambda folder: openai("o200k_base", folder),
+    "cl100k, whole": lambda _: openai("cl100k_base"),
+    "o200k, whole": lambda _: openai("o200k_base"),
     "Llama 3, whole": llama3,
     "Qwen, whole": qwen,
 }
@@ -321,8 +269,9 @@ FEW = 4_000
 """Tokens of such a vocabulary that are enough to see how it splits and merges."""
 
 FAMILIES: dict[str, Callable[[Path], Family]] = {
-    "cl100k": lambda folder: openai_few("cl100k_base", folder),
-    "o200k": lambda folder: openai_few("o200k_base", folder),
+    "r50k": lambda _: openai("r50k_base", size=FEW, ranks_of="cl100k"),
+    "cl100k": lambda _: openai("cl100k_base", size=FEW),
+    "o200k": lambda _: openai("o200k_base", size=FEW),
     "Llama 3": lambda folder: llama3(folder, FEW),
     "Qwen": lambda folder: qwen(folder, FEW),
     "SentencePiece BPE": lambda folder: spm(folder, **SPM_BPE, **LIKE_LLAMA),
@@ -360,22 +309,16 @@ class Ready:
 @pytest.fixture(
     scope="module",
     params=[
-        *("GPT-2, tiktoken", "GPT-2, tokenizer.json", *FAMILIES),
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("r50k", *WHOLE)),
+        *FAMILIES,
+        *(pytest.param(name, marks=pytest.mark.slow) for name in WHOLE),
     ],
 )
 def ready(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Ready]:
     folder = tmp_path_factory.mktemp("family")
-    if request.param in FROM_SHARED:
-        shared = request.getfixturevalue("shared")
-        family = FROM_SHARED[request.param](folder / "own", shared)
-    else:
-        family = (FAMILIES | WHOLE)[request.param](folder / "own")
+    family = (FAMILIES | WHOLE)[request.param](folder / "own")
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in family.environment.items():
-            patch.setenv(name, value)
         for name, encoding in family.encodings.items():
             patch.setitem(tiktoken.registry.ENCODINGS, name, encoding)
         tokenizer = save_tokenizer(declare_texts(folder, ["a"], **family.config))

@@ -73,45 +73,31 @@ def planted(folder: Path) -> Path:
     return config
 
 
-def test_inspect_shows_ids_of_a_tokenizer_that_is_code(folder: Path):
-    without = run("inspect", EXPORT)
+TRACED = f"a.jsonl:1  tokens 1 to 2 of its text  (1 token at 5)\n  {letter_ids('w')[0]}\nnote: "
+INSPECTED = f"│ {' '.join(map(str, letter_ids('one')))} 2\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "without", "consented"),
+    [
+        (("inspect", EXPORT), INSPECTED, "│ one</s>"),
+        (("inspect", EXPORT), "note: tokens are shown as ids: ", "│ one</s>"),
+        (("trace", EXPORT, "--token", "5"), TRACED, "characters 1 to 2  (1 token at 5)\n  'w'\n"),
+        (("verify", "store"), "(it was not checked: ", "all well"),
+    ],
+)
+def test_a_path_whose_tokenizer_is_code_is_shown_without_running_it(
+    arguments: tuple[str, ...], without: str, consented: str, folder: Path
+):
+    first = run(*arguments)
 
     assert not (folder / "ran").exists()
-    assert without.exit_code == 0
-    assert f"│ {' '.join(map(str, letter_ids('one')))} 2\n" in without.stdout
-    assert "note: tokens are shown as ids: " in without.stdout
-    assert "--trust-remote-code" in without.stdout
-
-    assert "│ one</s>" in run("inspect", EXPORT, "--trust-remote-code").stdout
-    assert (folder / "ran").exists()
-
-
-def test_trace_shows_ids_of_a_tokenizer_that_is_code(folder: Path):
-    without = run("trace", EXPORT, "--token", "5")
-
-    assert not (folder / "ran").exists()
-    [token_id] = letter_ids("w")
-    assert without.exit_code == 0
-    assert without.stdout == (
-        f"a.jsonl:1  tokens 1 to 2 of its text  (1 token at 5)\n  {token_id}\n"
-        "note: its tokenizer is Python code, so no characters are shown; review that code and add "
-        "--trust-remote-code to run it\n"
-    )
-
-    consented = run("trace", EXPORT, "--token", "5", "--trust-remote-code")
-    assert consented.stdout == "a.jsonl:1  characters 1 to 2  (1 token at 5)\n  'w'\n"
-    assert (folder / "ran").exists()
-
-
-def test_verify_of_a_store_says_that_a_tokenizer_was_not_loaded(folder: Path):
-    without = run("verify", "store")
-
-    assert not (folder / "ran").exists()
-    assert without.exit_code == 0
-    assert "(it was not checked: " in without.stdout
-    assert "all well" in without.stdout
-
-    assert "not loaded" not in run("verify", "store", "--trust-remote-code").stdout
+    assert first.exit_code == 0
+    assert without in first.stdout
+    assert arguments[0] == "verify" or "--trust-remote-code" in first.stdout
+    second = run(*arguments, "--trust-remote-code").stdout
+    assert consented in second
+    assert without not in second
     assert (folder / "ran").exists()
 
 

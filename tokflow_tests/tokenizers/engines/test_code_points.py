@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiktoken
 import tokenizers
 
 from tokflow.pipeline.dataset import Dataset
@@ -203,20 +202,6 @@ def test_what_tokenizers_does_not_compose_or_reorder_is_left_as_it_leaves_it(
     assert token_lists(shard)[1] == reference.encode(text, add_special_tokens=False).ids
     alone = open_gigatoken(tokenizer, in_text="ordinary").encode(to_texts([text]))
     assert alone.token_ids.tolist() != token_lists(shard)[1]
-
-
-def test_gpt2_gives_the_tokens_of_tiktoken_for_an_ideograph_of_unicode_17(
-    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(shared / "tiktoken-cache"))
-    texts = [*["plain"] * 999, "\U00033476\u6000"]
-    dataset = declare_texts(tmp_path, texts, kind="tiktoken", name="gpt2", eos="none")
-
-    shard = tokenize(dataset)
-
-    assert token_lists(shard)[999] == [172, 111, 239, 114, 45250, 222]
-    assert tiktoken.get_encoding("gpt2").encode(texts[999]) == [172, 111, 239, 114, 45250, 222]
-    assert json.loads((shard.folder / "_tokflow/run.json").read_text())["engine"] == "gigatoken"
 
 
 def test_of_a_long_document_only_the_chunk_goes_to_the_reference(
