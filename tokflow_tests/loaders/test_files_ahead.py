@@ -98,10 +98,10 @@ def _batches_of_rank(rows: Rows, rank: int) -> list[int]:
         return [int(number) for batch in loader for number in batch["index"]]
 
 
-def _pool(kind: str) -> Pool:
+def _pool(kind: str, num: int) -> Pool:
     # A handler that this process has for SIGTERM may not end a worker, which the pool waits for.
     end = (signal.SIGTERM, signal.SIG_DFL)
-    return multiprocessing.get_context(kind).Pool(2, signal.signal, end)
+    return multiprocessing.get_context(kind).Pool(num, signal.signal, end)
 
 
 @pytest.mark.filterwarnings("ignore:lance is not fork-safe")  # where a test imported it
@@ -111,7 +111,7 @@ def test_processes_of_a_machine_fetch_each_file_once_whether_forked_or_spawned(
     rows, before = _rows(url, "npy"), len(object_store.requests)
     rows[0]
 
-    with _pool("fork") as forked, _pool("spawn") as spawned:
+    with _pool("fork", 2) as forked, _pool("spawn", 1) as spawned:
         ranks = [
             pool.apply_async(_batches_of_rank, (rows, rank))
             for rank, pool in enumerate([forked, spawned, forked])

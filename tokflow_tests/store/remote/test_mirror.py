@@ -22,9 +22,15 @@ from tokflow.store.stored_outputs import newest_first
 from tokflow.store.verdicts import read_verdict
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import place_of
-from tokflow_tests.tiny import build, declare, declare_small
+from tokflow_tests.tiny import build, declare
 
 BELOW = "store/small/tokens/../../../../0123456789abcdef/0123456789abcdef/x"
+
+
+def _declared(folder: Path, store: str) -> Dataset:
+    files = {"a.jsonl": ["one", "two"], "sub/b.jsonl": ["three"]}
+    raw = {"files": "raw/**/*.jsonl"}
+    return declare(folder, files, name="small", raw=raw, exports=["bin"], store=store)
 
 
 class Machines:
@@ -36,7 +42,7 @@ class Machines:
     def on(self, name: str) -> Dataset:
         """Go to a machine; return the dataset as it is declared there."""
         self._monkeypatch.setenv("TOKFLOW_CACHE", str(self._folder / name))
-        return declare_small(self._folder, store=f"{self._url}/store")
+        return _declared(self._folder, f"{self._url}/store")
 
 
 @pytest.fixture
@@ -58,7 +64,7 @@ def test_a_machine_with_an_empty_cache_finds_what_another_has_built(machines: Ma
 
 
 def test_manifests_are_those_of_a_store_on_this_disk(tmp_path: Path, machines: Machines) -> None:
-    there, here = machines.on("a"), declare_small(tmp_path, store="here")
+    there, here = machines.on("a"), _declared(tmp_path, "here")
     build(there)
     build(here)
     for path in here.folder.rglob("_tokflow/manifest.json"):
