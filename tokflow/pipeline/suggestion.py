@@ -312,16 +312,9 @@ def _read_all(paths: Sequence[Path], config: DocumentsConfig) -> None:
             pass
     except BadDocumentError as error:
         remedy = error.remedy.partition(", or set documents.")[0]  # of a YAML that is not there yet
-        raise BadDocumentError(
-            path=error.path,
-            row=error.row,
-            line=error.line,
-            byte_offset=error.byte_offset,
-            where=error.where,
-            expected=error.expected,
-            found=error.found,
-            remedy=f"{remedy}, or name other files",
-        ) from None
+        place = {name: getattr(error, name) for name in ("path", "row", "line", "byte_offset")}
+        fields: dict[str, Any] = {**error.fields(), "remedy": f"{remedy}, or name other files"}
+        raise BadDocumentError(**place, **fields) from None
 
 
 def _count(paths: Sequence[Path], config: DocumentsConfig) -> _Count:

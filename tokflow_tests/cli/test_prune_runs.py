@@ -1,5 +1,4 @@
 import uuid
-from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -12,11 +11,8 @@ from tokflow_tests.cli.commands import json_of, run
 def job() -> None: ...
 
 
-def test_old_runs_are_counted_and_removed_where_it_is_said_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
-    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+@pytest.mark.usefixtures("home")
+def test_old_runs_are_counted_and_removed_with_yes():
     run_id = str(uuid.uuid4())
     with open_instance() as instance:
         status = dg.DagsterRunStatus.SUCCESS

@@ -70,7 +70,7 @@ def test_names_choose_of_the_datasets_of_configs(two: list[str | Path]):
     )
 
 
-def test_a_file_in_place_of_a_dataset_is_said_to_want_config(two: list[str | Path]):
+def test_a_file_in_place_of_a_dataset_asks_for_config(two: list[str | Path]):
     result = run("run", two[1])
 
     assert (result.exit_code, "found a file; write --config " in result.stderr) == (2, True)

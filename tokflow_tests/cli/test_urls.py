@@ -121,7 +121,7 @@ def test_a_mixture_is_read_with_the_manifests_of_its_sources(url: str, machine: 
     assert run("verify", f"{url}/mix").stdout.endswith("outputs: all well\n")
 
 
-def test_a_url_that_leads_to_nothing_is_wrong_usage(url: str, machine: Path):
+def test_a_url_without_a_store_is_wrong_usage(url: str, machine: Path):
     result = run("inspect", f"{url}/smal/")
 
     assert result.exit_code == 2

@@ -134,14 +134,11 @@ def test_a_scan_is_a_word_or_a_cron_string():
 
 
 @pytest.mark.parametrize("name", ["Europe/Berlni", "../etc/passwd", "Europe", ""])
-def test_a_timezone_that_is_none_is_refused(name: str):
-    with pytest.raises(ConfigError, match="timezone such as Europe/Berlin"):
+def test_an_unknown_timezone_is_refused_and_the_nearest_is_suggested(name: str):
+    with pytest.raises(ConfigError) as raised:
         check_timezone(name)
 
-
-def test_a_mistyped_timezone_is_suggested():
-    with pytest.raises(ConfigError, match="did you mean 'Europe/Berlin'"):
-        check_timezone("Europe/Berlni")
+    assert (raised.value.remedy == "did you mean 'Europe/Berlin'?") is (name == "Europe/Berlni")
 
 
 def test_when_a_dataset_is_built_decides_nothing_of_it(tmp_path: Path):

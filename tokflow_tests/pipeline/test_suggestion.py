@@ -63,19 +63,15 @@ def test_a_file_without_documents_is_passed_over(tmp_path: Path):
     assert suggest([f"{tmp_path}/*.jsonl"]).documents == {"text": "content"}
 
 
-def test_records_without_text_are_to_be_set_aside_and_the_first_is_named(tmp_path: Path):
-    found = suggest([jsonl(tmp_path / "a.jsonl", [{"text": "x"}, {"text": None}])])
-
-    assert found.documents == {"text": "text", "on_bad_document": "reject"}
-    assert found.first_reject == "a.jsonl, row 1, line 2: expected a string in 'text', found null"
-
-
-def test_as_many_rejects_are_allowed_as_there_are(tmp_path: Path):
-    records = [{"text": "x"}, *[{"text": None}] * 1500]
+@pytest.mark.parametrize(("num_rejects", "more"), [(1, {}), (1500, {"max_rejects": 10_000})])
+def test_records_without_text_are_rejected_as_many_as_there_are_and_the_first_is_named(
+    num_rejects: int, more: dict[str, int], tmp_path: Path
+):
+    records = [{"text": "x"}, *[{"text": None}] * num_rejects]
 
     found = suggest([jsonl(tmp_path / "a.jsonl", records)])
 
-    assert found.documents == {"text": "text", "on_bad_document": "reject", "max_rejects": 10_000}
+    assert found.documents == {"text": "text", "on_bad_document": "reject", **more}
     assert found.first_reject == "a.jsonl, row 1, line 2: expected a string in 'text', found null"
 
 
