@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,16 +65,16 @@ POINTS = 160
 
 def by_file(facts: StoreFacts) -> Picture | None:
     """Return bytes per token of each file; of many files, of the densest and the least dense."""
-    known = [of for of in facts.statuses if of.bytes_per_token]
-    known.sort(key=lambda of: (-(of.bytes_per_token or 0), of.key))
+    rates = [(of.key, of.bytes_per_token) for of in facts.statuses if of.bytes_per_token]
+    known = sorted(rates, key=lambda of: (-of[1], of[0]))
     if not known:
         return None
     shown, note = known, "bytes of UTF-8 of the text; more is denser"
     if len(known) > MAX_BARS:
-        median = np.median([of.bytes_per_token for of in known])
+        median = np.median([rate for _, rate in known])
         shown = [*known[: MAX_BARS // 2], *known[-MAX_BARS // 2 :]]
         note = f"the {MAX_BARS // 2} most and least of {len(known):,} files, median {median:.2f}"
-    bars = [(of.key, of.bytes_per_token or 0, f"{of.bytes_per_token:.2f}") for of in shown]
+    bars = [(key, rate, formatted("bytes_per_token", rate)) for key, rate in shown]
     return bars_picture("bytes_per_token_by_file", "Bytes per token, by file", bars, note=note)
 
 
@@ -281,7 +281,7 @@ def open_texts(plan: Plan) -> TokenTexts | None:
     return None
 
 
-@dataclass(frozen=True, kw_only=True)  # without slots, since it keeps what it looked up
+@dataclass(frozen=True, kw_only=True, slots=True)
 class VocabularyUse:
     """Frequencies of token ids."""
 
@@ -289,20 +289,10 @@ class VocabularyUse:
     """(vocab_size,)"""
     read: str
     """The tokens that were counted, in words."""
-    not_counted: frozenset[int]
-    """Ids of special tokens, which are not missed, and ids that no token has."""
-
-    @property
-    def frequent(self) -> list[tuple[int, int]]:
-        """The most frequent ids and their counts."""
-        order = np.argsort(-self.counts, kind="stable")[:FREQUENT]
-        return [(int(of), int(self.counts[of])) for of in order if self.counts[of]]
-
-    @cached_property
-    def unused(self) -> list[int]:
-        """The ids of plain tokens that were not met once."""
-        never = np.flatnonzero(self.counts == 0).tolist()
-        return [of for of in never if of not in self.not_counted]
+    frequent: list[tuple[int, int]]
+    """The most frequent ids and their counts."""
+    unused: list[int]
+    """The ids of plain tokens that were not met once; special tokens are not missed."""
 
 
 def count_ids(facts: StoreFacts, texts: TokenTexts) -> VocabularyUse | None:
@@ -315,9 +305,15 @@ def count_ids(facts: StoreFacts, texts: TokenTexts) -> VocabularyUse | None:
     for beginning in shards.beginnings(most):
         for start in range(0, len(beginning), 2**24):
             counts += np.bincount(beginning[start : start + 2**24], minlength=len(counts))
-    of_none = (id_ for id_, content in enumerate(texts.bytes_by_id or ()) if content is None)
-    not_counted = texts.special_ids.union(of_none)
-    return VocabularyUse(counts=counts, read=shards.read_of(most), not_counted=not_counted)
+    order = np.argsort(-counts, kind="stable")[:FREQUENT]
+    of_none = {id_ for id_, content in enumerate(texts.bytes_by_id or ()) if content is None}
+    never = set(np.flatnonzero(counts == 0).tolist())
+    return VocabularyUse(
+        counts=counts,
+        read=shards.read_of(most),
+        frequent=[(int(of), int(counts[of])) for of in order if counts[of]],
+        unused=sorted(never - texts.special_ids - of_none),
+    )
 
 
 def vocabulary_picture(use: VocabularyUse) -> Picture:

@@ -200,22 +200,20 @@ class Places:
         except MissingOutputError:
             return None
         with report_damage_on_error(*outputs):
-            return self._place_of(self._found(entry), first, num)
-
-    def _place_of(self, found: TextChars, first: int, num: int) -> Place:
-        text, raw = found.text, found.raw
-        is_in = range(first, first + num)
-        flags = (
-            NO_BOS * (found.first == 1 and 0 in is_in)
-            | NO_EOS * (found.stop < text.num_tokens and found.stop in is_in)
-            | NO_SPACE * (found.space == 1 and found.first in is_in)
-            | NORMALISED * found.is_normalised
-        )
-        if raw is None:
-            return text.char_start + self._characters.before(found, first), flags
-        start, _ = raw.between(first, first + num)
-        own = slice(max(0, first - raw.first), max(0, first + num - raw.first))
-        return text.char_start + start, flags, (raw.chars[own] - start).reshape(-1).tolist()
+            found = self._found(entry)
+            text, raw = found.text, found.raw
+            is_in = range(first, first + num)
+            flags = (
+                NO_BOS * (found.first == 1 and 0 in is_in)
+                | NO_EOS * (found.stop < text.num_tokens and found.stop in is_in)
+                | NO_SPACE * (found.space == 1 and found.first in is_in)
+                | NORMALISED * found.is_normalised
+            )
+            if raw is None:
+                return text.char_start + self._characters.before(found, first), flags
+            start, _ = raw.between(first, first + num)
+            own = slice(max(0, first - raw.first), max(0, first + num - raw.first))
+            return text.char_start + start, flags, (raw.chars[own] - start).reshape(-1).tolist()
 
     def _found(self, entry: Mapping[str, Any]) -> TextChars:
         key = tuple(entry[name] for name in ("part", "raw_file", "row", "char_start"))
