@@ -64,7 +64,7 @@ KINDS: dict[str, Kind] = {
     "num_dropped_documents": Kind("{} document{s} dropped", is_optional=True),
     "num_dropped_tokens": Kind("{} token{s} dropped", is_optional=True, is_loss=True),
     "num_repeated_tokens": Kind("{} token{s} repeated", is_optional=True),
-    "num_tail_tokens": Kind("{} leftover token{s}, packed at export", is_optional=True),
+    "num_tail_tokens": Kind("{} leftover token{s} packed at export", is_optional=True),
     BUDGET_CUTS: Kind(label="documents cut by the budget", is_optional=True),
     "is_new": Kind(label="made by this run"),
 }
@@ -132,10 +132,7 @@ def formatted_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[l
 def shown_columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the names of the columns that `formatted_rows` shows."""
     names = dict.fromkeys(name for row in rows for name in row)
-    is_needless = {
-        of for of in names if kind_of(of).is_optional and not any(row.get(of) for row in rows)
-    }
-    return [of for of in names if of not in is_needless]
+    return [of for of in names if not kind_of(of).is_optional or any(row.get(of) for row in rows)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +151,7 @@ class Description:
     def __str__(self) -> str:
         """Return a line of a log: `4 documents, 29 tokens`, or of parts `train 72 tokens`."""
         parts = [f"{part} {phrase_of_part(values)}" for part, values in self.parts.items()]
-        of_parts = {name for values in self.parts.values() for name in values}
-        whole = phrases(
-            {name: value for name, value in self.whole.items() if name not in of_parts},
-            lambda _, kind: kind.is_optional if of_parts else kind.is_in_log,
-        )
-        return ", ".join([*parts, *whole])
+        return ", ".join(parts or phrases(self.whole, lambda _, kind: kind.is_in_log))
 
 
 Describe: TypeAlias = Callable[[Manifest, Mapping[str, Any]], Description]
@@ -209,9 +201,8 @@ def _split(manifest: Manifest, run: Mapping[str, Any]) -> Description:
 
 def _sequences(manifest: Manifest, run: Mapping[str, Any]) -> Description:
     of_parts = _counts_of_parts(manifest)
-    total = total_counts(of_parts.values())
-    tail = {"num_tail_tokens": total["num_tail_tokens"]}
-    return Description(_packed(total) | tail, {part: _packed(of) for part, of in of_parts.items()})
+    whole = _packed(total_counts(of_parts.values()))
+    return Description(whole, {part: _packed(of) for part, of in of_parts.items()})
 
 
 def _export(manifest: Manifest, run: Mapping[str, Any]) -> Description:
@@ -229,17 +220,8 @@ def _packed(counts: Mapping[str, int], tokens: str = "num_tokens") -> Values:
     if "num_sequences" in counts:
         fill = full(num_tokens, num_tokens + counts["num_padding"])
         found |= {"num_sequences": counts["num_sequences"], "fill_fraction": fill}
-    return found | {name: counts[name] for name in PACKING_COUNTS if name in counts}
-
-
-PACKING_COUNTS = (
-    "num_padding",
-    "num_cut_documents",
-    "num_truncated_documents",
-    "num_dropped_documents",
-    "num_dropped_tokens",
-    "num_repeated_tokens",
-)
+    optional = (name for name, kind in KINDS.items() if kind.is_optional and name in counts)
+    return found | {name: counts[name] for name in optional}
 
 
 def _counts_of_parts(manifest: Manifest) -> dict[str, Counter[str]]:

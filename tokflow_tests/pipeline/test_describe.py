@@ -30,7 +30,7 @@ from tokflow_tests.tiny import build, declare_small
 from tokflow_tests.views.pages import data_of
 
 NOTHING = dict.fromkeys(
-    ["num_tokens", "num_sequences", "fill_fraction", *describe_module.PACKING_COUNTS], 0
+    ["num_tokens", "num_sequences", "fill_fraction", "num_padding", "num_cut_documents"], 0
 )
 
 

@@ -30,8 +30,8 @@ def test_each_file_has_one_line_and_the_other_stages_one_for_all(tmp_path: Path)
         "tokens b.jsonl: 4 documents, 23 tokens, bytes",
         "tokens sub/c.jsonl: 2 documents, 20 tokens, bytes",
         "split: 3 files: train 72 tokens, N s",
-        "sequences: 3 files: train 56 tokens in 7 sequences (100 % full, 5 documents cut), "
-        "16 leftover tokens, packed at export, N s",
+        "sequences: 3 files: train 56 tokens in 7 sequences (100 % full, 5 documents cut, "
+        "16 leftover tokens packed at export), N s",
         "export parquet: train 72 tokens in 9 sequences (100 % full, 5 documents cut), N kB, N s",
     ]
 
