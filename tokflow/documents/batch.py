@@ -245,7 +245,7 @@ def parse(
     beyond = np.flatnonzero(sizes > config.limit.document_bytes).tolist()
     wrong = dict.fromkeys(beyond, too_large(config.limit)) | dict(problems or {})
     if num_chars is None:
-        _add_no_text(columns, encoding, wrong)
+        _add_invalid_text(columns, encoding, wrong)
     if wrong:
         is_good = ~np.isin(rows, list(wrong))
         rows = rows[is_good]
@@ -302,7 +302,7 @@ def num_chars_of(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:
     return to_numpy(pc.utf8_length(texts))
 
 
-def _add_no_text(
+def _add_invalid_text(
     columns: Sequence[pa.LargeBinaryArray], encoding: Encoding, problems: dict[int, Problem]
 ) -> None:
     """Add the problem of the first column that is no text, of rows that have none yet."""
@@ -377,10 +377,10 @@ def _decoded(value: Any) -> Any:
     return value
 
 
-def holds_no_number(value: Any) -> bool:
+def has_nan(value: Any) -> bool:
     """Return whether a value is or holds NaN or infinity, which JSON cannot express."""
     if isinstance(value, float):
         return not math.isfinite(value)
     if isinstance(value, dict):
-        return any(map(holds_no_number, value.values()))
-    return isinstance(value, (list, tuple)) and any(map(holds_no_number, value))
+        return any(map(has_nan, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(has_nan, value))

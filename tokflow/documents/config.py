@@ -34,15 +34,15 @@ class Limit(Config):
     """Unicode code points to read from each raw file; the document that reaches it is whole."""
     tokens: Annotated[int | None, Field(ge=1)] = None
     """Tokens to make of each raw file, as they are stored: with the BOS and EOS of every document
-    (`tokenizer.eos_of_empty` says whether an empty one has them). The document that reaches it is
+    (for empty ones see `tokenizer.eos_of_empty`). The document that reaches it is
     whole, so there are up to a document more. A tokenizer of kind `trained` is trained without this
     limit, and without any whose `scope` is dataset."""
     scope: Literal["file", "dataset"] = "file"
     """dataset: the limits are of all raw files together. They are taken in the order of their keys
     (with a shuffle of documents in that of its seed) until the limit is reached, one after another:
     each may take what those before it have left. Files behind that are neither fetched nor read,
-    and are no partitions of the dataset. A file more, or less, that comes before others makes the
-    tokens of these again."""
+    and are no partitions of the dataset. A file more, or less, makes the tokens of all files after
+    it again."""
     count_empty: bool = True
     """False: `documents` counts those that have text. Empty ones are read, and stored, all the
     same, and their BOS and EOS are among the `tokens`."""
@@ -157,8 +157,8 @@ class DocumentsConfig(Config):
     ends are text and "" is a quote; `none`, quotes are text. Default: double, and of tsv none."""
     encoding: Encoding = "utf-8"
     """The encoding of csv, tsv and txt: utf-8, cp1252 (Windows, western Europe), latin-1, utf-16,
-    whose byte order mark says which of both it is, utf-16-le or utf-16-be. A byte order mark is no
-    text. Files in utf-16 are read whole, however large. Other formats are in UTF-8."""
+    whose byte order mark decides between the next two, utf-16-le or utf-16-be. A byte order mark is
+    no text. Files in utf-16 are read whole, however large. Other formats are in UTF-8."""
     document_per: DocumentPer = "file"
     r"""One document of a txt file: the whole `file`, a `line`, or the text between `separator`s.
 
@@ -263,7 +263,7 @@ class DocumentsConfig(Config):
         return 1 if self.separator_of_columns is not None else len(self.columns)
 
     def _problems_of_columns(self) -> Iterator[tuple[str, str]]:
-        """Yield fields that are wrong, of those that say what is read, and what each has to be."""
+        """Yield wrong fields among those that select what is read, with what each has to be."""
         given = [name for name in _WHAT_IS_READ if getattr(self, name) is not None]
         pair, columns, kept = ("prompt", "completion"), self.columns, self.keep_columns
         if len(given) > 1 and given != [*pair]:
@@ -294,7 +294,7 @@ class DocumentsConfig(Config):
             yield "keep_columns", f"no column that exports have: {', '.join(sorted(OWN_COLUMNS))}"
 
     def _problems_of_format(self) -> Iterator[tuple[str, str]]:
-        """Yield fields that the format does not have, or that do not go with others of it."""
+        """Yield fields that the format does not have, or that contradict each other."""
         if self.chat_template is not None and self.messages is None:
             yield "chat_template", "null, for there are no messages"
         if self.format == "txt" and self.is_chat:

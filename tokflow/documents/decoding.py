@@ -50,7 +50,7 @@ def read_blocks(path: Path, *, block_bytes: int) -> Iterator[bytes]:
 
 
 def is_compressed(path: Path) -> bool:
-    """Return whether the content is compressed, whatever the name says; False of a file that is
+    """Return whether the content is compressed, whatever the name; False for a file that is
     gone."""
     with suppress(FileNotFoundError), path.open("rb") as file:
         return bool(_hidden_suffix(file.read(4)))

@@ -72,7 +72,7 @@ def reader_of(path: Path, config: DocumentsConfig) -> Any:
 def format_of(path: Path, config: DocumentsConfig) -> FileFormat:
     """Return the format that a raw file is read as.
 
-    Raises: ConfigError if it is not known, or cannot be compressed as its suffix says.
+    Raises: ConfigError if it is not known, or cannot be compressed as by its suffix.
     """
     format_ = format_of_file(path, config)
     if format_ is None:
@@ -177,7 +177,7 @@ def check_columns(path: Path, config: DocumentsConfig) -> None:
 
 def likely_fields(path: Path, config: DocumentsConfig) -> dict[str, Any]:
     """Return fields of `documents` that the start of a csv, tsv or txt file asks for: delimiter,
-    quoting and encoding, where they are others than those that are taken without.
+    quoting and encoding, where they differ from the defaults.
 
     Text is taken for cp1252 that is no UTF-8, has no character of several bytes that UTF-8 has, and
     no byte that cp1252 lacks. Raises: ConfigError for an unknown format; RawFileError.

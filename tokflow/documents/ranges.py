@@ -27,7 +27,7 @@ from tokflow.documents.decoding import (
 )
 from tokflow.documents.file_formats import format_of_file, reader_of
 from tokflow.errors import TokflowError
-from tokflow.raw.remote_file import read_until
+from tokflow.raw.remote_file import stop_reading_ahead
 
 RANGE_BYTES = 64_000_000
 """Text in a range, about: 17 ranges of 1 GB take no more processor time than 5 do, and at the end
@@ -146,7 +146,7 @@ def ranges_of(
     """Return the ranges of a raw file, end to end, two or more; none where it is read whole.
 
     They depend on the file, the config and `range_bytes` alone. All of a csv without quotes is
-    read, at 5 GB/s, of the others next to nothing.
+    read, at 5 GB/s, of other formats next to nothing.
 
     Raises: RawFileError, OSError where the file cannot be read.
     """
@@ -168,8 +168,8 @@ def open_range(path: Path, config: DocumentsConfig, within: Range) -> OpenRange:
 
 
 def declared_text_bytes(path: Path, num_bytes: int, config: DocumentsConfig) -> int:
-    """Return about how many bytes of text a file of `num_bytes` holds: of parquet as it says of
-    its columns, else as `text_bytes_of`; what is wrong with a file its reader says."""
+    """Return about how many bytes of text a file of `num_bytes` holds: of parquet by the metadata
+    of its columns, else as `text_bytes_of`. Errors of the file are left to its reader."""
     if format_of_file(path, config) == "parquet":
         with suppress(TokflowError, OSError):
             return sum(reader_of(path, config).sizes_of_row_groups(path, config))
@@ -223,7 +223,7 @@ def _line_start(path: Path, position: int) -> int:
 def _read_bytes(path: Path, start: int, stop: int, block_bytes: int) -> Iterator[bytes]:
     """Yield the text between two bytes of it."""
     with path.open("rb", buffering=0) as file:
-        read_until(file, stop)
+        stop_reading_ahead(file, stop)
         file.seek(start)
         while block := file.read(max(0, min(block_bytes, stop - start))):
             yield block

@@ -96,7 +96,7 @@ class DocumentSource:
         """
         if self._config.messages is not None and render is None:
             raise TypeError("messages are no text: give `render`, of `open_renderer`")
-        return _regulated(self._accepted(batch_bytes, on_reject, render, encode), batch_bytes)
+        return _rebatched(self._accepted(batch_bytes, on_reject, render, encode), batch_bytes)
 
     def _accepted(
         self,
@@ -118,7 +118,7 @@ class DocumentSource:
             num_rows = 0
             parsed = _read_numbered(path, config, batch_bytes, make, within)
             if config.limit.ends_early:
-                parsed = _until(config.limit, parsed, encode and _further(encode, first))
+                parsed = _limited(config.limit, parsed, encode and _with_row_offset(encode, first))
             for found in parsed:
                 num_rows += found.num_rows
                 self.num_left_out += len(found.left_out)
@@ -168,7 +168,7 @@ class DocumentSource:
         return 0 if self._within is None else self._within.num_lines
 
 
-def _further(encode: Encode, rows: int) -> Encode:
+def _with_row_offset(encode: Encode, rows: int) -> Encode:
     """Return `encode` for a file with `rows` before it, by which its errors name documents."""
     return lambda batch: encode(batch.moved(rows)).moved(-rows)
 
@@ -238,7 +238,7 @@ def _bad_document_error(
     )
 
 
-def _until(
+def _limited(
     limit: Limit, parsed: Iterator[ParsedBatch], encode: Encode | None
 ) -> Iterator[ParsedBatch]:
     """Yield what was found up to and with the document that reaches the limit.
@@ -302,7 +302,7 @@ def _with_tokens(batch: Batch, num_tokens: int, encode: Encode) -> Batch:
     return Batch.joined(encoded) if encoded else batch
 
 
-def _regulated(batches: Iterator[Batch], batch_bytes: int) -> Iterator[Batch]:
+def _rebatched(batches: Iterator[Batch], batch_bytes: int) -> Iterator[Batch]:
     """Yield the documents in batches of about `batch_bytes`: small ones joined, large ones cut."""
     waiting: list[Batch] = []
     num_bytes = 0

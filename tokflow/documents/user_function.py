@@ -126,8 +126,8 @@ def _loaded(function: UserFunction) -> Callable[[Any], Any]:
     module = _run(function)
     found: Any = vars(module).get(function.name)
     if not callable(found):
-        said = f"a {type(found).__name__} of that name"
-        raise function.error(f"a function {function.name!r}", said, "name a function of the module")
+        kind = f"a {type(found).__name__} of that name"
+        raise function.error(f"a function {function.name!r}", kind, "name a function of the module")
     loaded: Callable[[Any], Any] = found
     return loaded
 
@@ -158,13 +158,13 @@ def _run(function: UserFunction) -> ModuleType:
 
 def described(error: BaseException, path: Path) -> str:
     """Return an exception on one line, with the last line of a module that it came through."""
-    said = type(error).__name__
+    text = type(error).__name__
     with suppress(Exception):  # of the user's own `__str__`
-        if text := " ".join(str(error).split()):
-            said += f": {text[:200]}{'...' * (len(text) > 200)}"
+        if message := " ".join(str(error).split()):
+            text += f": {message[:200]}{'...' * (len(message) > 200)}"
     line, trace = None, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == str(path):
             line = trace.tb_lineno
         trace = trace.tb_next
-    return said if line is None else f"{said} (in line {line:,} of {path.name})"
+    return text if line is None else f"{text} (in line {line:,} of {path.name})"

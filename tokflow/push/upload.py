@@ -56,7 +56,7 @@ class Pushed:
     revision: str
     """The branch, or `refs/pr/1`."""
     commit: str
-    """The head of it, at which every file was found as the manifest says."""
+    """The head of it, at which every file was found with the digest of the manifest."""
     url: str
     """A page of the hub: of the pull request, or of the files."""
     is_private: bool
@@ -92,7 +92,7 @@ def push_export(
 
     Raises: MissingOutputError, CorruptOutputError as `open_export`, for damaged files too;
     ConfigError for a wrong URL, for pickle files without `allow_pickle`, for a folder or config of
-    others, and for a token that may not write; PushError where the hub does not take it.
+    somebody else, and for a token that may not write; PushError where the hub does not take it.
     """
     target, opened = read_target(to, revision=revision), open_export(export)
     pickles = [name for name in opened.manifest.files if name.endswith((".pkl", ".pickle"))]

@@ -1,10 +1,10 @@
 """Find and fetch the raw files of a dataset.
 
-list_raw         what is there, by key, and what is left out; reads no content
-read_raw_files   on this disk, with the sha256 of the content; downloads what is elsewhere, or
-                 has it fetched as it is read
-check_unchanged  whoever read a raw file makes sure that it stayed the same meanwhile
-partitions_of    which of them each partition is made of
+list_raw         the files that patterns match, by key, and those left out; reads no content
+read_raw_files   the files with the sha256 of their content; remote ones are downloaded, or fetched
+                 as they are read
+check_unchanged  proof, after a file was read, that it stayed the same
+partitions_of    the files of each partition
 """
 
 from tokflow.raw.config import RawConfig

@@ -1,6 +1,6 @@
 """Files of object stores and of whatever else fsspec knows: s3, gs, az, sftp, memory and so on.
 
-S3 is asked by the client that stores have, the others by the libraries of fsspec.
+S3 is asked by the client that stores use, everything else by the libraries of fsspec.
 """
 
 import posixpath
@@ -175,8 +175,7 @@ class StoredObject:
     """The version of which ranges are read; None: the one that is there."""
 
     def probe(self) -> Validator:
-        """Ask for the file's properties, of which the version is told as a listing tells it, if one
-        does."""
+        """Ask for the file's properties; the version is as in a listing, if that has one."""
         info = self.info()
         return _version_of(info) or Validator(
             etag=_first(info, _ETAGS), last_modified=_first(info, _TIMES), num_bytes=info["size"]
@@ -197,7 +196,7 @@ class StoredObject:
         if num_bytes is None:
             raise remote_error(
                 self.url,
-                "none told",
+                "none",
                 expected="a size, without which a cut download looks whole",
                 remedy="download it by other means and name the local file under raw.files",
             )
@@ -237,15 +236,15 @@ def find_objects(
 
 
 def version_at(url: str) -> Validator | None:
-    """Return the version of a file that is named, as a listing would tell it; None where it cannot
-    be told, as where there is no such file: whoever reads it says why."""
+    """Return the version of a file, as in a listing; None where it is not known, as of a missing
+    file, for which reading raises the error."""
     with suppress(RawFileError, TransientError):
         return _version_of(StoredObject(url).info())
     return None
 
 
 def _version_of(info: dict[str, Any]) -> Validator | None:
-    """Return the version of a file that is listed; None where that does not tell it from others."""
+    """Return the version of a listed file; None where its properties do not identify one."""
     etag, num_bytes = _first(info, _LISTED), info.get("size")
     found = Validator(etag=etag, num_bytes=num_bytes)
     return found.bare() if etag and num_bytes is not None and found.is_strong else None

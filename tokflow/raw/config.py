@@ -94,8 +94,8 @@ class RawConfig(Config):
     group: Annotated[
         GroupSize | None, BeforeValidator(_as_size, json_schema_input_type=int | str | None)
     ] = None
-    """For many small files: a partition is as many of them as have together at most so many bytes,
-    such as `1 GB`, or so many files, such as `500`. Default: each file is a partition."""
+    """For many small files: the most bytes of a partition, such as `1 GB`, or the most files, such
+    as `500`. Default: each file is a partition."""
 
     def check(self) -> None:
         """Refuse a revision where no dataset of the hub is named."""
@@ -160,7 +160,7 @@ class Pattern:
 
 def read_pattern(text: str, base: Path, format_of: FormatOf) -> Pattern:
     """Return the pattern that `text` is, of which a relative path starts at `base`; a folder whose
-    name is of no format, by `format_of`, says itself what its files are.
+    name is of no format, by `format_of`, is a dataset.
 
     Raises: ConfigError for a URL that cannot be, and one with a wildcard where none can be.
     """

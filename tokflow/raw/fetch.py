@@ -64,10 +64,10 @@ def read_raw_files(
     the newest version is in the store costs one question to its server, or none with `offline`.
     With `rehash` every file on this disk is read, whatever is remembered of it. With `as_read` only
     that is fetched of a large remote file which is read later. If the store is remote, nothing is
-    fetched ahead of files whose versions can be told apart. Local files are hashed in parallel, and
-    `progress` then counts the bytes of all that were not hashed before; remote files are fetched
-    one after the other, and it counts those of each; where nothing is fetched, servers are asked
-    several at once.
+    fetched ahead of files whose versions can be distinguished. Local files are hashed in parallel,
+    and `progress` then counts the bytes of all that were not hashed before; remote files are
+    fetched one after the other, and it counts those of each; where nothing is fetched, servers are
+    asked several at once.
 
     Raises: RawFileError if one is missing, unreadable, changes meanwhile, cannot be fetched, or
     if its copy in the store is damaged; ConfigError if a key is not safe or a file is one of the
@@ -100,7 +100,7 @@ class _Fetching:
     """Read every copy, whatever is remembered of it."""
     as_read: bool
     """Fetch nothing but what is read later, of a file of more than `LEAST_BYTES` whose versions can
-    be told apart and of which no whole copy is there."""
+    be distinguished and of which no whole copy is there."""
 
     @property
     def is_streamed(self) -> bool:
@@ -112,7 +112,7 @@ class _Fetching:
         """Return the raw file of the version that is at a URL now.
 
         The server is asked once which version that is (ETag, Last-Modified and size; the size alone
-        if it tells no more; always downloaded if it tells nothing), and only another version is
+        if it reports no more; always downloaded if it reports nothing), and only another version is
         downloaded, to a folder of its own. A download that broke off, or whose process was killed,
         goes on after the last whole block if the version is still the same and the server can. With
         `offline` the newest copy is taken without asking; of a file of the hub, the one that was
@@ -136,7 +136,7 @@ class _Fetching:
                     lock.name,
                     error.strerror or error,
                 )
-            return file.until_it_is_there()
+            return file.complete()
 
 
 class _Newest(NamedTuple):
@@ -197,7 +197,7 @@ class _File:
     def _copy(self, sha256: str) -> Path:
         return self.folder / sha256[:16] / self._name
 
-    def until_it_is_there(self) -> RawFile:
+    def complete(self) -> RawFile:
         """Return the version that is there now, however often the server breaks off."""
         self._newest = self._read_newest()
         access = _access(self._source, None)
@@ -215,7 +215,7 @@ class _File:
         if newest is not None and (not is_asked or newest.version == self._source.version):
             return self._known(newest)
         version = access.probe() if is_asked else Validator()
-        # Where nothing is told no two answers can be compared, and the file is read each time.
+        # Without any identifier no two answers can be compared, and the file is read each time.
         if newest is not None and newest.version == version != Validator():
             return self._known(newest)
         remote, least_bytes = self.as_read(version), -1 if how.is_streamed else LEAST_BYTES
@@ -292,12 +292,12 @@ class _File:
     def _check_arrived(
         self, blocks: Blocks, version: Validator, sha256: str, access: Access
     ) -> None:
-        """Raise TransientError if the file changed meanwhile, or is not as the hub says."""
+        """Raise TransientError if the file changed meanwhile, or differs from the hub's sha256."""
         found, hub = None, self._source.hub
         if access.probe() != version:
             found = "another version of the file after the download than before"
         elif hub is not None and hub.sha256 not in (None, sha256):
-            found = f"sha256 {sha256[:16]}… where the hub says {hub.sha256[:16]}…"
+            found = f"sha256 {sha256[:16]}… where the hub has {hub.sha256[:16]}…"
         if found is not None:
             blocks.clear()
             raise TransientError(found)

@@ -47,7 +47,7 @@ class RawFile:
     """One raw file; the sha256 of its content is its fingerprint.
 
     It is on this disk, or its path is a `RemoteFile`. Where the source of a remote file does not
-    tell the sha256 of the content, the fingerprint is that of its version.
+    report the sha256 of the content, the fingerprint is that of its version.
     """
 
     key: str
@@ -131,7 +131,7 @@ class HashCache:
             return
         self._known[name] = stamp, sha256
         line = json.dumps([name, *astuple(stamp), sha256])
-        with suppress(OSError):  # nothing else fits, or may be written, and says so
+        with suppress(OSError):  # a full or read-only disk is reported by other writes
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("ab", buffering=0) as file:
                 # One call appends it whole; the first line end closes one that was cut off.
@@ -302,8 +302,7 @@ class RawPartition:
 
     @property
     def is_group(self) -> bool:
-        """True if documents have to say which file they are of: several files, or one that others
-        may join."""
+        """True for several files, or one that more may join: documents then name their file."""
         return self.key != self.files[0].key
 
     @cached_property
@@ -378,7 +377,7 @@ def partitions_of(
 
 def _num_bytes(source: RawSource, size: GroupSize) -> int:
     if source.is_local:
-        with suppress(OSError):  # which is told where the file is read
+        with suppress(OSError):  # reported where the file is read
             return os.stat(source.url).st_size  # noqa: PTH116 (100,000 Paths cost 0.1 s)
         return 0
     if source.num_bytes is not None:

@@ -21,7 +21,7 @@ FILE, FOLDER = "a file", "a folder"
 Matches: TypeAlias = dict[str, str]
 """The kind of each thing that a pattern matches, by path: FILE, FOLDER, or another."""
 FormatOf: TypeAlias = Callable[[str], str | None]
-"""The format of a file by its name; None where the name tells none."""
+"""The format of a file by its name; None where the name has none."""
 
 
 def has_wildcard(text: str) -> bool:
@@ -64,7 +64,7 @@ def select(found: Mapping[str, T], below: Sequence[str]) -> dict[str, T]:
     """Return what has a path that matches `below`, a name for each level, of what is not on this
     disk.
 
-    As on this disk hidden names match only a pattern that names the dot; there is no way to tell
+    As on this disk hidden names match only a pattern that names the dot; there is no way to know
     which component matched which, so one dot in the pattern admits all.
     """
     is_match = path_regex("/".join((*below, *(("*",) if below[-1] == "**" else ())))).match
@@ -110,7 +110,7 @@ def list_folder(folder: str) -> Matches:
     """Return the files below a folder that is read as one table; nothing hidden.
 
     A link to a folder has a kind of its own and is not entered: what it leads to may be read
-    already, or be no part of the table; so is a link that leads nowhere.
+    already, or be no part of the table; so has a dangling link.
 
     Raises: RawFileError for a folder that cannot be listed.
     """
@@ -137,7 +137,7 @@ _KINDS = {
 
 
 def _kind(path: str, *, may_dangle: bool) -> str:
-    """Return what is at a path, which may be a link that leads nowhere only where that is told.
+    """Return the kind of thing at a path, which must exist unless it `may_dangle`.
 
     Raises: RawFileError.
     """
@@ -237,7 +237,7 @@ def open_folders(
             continue
         below: Matches = {}
         for path, kind in list_below(folder).items() if format_ is not None else ():
-            if kind != FOLDER and not is_passed_over(path[len(folder) + 1 :]):
+            if kind != FOLDER and not is_ignored(path[len(folder) + 1 :]):
                 is_other = kind == FILE and format_of(posixpath.basename(path)) != format_
                 below[path] = f"no {format_} file, in the folder {name}" if is_other else kind
         if FILE in below.values():
@@ -259,7 +259,7 @@ def _is_below(path: str, folders: set[str]) -> bool:
     return False
 
 
-def is_passed_over(path: str) -> bool:
+def is_ignored(path: str) -> bool:
     """Return whether Spark passes over a path in the folder; `_column=value` is a folder to it."""
     return any(
         name.startswith(".") or (name.startswith("_") and "=" not in name)

@@ -112,7 +112,7 @@ class HubFile:
     def web_file(self) -> Access:
         """Return it as the file of a web server, with the credentials of the environment.
 
-        Raises: FetchError if HF_HUB_OFFLINE says that nothing may be asked for.
+        Raises: FetchError if HF_HUB_OFFLINE forbids requests.
         """
         from huggingface_hub.constants import HF_HUB_OFFLINE
 
@@ -210,7 +210,7 @@ def list_repository(name: str, revision: str, *, store: Path | None) -> HubRepos
 
 
 def _remembered(memory: Path | None) -> dict[str, Any]:
-    """Return what the hub said of repositories; nothing where that cannot be read."""
+    """Return the remembered listings of the hub; none where they cannot be read."""
     with suppress(OSError, ValueError, TypeError, RecursionError):
         return dict(json.loads(memory.read_text(encoding="utf-8"))) if memory is not None else {}
     return {}
@@ -261,7 +261,7 @@ def _asked(ask: Callable[[], _T], name: str, revision: str, *, is_known: bool) -
 
 
 def _problem(error: Exception, name: str, revision: str) -> TokflowError:
-    """Return the error that tells what the hub, or the library that asks it, raised."""
+    """Return the error for an exception of huggingface_hub."""
     from huggingface_hub import errors
 
     if isinstance(error, ConfigError | RawFileError):
@@ -292,7 +292,7 @@ def _forbidden(name: str, where: str) -> ConfigError:
 
 
 def _unreachable(where: str, found: str, *, is_known: bool = False) -> FetchError:
-    """Return the error that tells of no answer; `is_known`: an earlier run had what was asked."""
+    """Return the error of a hub that does not answer; `is_known`: an earlier run had the answer."""
     offline = ", or set HF_HUB_OFFLINE=1 to take the files as the last run found them"
     return FetchError(
         where=where,
@@ -325,10 +325,10 @@ def divided(card: str) -> tuple[str, str]:
 
 
 def card_of(text: str, *, where: str) -> dict[str, Any]:
-    """Return what a card says, between its first two lines of `---`; nothing where it has none.
+    """Return the fields of a card, between its first two lines of `---`; none where it has none.
 
-    Raises: ConfigError for what is no YAML, and where its aliases, one of others, make a card of
-    more than MAX_LETTERS.
+    Raises: ConfigError for what is no YAML, and where nested aliases make it larger than
+    MAX_LETTERS.
     """
     import yaml
 

@@ -115,8 +115,8 @@ def list_raw(
 
     Files of several hosts (or buckets) have the host before their path. A file that two patterns
     match is listed once, with the split that either knows. Datasets of the hub and wildcards touch
-    the network, and with `store`, which remembers what the hub said, files named at object stores.
-    `format_of` says whether a folder's name stands for its files; others are datasets.
+    the network; so do, with `store`, which remembers listings of the hub, named files in buckets.
+    A folder whose name has a format, by `format_of`, stands for its files; any other is a dataset.
 
     Raises: ConfigError for a path that does not exist, a pattern without a match, two files with
     one key, a file of two splits, an unsafe key and a file in `store`; RawFileError for a folder
@@ -188,7 +188,7 @@ def _roots(patterns: Sequence[Pattern]) -> dict[str, str]:
 
 
 def _with_versions(sources: Iterable[RawSource]) -> dict[str, RawSource]:
-    """Return those that are named at an object store, with the versions that it tells of them."""
+    """Return the files that are named at an object store, with their current versions."""
     objects = [of for of in sources if of.url.lower().startswith(_OBJECTS)]
     asked = [of for of in objects if of.may_differ]
     if not asked:

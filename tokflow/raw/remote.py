@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Validator:
-    """The headers or properties by which one version of a file is told from another."""
+    """Headers or properties that identify a version of a file."""
 
     etag: str | None = None
     last_modified: str | None = None
@@ -80,9 +80,9 @@ class Body:
     num_bytes: int | None
     """Size of the whole file; None if the end is marked in another way, which `read` checks."""
     read: Callable[[int], bytes]
-    """Returns up to so many bytes; none only at the end. Raises TransientError."""
+    """Returns up to that number of bytes; none only at the end. Raises TransientError."""
     validator: Validator | None = None
-    """The version that the bytes are of; None where the answer does not tell it."""
+    """The version that the bytes are of; None where the answer does not report it."""
     stop: int | None = None
     """The byte after the last of a range; None if it goes on to the end of the file."""
 
@@ -182,7 +182,7 @@ class RemoteVersion:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """All by which it is told from other versions and other files, as plain JSON."""
+        """Identifiers of the file and its version, as plain JSON."""
         return {"url_sha256": self.url_sha256, **asdict(self.validator)}
 
     @property
@@ -246,7 +246,7 @@ class RemoteVersion:
         return etag if bucket.startswith("s3://") and bucket not in _no_md5 else None
 
     def check_digests(self, sha256: str, md5: str | None = None) -> None:
-        """Compare the digests of all that was read with those that the source tells: sha256 of the
+        """Compare the digests of all that was read with those of the source: sha256 of the
         hub's large files, MD5 of what was put into S3 at once.
 
         An ETag that is not the MD5 may be another kind of ETag: then all is read again, once in a
@@ -256,7 +256,7 @@ class RemoteVersion:
         """
         found, promised, again = None, self.promised_md5, hashlib.sha256()
         if self.sha256 not in (None, sha256):
-            found = f"sha256 {sha256[:16]}… where its source says {self.sha256}"
+            found = f"sha256 {sha256[:16]}… where its source has {self.sha256}"
         elif md5 is not None and promised not in (None, md5):
             for start in range(0, self.num_bytes, AGAIN_BYTES):
                 again.update(self.fetch_range(start, min(start + AGAIN_BYTES, self.num_bytes)))
@@ -268,13 +268,13 @@ class RemoteVersion:
             raise fetch_error(
                 self.url,
                 found,
-                expected="the content that its source tells the digest of",
+                expected="content with the digest that its source reports",
                 remedy="run again, which reads it again; if it stays so, see what lies between",
             )
 
 
 def read_all(body: Body, num_bytes: int) -> tuple[bytearray, TransientError | None]:
-    """Return so many bytes, or what there is up to the end or up to where the answer breaks off."""
+    """Return `num_bytes`, or fewer at the end or where the answer breaks off."""
     found = bytearray()
     try:
         while len(found) < num_bytes and (data := body.read(num_bytes - len(found))):

@@ -233,8 +233,8 @@ class _Run:
         self.stop = stop
 
     def read(self, position: int, size: int, limit: int, num_bytes: int) -> memoryview:
-        """Return what is held from a position on, up to so many bytes and one at least; ask for
-        what follows, but for nothing behind `limit`."""
+        """Return at least one and at most `size` bytes from a position on; ask for what follows,
+        up to `limit`."""
         while position >= self.stop:
             self._go_on(max(size, position - self.stop), num_bytes)
         while len(self._pieces) > 2 and self._pieces[1][1] <= position:
@@ -345,7 +345,7 @@ class RemoteReader(PositionedReader):
         super().close()
 
 
-def read_until(file: Any, stop: int) -> None:
+def stop_reading_ahead(file: Any, stop: int) -> None:
     """Let nothing behind `stop` be fetched ahead of an open file of any kind, of which a range is
     read."""
     if isinstance(file, RemoteReader):

@@ -27,7 +27,7 @@ from tokflow.raw.globs import (
     FormatOf,
     Matches,
     escaped,
-    is_passed_over,
+    is_ignored,
     list_folder,
     path_regex,
 )
@@ -35,7 +35,7 @@ from tokflow.raw.hub_repository import CARD, HubFile, HubRepository, card_of
 from tokflow.raw.remote import Validator
 
 OF_NO_SPLIT = "a file of no split"
-"""The reason why a file is left out whose name says no split, where others do."""
+"""Reason to leave out a file whose name has no split, where other names have one."""
 
 _SHARDED = re.compile(r"data/([^./][^/]*)-[0-9]{5}-of-[0-9]{5}[^/]*\.[^/]*")
 """Files that `push_to_hub` writes."""
@@ -100,7 +100,7 @@ def folder_matches(
 ) -> tuple[Matches, dict[str, Origin]]:
     """Return the files of a folder of this machine, as `repository_matches` those of a repository.
 
-    What `save_to_disk` wrote is read as it says itself; any other folder as `load_dataset` reads
+    A folder of `save_to_disk` names its files; any other folder is read as `load_dataset` reads
     it, except that files which look like data and are of no split are an error. Nothing hidden
     is looked at, nor what begins with `_`. A folder without data files is left as it is.
 
@@ -108,7 +108,7 @@ def folder_matches(
     """
     where = f"raw.files {folder!r}"
     below = {path[len(folder) + 1 :]: kind for path, kind in list_folder(folder).items()}
-    below = {path: kind for path, kind in below.items() if not is_passed_over(path)}
+    below = {path: kind for path, kind in below.items() if not is_ignored(path)}
     files = [path for path, kind in below.items() if kind == FILE]
     if not any(format_of(basename(path)) for path in files):
         return {folder: FOLDER}, {}
@@ -173,7 +173,7 @@ def find_splits(
     """Return the files of each split of a config, of those at `paths`.
 
     `card`: what `card_of` gave. Of a repository without `configs` there the splits are those that
-    the names of folders or files say, and all is `train` where none does; `config` may then name
+    the names of folders or files imply, and all is `train` where none does; `config` may then name
     a folder. Files are of one format: the one that most of them have.
 
     Raises: ConfigError, which names the configs that there are.
@@ -238,7 +238,7 @@ def _config_of(
 
 
 def _patterns(data_files: object, paths: Sequence[str], *, where: str) -> _Patterns:
-    """Return the patterns of each split: those that a card has, or else what names say."""
+    """Return the patterns of each split: from the card, or else from the names of files."""
     if data_files is None:
         return _by_name(paths)
     given = data_files if isinstance(data_files, list) else [data_files]
@@ -269,7 +269,7 @@ def _patterns(data_files: object, paths: Sequence[str], *, where: str) -> _Patte
 
 
 def _by_name(paths: Sequence[str]) -> _Patterns:
-    """Return the patterns of each split that names of files or folders say."""
+    """Return the patterns of each split that names of files or folders imply."""
     sharded = sorted({match[1] for path in paths if (match := _SHARDED.fullmatch(path))})
     ends = "[0-9]" * 5
     of_shards = {
@@ -313,7 +313,7 @@ def _num_hidden(path: str) -> tuple[int, int]:
 def _of_one_format(
     splits: Mapping[str, tuple[str, ...]], format_of: FormatOf
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Return the files of each split of the format that most have, and why others are left out."""
+    """Return the files of each split in the most common format, and reasons to leave out others."""
     formats = {path: format_of(basename(path)) for files in splits.values() for path in files}
     num_files = Counter(formats[path] for files in splits.values() for path in files)
     most = max(_FAVOURITES, key=lambda format_: num_files[format_])

@@ -122,7 +122,7 @@ def _public_addresses(host: str) -> list[str]:
     for address in addresses:
         if not _is_public(address):
             raise _RefusedRedirectError(
-                "redirects to public addresses alone, but for hosts that raw.files names",
+                "redirects to public addresses, or to hosts that raw.files names",
                 f"one to {host}" + (f", which is {address}" if address != host else ""),
             )
     return addresses
@@ -181,7 +181,7 @@ def _send(
             redirect=False,
             preload_content=False,
             decode_content=False,
-            enforce_content_length=False,  # `fetch` compares sizes, and says both
+            enforce_content_length=False,  # `fetch` compares sizes, and reports both
         )
 
     for name in ("urllib3.connection", "urllib3.connectionpool"):  # a query may be a key
@@ -291,18 +291,18 @@ def _body(response: urllib3.BaseHTTPResponse, url: str) -> Body:
 
 def _extent(response: urllib3.BaseHTTPResponse) -> tuple[int, int | None, int | None]:
     """Return where the body begins in the file, where it stops if it is a range, and the size of
-    the whole file if it is told."""
+    the whole file, where they are known."""
     length = response.headers.get("Content-Length", "")
     num_bytes = int(length) if length.isascii() and length.isdigit() else None
     if response.status != HTTPStatus.PARTIAL_CONTENT:
         return 0, None, num_bytes
     range_ = response.headers.get("Content-Range", "")
-    told = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", range_)
-    if told is None:
+    found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", range_)
+    if found is None:
         return -1, None, None
-    start, last = int(told[1]), int(told[2])
-    if told[3] != "*":
-        return start, last + 1, int(told[3])
+    start, last = int(found[1]), int(found[2])
+    if found[3] != "*":
+        return start, last + 1, int(found[3])
     return start, last + 1, None if num_bytes is None else start + num_bytes
 
 

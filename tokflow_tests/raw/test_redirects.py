@@ -91,7 +91,7 @@ def test_a_redirect_into_ones_own_network_is_refused(host: str, site: Site, tmp_
     told = refusal(url, tmp_path)
 
     assert told.startswith(
-        f"{url}: expected redirects to public addresses alone, but for hosts that "
+        f"{url}: expected redirects to public addresses, or to hosts that "
         "raw.files names, found one to "
     )
     assert told.endswith("; if you trust where it leads to, name that URL under raw.files")

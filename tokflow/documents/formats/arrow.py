@@ -17,13 +17,13 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tokflow.documents.batch import ParsedBatch, holds_no_number, parse, value_json
+from tokflow.documents.batch import ParsedBatch, has_nan, parse, value_json
 from tokflow.documents.config import KEPT, DocumentsConfig, correct_column, name_messages
 from tokflow.documents.decoding import START_BYTES, kind_of
 from tokflow.documents.file_formats import TextColumns
 from tokflow.documents.ranges import Before, OpenRange, Range, gathered
 from tokflow.errors import ConfigError, RawFileError, TokflowError
-from tokflow.raw.remote_file import RemoteFile, read_until
+from tokflow.raw.remote_file import RemoteFile, stop_reading_ahead
 from tokflow.store.tables import texts_of, to_arrow
 
 _FILE_MAGIC = b"ARROW1"
@@ -53,7 +53,7 @@ def read(
             reader = open_(source, options=pa.ipc.IpcReadOptions(included_fields=fields))
         if isinstance(source, RemoteSource) and within is not None:
             share = within.range.stop / max(1, reader.num_record_batches)
-            source.read_until(int(share * path.stat().st_size))
+            source.stop_reading_ahead(int(share * path.stat().st_size))
         yield from documents_in(_small_batches(reader, path, within), columns, config, path)
         if is_stream:
             _check_end(source, path)
@@ -62,7 +62,7 @@ def read(
 def ranges(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range, ...]:
     """Return record batches gathered as if they were of one size.
 
-    Only the batches themselves say how large they are. A stream has none that can be found.
+    Only the batches themselves hold their sizes. A stream has no index of its batches.
     """
     if is_arrow_stream(path):
         return ()
@@ -116,9 +116,9 @@ class RemoteSource(pa.PythonFile):  # type: ignore[misc]
     def __init__(self, file: Any, mode: str) -> None:  # the class above has taken both already
         self._file = file
 
-    def read_until(self, stop: int) -> None:
+    def stop_reading_ahead(self, stop: int) -> None:
         """Let nothing behind `stop` be fetched ahead."""
-        read_until(self._file, stop)
+        stop_reading_ahead(self._file, stop)
 
 
 def is_arrow_stream(path: Path) -> bool:
@@ -194,7 +194,7 @@ def check_single(name: str, names: list[str], path: Path) -> None:
 def missing_column_error(
     path: Path, text: str, names: list[str], config: DocumentsConfig
 ) -> ConfigError:
-    """Return the error that says which columns there are."""
+    """Return the error of a missing column, which lists those that there are."""
     nearest = difflib.get_close_matches(text, names, n=1)
     found = f"the columns {', '.join(map(repr, names[:50]))}"
     found += f" and {len(names) - 50} more" if len(names) > 50 else ""
@@ -250,7 +250,7 @@ def documents_in(
 
 @contextmanager
 def undamaged(path: Path) -> Iterator[None]:
-    """Make a RawFileError of what Arrow says of a file that it cannot read."""
+    """Turn Arrow's exceptions about a file into RawFileError."""
     try:
         yield
     except (TokflowError, MemoryError):
@@ -267,7 +267,7 @@ def undamaged(path: Path) -> Iterator[None]:
 
 
 def damaged_error(path: Path, *, found: str, expected: str = "an undamaged file") -> RawFileError:
-    """Return the error of a file that is not what its format says: of another kind, or damaged."""
+    """Return the error of a file that is damaged, or of another kind than its format."""
     try:
         with path.open("rb") as file:
             kind = kind_of(file.read(START_BYTES))
@@ -318,14 +318,14 @@ def _values_of(
     values = [value_json(of, has_nested_bytes=has_nested_bytes) for of in array.to_pylist()]
     if not null_for_nan and any(name in str(array.type) for name in ("float", "double")):
         pairs = zip(array.to_pylist(), values, strict=True)
-        values = [b"NaN" if holds_no_number(of) else json for of, json in pairs]
+        values = [b"NaN" if has_nan(of) else json for of, json in pairs]
     return texts_of(values).view(pa.large_binary())
 
 
 def _json_of(array: pa.ListArray) -> pa.LargeBinaryArray:
     """Return each list of messages as JSON, without the fields that are null.
 
-    A struct has the same fields in every message, so null is how it says that one is not there.
+    A struct has the same fields in every message; null stands for one that a message lacks.
     """
     import pyarrow.compute as pc
 

@@ -51,7 +51,7 @@ class Dialect:
         """Matches a record of any shape, well-formed or not, up to its end."""
 
     def records(self, num_fields: int, kept: set[int]) -> re.Pattern[bytes]:
-        """Return what matches empty lines and a record of so many fields, or else nothing.
+        """Return a pattern of empty lines and a record of `num_fields`, or else of nothing.
 
         It has a group for each field that is kept, with its quotes.
         """
@@ -64,7 +64,7 @@ class Dialect:
     def fields(self, record: bytes) -> Iterator[str]:
         """Yield the fields of a record; a byte that is no UTF-8 is a lone surrogate.
 
-        Raises: ValueError where the record is malformed; it says what is found there.
+        Raises: ValueError, which describes where the record is malformed.
         """
         for match in self._field_with_end.finditer(record):
             yield self.text(match[1]).decode("utf-8", "surrogateescape")

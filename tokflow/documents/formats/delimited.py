@@ -44,7 +44,7 @@ _BLOCK = 2 * 1024 * 1024
 _DELIMITERS = (b",", b";", b"\t", b"|")
 """Delimiters that are looked for in headers, the usual first."""
 _EXCEL_LINE = re.compile(rb'"?sep=([^"\r\n\x80-\xff])"?\s*', re.IGNORECASE)
-"""The line before the header in which Excel says what delimits fields."""
+"""The line before the header in which Excel names the delimiter."""
 
 
 def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
@@ -61,7 +61,7 @@ def check_columns(path: Path, config: DocumentsConfig) -> None:
 
 def find_delimiter(path: Path, config: DocumentsConfig) -> str | None:
     """Return the delimiter that the header of a file has most often, or Excel's line before it
-    names; None where it is the one that the config says."""
+    names; None where it is that of the config."""
     cutter, dialect = _cutter(path, config), dialect_of(path, config)
     first = next(iter(cutter), None)
     if not isinstance(first, OddRecord):
@@ -234,6 +234,6 @@ def _what_is_wrong(
 
 
 def _open_quotes(odd: OddRecord, dialect: Dialect) -> tuple[int, str]:
-    """Return the line that opens the quotes at the end of the file, and what to say of it."""
+    """Return the line that opens the quotes at the end of the file, and its description."""
     line = odd.first_line + odd.data.count(b"\n", 0, dialect.last_field(odd.data))
     return line, f"the end of the file in quotes opened in line {line:,}"

@@ -127,7 +127,7 @@ def _records(path: Path, config: DocumentsConfig) -> Iterator[Any]:
             try:
                 yield json.loads(line.decode("utf-8", "surrogateescape"))
             except (ValueError, RecursionError):
-                yield None  # the reader says what is wrong with it
+                yield None  # an error that the reader raises
 
 
 def _leaves(value: Any, name: str) -> Iterator[tuple[str, bool]]:
@@ -229,7 +229,7 @@ def _field(text: str, config: DocumentsConfig) -> _Field:
 def _looked_up(
     path: Path, config: DocumentsConfig, batch_bytes: int, lacking: list[_Field]
 ) -> list[_Field]:
-    """Return the fields with what the whole file says of them; none if that is not needed.
+    """Return the fields as the whole file has them; none if that is not needed.
 
     It is read from its beginning until a record has each field that a range lacks; none is looked
     for behind so many bad documents that they are an error of their own.

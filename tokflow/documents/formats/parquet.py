@@ -53,7 +53,7 @@ def read(
         every = range(file.metadata.num_row_groups)
         kept = every if within is None else every[within.range.start : within.range.stop]
         if isinstance(source, RemoteSource) and within is not None:
-            source.read_until(_end_of(file.metadata.row_group(index) for index in kept))
+            source.stop_reading_ahead(_end_of(file.metadata.row_group(index) for index in kept))
         for is_too_large, some in groupby(kept, partial(_is_too_large, file, config)):
             if is_too_large:
                 yield all_bad(too_large(config.limit), [(None, None) for _ in some])
@@ -102,7 +102,7 @@ def _read_metadata(path: Path) -> Any:
 
 
 def _is_too_large(file: Any, config: DocumentsConfig, index: int) -> bool:
-    """Return whether a row group is one document that its metadata says is too large.
+    """Return whether a row group is one document that is too large by its metadata.
 
     Text is in it at most three times, twice of these in statistics, beside headers.
     """

@@ -199,7 +199,7 @@ def _character_start(text: bytes, position: int) -> int:
 
 
 def _within(found: LineBatch, max_bytes: int) -> Iterator[LineBatch]:
-    """Yield the lines, but for each that is too large what stands for it."""
+    """Yield the lines, with a batch of its own in place of each that is too large."""
     for is_too_large, alike in groupby(
         range(len(found.lines)), lambda index: len(found.lines[index]) > max_bytes
     ):
