@@ -60,33 +60,16 @@ def test_sequences_show_where_documents_begin(path: str, store: Path):
     ]
 
 
-def test_padding_is_no_document(store: Path):
-    inspection = inspect_output(store / "exports/parquet", num_sequences=100)
-
-    padding = [s for excerpt in inspection.excerpts for s in excerpt.segments if s.is_padding]
-    assert padding == []  # 72 tokens fill 9 rows of 8
-    assert len(inspection.excerpts) == 9
-
-
-def test_a_row_that_is_not_full_ends_in_padding(tmp_path: Path):
-    build_dataset(declare_small(tmp_path, packing={"sequence_length": 50}))
-
-    inspection = inspect_output(tmp_path / STORE / "exports/parquet")
-
-    last = inspection.excerpts[1].segments[-1]
-    assert last.is_padding
-    assert last.token_ids == (256,) * 28
-
-
-def test_a_row_padded_on_the_left_begins_with_padding(tmp_path: Path):
-    packing = {"sequence_length": 50, "padding_side": "left"}
+@pytest.mark.parametrize(("side", "place"), [("right", -1), ("left", 0)])
+def test_a_row_that_is_not_full_has_its_padding_on_its_side(side: str, place: int, tmp_path: Path):
+    packing = {"sequence_length": 50, "padding_side": side}
     build_dataset(declare_small(tmp_path, packing=packing))
 
-    inspection = inspect_output(tmp_path / STORE / "exports/parquet")
+    segments = list(inspect_output(tmp_path / STORE / "exports/parquet").excerpts[1].segments)
 
-    first, *others = inspection.excerpts[1].segments
-    assert (first.is_padding, first.token_ids) == (True, (256,) * 28)
-    assert not any(segment.is_padding for segment in others)
+    padding = segments.pop(place)
+    assert (padding.is_padding, padding.token_ids) == (True, (256,) * 28)
+    assert not any(segment.is_padding for segment in segments)
 
 
 @pytest.mark.parametrize("path", ["exports/bin", "exports/bin/latest/train.bin", "split/a.jsonl"])

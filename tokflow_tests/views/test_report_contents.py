@@ -95,25 +95,16 @@ def test_an_excerpt_has_its_padding_on_the_side_that_the_model_sees_it(tmp_path:
     assert page.index("5 padding") < page.index("a.jsonl:0") < page.index(">a</")
 
 
-def test_no_more_documents_are_looked_at_than_a_report_may(
+def test_no_more_documents_and_sequences_are_looked_at_than_a_report_may(
     small: StoreFacts, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("tokflow.views.report_pictures.MAX_DOCUMENTS", 7)
-
-    documents, *_ = length_pictures(small)
-
-    assert documents.note.startswith("7 documents, the first of each of 3 files")
-
-
-def test_of_a_file_of_many_sequences_the_first_are_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    facts = facts_of(declare(tmp_path, {"a.jsonl": ["abc"] * 10}))
     monkeypatch.setattr("tokflow.views.report_pictures.MAX_SEQUENCES", 4)
 
-    *_, segments = length_pictures(facts)
+    documents, *_, segments = length_pictures(small)
 
-    assert segments.note.startswith("4 sequences of 1 file")
+    assert documents.note.startswith("7 documents, the first of each of 3 files")
+    assert segments.note.startswith("3 sequences of 3 files")  # an equal share of each
 
 
 def test_a_sequence_is_full_by_the_length_of_its_own_part(tmp_path: Path):
