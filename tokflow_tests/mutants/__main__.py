@@ -28,29 +28,30 @@ PASSED, FAILED = 0, 1
 """Exit statuses of pytest; others mean that tests did not run."""
 
 
-def problem_of(mutant: Mutant) -> str | None:
-    """Return why a mutation cannot be made, or not be tried, any more; None where it can."""
-    if (num := len(places_of(mutant))) != 1:
-        return f"expected once in tokflow/{mutant.room}, found {num} times: {mutant.old!r}"
-    if (num := len(files_with(mutant.test))) != 1:
-        return f"expected one test called {mutant.test}, found {num}"
-    return None
+class StaleError(LookupError):
+    """A mutation cannot be made any more, or its test is gone."""
 
 
-def places_of(mutant: Mutant) -> list[Path]:
-    """Return the modules of its room that have the old text, each as often as it has it."""
-    texts = {path: path.read_text() for path in (ROOT / "tokflow" / mutant.room).rglob("*.py")}
-    return [path for path, text in texts.items() for _ in range(text.count(mutant.old))]
+def locate(mutant: Mutant, root: Path) -> tuple[Path, Path]:
+    """Return the module that has the old text, and the file of the test, both from the root on.
 
-
-def files_with(test: str) -> list[Path]:
-    """Return the files that have a test of this name."""
-    return [path for path, text in _test_files().items() if f"def {test}(" in text]
+    Raises: StaleError.
+    """
+    texts = _texts(root / "tokflow" / mutant.room, "*.py").items()
+    modules = [path for path, text in texts for _ in range(text.count(mutant.old))]
+    if len(modules) != 1:
+        found = f"found {len(modules)} times: {mutant.old!r}"
+        raise StaleError(f"expected once in tokflow/{mutant.room}, {found}")
+    tests = _texts(root / "tokflow_tests", "test_*.py").items()
+    files = [path for path, text in tests if f"def {mutant.test}(" in text]
+    if len(files) != 1:
+        raise StaleError(f"expected one test called {mutant.test}, found {len(files)}")
+    return modules[0].relative_to(root), files[0].relative_to(root)
 
 
 @cache
-def _test_files() -> dict[Path, str]:
-    return {path: path.read_text() for path in (ROOT / "tokflow_tests").rglob("test_*.py")}
+def _texts(folder: Path, pattern: str) -> dict[Path, str]:
+    return {path: path.read_text() for path in folder.rglob(pattern)}
 
 
 def main() -> int:
@@ -65,12 +66,8 @@ def main() -> int:
         for of in MUTANTS
         if not given.words or any(word == of.room or word in of.fault for word in given.words)
     ]
-    problems = {of: problem for of in chosen if (problem := problem_of(of))}
-    known = [of for of in chosen if of not in problems]
     with TemporaryDirectory(prefix="tokflow-mutants-") as folder:
-        trees = Trees(Path(folder), given.jobs, given.marks)
-        problems |= dict.fromkeys(trees.not_found(known), "NOT FOUND")
-        problems |= dict.fromkeys(trees.failing_without(known), "its test fails without it, too")
+        problems = Trees(Path(folder), given.jobs, given.marks).problems(chosen)
     for of, problem in problems.items():
         print(f"{of.room}: {of.fault}: {problem}")
     print(f"found {len(chosen) - len(problems)} of {len(chosen)}")
@@ -92,46 +89,54 @@ class Trees:
                 shutil.copy2(ROOT / name, tree / name)
             self._idle.put(tree)
 
-    def not_found(self, mutants: Sequence[Mutant]) -> list[Mutant]:
-        """Return the mutations with which their tests pass."""
-
-        def is_found(mutant: Mutant) -> bool:
-            tree = self._idle.get()
+    def problems(self, mutants: Sequence[Mutant]) -> dict[Mutant, str]:
+        """Try mutations; return those that were not found, or prove nothing, and why."""
+        problems, places = dict[Mutant, str](), dict[Mutant, tuple[Path, Path]]()
+        tree = self._idle.get()
+        for mutant in mutants:
             try:
-                with _mutated(tree / places_of(mutant)[0].relative_to(ROOT), mutant):
-                    found = bool(self._failing(tree, [mutant]))
-            finally:
-                self._idle.put(tree)
-            print(f"{mutant.room}: {mutant.fault}: {mutant.test if found else 'NOT FOUND'}")
-            sys.stdout.flush()
-            return found
-
+                places[mutant] = locate(mutant, tree)
+            except StaleError as error:
+                problems[mutant] = str(error)
+        failing = self._failing(tree, list(places.items())) if places else []
+        problems |= dict.fromkeys(failing, "its test fails without it, too")
+        self._idle.put(tree)
+        tried = [of for of in places if of not in problems]
         with ThreadPoolExecutor(self._num) as pool:
-            found = list(pool.map(is_found, mutants))
-        return [of for of, is_it in zip(mutants, found, strict=True) if not is_it]
+            found = list(pool.map(lambda of: self._is_found(of, places[of]), tried))
+        lost = [of for of, is_it in zip(tried, found, strict=True) if not is_it]
+        return problems | dict.fromkeys(lost, "NOT FOUND")
 
-    def failing_without(self, mutants: Sequence[Mutant]) -> list[Mutant]:
-        """Return the mutations whose tests fail although nothing is mutated."""
-        return self._failing(self._idle.get(), mutants) if mutants else []
+    def _is_found(self, mutant: Mutant, place: tuple[Path, Path]) -> bool:
+        tree = self._idle.get()
+        try:
+            with _mutated(tree / place[0], mutant):
+                found = bool(self._failing(tree, [(mutant, place)]))
+        finally:
+            self._idle.put(tree)
+        print(f"{mutant.room}: {mutant.fault}: {mutant.test if found else 'NOT FOUND'}")
+        sys.stdout.flush()
+        return found
 
-    def _failing(self, tree: Path, mutants: Sequence[Mutant]) -> list[Mutant]:
+    def _failing(
+        self, tree: Path, mutants: Sequence[tuple[Mutant, tuple[Path, Path]]]
+    ) -> list[Mutant]:
         """Return the mutations whose tests fail in a tree; processes that these start import the
         product from it, too."""
-        files = {of.test: files_with(of.test)[0].relative_to(ROOT) for of in mutants}
+        tests = {f"{file}::{of.test}" for of, (_, file) in mutants}
         options = ["-q", "-rfE", "--tb=no", "-p", "no:cacheprovider", "-m", self._marks]
         options += [f"--timeout={TEST_SECONDS}", *["-x"] * (len(mutants) == 1)]
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", *options]
-            + [f"{file}::{test}" for test, file in files.items()],
+            [sys.executable, "-m", "pytest", *options, *sorted(tests)],
             cwd=tree,
             env={**os.environ, "PYTHONPATH": str(tree)},
             capture_output=True,
             text=True,
         )
         if done.returncode not in (PASSED, FAILED):
-            raise SystemExit(f"{done.stdout}{done.stderr}\n{' '.join(files)} did not run")
+            raise SystemExit(f"{done.stdout}{done.stderr}\n{' '.join(tests)} did not run")
         failed = re.findall(r"^(?:FAILED|ERROR) [^:]+::(\w+)", done.stdout, re.MULTILINE)
-        return [of for of in mutants if of.test in failed]
+        return [of for of, _ in mutants if of.test in failed]
 
 
 @contextmanager
