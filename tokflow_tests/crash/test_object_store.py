@@ -1,7 +1,8 @@
-"""Builds whose store is at a URL: one request fails, or the writer is killed at it.
+"""Builds whose store is at a URL, the writer of which is killed at one of its requests.
 
 Each trial chooses one request of the build by SEED and its number. What is at the URL when the
-build has ended, or has been run again, are the objects of an undisturbed one.
+build has been run again are the objects of an undisturbed one. `make test-faults` has requests
+that fail.
 """
 
 import multiprocessing
@@ -9,9 +10,7 @@ import os
 import random
 import shutil
 import signal
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,21 +19,15 @@ from tokflow.documents import ranges
 from tokflow.exports import writing
 from tokflow.exports.reading import find_export
 from tokflow.pipeline import output_tasks
-from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
 from tokflow.store import remote_errors
 from tokflow.store.remote.places import place_at
 from tokflow_tests.crash.test_crash import KILLS, SEED
-from tokflow_tests.object_store import Failure, ObjectStore
+from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import store_of
 from tokflow_tests.tiny import build, declare, declare_small
 
 pytestmark = pytest.mark.crash
-
-CASES: list[tuple[Failure, str]] = [
-    ("500", "*"), ("503", "*"), ("drop", "*"), ("reset", "*"), ("409", "PUT"), ("truncate", "GET"),
-    ("flip", "GET"),
-]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -42,58 +35,22 @@ def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_errors, "FIRST_WAIT_SECONDS", 0.001)
 
 
-@dataclass(frozen=True)
-class Undisturbed:
-    """A build in which nothing fails."""
-
-    objects: dict[str, bytes]
-    requests: Counter[str]
-    """By kind, those of reading included."""
-    num_by_writer: int
-
-
-@pytest.fixture
-def undisturbed(tmp_path: Path, object_store: ObjectStore) -> Undisturbed:
-    with object_store.counted() as requests:
-        dataset = declare_small(tmp_path, store=f"{object_store.url}/store")
-        with object_store.counted() as by_writer:
-            build(dataset)
-        objects = _read(dataset, tmp_path, object_store)
-    return Undisturbed(objects, requests, by_writer.total())
-
-
-def _built(folder: Path, store: ObjectStore) -> dict[str, bytes]:
-    """Build, and return what `_read` does."""
+def _built(folder: Path, store: ObjectStore) -> tuple[dict[str, bytes], int]:
+    """Build, and return the objects, which a machine with an empty cache takes for all there is to
+    make, and from which it reads an export; and the number of requests of the build."""
     dataset = declare_small(folder, store=f"{store.url}/store")
-    build(dataset)
-    return _read(dataset, folder, store)
-
-
-def _read(dataset: Dataset, folder: Path, store: ObjectStore) -> dict[str, bytes]:
-    """Return the objects of a dataset, which a machine with an empty cache takes for all there is
-    to make, and from which it reads an export."""
+    with store.counted() as by_writer:
+        build(dataset)
     shutil.rmtree(folder / "cache")
     assert make_plan(dataset).is_up_to_date
     export = find_export(dataset.store.shown(dataset.folder / "exports/bin/latest"))
     export.fetch()
-    return {
-        key: data for key, data in store.contents().items() if not key.endswith("_tokflow/run.json")
-    }
+    return _objects(store), by_writer.total()
 
 
-@pytest.mark.parametrize("trial", range(max(len(CASES), KILLS // 4)))
-def test_any_request_that_fails_once_changes_nothing(
-    trial: int, undisturbed: Undisturbed, tmp_path: Path, object_store: ObjectStore
-) -> None:
-    failure, kind = CASES[trial % len(CASES)]
-    store = object_store.with_new_bucket()
-    requests = undisturbed.requests
-    num_requests = requests.total() if kind == "*" else requests[kind]
-    first = random.Random(f"{SEED}:{trial}").randint(1, num_requests)
-    fault = store.fail(failure, kind, first=first)
-
-    assert _built(tmp_path, store) == undisturbed.objects, (failure, kind, first)
-    assert fault.met == 1
+def _objects(store: ObjectStore) -> dict[str, bytes]:
+    """Return the objects without the logs of runs."""
+    return {k: data for k, data in store.contents().items() if not k.endswith("_tokflow/run.json")}
 
 
 def _build_elsewhere(folder: Path, store: str, environment: dict[str, str]) -> None:
@@ -103,14 +60,13 @@ def _build_elsewhere(folder: Path, store: str, environment: dict[str, str]) -> N
 
 @pytest.mark.parametrize("trial", range(KILLS // 4))
 def test_a_writer_killed_at_any_request_is_followed_by_one_that_leaves_the_same(
-    trial: int, undisturbed: Undisturbed, tmp_path: Path, object_store: ObjectStore
+    trial: int, tmp_path: Path, object_store: ObjectStore
 ) -> None:
-    choose = random.Random(f"{SEED}:{trial}")
-    store = object_store.with_new_bucket()
-    num_requests = undisturbed.num_by_writer
+    expected, num_requests = _built(tmp_path, object_store)
+    store, choose = object_store.with_new_bucket(), random.Random(f"{SEED}:{trial}")
     first = _kill_at_a_request(_build_elsewhere, tmp_path, store, num_requests, choose)
 
-    assert _built(tmp_path, store) == undisturbed.objects, first
+    assert _built(tmp_path, store)[0] == expected, first
 
 
 def _kill_at_a_request(
@@ -169,9 +125,7 @@ def test_so_is_one_of_segments_and_gc_finds_what_is_left_of_them(
         [dataset] = place_at(url).root.glob("tiny")
         for path in store_of(dataset).unfinished(dataset, seconds=-1):
             store_of(path).remove_all([path], seconds=-1)  # of this second, too
-        return {
-            k: data for k, data in store.contents().items() if not k.endswith("_tokflow/run.json")
-        }
+        return _objects(store)
 
     counts: list[int] = []
     expected = built(object_store)
