@@ -18,7 +18,7 @@ from tokflow.stage import Share, Writer
 from tokflow.store.integrity import (
     Reading,
     Whole,
-    check_files_here,
+    check_files,
     known_whole,
     take_as_whole,
     trust_files,
@@ -214,7 +214,7 @@ def _is_there(
     """
     try:
         found = store.read(folder)
-        check_files_here(found)
+        check_files(found, fetches=False)
     except CorruptOutputError:
         shutil.rmtree(folder, ignore_errors=True)
         return False

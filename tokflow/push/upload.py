@@ -25,7 +25,7 @@ from tokflow.push.repository import (
 from tokflow.raw.hub_repository import CARD, HubFile, read_small
 from tokflow.raw.remote import Retries, TransientError
 from tokflow.shown import counted, size
-from tokflow.store.integrity import check_files, check_files_here
+from tokflow.store.integrity import check_files
 from tokflow.store.manifest import MANIFEST_NAME, OWN_FOLDER, has_its_digest, is_inside, plain_json
 
 OF_REPOSITORY = (CARD, ".gitattributes")
@@ -266,7 +266,7 @@ class _Push:
             )
 
     def _send(self, changes: _Changes, parent: str) -> None:
-        check_files_here(self.export, only=self._names(changes.files))
+        check_files(self.export, only=self._names(changes.files), fetches=False)
         batches = [*_batches(changes.files, self.export.store.most_bytes // 2)]
         fingerprint, list_ = self.export.manifest.fingerprint, list[File]()
         if len(batches) > 1:

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from queue import SimpleQueue
@@ -209,24 +208,17 @@ def raise_damage(*outputs: Stored) -> None:
     _raise_damage(_here(_files(outputs, None)))
 
 
-def check_files(*outputs: Stored, only: Container[str] | None = None) -> None:
+def check_files(*outputs: Stored, only: Container[str] | None = None, fetches: bool = True) -> None:
     """Compare files with their manifests before anything is read; damaged copies in the cache of a
     store at a URL are replaced.
+
+    Unless it `fetches`, files that are only at a URL are left out: whoever made them hashed them,
+    and whoever reads them compares them.
 
     Raises: CorruptOutputError that names the damaged files.
     """
     files = _files(outputs, only)
-    once_more(lambda: _raise_damage(_here(files)))
-
-
-def check_files_here(*outputs: Stored, only: Container[str] | None = None) -> None:
-    """Compare files with their manifests before anything is read, except those that are only at a
-    URL: whoever made them hashed them, and whoever reads them compares them. Damaged copies in the
-    cache go.
-
-    Raises: CorruptOutputError that names the damaged files.
-    """
-    once_more(partial(_raise_damage, _files(outputs, only)))
+    once_more(lambda: _raise_damage(_here(files) if fetches else files))
 
 
 def trust_files(output: Stored) -> None:

@@ -77,9 +77,11 @@ def walk(store: Store, folder: Path) -> Iterator[StoredOutput | Unreadable | Pas
         return
     for path in paths:
         if path.name.startswith("."):
-            yield from _hidden(store, path)
+            if reason := _why_hidden(path):
+                yield PassedBy(store, path, reason)
         elif path.is_symlink():
-            yield from _link(path)
+            if path.is_dir() and path.name != LATEST:
+                yield Unreadable(path, _not_followed(path))
         elif _is_beside(path):
             continue
         elif not path.is_dir():
@@ -207,26 +209,22 @@ def look_at(store: Store, folder: Path) -> StoredOutput | Unreadable | None:
         return Unreadable(folder, error)
 
 
-def _hidden(store: Store, path: Path) -> Iterator[PassedBy]:
-    """Yield what is to be said of something hidden, which is never entered."""
+def _why_hidden(path: Path) -> str:
+    """Return what something hidden is, which is never entered; empty for what is tokflow's own."""
     if path.name.endswith(".tmp"):
-        yield PassedBy(store, path, "unfinished")
-    elif path.name.startswith(BLOCKS_PREFIX):
-        yield PassedBy(store, path, "blocks of a remote raw file; reading it again checks them")
-    elif path.is_dir() and path.name != VERDICTS_NAME:
-        yield PassedBy(store, path, "hidden")
+        return "unfinished"
+    if path.name.startswith(BLOCKS_PREFIX):
+        return "blocks of a remote raw file; reading it again checks them"
+    return "hidden" if path.is_dir() and path.name != VERDICTS_NAME else ""
 
 
-def _link(path: Path) -> Iterator[Unreadable]:
-    """Yield what is to be said of a link, which is never followed."""
-    if path.is_dir() and path.name != LATEST:
-        error = MissingOutputError(
-            where=path,
-            expected="a folder",
-            found=f"a link to {path.readlink()}, which is not followed",
-            remedy="name the folder that it leads to",
-        )
-        yield Unreadable(path, error)
+def _not_followed(link: Path) -> MissingOutputError:
+    return MissingOutputError(
+        where=link,
+        expected="a folder",
+        found=f"a link to {link.readlink()}, which is not followed",
+        remedy="name the folder that it leads to",
+    )
 
 
 def _inside(store: Store, folder: Path) -> Iterator[StoredOutput | Unreadable | PassedBy]:

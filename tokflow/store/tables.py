@@ -281,13 +281,6 @@ def read_first(path: Path, columns: Sequence[str], num: int) -> pa.Table:
         return file.read_row_groups(groups, columns=list(columns)).slice(0, num)
 
 
-def num_rows(path: Path) -> int:
-    """Return the rows of a parquet file, of which no more than the footer is read."""
-    import pyarrow.parquet as pq  # late: it imports ssl and every file system
-
-    return int(pq.read_metadata(path).num_rows)
-
-
 SMALL_BYTES = 1_000_000
 """Size up to which a parquet file is taken into memory."""
 
