@@ -51,13 +51,6 @@ def test_an_output_is_intact_until_a_file_is_cut_short_or_gone(output: Output):
         check_sizes(folder, manifest)
 
 
-def test_a_folder_without_a_manifest_is_no_output_that_is_intact(output: Output):
-    folder, _ = output
-    (folder / "_tokflow/manifest.json").unlink()
-
-    assert not is_intact(folder)
-
-
 def test_other_bytes_of_the_same_size_are_seen_by_checksums_alone(output: Output):
     folder, manifest = output
     assert broken_files(folder, manifest) == []

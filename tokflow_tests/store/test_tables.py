@@ -246,10 +246,3 @@ def test_a_small_file_is_read_from_memory_and_a_large_one_from_its_path(tmp_path
 
     assert list(read) == [type(path), pa.BufferReader]
     assert list(read.values()) == [{"a": [1, 3], "b": [2, 4]}] * 2
-
-
-def test_read_table_takes_the_columns_it_is_asked_for(tmp_path):
-    pq.write_table(pa.table({"a": [1], "b": [2]}), tmp_path / "t.parquet")
-
-    assert read_table(tmp_path / "t.parquet", ["b"]).to_pydict() == {"b": [2]}
-    assert read_table(tmp_path / "t.parquet").to_pydict() == {"a": [1], "b": [2]}

@@ -30,7 +30,7 @@ def _files(dataset: Dataset) -> set[Path]:
     return {path for path in dataset.folder.rglob("*.*") if path.is_file()}
 
 
-def test_files_go_that_were_used_longest_ago_and_come_when_they_are_opened(
+def test_files_of_any_stage_go_that_were_used_longest_ago_and_come_when_they_are_opened(
     built: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = [
@@ -38,6 +38,9 @@ def test_files_go_that_were_used_longest_ago_and_come_when_they_are_opened(
         for path in built.folder.glob("tokens/**/_tokflow/manifest.json")
     ]
     opened, *others = sorted(tokens)
+    (built.folder / "split").rename(built.folder / "a_new_stage")
+    [export] = built.folder.glob("exports/bin/[0-9a-f]*")
+    on_its_way = export.rename(export.with_name(f".{export.name}.0123abcd.7.0123abcd.tmp"))
     before = _files(built)
     with opened.open("rb") as file:
         monkeypatch.setenv("TOKFLOW_CACHE_BYTES", "1")
@@ -45,22 +48,14 @@ def test_files_go_that_were_used_longest_ago_and_come_when_they_are_opened(
         assert file.read()  # of one that has gone
     gone = before - _files(built)
     assert {*tokens} <= gone
+    assert len([path for path in gone if path.name == "spans.parquet"]) == 3
+    assert (on_its_way / "train.bin").is_file()
     assert all(is_complete(path.parent) for path in tokens)
     assert not [path for path in gone if path.name == "manifest.json" or "tokenizer" in path.parts]
     assert fetched(opened).is_file()
     make_room(tmp_path / "cache")
     assert opened.is_file()  # used just now
     assert not any(path.exists() for path in others)
-
-
-def test_an_output_that_is_on_its_way_to_its_url_stays_however_long_that_takes(
-    built: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    [output] = built.folder.glob("exports/bin/[0-9a-f]*")
-    unfinished = output.rename(output.with_name(f".{output.name}.0123abcd.7.0123abcd.tmp"))
-    monkeypatch.setenv("TOKFLOW_CACHE_BYTES", "1")
-    make_room(tmp_path / "cache")
-    assert (unfinished / "train.bin").is_file()
 
 
 def test_an_output_that_is_removed_while_it_is_looked_at_is_passed_by(

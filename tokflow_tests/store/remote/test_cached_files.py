@@ -86,14 +86,6 @@ def _size(path: Path) -> int:
     return fetched(path).stat().st_size
 
 
-def test_what_a_killed_process_left_of_a_file_is_fetched_again(built: Dataset) -> None:
-    path = _tokens(built)
-    part = path.with_name(".tokens.bin.part")
-    part.write_bytes(b"half of")
-    check_files(built.store.read(path.parent))
-    assert not part.exists()
-
-
 def test_a_tokenizer_comes_with_its_files_to_a_machine_that_has_none(
     tmp_path: Path, object_store: ObjectStore
 ) -> None:
@@ -111,15 +103,15 @@ def test_a_tokenizer_comes_with_its_files_to_a_machine_that_has_none(
     }
 
 
-def test_bytes_damaged_on_the_way_come_again(built: Dataset, object_store: ObjectStore) -> None:
+def test_a_file_that_a_killed_process_left_or_that_is_damaged_on_its_way_or_here_comes_again(
+    built: Dataset, object_store: ObjectStore
+) -> None:
     path = _tokens(built)
-    object_store.fail("flip", "GET", "*tokens.bin")
+    part = path.with_name(".tokens.bin.part")
+    part.write_bytes(b"half of")
+    fault = object_store.fail("flip", "GET", "*tokens.bin")
     check_files(built.store.read(path.parent))
-    assert path.is_file()
-
-
-def test_a_file_damaged_on_this_disk_comes_again(built: Dataset) -> None:
-    path = fetched(_tokens(built))
+    assert (fault.met, part.exists()) == (1, False)
     whole = path.read_bytes()
     path.write_bytes(b"x" * len(whole))
     check_files(built.store.read(path.parent))
@@ -164,10 +156,6 @@ def test_all_that_want_files_of_an_output_that_was_removed_are_told_so(
         errors = [of.exception() for of in [pool.submit(fetched, folder / of) for of in names]]
     assert {type(error) for error in errors} == {MissingOutputError}, errors
     assert not folder.exists()
-
-
-def test_a_file_that_is_on_its_way_is_hidden_beside_its_place():
-    assert part_path(Path("far/tokens.bin")) == Path("far/.tokens.bin.part")
 
 
 def test_who_comes_first_writes_and_who_waited_finds_the_file(tmp_path: Path):
