@@ -134,8 +134,8 @@ def bill(corpus, prices, num_machines=4):
         f"${prices.get_per_1000}, each by 1,000 = ${dollars_of(requests, prices):.2f}"
     )
     yield f"  outputs   {kept / 1000:.2f} TB: ${at_rest[0]:.0f} a month"
-    egress = tiered(raw, prices.egress_per_gb)
-    yield f"  raw       {raw / 1000:.2f} TB: ${at_rest[1]:.0f} a month; to elsewhere ${egress:.0f}"
+    egress = f"to the internet ${tiered(raw, prices.egress_per_gb):.0f}"
+    yield f"  raw       {raw / 1000:.2f} TB: ${at_rest[1]:.0f} a month; {egress}"
 
 
 def plan_lines(corpus):
