@@ -28,7 +28,7 @@ from tokflow.sequences.segments import FileSequences, Sequences
 from tokflow.split.shuffle import ExportOrder
 from tokflow.split.spans import Split
 from tokflow.store.store import InStore
-from tokflow.store.tables import Columns, offsets_of
+from tokflow.store.tables import Columns, offsets_of, to_numpy
 from tokflow.tokens.token_source import taken_in_batches
 
 T = TypeVar("T")
@@ -124,10 +124,21 @@ class Part:
 
     def _batches(self, *, of_mask: bool = False) -> Iterator[npt.NDArray[Any]]:
         """Yield the tokens of `stream`, or their loss mask."""
-        source = GatheredTokens.of(self.splits, of_mask=of_mask)
+        if self.shuffled is None:  # runs of neighbouring documents are one span, read as mapped
+            for split in self.splits:
+                spans = split.span_table(self.name)
+                runs = to_numpy(spans["token_start"]), to_numpy(spans["num_tokens"])
+                source = (
+                    GatheredTokens.of([split], of_mask=True) if of_mask else split.token_source()
+                )
+                yield from taken_in_batches(source, *runs, TOKENS_AT_ONCE)
+            return
+        gathered = GatheredTokens.of(self.splits, of_mask=of_mask)
         for some in self.documents():
-            spans = some.token_start, some.num_tokens
-            yield from taken_in_batches(source, *spans, TOKENS_AT_ONCE, gathered=TOKENS_GATHERED)
+            spans_of = some.token_start, some.num_tokens
+            yield from taken_in_batches(
+                gathered, *spans_of, TOKENS_AT_ONCE, gathered=TOKENS_GATHERED
+            )
 
     def documents(self) -> Iterator[PartitionDocuments]:
         """Yield what `stream` is made of, in order: the documents of one partition at a time or,

@@ -78,7 +78,6 @@ class BuildGraph:
         self.files: RawFiles = RawFiles(dataset, offline=offline, rehash=rehash, before=files)
         self._outputs: dict[tuple[str, str, str], Output] = {}
         self._shared: dict[Stage, Any] = {}
-        self._sections: dict[type, Any] = {}
         self._needed = NeededOutputs()
 
     def online(self) -> "BuildGraph":
@@ -290,9 +289,7 @@ class BuildGraph:
         """Return a section of the YAML as it holds for one partition, or for all."""
         if section is DocumentsConfig and key:
             return cast(T, self.documents(key))
-        if section not in self._sections:
-            self._sections[section] = self.dataset.of(section)
-        return cast(T, self._sections[section])
+        return self.dataset.of(section)
 
     def related(self, output: Output, stage: str) -> Output:
         """Return the output of a stage that one goes back to, of its own partition if it has one;
