@@ -190,7 +190,22 @@ def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
     errors = Bars(plan) if sys.stdout.isatty() and not asked.json else Errors()
     problems: list[str] = []
     try:
-        built, problems = _built(plan, asked, errors)
+        with ExitStack() as stack:
+            if asked.in_dagster:
+                stack.enter_context(own_streams())
+            reporter: Reporter = errors
+            if isinstance(errors, Bars):
+                stack.enter_context(errors)
+            elif not asked.json:
+                reporter = printed_lines(plan.dataset.name, errors)
+            what: dict[str, Any] = {"partitions": asked.partitions, "reporter": reporter}
+            if asked.in_dagster:
+                how = {"recheck": asked.recheck, "workers": asked.workers}
+                recorded = build_recorded(plan.graph, **how, **what)
+                built, problems = recorded.built, list(recorded.problems)
+            else:
+                built = build_dataset(plan.dataset, graph=plan.graph, **what, **asked.workers)
+                problems = _rechecked(plan.dataset, asked) if asked.recheck else []
         if not asked.json:
             _say_what_came(plan, built, problems, asked)
     finally:
@@ -200,29 +215,12 @@ def _build(plan: Plan, asked: _Asked) -> tuple[BuildResult, list[str]]:
     return built, problems
 
 
-def _built(plan: Plan, asked: _Asked, errors: Errors) -> tuple[BuildResult, list[str]]:
-    """Build; return the result and the problems that checks found."""
-    with ExitStack() as stack:
-        if asked.in_dagster:
-            stack.enter_context(own_streams())
-        reporter: Reporter = errors
-        if isinstance(errors, Bars):
-            stack.enter_context(errors)
-        elif not asked.json:
-            reporter = printed_lines(plan.dataset.name, errors)
-        what: dict[str, Any] = {"partitions": asked.partitions, "reporter": reporter}
-        if asked.in_dagster:
-            recorded = build_recorded(
-                plan.graph, recheck=asked.recheck, workers=asked.workers, **what
-            )
-            return recorded.built, list(recorded.problems)
-        built = build_dataset(plan.dataset, graph=plan.graph, **what, **asked.workers)
-        if not asked.recheck:
-            return built, []
-        from tokflow.audit.checks import recheck  # of these Dagster's run computes its own
+def _rechecked(dataset: Dataset, asked: _Asked) -> list[str]:
+    """Compute the checks that a run of Dagster computes by itself; return what they found."""
+    from tokflow.audit.checks import recheck
 
-        graph = BuildGraph(plan.dataset)
-        return built, recheck(graph, graph.selected_keys(asked.partitions))
+    graph = BuildGraph(dataset)
+    return recheck(graph, graph.selected_keys(asked.partitions))
 
 
 def _say_what_came(plan: Plan, built: BuildResult, problems: Sequence[str], asked: _Asked) -> None:

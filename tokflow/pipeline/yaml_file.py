@@ -221,7 +221,18 @@ def read_documents(path: Path) -> list[dict[str, Any]]:
     Raises: ConfigError, with the line of a syntax error or of a key that stands twice.
     """
     where = place_of(path, 0)
-    return [_mapping(document, where) for document in _parse(_read(path), where)]
+    try:
+        documents = list(yaml.load_all(_read(path), Loader=_StrictLoader)) or [None]
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        expected, found = _said(str(getattr(error, "problem", None) or error))
+        raise ConfigError(
+            where=f"{where}: line {mark.line + 1}" if mark else where,
+            expected=expected,
+            found=found,
+            remedy="correct the line",
+        ) from None
+    return [_mapping(document, where) for document in documents]
 
 
 def place_of(path: Path, index: int) -> str:
@@ -272,21 +283,6 @@ def _read(path: Path) -> str:
 def _standard_input() -> str:
     """Return the text of standard input, which can be read only once."""
     return sys.stdin.buffer.read(MAX_YAML_CHARS).decode()
-
-
-def _parse(text: str, path: str) -> list[Any]:
-    try:
-        documents = list(yaml.load_all(text, Loader=_StrictLoader))
-    except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        expected, found = _said(str(getattr(error, "problem", None) or error))
-        raise ConfigError(
-            where=f"{path}: line {mark.line + 1}" if mark else path,
-            expected=expected,
-            found=found,
-            remedy="correct the line",
-        ) from None
-    return documents or [None]
 
 
 def _mapping(
