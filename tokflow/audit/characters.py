@@ -40,7 +40,7 @@ class RawText:
     first: int
     """Tokens of the stored text before the first one of these: 1 behind a BOS."""
     chars: TokenChars
-    """Of each token but BOS and EOS, counted in `text`."""
+    """Characters of each token except BOS and EOS, counted in `text`."""
 
     def between(self, first: int, last: int) -> tuple[int, int]:
         """Return the characters of the stored tokens from `first` to `last`; where these are BOS or
@@ -66,7 +66,7 @@ class TextChars:
     is_normalised: bool = False
     """True where the tokens do not stand for the raw text, which cannot be read again."""
     raw: RawText | None = None
-    """Where the tokenizer normalised it, and the raw file could be read again."""
+    """The raw text where the tokenizer normalised it and the raw file could be read again."""
     counted: tuple[int, int] = (0, 0)
     """A token, and the characters before it: those that were counted last."""
 
@@ -180,7 +180,7 @@ class Characters:
 
     def _find(self, text: TokenizedText) -> RawText | None:
         """Return the raw text and its characters; None where the raw file is not where it was, or
-        another one is, a transform made the text, or the tokenizer tells no places."""
+        another one is, a transform made the text, or the tokenizer gives no character offsets."""
         with suppress(TokflowError, OSError):
             documents = _documents_of(text.shard)
             if documents is None or (batch := self._document(text, documents)) is None:
@@ -279,7 +279,7 @@ def _aligned(
     text: TokenizedText, token_ids: npt.NDArray[np.unsignedinteger]
 ) -> tuple[int, int] | None:
     """Return how many tokens come before those of the text itself in the stored ones, and how many
-    these are; None where the stored ones are others."""
+    these are; None where the stored ones differ."""
     has_bos, has_eos = text.may_have_added
     stored = text.token_ids
     for first in dict.fromkeys((int(has_bos), 0)):

@@ -77,12 +77,12 @@ class OutputCheck:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckOutcome:
-    """What one check found in outputs of a stage."""
+    """The result of one check of outputs of a stage."""
 
     name: str
     check: OutputCheck
     findings: Mapping[str, Sequence[str]]
-    """By the output that they are of: a partition key, an export's name, "" of all together."""
+    """Findings by output: a partition key, an export's name, or "" for all together."""
     num_checked: int
     num_remembered: int
     """Outputs that were found well, or warned of, before, and were not looked at again."""
@@ -177,9 +177,9 @@ class _Group:
 
     outputs: tuple[Output, ...]
     place: str
-    """By what it is remembered: the output's folder below the dataset's, or how many there are."""
+    """Key in the memory: the output's folder below the dataset's, or the number of outputs."""
     digest: str | None
-    """Of all that a check looks at; None where that is not there, which the check will say."""
+    """Digest of all that a check looks at; None where some of it is missing, as the check finds."""
 
     @property
     def name(self) -> str:
@@ -236,7 +236,7 @@ class Checker:
         looked_at = self._sampled(name, due) if check.covers == "sample" else due
         findings |= {of: self._compute(name, check, of) for of in looked_at}
         if check.covers == "sample" and not any(findings[of] for of in looked_at):
-            for of in due:  # the others are taken to be as the sample
+            for of in due:  # files outside the sample count as well, too
                 self._keep(name, of, [])
         return CheckOutcome(
             name=name,

@@ -12,15 +12,18 @@ import pyarrow as pa
 from tokflow.audit.ancestry import Ancestry, open_tokenizer
 from tokflow.audit.token_texts import TokenTexts
 from tokflow.errors import MissingOutputError, UntrustedCodeError
-from tokflow.exports import FORMATS, Export, Part
+from tokflow.exports import Export, Part
 from tokflow.exports.columns import ALL_POSITIONS, positions_in_files
 from tokflow.exports.index import read_index
 from tokflow.exports.part_sequences import batches_of
+from tokflow.exports.reading import is_export
+from tokflow.pipeline.stages import STAGES
+from tokflow.stage import stage_of
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_output
 from tokflow.store.tables import to_numpy
 from tokflow.tokenizers.tokenizer import Tokenizer
-from tokflow.tokens.shard import TokenShard
+from tokflow.tokens.shard import TokenShard, is_shard
 
 STREAM_TOKENS = 128
 """Tokens of one excerpt where there are no sequences."""
@@ -71,7 +74,6 @@ def inspect_output(
     Raises: MissingOutputError where there is none, CorruptOutputError.
     """
     found = find_output(path)
-    manifest = found.manifest
     found.store.check(found)
     notes: list[str] = []
     excerpts: list[Excerpt] = []
@@ -83,23 +85,18 @@ def inspect_output(
         except UntrustedCodeError as error:
             texts = None
             notes.append(f"tokens are shown as ids: {error}")
-    elif manifest.stage != "raw":
+    elif stage_of(STAGES, found.manifest) is not None:  # raw files need none
         notes.append("its tokenizer is not in this store: tokens are shown as ids")
     try:
         for beginning in _beginnings(found, num_sequences) if num_sequences else ():
             excerpts += beginning.excerpts(texts, num_sequences)
     except MissingOutputError:
         notes.append("its tokens are elsewhere and cannot be shown")
-    if manifest.stage == "export" and FORMATS[manifest.details["format"]].portions is None:
-        notes.append(
-            f"{manifest.details['format']} files are never read: shown are the tokens they were "
-            "made from"
-        )
+    if is_export(found.manifest) and not (export := Export(found)).is_read:
+        said = "files are never read: shown are the tokens they were made from"
+        notes.append(f"{export.format_name} {said}")
     return Inspection(
-        found=found,
-        tokenizer=tokenizer,
-        excerpts=tuple(excerpts),
-        notes=tuple(notes),
+        found=found, tokenizer=tokenizer, excerpts=tuple(excerpts), notes=tuple(notes)
     )
 
 
@@ -167,9 +164,9 @@ def _segment(
 
 def _beginnings(found: StoredOutput, num: int) -> Iterator[_Beginning]:
     """Yield the beginning of each part of an output."""
-    stage, ancestry = found.manifest.stage, Ancestry()
-    export = Export(found) if stage == "export" else None
-    if stage == "tokens":
+    manifest, ancestry = found.manifest, Ancestry()
+    export = Export(found) if is_export(manifest) else None
+    if is_shard(manifest):
         yield _of_shard(ancestry.shard(found), num * STREAM_TOKENS)
     elif export is not None and export.is_read:
         for part in export.parts:
@@ -182,7 +179,7 @@ def _beginnings(found: StoredOutput, num: int) -> Iterator[_Beginning]:
                 token_ids=export.beginning(part, stop),
                 entries=read_index(found, part, 0, stop),
             )
-    elif stage in ("split", "sequences", "export"):
+    elif "parts" in manifest.details:
         yield from (_of_part(part, num) for part in ancestry.parts(found))
 
 

@@ -23,8 +23,8 @@ class TokenOrigin:
     """The document, and the characters of it, that neighbouring tokens came from."""
 
     position: int
-    """Of the first token in the part; in a format of sequences, row times length plus column, as
-    if each row were filled, also where `padding` leaves padding out of the files."""
+    """Position of the first token in the part; in a format of sequences, row times length plus
+    column, as if each row were filled, also where `padding` leaves padding out of the files."""
     num_tokens: int
     raw_file: str
     """Its key: the path below the raw folder."""
@@ -41,16 +41,15 @@ class TokenOrigin:
     token_ids: tuple[int, ...] | None = None
     """None where the store is not there that the export was made in."""
     text: str | None = None
-    """Those characters."""
+    """The characters between char_start and char_stop."""
     is_normalised: bool = False
     """True if characters and text are those of the text as the tokenizer normalised it, for what
     the tokens decode to is not the raw text, and that cannot be read again."""
     added: tuple[str, ...] = ()
     """`BOS` and `EOS`, where they are among the tokens: they stand for no character."""
     record: int | None = None
-    """With a transform: the ordinal in the raw file of the record that the document was made of,
-    in whose text, as the function returned it, characters count; None without, and where the
-    store is not there."""
+    """Ordinal in the raw file of the record that a transform made the document of, in whose text,
+    as the function returned it, characters count; None without a transform or the store."""
     kept: Mapping[str, str | None] = field(default_factory=dict)
     """The columns of the raw file that `documents.keep_columns` names."""
 
@@ -69,8 +68,8 @@ def trace_tokens(
     Padding comes from nowhere and is left out. Characters are those of the raw text: where the
     tokenizer normalised that, the raw file is read again up to the document, if it is on this disk
     where it was when the tokens were made. BOS and EOS stand for no character. A token that is less
-    than a character is said to have the whole of it.
-    Of an export that was copied out of its store the index tells the documents, and no more. A
+    than a character counts as the whole of it.
+    For an export that was copied out of its store only the documents are known, by its index. A
     tokenizer that is Python code runs only with `trust_remote_code`. The index, the tables of the
     documents' files and the tokenizer are compared with their checksums; the tokens are not, for
     that would read all of them; nor is a large index at a URL, of which what is read comes.
@@ -149,7 +148,7 @@ def _no_token(name: str, export: Export, part: str, position: int) -> ConfigErro
 
 
 def _origin(entry: dict[str, Any], start: int, stop: int) -> TokenOrigin:
-    """Return what the index alone tells of the tokens between `start` and `stop`."""
+    """Return the origin of the tokens between `start` and `stop`, as far as the index has it."""
     begin = max(start, entry["position"])
     end = min(stop, entry["position"] + entry["num_tokens"])
     return TokenOrigin(

@@ -1,14 +1,13 @@
-"""Assets: one for each stage of a dataset, its columns, and what each column is made from."""
+"""Assets: one for each stage of a dataset, with its columns and their lineage."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import dagster as dg
 
 from tokflow.components.checks import check_specs
 from tokflow.components.dagster_names import (
-    FILES,
-    REPORT,
+    OWN_ASSETS,
     asset_key,
     asset_keys,
     is_partitioned,
@@ -38,8 +37,8 @@ def make_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
 def _asset(dataset: Dataset, stage: str, name: str) -> dg.AssetsDefinition:
     """Return one asset with what all assets of a dataset have."""
     key, of_parents = asset_key(dataset, stage, name), parents(dataset, stage, name)
-    kinds, config, description = _described(dataset, stage, name)
     step = stage_named(dataset, stage)
+    kinds, config, description = _described(dataset, stage, name)
     fields = config if isinstance(config, dict) else config.model_dump(exclude_defaults=True)
     shown = {"config": dg.MetadataValue.json(_redacted(fields))} if fields else {}
     spec = dg.AssetSpec(
@@ -72,26 +71,17 @@ def _described(dataset: Dataset, stage: str, name: str) -> tuple[set[str], Any, 
     if step is not None:
         kinds = set(step.kinds(dataset, name))
         return kinds, step.variants(dataset)[name], step.about(dataset, name)
-    if stage == REPORT:
-        return {"html"}, {}, ABOUT_REPORT
+    own = OWN_ASSETS[stage]
+    return {own.kind}, _raw_config(dataset) if own.kind == "file" else {}, own.about
+
+
+def _raw_config(dataset: Dataset) -> dict[str, Any]:
     shown = dataset.raw.model_dump(include={"config", "split", "revision"}, exclude_none=True)
-    config = {**shown, "files": list(dataset.raw.files)}
-    return {"file"}, config, ABOUT_FILES if stage == FILES else ABOUT_RAW
-
-
-ABOUT_RAW = """\
-The raw files as they are, one partition each. They are read where they stand, or fetched; none is \
-ever changed."""
-ABOUT_FILES = """\
-The list of the raw files with the status of each: failed, stale, new or built. Exports hold what \
-is on this list, so a file that comes or goes makes them stale."""
-ABOUT_REPORT = """\
-Pictures and tables of the dataset on one page: lengths, bytes per token, shares, fill, rejects \
-and samples. Builds in Dagster draw it last, whenever an export is another."""
+    return {**shown, "files": list(dataset.raw.files)}
 
 
 def _redacted(value: Any) -> Any:
-    """Return a config without what is secret in the URLs in it."""
+    """Return a config without the secrets in its URLs."""
     if isinstance(value, dict):
         return {name: _redacted(of) for name, of in value.items()}
     if isinstance(value, list | tuple):
@@ -100,8 +90,8 @@ def _redacted(value: Any) -> Any:
 
 
 def _freshness_of(schedule: str | None) -> dg.FreshnessPolicy | None:
-    """Return the policy by which an export is overdue once builds at two of its times have not
-    made or confirmed it; the warning comes half a pause earlier."""
+    """Return the policy that an export is overdue once two scheduled builds have not made or
+    confirmed it; the warning comes half a pause earlier."""
     if schedule is None:
         return None
     pause = longest_pause(schedule)
@@ -131,8 +121,9 @@ Column: TypeAlias = tuple[dg.TableColumn, list[dg.TableColumnDep]]
 
 
 def column_metadata(dataset: Dataset, stage: str, name: str = "") -> dict[str, Any]:
-    """Return the schema of an asset's columns and their lineage, {} of one that has no columns."""
-    columns = list(_columns(dataset, stage, name))
+    """Return the schema of an asset's columns and their lineage; {} where it has no columns."""
+    of_asset = COLUMNS.get(stage)
+    columns = list(of_asset(dataset, name)) if of_asset else []
     lineage = {column.name: deps for column, deps in columns if deps}
     schema = dg.TableSchema([column for column, _ in columns])
     return {
@@ -141,27 +132,27 @@ def column_metadata(dataset: Dataset, stage: str, name: str = "") -> dict[str, A
     }
 
 
-def _columns(dataset: Dataset, stage: str, name: str) -> Iterator[Column]:
-    """Yield the columns of an asset, each with those of other assets that decide it."""
-    if stage == RAW:
-        yield from ((column, []) for column in _raw_columns(dataset))
-    elif stage == TOKENS.name:
-        raw = asset_key(dataset, RAW)
-        of_text = [dg.TableColumnDep(raw, of) for of in _columns_of_text(dataset)]
-        for of in DOCUMENTS_SCHEMA:
-            column = dg.TableColumn(of.name, str(of.type), DOCUMENT_COLUMNS[of.name])
-            yield column, [] if of.name == "row" else of_text
-    elif stage == EXPORT.name and (layout := EXPORT.variants(dataset)[name].layout).columns:
-        exports = dataset.of(DeclaredExports)
-        packing = exports.packing_of(exports.config(name))
-        is_of_one = packing.is_of_one_document(dataset.split.parts)
-        kept = tuple(dataset.documents.keep_columns) if is_of_one else ()
-        for of in schema_of(layout.columns, kept):
-            described = EXPORT_COLUMNS.get(of.name, "a kept column of the raw file, as text")
-            yield dg.TableColumn(of.name, str(of.type), described), _sources_of(dataset, of.name)
+def _token_columns(dataset: Dataset, _: str) -> Iterator[Column]:
+    """Yield the columns of the table of documents, with those that their text is read from."""
+    raw = asset_key(dataset, RAW)
+    of_text = [dg.TableColumnDep(raw, of) for of in _columns_of_text(dataset)]
+    for of in DOCUMENTS_SCHEMA:
+        column = dg.TableColumn(of.name, str(of.type), DOCUMENT_COLUMNS[of.name])
+        yield column, [] if of.name == "row" else of_text
 
 
-def _raw_columns(dataset: Dataset) -> Iterator[dg.TableColumn]:
+def _export_columns(dataset: Dataset, name: str) -> Iterator[Column]:
+    """Yield the columns of a format of tables, with those of tokens or raw files behind them."""
+    exports = dataset.of(DeclaredExports)
+    config = exports.config(name)
+    is_of_one = exports.packing_of(config).is_of_one_document(dataset.split.parts)
+    kept = tuple(dataset.documents.keep_columns) if is_of_one else ()
+    for of in schema_of(config.layout.columns, kept) if config.layout.columns else ():
+        described = EXPORT_COLUMNS.get(of.name, "a kept column of the raw file, as text")
+        yield dg.TableColumn(of.name, str(of.type), described), _sources_of(dataset, of.name)
+
+
+def _raw_columns(dataset: Dataset, _: str) -> Iterator[Column]:
     """Yield the columns that are read; a raw file may have more."""
     documents = dataset.documents
     kind, described = "string", "text of documents"
@@ -170,14 +161,22 @@ def _raw_columns(dataset: Dataset) -> Iterator[dg.TableColumn]:
     elif documents.transform is not None:
         kind, described = "any", f"what {documents.transform} makes documents of"
     for column in _columns_of_text(dataset):
-        yield dg.TableColumn(column, kind, described)
+        yield dg.TableColumn(column, kind, described), []
     for column in documents.keep_columns:
         if column not in documents.columns:
-            yield dg.TableColumn(column, "any", "kept for each document")
+            yield dg.TableColumn(column, "any", "kept for each document"), []
+
+
+COLUMNS: Mapping[str, Callable[[Dataset, str], Iterator[Column]]] = {
+    RAW: _raw_columns,
+    TOKENS.name: _token_columns,
+    EXPORT.name: _export_columns,
+}
+"""Columns of the assets that are tables, each with the columns of other assets that decide it."""
 
 
 def _columns_of_text(dataset: Dataset) -> tuple[str, ...]:
-    """Return the columns that documents are made of; none of plain text, as far as names say it."""
+    """Return the columns that documents are made of; none where all names are of plain text."""
     documents = dataset.documents
     names = dataset.raw.files if documents.format == "auto" else ()
     is_txt = documents.format == "txt" or {format_of_name(of) for of in names} == {"txt"}

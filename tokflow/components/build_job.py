@@ -19,7 +19,7 @@ import dagster as dg
 from tokflow.audit.checks import Checker
 from tokflow.components.checks import check_result, log_check
 from tokflow.components.console import CONSOLE_CONFIG, console_logger
-from tokflow.components.dagster_names import asset_key, build_job_name
+from tokflow.components.dagster_names import asset_key, build_job_name, stage_named
 from tokflow.components.decisions import INPUTS_TAG, inputs_digest
 from tokflow.components.failed_outputs import exports_and_files, failed_outputs, mark_failed
 from tokflow.components.file_partitions import FileChanges, look_at_sources, sync_files
@@ -38,17 +38,15 @@ from tokflow.pipeline.results import BuildResult, Reporter, StageFailure, StageR
 from tokflow.pipeline.run import build_dataset
 from tokflow.pools import Workers
 from tokflow.shown import counted, duration
-from tokflow.tokenizers.stage import TOKENIZER
-from tokflow.tokens.stage import TOKENS
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-"""Without Dagster's log on the terminal, which has a display."""
+"""Run config without Dagster's log, for a terminal with a progress display."""
 
 SCHEDULE_TAG = "dagster/schedule_name"
-"""On a run that a schedule asked for."""
+"""Tag of a run that a schedule asked for."""
 
 MAX_RETRIES_TAG = "dagster/max_retries"
-"""On a run of this process: Dagster's daemon cannot repeat it, and would say that it will."""
+"""Tag of a run of this process, which Dagster's daemon cannot repeat and would promise to."""
 
 Body = Callable[[dg.OpExecutionContext], object]
 
@@ -292,16 +290,16 @@ class _Recorder(Reporter):
         """Records the raw files as they are now."""
         self._recheck = recheck
         self._waiting: list[StageResult] = []
-        """Of a limited dataset the tokenizer and the tokens: Dagster hears of them when all files
-        are known, and after these."""
+        """Tokenizer and tokens of a limited dataset, recorded once all files are known, after
+        these."""
         self._graph: BuildGraph | None = None
-        """That of the build, once it has made anything."""
+        """The graph of the build, once it has made anything."""
         self._histories: dict[tuple[str, str], AssetHistory] = {}
-        """Of the assets of this stage, each as it was when the stage began."""
+        """Histories of the assets of this stage, as they were when it began."""
         self._made: dict[tuple[str, str], list[Output]] = {}
         """Every output that is there, by asset."""
         self._recorded: dict[tuple[str, str], list[Output]] = {}
-        """Those that were new to Dagster."""
+        """Outputs that were new to Dagster, by asset."""
         self._failed: dict[tuple[str, str], list[dg.AssetCheckResult]] = {}
         """Checks that fail, of each asset that was checked."""
 
@@ -311,12 +309,14 @@ class _Recorder(Reporter):
         return sum(map(len, self._recorded.values()))
 
     def stage(self, stage: str, *, num_outputs: int, num_bytes: int) -> None:
-        """Begin, or begin again from the tokens on where gigatoken turned out to be wrong."""
+        """Begin a stage, again from the tokens on where gigatoken turned out to be wrong."""
         self._histories = {}
-        for outputs in (self._made, self._recorded) if stage == TOKENS.name else ():
-            for asset in [asset for asset in outputs if asset[0] != TOKENIZER.name]:
-                del outputs[asset]
-        if stage == TOKENS.name:
+        step = stage_named(self._dataset, stage)
+        if step and step.has_engine:
+            stay = {of.name for of in self._dataset.stages if of.decides_all}
+            for outputs in (self._made, self._recorded):
+                for asset in [asset for asset in outputs if asset[0] not in stay]:
+                    del outputs[asset]
             self._waiting = [of for of in self._waiting if of.output.step.decides_all]
         else:
             self._record_waiting()

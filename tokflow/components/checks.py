@@ -19,7 +19,12 @@ from tokflow.pipeline.status import FileStatus, file_statuses
 from tokflow.shown import clipped, counted, printable
 
 FILES_CHECK = "every_file_is_built"
-"""The check of the list of raw files."""
+"""The check of the list of raw files, and no other asset."""
+
+OWN_CHECKS = {
+    FILES: {FILES_CHECK: "Every raw file is built: none has failed, and none is new or stale."}
+}
+"""Checks of assets that no stage makes; never blocking, for in their run all may be built yet."""
 
 
 def check_specs(stage: str, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
@@ -34,10 +39,8 @@ def check_specs(stage: str, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
         )
         for name, check in CHECKS.get(stage, {}).items()
     ]
-    if stage == FILES:  # never blocking: its exports are made in the same run, once all is built
-        said = "Every raw file is built: none has failed, and none is new or stale."
-        specs.append(dg.AssetCheckSpec(FILES_CHECK, asset=key, description=said))
-    return specs
+    own = OWN_CHECKS.get(stage, {})
+    return [*specs, *(dg.AssetCheckSpec(of, asset=key, description=own[of]) for of in own)]
 
 
 def check_results(
@@ -51,18 +54,16 @@ def check_results(
 ) -> Iterator[dg.AssetCheckResult]:
     """Yield the results of the checks called `only` of an asset, the export `name` for one, in its
     outputs of these names. `is_alone`: no run of assets, which may build what is not built yet."""
-    key = asset_key(checker.graph.dataset, stage, name)
-    if stage == FILES:
-        if FILES_CHECK in only:
-            statuses = file_statuses(make_plan(checker.graph.dataset))
-            yield check_files(key, [of for of in statuses if is_alone or of.state == "failed"])
-        return
     graph = checker.graph
-    packing = packing_of_asset(graph.dataset, stage, name)
-    is_stored = stage_named(graph.dataset, stage) is not None
-    outputs = [graph.named(stage, each, packing) for each in names if is_stored]
-    for outcome in checker.outcomes(stage, outputs, only=only):
-        yield check_result(key, outcome)
+    key = asset_key(graph.dataset, stage, name)
+    if FILES_CHECK in only:
+        statuses = file_statuses(make_plan(graph.dataset))
+        yield check_files(key, [of for of in statuses if is_alone or of.state == "failed"])
+    if stage_named(graph.dataset, stage) is not None:
+        packing = packing_of_asset(graph.dataset, stage, name)
+        outputs = [graph.named(stage, each, packing) for each in names]
+        for outcome in checker.outcomes(stage, outputs, only=only):
+            yield check_result(key, outcome)
 
 
 def check_files(key: dg.AssetKey, statuses: Sequence[FileStatus]) -> dg.AssetCheckResult:

@@ -8,7 +8,7 @@ import dagster as dg
 from tokflow.shown import printable, redacted
 
 CONSOLE_CONFIG = {"loggers": {"console": {"config": {"log_level": "INFO"}}}}
-"""Without it Dagster takes its own logger, which says every step of Dagster's."""
+"""Run config that replaces Dagster's own logger, which prints every step of Dagster's."""
 
 
 @dg.logger(
@@ -26,8 +26,8 @@ def console_logger(context: dg.InitLoggerContext) -> logging.Logger:
 
 
 class _Short(logging.Formatter):
-    """Formats a record by what was said, without the run's id, the step and, of a failure that
-    explains itself, the calls that led to it."""
+    """Formats a record as its message alone, without run id and step and, for a failure that
+    explains itself, without the traceback."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         """Return the line."""

@@ -1,10 +1,13 @@
-"""Names that Dagster gives a dataset: keys of assets with their parents, partition set, jobs."""
+"""Names of a dataset in Dagster: keys of assets with their parents, partition set, jobs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import dagster as dg
 
 from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import Dataset
-from tokflow.stage import RAW, Stage
+from tokflow.stage import RAW, Input, Stage
 from tokflow.views.picture import has_report
 
 FILES = "files"
@@ -14,6 +17,47 @@ REPORT = "report"
 """The asset that is a page."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnAsset:
+    """An asset that no stage of the pipeline makes."""
+
+    kind: str = "file"
+    """Its tag in Dagster."""
+    about: str
+    """Its description, in Markdown."""
+    is_of_file: bool = False
+    """True if it has one partition for each raw file, or group of them."""
+    inputs: Callable[[Dataset], Sequence[Input]] = lambda _: ()
+    """Returns its parents."""
+
+
+def _inputs_of_report(dataset: Dataset) -> list[Input]:
+    """Return the exports of a dataset or, without any, the last stage before them."""
+    made = [(of, variant) for of in dataset.stages for variant in of.variants(dataset)]
+    exports = [Input(stage=of.name, variant=variant) for of, variant in made if of.has_latest]
+    return exports or [Input(stage=made[-1][0].name, reach="all")]
+
+
+OWN_ASSETS: Mapping[str, OwnAsset] = {
+    RAW: OwnAsset(
+        is_of_file=True,
+        about="The raw files as they are, one partition each. They are read where they stand, or "
+        "fetched; none is ever changed.",
+    ),
+    FILES: OwnAsset(
+        about="The list of the raw files with the status of each: failed, stale, new or built. "
+        "Exports hold what is on this list, so a file that comes or goes makes them stale.",
+        inputs=lambda _: [Input(stage=RAW, reach="all")],
+    ),
+    REPORT: OwnAsset(
+        kind="html",
+        about="Pictures and tables of the dataset on one page: lengths, bytes per token, shares, "
+        "fill, rejects and samples. Builds in Dagster draw it last, whenever an export is another.",
+        inputs=_inputs_of_report,
+    ),
+}
+
+
 def stage_named(dataset: Dataset, name: str) -> Stage | None:
     """Return the stage of a dataset with this name; None of an asset that no stage makes."""
     return next((of for of in dataset.stages if of.name == name), None)
@@ -21,8 +65,7 @@ def stage_named(dataset: Dataset, name: str) -> Stage | None:
 
 def is_partitioned(dataset: Dataset, stage: str) -> bool:
     """Return whether an asset has one partition for each raw file, or group of them."""
-    step = stage_named(dataset, stage)
-    return step.is_of_file if step else stage == RAW
+    return (stage_named(dataset, stage) or OWN_ASSETS[stage]).is_of_file
 
 
 def asset_key(dataset: Dataset, stage: str, name: str = "") -> dg.AssetKey:
@@ -53,29 +96,17 @@ def parents(
     """Return what an asset is made from, and whether from all partitions or its own alone."""
     all_files, own = dg.AllPartitionMapping(), dg.IdentityPartitionMapping()
     step = stage_named(dataset, stage)
-    if stage == FILES:
-        return {asset_key(dataset, RAW): all_files}
-    if step is None:
-        return _of_report(dataset) if stage == REPORT else {}
+    inputs = step.inputs(dataset, name) if step else OWN_ASSETS[stage].inputs(dataset)
     found: dict[dg.AssetKey, dg.PartitionMapping | None] = {}
     sources = {of.name: of for of in dataset.sources}
-    inputs = step.inputs(dataset, name)
     for of in inputs:
         having = sources.get(of.dataset, dataset)
         mapping = all_files if of.reach == "all" else own
         is_split_up = is_partitioned(having, of.stage)
         found[asset_key(having, of.stage, of.variant)] = mapping if is_split_up else None
-    if step.has_latest and dataset.mixture is None:
+    if step and step.has_latest and dataset.mixture is None:
         found[asset_key(dataset, FILES)] = None
     return found
-
-
-def _of_report(dataset: Dataset) -> dict[dg.AssetKey, dg.PartitionMapping | None]:
-    """Return the exports of a dataset or, without any, the last stage before them."""
-    made = [(of, variant) for of in dataset.stages for variant in of.variants(dataset)]
-    if exports := [(of, variant) for of, variant in made if of.has_latest]:
-        return dict.fromkeys(asset_key(dataset, of.name, variant) for of, variant in exports)
-    return {asset_key(dataset, made[-1][0].name): dg.AllPartitionMapping()}
 
 
 def partition_set(dataset: Dataset) -> dg.DynamicPartitionsDefinition:

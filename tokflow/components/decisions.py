@@ -48,10 +48,10 @@ from tokflow.store.store import Store
 from tokflow.tokenizers.stage import tokenizer_source
 
 STATE_TAG = "tokflow/state"
-"""On a scan: the digest of the state that asked for it."""
+"""Tag of a scan: the digest of the state that asked for it."""
 
 INPUTS_TAG = "tokflow/inputs"
-"""On a build: the digest of the inputs that it saw."""
+"""Tag of a build: the digest of the inputs that it saw."""
 
 CALM_SECONDS = 10.0
 """A file that changed more recently may still be being written."""
@@ -62,7 +62,7 @@ MAX_KILLED = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
-    """What is remembered of a dataset from one look to the next, in the sensor's cursor."""
+    """Memory of a dataset from one look to the next, in the sensor's cursor."""
 
     looked: float = 0.0
     """Time of the last look, in seconds since 1970."""
@@ -91,7 +91,7 @@ def read_memories(cursor: str | None) -> dict[str, Memory]:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be done for a dataset now, and remembered of it."""
+    """Pending work of a dataset, and its new memory."""
 
     memory: Memory
     said: str
@@ -281,8 +281,8 @@ def digest_of(*values: Any) -> str:
 def inputs_digest(changes: FileChanges) -> str:
     """Return a digest of what decides the outputs of a dataset: files, config and code.
 
-    Files elsewhere count by their names alone, and those whose versions are listed, as those of the
-    hub and of object stores, by these.
+    Remote files count by their names alone or, where versions are listed, as on the hub and in
+    object stores, by their versions.
 
     Raises: TokflowError where the tokenizer's own files cannot be found.
     """

@@ -13,7 +13,7 @@ from typing import TypeAlias, get_type_hints
 
 import dagster as dg
 
-from tokflow.components.dagster_names import FILES, asset_key
+from tokflow.components.dagster_names import FILES, asset_key, stage_named
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.results import StageFailure, StageResult
@@ -60,7 +60,7 @@ def failed_outputs(
     made: Iterable[StageResult] = (),
     until: str | None = None,
 ) -> Iterator[FailedOutput]:
-    """Yield what failed, and all that would be made of it up to a stage, but for what is `made`.
+    """Yield what failed, and all that would be made of it up to a stage, except what is `made`.
 
     Without a failure checks have kept the exports from being made. A raw file that cannot be read
     stays what it is: its tokens have failed.
@@ -131,7 +131,7 @@ def _first_of_all(graph: BuildGraph, failed: Sequence[StageFailure]) -> int:
     firsts = [len(order) + 1]
     for of in failed:
         number = order.get(of.stage, 0)
-        if any(step.decides_all and step.name == of.stage for step in dataset.stages):
+        if (step := stage_named(dataset, of.stage)) and step.decides_all:
             firsts.append(number + 1)
         elif of.name not in graph.partitions and (not number or graph.is_of_file(of.stage)):
             firsts += counted or [number]  # of a source, say

@@ -25,8 +25,8 @@ Log: TypeAlias = Callable[[dg.AssetMaterialization], object]
 """Enters an event: as one of a run, by `context.log_event`, or as one without a run."""
 
 LOOKED_AT = 100
-"""Of a parent with as many partitions, all of which count, Dagster 1.13 does not ask if they are
-newer."""
+"""Number of partitions from which on Dagster 1.13 does not ask whether those of a parent, all of
+which count, are newer."""
 
 LISTING_VERSION = "1"
 """Raised when the same raw files would give another list, or be taken otherwise."""
@@ -43,7 +43,7 @@ def code_version(dataset: Dataset, stage: str, name: str = "") -> str:
 
 @dataclass(frozen=True)  # without slots, since it keeps what it looked up
 class AssetHistory:
-    """Materializations of one asset: those that Dagster has, and those it is to be told of.
+    """Materializations of one asset: those that Dagster has, and new ones to record.
 
     Outputs are named by their partition, `""` of an asset without partitions. Versions and parents
     are those of the first look, so parents must have been recorded before it.
@@ -53,7 +53,7 @@ class AssetHistory:
     dataset: Dataset
     stage: str
     name: str = ""
-    """That of an export, or of sequences the name of their packing."""
+    """The name of an export or, for sequences, of their packing."""
 
     @property
     def key(self) -> dg.AssetKey:
@@ -61,8 +61,8 @@ class AssetHistory:
         return asset_key(self.dataset, self.stage, self.name)
 
     def events(self, reports: Mapping[str, Report]) -> list[dg.AssetMaterialization]:
-        """Return the materializations of outputs, each with its own metadata and data version and
-        the parents that it has now."""
+        """Return the materializations of outputs, each with its own metadata, data version and
+        current parents."""
         return [
             dg.AssetMaterialization(
                 self.key,
@@ -74,8 +74,8 @@ class AssetHistory:
             for partition, report in reports.items()
         ]
 
-    def of_now(self) -> "AssetHistory":
-        """Return this, with the parents that it has now."""
+    def snapshot_parents(self) -> "AssetHistory":
+        """Return this history with its parents fixed as they are now."""
         _ = self._tags
         return self
 
@@ -123,9 +123,9 @@ class AssetHistory:
 
     @property
     def is_behind(self) -> bool:
-        """Whether an asset without partitions would be shown as missing, failed or stale, whatever
+        """True if an asset without partitions would be shown as missing, failed or stale, whatever
         its own version: Dagster has none, or one of other code or of other versions of its parents,
-        or a run was to make it since and did not."""
+        or a later run failed to make it."""
         own = self._records.get(self.key)
         if own is None or self._is_failed:
             return True
@@ -176,7 +176,7 @@ class AssetHistory:
 
     @cached_property
     def _is_of_other_code(self) -> bool:
-        """Whether partitions were recorded with another code version, so that Dagster shows them as
+        """True if partitions were recorded with another code version, so that Dagster shows them as
         stale although no byte differs; the first and the last are asked."""
         partitions = partition_set(self.dataset)
         known = set(partitions.get_partition_keys(dynamic_partitions_store=self.instance))
@@ -198,7 +198,7 @@ class AssetHistory:
 
     @cached_property
     def _tags(self) -> dict[str, str]:
-        """The tags, but for the data version, that Dagster would give a materialization; they name
+        """The tags, except the data version, that Dagster would give a materialization; they name
         the parents' latest events."""
         tags = {
             CODE_VERSION: code_version(self.dataset, self.stage, self.name),
@@ -217,7 +217,7 @@ class AssetHistory:
 
     @property
     def _is_failed(self) -> bool:
-        """Whether a run was to make the asset, which has no partitions, since it was recorded."""
+        """True if a run has failed to make an asset without partitions since it was recorded."""
         record = self._records.get(self.key)
         return record is not None and record.run_id != self._entries[self.key].last_run_id
 
@@ -228,7 +228,7 @@ class AssetHistory:
 
     @cached_property
     def _entries(self) -> Mapping[dg.AssetKey, Any]:
-        """What Dagster's table of assets has of the asset and of each parent, of those it knows."""
+        """Rows of Dagster's table of assets: the asset and each parent, if Dagster knows it."""
         found = self.instance.get_asset_records([self.key, *self._parents()])
         return {record.asset_entry.asset_key: record.asset_entry for record in found}
 

@@ -22,7 +22,7 @@ from tokflow.store.atomic import boot, is_alive, machine
 from tokflow.store.config import expanded
 
 PROCESS_TAG = "tokflow/process"
-"""On a build: its run, and the process that does it. Dagster's daemon watches no processes but
+"""Tag of a build: its run and its process. Dagster's daemon watches no processes except
 those of Docker and Kubernetes."""
 
 NOT_ENDED = [
@@ -35,7 +35,7 @@ NOT_ENDED = [
 ENDED = [status for status in dg.DagsterRunStatus if status not in NOT_ENDED]
 
 LAUNCHED_TAG = ".dagster/grpc_info"
-"""On a run that was launched: the code server that it runs in."""
+"""Tag of a launched run: the code server that it runs in."""
 
 AT_ONCE = 1_000
 """Runs or events asked for by one query."""
@@ -117,7 +117,7 @@ class OldRuns:
 
     removable: tuple[str, ...]
     needed: tuple[str, ...]
-    """Those with the latest event of an asset or a partition, by which Dagster knows that it is
+    """Runs with the latest event of an asset or a partition, by which Dagster knows that it is
     built, and in which version, or that it has failed."""
 
 

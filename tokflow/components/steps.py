@@ -57,8 +57,8 @@ Body = Callable[[dg.AssetExecutionContext], Results]
 FETCH_AGAIN = dg.RetryPolicy(
     max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS
 )
-"""On top of the tries of each download: a server may be away for longer. Not the policy of a step,
-since with one Dagster begins a step again that a user has terminated."""
+"""Retries on top of those of each download: a server may be away for longer. Not the policy of a
+step, since with one Dagster begins a step again that a user has terminated."""
 
 MAX_SHOWN = 50
 """Files that a failure lists."""
@@ -72,7 +72,7 @@ RESOURCE = "tokflow_workers"
 
 
 class PoolKind(Enum):
-    """Where they are. A text could be `{env: NAME}`, and an error would show that variable."""
+    """Kind of pool. A text could be `{env: NAME}`, and an error would show that variable."""
 
     local = "local"
     ray = "ray"
@@ -131,7 +131,8 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
         if is_last_try and (is_again or errors or len(keys) > 1):
             for event in history.events(reports):
                 context.log_event(event)
-        if failure and is_last_try and stage not in (FILES, REPORT):
+        is_of_pipeline = stage_named(dataset, stage) or is_partitioned(dataset, stage)
+        if failure and is_last_try and is_of_pipeline:
             packing = packing_of_asset(dataset, stage, name)
             failed = [StageFailure(stage, key, error, packing) for key, error in errors.items()]
             mark_failed(context, dataset, failed_outputs(graph, failed))
@@ -211,7 +212,7 @@ def _look(
     graph = BuildGraph(dataset, offline=True)
     read = _raw_keys(graph, stage, name, keys)
     is_new = bool(_record_raw(context, graph, read))
-    history = AssetHistory(context.instance, dataset, stage, name).of_now()
+    history = AssetHistory(context.instance, dataset, stage, name).snapshot_parents()
     made = graph.online() if read else BuildGraph(dataset, is_refreshed=True)
     return made, history, is_new
 
@@ -226,7 +227,7 @@ def _raw_keys(graph: BuildGraph, stage: str, name: str, keys: Sequence[str]) -> 
 
 
 def _fetched(graph: BuildGraph, stage: str, name: str, keys: Sequence[str]) -> list[str]:
-    """Return those whose files are elsewhere: of what content is known once they are read."""
+    """Return the keys with remote files, whose content is known once they are read."""
     read = _raw_keys(graph, stage, name, keys)
     return [key for key in read if not all(of.is_local for of in graph.partitions[key])]
 
@@ -249,7 +250,7 @@ def _make_all(
     keys: Sequence[str],
     pool: Pool,
 ) -> tuple[dict[str, Report], dict[str, Exception]]:
-    """Return the reports of the outputs that could be made, and the errors of the others."""
+    """Return the reports of the outputs that were made, and the errors of those that failed."""
     reports: dict[str, Report] = {}
     errors: dict[str, Exception] = {}
     lines = Lines(context.log.info)
@@ -279,18 +280,23 @@ def _make_all(
 
 
 def _make(graph: BuildGraph, stage: str, name: str, lines: Lines) -> Report:
-    """Look at one raw file or at all, or make the tokenizer, an export or the report; return what
-    Dagster is told of it."""
-    if stage == RAW:
-        return report_raw(graph.raw(name), graph.listed[name])
-    if stage == FILES:
-        graph = BuildGraph(graph.dataset, offline=True, is_refreshed=True)
-        return report_listing(graph, known_files(graph))
-    if stage == REPORT:
-        return report_page(graph.dataset)
+    """Look at one raw file or at all, or make the tokenizer, an export or the report; return the
+    report for Dagster."""
+    make_own = {
+        RAW: lambda: report_raw(graph.raw(name), graph.listed[name]),
+        FILES: lambda: _list_files(graph.dataset),
+        REPORT: lambda: report_page(graph.dataset),
+    }.get(stage)
+    if make_own is not None:
+        return make_own()
     made = make_output(graph, stage, name)
     lines.made(made)
     return report(made)
+
+
+def _list_files(dataset: Dataset) -> Report:
+    graph = BuildGraph(dataset, offline=True, is_refreshed=True)
+    return report_listing(graph, known_files(graph))
 
 
 def _num_bytes(graph: BuildGraph, keys: Sequence[str]) -> int:

@@ -130,7 +130,7 @@ class TextDataset(dg.Component):
     """
 
     datasets: Sequence[Dataset]
-    """One, or those of `datasets:`; but for those that cannot be loaded."""
+    """One, or those of `datasets:`; except those that cannot be loaded."""
     broken: Mapping[str, TokflowError] = field(default_factory=dict)
     """Why one cannot be loaded, by its name, unless another YAML says so."""
 
@@ -188,8 +188,8 @@ class TextDataset(dg.Component):
 def _declarations(
     context: dg.ComponentLoadContext, attributes: Mapping[str, Any]
 ) -> list[Declaration]:
-    """Return what declares the datasets of a component, but for those of which another of the same
-    name says what is wrong."""
+    """Return the declarations of a component's datasets, except duplicates of a name, which the
+    first reports."""
     place = context.component_loc
     folder, index = getattr(place, "file_path", None), getattr(place, "instance_key", None)
     project = find_project(context.project_root) if folder else None  # else of no YAML file

@@ -218,7 +218,8 @@ def _lineage(output: StoredOutput, ancestry: Ancestry) -> Iterator[StoredOutput]
     than the mixture."""
     yield output
     if mixture_of(output.manifest.config) is None:
-        for parent in ancestry.parents(output, sorted(output.manifest.parents)[:1])[:1]:
+        first = sorted(output.manifest.parents)[:1]
+        for parent in list(ancestry.parents(output, first).values())[:1]:
             yield from _lineage(parent, ancestry)
     if is_export(output.manifest) and (tokenizer := ancestry.tokenizer(output)) is not None:
         yield tokenizer.stored

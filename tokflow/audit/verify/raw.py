@@ -20,7 +20,7 @@ from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import text_hashes
 
 LOSSLESS_KINDS = frozenset({"bytes", "tiktoken", "trained"})
-"""Kinds of tokenizers whose decoded tokens are the very text; others may normalise it."""
+"""Kinds of tokenizers whose decoded tokens are the very text; the rest can normalise it."""
 
 MAX_SAMPLE_CHARS = 200_000
 """A longer document is compared by its hash alone: the reference would take seconds for it."""
@@ -41,7 +41,8 @@ def verify_against_raw(
     Every document read has its row, length and text hash compared. `num_samples` of them, spread
     evenly and the same each time, are tokenized by the reference engine and compared token by
     token, and, where the tokenizer loses nothing, decoded and compared with the text. Reading
-    stops after `max_characters`. `on_difference` hears of tokens of gigatoken that differ.
+    stops after `max_characters`. `on_difference` is called with the first difference in
+    tokens of gigatoken.
     """
     table, render = shard.documents(), open_renderer(documents, encoding.tokenizer)
     end = _end(to_numpy(table["num_chars"]), max_characters)

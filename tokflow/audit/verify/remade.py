@@ -78,7 +78,7 @@ def verify_mixed_split(split: Split, source: Split, tokenizer: Tokenizer) -> lis
 
 def verify_sequences(sequences: FileSequences) -> list[str]:
     """Return what is wrong with the sequences of one file: they are not the tokens of the split,
-    or made again they are others."""
+    or they differ when they are made again."""
     split, manifest = sequences.split, sequences.manifest
     problems: list[str] = []
     names = ("num_tokens", "num_tail_tokens", "num_dropped_tokens", "num_repeated_tokens")

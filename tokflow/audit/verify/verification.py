@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from tokflow.audit.ancestry import Ancestry, is_misplaced
+from tokflow.audit.ancestry import Ancestry, dataset_folder_of, place_of
 from tokflow.audit.verify.export import verify_export
 from tokflow.audit.verify.raw import verify_against_raw
 from tokflow.audit.verify.remade import (
@@ -27,13 +27,13 @@ from tokflow.errors import (
     message_of,
 )
 from tokflow.exports import Export
-from tokflow.exports.stage import EXPORT
+from tokflow.exports.reading import is_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.stages import STAGES
 from tokflow.raw.files import CACHE_NAME
-from tokflow.sequences.segments import SEQUENCES_VERSION
+from tokflow.sequences.segments import SEQUENCES_VERSION, FileSequences
 from tokflow.sequences.stage import SEQUENCES
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME
 from tokflow.split.mixture import mixture_of
@@ -45,13 +45,13 @@ from tokflow.store.stored_outputs import PassedBy, Unreadable, opened, output_at
 from tokflow.store.verdicts import try_to_write_verdict
 from tokflow.store.versions import changed_since
 from tokflow.tokenizers.stage import TOKENIZER
-from tokflow.tokenizers.tokenizer import tokenizer_of
+from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens.stage import TOKENS
 
 NOT_COMPARED = "not compared with it"
 
 VERSIONS = {SPLIT.name: SPLIT_VERSION, SEQUENCES.name: SEQUENCES_VERSION}
-"""Of the stages whose outputs are made again and compared."""
+"""Versions of the stages whose outputs are made again and compared."""
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class Verification:
     """Such as `tokens of a.jsonl`."""
     folder: Path
     shown: str = ""
-    """What messages call the folder of what is no output."""
+    """Name in messages of a folder that is no output."""
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """Checks that could not be made, and why."""
@@ -157,6 +157,12 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verification]:
             return
 
 
+def _is_misplaced(output: StoredOutput) -> bool:
+    """Return whether an output lies in a store where no run looks for it."""
+    dataset = dataset_folder_of(output)
+    return (dataset / TOKENIZER.path).is_dir() and output.folder != dataset / place_of(output)
+
+
 def _stored(item: object) -> StoredOutput | None:
     """Return the output that is there; None where there is none, or none that can be read."""
     if isinstance(item, Output):
@@ -170,7 +176,7 @@ def _verify_remembered(graph: BuildGraph, key: str) -> Iterator[Verification]:
     try:
         raw = graph.raw_file(key)
     except (TokflowError, OSError):
-        return  # said of its outputs
+        return  # a problem of its outputs
     if raw.remembered is None:
         return
     cache = graph.dataset.folder / CACHE_NAME
@@ -201,7 +207,7 @@ class _Verifier:
         self._verified: set[Path] = set()
         self._broken: dict[Path, tuple[StoredOutput, list[str]]] = {}
         self.unreadable_parents: list[TokflowError] = []
-        """Why outputs could not be read that others were to be compared with."""
+        """Errors of parents that could not be read."""
 
     def verify_expected(self, output: Output) -> Verification:
         """Return what is wrong with an output that the dataset must have."""
@@ -228,8 +234,7 @@ class _Verifier:
         )
 
     def damaged_parents(self) -> Iterator[Verification]:
-        """Yield the outputs that others were to be compared with, are damaged, and were not
-        verified themselves."""
+        """Yield the damaged parents that were not verified themselves."""
         damaged = [output for output, problems in self._broken.values() if problems]
         yield from (self.verify(one) for one in damaged if one.folder not in self._verified)
 
@@ -240,7 +245,7 @@ class _Verifier:
         problems = [*self._broken_files(found)]
         unlisted = found.store.unlisted(found)
         problems += [f"{found.folder / of}: expected no file, found one" for of in unlisted]
-        if is_misplaced(found):
+        if _is_misplaced(found):
             problems.append(
                 f"{found.folder}: expected to be where a run looks for it, found in a folder that "
                 f"its manifest does not lead to: {found.manifest.fingerprint[:16]} of {found.name}"
@@ -279,32 +284,42 @@ class _Verifier:
 
     def _content(self, found: StoredOutput) -> Result:
         """Return the problems and the notes of an output whose files are whole."""
-        stage = found.manifest.stage
-        if stage == RAW:
-            return [], []
-        if stage == TOKENIZER.name:
-            return verify_tokenizer(tokenizer_of(found, trust_remote_code=self._trust)), []
-        if stage == TOKENS.name:
-            return self._tokens(found)
-        is_export = stage == EXPORT.name
-        if reason := self._why_not_compared(found):
-            return verify_export(found) if is_export else [], [f"{reason}: {NOT_COMPARED}"]
-        if is_export:
-            return self._export(found)
-        if found.manifest.version != VERSIONS.get(stage, found.manifest.version):
+        manifest = found.manifest
+        alone = {
+            RAW: lambda _: ([], []),
+            TOKENIZER.name: self._tokenizer,
+            TOKENS.name: self._tokens,
+        }
+        if verified_alone := alone.get(manifest.stage):
+            return verified_alone(found)
+        reason = self._why_not_compared(found)
+        if is_export(manifest):
+            return self._export(found, reason)
+        if reason:
+            return [], [f"{reason}: {NOT_COMPARED}"]
+        if manifest.version != VERSIONS.get(manifest.stage, manifest.version):
             return [], ["another version of tokflow made it: not made again"]
-        if stage == SPLIT.name:
-            return self._split(found)
-        if stage == SEQUENCES.name:
-            return verify_sequences(self._ancestry.sequences(found)), []
+        opened = self._ancestry.open(found)
+        if isinstance(opened, Split):
+            return self._split(opened)
+        if isinstance(opened, FileSequences):
+            return verify_sequences(opened), []
         if self._graph is None:
-            return [], [f"what makes {stage} is known with its dataset alone: not made again"]
-        return verify_made_again(self._graph.output(stage, str(found.manifest.partition))), []
+            said = f"what makes {manifest.stage} is known with its dataset alone: not made again"
+            return [], [said]
+        output = self._graph.output(manifest.stage, str(manifest.partition))
+        return verify_made_again(output), []
 
-    def _split(self, found: StoredOutput) -> Result:
-        split = self._ancestry.split(found)
+    def _tokenizer(self, found: StoredOutput) -> Result:
+        return verify_tokenizer(self._trusted(tokenizer_of(found))), []
+
+    def _trusted(self, tokenizer: Tokenizer) -> Tokenizer:
+        return replace(tokenizer, trust_remote_code=self._trust)
+
+    def _split(self, split: Split) -> Result:
+        found = split.stored
         if mixture_of(found.manifest.config) is not None:
-            return self._mixed_split(found, split)
+            return self._mixed_split(split)
         selections = self._ancestry.selections(found)
         if self._graph is not None:
             encode = cut_encoder(self._graph.split(str(found.manifest.partition)))
@@ -313,21 +328,20 @@ class _Verifier:
         notes = ["the text of cut documents is not here: their tokens were not made again"]
         return verify_split(split, selections=selections), notes if is_cut else []
 
-    def _mixed_split(self, found: StoredOutput, split: Split) -> Result:
-        source = self._ancestry.split(self._ancestry.parents(found)[0])
-        tokenizer = self._ancestry.tokenizer(found)
+    def _mixed_split(self, split: Split) -> Result:
+        source: Split = self._ancestry.open(self._ancestry.parents(split.stored)[SPLIT.name])
+        tokenizer = self._ancestry.tokenizer(split.stored)
         if tokenizer is None or self._broken_files(tokenizer.stored):
             return [], ["its tokenizer is not in this store, or damaged: not made again"]
-        trusted = replace(tokenizer, trust_remote_code=self._trust)
-        return verify_mixed_split(split, source, trusted), []
+        return verify_mixed_split(split, source, self._trusted(tokenizer)), []
 
-    def _export(self, found: StoredOutput) -> Result:
-        """Compare an export with what it was made from."""
-        notes: list[str] = []
+    def _export(self, found: StoredOutput, why_alone: str | None) -> Result:
+        """Compare an export with what it was made from, or verify it alone and say why."""
+        if why_alone:
+            return verify_export(found), [f"{why_alone}: {NOT_COMPARED}"]
         export = Export(found)
-        if not export.is_read:
-            notes = [f"{export.format_name} files are never read: compared by counts and checksums"]
-        return verify_export(found, self._ancestry.parts(found)), notes
+        unread = f"{export.format_name} files are never read: compared by counts and checksums"
+        return verify_export(found, self._ancestry.parts(found)), [unread] * (not export.is_read)
 
     def _tokens(self, found: StoredOutput) -> Result:
         """Compare a token shard with its counts and, if there is a graph, with the raw file."""
@@ -363,10 +377,15 @@ class _Verifier:
         )
         return problems, notes
 
+    def _ancestors(self, output: StoredOutput) -> list[StoredOutput]:
+        """Return all that an output is made from, down to the token shards, its parents first."""
+        parents = self._ancestry.parents(output).values()
+        return [*parents, *(of for parent in parents for of in self._ancestors(parent))]
+
     def _why_not_compared(self, found: StoredOutput) -> str | None:
         """Return why an output cannot be compared with what it was made from; None if it can."""
         try:
-            ancestors = self._ancestry.ancestors(found)
+            ancestors = self._ancestors(found)
         except MissingOutputError:
             return "its parents are not in this store"
         except (CorruptOutputError, ForeignOutputError) as error:
