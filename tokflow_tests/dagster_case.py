@@ -97,6 +97,13 @@ class Case:
             run_config={**QUIET, **(config or {})},
         )
 
+    def job(self, name: str = "small_build") -> dg.ExecuteInProcessResult:
+        """Execute a job of the dataset, by default the one that builds everything."""
+        job = self.defs.resolve_job_def(name)
+        return job.execute_in_process(
+            instance=self.instance, run_config=QUIET, raise_on_error=False
+        )
+
     def event(self, *path: str, partition: str | None = None) -> dg.AssetMaterialization:
         """Return the latest materialization of an asset or of one of its partitions."""
         records = self.instance.fetch_materializations(

@@ -12,18 +12,28 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.run import make_output
-from tokflow_tests.tiny import build, declare, write_texts
+from tokflow_tests.tiny import build, copy_of, declare, write_texts
 
 LICENCE = "a licence that stands at the head of every file"
 
 
-@pytest.fixture
-def dataset(tmp_path: Path) -> Dataset:
-    parts = {"train": {"documents": 1}, "validation": {"start": 1}}
+FIELDS: dict[str, Any] = {
+    "split": {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}},
+    "exports": ["bin", "parquet"],
+}
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("built")
     files = {f"{name}.jsonl": [f"one of {name}", f"two of {name}"] for name in "abc"}
-    dataset = declare(tmp_path, files, split={"parts": parts}, exports=["bin", "parquet"])
-    build(dataset)
-    return dataset
+    build(declare(folder, files, **FIELDS))
+    return folder
+
+
+@pytest.fixture
+def dataset(template: Path, tmp_path: Path) -> Dataset:
+    return declare(copy_of(template, tmp_path), **FIELDS)
 
 
 def outputs(graph: BuildGraph, stage: Any) -> list[Output]:
@@ -52,7 +62,9 @@ def tokens_bin(dataset: Dataset, key: str) -> Path:
     return BuildGraph(dataset).tokens(key).folder / "tokens.bin"
 
 
-def test_what_passed_is_not_computed_again(dataset: Dataset):
+def test_what_passed_is_not_computed_again_by_the_same_version_of_the_checks(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+):
     first = computed(dataset)
 
     again = computed(dataset)
@@ -67,13 +79,15 @@ def test_what_passed_is_not_computed_again(dataset: Dataset):
     }
     assert again == {}
     assert computed(dataset, recheck=True) == first
+    monkeypatch.setattr(checks, "CHECKS_VERSION", "2")
+    assert computed(dataset) == first
 
 
 def test_of_a_file_that_changed_its_own_outputs_are_checked_and_what_is_made_of_all(
-    dataset: Dataset, tmp_path: Path
+    dataset: Dataset,
 ):
     computed(dataset)
-    write_texts(tmp_path / "raw/b.jsonl", ["other", "texts"])
+    write_texts(dataset.base / "raw/b.jsonl", ["other", "texts"])
     build(dataset)
 
     assert computed(dataset) == {
@@ -86,21 +100,19 @@ def test_of_a_file_that_changed_its_own_outputs_are_checked_and_what_is_made_of_
     }
 
 
-def test_what_is_deleted_and_built_again_is_checked_again(dataset: Dataset):
-    computed(dataset)
+def test_what_is_deleted_and_built_again_is_checked_again_with_all_that_is_made_of_it(
+    dataset: Dataset,
+):
+    first = computed(dataset)
     shutil.rmtree(BuildGraph(dataset).sequences("a.jsonl").folder)
     build(dataset)
-
-    assert computed(dataset) == {"sequences/accounting_closes": 1}
-
-
-def test_what_was_made_from_tokens_that_are_built_again_is_checked_again(dataset: Dataset):
-    first = computed(dataset)
+    of_sequences = computed(dataset)
     shutil.rmtree(BuildGraph(dataset).tokens("a.jsonl").folder)
     build(dataset)
 
     again = computed(dataset)
 
+    assert of_sequences == {"sequences/accounting_closes": 1}
     assert set(again) == set(first)
     assert again["sequences/accounting_closes"] == again["split/accounting_closes"] == 1
 
@@ -123,25 +135,8 @@ def test_damage_after_a_check_is_found_and_found_again(dataset: Dataset):
     assert problems(dataset, "tokens", "accounting_closes") == []
 
 
-def test_another_version_of_the_checks_computes(dataset: Dataset, monkeypatch: pytest.MonkeyPatch):
-    first = computed(dataset)
-    assert computed(dataset) == {}
-
-    monkeypatch.setattr(checks, "CHECKS_VERSION", "2")
-
-    assert computed(dataset) == first
-
-
-def test_two_files_of_one_content_are_both_remembered(dataset: Dataset, tmp_path: Path):
-    write_texts(tmp_path / "raw/d.jsonl", ["one of a", "two of a"])
-    build(dataset)
-    computed(dataset)
-
-    assert computed(dataset) == {}
-
-
-def test_a_warning_is_remembered_with_what_it_found(dataset: Dataset, tmp_path: Path):
-    write_texts(tmp_path / "raw/b.jsonl", [LICENCE, LICENCE])
+def test_a_warning_is_remembered_with_what_it_found(dataset: Dataset):
+    write_texts(dataset.base / "raw/b.jsonl", [LICENCE, LICENCE])
     build(dataset)
     first = problems(dataset, "split", "no_shared_text")
 
@@ -152,7 +147,11 @@ def test_a_warning_is_remembered_with_what_it_found(dataset: Dataset, tmp_path: 
     assert "split/no_shared_text" not in computed(dataset)
 
 
-def test_the_check_of_a_few_files_leaves_that_of_all_known(dataset: Dataset):
+def test_the_check_of_a_few_files_leaves_that_of_all_known_also_of_two_with_one_content(
+    dataset: Dataset,
+):
+    write_texts(dataset.base / "raw/d.jsonl", ["one of a", "two of a"])
+    build(dataset)
     computed(dataset)
 
     graph = BuildGraph(dataset)
@@ -163,13 +162,13 @@ def test_the_check_of_a_few_files_leaves_that_of_all_known(dataset: Dataset):
 
 
 def test_a_file_that_differs_from_the_reference_is_looked_at_again_in_every_sample(
-    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(checks, "SAMPLED_FILES", 1)
     path = tokens_bin(dataset, "a.jsonl")  # the one that a sample of one takes
     path.write_bytes(b"x\0" + path.read_bytes()[2:])
     assert "a.jsonl:0: expected the tokens" in problems(dataset, "tokens", "equal_to_reference")[0]
-    write_texts(tmp_path / "raw/Z.jsonl", ["sorted before a.jsonl", "two"])
+    write_texts(dataset.base / "raw/Z.jsonl", ["sorted before a.jsonl", "two"])
     make_output(BuildGraph(dataset), "tokens", "Z.jsonl")
 
     [found] = problems(dataset, "tokens", "equal_to_reference")

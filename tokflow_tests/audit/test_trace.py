@@ -11,7 +11,7 @@ from tokflow.store.manifest import read_manifest
 from tokflow_tests.chats import byte_level_json
 from tokflow_tests.cli.commands import run
 from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.tiny import TEXTS, declare_small, write_raw
+from tokflow_tests.tiny import TEXTS, copy_of, declare_small, write_raw
 
 STORE = Path("store/small")
 CUT = {
@@ -22,6 +22,14 @@ CUT = {
 BOS = {"kind": "bytes", "bos": "first", "eos": "none"}
 TRAINED = {"kind": "trained", "vocab_size": 262}
 WHOLE: dict[str, Any] = {"parts": {"train": {}}}
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The exports of the small dataset, which nobody changes."""
+    folder = tmp_path_factory.mktemp("built")
+    build_dataset(declare_small(folder))
+    return folder / STORE / "exports"
 
 
 def traced(path: Path, part: str, *, start: int = 0, stop: int = 10**6) -> list[TokenOrigin]:
@@ -62,9 +70,8 @@ def test_every_token_leads_to_its_characters(
         assert [origin.text for origin in runs + tokens] == [raw_text(o) for o in runs + tokens]
 
 
-def test_a_piece_of_a_character_is_said_to_have_all_of_it(tmp_path: Path):
-    build_dataset(declare_small(tmp_path, exports=["bin"]))
-    path = tmp_path / STORE / "exports/bin"
+def test_a_piece_of_a_character_leads_to_all_of_it(exports: Path):
+    path = exports / "bin"
     euro = len("one.two and a half.drei ")
 
     origins = [traced(path, "train", start=at, stop=at + 1)[0] for at in range(euro, euro + 4)]
@@ -90,9 +97,8 @@ def test_a_piece_of_a_character_is_said_to_have_all_of_it(tmp_path: Path):
     )
 
 
-def test_a_sequence_leads_to_each_of_its_documents(tmp_path: Path):
-    build_dataset(declare_small(tmp_path))
-    path = tmp_path / STORE / "exports/parquet"
+def test_a_sequence_leads_to_each_of_its_documents(exports: Path):
+    path = exports / "parquet"
     start, stop = sequence_range(path, "train", 0)
 
     origins = traced(path, "train", start=start, stop=stop)
@@ -117,33 +123,21 @@ def test_a_piece_of_a_replacement_character_leads_to_that_character(tmp_path: Pa
     assert spans == [(0, 1), *[(1, 2)] * 3, *[(2, 3)] * 3, *[(3, 4)] * 2]
 
 
-def test_a_bos_that_a_cut_piece_spells_itself_stands_for_its_characters(tmp_path: Path):
+def test_a_bos_in_a_text_stands_for_its_characters_also_where_the_text_is_cut(tmp_path: Path):
     bos = "<|bos|>"
-    write_raw(tmp_path, {"a.jsonl": [f"{bos}ab"]})
+    write_raw(tmp_path, {"a.jsonl": [f"ab{bos}", f"{bos}ab"]})
     (tmp_path / "tokenizer.json").write_text(byte_level_json())
     tokenizer = {"kind": "file", "name": "tokenizer.json", "eos": "none", "bos": "first"}
     tokenizer |= {"bos_token": bos, "special_tokens_in_text": "control"}
-    split = {"boundary": "character", "parts": {"train": {"characters": len(bos) + 1}}}
+    split = {"boundary": "character", "parts": {"train": {"characters": 2 * len(bos) + 3}}}
     build_dataset(declare_small(tmp_path, tokenizer=tokenizer, split=split))
 
     path = tmp_path / STORE / "exports/bin"
-    [first] = traced(path, "train", start=0, stop=1)
-    [second] = traced(path, "train", start=1, stop=2)
+    [whole, *_] = traced(path, "train")
+    cut = [traced(path, "train", start=at, stop=at + 1)[0] for at in (4, 5)]
 
-    assert [first.text, second.text] == [bos, "a"]
-
-
-def test_a_bos_that_a_text_spells_at_its_end_is_not_taken_for_one_put_there(tmp_path: Path):
-    bos = "<|bos|>"
-    write_raw(tmp_path, {"a.jsonl": [f"ab{bos}"]})
-    (tmp_path / "tokenizer.json").write_text(byte_level_json())
-    tokenizer = {"kind": "file", "name": "tokenizer.json", "eos": "none", "bos": "first"}
-    tokenizer |= {"bos_token": bos, "special_tokens_in_text": "control"}
-    build_dataset(declare_small(tmp_path, tokenizer=tokenizer, split=WHOLE))
-
-    [origin] = traced(tmp_path / STORE / "exports/bin", "train", start=0, stop=4)
-
-    assert (origin.text, origin.added) == (f"ab{bos}", ("BOS",))
+    assert (whole.text, whole.added) == (f"ab{bos}", ("BOS",))
+    assert [of.text for of in cut] == [bos, "a"]
 
 
 def test_padding_leads_nowhere(tmp_path: Path):
@@ -159,8 +153,10 @@ def test_padding_leads_nowhere(tmp_path: Path):
     )
 
 
-@pytest.mark.parametrize(("side", "first", "absent"), [("right", 5, 8), ("left", 7, 5)])
-@pytest.mark.parametrize("padding", ["none", "longest", "max"])
+@pytest.mark.parametrize(
+    ("padding", "side", "first", "absent"),
+    [("none", "left", 7, 5), ("longest", "right", 5, 8), ("max", "right", 5, 8)],
+)
 def test_positions_count_rows_as_filled_whatever_padding_writes(
     padding: str, side: str, first: int, absent: int, tmp_path: Path
 ):
@@ -175,43 +171,29 @@ def test_positions_count_rows_as_filled_whatever_padding_writes(
     assert (origin.row, origin.text, origin.position) == (1, "de", first)
 
 
-def test_a_position_past_the_end_is_an_error(tmp_path: Path):
-    build_dataset(declare_small(tmp_path))
-
+def test_a_position_past_the_end_a_row_of_a_stream_and_other_outputs_are_errors(exports: Path):
     with pytest.raises(ConfigError, match="found a part of 72 positions"):
-        traced(tmp_path / STORE / "exports/bin", "train", start=72, stop=73)
-
-
-def test_a_stream_has_no_sequences(tmp_path: Path):
-    build_dataset(declare_small(tmp_path))
-
+        traced(exports / "bin", "train", start=72, stop=73)
     with pytest.raises(ConfigError, match="found export bin, a stream of tokens"):
-        sequence_range(tmp_path / STORE / "exports/bin", "train", 0)
+        sequence_range(exports / "bin", "train", 0)
+    with pytest.raises(MissingOutputError) as error:
+        traced(exports.parent / "tokens/a.jsonl", "train")
+    assert error.value.found == "tokens of a.jsonl"
 
 
-def test_only_an_export_can_be_traced(tmp_path: Path):
-    build_dataset(declare_small(tmp_path))
-
-    with pytest.raises(
-        MissingOutputError, match=r"expected the folder of an export, found tokens of a\.jsonl"
-    ):
-        traced(tmp_path / STORE / "tokens/a.jsonl", "train")
-
-
-@pytest.mark.parametrize("name", ["bin", "parquet"])
-def test_a_token_is_traced_through_the_outputs_of_its_own_raw_file_alone(name: str, tmp_path: Path):
-    build_dataset(declare_small(tmp_path))
+def test_a_token_is_traced_through_the_outputs_of_its_own_raw_file_alone(
+    exports: Path, tmp_path: Path
+):
+    copy = copy_of(exports.parents[2], tmp_path) / STORE
     for stage in ("sequences", "split", "tokens"):
-        shutil.rmtree(tmp_path / STORE / stage / "b.jsonl")
+        shutil.rmtree(copy / stage / "b.jsonl")
 
-    [origin] = traced(tmp_path / STORE / "exports" / name, "train", start=0, stop=3)
+    found = [traced(copy / "exports" / of, "train", start=0, stop=3) for of in ("bin", "parquet")]
 
-    assert (origin.raw_file, origin.text) == ("a.jsonl", "one")
+    assert [[(of.raw_file, of.text) for of in some] for some in found] == [[("a.jsonl", "one")]] * 2
 
 
-def test_an_export_that_was_copied_elsewhere_still_leads_to_its_documents(tmp_path: Path):
-    build_dataset(declare_small(tmp_path))
-    exports = tmp_path / STORE / "exports"
+def test_an_export_that_was_copied_out_still_leads_to_its_documents(exports: Path, tmp_path: Path):
     shutil.copytree((exports / "parquet/latest").resolve(), tmp_path / "copy")
 
     there = traced(exports / "parquet", "train")

@@ -14,6 +14,16 @@ def case(tmp_path: Path) -> Iterator[Case]:
         yield Case(tmp_path, instance)
 
 
+@pytest.fixture(scope="session")
+def built_by_job(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Case, dg.ExecuteInProcessResult]]:
+    """A dataset that one run of the build job has built, and that run."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        case = Case(tmp_path_factory.mktemp("built"), instance)
+        yield case, case.job()
+
+
 @pytest.fixture(scope="module")
 def built(built_by: tuple[Case, dg.ExecuteInProcessResult]) -> Case:
     """A dataset that one run has built for all tests of a module, whose `built_by` has both; nobody

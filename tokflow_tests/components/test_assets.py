@@ -11,8 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tokflow.audit.checks import Checker
 from tokflow.components import make_definitions
+from tokflow.components.checks import check_results
+from tokflow.components.dagster_names import asset_keys
 from tokflow.components.file_partitions import sync_files
+from tokflow.components.history import code_version
 from tokflow.components.reports import report
 from tokflow.exports import FORMATS
 from tokflow.pipeline.dataset import Dataset
@@ -31,6 +35,8 @@ from tokflow_tests.wrong_engine import use_wrong_engine
 KEYS = ["a.txt", "b.txt", "c.txt"]
 
 Result = dg.ExecuteInProcessResult
+
+SHARED = {"no_shared_text"}
 
 ROW = ["input_ids", "attention_mask", "segment_ids", "position_ids"]
 
@@ -58,12 +64,22 @@ def test_one_run_over_all_partitions_builds_everything(built_by: tuple[Case, Res
     assert case.not_fresh() == {}
 
 
-def test_one_partition_alone_is_built(case: Case):
+def test_the_tokens_of_one_file_are_made_alone_and_without_checks_if_they_are_left_out(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
     case.run(selection("tokenizer"))
+    hashed = []
 
-    result = case.run(selection("tokens"), keys=["b.txt"])
+    def hash_and_note(path, *arguments, **more):
+        hashed.append(path.name)
+        return hash_file(path, *arguments, **more)
+
+    monkeypatch.setattr("tokflow.raw.files.hash_file", hash_and_note)
+    result = case.run(selection("tokens").without_checks(), keys=["b.txt"])
 
     assert result.success, failure(result)
+    assert checks(result) == []
+    assert set(hashed) == {"b.txt"}
     graph = BuildGraph(case.dataset)
     assert [graph.tokens(key).is_made for key in KEYS] == [False, True, False]
 
@@ -83,12 +99,24 @@ def test_every_partition_of_one_run_has_the_data_version_of_its_own_output(built
         ]
 
 
-@is_built
-def test_what_is_built_again_without_a_change_makes_nothing_stale(case: Case):
-    case.run(selection("tokens"), keys=["b.txt"])
-    case.run(selection("raw"), keys=KEYS)
+def test_what_is_there_is_found_its_checks_are_remembered_and_nothing_is_stale(
+    built: Case, monkeypatch: pytest.MonkeyPatch
+):
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("small_files", KEYS)
+        monkeypatch.setattr(built, "instance", instance)
+        result = built.run(keys=KEYS)
+        details = shown(built.event("tokens", partition="a.txt").metadata["details"])
+        built.run(selection("tokens"), keys=["b.txt"])
+        built.run(selection("raw"), keys=KEYS)
 
-    assert case.not_fresh() == {}
+        assert built.not_fresh() == {}
+    assert details["made by this run"] == "no"
+    evaluations = checks(result)
+    assert len(evaluations) == 7
+    for of in evaluations:
+        assert of.passed
+        assert of.metadata["num_remembered"] == of.metadata["num_checked"]
 
 
 @is_built
@@ -139,6 +167,9 @@ def test_a_verdict_on_gigatoken_makes_the_partitions_before_it_again(
     graph = BuildGraph(case.dataset)
     outputs = [graph.tokens(key) for key in KEYS]
     assert [read_run(output.folder)["engine"] for output in outputs] == ["tokenizers"] * 3
+    assets = case.defs.get_repository_def().asset_graph
+    parents = assets.get(dg.AssetKey(["small", "tokenizer"])).parent_keys
+    assert parents == {dg.AssetKey(["small", "raw"])}
     assert [case.data_version("tokens", partition=key) for key in KEYS] == [
         output.fingerprint for output in outputs
     ]
@@ -159,18 +190,11 @@ def test_a_run_without_a_partition_says_to_choose_some_or_to_launch_the_job(case
     assert "the job small_build" in failure(result)
 
 
-def test_an_export_without_all_files_names_those_that_are_missing(case: Case):
-    case.run(selection("exports", "bin").upstream() - selection("exports", "bin"), keys=["a.txt"])
-
-    result = case.run(selection("exports", "bin"))
-
-    assert "2 not built: b.txt, c.txt" in failure(result)
-
-
 @pytest.mark.parametrize(
     ("key", "message"),
     [
         ("nowhere.txt", "expected the key of a partition"),
+        ("nowhere.txt", "the job small_scan"),
         ("../../etc/passwd", "found none of that name among 3 such"),
     ],
 )
@@ -212,14 +236,6 @@ def test_metadata_of_an_export_has_the_statistics_of_each_part(built: Case):
     assert 0 < parquet["fill_fraction"].value <= 1
 
 
-def test_a_partition_without_a_file_names_the_job_that_removes_it(case: Case):
-    case.instance.add_dynamic_partitions("small_files", ["nowhere.txt"])
-
-    result = case.run(selection("raw"), keys=["nowhere.txt"])
-
-    assert "the job small_scan" in failure(result)
-
-
 def test_metadata_has_the_counts_of_the_manifest_and_the_speed(built: Case):
     metadata = built.event("tokens", partition="a.txt").metadata
     assert metadata["num_documents"].value == 3
@@ -232,14 +248,6 @@ def test_metadata_has_the_counts_of_the_manifest_and_the_speed(built: Case):
     assert details["made by this run"] == "yes"
     assert {"engine reason", "tokens per second"} <= set(details)
     assert built.data_version("tokens", partition="a.txt").startswith(details["fingerprint"])
-
-
-@is_built
-def test_a_run_that_finds_its_output_says_so(case: Case):
-    case.run(keys=["a.txt"])
-
-    details = shown(case.event("tokens", partition="a.txt").metadata["details"])
-    assert details["made by this run"] == "no"
 
 
 def test_the_log_of_a_run_says_what_was_made(built_by: tuple[Case, Result]):
@@ -262,11 +270,11 @@ def test_the_preview_shows_documents_and_their_ends(built: Case):
     assert preview == ("```text\nfirst of a<eos>second of a<eos>third of a<eos>\n```")
 
 
-def test_text_cannot_end_the_preview(case: Case):
-    case.write("a", "```` <script>\x1b[31m\u202e\n")
-    case.run(keys=["a.txt"])
+def test_text_cannot_end_the_preview(tmp_path: Path):
+    made = build(declare(tmp_path, {"a.jsonl": ["```` <script>\x1b[31m\u202e"]}))
 
-    preview = case.event("tokens", partition="a.txt").metadata["preview"].value
+    preview = report(made.of("tokens")[0]).metadata["preview"].value
+
     assert preview == "`````text\n```` <script>\\x1b[31m\\u202e<eos>\n`````"
 
 
@@ -300,37 +308,19 @@ def test_checks_of_a_good_build_pass(built_by: tuple[Case, Result]):
     assert all(evaluation.passed for evaluation in evaluations)
 
 
-def test_checks_of_a_range_with_nothing_to_do_are_remembered(case: Case):
-    case.run(keys=KEYS)
-
-    result = case.run(keys=KEYS)
-
-    evaluations = checks(result)
-    assert len(evaluations) == 7
-    for of in evaluations:
-        assert of.passed
-        assert of.metadata["num_remembered"] == of.metadata["num_checked"]
-
-
-def test_checks_alone_are_computed_for_all_files_that_are_built(case: Case):
-    case.run(keys=["a.txt", "b.txt"])
+def test_without_one_file_no_export_is_made_and_checks_alone_are_of_the_others(case: Case):
+    exports = case.run(keys=["a.txt", "b.txt"])
     before = case.event("tokens", partition="a.txt")
 
     result = case.run(dg.AssetSelection.checks_for_assets(dg.AssetKey(["small", "tokens"])))
 
+    assert "1 not built: c.txt" in failure(exports)
     assert result.success, failure(result)
     evaluations = checks(result)
     assert {of.check_name for of in evaluations} == {"accounting_closes", "equal_to_reference"}
     assert {of.metadata["num_checked"].value for of in evaluations} == {2}
     assert {of.metadata["num_remembered"].value for of in evaluations} == {0}
     assert case.event("tokens", partition="a.txt") == before
-
-
-def test_a_check_can_be_left_out_of_a_run(case: Case):
-    result = case.run(dg.AssetSelection.all() - dg.AssetSelection.all_asset_checks(), keys=KEYS)
-
-    assert result.success, failure(result)
-    assert checks(result) == []
 
 
 @is_built
@@ -384,23 +374,25 @@ def test_an_export_too_large_to_be_read_again_is_well_though_it_repeats_tokens(
 ):
     monkeypatch.setattr("tokflow.audit.checks.MAX_READ_BYTES", 0)
     case.attributes["packing"] = {"sequence_length": 16, "overlap": 4}
+    build(case.dataset)
+    graph = BuildGraph(case.dataset)
 
-    result = case.run(keys=KEYS)
+    [result] = check_results(Checker(graph), "export", "parquet", ["parquet"], {"complete"})
 
-    assert result.success, failure(result)
-    counts = BuildGraph(case.dataset).export(case.dataset.exports[1]).manifest().counts
+    assert result.passed
+    counts = graph.export(case.dataset.exports[1]).manifest().counts
     assert counts["train.num_repeated_tokens"] > 0
 
 
 def test_a_text_in_two_parts_is_a_warning(case: Case):
     text = "a licence that stands at the head of every file"
     case.write("a", f"{text}\nsomething else\n{text}\n")
+    build(case.dataset)
 
-    result = case.run(keys=["a.txt"])
+    [shared] = check_results(Checker(BuildGraph(case.dataset)), "split", "", KEYS, SHARED)
 
-    shared = [e for e in checks(result) if e.check_name == "no_shared_text"]
-    assert [(e.passed, e.severity.value) for e in shared] == [(False, "WARN")]
-    assert "a.txt:2" in str(shared[0].description)
+    assert (shared.passed, shared.severity.value) == (False, "WARN")
+    assert "a.txt:2" in str(shared.description)
 
 
 def test_offsets_over_the_whole_dataset_wait_for_the_tokens_of_all_files(case: Case):
@@ -418,29 +410,17 @@ def test_offsets_over_the_whole_dataset_wait_for_the_tokens_of_all_files(case: C
     assert isinstance(mapping, dg.AllPartitionMapping)
 
 
-def test_a_trained_tokenizer_is_made_from_the_raw_files(case: Case):
-    case.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 260}
-
-    result = case.run(keys=KEYS)
-
-    assert result.success, failure(result)
-    assert case.not_fresh() == {}
-    graph = case.defs.get_repository_def().asset_graph
-    parents = graph.get(dg.AssetKey(["small", "tokenizer"])).parent_keys
-    assert parents == {dg.AssetKey(["small", "raw"])}
-
-
-def test_every_format_is_an_asset_that_dagster_builds_and_checks(case: Case):
+def test_every_format_is_an_asset_that_is_reported_and_checked(case: Case):
     case.attributes["exports"] = sorted(FORMATS)
+    made = build(case.dataset)
+    checker = Checker(BuildGraph(case.dataset))
 
-    result = case.run(keys=KEYS)
-
-    assert result.success, failure(result)
-    found = checks(result)
-    checked = {check.asset_key.path[2] for check in found if "exports" in check.asset_key.path}
-    assert checked == set(FORMATS)
-    assert all(check.passed for check in found)
-    assert case.not_fresh() == {}
+    for name in FORMATS:
+        [check] = check_results(checker, "export", name, [name], {"complete"})
+        assert check.passed
+        assert {"parts", "num_tokens"} <= report(made.export(name)).metadata.keys()
+    keys = {key.path[-1] for key in case.defs.resolve_asset_graph().get_all_asset_keys()}
+    assert set(FORMATS) <= keys
 
 
 def test_an_export_shows_the_notices_of_its_dataset(tmp_path: Path):
@@ -598,10 +578,10 @@ def test_what_a_step_made_before_a_retry_is_reported_once(
     assert len(told.records) == 3
 
 
+@is_built
 def test_a_raw_file_that_changes_while_tokens_are_made_makes_them_stale(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ):
-    case.run(keys=KEYS)
     case.write("b", "other\ntext\nhere\n")
 
     def make_then_change(graph, stage, *arguments, **more):
@@ -611,66 +591,49 @@ def test_a_raw_file_that_changes_while_tokens_are_made_makes_them_stale(
         return made
 
     monkeypatch.setattr("tokflow.components.steps.make_stage", make_then_change)
-    result = case.run(selection("tokens"), keys=KEYS)
+    result = case.run(selection("tokens").without_checks(), keys=KEYS)
 
     assert result.success, failure(result)
     assert case.not_fresh()["tokens:a.txt"] == "STALE"
     assert "tokens:b.txt" not in case.not_fresh()
 
 
-def test_the_tokens_of_one_file_are_made_without_a_look_at_others(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-):
-    case.run(selection("tokenizer"))
-    hashed = []
-
-    def hash_and_note(path, *arguments, **more):
-        hashed.append(path.name)
-        return hash_file(path, *arguments, **more)
-
-    monkeypatch.setattr("tokflow.raw.files.hash_file", hash_and_note)
-    result = case.run(selection("tokens"), keys=["a.txt"])
-
-    assert result.success, failure(result)
-    assert set(hashed) == {"a.txt"}
+def changed(case: Case, before: dict, after: dict) -> set[str]:
+    """Return the assets that become stale when one shuffle is exchanged for another."""
+    versions = []
+    for shuffle in (before, after):
+        case.attributes["shuffle"] = shuffle
+        dataset = case.dataset
+        versions.append({(of[0], code_version(dataset, *of)) for of in asset_keys(dataset)})
+    return {stage for stage, _ in versions[1] - versions[0]}
 
 
 def test_a_shuffle_makes_stale_what_it_decides(case: Case):
-    case.attributes["exports"] = ["bin", "parquet"]
-    case.attributes["shuffle"] = {"seed": 1, "sequences": True}
-    assert case.run(keys=KEYS).success
-    assert case.not_fresh() == {}
+    case.attributes["exports"] = ["parquet"]
+    of_file = {"seed": 1, "documents": "file", "sequences": True}
 
-    case.attributes["shuffle"] = {"seed": 2, "sequences": True}
-    of_sequences = case.not_fresh()
-    case.attributes["shuffle"] = {"seed": 1, "documents": "file", "sequences": True}
-    of_documents = case.not_fresh()
-
-    assert of_sequences == {"exports/parquet": "STALE"}
-    assert {name for name in of_documents if name.startswith("split")} == {
-        f"split:{key}" for key in KEYS
+    assert changed(case, {"seed": 1, "sequences": True}, {"seed": 2, "sequences": True}) == {
+        "export"
     }
-    assert not [name for name in of_documents if name.startswith("tokens")]
+    assert changed(case, {"seed": 1, "sequences": True}, of_file) == {"split"}
+    case.attributes["exports"] = ["bin"]
+    assert changed(case, {"seed": 1, "sequences": True}, {"seed": 2, "sequences": True}) == set()
 
 
-def test_documents_of_all_files_in_one_order_are_exported_from_splits(case: Case):
+def test_exports_of_streams_and_of_documents_in_one_order_are_made_of_splits(case: Case):
+    case.attributes["exports"] = ["bin", "megatron"]
+    streams = stages_of(case)
     case.attributes["exports"] = ["bin", "parquet"]
     case.attributes["shuffle"] = {"seed": 1, "documents": "dataset"}
     assert case.run(keys=KEYS).success
     assert case.not_fresh() == {}
-    stages = {key.path[-1] for key in case.defs.resolve_asset_graph().get_all_asset_keys()}
 
     case.attributes["shuffle"] = {"seed": 2, "documents": "dataset"}
 
     assert case.not_fresh() == {"exports/bin": "STALE", "exports/parquet": "STALE"}
-    assert {"split"} == stages & {"split", "sequences"}
+    assert stages_of(case) == streams
+    assert streams == {"raw", "files", "tokenizer", "tokens", "split", "exports"}
 
 
-def test_where_all_exports_are_streams_sequences_are_no_asset(case: Case):
-    case.attributes["exports"] = ["bin", "megatron"]
-    assert case.run(keys=KEYS).success
-
-    keys = {key.path[1] for key in case.defs.resolve_asset_graph().get_all_asset_keys()}
-
-    assert keys == {"raw", "files", "tokenizer", "tokens", "split", "exports"}
-    assert case.not_fresh() == {}
+def stages_of(case: Case) -> set[str]:
+    return {key.path[1] for key in case.defs.resolve_asset_graph().get_all_asset_keys()}

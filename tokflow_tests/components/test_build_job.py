@@ -1,7 +1,6 @@
 """The job that builds a dataset in one run, without a key named."""
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 
@@ -22,16 +21,12 @@ Result = dg.ExecuteInProcessResult
 
 
 def build(case: Case) -> Result:
-    job = case.defs.resolve_job_def("small_build")
-    return job.execute_in_process(instance=case.instance, run_config=QUIET, raise_on_error=False)
+    return case.job()
 
 
 @pytest.fixture(scope="module")
-def built_by(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Case, Result]]:
-    """A dataset that one run of the job has built, and that run."""
-    with dg.DagsterInstance.ephemeral() as instance:
-        case = Case(tmp_path_factory.mktemp("built"), instance)
-        yield case, build(case)
+def built_by(built_by_job: tuple[Case, Result]) -> tuple[Case, Result]:
+    return built_by_job
 
 
 def reported(result: Result) -> dict[str, int]:
@@ -70,17 +65,6 @@ def test_a_second_run_reports_nothing(built: Case):
     assert second.success, failure(second)
     assert reported(second) == {}
     assert checks(second) == []
-
-
-def test_what_was_built_outside_of_dagster_is_adopted_as_it_is(case: Case):
-    build_dataset(case.dataset)
-
-    result = build(case)
-
-    assert sum(reported(result).values()) == 3 * 4 + 2 + 2
-    details = shown(case.event("tokens", partition="b.txt").metadata["details"])
-    assert details["made by this run"] == "no"
-    assert case.not_fresh() == {}
 
 
 @is_built
@@ -130,15 +114,18 @@ def test_what_changes_after_a_build_is_stale(case: Case):
 
 
 @is_built
-def test_an_event_says_the_same_as_one_of_the_asset_and_a_person_can_read_it(case: Case):
+def test_a_range_after_a_build_has_the_same_events_and_leaves_everything_fresh(case: Case):
     of_job = case.event("tokens", partition="b.txt")
 
-    case.run(keys=KEYS)
+    result = case.run(keys=KEYS)
 
+    assert result.success, failure(result)
     of_asset = case.event("tokens", partition="b.txt")
     assert set(of_job.metadata) == set(of_asset.metadata)
     assert set(of_job.tags or ()) == set(of_asset.tags or ())
     assert str(of_job.description).startswith("tokens b.txt: 3 documents, 34 tokens, ")
+    assert case.not_fresh() == {}
+    assert reported(build(case)) == {}
 
 
 def test_the_terminal_shows_what_was_built_and_nothing_of_dagster(
@@ -259,13 +246,18 @@ def test_a_run_that_was_killed_before_its_checks_leaves_them_to_the_next(
     assert all(of.metadata["num_remembered"].value == 0 for of in evaluations)
 
 
-def test_what_passed_in_another_run_is_reported_of_what_is_new_to_dagster(
+def test_what_was_built_outside_of_dagster_is_adopted_with_the_checks_that_passed(
     built: Case, monkeypatch: pytest.MonkeyPatch
 ):
     with dg.DagsterInstance.ephemeral() as instance:
         monkeypatch.setattr(built, "instance", instance)
-        evaluations = checks(build(built))
+        result = build(built)
+        details = shown(built.event("tokens", partition="b.txt").metadata["details"])
 
+        assert built.not_fresh() == {}
+    assert sum(reported(result).values()) == 3 * 4 + 2 + 2
+    assert details["made by this run"] == "no"
+    evaluations = checks(result)
     assert len(evaluations) == 7
     for of in evaluations:
         assert of.passed
@@ -287,11 +279,11 @@ def test_with_recheck_everything_is_computed_and_reported(case: Case):
     assert all(check.metadata["num_remembered"].value == 0 for check in checks)
 
 
-def test_a_verdict_on_gigatoken_leaves_every_event_of_the_tokens_that_are_there(
+def test_after_a_verdict_on_gigatoken_and_after_a_new_file_everything_is_fresh(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ):
     use_wrong_engine(monkeypatch)
-    case.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 257}
+    case.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 257}  # no merges
     case.write("a", "strange\nx\ny\nz\nu\nv\n")  # whose first line is not compared
     case.write("b", "strange\n")
 
@@ -303,6 +295,9 @@ def test_a_verdict_on_gigatoken_leaves_every_event_of_the_tokens_that_are_there(
     assert [case.data_version("tokens", partition=key) for key in KEYS] == [
         graph.tokens(key).fingerprint for key in KEYS
     ]
+    case.write("d", "new\n")  # of which the tokenizer that is trained on it is no other
+    build(case)
+    assert case.not_fresh() == {}
 
 
 def test_files_that_do_not_lie_side_by_side_are_built_and_reported(case: Case):
@@ -319,15 +314,6 @@ def test_files_that_do_not_lie_side_by_side_are_built_and_reported(case: Case):
     }
 
 
-def test_with_offsets_over_the_dataset_everything_is_fresh(case: Case):
-    case.attributes["split"] = {"scope": "dataset", "parts": {"train": {"characters": 9}}}
-
-    result = build(case)
-
-    assert result.success, failure(result)
-    assert case.not_fresh() == {}
-
-
 def test_with_offsets_over_the_dataset_everything_is_fresh_after_a_file_changed(case: Case):
     case.attributes["split"] = {"scope": "dataset", "parts": {"train": {"documents": 20}}}
     build(case)
@@ -337,10 +323,9 @@ def test_with_offsets_over_the_dataset_everything_is_fresh_after_a_file_changed(
 
     assert case.not_fresh() == {}
     assert reported(result)["split"] == 3
-    assert reported(build(case)) == {}
 
 
-@pytest.mark.parametrize("stage", ["raw", "tokens", "split"])
+@pytest.mark.parametrize("stage", ["raw", "split"])
 @is_built
 def test_after_its_history_was_wiped_everything_is_fresh_again(case: Case, stage: str):
     case.instance.wipe_assets([dg.AssetKey(["small", stage])])
@@ -348,16 +333,6 @@ def test_after_its_history_was_wiped_everything_is_fresh_again(case: Case, stage
     build(case)
     assert case.not_fresh() == {}
     assert reported(build(case)) == {}
-
-
-def test_a_trained_tokenizer_that_did_not_change_is_fresh_after_a_new_file(case: Case):
-    case.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 257}  # no merges
-    build(case)
-    case.write("d", "new\n")
-
-    build(case)
-
-    assert case.not_fresh() == {}
 
 
 def test_files_of_a_server_are_reported_as_they_were_fetched(case: Case):
@@ -385,15 +360,6 @@ def test_files_of_a_server_are_reported_as_they_were_fetched(case: Case):
     assert case.not_fresh() == {}
 
 
-@is_built
-def test_a_range_after_a_build_leaves_everything_fresh(case: Case):
-    result = case.run(keys=KEYS)
-
-    assert result.success, failure(result)
-    assert case.not_fresh() == {}
-    assert reported(build(case)) == {}
-
-
 def test_what_a_transform_leaves_out_is_reported_and_its_source_is_a_code_version(case: Case):
     source = "def ordinals(text):\n    return None if 'second' in text else text\n"
     (case.folder / "clean.py").write_text(source)
@@ -409,8 +375,6 @@ def test_what_a_transform_leaves_out_is_reported_and_its_source_is_a_code_versio
     assert shown(event.metadata["details"])["records"] == "3"
     assert "1 record left out" in (event.description or "")
     assert "tokens" in str(case.not_fresh())
-    assert build(case).success
-    assert case.not_fresh() == {}
 
 
 def test_a_transform_that_exits_fails_the_run_and_names_the_row(case: Case):

@@ -10,7 +10,8 @@ from tokflow.components.checks import FILES_CHECK, check_files
 from tokflow.components.instance import find_old_runs
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.status import FileStatus
-from tokflow_tests.dagster_case import QUIET, Case, failure, is_built, selection, shown_failed
+from tokflow_tests.components.test_build_job import build
+from tokflow_tests.dagster_case import Case, failure, is_built, selection, shown_failed
 
 KEYS = ["a.txt", "b.txt", "c.txt"]
 EXPORTS = {"exports/bin", "exports/parquet"}
@@ -18,20 +19,9 @@ OF_B = {"tokens:b.txt", "split:b.txt", "sequences:b.txt"}
 BAD = b"not \xff UTF-8\n"
 
 
-def run(case: Case, name: str) -> dg.ExecuteInProcessResult:
-    job = case.defs.resolve_job_def(name)
-    return job.execute_in_process(instance=case.instance, run_config=QUIET, raise_on_error=False)
-
-
-def build(case: Case) -> dg.ExecuteInProcessResult:
-    return run(case, "small_build")
-
-
 @pytest.fixture(scope="module")
-def built_by(tmp_path_factory: pytest.TempPathFactory):
-    with dg.DagsterInstance.ephemeral() as instance:
-        case = Case(tmp_path_factory.mktemp("built"), instance)
-        yield case, build(case)
+def built_by(built_by_job: tuple[Case, dg.ExecuteInProcessResult]):
+    return built_by_job
 
 
 def break_b(case: Case) -> None:
@@ -54,9 +44,13 @@ def test_a_bad_file_and_the_exports_have_failed_until_it_is_as_it_was(case: Case
     good = (case.folder / "raw/b.txt").read_text()
     break_b(case)
 
-    assert not build(case).success
+    run_build_job(case.instance, BuildGraph(case.dataset, offline=True))  # as `tokflow run` does
+    of_command = failed(case)
+    again = build(case)
 
-    assert failed(case) == OF_B | EXPORTS
+    assert not again.success
+    assert failed(case) == of_command == OF_B | EXPORTS
+    assert again.run_id in find_old_runs(case.instance, before=datetime.now(UTC)).needed
     [row] = check_of(case).metadata["not_built"].records
     assert (row.data["file"], row.data["state"]) == ("b.txt", "failed")
     assert "UTF-8" in str(row.data["cause"])
@@ -83,10 +77,6 @@ def test_a_tokenizer_that_cannot_be_made_has_failed_and_all_that_waits_for_it(ca
         dg.AssetKey(["small", "report"]), limit=1
     ).records
 
-    case.attributes |= {"tokenizer": {"kind": "bytes"}, "report": False}
-    assert build(case).success
-    assert failed(case) == set()
-
 
 @is_built
 def test_a_range_of_one_asset_that_fails_makes_failed_what_waits_for_it(case: Case):
@@ -96,15 +86,6 @@ def test_a_range_of_one_asset_that_fails_makes_failed_what_waits_for_it(case: Ca
 
     assert failed(case) == OF_B | EXPORTS
     assert not check_of(case).passed
-
-
-@is_built
-def test_tokflow_run_marks_what_failed_too(case: Case):
-    break_b(case)
-
-    run_build_job(case.instance, BuildGraph(case.dataset, offline=True))
-
-    assert failed(case) == OF_B | EXPORTS
 
 
 def test_with_offsets_over_the_dataset_all_splits_fail_with_one_file(case: Case):
@@ -124,19 +105,9 @@ def test_a_list_of_files_that_cannot_be_made_has_failed(
 ):
     case.attributes["raw"] = {"files": "nowhere/*.txt"}
 
-    run(case, job)
+    case.job(job)
 
     assert failed(case) == {"files", *and_exports}
-
-
-@is_built
-def test_a_run_by_which_a_file_has_failed_is_not_pruned(case: Case):
-    break_b(case)
-    build(case)
-
-    again = build(case)
-
-    assert again.run_id in find_old_runs(case.instance, before=datetime.now(UTC)).needed
 
 
 @is_built

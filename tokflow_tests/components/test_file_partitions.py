@@ -27,13 +27,28 @@ def _files_are_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decisions, "CALM_SECONDS", 0.0)
 
 
-def test_new_files_become_partitions_and_a_scan_of_thousands_writes_one_event(case: Case):
+def test_new_files_become_partitions_in_batches_and_a_scan_writes_one_event(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(file_partitions, "KEYS_AT_ONCE", 2)
+    (case.folder / "raw/old.txt").mkdir()
+
     synced = sync_files(case.instance, case.dataset)
 
     assert synced == SyncedFiles(added=("a.txt", "b.txt", "c.txt"))
     assert case.partitions() == KEYS
-    assert case.event("files").metadata["num_files"].value == 3
+    event = case.event("files")
+    assert event.metadata["num_files"].value == 3
+    (record,) = event.metadata["left_out"].records
+    assert record.data == {
+        "path": f"{case.folder}/raw/old.txt",
+        "found": "a folder without a txt file",
+    }
     assert case.not_fresh()["raw:b.txt"] == "MISSING"
+    second = sync_files(case.instance, case.dataset)
+    assert second == SyncedFiles()
+    assert str(second) == "raw files: no change"
+    assert case.event("files") == event
 
 
 def test_tokens_are_recorded_after_the_raw_file_that_dagster_had_not_heard_of(case: Case):
@@ -62,29 +77,6 @@ def test_a_trained_tokenizer_is_recorded_after_the_raw_files_it_was_trained_on(c
     case.run(selection("raw"), keys=KEYS)
 
     assert not {"raw:a.txt", "tokenizer"} & set(case.not_fresh())
-
-
-def test_what_is_left_out_is_in_the_metadata_of_the_list(case: Case):
-    (case.folder / "raw/old.txt").mkdir()
-
-    sync_files(case.instance, case.dataset)
-
-    (record,) = case.event("files").metadata["left_out"].records
-    assert record.data == {
-        "path": f"{case.folder}/raw/old.txt",
-        "found": "a folder without a txt file",
-    }
-
-
-def test_a_second_look_changes_nothing(case: Case):
-    sync_files(case.instance, case.dataset)
-    event = case.event("files")
-
-    synced = sync_files(case.instance, case.dataset)
-
-    assert synced == SyncedFiles()
-    assert str(synced) == "raw files: no change"
-    assert case.event("files") == event
 
 
 def test_files_that_change_go_and_come_make_what_they_decide_stale(case: Case):
@@ -126,23 +118,6 @@ def test_a_remote_file_is_registered_without_a_connection(case: Case):
 
     assert synced.added == ("127.0.0.1:9/a.txt", "b.txt")
     assert case.not_fresh()["raw:127.0.0.1:9/a.txt"] == "MISSING"
-
-
-def test_many_keys_are_registered_in_batches(case: Case, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(file_partitions, "KEYS_AT_ONCE", 2)
-
-    sync_files(case.instance, case.dataset)
-
-    assert case.partitions() == KEYS
-
-
-def test_the_scan_job_registers_files(case: Case):
-    job = case.defs.resolve_job_def("small_scan")
-
-    result = job.execute_in_process(instance=case.instance, run_config=QUIET)
-
-    assert result.success
-    assert case.partitions() == KEYS
 
 
 def test_the_sensor_registers_files_and_launches_nothing(case: Case):
@@ -196,14 +171,6 @@ def test_what_no_scan_makes_quick_is_not_scanned_for_ever(
 
     assert ticks.settle() == ["small_scan", "small_scan"]  # the second after a change of state
     assert "has scanned the files" in ticks.said or "no change" in ticks.said
-
-
-def test_the_sensor_says_why_there_are_no_files(case: Case):
-    case.attributes["raw"] = {"files": "nowhere/*.txt"}
-    ticks = Sensor(case)
-
-    assert ticks.tick() == []
-    assert "raw.files" in ticks.said
 
 
 def test_groups_are_partitions_with_their_files_in_the_metadata(case: Case):

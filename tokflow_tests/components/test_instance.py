@@ -37,14 +37,6 @@ def test_the_instance_is_the_one_of_the_project_wherever_one_stands(
         assert list(instance.get_dynamic_partitions("files")) == ["a"]
 
 
-def test_dagster_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
-
-    with open_instance() as instance:
-        assert instance.root_directory == str(tmp_path)
-
-
 @dg.job
 def job() -> None: ...
 
@@ -58,10 +50,6 @@ GONE = {
 
 
 @pytest.mark.parametrize(
-    ("status", "ended"),
-    [("NOT_STARTED", "FAILURE"), ("STARTED", "FAILURE"), ("CANCELING", "CANCELED")],
-)
-@pytest.mark.parametrize(
     ("gone", "is_ended"),
     [
         ([], False),
@@ -72,29 +60,31 @@ GONE = {
     ],
 )
 def test_runs_whose_process_was_killed_are_ended(
-    gone: list[str], is_ended: bool, status: str, ended: str, monkeypatch: pytest.MonkeyPatch
+    gone: list[str], is_ended: bool, monkeypatch: pytest.MonkeyPatch
 ):
+    ended = {"NOT_STARTED": "FAILURE", "STARTED": "FAILURE", "CANCELING": "CANCELED"}
+    ids = {status: str(uuid.uuid4()) for status in ended}
     for name in gone:
         monkeypatch.setattr(f"{instance_module.__name__}.{name}", GONE[name])
-    run_id = str(uuid.uuid4())
-    tags = process_tags(run_id)
+    tags = {status: process_tags(ids[status]) for status in ended}
     monkeypatch.undo()
     with dg.DagsterInstance.ephemeral() as instance:
-        now = dg.DagsterRunStatus(status)
-        instance.create_run_for_job(job, run_id=run_id, tags=tags, status=now)
-        instance.create_run_for_job(job, tags=tags, status=now)  # begun again, not yet by a process
+        for status, of_process in tags.items():
+            now = dg.DagsterRunStatus(status)
+            instance.create_run_for_job(job, run_id=ids[status], tags=of_process, status=now)
+            # Begun again, not yet by a process.
+            instance.create_run_for_job(job, tags=of_process, status=now)
 
         end_lost_runs(instance)
 
-        statuses = {run.run_id == run_id: run.status.value for run in instance.get_runs()}
-        assert statuses == {True: ended if is_ended else status, False: status}
+        statuses = {run.run_id: run.status.value for run in instance.get_runs()}
+    expected = ended if is_ended else {status: status for status in ended}
+    assert {status: statuses.pop(ids[status]) for status in ended} == expected
+    assert sorted(statuses.values()) == sorted(ended)
 
 
 def launched(host: str) -> dict[str, str]:
     return {".dagster/grpc_info": json.dumps({"host": host, "port": 4000})}
-
-
-RUN = str(uuid.uuid4())
 
 
 @pytest.mark.parametrize(
@@ -103,27 +93,25 @@ RUN = str(uuid.uuid4())
         ({}, False),
         (launched("code"), True),
         (launched("another"), False),
-        ({"tokflow/process": f"{RUN} 5c1e boot machine 7"}, True),
-        ({"tokflow/process": f"{RUN} another boot machine 7"}, False),
+        ({"tokflow/process": "{run} 5c1e boot machine 7"}, True),
+        ({"tokflow/process": "{run} another boot machine 7"}, False),
         ({"tokflow/process": "copied-from-a-run 5c1e boot machine 7"}, False),
     ],
 )
-@pytest.mark.parametrize(
-    ("status", "ended"),
-    [("STARTED", "FAILURE"), ("CANCELING", "CANCELED"), ("SUCCESS", "SUCCESS")],
-)
-def test_runs_of_a_container_that_is_gone_are_ended(
-    tags: dict[str, str], is_ended: bool, status: str, ended: str
-):
+def test_runs_of_a_container_that_is_gone_are_ended(tags: dict[str, str], is_ended: bool):
+    ended = {"STARTED": "FAILURE", "CANCELING": "CANCELED", "SUCCESS": "SUCCESS"}
+    ids = {status: str(uuid.uuid4()) for status in ended}
     with dg.DagsterInstance.ephemeral() as instance:
-        now = dg.DagsterRunStatus(status)
-        instance.create_run_for_job(job, run_id=RUN, tags=tags, status=now)
+        for status, run in ids.items():
+            of_run = {name: of.replace("{run}", run) for name, of in tags.items()}
+            now = dg.DagsterRunStatus(status)
+            instance.create_run_for_job(job, run_id=run, tags=of_run, status=now)
 
         end_lost_runs(instance, {"code", "5c1e"})
 
-        run = instance.get_run_by_id(RUN)
-        assert run is not None
-        assert run.status.value == (ended if is_ended else status)
+        statuses = {run.run_id: run.status.value for run in instance.get_runs()}
+    expected = ended if is_ended else {status: status for status in ended}
+    assert {status: statuses[ids[status]] for status in ended} == expected
 
 
 @dg.op

@@ -14,7 +14,6 @@ from tokflow.components import decisions, make_definitions
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import find_declarations, load_declared
 from tokflow.pipeline.project import Project, find_project
-from tokflow.views.picture import has_report
 from tokflow_tests.dagster_case import QUIET, RANGE, shown_failed
 from tokflow_tests.projects import attributes, declare_in, make_project
 
@@ -29,7 +28,7 @@ def project(tmp_path: Path) -> Path:
         (project / name).mkdir()
         (project / name / "a.txt").write_text("".join(f"{name} {n}\n" for n in range(20)))
         fields = {"raw": {"files": f"{name}/*.txt"}, "documents": {"document_per": "line"}}
-        declare_in(project, name, attributes(name, **fields))
+        declare_in(project, name, attributes(name, report=False, **fields))
     return declare_mixture(project, SOURCES)
 
 
@@ -39,6 +38,7 @@ def declare_mixture(project: Path, sources: dict[str, Any]) -> Path:
         "shuffle": {},
         "exports": ["bin", "parquet"],
         "automation": True,
+        "report": False,  # which takes a second to draw
     }
     declare_in(project, "mixed", {"name": "mixed", "store": "store", **mixed})
     return project
@@ -91,26 +91,8 @@ def test_the_assets_of_a_mixture_are_made_from_the_splits_of_its_sources(project
         "mixed/sequences",
         "mixed/exports/bin",
         "mixed/exports/parquet",
-        *(["mixed/report"] if has_report() else []),
     }
     assert {key.to_user_string() for key in split.parent_keys} == {"code/split", "prose/split"}
-
-
-def test_a_source_may_be_declared_outside_of_the_project(project: Path):
-    fields = {"raw": {"files": "far/*.txt"}, "documents": {"document_per": "line"}}
-    (project / "far").mkdir()
-    (project / "far" / "a.txt").write_text("from afar\n")
-    (project / "far.yaml").write_text(yaml.safe_dump(attributes("far", **fields)))
-    declare_mixture(project, {"far": {"epochs": 2, "config": "far.yaml"}})
-
-    with dg.DagsterInstance.ephemeral() as instance:
-        defs = definitions_of(project)
-        job = defs.resolve_job_def("mixed_build")
-        result = job.execute_in_process(instance=instance, run_config=QUIET)
-
-        assert result.success
-        assert materialized(instance) >= {"far/split", "mixed/exports/bin"}
-        assert not_fresh(instance, defs, ["far/a.txt"]) == {}
 
 
 def test_the_job_of_a_mixture_builds_and_records_its_sources_up_to_their_splits(project: Path):
@@ -147,23 +129,31 @@ def test_the_job_of_a_mixture_builds_and_records_its_sources_up_to_their_splits(
 
 
 def test_a_bad_file_of_a_source_makes_failed_what_the_mixture_is_made_of(project: Path):
-    file = project / "code/a.txt"
-    good = file.read_text()
+    (project / "far").mkdir()
+    good = "from afar\n"
+    file = project / "far/a.txt"
     file.write_bytes(b"no \xff UTF-8\n")
-    job = definitions_of(project).resolve_job_def("mixed_build")
-    datasets = datasets_of(project)
+    fields = {"raw": {"files": "far/*.txt"}, "documents": {"document_per": "line"}}
+    (project / "far.yaml").write_text(yaml.safe_dump(attributes("far", report=False, **fields)))
+    sources = {"prose": {"epochs": 1}, "far": {"epochs": 2, "config": "far.yaml"}}
+    defs = definitions_of(declare_mixture(project, sources))
+    job, mixed = defs.resolve_job_def("mixed_build"), datasets_of(project)["mixed"]
+    datasets = (*mixed.sources, mixed)
 
     with dg.DagsterInstance.ephemeral() as instance:
         job.execute_in_process(instance=instance, run_config=QUIET, raise_on_error=False)
-        found = {name: shown_failed(instance, of) for name, of in datasets.items()}
+        found = {of.name: shown_failed(instance, of) for of in datasets}
         file.write_text(good)
         assert job.execute_in_process(instance=instance, run_config=QUIET).success
-        later = {name: shown_failed(instance, of) for name, of in datasets.items()}
+        later = [shown_failed(instance, of) for of in datasets]
+        made = materialized(instance)
+        assert not_fresh(instance, defs, ["prose/a.txt", "far/a.txt"]) == {}
 
-    assert found["code"] == {"tokens:a.txt", "split:a.txt"}
+    assert found["far"] == {"tokens:a.txt", "split:a.txt"}
     assert found["prose"] == set()
     assert {"exports/bin", "exports/parquet"} <= found["mixed"]
-    assert later == {name: set() for name in datasets}
+    assert later == [set()] * 3
+    assert made >= {"far/split", "mixed/exports/bin"}  # though no YAML of the project has it
 
 
 def test_the_assets_of_a_mixture_are_made_one_by_one_and_are_fresh(project: Path):

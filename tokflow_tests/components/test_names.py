@@ -5,7 +5,7 @@ import pytest
 
 from tokflow.components import make_definitions
 from tokflow.pipeline.declared import make_dataset
-from tokflow_tests.dagster_case import QUIET, Case, checks, failure
+from tokflow_tests.dagster_case import Case, checks, failure
 
 KEYS = ["a.txt", "b.txt", "c.txt"]
 PREFIX = ["warehouse", "raw-text", "my-data"]
@@ -23,13 +23,12 @@ def case(case: Case) -> Case:
     return case
 
 
-def run_job(case: Case, name: str) -> dg.ExecuteInProcessResult:
-    job = case.defs.resolve_job_def(name)
-    return job.execute_in_process(instance=case.instance, run_config=QUIET, raise_on_error=False)
+def test_it_is_fresh_after_its_jobs_and_a_run_of_its_assets(case: Case):
+    some = [dg.AssetSelection.assets([*PREFIX, of]) for of in ("tokenizer", "tokens")]
+    assert case.job("my_data_scan").success
+    assert case.run(some[0] | some[1], keys=KEYS).success
 
-
-def test_it_is_built_and_fresh_by_its_job(case: Case):
-    result = run_job(case, "my_data_build")
+    result = case.job("my_data_build")
 
     assert result.success, failure(result)
     assert case.instance.get_dynamic_partitions("my_data_files") == KEYS
@@ -39,15 +38,6 @@ def test_it_is_built_and_fresh_by_its_job(case: Case):
     assert {tuple(of.asset_key.path[:3]) for of in evaluations} == {tuple(PREFIX)}
     assert all(evaluation.passed for evaluation in checks(result))
     assert result.dagster_run.tags["domain"] == "code"
-
-
-def test_its_assets_run_after_a_scan(case: Case):
-    assert run_job(case, "my_data_scan").success
-
-    result = case.run(keys=KEYS)
-
-    assert result.success, failure(result)
-    assert case.not_fresh() == {}
 
 
 def test_every_asset_and_job_has_what_was_asked_for(case: Case):

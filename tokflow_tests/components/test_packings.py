@@ -4,7 +4,7 @@ import dagster as dg
 import pytest
 
 from tokflow.pipeline.graph import BuildGraph
-from tokflow_tests.dagster_case import QUIET, Case, failure, selection
+from tokflow_tests.dagster_case import Case, failure
 
 KEYS = ["a.txt", "b.txt", "c.txt"]
 SHORT = {"format": "parquet", "name": "short", "packing": {"sequence_length": 8}}
@@ -16,11 +16,6 @@ def case(case: Case) -> Case:
     case.instance.add_dynamic_partitions("small_files", KEYS)
     case.attributes["exports"] = ["parquet", SHORT, PICKLE]
     return case
-
-
-def build(case: Case) -> dg.ExecuteInProcessResult:
-    job = case.defs.resolve_job_def("small_build")
-    return job.execute_in_process(instance=case.instance, run_config=QUIET, raise_on_error=False)
 
 
 def parents_of(case: Case, name: str) -> set[str]:
@@ -38,8 +33,11 @@ def test_another_packing_is_an_asset_that_exports_of_it_share(case: Case):
     dg.Definitions.validate_loadable(case.defs)
 
 
-def test_its_assets_are_built_checked_and_fresh(case: Case):
-    result = case.run(keys=KEYS)
+@pytest.mark.parametrize("is_job", [True, False])
+def test_every_packing_is_built_checked_and_fresh_until_its_own_length_changes(
+    is_job: bool, case: Case
+):
+    result = case.job() if is_job else case.run(keys=KEYS)
 
     assert result.success, failure(result)
     assert case.not_fresh() == {}
@@ -48,20 +46,6 @@ def test_its_assets_are_built_checked_and_fresh(case: Case):
         found = case.data_version("sequences", "short", partition=key)
         assert found == graph.sequences(key, "short").fingerprint
         assert found != case.data_version("sequences", partition=key)
-    checked = {"/".join(of.asset_key.path[1:]) for of in result.get_asset_check_evaluations()}
-    assert {"sequences", "sequences/short", "exports/short"} <= checked
-    again = case.run(selection("sequences", "short"), keys=["b.txt"])
-    assert again.success, failure(again)
-    assert case.not_fresh() == {}
-
-
-def test_the_build_job_reports_every_packing_and_another_length_makes_only_its_own_stale(
-    case: Case,
-):
-    result = build(case)
-
-    assert result.success, failure(result)
-    assert case.not_fresh() == {}
     checked = {"/".join(of.asset_key.path[1:]) for of in result.get_asset_check_evaluations()}
     assert {"sequences", "sequences/short", "exports/pickle"} <= checked
 
@@ -73,6 +57,3 @@ def test_the_build_job_reports_every_packing_and_another_length_makes_only_its_o
         "exports/short",
         "exports/pickle",
     }
-    assert build(case).success
-    assert case.not_fresh() == {}
-    assert not [of for of in build(case).all_events if of.is_step_materialization]

@@ -19,7 +19,6 @@ from tokflow.exports.stage import parts_of
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.run import build_dataset
-from tokflow.store.listed_files import broken_files
 from tokflow.store.manifest import checksums, read_manifest
 from tokflow_tests.outputs import edit_manifest, stored
 from tokflow_tests.tiny import copy_of, declare_small, write_raw
@@ -126,79 +125,32 @@ def test_an_output_that_is_not_built_is_a_problem(tmp_path: Path):
     assert problems_of(made) == ["small/tokenizer: not built; run `tokflow run`"]
 
 
-def test_a_changed_byte_is_found_by_its_checksum(small: tuple[Dataset, BuildGraph]):
-    _, graph = small
-    shard = graph.open_tokens("a.jsonl")
-    data = bytearray((shard.folder / "tokens.bin").read_bytes())
-    data[0] ^= 1
-
-    (shard.folder / "tokens.bin").write_bytes(data)
-
-    (problem,) = broken_files(shard.folder, shard.manifest)
-    assert str(problem).startswith(f"{shard.folder}/tokens.bin: expected sha256 ")
-
-
-def test_a_file_that_no_manifest_lists_is_a_problem(small: tuple[Dataset, BuildGraph]):
-    _, graph = small
-    shard = graph.open_tokens("a.jsonl")
-
-    (shard.folder / "notes.txt").write_text("mine")
-
-    assert shard.store.unlisted(shard.stored) == ["notes.txt"]
-
-
-def test_a_truncated_shard_is_found(small: tuple[Dataset, BuildGraph]):
-    _, graph = small
-    shard = graph.open_tokens("b.jsonl")
-    path = shard.folder / "tokens.bin"
-
-    path.write_bytes(path.read_bytes()[:-2])
-
-    [verified] = verify_path(shard.folder)
-
-    assert [problem.partition(";")[0] for problem in verified.problems] == [
-        f"{path}: expected 46 bytes, found 44"
-    ]
-
-
-def test_an_id_past_the_vocabulary_is_found(small: tuple[Dataset, BuildGraph]):
+@pytest.mark.parametrize(
+    ("position", "token_id", "expected"),
+    [
+        (1, 300, ["token 1: expected an id below vocab_size 258, found 300"]),
+        (1, 256, ["expected num_eos 4, found 5"]),
+        (
+            3,
+            0,
+            [
+                "document 0: expected the EOS id 256 at its end (1 such)",
+                "expected num_eos 4, found 3",
+            ],
+        ),
+    ],
+)
+def test_an_id_past_the_vocabulary_and_an_eos_too_many_or_too_few_are_found(
+    position: int, token_id: int, expected: list[str], small: tuple[Dataset, BuildGraph]
+):
     _, graph = small
     shard = graph.open_tokens("a.jsonl")
     token_ids = np.fromfile(shard.folder / "tokens.bin", dtype="<u2")
-    token_ids[1] = 300
+    token_ids[position] = token_id
 
     token_ids.tofile(shard.folder / "tokens.bin")
 
-    assert verify_tokens(shard) == [
-        f"{shard.folder}/tokens.bin: token 1: expected an id below vocab_size 258, found 300"
-    ]
-
-
-def test_a_document_without_its_eos_is_found(small: tuple[Dataset, BuildGraph]):
-    _, graph = small
-    shard = graph.open_tokens("a.jsonl")
-    token_ids = np.fromfile(shard.folder / "tokens.bin", dtype="<u2")
-    token_ids[3] = 0
-
-    token_ids.tofile(shard.folder / "tokens.bin")
-
-    assert verify_tokens(shard) == [
-        f"{shard.folder}/tokens.bin: document 0: expected the EOS id 256 at its end (1 such)",
-        f"{shard.folder}/tokens.bin: expected num_eos 4, found 3",
-    ]
-
-
-def test_an_eos_too_many_is_found(small: tuple[Dataset, BuildGraph]):
-    _, graph = small
-    shard = graph.open_tokens("a.jsonl")
-    token_ids = np.fromfile(shard.folder / "tokens.bin", dtype="<u2")
-    token_ids[1] = 256
-
-    token_ids.tofile(shard.folder / "tokens.bin")
-
-    assert verify_tokens(shard) == [
-        f"{shard.folder}/tokens.bin: expected num_eos 4, found 5",
-    ]
+    assert verify_tokens(shard) == [f"{shard.folder}/tokens.bin: {of}" for of in expected]
 
 
 @pytest.mark.parametrize(
@@ -268,20 +220,6 @@ def test_a_split_that_does_not_count_its_longest_document_yet_is_well(
     edit_manifest(folder, lambda fields: fields["counts"].pop("train.num_tokens_of_longest"))
 
     assert verify_split(graph.open_split("a.jsonl")) == []
-
-
-def test_tokens_of_a_cut_span_that_are_lost_are_found(tmp_path: Path):
-    _, graph = built(tmp_path, split=SPLITS["cut"])
-    made = graph.open_split("a.jsonl")
-    path = made.folder / "cut_tokens.bin"
-
-    path.write_bytes(path.read_bytes()[:-2])
-
-    [verified] = verify_path(made.folder)
-
-    assert [problem.partition(";")[0] for problem in verified.problems] == [
-        f"{path}: expected 22 bytes, found 20"
-    ]
 
 
 def test_other_tokens_of_a_cut_span_are_found_where_its_text_is(tmp_path: Path):
@@ -385,8 +323,10 @@ def test_an_export_with_another_token_is_found(name: str, small: tuple[Dataset, 
     assert problems == [f"{output.folder}: train: token {first} differs from the split"]
 
 
-@pytest.mark.parametrize("column", ["row", "char_start", "token_in_piece"])
-@pytest.mark.parametrize("name", ["bin", "parquet"])
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [("bin", "row"), ("parquet", "char_start"), ("bin", "token_in_piece"), ("parquet", "row")],
+)
 def test_an_index_that_leads_elsewhere_is_found(
     name: str, column: str, small: tuple[Dataset, BuildGraph]
 ):
@@ -409,29 +349,18 @@ def test_an_index_that_leads_elsewhere_is_found(
     ]
 
 
-def test_padding_may_be_an_id_that_no_token_has(tmp_path: Path):
+def test_padding_can_be_an_id_that_no_token_has_also_where_files_are_never_read(tmp_path: Path):
     packing = {"sequence_length": 8, "strategy": "one_document", "pad_id": 300}
-    exports = ["parquet", "webdataset", "pickle"]
-    made, _ = built(tmp_path, packing=packing, exports=exports)
+    short = {"format": "jsonl", "packing": {"sequence_length": 4}}
+    made, _ = built(tmp_path, packing=packing, exports=["parquet", "webdataset", "pickle", short])
 
-    assert problems_of(made) == []
+    found = {of.name: of for of in verify_dataset(made)}
 
-
-def test_sequences_of_each_packing_are_named_by_it(tmp_path: Path):
-    exports = ["parquet", {"format": "jsonl", "packing": {"sequence_length": 4}}]
-    made, _ = built(tmp_path, exports=exports)
-
-    names = [of.name for of in verify_dataset(made) if of.name.startswith("sequences of a.jsonl")]
-
-    assert sorted(names) == ["sequences of a.jsonl", "sequences of a.jsonl (jsonl)"]
-
-
-def test_a_format_that_is_never_read_says_so(tmp_path: Path):
-    made, _ = built(tmp_path, exports=["pickle"])
-
-    notes = [verified.notes for verified in verify_dataset(made)]
-
-    assert notes[-1] == ("pickle files are never read: compared by counts and checksums",)
+    assert [problem for of in found.values() for problem in of.problems] == []
+    assert found["export pickle"].notes == (
+        "pickle files are never read: compared by counts and checksums",
+    )
+    assert {"sequences of a.jsonl", "sequences of a.jsonl (jsonl)"} <= found.keys()
 
 
 def test_an_export_that_lost_a_row_is_found_without_its_parents(small: tuple[Dataset, BuildGraph]):
@@ -465,12 +394,7 @@ def test_a_shard_of_other_text_is_found_in_the_raw_file(small: tuple[Dataset, Bu
     write_raw(made.base, {"a.jsonl": ["one", "two and a HALF", "drei €", ""]})
     other = BuildGraph(made).raw("a.jsonl")
 
-    problems = verify_against_raw(
-        other,
-        shard,
-        made.documents,
-        graph.encoding,
-    )
+    problems = verify_against_raw(other, shard, made.documents, graph.encoding)
 
     assert problems == [f"{shard.folder}: documents 0 to 4: the text is not the same"]
 
@@ -482,12 +406,7 @@ def test_other_tokens_than_the_reference_are_found(small: tuple[Dataset, BuildGr
     token_ids[0] = ord("F")
     token_ids.tofile(shard.folder / "tokens.bin")
 
-    problems = verify_against_raw(
-        graph.raw("b.jsonl"),
-        shard,
-        made.documents,
-        graph.encoding,
-    )
+    problems = verify_against_raw(graph.raw("b.jsonl"), shard, made.documents, graph.encoding)
 
     assert problems == [
         "b.jsonl:0: expected the tokens [102, 111, 117, 114, 256] … of bytes, "
@@ -501,10 +420,7 @@ def test_a_raw_file_with_more_documents_than_the_shard_is_found(small: tuple[Dat
     write_raw(made.base, {"b.jsonl": ["four", "fünf", "six\nlines", "7", "more"]})
 
     problems = verify_against_raw(
-        BuildGraph(made).raw("b.jsonl"),
-        shard,
-        made.documents,
-        graph.encoding,
+        BuildGraph(made).raw("b.jsonl"), shard, made.documents, graph.encoding
     )
 
     assert problems == [f"{shard.folder}: expected all documents of the raw file, found 4"]
@@ -518,11 +434,7 @@ def test_reading_the_raw_file_stops_where_it_is_asked_to(small: tuple[Dataset, B
     token_ids.tofile(shard.folder / "tokens.bin")
 
     problems = verify_against_raw(
-        graph.raw("b.jsonl"),
-        shard,
-        made.documents,
-        graph.encoding,
-        max_characters=5,
+        graph.raw("b.jsonl"), shard, made.documents, graph.encoding, max_characters=5
     )
 
     assert problems == []
