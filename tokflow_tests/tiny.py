@@ -125,9 +125,9 @@ _SECONDS = itertools.count(1_700_000_000)
 
 
 @cache
-def many_ids() -> str:
-    """Return a tokenizer.json in which the word w123 is the token 123, and <eos> is 70,000."""
-    model = WordLevel({f"w{token}": token for token in range(70_000)}, unk_token="w0")
+def many_ids(num: int = 70_000) -> str:
+    """Return a tokenizer.json in which the word w123 is the token 123, and <eos> is `num`."""
+    model = WordLevel({f"w{token}": token for token in range(num)}, unk_token="w0")
     tokenizer = HfTokenizer(model)
     tokenizer.pre_tokenizer = WhitespaceSplit()
     tokenizer.add_special_tokens([AddedToken("<eos>", special=True)])

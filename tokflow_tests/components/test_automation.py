@@ -166,11 +166,11 @@ def test_a_partition_that_was_made_again_the_same_builds_nothing(case: Case, aut
 
 def test_another_file_of_the_tokenizer_is_a_build(case: Case):
     file = case.folder / "tokenizer.json"
-    file.write_text(many_ids())
+    file.write_text(many_ids(10))
     case.attributes["tokenizer"] = {"kind": "file", "name": file.name, "eos_token": "<eos>"}
     automation = built(case)
 
-    file.write_text(many_ids() + "\n")
+    file.write_text(many_ids(10) + "\n")
 
     assert automation.settle() == BUILD
     assert case.not_fresh() == {}

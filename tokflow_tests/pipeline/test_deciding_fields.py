@@ -25,7 +25,7 @@ def new(built: BuildResult) -> list[tuple[str, str]]:
 
 def dataset(folder: Path, **fields: Any) -> Dataset:
     """Return a dataset of two files; `add_bad_line` makes the second one bad."""
-    (folder / "tokenizer.json").write_text(many_ids())
+    (folder / "tokenizer.json").write_text(many_ids(10))
     tokenizer = {"kind": "file", "name": "tokenizer.json", "eos_token": "<eos>"}
     tokenizer |= fields.pop("tokenizer", {})
     return declare(folder, {}, tokenizer=tokenizer, **fields)

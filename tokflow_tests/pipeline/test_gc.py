@@ -189,7 +189,8 @@ def test_segments_of_a_build_under_way_stay(
     store = "store" if kept_here_bytes is None else f"{object_store.url}/store"
     monkeypatch.setattr(output_tasks, "KEPT_HERE_BYTES", kept_here_bytes or 0)
     write_texts(tmp_path / "other/large.jsonl", ["a text"] * 60)
-    build(declare_small(tmp_path, store=store))
+    fields = {"store": store, "exports": ["bin"]}
+    build(declare_small(tmp_path, **fields))
     write, numbers = writers.write_token_shard, []
 
     def another(*arguments: Any, segment: Any = None, **more: Any) -> None:
@@ -199,12 +200,12 @@ def test_segments_of_a_build_under_way_stay(
         if len(numbers) == 3:
             folders = {path.parent.name for path in tmp_path.rglob(".writer.*.tmp")}
             assert len(folders) == 1, "a mark stays from the first task to the last"
-            now = declare_small(tmp_path, store=store)
+            now = declare_small(tmp_path, **fields)
             remove_all(now.store, find_garbage(now, keep=0))
         write(*arguments, segment=segment, **more)
 
     monkeypatch.setattr(writers, "write_token_shard", another)
-    of_other = {"store": store, "raw": {"files": "other/*.jsonl"}}
+    of_other = {**fields, "raw": {"files": "other/*.jsonl"}}
     with pytest.raises(KeyboardInterrupt):
         build_dataset(declare_small(tmp_path, **of_other), jobs=1)
     object_store.age(seconds=100_000)
