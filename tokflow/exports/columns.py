@@ -19,13 +19,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.exports.format import Arrays, Layout
-from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.options import Padding
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.sequences.config import Side
 from tokflow.sequences.segments import Sequences, fill_sequences
-from tokflow.store.tables import to_arrow
+from tokflow.store.tables import offsets_of, to_arrow
 
 TYPES = {
     "input_ids": pa.int32(),
@@ -121,21 +120,15 @@ def positions_in_files(export: Export, part: str) -> slice | None:
 
 
 def make_columns(
-    sequences: Sequences,
-    schema: pa.Schema,
-    written: slice | None = ALL_POSITIONS,
-    kept: KeptOfSequences | None = None,
-) -> pa.Table:
-    """Return the columns of `schema`, of each sequence the positions that are `written`; behind
-    them those that are kept of documents."""
-    arrays: list[Any] = []
-    for name in schema.names[: len(schema) - len(kept.names if kept else ())]:
+    sequences: Sequences, names: Iterable[str], written: slice | None = ALL_POSITIONS
+) -> list[pa.ListArray]:
+    """Return columns, of each sequence the positions that are `written`."""
+    columns = []
+    for name in names:
         values, num_values = lists_of(sequences, name, written)
-        offsets = np.zeros(len(sequences) + 1, dtype=np.int32)
-        np.cumsum(num_values, out=offsets[1:])
-        arrays.append(pa.ListArray.from_arrays(to_arrow(offsets), to_arrow(values)))
-    arrays += kept.next(len(sequences)).columns if kept else []
-    return pa.Table.from_arrays(arrays, schema=schema)
+        offsets = offsets_of(num_values).astype(np.int32)
+        columns.append(pa.ListArray.from_arrays(to_arrow(offsets), to_arrow(values)))
+    return columns
 
 
 def lists_of(sequences: Sequences, name: str, written: slice | None = ALL_POSITIONS) -> Lists:

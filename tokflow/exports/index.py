@@ -1,6 +1,8 @@
-"""The index of an export: from each segment of its tokens back to the document it is of."""
+"""The index of an export: from each segment of its tokens back to the document it is of, with the
+columns of raw files that are kept beside it."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.exports.damage import damage_named
+from tokflow.split.spans import Split
 from tokflow.store.manifest import OWN_FOLDER
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import Columns, TableWriter, make_table, repeated, to_arrow, to_numpy
 from tokflow.tokens.origins import Origins
+from tokflow.tokens.shard import ROWS_OF_PASS
 
 INDEX_NAME = f"{OWN_FOLDER}/index.parquet"
 
@@ -122,3 +126,60 @@ def index_tables(part: str, origins: Origins, columns: Columns) -> Iterator[pa.T
         raw_file, row = origins.of_rows(some["row"])
         names = {"part": repeated(part, num), "raw_file": raw_file}
         yield make_table({**some, **names, "row": row}, INDEX_SCHEMA)
+
+
+SHARDS_IN_MEMORY = 16
+"""Shards with their columns in memory; an index in the order of its files needs one at a time."""
+
+
+class KeptOfDocuments:
+    """The kept columns of the documents of splits, which are read when asked for."""
+
+    def __init__(self, splits: Sequence[Split]) -> None:
+        shards = [split.shard for split in splits]
+        names = (name for shard in shards for name in shard.keep_columns)
+        self.names = tuple(dict.fromkeys(names))
+        """Columns that any shard keeps; shards without one have null there."""
+        self._shards = shards
+        self._places = {
+            file: (number, first_row)
+            for number, origins in enumerate(shard.origins for shard in shards)
+            for file, first_row in zip(origins.raw_files, origins.first_rows, strict=True)
+        }
+        """Ordinal of the shard of each raw file, and its first row there."""
+        self._read = lru_cache(SHARDS_IN_MEMORY)(self._read_shard)
+
+    def added(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Return tables of an index with the columns behind their own."""
+        return map(self._with_columns, tables) if self.names else iter(tables)
+
+    def _with_columns(self, table: pa.Table) -> pa.Table:
+        files = table["raw_file"].combine_chunks().dictionary_encode()
+        places = np.array([self._places[file] for file in files.dictionary.to_pylist()])
+        number, first = places[to_numpy(files.indices)].T
+        rows = to_numpy(table["row"]) + first
+        order = np.argsort(number, kind="stable")
+        numbers, edges = np.unique(number[order], return_index=True)
+        of_shards = zip(numbers.tolist(), np.split(order, edges[1:]), strict=True)
+        found = pa.concat_tables([self._of_shard(of, rows[at]) for of, at in of_shards])
+        found = found.take(to_arrow(np.argsort(order)))
+        for name in self.names:
+            table = table.append_column(name, found[name])
+        return table
+
+    def _of_shard(self, number: int, rows: npt.NDArray[np.int64]) -> pa.Table:
+        """Return the columns of documents of one of the shards, given their rows in it."""
+        of_shard, kept = self._read(number)
+        return kept.take(to_arrow(np.searchsorted(of_shard, rows % ROWS_OF_PASS)))
+
+    def _read_shard(self, number: int) -> tuple[npt.NDArray[np.int64], pa.Table]:
+        """Return the row of each document of one of the shards, and its columns; null where the
+        shard does not keep one."""
+        shard = self._shards[number]
+        rows = to_numpy(shard.documents(["row"])["row"]) % ROWS_OF_PASS
+        if not shard.keep_columns:
+            rows = np.unique(rows)
+        own = shard.kept_columns() if shard.keep_columns else pa.table({"row": to_arrow(rows)})
+        nulls = pa.nulls(len(own), pa.string())
+        columns = [own[of] if of in shard.keep_columns else nulls for of in self.names]
+        return rows[: len(own)], pa.table(columns, names=list(self.names)).combine_chunks()

@@ -25,7 +25,7 @@ from tokflow.exports.columns import (
     written_positions,
 )
 from tokflow.exports.format import Arrays, Format, Portion
-from tokflow.exports.kept import KeptOfSequences
+from tokflow.exports.index import KeptOfDocuments
 from tokflow.exports.options import PartRows
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -86,8 +86,9 @@ class TableFiles:
         self, part: Part, options: Any, folder: Path, seen: Callable[[pa.Table], object] = id
     ) -> list[Path]:
         """Write the files of a part and return their paths; `seen` is given each table."""
-        schema, kept = schema_in_files(part, options), KeptOfSequences(part)
-        written = written_positions(part, options.padding)
+        columns = columns_in_files(options, is_chats=part.has_loss_mask)
+        kept, written = KeptOfSequences(part), written_positions(part, options.padding)
+        schema = schema_of(columns, kept.names)
         sizes, at_once = self.sizes(part.rows, options), self.at_once(part.rows, options)
         options.check_num_files(len(sizes))
         paths = [folder / name for name in self._names(part.name, len(sizes), options)]
@@ -95,7 +96,9 @@ class TableFiles:
             paths[number].parent.mkdir(exist_ok=True)
             with self.new(paths[number], schema, options) as writer:
                 for batch in batches:
-                    table = make_columns(batch, schema, written, kept)
+                    arrays = make_columns(batch, columns, written)
+                    arrays += kept.next(len(batch)).columns
+                    table = pa.Table.from_arrays(arrays, schema=schema)
                     seen(table)
                     writer.write_table(table)
         return paths
@@ -118,6 +121,39 @@ class TableFiles:
         sizes, at_once = self.sizes(rows, options), self.at_once(rows, options)
         names, is_mapped = self._names(part, len(sizes), options), self.is_mapped(options)
         return export.batch_portions(load, names, sizes, at_once, is_mapped=is_mapped and is_told)
+
+
+class KeptOfSequences:
+    """The kept columns of a part's sequences, of those `within`, where each is of one document;
+    null where only those of another part are, so that all parts have one schema."""
+
+    def __init__(self, part: Part) -> None:
+        kept = KeptOfDocuments(part.splits)
+        self.names = kept.names if part.has_kept_columns else ()
+        self._is_of_one = part.packing.strategy == "one_document"
+        first = 0 if part.within is None else part.within.start
+        # An entry of the index is then a sequence.
+        self._tables = kept.added(_from(part.packed.index(), first))
+        self._waiting = pa.table({name: pa.array([], pa.string()) for name in self.names})
+
+    def next(self, num: int) -> pa.Table:
+        """Return the columns of the next `num` sequences; of none where no column is kept."""
+        if not self._is_of_one:
+            return pa.table({name: pa.nulls(num, pa.string()) for name in self.names})
+        while self.names and len(self._waiting) < num:
+            more = next(self._tables).select(self.names)
+            self._waiting = pa.concat_tables([self._waiting, more])
+        taken = self._waiting.slice(0, num)
+        self._waiting = self._waiting.slice(num)
+        return taken.combine_chunks()
+
+
+def _from(tables: Iterator[pa.Table], first: int) -> Iterator[pa.Table]:
+    """Yield what stands in the tables behind `first` rows."""
+    for table in tables:
+        if first < len(table):
+            yield table.slice(first)
+        first = max(0, first - len(table))
 
 
 def schema_in_files(part: Part, options: Any) -> pa.Schema:

@@ -22,8 +22,7 @@ from tokflow.exports.columns import num_written_padding
 from tokflow.exports.config import ExportConfig, export_named
 from tokflow.exports.format import Layout
 from tokflow.exports.formats import FORMATS
-from tokflow.exports.index import INDEX_NAME, write_index
-from tokflow.exports.kept import KeptOfDocuments
+from tokflow.exports.index import INDEX_NAME, KeptOfDocuments, write_index
 from tokflow.exports.options import Padding
 from tokflow.exports.part import Part, inputs_of
 from tokflow.exports.token_files import take_hashed
@@ -179,7 +178,7 @@ class ExportWriter(Writer):
         if segment is not None and segment.part is not None:
             taken = ((of.name, *each) for of in made for each in (of.taken or {}).items())
             return {f"{part}.{name}": num for part, name, num in taken}
-        kept = KeptOfDocuments(parts[0]).names
+        kept = KeptOfDocuments(parts[0].splits).names
         write_index(folder / INDEX_NAME, (index_of(part, layout) for part in parts), kept)
         return {} if segment else _counts_of(parts, self.config)
 
@@ -264,4 +263,4 @@ def index_of(part: Part, layout: Layout) -> Iterator[pa.Table]:
     of each document."""
     is_packed, eos_first = layout.is_packed, layout.eos_first
     tables = part.packed.index() if is_packed else part.stream_index(eos_first=eos_first)
-    return KeptOfDocuments(part).added(tables)
+    return KeptOfDocuments(part.splits).added(tables)

@@ -37,13 +37,12 @@ T = TypeVar("T")
 class BuildGraph:
     """The outputs of a dataset, as its config and its raw files of this moment decide them.
 
-    A snapshot: raw files are looked at once, when first asked for. With `offline`, those that are
-    elsewhere are taken as they were fetched last, and no server is asked for them, though for what
-    a pattern or a dataset of the hub matches now. The manifests of a store at a URL are fetched
-    first. With `rehash` raw files on this disk are hashed, whatever is remembered of them.
+    A snapshot: raw files are looked at once, when first asked for. With `offline` remote ones are
+    taken as they were fetched last, and servers are asked only what a pattern matches now. With
+    `rehash` local raw files are hashed, whatever is remembered of them.
 
-    A partition of a mixture is one of a source: `code/a.jsonl` is a.jsonl of the source code, whose
-    raw files and tokens are the mixture's; all after them is the same for both.
+    The partition `code/a.jsonl` of a mixture is a.jsonl of its source code, whose raw files and
+    tokens are the mixture's.
     """
 
     def __init__(
@@ -85,11 +84,8 @@ class BuildGraph:
         return BuildGraph(self.dataset, before=self)
 
     def at(self, key: str) -> tuple["BuildGraph", str]:
-        """Return the graph that a partition, or a raw file, is of, and its key there: of a mixture
-        that of the source.
-
-        Raises: RawFileError for one of no source.
-        """
+        """Return the graph that has a partition, or a raw file, and its key there: for a mixture
+        those of the source. Raises: RawFileError for one of no source."""
         if not self.of_sources:
             return self, key
         name, of_source = source_and_key(key)
@@ -136,10 +132,8 @@ class BuildGraph:
 
     @property
     def listed(self) -> dict[str, tuple[RawSource, ...]]:
-        """The raw files of each partition that there may be, by its key, sorted.
-
-        Raises: as `listing`, and ConfigError where they cannot be grouped as `raw.group` says.
-        """
+        """The raw files of each partition that there may be, by its key, sorted. Raises: as
+        `listing`, and ConfigError where they cannot be grouped as `raw.group` says."""
         return self._partitions_of_sources if self.of_sources else self.files.listed
 
     @cached_property
@@ -183,7 +177,7 @@ class BuildGraph:
         return documents.model_copy(update={"limit": limited.of(of_source)})
 
     def raw(self, key: str) -> RawPartition:
-        """Return the raw files of one partition, fetched if elsewhere. Raises: RawFileError."""
+        """Return the raw files of one partition, fetched if remote. Raises: RawFileError."""
         graph, of_source = self.at(key)
         return graph.files.partition(of_source)
 
@@ -193,11 +187,8 @@ class BuildGraph:
         return graph.files.file(of_source)
 
     def read_raw_files(self, keys: Sequence[str], *, progress: Progress | None = None) -> None:
-        """Look at the raw files of many partitions together, those of this disk, which is faster
-        than one by one; of a mixture at all of its sources.
-
-        If one of them is bad nothing is raised here: `raw` does when it is asked for it.
-        """
+        """Look at the local raw files of many partitions together, which is faster than one by one;
+        for a mixture at all of its sources. A bad one raises nothing before `raw` is called."""
         for graph in self.of_sources.values():
             graph.read_raw_files(list(graph.partitions), progress=progress)
         if not self.of_sources:
@@ -240,11 +231,6 @@ class BuildGraph:
         step = self.step(stage)
         return step is not None and step.is_of_file
 
-    def has_engine(self, stage: str) -> bool:
-        """Return whether an engine makes the outputs of a stage."""
-        step = self.step(stage)
-        return step is not None and step.has_engine
-
     def outputs_for_mixtures(self) -> Iterator[Output]:
         """Yield the outputs that a mixture needs of the dataset as one of its sources."""
         return self.outputs(until=for_mixtures(self.stages)[-1].name)
@@ -283,8 +269,6 @@ class BuildGraph:
         of_file = [of for of in self.stages if of.is_of_file and of.variants(self.dataset)]
         return all(of.is_made for of in self.outputs_of(of_file[-1].name, [key]))
 
-    # What outputs ask of their dataset.
-
     def section(self, key: str, section: type[T]) -> T:
         """Return a section of the YAML as it holds for one partition, or for all."""
         if section is DocumentsConfig and key:
@@ -303,10 +287,8 @@ class BuildGraph:
         return self.output(stage, key, *output.variants_from(stage)[:1])
 
     def all_inputs(self, output: Output, stage: str) -> dict[str, Output]:
-        """Return the outputs of a stage that one is made from over all partitions, by key.
-
-        Raises: MissingOutputError where a limit of the dataset may take more files.
-        """
+        """Return the outputs of a stage that one is made from over all partitions, by key. Raises:
+        MissingOutputError where a limit of the dataset may take more files."""
         if self.limited is not None and not output.is_of_file:
             self.limited.check_closed()
         [variant] = {*output.variants_from(stage)}
@@ -346,9 +328,7 @@ class BuildGraph:
 
     def check_tokenizers(self) -> None:
         """Make sure that all sources of a mixture have one tokenizer, which must have been made.
-
-        Raises: ConfigError that names the source of which it is another.
-        """
+        Raises: ConfigError that names a source with another."""
         encodings = {of.dataset.name: of.encoding for of in self.of_sources.values()}
         check_same_tokenizer(encodings, name=self.dataset.name)
 
@@ -360,16 +340,9 @@ class BuildGraph:
         return TOKENIZER.open(self.tokenizer_output.open(), self.tokenizer_output)
 
     @property
-    def trust_remote_code(self) -> bool:
-        """True if a tokenizer that is Python code may be run."""
-        return self.dataset.tokenizer.trust_remote_code
-
-    @property
     def encoding(self) -> Encoding:
-        """The tokenizer, which must have been made, as the dataset's config uses it.
-
-        Raises: TokenizerError where it has no such EOS or BOS.
-        """
+        """The tokenizer, which must have been made, as the dataset's config uses it. Raises:
+        TokenizerError where it has no such EOS or BOS."""
         return resolve_encoding(self.dataset.tokenizer, self.tokenizer)
 
     def token_details(self) -> dict[str, Any]:

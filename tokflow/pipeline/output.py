@@ -12,6 +12,7 @@ from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError,
 from tokflow.stage import Graph, Input, Stage, selection_stages
 from tokflow.store.manifest import Manifest, Recipe, damaged
 from tokflow.store.store import Store, StoredOutput
+from tokflow.tokenizers.tokenizer import TokenizerConfig
 
 T = TypeVar("T")
 
@@ -22,10 +23,6 @@ class Home(Graph, Protocol):
     store: Store
     folder: Path
     """The folder of its outputs, which has its name."""
-
-    @property
-    def trust_remote_code(self) -> bool:
-        """True if a tokenizer that is Python code may be run."""
 
     def section(self, key: str, section: type[T]) -> T:
         """Return a section of the YAML as it holds for one partition."""
@@ -236,7 +233,7 @@ class Output:
     @property
     def trust_remote_code(self) -> bool:
         """True if a tokenizer that is Python code may be run."""
-        return self.graph.trust_remote_code
+        return self.of(TokenizerConfig).trust_remote_code
 
     def direct_inputs(self) -> list[Input]:
         """Return what it is made from, as its stage says."""

@@ -64,7 +64,7 @@ def make_stage(
     stages = [stage]
     if graph.has_new_verdict:  # what it is made from is another now
         inputs = graph.named(stage, keys[0] or variant).direct_inputs()
-        stages = [*(of.stage for of in inputs if graph.has_engine(of.stage)), stage]
+        stages = [*(of.stage for of in inputs if of.is_of(TOKENS.name)), stage]
     results: dict[str, StageResult | Exception] = {}
     for each in stages:
         failed = {key for key in results if isinstance(results[key], Exception)}
@@ -84,7 +84,7 @@ def make_stage(
 def _made_together(graph: BuildGraph, stage: str, keys: Sequence[str]) -> list[list[str]]:
     """Return keys of which the outputs of a stage can be made at the same time: all of them, but
     one by one where each may take what those before it have left."""
-    if graph.has_engine(stage) and graph.limited is not None:
+    if graph.limited is not None and graph.step(stage) is TOKENS:
         return [[key] for key in in_taking_order(keys, graph.dataset.shuffle)]
     return [list(keys)]
 

@@ -191,14 +191,12 @@ def _settled_times(files: Sequence[RawFile], store: Path) -> dict[Path, int]:
     settled = {file.path: now - 86_400 * 10**9 for file in files}
     clocks: dict[int, int] = {}
     for path in [file.path for file in files if file.stamp.changed_ns > settled[file.path]]:
-        try:
+        with suppress(OSError):  # of a file that is gone, which hashing reports
             device = path.stat().st_dev
-        except OSError as error:
-            raise _unreadable(path, error) from error
-        if device not in clocks:
-            times = (_clock_ns(folder, device) for folder in (path.parent, store))
-            clocks[device] = next(filter(None, times), now - CLOCK_SECONDS * 10**9)
-        settled[path] = clocks[device] - int(RACY_SECONDS * 1e9)
+            if device not in clocks:
+                times = (_clock_ns(folder, device) for folder in (path.parent, store))
+                clocks[device] = next(filter(None, times), now - CLOCK_SECONDS * 10**9)
+            settled[path] = clocks[device] - int(RACY_SECONDS * 1e9)
     return settled
 
 

@@ -52,11 +52,6 @@ class Validator:
             return not self.etag.startswith("W/")
         return self.last_modified is not None
 
-    def agrees_with(self, other: "Validator") -> bool:
-        """Return whether both have equal values, wherever both have one."""
-        pairs = zip(astuple(self.bare()), astuple(other.bare()), strict=True)
-        return all(one == another for one, another in pairs if None not in (one, another))
-
     def bare(self) -> "Validator":
         """Return the validator with an ETag without quotes, as in a listing."""
         return self if self.etag is None else replace(self, etag=self.etag.strip('"'))
@@ -219,7 +214,8 @@ class RemoteVersion:
     def check_answer(self, body: Body) -> None:
         """Raise RawFileError if an answer is of another version."""
         found = self.access.probe() if body.validator is None else body.validator
-        if not found.agrees_with(self.validator):
+        pairs = zip(astuple(found.bare()), astuple(self.validator.bare()), strict=True)
+        if any(None not in pair and pair[0] != pair[1] for pair in pairs):
             raise self._changed()
 
     def _changed(self) -> RawFileError:

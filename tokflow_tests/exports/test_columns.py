@@ -45,10 +45,16 @@ def rows(*, all_loss: bool = True) -> Sequences:
     )
 
 
-def test_each_column_says_what_trainers_expect_of_its_name():
-    schema = schema_of(["input_ids", "attention_mask", "labels", "seq_lengths"])
+def table_of(
+    sequences: Sequences, names: list[str], written: slice | None = ALL_POSITIONS
+) -> pa.Table:
+    return pa.Table.from_arrays(make_columns(sequences, names, written), schema=schema_of(names))
 
-    table = make_columns(rows(all_loss=False), schema)
+
+def test_each_column_says_what_trainers_expect_of_its_name():
+    names = ["input_ids", "attention_mask", "labels", "seq_lengths"]
+
+    table = table_of(rows(all_loss=False), names)
 
     assert table.to_pydict() == {
         "input_ids": [[5, 6, PAD, PAD], [5, 6, 7, 5], [6, 7, 8, 5]],
@@ -59,9 +65,9 @@ def test_each_column_says_what_trainers_expect_of_its_name():
 
 
 def test_without_padding_a_row_ends_at_its_last_token():
-    schema = schema_of(["input_ids", "position_ids", "seq_lengths"])
+    names = ["input_ids", "position_ids", "seq_lengths"]
 
-    table = make_columns(rows(), schema, None)
+    table = table_of(rows(), names, None)
 
     assert table.to_pydict() == {
         "input_ids": [[5, 6], [5, 6, 7, 5], [6, 7, 8, 5]],
@@ -107,7 +113,7 @@ def test_fields_are_read_again_from_whatever_columns_tell_of_them(
     columns: list[str], all_loss: bool, written: slice | None
 ):
     made = rows(all_loss=all_loss)
-    table = make_columns(made, schema_of(["input_ids", *columns]), written)
+    table = table_of(made, ["input_ids", *columns], written)
 
     fields = read_columns(pa.concat_tables([table[:2], table[2:]]), columns)
 
@@ -128,7 +134,7 @@ def test_fields_are_read_again_from_whatever_columns_tell_of_them(
     ],
 )
 def test_a_field_that_no_column_tells_of_is_left_out(columns: list[str], fields: list[str]):
-    table = make_columns(rows(), schema_of(["input_ids", *columns]))
+    table = table_of(rows(), ["input_ids", *columns])
 
     read = read_columns(table, columns)
 

@@ -103,7 +103,7 @@ def test_a_shard_is_read_once_for_documents_of_all_its_raw_files(
         read.append(shard.manifest.partition)
         return whole(shard)
 
-    monkeypatch.setattr("tokflow.exports.kept.SHARDS_IN_MEMORY", 1)
+    monkeypatch.setattr("tokflow.exports.index.SHARDS_IN_MEMORY", 1)
     monkeypatch.setattr(TokenShard, "kept_columns", kept_columns)
     build_dataset(dataset, jobs=1)
 

@@ -141,3 +141,13 @@ def test_templates_are_resolved_also_in_the_name(project: Path, monkeypatch: pyt
     assert load_dataset(path) == dataset
     monkeypatch.delenv("LANGUAGE")
     assert "wiki/defs.yaml: name: expected a variable LANGUAGE" in error_of("wiki")
+
+
+def test_a_mixture_finds_its_sources_in_the_project_and_none_that_is_declared_twice(project: Path):
+    mixture = {"sources": {name: {"weight": 1} for name in ("own", "beside")}}
+    declare_in(project, "mix", {"name": "mix", "mixture": mixture, "store": "store"}, "beside")
+
+    assert [source.name for source in load_declared("mix").sources] == ["own", "beside"]
+
+    declare_in(project, "other", "beside")
+    assert "dataset 'beside': expected another name" in error_of("mix")

@@ -61,10 +61,10 @@ def read(
     """
     fields = [_field(text, config) for text in config.columns]
     yield from _documents(path, config, batch_bytes, fields, within)
-    if within is not None and any(field.is_lacking for field in fields):
+    if within is not None and any(field.lack and not field.is_found for field in fields):
         fields = _looked_up(path, config, batch_bytes, fields)
     for field in fields:
-        if field.is_lacking and field.lack and field.num_lacking >= MANY_RECORDS:
+        if field.lack and not field.is_found and field.num_lacking >= MANY_RECORDS:
             raise ConfigError(
                 where=path,
                 expected=f"records with {field.lack.expected}",
@@ -193,11 +193,6 @@ class _Field:
     num_lacking: int = 0
     """Records that lack it."""
 
-    @property
-    def is_lacking(self) -> bool:
-        """True if records lack the field and none has it."""
-        return self.lack is not None and not self.is_found
-
 
 def _field(text: str, config: DocumentsConfig) -> _Field:
     keys = tuple(text.split("."))
@@ -239,7 +234,9 @@ def _looked_up(
     for found in _documents(path, config, batch_bytes, fields, None):
         num_bad += len(found.bad)
         pairs = zip(fields, lacking, strict=True)
-        is_known = all(field.is_found or not of_range.is_lacking for field, of_range in pairs)
+        is_known = all(
+            field.is_found or of_range.is_found or not of_range.lack for field, of_range in pairs
+        )
         if is_known or num_bad > config.max_rejects:
             return []
     return fields

@@ -21,6 +21,8 @@ def built(tmp_path: Path, object_store: ObjectStore) -> Dataset:
     """A dataset at a URL that this machine has made, all of its outputs used a day ago."""
     dataset = declare_small(tmp_path, store=f"{object_store.url}/store")
     build(dataset)
+    [tokenizer] = dataset.folder.glob("tokenizer/*")
+    (tokenizer / "tokenizer.json").write_text("{}")
     for path in dataset.folder.rglob("*"):
         os.utime(path, (path.stat().st_mtime - 86_400,) * 2, follow_symlinks=False)
     return dataset
