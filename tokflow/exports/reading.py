@@ -361,10 +361,8 @@ def is_export(manifest: Manifest) -> bool:
 
 
 def find_export(path: str | Path | StoredOutput) -> StoredOutput:
-    """Return the export at `path`, or that was found there; see `find_output`.
-
-    Raises: MissingOutputError also where another output is there.
-    """
+    """Return the export at `path`, or the one that it is; see `find_output`. Raises:
+    MissingOutputError also where another output is there."""
     if isinstance(path, StoredOutput):
         return path
     store, path = opened(path, is_alone=True)
@@ -376,8 +374,8 @@ def find_export(path: str | Path | StoredOutput) -> StoredOutput:
     except MissingOutputError as error:
         found = error.found
     store.refresh_dataset(path)
-    above = (path.resolve(), *path.resolve().parents)
-    exports = (sorted(folder.glob(f"exports/*/{LATEST}")) for folder in above)
+    at = path.resolve()
+    exports = (sorted(above.glob(f"exports/*/{LATEST}")) for above in (at, *at.parents))
     near = [store.shown(link.parent) for link in next(filter(None, exports), [])]
     remedy = "name the folder of one, <store>/<dataset>/exports/<name>, which `tokflow run` makes"
     remedy = f"name one of {first_five(near)}" if near else remedy
