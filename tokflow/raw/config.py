@@ -189,7 +189,8 @@ def read_pattern(text: str, base: Path, format_of: FormatOf) -> Pattern:
             remedy="write `datasets/`, and who owns it, as in hf://datasets/stanfordnlp/imdb",
         )
     if url.scheme in {"file", "local"}:
-        return _local_pattern(text, urllib.parse.unquote(url.path), base, format_of)
+        path = re.sub("%(2a|3f|5b)", r"[%\1]", url.path, flags=re.IGNORECASE)  # no wildcards
+        return _local_pattern(text, urllib.parse.unquote(path), base, format_of)
     names = url.path.split("/")[1:] or [""]
     found = Pattern(text=text, origin=url.origin, folder="/", below=tuple(names))
     _check_remote(found, url)
