@@ -17,12 +17,12 @@ from tokflow.components.dagster_names import (
 )
 from tokflow.components.history import code_version
 from tokflow.components.steps import RESOURCE, WORKERS, make_body
-from tokflow.documents.file_formats import format_of_name
 from tokflow.exports.columns import schema_of
 from tokflow.exports.config import DeclaredExports
 from tokflow.exports.stage import EXPORT
 from tokflow.pipeline.dagster_fields import dagster_name, longest_pause
 from tokflow.pipeline.dataset import Dataset
+from tokflow.raw.globs import format_of_name
 from tokflow.shown import redact
 from tokflow.stage import RAW
 from tokflow.tokens.shard_files import DOCUMENTS_SCHEMA

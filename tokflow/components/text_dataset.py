@@ -19,7 +19,6 @@ import pydantic
 from tokflow.components.assets import make_assets
 from tokflow.components.automation import build_schedule, files_sensor, scan_job
 from tokflow.components.build_job import build_job
-from tokflow.documents import format_of_name
 from tokflow.errors import TokflowError
 from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import DEFAULT_STORE, Dataset
@@ -42,6 +41,7 @@ from tokflow.pipeline.yaml_writer import (
     patterns_of,
     shortened_to,
 )
+from tokflow.raw.globs import format_of_name
 from tokflow.stage import Stage
 from tokflow.store.atomic import remove_empty
 

@@ -2,7 +2,7 @@
 
 from tokflow.documents.batch import Batch, Reject, Render, Spans
 from tokflow.documents.config import DocumentsConfig, Limit
-from tokflow.documents.file_formats import deciding_fields, format_of, format_of_name
+from tokflow.documents.file_formats import deciding_fields, format_of
 from tokflow.documents.source import DocumentSource, is_accepted
 
 __all__ = [
@@ -15,6 +15,5 @@ __all__ = [
     "Spans",
     "deciding_fields",
     "format_of",
-    "format_of_name",
     "is_accepted",
 ]

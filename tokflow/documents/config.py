@@ -11,9 +11,9 @@ from pydantic import Field, PrivateAttr
 from tokflow.documents.decoding import Encoding
 from tokflow.documents.user_function import UserFunction, find_function
 from tokflow.errors import ConfigError
+from tokflow.raw.globs import FileFormat
 from tokflow.store.config import Config, Listed, Size
 
-FileFormat: TypeAlias = Literal["parquet", "jsonl", "csv", "tsv", "txt", "arrow"]
 DocumentPer: TypeAlias = Literal["file", "line", "separator"]
 Quoting: TypeAlias = Literal["double", "none"]
 OnBadDocument: TypeAlias = Literal["error", "reject"]

@@ -166,9 +166,6 @@ DECOMPRESSORS: dict[str, Callable[[], Any]] = {
 
 """Makers of what decompresses one stream, such as a gzip member or a zstd frame, by suffix."""
 
-COMPRESSED_SUFFIXES = (*DECOMPRESSORS, ".lz4")
-"""Suffixes of files that are decompressed as they are read."""
-
 
 START_BYTES = 512
 """Bytes at the start of a file by which its kind is known."""

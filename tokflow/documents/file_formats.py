@@ -5,17 +5,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from posixpath import splitext
 from typing import Any, TypeAlias
 
-from tokflow.documents.config import DocumentsConfig, FileFormat, Limit
+from tokflow.documents.config import DocumentsConfig, Limit
 from tokflow.documents.decoding import (
-    COMPRESSED_SUFFIXES,
     is_compressed,
     marked_encoding,
     read_blocks,
 )
 from tokflow.errors import ConfigError, RawFileError
+from tokflow.raw.globs import COMPRESSED_SUFFIXES, SUFFIXES, FileFormat, format_of_name
 
 READERS: dict[FileFormat, str] = {
     "parquet": "parquet",
@@ -28,20 +27,6 @@ READERS: dict[FileFormat, str] = {
 """The module for each format, imported when such a file is read: `read` yields its documents,
 `ranges` cuts it into ranges, `before` counts what stands before one, `text_columns` lists its
 columns and `check_columns` compares them with the config."""
-
-SUFFIXES: dict[str, FileFormat] = {
-    ".parquet": "parquet",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".txt": "txt",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
-}
-"""Suffixes that `format: auto` goes by, in capitals too, before a suffix of compression."""
 
 FIELD_DEFAULTS: dict[str, dict[str, str]] = {
     "delimiter": {"csv": ",", "tsv": "\t"},
@@ -92,12 +77,6 @@ def format_of(path: Path, config: DocumentsConfig) -> FileFormat:
             remedy="decompress the file",
         )
     return format_
-
-
-def format_of_name(name: str) -> FileFormat | None:
-    """Return the format that `format: auto` takes for a file of that name; None if it is none."""
-    stem, suffix = splitext(name.lower())  # a Path of each of many files takes longer than all else
-    return SUFFIXES.get(splitext(stem)[1] if suffix in COMPRESSED_SUFFIXES else suffix)
 
 
 def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> dict[str, Any]:

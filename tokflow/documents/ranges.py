@@ -17,7 +17,6 @@ import numpy as np
 
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.decoding import (
-    COMPRESSED_SUFFIXES,
     Encoding,
     as_utf8,
     is_compressed,
@@ -27,6 +26,7 @@ from tokflow.documents.decoding import (
 )
 from tokflow.documents.file_formats import format_of_file, reader_of
 from tokflow.errors import TokflowError
+from tokflow.raw.globs import COMPRESSED_SUFFIXES
 from tokflow.raw.remote_file import stop_reading_ahead
 
 RANGE_BYTES = 64_000_000

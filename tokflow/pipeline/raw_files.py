@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 
-from tokflow.documents import DocumentsConfig, format_of, format_of_name
+from tokflow.documents import DocumentsConfig, format_of
 from tokflow.documents.file_formats import check_columns as check_columns_of
 from tokflow.errors import ConfigError, RawFileError, TokflowError, first_five, nearest
 from tokflow.pipeline.dataset import Dataset
@@ -64,7 +64,7 @@ class RawFiles:
         """
         dataset, folder = self._dataset, self._dataset.folder
         with _naming(dataset):
-            found = list_raw(dataset.raw, base=dataset.base, store=folder, format_of=format_of_name)
+            found = list_raw(dataset.raw, base=dataset.base, store=folder)
             for key, source in found.sources.items():
                 format_of(Path(source.url if source.is_local else key), dataset.documents)
             return taken_by_parts(found, dataset.split)

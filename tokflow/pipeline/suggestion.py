@@ -15,7 +15,6 @@ from tokflow.documents import (
     Limit,
     Reject,
     format_of,
-    format_of_name,
 )
 from tokflow.documents.decoding import read_blocks
 from tokflow.documents.file_formats import RECORDS, likely_fields, text_columns
@@ -152,7 +151,7 @@ def suggest(patterns: Sequence[str], *, text: str | None = None) -> Suggestion:
 
 def _listed(patterns: Sequence[str]) -> Listing:
     try:
-        return list_raw(RawConfig(files=tuple(patterns)), base=Path("/"), format_of=format_of_name)
+        return list_raw(RawConfig(files=tuple(patterns)), base=Path("/"))
     except ConfigError as error:
         if not error.where.endswith(": raw.config"):
             raise

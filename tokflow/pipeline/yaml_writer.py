@@ -13,9 +13,6 @@ from typing import Any
 
 import yaml
 
-from tokflow.documents import format_of_name
-from tokflow.documents.decoding import COMPRESSED_SUFFIXES
-from tokflow.documents.file_formats import SUFFIXES
 from tokflow.errors import ConfigError, first_five, shortened
 from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import DEFAULT_STORE
@@ -24,7 +21,15 @@ from tokflow.pipeline.project import Project
 from tokflow.pipeline.suggestion import Suggestion
 from tokflow.pipeline.yaml_file import COMPONENT_TYPE, as_template, is_template
 from tokflow.raw import RawConfig, escaped, list_raw
-from tokflow.raw.globs import FILE, find_below, has_wildcard, unescaped
+from tokflow.raw.globs import (
+    COMPRESSED_SUFFIXES,
+    FILE,
+    SUFFIXES,
+    find_below,
+    format_of_name,
+    has_wildcard,
+    unescaped,
+)
 from tokflow.raw.source_splits import is_saved
 from tokflow.shown import printable, redact
 from tokflow.store.config import expanded
@@ -363,7 +368,7 @@ def _glob_of(paths: Sequence[Path], store: Path) -> str | None:
         glob = os.path.normpath(
             f"{escaped(str(*above))}/{folder}/{escaped(prefix)}*{escaped(*suffixes)}"
         )
-        listed = list_raw(RawConfig(files=(glob,)), base=paths[0].parent, format_of=format_of_name)
+        listed = list_raw(RawConfig(files=(glob,)), base=paths[0].parent)
         if {source.url for source in listed.sources.values()} == set(map(str, paths)):
             return None if _is_in(glob, store) else glob
     return None

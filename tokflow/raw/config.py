@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, NamedTuple
 from pydantic import BeforeValidator
 
 from tokflow.errors import ConfigError, first_five
-from tokflow.raw.globs import FormatOf, escaped, has_wildcard, unescaped
+from tokflow.raw.globs import escaped, format_of_name, has_wildcard, unescaped
 from tokflow.shown import redact
 from tokflow.store.config import Config, bytes_of
 from tokflow.store.urls import OF_OBJECT_STORES, Url, check_slashes, hub_url, is_url, split_url
@@ -158,15 +158,15 @@ class Pattern:
         return self.text if self.is_web else unescaped(self.text)
 
 
-def read_pattern(text: str, base: Path, format_of: FormatOf) -> Pattern:
+def read_pattern(text: str, base: Path) -> Pattern:
     """Return the pattern that `text` is, of which a relative path starts at `base`; a folder whose
-    name is of no format, by `format_of`, is a dataset.
+    name has no format is a dataset.
 
     Raises: ConfigError for a URL that cannot be, and one with a wildcard where none can be.
     """
     if not is_url(text):
         check_slashes(text)
-        return _local_pattern(text, os.path.expanduser(text), base, format_of)  # noqa: PTH111
+        return _local_pattern(text, os.path.expanduser(text), base)  # noqa: PTH111
     if (of_hub := hub_url(text)) is not None:
         name, _, path = of_hub  # its revision is asked for by the URL
         names = path.split("/") if path else []
@@ -190,7 +190,7 @@ def read_pattern(text: str, base: Path, format_of: FormatOf) -> Pattern:
         )
     if url.scheme in {"file", "local"}:
         path = re.sub("%(2a|3f|5b)", r"[%\1]", url.path, flags=re.IGNORECASE)  # no wildcards
-        return _local_pattern(text, urllib.parse.unquote(path), base, format_of)
+        return _local_pattern(text, urllib.parse.unquote(path), base)
     names = url.path.split("/")[1:] or [""]
     found = Pattern(text=text, origin=url.origin, folder="/", below=tuple(names))
     _check_remote(found, url)
@@ -222,7 +222,7 @@ def _check_remote(pattern: Pattern, url: Url) -> None:
         raise ConfigError(where=where, expected=expected, found=found, remedy=remedy)
 
 
-def _local_pattern(text: str, path: str, base: Path, format_of: FormatOf) -> Pattern:
+def _local_pattern(text: str, path: str, base: Path) -> Pattern:
     """Return the pattern without `.`, `..` and empty components.
 
     What comes before `..` is resolved first, because the folder above a link is not the one
@@ -245,7 +245,7 @@ def _local_pattern(text: str, path: str, base: Path, format_of: FormatOf) -> Pat
         head = os.path.realpath(os.path.join(start, *above[:last]))  # noqa: PTH118
         folder = os.path.join(head, *above[last:])  # noqa: PTH118
     found = Pattern(text=text, origin="", folder=folder, below=tuple(names[fixed:]))
-    if found.is_glob or format_of(found.path) is not None or not Path(found.path).is_dir():
+    if found.is_glob or format_of_name(found.path) is not None or not Path(found.path).is_dir():
         return found
     return replace(found, folder=found.path.rstrip("/") or "/", below=(), is_dataset=True)
 

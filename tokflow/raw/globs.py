@@ -9,7 +9,8 @@ import posixpath
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from posixpath import splitext
+from typing import Literal, TypeAlias, TypeVar
 
 from tokflow.errors import RawFileError
 
@@ -20,8 +21,30 @@ _Identity = tuple[int, int]
 FILE, FOLDER = "a file", "a folder"
 Matches: TypeAlias = dict[str, str]
 """The kind of each thing that a pattern matches, by path: FILE, FOLDER, or another."""
-FormatOf: TypeAlias = Callable[[str], str | None]
-"""The format of a file by its name; None where the name has none."""
+FileFormat: TypeAlias = Literal["parquet", "jsonl", "csv", "tsv", "txt", "arrow"]
+
+SUFFIXES: dict[str, FileFormat] = {
+    ".parquet": "parquet",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".txt": "txt",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+}
+"""Suffixes that `format: auto` goes by, in capitals too, before a suffix of compression."""
+
+COMPRESSED_SUFFIXES = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".lz4")
+"""Suffixes of files that are decompressed as they are read."""
+
+
+def format_of_name(name: str) -> FileFormat | None:
+    """Return the format that `format: auto` takes for a file of that name; None if it is none."""
+    stem, suffix = splitext(name.lower())  # a Path of each of many files takes longer than all else
+    return SUFFIXES.get(splitext(stem)[1] if suffix in COMPRESSED_SUFFIXES else suffix)
 
 
 def has_wildcard(text: str) -> bool:
@@ -218,7 +241,6 @@ def open_folders(
     matches: Matches,
     *,
     list_below: Callable[[str], Matches],
-    format_of: FormatOf,
     are_entered: bool,
 ) -> Matches:
     """Return `matches` with the files that its folders stand for in place of the folders.
@@ -232,13 +254,13 @@ def open_folders(
     opened = set[str]()
     for folder in sorted(path for path, kind in matches.items() if kind == FOLDER):
         name = posixpath.basename(folder)
-        format_ = format_of(name)
+        format_ = format_of_name(name)
         if _is_below(folder, opened) or (format_ is None and are_entered):
             continue
         below: Matches = {}
         for path, kind in list_below(folder).items() if format_ is not None else ():
             if kind != FOLDER and not is_ignored(path[len(folder) + 1 :]):
-                is_other = kind == FILE and format_of(posixpath.basename(path)) != format_
+                is_other = kind == FILE and format_of_name(posixpath.basename(path)) != format_
                 below[path] = f"no {format_} file, in the folder {name}" if is_other else kind
         if FILE in below.values():
             opened.add(folder)

@@ -15,7 +15,6 @@ from tokflow.raw.config import HUB, Pattern, RawConfig, read_pattern
 from tokflow.raw.globs import (
     FILE,
     FOLDER,
-    FormatOf,
     Matches,
     find_below,
     list_folder,
@@ -99,9 +98,7 @@ class Listing:
         return {file.repository: file.commit for file in hub_files}
 
 
-def list_raw(
-    config: RawConfig, *, base: Path, store: Path | None = None, format_of: FormatOf
-) -> Listing:
+def list_raw(config: RawConfig, *, base: Path, store: Path | None = None) -> Listing:
     """Return the raw files by their keys, and what else the patterns match.
 
     Paths are relative to `base`. A key is the path relative to the deepest folder that holds the
@@ -116,15 +113,15 @@ def list_raw(
     Files of several hosts (or buckets) have the host before their path. A file that two patterns
     match is listed once, with the split that either knows. Datasets of the hub and wildcards touch
     the network; so do, with `store`, which remembers listings of the hub, named files in buckets.
-    A folder whose name has a format, by `format_of`, stands for its files; any other is a dataset.
+    A folder whose name has a format stands for its files; any other is a dataset.
 
     Raises: ConfigError for a path that does not exist, a pattern without a match, two files with
     one key, a file of two splits, an unsafe key and a file in `store`; RawFileError for a folder
     without rights or a hub that does not answer.
     """
-    patterns = [read_pattern(text, base, format_of) for text in config.files]
+    patterns = [read_pattern(text, base) for text in config.files]
     _check_datasets(config, patterns)
-    sources, left_out = _matched(patterns, config, store, format_of)
+    sources, left_out = _matched(patterns, config, store)
     if store is not None:
         sources |= _with_versions(sources.values())
     others = _left_out(left_out, sources) if left_out else ()
@@ -144,7 +141,7 @@ def _check_datasets(config: RawConfig, patterns: Sequence[Pattern]) -> None:
 
 
 def _matched(
-    patterns: Sequence[Pattern], config: RawConfig, store: Path | None, format_of: FormatOf
+    patterns: Sequence[Pattern], config: RawConfig, store: Path | None
 ) -> tuple[dict[str, RawSource], dict[str, str]]:
     """Return the raw files by their keys, and the kinds of what else the patterns match by URL."""
     origins_of_web = {pattern.origin for pattern in patterns if pattern.is_web}
@@ -155,7 +152,7 @@ def _matched(
     roots = _roots(patterns)
     for pattern in patterns:
         repository = repositories.get(pattern.text)
-        matches, origins = _matches(pattern, config, repository, format_of)
+        matches, origins = _matches(pattern, config, repository)
         for path, kind in sorted(matches.items()):
             if kind != FILE:
                 left_out[pattern.url_of(path)] = kind
@@ -227,22 +224,21 @@ def _matches(
     pattern: Pattern,
     config: RawConfig,
     repository: HubRepository | None,
-    format_of: FormatOf,
 ) -> tuple[Matches, dict[str, Origin]]:
     """Return the files that match, those of the folders that do, and what else does; and what is
     known of the origin of some."""
     if pattern.is_dataset and repository is not None:
-        return repository_matches(repository, config, format_of=format_of)
+        return repository_matches(repository, config)
     if pattern.is_dataset:
-        matches, origins = folder_matches(pattern.path, config, format_of=format_of)
+        matches, origins = folder_matches(pattern.path, config)
         if not origins:
             _check_file(pattern)
         return matches, origins
-    return _matches_of_names(pattern, repository, format_of)
+    return _matches_of_names(pattern, repository)
 
 
 def _matches_of_names(
-    pattern: Pattern, repository: HubRepository | None, format_of: FormatOf
+    pattern: Pattern, repository: HubRepository | None
 ) -> tuple[Matches, dict[str, Origin]]:
     """Return the same of a pattern that names files."""
     if pattern.origin and repository is None and not pattern.is_glob:
@@ -265,7 +261,6 @@ def _matches_of_names(
         matches = open_folders(
             matches,
             list_below=(lambda of: find(of, ("**",))) if pattern.origin else list_folder,
-            format_of=format_of,
             are_entered="**" in pattern.below[-2:],
         )
     files = [path for path, kind in matches.items() if kind == FILE]

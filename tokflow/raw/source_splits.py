@@ -24,9 +24,10 @@ from tokflow.raw.config import RawConfig
 from tokflow.raw.globs import (
     FILE,
     FOLDER,
-    FormatOf,
+    FileFormat,
     Matches,
     escaped,
+    format_of_name,
     is_ignored,
     list_folder,
     path_regex,
@@ -56,7 +57,7 @@ _IGNORED = {
     "dummy_data.zip",
     "dataset_dict.json",
 }
-_FAVOURITES = ("parquet", "arrow", "jsonl", "csv", "txt", "tsv")
+_FAVOURITES: tuple[FileFormat, ...] = ("parquet", "arrow", "jsonl", "csv", "txt", "tsv")
 """Formats: of two that as many files have the first is taken."""
 
 _DICT, _STATE = "dataset_dict.json", "state.json"
@@ -83,7 +84,7 @@ class Origin(NamedTuple):
 
 
 def repository_matches(
-    repository: HubRepository, config: RawConfig, *, format_of: FormatOf
+    repository: HubRepository, config: RawConfig
 ) -> tuple[Matches, dict[str, Origin]]:
     """Return the files of the config and the splits asked for, by `/org/name/path`, with the split
     and commit of each; other files that look like data have their reason as their kind.
@@ -91,13 +92,11 @@ def repository_matches(
     Raises: ConfigError for a config or split that is not there, with those that are.
     """
     where, files = f"raw.files 'hf://datasets/{repository.name}'", repository.files
-    splits = find_splits(files, repository.card, config.config, where=where, format_of=format_of)
+    splits = find_splits(files, repository.card, config.config, where=where)
     return _asked(splits, config, f"/{repository.name}", where, files)
 
 
-def folder_matches(
-    folder: str, config: RawConfig, *, format_of: FormatOf
-) -> tuple[Matches, dict[str, Origin]]:
+def folder_matches(folder: str, config: RawConfig) -> tuple[Matches, dict[str, Origin]]:
     """Return the files of a folder of this machine, as `repository_matches` those of a repository.
 
     A folder of `save_to_disk` names its files; any other folder is read as `load_dataset` reads
@@ -110,13 +109,13 @@ def folder_matches(
     below = {path[len(folder) + 1 :]: kind for path, kind in list_folder(folder).items()}
     below = {path: kind for path, kind in below.items() if not is_ignored(path)}
     files = [path for path, kind in below.items() if kind == FILE]
-    if not any(format_of(basename(path)) for path in files):
+    if not any(format_of_name(basename(path)) for path in files):
         return {folder: FOLDER}, {}
     splits = read_saved_splits(Path(folder), files, config.config)
     if splits is None:
         text = Path(folder, CARD).read_text(errors="replace") if CARD in files else ""
         card = card_of(text, where=where)
-        splits = find_splits(files, card, config.config, where=where, format_of=format_of)
+        splits = find_splits(files, card, config.config, where=where)
         of_none = [path for path, reason in splits.left_out.items() if reason == OF_NO_SPLIT]
         if of_none:
             raise ConfigError(
@@ -168,7 +167,6 @@ def find_splits(
     config: str | None,
     *,
     where: str,
-    format_of: FormatOf,
 ) -> SourceSplits:
     """Return the files of each split of a config, of those at `paths`.
 
@@ -185,11 +183,11 @@ def find_splits(
     below = [path.removeprefix(within) for path in paths if path.startswith(within)]
     patterns = _patterns(fields.get("data_files"), below, where=where)
     found = {split: _matching(below, each) for split, each in patterns.items()}
-    kept, left_out = _of_one_format(found, format_of)
+    kept, left_out = _of_one_format(found)
     if not card.get("configs"):
         taken = {path for files in found.values() for path in files}
         others = (path for path in below if path not in taken and basename(path) not in _IGNORED)
-        left_out |= {path: OF_NO_SPLIT for path in others if format_of(basename(path))}
+        left_out |= {path: OF_NO_SPLIT for path in others if format_of_name(basename(path))}
     if not kept:
         raise ConfigError(
             where=where,
@@ -311,10 +309,10 @@ def _num_hidden(path: str) -> tuple[int, int]:
 
 
 def _of_one_format(
-    splits: Mapping[str, tuple[str, ...]], format_of: FormatOf
+    splits: Mapping[str, tuple[str, ...]],
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
     """Return the files of each split in the most common format, and reasons to leave out others."""
-    formats = {path: format_of(basename(path)) for files in splits.values() for path in files}
+    formats = {path: format_of_name(basename(path)) for files in splits.values() for path in files}
     num_files = Counter(formats[path] for files in splits.values() for path in files)
     most = max(_FAVOURITES, key=lambda format_: num_files[format_])
     kept = {

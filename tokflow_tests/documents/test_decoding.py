@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.documents import DocumentsConfig
-from tokflow.documents.decoding import COMPRESSED_SUFFIXES, read_blocks, zstd
+from tokflow.documents.decoding import read_blocks, zstd
 from tokflow.documents.ranges import ranges_of
 from tokflow.errors import ConfigError, RawFileError
+from tokflow.raw.globs import COMPRESSED_SUFFIXES
 from tokflow_tests.reading import read_documents, texts_of
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.documents import DocumentsConfig, format_of_name
+from tokflow.documents import DocumentsConfig
 from tokflow.raw import RawConfig, list_raw, read_raw_files
 from tokflow_tests.hub import Hub
 from tokflow_tests.interop.harness import python_of
@@ -60,7 +60,7 @@ def test_the_documents_of_each_split_are_those_of_load_dataset(name: str, hub: H
     hub.push("team/texts", {**files, "README.md": card.encode()})
 
     raw = RawConfig(files="hf://datasets/team/texts", config=config)
-    sources = list_raw(raw, base=tmp_path, format_of=format_of_name).sources
+    sources = list_raw(raw, base=tmp_path).sources
     raw_files = read_raw_files(sources.values(), store=tmp_path / "store")
 
     found: dict[str, list[str]] = {}
@@ -85,7 +85,7 @@ def test_a_folder_of_save_to_disk_has_its_documents_in_their_order(tmp_path: Pat
         check=True,
     )
 
-    sources = list_raw(RawConfig(files="saved"), base=tmp_path, format_of=format_of_name).sources
+    sources = list_raw(RawConfig(files="saved"), base=tmp_path).sources
 
     found: dict[str, list[str]] = {}
     for source in sources.values():

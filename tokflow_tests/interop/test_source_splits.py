@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tokflow.documents import format_of_name
-from tokflow.raw.globs import path_regex
+from tokflow.raw.globs import format_of_name, path_regex
 from tokflow.raw.hub_repository import card_of
 from tokflow.raw.source_splits import find_splits
 from tokflow_tests.interop.harness import python_of
@@ -158,9 +157,7 @@ def test_the_files_of_each_split_are_those_that_datasets_finds(tmp_path: Path):
         if not any(theirs.values()):
             continue
         files = {*paths, "README.md"}
-        ours = find_splits(
-            files, card_of(card, where="here"), config, where="here", format_of=format_of_name
-        )
+        ours = find_splits(files, card_of(card, where="here"), config, where="here")
         found_here = {split: sorted(paths) for split, paths in ours.files.items()}
         assert found_here == of_one_format(theirs), (paths, card, config)
         num_compared += 1

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tokflow import open_export
-from tokflow.documents import format_of_name
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.push.repository import PushError
 from tokflow.push.upload import UNFINISHED, push_export
@@ -473,7 +472,7 @@ def test_what_was_pushed_is_read_as_raw_files(
     push_export(exports["parquet"], f"{URL}/packed")
 
     raw = RawConfig(files=URL, config="packed")
-    sources = list_raw(raw, base=tmp_path, format_of=format_of_name).sources
+    sources = list_raw(raw, base=tmp_path).sources
     read = read_raw_files(sources.values(), store=tmp_path / "store")
 
     assert [source.source_split for source in sources.values()] == ["train"] * 3 + ["val_2"]

@@ -238,7 +238,7 @@ from pathlib import Path
 from tokflow.raw import RawConfig, list_raw, read_raw_files
 base, urls = Path({str(tmp_path)!r}), ("https://host.test/dump/b.txt", "s3://bucket/c.txt")
 config = RawConfig(files=({source.url!r}, *urls))
-listing = list_raw(config, base=base, format_of=lambda _: None)
+listing = list_raw(config, base=base)
 read_raw_files([source for source in listing.sources.values() if source.is_local], store=base / "s")
 unwanted = {{"urllib3", "ssl", "fsspec", "urllib.request", "http.client", "pandas", "pyarrow"}}
 print(unwanted & set(sys.modules))

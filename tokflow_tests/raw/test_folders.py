@@ -7,7 +7,6 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from tokflow.documents import format_of_name
 from tokflow.errors import ConfigError
 from tokflow.raw import Listing, RawConfig, list_raw
 
@@ -34,7 +33,7 @@ def make_files(folder: Path, *names: str) -> None:
 
 
 def listing(folder: Path, *files: str) -> Listing:
-    return list_raw(RawConfig(files=files), base=folder, format_of=format_of_name)
+    return list_raw(RawConfig(files=files), base=folder)
 
 
 def left_out(folder: Path, *files: str) -> dict[str, str]:

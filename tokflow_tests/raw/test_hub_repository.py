@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.documents import DocumentsConfig, Limit, format_of_name
+from tokflow.documents import DocumentsConfig, Limit
 from tokflow.errors import ConfigError, FetchError
 from tokflow.raw import Listing, RawConfig, RawFile, list_raw, read_raw_files
 from tokflow.store.manifest import read_manifest
@@ -33,7 +33,7 @@ def texts(hub: Hub) -> None:
 
 def listed(store: Path | None = None, files: object = NAME, **fields: object) -> Listing:
     config = RawConfig(files=files, **fields)
-    return list_raw(config, base=Path("/"), store=store, format_of=format_of_name)
+    return list_raw(config, base=Path("/"), store=store)
 
 
 def fetched(listing: Listing, store: Path) -> dict[str, RawFile]:

@@ -18,7 +18,7 @@ def make_files(folder: Path, *names: str) -> Path:
 
 def sources_of(folder: Path, *files: str, store: Path | None = None) -> dict[str, RawSource]:
     config = RawConfig(files=files)
-    return list_raw(config, base=folder, store=store, format_of=lambda _: None).sources
+    return list_raw(config, base=folder, store=store).sources
 
 
 def keys(folder: Path, *files: str) -> list[str]:

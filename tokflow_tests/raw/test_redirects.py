@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from tokflow.documents import format_of_name
 from tokflow.errors import RawFileError
 from tokflow.raw import RawConfig, RawSource, list_raw
 from tokflow_tests.raw.fetching import read_raw_file
@@ -242,7 +241,7 @@ def test_a_redirect_leads_to_no_other_protocol(site: Site, tmp_path: Path):
 def test_a_redirect_to_another_host_that_the_dataset_names_is_followed(site: Site, tmp_path: Path):
     site.moved_to = f"http://localhost:{site.port}/a.txt"
     urls = (f"http://127.0.0.1:{site.port}/moved", f"http://LOCALHOST:{site.port}/b.txt")
-    listing = list_raw(RawConfig(files=urls), base=tmp_path, format_of=format_of_name)
+    listing = list_raw(RawConfig(files=urls), base=tmp_path)
     [source] = [source for source in listing.sources.values() if source.url == urls[0]]
 
     assert read_raw_file(source, store=tmp_path).path.read_bytes() == b"text"

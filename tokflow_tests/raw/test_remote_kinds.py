@@ -63,7 +63,7 @@ class Remote:
 
     def read(self, store: Path, **options: Any) -> RawFile:
         config = RawConfig(files=self.url)
-        listing = list_raw(config, base=Path("/"), store=store, format_of=lambda _: None)
+        listing = list_raw(config, base=Path("/"), store=store)
         [raw] = read_raw_files(listing.sources.values(), store=store, **options).values()
         return raw
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tokflow.documents import DocumentsConfig, format_of_name
+from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, RawFileError
 from tokflow.raw import Listing, RawConfig, list_raw
 from tokflow_tests.reading import read_documents
@@ -41,7 +41,7 @@ def save_splits(folder: Path) -> None:
 
 def listed(folder: Path, files: str = "saved", **fields: object) -> Listing:
     config = RawConfig(files=files, **fields)
-    return list_raw(config, base=folder, format_of=format_of_name)
+    return list_raw(config, base=folder)
 
 
 def splits(listing: Listing) -> dict[str, str | None]:

@@ -5,7 +5,6 @@ import re
 import pytest
 from fsspec.utils import glob_translate
 
-from tokflow.documents import format_of_name
 from tokflow.errors import ConfigError
 from tokflow.raw.globs import path_regex
 from tokflow.raw.hub_repository import card_of
@@ -41,7 +40,7 @@ GLUE_FILES = (
 
 def splits(*paths: str, card: str = "", config: str | None = None) -> SourceSplits:
     fields = card_of(card, where="here")
-    return find_splits(paths, fields, config=config, where="here", format_of=format_of_name)
+    return find_splits(paths, fields, config=config, where="here")
 
 
 def refusal(*paths: str, card: str = "", config: str | None = None) -> str:

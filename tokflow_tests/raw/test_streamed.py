@@ -36,7 +36,7 @@ def looked_at(there: ObjectStore, pattern: str = "raw/*", **options) -> dict[str
     """Return the raw files of a dataset whose store is remote."""
     store = place_at(f"{there.url}/store").root / "en"
     config = RawConfig(files=(f"{there.url}/{pattern}",))
-    listing = list_raw(config, base=Path("/"), store=store, format_of=lambda _: None)
+    listing = list_raw(config, base=Path("/"), store=store)
     of = open_store(f"{there.url}/store")
     return read_raw_files(listing.sources.values(), store=store, of=of, **options)
 
@@ -220,7 +220,7 @@ def test_any_filesystem_that_tells_versions_is_read_so(memory, object_store: Obj
     memory.pipe("/raw/a.jsonl", content)
     store = place_at(f"{object_store.url}/store").root / "en"
     config = RawConfig(files=("memory://raw/*",))
-    listing = list_raw(config, base=Path("/"), format_of=lambda _: None)
+    listing = list_raw(config, base=Path("/"))
     of = open_store(f"{object_store.url}/store")
     [raw] = read_raw_files(listing.sources.values(), store=store, of=of).values()
 
