@@ -22,7 +22,7 @@ WITH_UNDERSCORES = {"type": "string", "pattern": "^[0-9]+(_[0-9]+)+$"}
 _OF_COMPONENT = {
     "type": "The component that a document declares.",
     "attributes": "The dataset, or several.",
-    "template_vars_module": "A module of templates' variables, for Dagster alone.",
+    "template_vars_module": "A module of Dagster's own templates, which a dataset does not know.",
     "requirements": "What Dagster is to check, for Dagster alone.",
     "post_processing": "What Dagster adds to the assets, for Dagster alone.",
 }
