@@ -515,7 +515,7 @@ MUTANTS = (
         "components",
         "        sorted(changes.stamps.items()),\n",
         "",
-        "test_a_bad_file_is_tried_once_beside_others_and_again_when_it_is_mended",
+        "test_a_bad_file_is_tried_once_and_again_with_another_config_or_when_it_is_fixed",
     ),
     Mutant(
         "a check that found something has passed",
@@ -543,7 +543,7 @@ MUTANTS = (
         "audit",
         "np.flatnonzero(is_ended & ~has_it)",
         "np.flatnonzero(has_it & ~has_it)",
-        "test_a_document_without_its_eos_is_found",
+        "test_an_id_past_the_vocabulary_and_an_eos_too_many_or_too_few_are_found",
     ),
     Mutant(
         "a split that is another when it is made again is no problem",
@@ -557,6 +557,6 @@ MUTANTS = (
         "audit",
         'entry["token_in_piece"] + begin - entry["position"]',
         'entry["token_in_piece"]',
-        "test_a_piece_of_a_character_is_said_to_have_all_of_it",
+        "test_a_piece_of_a_character_leads_to_all_of_it",
     ),
 )

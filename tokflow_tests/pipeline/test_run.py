@@ -174,18 +174,6 @@ def test_some_partitions_are_built_and_exports_left_alone_until_all_are(tmp_path
     ]
 
 
-def test_a_partition_that_is_no_file_is_refused(tmp_path: Path):
-    dataset = declare(tmp_path, {"a.jsonl": ["a"], "b.jsonl": ["b"]})
-
-    with pytest.raises(ConfigError) as raised:
-        build_dataset(dataset, partitions=["A.jsonl"])
-
-    assert str(raised.value) == (
-        "--partition: expected a partition of tiny: a.jsonl, b.jsonl, found 'A.jsonl'; "
-        "name one of them"
-    )
-
-
 def test_with_scope_dataset_one_partition_alone_has_its_tokens_and_waits_for_the_others(
     tmp_path: Path,
 ):
@@ -279,22 +267,6 @@ def test_tokens_made_with_another_config_are_not_taken(tmp_path: Path):
 
     with pytest.raises(MissingOutputError):
         BuildGraph(other).open_tokens("a.jsonl")
-
-
-def test_stages_can_be_made_one_by_one(tmp_path: Path):
-    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["bin"])
-    graph = BuildGraph(dataset)
-
-    made = [
-        make_output(graph, "tokenizer", "tokenizer"),
-        make_output(graph, "tokens", "a.jsonl"),
-        make_output(graph, "split", "a.jsonl"),
-        make_output(graph, "export", dataset.exports[0].name),
-    ]
-
-    assert [one.is_new for one in made] == [True] * 4
-    assert (dataset.folder / "exports" / "bin" / "latest" / "train.bin").exists()
-    assert not (dataset.folder / "sequences").exists()
 
 
 def test_a_reporter_hears_of_every_stage_output_and_byte(tmp_path: Path):
