@@ -17,7 +17,7 @@ from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore
 from tokflow.store.atomic import NewFolders
 from tokflow.store.integrity import ReadAgainError, Reading
 from tokflow.store.manifest import is_complete
-from tokflow.store.remote_errors import AT_ONCE
+from tokflow.store.request_errors import AT_ONCE
 from tokflow.store.store import Store
 from tokflow.tokenizers.engines import EngineDiffersError, GatedEngine
 from tokflow.tokens.encoder import engine_for

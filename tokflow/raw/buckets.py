@@ -23,7 +23,7 @@ from tokflow.raw.remote import (
     remote_error,
 )
 from tokflow.shown import redact
-from tokflow.store.remote_errors import code_of, error_of, status_of
+from tokflow.store.request_errors import code_of, error_of, status_of
 from tokflow.store.s3_client import S3Client
 from tokflow.store.urls import safe_text
 

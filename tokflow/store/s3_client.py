@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from tokflow.store.positioned import write_range
-from tokflow.store.remote_errors import S3Error, Tries, status_of
+from tokflow.store.request_errors import S3Error, Tries, status_of
 
 _AT_ONCE = 64
 """Connections that are kept."""

@@ -87,7 +87,7 @@ def test_a_file_that_is_named_is_built_again_when_it_changed(case: CaseElsewhere
 def test_a_tick_that_cannot_list_the_raw_files_is_skipped_with_a_line(
     case: CaseElsewhere, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.store.remote_errors.NUM_TRIES", 1)
+    monkeypatch.setattr("tokflow.store.request_errors.NUM_TRIES", 1)
     case.there.fail("500", "LIST", "raw/*", times=None)
     sensor = Sensor(case)
 

@@ -33,7 +33,7 @@ from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Size
-from tokflow.store.remote_errors import AT_ONCE
+from tokflow.store.request_errors import AT_ONCE
 from tokflow.store.tables import offsets_of
 from tokflow.tokens.prefetch import in_order
 

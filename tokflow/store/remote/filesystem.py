@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.store.remote.objects import Entry, Objects, Piece
-from tokflow.store.remote_errors import Tries, status_of
+from tokflow.store.request_errors import Tries, status_of
 
 _AT_ONCE = 16
 

@@ -36,7 +36,7 @@ from tokflow.store.manifest import (
 )
 from tokflow.store.remote.objects import Entry, for_each
 from tokflow.store.remote.places import PACKS, Place, is_dataset_name
-from tokflow.store.remote_errors import RemoteStoreError
+from tokflow.store.request_errors import RemoteStoreError
 from tokflow.store.unfinished import is_segments_folder
 from tokflow.store.zstd import zstd
 

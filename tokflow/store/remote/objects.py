@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tokflow.store.remote_errors import AT_ONCE, RemoteStoreError, error_of, is_of_this_disk
+from tokflow.store.request_errors import AT_ONCE, RemoteStoreError, error_of, is_of_this_disk
 
 T = TypeVar("T")
 R = TypeVar("R")

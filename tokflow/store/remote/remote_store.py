@@ -37,7 +37,7 @@ from tokflow.store.remote.places import (
     objects_at,
     place_at,
 )
-from tokflow.store.remote_errors import RemoteStoreError
+from tokflow.store.request_errors import RemoteStoreError
 from tokflow.store.store import Store, StoredOutput
 from tokflow.store.unfinished import (
     folder_of_segments_here,

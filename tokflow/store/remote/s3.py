@@ -15,7 +15,7 @@ from typing import Any
 
 from tokflow.store.copies import SHORT_BYTES
 from tokflow.store.remote.objects import Entry, Objects, Piece, Upload
-from tokflow.store.remote_errors import S3Error
+from tokflow.store.request_errors import S3Error
 from tokflow.store.s3_client import S3Client
 
 PART_BYTES = 16 << 20

@@ -4,7 +4,7 @@ import multiprocessing
 import os
 from pathlib import Path
 
-from tokflow.store import remote_errors
+from tokflow.store import request_errors
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import TEXTS, build, declare_small, write_raw
 
@@ -15,7 +15,7 @@ def _build(
     folder: Path, store: str, environment: dict[str, str], machine: int, together: object
 ) -> None:
     os.environ.update(environment, TOKFLOW_CACHE=str(folder / f"cache-{machine}"))
-    remote_errors.FIRST_WAIT_SECONDS = 0.001
+    request_errors.FIRST_WAIT_SECONDS = 0.001
     dataset = declare_small(folder / str(machine), store=store)
     together.wait()  # type: ignore[attr-defined]
     build(dataset)

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from tokflow.store import remote_errors
+from tokflow.store import request_errors
 from tokflow.store.remote import s3
 from tokflow.store.remote.objects import Objects, Piece
 from tokflow.store.remote.places import objects_at
-from tokflow.store.remote_errors import RemoteStoreError
+from tokflow.store.request_errors import RemoteStoreError
 from tokflow.store.s3_client import S3Client
 from tokflow_tests.object_store import Failure, ObjectStore
 
@@ -42,8 +42,8 @@ _FAILURES: dict[str, list[Failure]] = {
 
 @pytest.fixture(autouse=True)
 def _short_waits_and_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_errors, "FIRST_WAIT_SECONDS", 0.001)
-    monkeypatch.setattr(remote_errors, "LONGEST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(request_errors, "FIRST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(request_errors, "LONGEST_WAIT_SECONDS", 0.01)
     monkeypatch.setattr(s3, "PART_BYTES", 10 << 20)
     monkeypatch.setattr(s3, "SHORT_BYTES", 5 << 20)  # the least that S3 takes
     monkeypatch.setattr(s3, "COPIED_BYTES", 16 << 20)
@@ -279,7 +279,7 @@ def test_a_request_is_made_no_more_often_than_is_said_and_the_log_tells_of_it(
     with object_store.counted() as count, pytest.raises(RemoteStoreError, match="run again"):
         objects.read("key")
 
-    assert count == {"GET": remote_errors.NUM_TRIES}
+    assert count == {"GET": request_errors.NUM_TRIES}
     told = {record.getMessage() for record in caplog.records if "trying again" in record.message}
     assert told == {f"{object_store.url}/x: S3Error: SlowDown: as told; trying again"}
 
