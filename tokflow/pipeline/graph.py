@@ -313,7 +313,7 @@ class BuildGraph:
 
     @cached_property
     def mixture_plan(self) -> MixturePlan:
-        """What a mixture takes of its sources, of which the splits must have been made.
+        """Plan of what a mixture takes of its sources, whose splits must have been made.
 
         Raises: MissingOutputError; ConfigError where the sources cannot be mixed so.
         """

@@ -174,7 +174,7 @@ class _Mixture(Protocol):
 
     @property
     def mixture_plan(self) -> MixturePlan:
-        """How much it takes of its sources."""
+        """Plan of what it takes of its sources."""
 
 
 class MixedSplitStage(SplitStage):

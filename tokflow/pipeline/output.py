@@ -60,7 +60,7 @@ class Output:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """All that decides it.
+        """Version, config and parents that decide the output.
 
         Raises: TokflowError, OSError where that cannot be known, such as a raw file that cannot
         be read or a tokenizer that has not been made.
@@ -91,7 +91,7 @@ class Output:
 
     @property
     def packing(self) -> str:
-        """Of sequences with another packing than the dataset's: the name of that."""
+        """Name of the packing of sequences, where it is not the dataset's; else empty."""
         return self.variant if self.is_of_file else ""
 
     @property
@@ -111,12 +111,12 @@ class Output:
 
     @property
     def place(self) -> Path:
-        """The folder of its kind, whatever the fingerprints: `<store>/<dataset>/<stage>/<name>`."""
+        """Folder of the output in all its versions: `<store>/<dataset>/<stage>/<name>`."""
         return self.graph.folder / self._place
 
     @property
     def is_first_of_kind(self) -> bool:
-        """True if none of its kind was ever made: of a raw file, say, that is new."""
+        """True if no version of it was ever made, as for a new raw file."""
         path = f"{self.graph.folder}/{self._place}"
         return not os.path.isdir(path)  # noqa: PTH112 (of many: a Path costs as much again)
 
@@ -192,27 +192,26 @@ class Output:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """What its manifest counts. Raises: as `manifest`."""
+        """Counts of its manifest. Raises: as `manifest`."""
         return self.manifest().counts
 
     @cached_property
     def stored(self) -> StoredOutput:
-        """It as it is in the store, whatever became of its files and whatever is in it.
+        """The stored output; its files are not checked.
 
         Raises: as `manifest`.
         """
         return self.store.find(self.folder, self.stage, self.fingerprint, self.recipe)
 
     def forget(self) -> None:
-        """Let go of its recipe, but for the fingerprint, of its manifest and its path, which come
-        again where they are asked for: those of 100,000 files take more memory than all else of a
-        plan."""
+        """Drop the cached recipe, manifest and path, which are made again when asked for: those of
+        100,000 files take more memory than all else of a plan. The fingerprint stays."""
         for name in ("recipe", "stored", "_whole", "folder"):
             self.__dict__.pop(name, None)
 
     @cached_property
     def _whole(self) -> Manifest:
-        """Its manifest, of which no file is missing or cut short."""
+        """The manifest; no file of it is missing or cut short."""
         stored = self.stored
         stored.store.check(stored)
         if stored.store.is_known_damaged(stored.folder):

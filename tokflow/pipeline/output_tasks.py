@@ -35,7 +35,7 @@ makes them, and it is put at its URL once; a larger one goes there as it is made
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What all tasks of one output have in common: of an export, the manifests of all files."""
+    """Data that all tasks of one output share, such as the manifests an export is made from."""
 
     writer: Writer
     shares: Sequence[Share]
@@ -55,23 +55,22 @@ class Task:
     folder: Path
     common: Shared[Common]
     num_bytes: int
-    """About how much text it is made from."""
+    """Approximate bytes of text it is made from."""
     number: int | None = None
-    """Of a segment, among all; None: it is the whole output."""
+    """Ordinal of the segment; None: the task makes the whole output."""
     shard: Path | None = None
-    """Of segments: the folder of their output, which another machine may make meanwhile; None where
-    one is there that is damaged, or not allowed now, and must be made again."""
+    """Folder of the output that a segment belongs to, which another machine may make meanwhile;
+    None where a damaged or disallowed one is there and must be made again."""
     joined: Sequence[Path] = ()
     """The folders of the segments that are to be joined."""
     segments_store: Store | None = None
-    """The store that segments are in, if it is one of segments or joined of them: of those that
-    stay on this disk not that of their output."""
+    """Store of the segments, which may stay on this disk while the output goes to a URL."""
     whole: Whole = field(default_factory=dict)
-    """Of their files those that need not be hashed again."""
+    """Files of the segments that need not be hashed again."""
 
     @property
     def own_store(self) -> Store:
-        """The store that it is written to."""
+        """The store to write to."""
         if self.number is None or self.segments_store is None:
             return self.store
         return self.segments_store
@@ -102,7 +101,7 @@ class OutputTasks:
         self._num_bytes = bytes_read(graph, output)
         self._stays_here = is_here and self._num_bytes <= KEPT_HERE_BYTES
         self.num_left = 0
-        """Tasks that are not done."""
+        """Number of tasks under way or waiting."""
         self.is_told = False
         """True once its result was yielded."""
         self._segments: Sequence[Share] = []
@@ -112,10 +111,10 @@ class OutputTasks:
         """Errors by task folder; the first in order becomes the error of the output. With one no
         later task need be done."""
         self.use = ExitStack()
-        """Of the folder of segments."""
+        """Marks of the folder of segments as in use."""
 
     def tasks(self) -> list[Task]:
-        """Return what is to be done; what makes that impossible is the result."""
+        """Return the tasks to do; an error that prevents them becomes the result."""
         output = self.output
         try:
             folder = output.folder
@@ -159,7 +158,7 @@ class OutputTasks:
         return replace(task, whole=known_whole(here))
 
     def done(self, task: Task, error: Exception | None) -> None:
-        """Take what came of a task."""
+        """Record the outcome of a task."""
         self.num_left -= 1
         try:
             if error is not None:
@@ -240,7 +239,7 @@ def result_of(graph: BuildGraph, output: Output, *, is_new: bool) -> StageResult
 
 
 def bytes_read(graph: BuildGraph, output: Output) -> int:
-    """Return about how much text an output is made from, that of a tokenizer aside."""
+    """Return the approximate bytes of text an output is made from; 0 for a tokenizer."""
     of_all = graph.partitions if output.is_of_all_files else ()
     partitions = map(graph.raw, [output.key] if output.is_of_file else of_all)
     documents = graph.dataset.documents
@@ -250,5 +249,5 @@ def bytes_read(graph: BuildGraph, output: Output) -> int:
 
 
 def longest_task(graph: BuildGraph, output: Output) -> int:
-    """Return about how much text the largest task of an output is made from."""
+    """Return the approximate bytes of text of the largest task of an output."""
     return output.step.largest_task(output, bytes_read(graph, output))
