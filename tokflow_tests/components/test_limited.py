@@ -56,9 +56,9 @@ def test_the_build_job_takes_files_until_the_limit_and_records_these_alone(limit
     assert [event for event in second.all_events if event.is_step_materialization] == []
 
 
-@pytest.mark.parametrize("files", ["b.txt", "c.txt"])
-def test_a_trained_tokenizer_is_fresh_after_the_first_build(files: str, limited: Case):
-    limited.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 300, "files": files}
+def test_a_trained_tokenizer_is_fresh_after_the_first_build(limited: Case):
+    behind = {"files": "c.txt"}  # which the limit does not take
+    limited.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 300, **behind}
 
     result = build(limited)
 
