@@ -140,8 +140,6 @@ class Dataset(Config):
 
     known_stages: ClassVar[tuple[Stage, ...]] = STAGES
     """Stages of a dataset that is no mixture; see `dataset_type`."""
-    _found: dict[type, Any] = pydantic.PrivateAttr(default_factory=dict)
-    """Sections that `of` has returned, by type."""
     _base: Path = pydantic.PrivateAttr(default_factory=Path)
     _sources: tuple["Dataset", ...] = pydantic.PrivateAttr(default=())
 
@@ -168,8 +166,6 @@ class Dataset(Config):
     def of(self, section: type[T]) -> T:
         """Return the section of this type, or what several decide together: `Packings`,
         `DeclaredExports`."""
-        if section in self._found:
-            return cast(T, self._found[section])
         exports = DeclaredExports(
             configs=self.exports,
             packing=self.packing,
@@ -177,8 +173,7 @@ class Dataset(Config):
             is_in_one_order=self.shuffle.documents == "dataset",
         )
         known = (*self.__dict__.values(), exports)
-        found = next((of for of in known if isinstance(of, section)), exports.packings)
-        return cast(T, self._found.setdefault(section, found))
+        return cast(T, next((of for of in known if isinstance(of, section)), exports.packings))
 
     @property
     def names(self) -> SourceNames:
@@ -227,7 +222,7 @@ class Dataset(Config):
             text = _template_text(self.documents.chat_template, base, where=where)
             changed["documents"] = self.documents.model_copy(update={"chat_template": text})
         moved = self.model_copy(update=changed)
-        moved._base, moved._found = base, {}
+        moved._base = base
         try:
             named = tuple(with_names(export, moved.names) for export in self.exports)
         except ConfigError as error:

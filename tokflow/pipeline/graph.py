@@ -54,8 +54,7 @@ class BuildGraph:
         is_refreshed: bool = False,
         before: "BuildGraph | None" = None,
     ) -> None:
-        """`is_refreshed`: manifests were just fetched. `before`: the graph of a plan, of which all
-        that is known of this disk stays known."""
+        """`is_refreshed`: manifests were just fetched. `before`: a plan's graph, to be taken over."""
         if not is_refreshed and before is None:
             dataset.store.refresh(dataset.folder)
         self.dataset: Dataset = dataset
@@ -77,6 +76,7 @@ class BuildGraph:
         self.files: RawFiles = RawFiles(dataset, offline=offline, rehash=rehash, before=files)
         self._outputs: dict[tuple[str, str, str], Output] = {}
         self._shared: dict[Stage, Any] = {}
+        self._sections: dict[type, Any] = {}
         self._needed = NeededOutputs()
 
     def online(self) -> "BuildGraph":
@@ -271,9 +271,10 @@ class BuildGraph:
 
     def section(self, key: str, section: type[T]) -> T:
         """Return a section of the YAML as it holds for one partition, or for all."""
-        if section is DocumentsConfig and key:
-            return cast(T, self.documents(key))
-        return self.dataset.of(section)
+        if section not in self._sections:
+            self._sections[section] = self.dataset.of(section)
+        is_of_one = section is DocumentsConfig and key
+        return cast(T, self.documents(key) if is_of_one else self._sections[section])
 
     def related(self, output: Output, stage: str) -> Output:
         """Return the output of a stage that one goes back to, of its own partition if it has one;
