@@ -54,7 +54,7 @@ class BuildGraph:
         is_refreshed: bool = False,
         before: "BuildGraph | None" = None,
     ) -> None:
-        """`is_refreshed`: manifests were just fetched. `before`: a plan's graph, to be taken over."""
+        """`is_refreshed`: manifests were just fetched. `before`: a plan's, to be taken over."""
         if not is_refreshed and before is None:
             dataset.store.refresh(dataset.folder)
         self.dataset: Dataset = dataset
