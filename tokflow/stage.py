@@ -40,6 +40,11 @@ class Input:
         return self.stage == stage
 
     @property
+    def is_of_all_here(self) -> bool:
+        """True of the outputs of all partitions of the dataset itself."""
+        return self.reach == "all" and not self.dataset and not self.is_raw
+
+    @property
     def is_raw(self) -> bool:
         """True of the raw files, which no stage makes."""
         return self.stage == RAW
@@ -76,6 +81,9 @@ class Graph(Protocol):
     @property
     def partitions(self) -> Mapping[str, tuple[RawSource, ...]]:
         """The raw files of each partition by its key."""
+
+    def is_of_file(self, stage: str) -> bool:
+        """Return whether each partition has an output of a stage."""
 
     def raw(self, key: str) -> RawPartition:
         """Return the raw files of a partition, fetched. Raises: RawFileError."""
@@ -232,14 +240,14 @@ class Stage:
     is_of_file: ClassVar[bool] = True
     """True if each partition has an output; False: the dataset has one of each variant."""
     decides_all: ClassVar[bool] = False
-    """True if no other recipe is known before it is made: all token ids depend on it."""
+    """True of the tokenizer, before which no other recipe is known."""
     section: ClassVar[type[Config] | None] = None
     """Section of the YAML that it adds, under its name, with a default for each field."""
     gives: ClassVar[str] = ""
     """`selection`: its outputs open as (num_documents,) bool, and the split takes what is True."""
     cost: ClassVar[Cost] = Cost()
     has_engine: ClassVar[bool] = False
-    """True if an engine tokenizes raw text for it, which decides how long it takes."""
+    """True of the tokens: an engine makes them, of all the text that a limit takes."""
     has_latest: ClassVar[bool] = False
     """True if people read its outputs, by a link `latest` to the newest."""
 
@@ -258,11 +266,15 @@ class Stage:
 
     def variants(self, dataset: DatasetConfig) -> Mapping[str, Any]:
         """Return the config of each variant that a dataset has; empty: it has no such stage."""
-        return {"": dataset.of(self.section) if self.section else None}
+        return {"": dataset.of(self.section) if self.section else {}}
 
     def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
         """Return what an output is made from: parents in Dagster, what a plan waits for."""
         raise NotImplementedError
+
+    def all_inputs(self, dataset: DatasetConfig) -> list[Input]:
+        """Return what the outputs of all variants are made from."""
+        return [of for variant in self.variants(dataset) for of in self.inputs(dataset, variant)]
 
     def recipe(self, making: Making) -> Recipe:
         """Return all that decides an output.

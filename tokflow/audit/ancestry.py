@@ -210,8 +210,23 @@ class _Inputs:
     trust_remote_code: bool = False
 
     def opened(self, stage: str) -> Any:
-        """Return the parent of a stage, opened."""
-        return self.ancestry.open(self.ancestry.parents(self.output)[stage])
+        """Return the ancestor of a stage, opened.
+
+        Raises: MissingOutputError where there is none of that stage.
+        """
+        if stage == TOKENIZER.name:
+            return self.ancestry.tokenizer(self.output)
+        parents = self.ancestry.parents(self.output)
+        if stage in parents:
+            return self.ancestry.open(parents[stage])
+        for parent in parents.values():
+            return _Inputs(self.ancestry, parent).opened(stage)
+        raise MissingOutputError(
+            where=self.output.folder,
+            expected=f"something that {stage} made, from which it was made",
+            found="none",
+            remedy="run `tokflow verify` on the store",
+        )
 
     def selections(self) -> list[Any]:
         """Return the parents that select documents, opened."""

@@ -259,7 +259,7 @@ class Checker:
         """Yield all outputs that the checks of one look at: itself, and what it is made from, up to
         the tokens."""
         yield output
-        stages = {of.stage for of in output.direct_inputs() if self.graph.is_of_file(of.stage)}
+        stages = {of.stage for of in output.direct_inputs() if output.graph.is_of_file(of.stage)}
         for stage in sorted(stages):
             inputs = output.inputs(stage).values() if output.is_of_all_files else ()
             for each in inputs or [output.input(stage)]:

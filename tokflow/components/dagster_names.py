@@ -35,7 +35,8 @@ def _inputs_of_report(dataset: Dataset) -> list[Input]:
     """Return the exports of a dataset or, without any, the last stage before them."""
     made = [(of, variant) for of in dataset.stages for variant in of.variants(dataset)]
     exports = [Input(stage=of.name, variant=variant) for of, variant in made if of.has_latest]
-    return exports or [Input(stage=made[-1][0].name, reach="all")]
+    last, variant = made[-1]
+    return exports or [Input(stage=last.name, reach="all", variant=variant)]
 
 
 OWN_ASSETS: Mapping[str, OwnAsset] = {
@@ -100,11 +101,14 @@ def parents(
     found: dict[dg.AssetKey, dg.PartitionMapping | None] = {}
     sources = {of.name: of for of in dataset.sources}
     for of in inputs:
-        having = sources.get(of.dataset, dataset)
-        mapping = all_files if of.reach == "all" else own
-        is_split_up = is_partitioned(having, of.stage)
-        found[asset_key(having, of.stage, of.variant)] = mapping if is_split_up else None
-    if step and step.has_latest and dataset.mixture is None:
+        is_own = of.stage in OWN_ASSETS or stage_named(dataset, of.stage) is not None
+        owners = (dataset,) if is_own and not of.dataset else dataset.sources
+        for having in [sources[of.dataset]] if of.dataset else owners:
+            mapping = all_files if of.reach == "all" or having is not dataset else own
+            is_split_up = is_partitioned(having, of.stage)
+            found[asset_key(having, of.stage, of.variant)] = mapping if is_split_up else None
+    is_of_all = step and not step.is_of_file and any(of.is_of_all_here for of in inputs)
+    if is_of_all and dataset.mixture is None:
         found[asset_key(dataset, FILES)] = None
     return found
 

@@ -87,13 +87,14 @@ def _of_all_files(dataset: Dataset) -> list[tuple[Stage, str]]:
 
 
 def _of_dataset(dataset: Dataset, failed: Sequence[StageFailure]) -> Iterator[FailedOutput]:
-    stages = {of.stage for of in failed}
+    order, stages = _order(dataset), {of.stage for of in failed}
     for step in dataset.stages:
         if step.decides_all and step.name in stages:
             yield step.name, "", None
+    first = min((order.get(stage, 0) for stage in stages), default=0)
     for step, variant in _of_all_files(dataset):
         alone = {of.name for of in failed} if stages == {step.name} else None
-        if alone is None or variant in alone:
+        if first <= order[step.name] and (alone is None or variant in alone):
             yield step.name, variant, None
 
 
@@ -123,18 +124,16 @@ def _first_of_all(graph: BuildGraph, failed: Sequence[StageFailure]) -> int:
     """Return the number of the first stage that no file has for the failure of another output."""
     dataset, order = graph.dataset, _order(graph.dataset)
     of_files = [of for of in dataset.stages if of.is_of_file]
-    counted = [
-        order[of.name]
-        for of in of_files
-        if any(each.reach == "all" for each in of.inputs(dataset, ""))
-    ]
+    inputs = {order[step.name]: step.all_inputs(dataset) for step in of_files}
+    counted = [at for at, of in inputs.items() if any(each.is_of_all_here for each in of)]
+    behind_tokens = min(at for at, of in inputs.items() if not any(each.is_raw for each in of))
     firsts = [len(order) + 1]
     for of in failed:
         number = order.get(of.stage, 0)
         if (step := stage_named(dataset, of.stage)) and step.decides_all:
             firsts.append(number + 1)
         elif of.name not in graph.partitions and (not number or graph.is_of_file(of.stage)):
-            firsts += counted or [number]  # of a source, say
+            firsts += counted or [max(number, behind_tokens)]  # of a source, say
         else:
             firsts += [each for each in counted if number < each]
     return min(firsts)

@@ -2,7 +2,7 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import pydantic
 
@@ -32,7 +32,7 @@ from tokflow.sequences.config import PackingConfig
 from tokflow.split.mixture import MixtureConfig
 from tokflow.split.rule import Share, SplitConfig, with_parts
 from tokflow.split.shuffle import DOCUMENT_ORDER, ShuffleConfig, shuffle_fields
-from tokflow.stage import Stage
+from tokflow.stage import Stage, selection_stages
 from tokflow.store.config import Config, Listed, expanded, relocated, within
 from tokflow.store.store import Store
 from tokflow.store.stored_outputs import open_store
@@ -172,8 +172,11 @@ class Dataset(Config):
             parts=tuple(self.split.parts),
             is_in_one_order=self.shuffle.documents == "dataset",
         )
-        known = (*self.__dict__.values(), exports)
-        return cast(T, next((of for of in known if isinstance(of, section)), exports.packings))
+        known = (*self.__dict__.values(), exports, exports.packings)
+        found = next((of for of in known if type(of) is section), None)
+        if found is None:
+            raise LookupError(f"{self.name} has no section of type {section.__name__}")
+        return found
 
     @property
     def names(self) -> SourceNames:
@@ -193,7 +196,14 @@ class Dataset(Config):
     def check(self) -> None:
         """Refuse sections that do not go together."""
         _check_chat(self.documents, self.tokenizer, self.split)
-        parts = tuple(self.split.parts)
+        parts, selecting = tuple(self.split.parts), [of.name for of in selection_stages(self)]
+        if self.split.scope == "dataset" and len(selecting) > 1:
+            raise ConfigError(
+                where="split.scope",
+                expected="file, for several stages select documents",
+                found=f"dataset, with {' and '.join(selecting)}",
+                remedy="set split.scope: file, or leave one of them out",
+            )
         try:
             object.__setattr__(self, "packing", self.packing.for_parts(parts))
         except ConfigError as error:
@@ -239,7 +249,14 @@ def dataset_type(stages: tuple[Stage, ...] = STAGES) -> type[Dataset]:
         return Dataset
     fields: dict[str, Any] = {}
     for of in stages:
-        if of.section is not None and of.name not in Dataset.model_fields:
+        if of.section is not None:
+            if of.name in Dataset.model_fields:
+                raise ConfigError(
+                    where=f"stage {of.name}",
+                    expected="a name that no field of a dataset has, for its section",
+                    found=repr(of.name),
+                    remedy="name the stage otherwise",
+                )
             described = f"Section of the stage {of.name}. {of.section.__doc__}"
             fields[of.name] = of.section, pydantic.Field(of.section(), description=described)
     made = pydantic.create_model("Dataset", __base__=Dataset, **fields)

@@ -240,8 +240,8 @@ class BuildGraph:
         if self.is_of_file(stage):
             return self.output(stage, name, packing)
         step = self.step(stage)
-        has_variants = step is not None and step.has_latest
-        return self.output(stage, variant=name if has_variants else "")
+        variants = step.variants(self.dataset) if step else ()
+        return self.output(stage, variant=name if name in variants else "")
 
     @property
     def tokenizer_output(self) -> Output:

@@ -212,13 +212,12 @@ class _Planner:
         """Why tokenizers must be made; while there are any, all other outputs wait for them."""
         self.failures = read_failures(graph.folder)
         dataset = graph.dataset
-        inputs = [
-            (step, of)
+        counted = {
+            of.stage
             for step in dataset.stages
-            for variant in step.variants(dataset)
-            for of in step.inputs(dataset, variant)
-        ]
-        counted = {of.stage for step, of in inputs if of.reach == "all" and step.is_of_file}
+            for of in (step.all_inputs(dataset) if step.is_of_file else ())
+            if of.reach == "all"
+        }
         steps = [of for of in dataset.stages if of.decides_all or of.name in counted]
         self.asked_again = set(steps)
         """Stages whose manifests are needed for what comes after them."""
@@ -239,8 +238,9 @@ class _Planner:
             return num_elsewhere
         bad = {failure.name for failure in self.bad}
         for output in self.graph.outputs([key for key in keys if key not in bad], until=until):
-            is_of_some = output.is_of_all_files and is_partial and num_elsewhere
-            if is_of_some or not self._look_at(output):
+            if output.is_of_all_files and is_partial and num_elsewhere:
+                continue
+            if not self._look_at(output):
                 break
         return num_elsewhere
 

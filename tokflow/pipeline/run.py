@@ -4,7 +4,7 @@ What is made already is found, and nothing is touched. Nothing here knows of Dag
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from itertools import groupby
@@ -62,9 +62,8 @@ def make_stage(
     made before are to be made again: `graph.has_new_verdict`.
     """
     stages = [stage]
-    if graph.has_new_verdict:  # what it is made from is another now
-        inputs = graph.named(stage, keys[0] or variant).direct_inputs()
-        stages = [*(of.stage for of in inputs if of.is_of(TOKENS.name)), stage]
+    if graph.has_new_verdict and graph.is_of_file(stage):  # what it is made from is another now
+        stages = _made_again(graph, stage)
     results: dict[str, StageResult | Exception] = {}
     for each in stages:
         failed = {key for key in results if isinstance(results[key], Exception)}
@@ -79,6 +78,18 @@ def make_stage(
                     results[output.name] = result
             graph.take_more()
     return results
+
+
+def _made_again(graph: BuildGraph, stage: str) -> list[str]:
+    """Return a stage that is made of tokens, or of selections of them, behind all these."""
+    dataset, names = graph.dataset, {stage}
+    for step in reversed(graph.stages):
+        if step.name in names and step is not TOKENS:
+            inputs = [
+                of for variant in step.variants(dataset) for of in step.inputs(dataset, variant)
+            ]
+            names |= {of.stage for of in inputs if graph.is_of_file(of.stage) and not of.dataset}
+    return [of.name for of in graph.stages if of.name in names]
 
 
 def _made_together(graph: BuildGraph, stage: str, keys: Sequence[str]) -> list[list[str]]:
@@ -238,10 +249,12 @@ class _Build:
         Returns False where gigatoken turned out to be wrong: all tokens are others now, and so is
         what was made of them.
         """
+        held: set[str] = set()  # stages that did not begin
         for stage in self.stages:
             outputs = list(self.graph.outputs_of(stage.name, list(self.partitions)))
-            if outputs and not self._may_begin(outputs[0]):
-                break
+            if outputs and not self._may_begin(outputs[0], held):
+                held.add(stage.name)
+                continue
             for _, of_packing in groupby(outputs, attrgetter("packing")):
                 if not self._make_step(stage, [*of_packing]):
                     return False
@@ -294,17 +307,19 @@ class _Build:
         if output.is_of_file:
             del self.partitions[output.key]
 
-    def _may_begin(self, output: Output) -> bool:
+    def _may_begin(self, output: Output, held: Container[str]) -> bool:
         """Return whether a stage, with this output, can begin: what all of it is made from is
-        there."""
+        there. `held`: the stages before it that could not."""
         inputs = output.direct_inputs()
+        if any(of.stage in held for of in inputs):
+            return False
         of_all = [of for of in inputs if of.reach == "all" and not of.is_raw]
         if self.is_share and (of_all or not (output.is_of_file or output.step.decides_all)):
             return False
+        if not all(map(self._is_there, inputs)):
+            return False
         if output.is_of_file:
-            return all(map(self._is_there, inputs)) and all(
-                self._are_all_there(output.stage, of) for of in of_all
-            )
+            return all(self._are_all_there(output.stage, of) for of in of_all)
         if not of_all:
             return True
         is_built = all(map(self.graph.is_built, self.graph.partitions))
@@ -313,7 +328,8 @@ class _Build:
 
     def _is_there(self, of: Input) -> bool:
         """Return whether an input that the dataset has once, as the tokenizer, was made."""
-        if of.is_raw or of.dataset or self.graph.is_of_file(of.stage):
+        is_own = self.graph.step(of.stage) is not None
+        if of.is_raw or of.dataset or not is_own or self.graph.is_of_file(of.stage):
             return True
         return self.graph.output(of.stage, variant=of.variant) in self.made
 

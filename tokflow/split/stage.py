@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 from tokflow.documents import DocumentsConfig
-from tokflow.errors import ConfigError
 from tokflow.split.cut_tokens import CutEncoder, write_cut_tokens
 from tokflow.split.rule import FilePosition, SplitConfig
 from tokflow.split.shuffle import ShuffleConfig
@@ -120,16 +119,9 @@ def position_of(making: Making) -> FilePosition:
 def _positions(making: Making) -> dict[str, FilePosition]:
     """Return where each partition stands, by the selected documents of those before it.
 
-    Raises: MissingOutputError; ConfigError where several stages select documents.
+    Raises: MissingOutputError.
     """
     stages = [of.name for of in selection_stages(making.graph.dataset)] or ["tokens"]
-    if len(stages) > 1:
-        raise ConfigError(
-            where="split.scope",
-            expected="file, for several stages select documents",
-            found=f"dataset, with {' and '.join(stages)}",
-            remedy="set split.scope: file, or leave one of them out",
-        )
     counts = making.all_counts(stages[0])
     is_drawn = making.of(SplitConfig).form == "fraction"
     total = sum(of["num_documents"] for of in counts.values()) if is_drawn else 0

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from tokflow.audit.checks import Checker
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.errors import ConfigError, MissingOutputError
@@ -591,3 +592,22 @@ def test_garbage_of_a_source_is_known_when_a_mixture_has_built_it_up_to_its_spli
     build(mixed := declare_mixture(tmp_path, mixture))
     with pytest.raises(MissingOutputError, match="build code first by `tokflow run`"):
         find_garbage(load_dataset(tmp_path / "code.yaml"), keep=0)  # its older rows are in use
+
+
+def test_a_check_of_a_mixture_is_computed_anew_when_a_file_of_a_source_changes(tmp_path: Path):
+    dataset = declare_mixture(
+        tmp_path, {"sources": {"code": {"weight": 1}, "prose": {"weight": 1}}}
+    )
+    assert not build(dataset).failed
+
+    def num_computed() -> int:
+        graph = BuildGraph(dataset)
+        outputs = list(graph.outputs_of("split", graph.partitions))
+        outcomes = Checker(graph).outcomes("split", outputs, only=["accounting_closes"])
+        return sum(of.num_checked - of.num_remembered for of in outcomes)
+
+    assert [num_computed(), num_computed()] == [4, 0]
+    tokens = BuildGraph(dataset).tokens("code/a.jsonl").folder / "tokens.bin"
+    tokens.write_bytes(tokens.read_bytes())
+
+    assert num_computed() == 1

@@ -1,6 +1,7 @@
 """A stage that the product does not know enters by its own module, and the tuple of stages."""
 
 import importlib.util
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.stages import STAGES
 from tokflow.pipeline.yaml_schema import yaml_schema
-from tokflow.store.manifest import Recipe
+from tokflow.stage import DatasetConfig, Input, Making, Stage, WholeWriter, Writer
+from tokflow.store.config import Config, Listed
+from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.tokens.shard import TokenShard
 from tokflow_tests import min_characters
 from tokflow_tests.dagster_case import QUIET
@@ -101,6 +104,17 @@ def _write_another(shard: TokenShard, least: int, recipe: Recipe, folder: Path) 
     write_selection(shard, least + 2, recipe, folder)
 
 
+def test_a_store_that_is_verified_without_it_says_what_was_not_made_again(tmp_path: Path):
+    build(declared(tmp_path))
+
+    found = {of.name: of for of in verify_path(tmp_path / "store")}
+
+    assert [of.problems for of in found.values() if of.problems] == []
+    assert found["split of a.jsonl"].notes == (
+        "it was made with min_characters, unknown here: not made again",
+    )
+
+
 def test_it_is_an_asset_with_its_parents_that_the_build_job_records(tmp_path: Path):
     dataset = declared(tmp_path)
     definitions = make_definitions(dataset)
@@ -147,6 +161,62 @@ def test_its_section_is_in_the_schema_the_component_and_the_docs():
     assert all("min_characters" in schema["properties"] for schema in schemas)
     assert "min_characters" not in yaml_schema()["definitions"]["Attributes"]["properties"]
     assert "## `min_characters` { #min_characters }\n" in list(reference.yaml_fields(MORE))
+
+
+def test_a_stage_of_the_whole_dataset_has_its_variants(tmp_path: Path):
+    write_raw(tmp_path, ALL)
+    fields = {**TINY, "exports": ["bin"], "counts": {"names": ["num_chars", "num_documents"]}}
+    stages = (*STAGES[:2], CountsStage(), *STAGES[2:])
+    dataset = make_dataset(fields, base=tmp_path, where="test", stages=stages)
+
+    assert {of.output.title for of in make_plan(dataset).missing} > {"counts num_chars"}
+    assert not build(dataset).failed
+    assert make_plan(dataset).is_up_to_date
+    output = BuildGraph(dataset).named("counts", "num_chars")
+    assert (output.open().file("count.txt")).read_text() == "24"
+    assert [of.problems for of in verify_dataset(dataset) if of.problems] == []
+    specs = {of.key.path[-1]: of for of in make_definitions(dataset).resolve_all_asset_specs()}
+    parents = {"/".join(of.asset_key.path[1:]) for of in specs["num_chars"].deps}
+    assert parents == {"tokens", "files"}
+
+
+class Counts(Config):
+    """Counts to keep."""
+
+    names: Listed[str] = ()
+    """Names of counts of tokens."""
+
+
+class CountsStage(Stage):
+    """A file for each count that is asked for: the sum over all token shards."""
+
+    name = "counts"
+    is_of_file = False
+    section = Counts
+
+    def variants(self, dataset: DatasetConfig) -> dict[str, Any]:
+        return {name: {} for name in dataset.of(Counts).names}
+
+    def inputs(self, dataset: DatasetConfig, variant: str) -> list[Input]:
+        return [Input(stage="tokens", reach="all")]
+
+    def recipe(self, making: Making) -> Recipe:
+        parents = {key: of.fingerprint for key, of in making.inputs("tokens").items()}
+        return Recipe(stage="counts", version=1, config={"name": making.variant}, parents=parents)
+
+    def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
+        return Recipe(stage="counts", version=1, config={"name": variant}, parents={})
+
+    def writer(self, making: Making) -> Writer:
+        counts = making.all_counts("tokens").values()
+        total = sum(of[making.variant] for of in counts)
+        return WholeWriter(partial(_write_count, total, making.recipe))
+
+
+def _write_count(total: int, recipe: Recipe, folder: Path) -> None:
+    (folder / "count.txt").write_text(str(total))
+    about = {"dataset": "tiny", "partition": None, "counts": {"total": total}}
+    write_manifest(folder, Manifest(recipe=recipe, files=checksums(folder), **about), run={})
 
 
 def test_a_store_at_a_url_has_it_too(tmp_path: Path, object_store: ObjectStore):

@@ -214,7 +214,7 @@ class _Verifier:
         folder = Path()
         try:
             folder = output.folder
-            return replace(self.verify(output.stored), name=output.title)
+            return replace(self.verify(output.stored, output), name=output.title)
         except (TokflowError, OSError) as error:
             problem = message_of(error, where=output.title)
             if isinstance(error, MissingOutputError) and folder != Path():
@@ -238,8 +238,11 @@ class _Verifier:
         damaged = [output for output, problems in self._broken.values() if problems]
         yield from (self.verify(one) for one in damaged if one.folder not in self._verified)
 
-    def verify(self, found: StoredOutput) -> Verification:
-        """Return what is wrong with an output: its files first and, if they are whole, the rest."""
+    def verify(self, found: StoredOutput, expected: Output | None = None) -> Verification:
+        """Return what is wrong with an output: its files first and, if they are whole, the rest.
+
+        `expected`: it as its dataset must have it, where that is known.
+        """
         self._verified.add(found.folder)
         self._ancestry.add(found)
         problems = [*self._broken_files(found)]
@@ -253,7 +256,7 @@ class _Verifier:
         notes = ["the content of the files was not checked"] if problems else []
         if not problems:
             try:
-                problems, notes = self._content(found)
+                problems, notes = self._content(found, expected)
             except UntrustedCodeError as error:
                 notes = [f"it was not checked: {error}"]
             except (TokflowError, OSError) as error:
@@ -282,7 +285,7 @@ class _Verifier:
                 self._keep_broken(output, problems)
             yield from some
 
-    def _content(self, found: StoredOutput) -> Result:
+    def _content(self, found: StoredOutput, expected: Output | None) -> Result:
         """Return the problems and the notes of an output whose files are whole."""
         manifest = found.manifest
         alone = {
@@ -299,16 +302,17 @@ class _Verifier:
             return [], [f"{reason}: {NOT_COMPARED}"]
         if manifest.version != VERSIONS.get(manifest.stage, manifest.version):
             return [], ["another version of tokflow made it: not made again"]
+        known = {TOKENIZER.name, RAW, *(of.name for of in self._ancestry.stages)}
+        if unknown := sorted(manifest.parents.keys() - known):
+            return [], [f"it was made with {', '.join(unknown)}, unknown here: not made again"]
         opened = self._ancestry.open(found)
         if isinstance(opened, Split):
             return self._split(opened)
         if isinstance(opened, FileSequences):
             return verify_sequences(opened), []
-        if self._graph is None:
-            said = f"what makes {manifest.stage} is known with its dataset alone: not made again"
-            return [], [said]
-        output = self._graph.output(manifest.stage, str(manifest.partition))
-        return verify_made_again(output), []
+        if expected is None:
+            return [], [f"{manifest.stage} is made with its dataset alone: not made again"]
+        return verify_made_again(expected), []
 
     def _tokenizer(self, found: StoredOutput) -> Result:
         return verify_tokenizer(self._trusted(tokenizer_of(found))), []
