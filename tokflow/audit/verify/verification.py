@@ -240,9 +240,7 @@ class _Verifier:
 
     def verify(self, found: StoredOutput, expected: Output | None = None) -> Verification:
         """Return what is wrong with an output: its files first and, if they are whole, the rest.
-
-        `expected`: it as its dataset must have it, where that is known.
-        """
+        `expected`: the output of its dataset, where that is known."""
         self._verified.add(found.folder)
         self._ancestry.add(found)
         problems = [*self._broken_files(found)]
@@ -302,7 +300,7 @@ class _Verifier:
             return [], [f"{reason}: {NOT_COMPARED}"]
         if manifest.version != VERSIONS.get(manifest.stage, manifest.version):
             return [], ["another version of tokflow made it: not made again"]
-        known = {TOKENIZER.name, RAW, *(of.name for of in self._ancestry.stages)}
+        known = {RAW, *(of.name for of in self._ancestry.stages)}
         if unknown := sorted(manifest.parents.keys() - known):
             return [], [f"it was made with {', '.join(unknown)}, unknown here: not made again"]
         opened = self._ancestry.open(found)
