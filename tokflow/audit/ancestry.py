@@ -223,7 +223,7 @@ class _Inputs:
 
 
 def _partitions_with(export: StoredOutput, raw_file: str) -> Iterator[str]:
-    """Yield the partitions that can hold a raw file: its group, a run of sorted keys, and its own."""
+    """Yield the partitions that can hold a raw file: its group of sorted keys, and its own."""
     partitions, prefix = sorted(export.manifest.parents), ""
     if "mixture" in export.manifest.details:
         name, raw_file = source_and_key(raw_file)
