@@ -211,8 +211,8 @@ class _Inputs:
         if stage == TOKENIZER.name:
             return self.ancestry.tokenizer(self.output)
         parents = self.ancestry.parents(self.output)
-        if stage in parents or not parents:
-            return self.ancestry.open(parents[stage])
+        if (found := parents.get(stage)) is not None:
+            return self.ancestry.open(found)
         return _Inputs(self.ancestry, next(iter(parents.values()))).opened(stage)
 
     def selections(self) -> list[Any]:

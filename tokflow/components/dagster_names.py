@@ -101,7 +101,7 @@ def parents(
     found: dict[dg.AssetKey, dg.PartitionMapping | None] = {}
     sources = {of.name: of for of in dataset.sources}
     for of in inputs:
-        is_own = of.stage in OWN_ASSETS or stage_named(dataset, of.stage) is not None
+        is_own = bool(stage_named(dataset, of.stage) or OWN_ASSETS.get(of.stage))
         owners = (dataset,) if is_own and not of.dataset else dataset.sources
         for having in [sources[of.dataset]] if of.dataset else owners:
             mapping = all_files if of.reach == "all" or having is not dataset else own

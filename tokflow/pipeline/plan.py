@@ -60,7 +60,7 @@ class PlannedOutput:
 
     @property
     def packing(self) -> str:
-        """Of sequences whose packing is not the dataset's: its name."""
+        """Name of the packing of sequences, where it is not the dataset's; else empty."""
         return self.output.packing
 
     @property

@@ -4,7 +4,7 @@ What is made already is found, and nothing is touched. Nothing here knows of Dag
 """
 
 import time
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from itertools import groupby
@@ -307,11 +307,11 @@ class _Build:
         if output.is_of_file:
             del self.partitions[output.key]
 
-    def _may_begin(self, output: Output, held: Container[str]) -> bool:
+    def _may_begin(self, output: Output, held: Set[str]) -> bool:
         """Return whether a stage, with this output, can begin: what all of it is made from is
         there. `held`: the stages before it that could not."""
         inputs = output.direct_inputs()
-        if any(of.stage in held for of in inputs):
+        if not held.isdisjoint(of.stage for of in inputs):
             return False
         of_all = [of for of in inputs if of.reach == "all" and not of.is_raw]
         if self.is_share and (of_all or not (output.is_of_file or output.step.decides_all)):
