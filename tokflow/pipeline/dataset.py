@@ -166,17 +166,19 @@ class Dataset(Config):
     def of(self, section: type[T]) -> T:
         """Return the section of this type, or what several decide together: `Packings`,
         `DeclaredExports`."""
+        for value in self.__dict__.values():
+            if type(value) is section:
+                return value
         exports = DeclaredExports(
             configs=self.exports,
             packing=self.packing,
             parts=tuple(self.split.parts),
             is_in_one_order=self.shuffle.documents == "dataset",
         )
-        known = (*self.__dict__.values(), exports, exports.packings)
-        found = next((of for of in known if type(of) is section), None)
-        if found is None:
-            raise LookupError(f"{self.name} has no section of type {section.__name__}")
-        return found
+        for value in (exports, exports.packings):
+            if type(value) is section:
+                return value
+        raise LookupError(f"{self.name} has no section of type {section.__name__}")
 
     @property
     def names(self) -> SourceNames:
