@@ -40,9 +40,14 @@ class Input:
         return self.stage == stage
 
     @property
+    def is_of_all(self) -> bool:
+        """True of the outputs of all partitions, raw files aside."""
+        return self.reach == "all" and not self.is_raw
+
+    @property
     def is_of_all_here(self) -> bool:
         """True of the outputs of all partitions of the dataset itself."""
-        return self.reach == "all" and not self.dataset and not self.is_raw
+        return self.is_of_all and not self.dataset
 
     @property
     def is_raw(self) -> bool:
@@ -250,9 +255,6 @@ class Stage:
     """True of the tokens: an engine makes them, of all the text that a limit takes."""
     has_latest: ClassVar[bool] = False
     """True if people read its outputs, by a link `latest` to the newest."""
-
-    def __str__(self) -> str:
-        return self.name
 
     @property
     def path(self) -> str:

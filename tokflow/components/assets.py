@@ -13,7 +13,6 @@ from tokflow.components.dagster_names import (
     is_partitioned,
     parents,
     partition_set,
-    stage_named,
 )
 from tokflow.components.history import code_version
 from tokflow.components.steps import RESOURCE, WORKERS, make_body
@@ -24,7 +23,7 @@ from tokflow.pipeline.dagster_fields import dagster_name, longest_pause
 from tokflow.pipeline.dataset import Dataset
 from tokflow.raw.globs import format_of_name
 from tokflow.shown import redact
-from tokflow.stage import RAW
+from tokflow.stage import RAW, stage_named
 from tokflow.tokens.shard_files import DOCUMENTS_SCHEMA
 from tokflow.tokens.stage import TOKENS
 
@@ -37,7 +36,7 @@ def make_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
 def _asset(dataset: Dataset, stage: str, name: str) -> dg.AssetsDefinition:
     """Return one asset with what all assets of a dataset have."""
     key, of_parents = asset_key(dataset, stage, name), parents(dataset, stage, name)
-    step = stage_named(dataset, stage)
+    step = stage_named(dataset.stages, stage)
     kinds, config, description = _described(dataset, stage, name)
     fields = config if isinstance(config, dict) else config.model_dump(exclude_defaults=True)
     shown = {"config": dg.MetadataValue.json(_redacted(fields))} if fields else {}
@@ -67,7 +66,7 @@ def _asset(dataset: Dataset, stage: str, name: str) -> dg.AssetsDefinition:
 
 def _described(dataset: Dataset, stage: str, name: str) -> tuple[set[str], Any, str]:
     """Return kinds, config and description of an asset."""
-    step = stage_named(dataset, stage)
+    step = stage_named(dataset.stages, stage)
     if step is not None:
         kinds = set(step.kinds(dataset, name))
         return kinds, step.variants(dataset)[name], step.about(dataset, name)

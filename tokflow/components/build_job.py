@@ -19,7 +19,7 @@ import dagster as dg
 from tokflow.audit.checks import Checker
 from tokflow.components.checks import check_result, log_check
 from tokflow.components.console import CONSOLE_CONFIG, console_logger
-from tokflow.components.dagster_names import asset_key, build_job_name, stage_named
+from tokflow.components.dagster_names import asset_key, build_job_name
 from tokflow.components.decisions import INPUTS_TAG, inputs_digest
 from tokflow.components.failed_outputs import exports_and_files, failed_outputs, mark_failed
 from tokflow.components.file_partitions import FileChanges, look_at_sources, sync_files
@@ -38,6 +38,7 @@ from tokflow.pipeline.results import BuildResult, Reporter, StageFailure, StageR
 from tokflow.pipeline.run import build_dataset
 from tokflow.pools import Workers
 from tokflow.shown import counted, duration
+from tokflow.stage import stage_named
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """Run config without Dagster's log, for a terminal with a progress display."""
@@ -311,7 +312,7 @@ class _Recorder(Reporter):
     def stage(self, stage: str, *, num_outputs: int, num_bytes: int) -> None:
         """Begin a stage, again from the tokens on where gigatoken turned out to be wrong."""
         self._histories = {}
-        step = stage_named(self._dataset, stage)
+        step = stage_named(self._dataset.stages, stage)
         if step and step.has_engine:
             stay = {of.name for of in self._dataset.stages if of.decides_all}
             for outputs in (self._made, self._recorded):

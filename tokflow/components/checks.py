@@ -10,13 +10,13 @@ from tokflow.components.dagster_names import (
     FILES,
     asset_key,
     packing_of_asset,
-    stage_named,
 )
 from tokflow.components.markdown import MAX_REASON, MAX_ROWS
 from tokflow.errors import shortened
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.status import FileStatus, file_statuses
 from tokflow.shown import clipped, counted, printable
+from tokflow.stage import stage_named
 
 FILES_CHECK = "every_file_is_built"
 """The check of the list of raw files, and no other asset."""
@@ -59,7 +59,7 @@ def check_results(
     if FILES_CHECK in only:
         statuses = file_statuses(make_plan(graph.dataset))
         yield check_files(key, [of for of in statuses if is_alone or of.state == "failed"])
-    if stage_named(graph.dataset, stage) is not None:
+    if stage_named(graph.dataset.stages, stage) is not None:
         packing = packing_of_asset(graph.dataset, stage, name)
         outputs = [graph.named(stage, each, packing) for each in names]
         for outcome in checker.outcomes(stage, outputs, only=only):

@@ -7,7 +7,7 @@ import dagster as dg
 
 from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import Dataset
-from tokflow.stage import RAW, Input, Stage
+from tokflow.stage import RAW, Input, stage_named
 from tokflow.views.picture import has_report
 
 FILES = "files"
@@ -59,20 +59,15 @@ OWN_ASSETS: Mapping[str, OwnAsset] = {
 }
 
 
-def stage_named(dataset: Dataset, name: str) -> Stage | None:
-    """Return the stage of a dataset with this name; None of an asset that no stage makes."""
-    return next((of for of in dataset.stages if of.name == name), None)
-
-
 def is_partitioned(dataset: Dataset, stage: str) -> bool:
     """Return whether an asset has one partition for each raw file, or group of them."""
-    return (stage_named(dataset, stage) or OWN_ASSETS[stage]).is_of_file
+    return (stage_named(dataset.stages, stage) or OWN_ASSETS[stage]).is_of_file
 
 
 def asset_key(dataset: Dataset, stage: str, name: str = "") -> dg.AssetKey:
     """Return the key of one asset: `[<dataset>, <stage>]`, `[<dataset>, "exports", <name>]` or
     `[<dataset>, "sequences", <name of a packing>]`, after the prefix that the dataset asks for."""
-    step = stage_named(dataset, stage)
+    step = stage_named(dataset.stages, stage)
     own = filter(None, [step.path if step else stage, name])
     return dg.AssetKey([*dataset.key_prefix, dataset.name, *own])
 
@@ -96,12 +91,12 @@ def parents(
 ) -> dict[dg.AssetKey, dg.PartitionMapping | None]:
     """Return what an asset is made from, and whether from all partitions or its own alone."""
     all_files, own = dg.AllPartitionMapping(), dg.IdentityPartitionMapping()
-    step = stage_named(dataset, stage)
+    step = stage_named(dataset.stages, stage)
     inputs = step.inputs(dataset, name) if step else OWN_ASSETS[stage].inputs(dataset)
     found: dict[dg.AssetKey, dg.PartitionMapping | None] = {}
     sources = {of.name: of for of in dataset.sources}
     for of in inputs:
-        is_own = bool(stage_named(dataset, of.stage) or OWN_ASSETS.get(of.stage))
+        is_own = bool(stage_named(dataset.stages, of.stage) or OWN_ASSETS.get(of.stage))
         owners = (dataset,) if is_own and not of.dataset else dataset.sources
         for having in [sources[of.dataset]] if of.dataset else owners:
             mapping = all_files if of.reach == "all" or having is not dataset else own

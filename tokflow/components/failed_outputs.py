@@ -13,13 +13,13 @@ from typing import TypeAlias, get_type_hints
 
 import dagster as dg
 
-from tokflow.components.dagster_names import FILES, asset_key, stage_named
+from tokflow.components.dagster_names import FILES, asset_key
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.results import StageFailure, StageResult
 from tokflow.pipeline.stages import up_to
 from tokflow.shown import counted
-from tokflow.stage import Stage
+from tokflow.stage import Stage, stage_named
 
 MAX_MARKED = 1_000
 """Outputs that one run marks, since each takes some 5 ms; those without partitions come first."""
@@ -130,7 +130,7 @@ def _first_of_all(graph: BuildGraph, failed: Sequence[StageFailure]) -> int:
     firsts = [len(order) + 1]
     for of in failed:
         number = order.get(of.stage, 0)
-        if (step := stage_named(dataset, of.stage)) and step.decides_all:
+        if (step := stage_named(dataset.stages, of.stage)) and step.decides_all:
             firsts.append(number + 1)
         elif of.name not in graph.partitions and (not number or graph.is_of_file(of.stage)):
             firsts += counted or [max(number, behind_tokens)]  # of a source, say

@@ -12,10 +12,10 @@ from tokflow.components.dagster_names import (
     is_partitioned,
     parents,
     partition_set,
-    stage_named,
 )
 from tokflow.components.reports import Report
 from tokflow.pipeline.dataset import Dataset
+from tokflow.stage import stage_named
 
 CODE_VERSION = "dagster/code_version"
 DATA_VERSION = "dagster/data_version"
@@ -37,7 +37,7 @@ def code_version(dataset: Dataset, stage: str, name: str = "") -> str:
 
     By the stage's own rule, without a look at any file. `name`: that of an export or a packing.
     """
-    step = stage_named(dataset, stage)
+    step = stage_named(dataset.stages, stage)
     return step.declared_recipe(dataset, name).code_version if step else LISTING_VERSION
 
 

@@ -18,7 +18,6 @@ from tokflow.components.dagster_names import (
     build_job_name,
     is_partitioned,
     packing_of_asset,
-    stage_named,
 )
 from tokflow.components.failed_outputs import failed_outputs, mark_failed
 from tokflow.components.file_partitions import (
@@ -49,7 +48,7 @@ from tokflow.pipeline.run import make_output, make_stage
 from tokflow.pools import Workers, open_pool
 from tokflow.pools.pool import Pool
 from tokflow.shown import clipped, printable
-from tokflow.stage import RAW
+from tokflow.stage import RAW, stage_named
 
 Results = Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]
 Body = Callable[[dg.AssetExecutionContext], Results]
@@ -131,7 +130,7 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
         if is_last_try and (is_again or errors or len(keys) > 1):
             for event in history.events(reports):
                 context.log_event(event)
-        is_of_pipeline = stage_named(dataset, stage) or is_partitioned(dataset, stage)
+        is_of_pipeline = stage_named(dataset.stages, stage) or is_partitioned(dataset, stage)
         if failure and is_last_try and is_of_pipeline:
             packing = packing_of_asset(dataset, stage, name)
             failed = [StageFailure(stage, key, error, packing) for key, error in errors.items()]
@@ -183,7 +182,7 @@ def _recheck(
     names, packing = [name], packing_of_asset(dataset, stage, name)
     if is_partitioned(dataset, stage):
         names = list(graph.partitions)
-    is_output = stage_named(dataset, stage) is not None
+    is_output = stage_named(dataset.stages, stage) is not None
     made = [of for of in names if is_output and graph.named(stage, of, packing).is_made]
     checker = Checker(graph, recheck=True)
     yield from check_results(checker, stage, name, made or names, checks, is_alone=True)
@@ -219,7 +218,7 @@ def _look(
 
 def _raw_keys(graph: BuildGraph, stage: str, name: str, keys: Sequence[str]) -> list[str]:
     """Return the partitions of `raw` that the outputs of a stage are made from."""
-    step = stage_named(graph.dataset, stage)
+    step = stage_named(graph.dataset.stages, stage)
     if step is None or not any(of.is_raw for of in step.inputs(graph.dataset, name)):
         return []
     read = keys if step.is_of_file else graph.partitions
@@ -254,7 +253,7 @@ def _make_all(
     reports: dict[str, Report] = {}
     errors: dict[str, Exception] = {}
     lines = Lines(context.log.info)
-    step = stage_named(graph.dataset, stage)
+    step = stage_named(graph.dataset.stages, stage)
     if step and step.is_of_file:
         lines.stage(stage, num_outputs=len(keys), num_bytes=_num_bytes(graph, keys))
         how: dict[str, Any] = {"variant": packing, "advance": lines.advance}

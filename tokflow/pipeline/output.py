@@ -85,9 +85,7 @@ class Output:
     @property
     def is_of_all_files(self) -> bool:
         """True if it is made from the outputs of all partitions, as exports are."""
-        return not self.is_of_file and any(
-            of.reach == "all" and not of.is_raw for of in self.direct_inputs()
-        )
+        return not self.is_of_file and any(of.is_of_all for of in self.direct_inputs())
 
     @property
     def packing(self) -> str:

@@ -67,8 +67,9 @@ def make_stage(
     results: dict[str, StageResult | Exception] = {}
     for each in stages:
         failed = {key for key in results if isinstance(results[key], Exception)}
+        own = variant if each == stage else ""
         for some in _made_together(graph, each, [key for key in keys if key not in failed]):
-            outputs = [graph.output(each, key, variant) for key in some]
+            outputs = [graph.output(each, key, own) for key in some]
             with closing(make_outputs(graph, outputs, pool, advance=advance)) as made:
                 for output, result in made:
                     if isinstance(result, EngineDiffersError):
@@ -85,9 +86,7 @@ def _made_again(graph: BuildGraph, stage: str) -> list[str]:
     dataset, names = graph.dataset, {stage}
     for step in reversed(graph.stages):
         if step.name in names and step is not TOKENS:
-            inputs = [
-                of for variant in step.variants(dataset) for of in step.inputs(dataset, variant)
-            ]
+            inputs = step.all_inputs(dataset)
             names |= {of.stage for of in inputs if graph.is_of_file(of.stage) and not of.dataset}
     return [of.name for of in graph.stages if of.name in names]
 
@@ -313,7 +312,7 @@ class _Build:
         inputs = output.direct_inputs()
         if not held.isdisjoint(of.stage for of in inputs):
             return False
-        of_all = [of for of in inputs if of.reach == "all" and not of.is_raw]
+        of_all = [of for of in inputs if of.is_of_all]
         if self.is_share and (of_all or not (output.is_of_file or output.step.decides_all)):
             return False
         if not all(map(self._is_there, inputs)):

@@ -363,16 +363,8 @@ def test_reading_imports_neither_pandas_nor_dagster(tmp_path: Path):
     program = f"""
 import sys
 from pathlib import Path
-from tokflow.documents import DocumentsConfig, Reject
-from tokflow_tests.reading import (
-    LINES,
-    PLAIN,
-    read,
-    read_documents,
-    rows_in,
-    texts_in,
-    write_records,
-)
+from tokflow.documents import DocumentsConfig
+from tokflow_tests.reading import read_documents
 config = DocumentsConfig(on_bad_document="reject")
 for name in ("a.parquet", "a.jsonl"):
     list(read_documents(Path({str(tmp_path)!r}, name), config))
