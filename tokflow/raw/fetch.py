@@ -265,6 +265,8 @@ class _File:
         while data := blocks.find(num_bytes // blocks.block_bytes):
             digest.update(data)
             num_bytes += len(data)
+            if len(data) < blocks.block_bytes:  # the last one
+                break
         if num_bytes == 0 or num_bytes != total:
             with access.open_at(num_bytes) as body:
                 if body.offset != num_bytes:

@@ -128,9 +128,11 @@ def test_a_block_of_which_bytes_are_lost_is_fetched_again(server: Server, tmp_pa
     assert server.requests == ["HEAD", "GET bytes=2000-", "HEAD"]
 
 
+@pytest.mark.parametrize("block_bytes", [1000, 3000])
 def test_a_part_that_was_complete_when_the_process_died_is_not_downloaded_again(
-    server: Server, tmp_path: Path
+    block_bytes: int, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(Blocks, "block_bytes", block_bytes)  # 3000: the last one is shorter
     server.statuses = [200, 200, 404]
     refusal(server, tmp_path)
     server.requests.clear()
