@@ -193,9 +193,9 @@ def recheck(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
     checker, found = Checker(graph, recheck=True), list[str]()
     is_built = all(map(graph.is_built, graph.partitions))
     for step in graph.stages:
-        outputs = graph.outputs_of(step.name, keys)
-        made = [of for of in outputs if (is_built or not of.is_of_all_files) and of.is_made]
         stage = step.name
+        outputs = graph.outputs_of(stage, keys)
+        made = [of for of in outputs if (is_built or not of.is_of_all_files) and of.is_made]
         for outcome in checker.outcomes(stage, made) if made else ():
             for name, problems in outcome.findings.items() if not outcome.check.is_warning else ():
                 told = "\n".join(shortened(problems, MAX_SHOWN))

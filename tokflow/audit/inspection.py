@@ -78,7 +78,8 @@ def inspect_output(
     notes: list[str] = []
     excerpts: list[Excerpt] = []
     texts: TokenTexts | None = None
-    if (tokenizer := open_tokenizer(found, Ancestry())) is not None:
+    ancestry = Ancestry()
+    if (tokenizer := open_tokenizer(found, ancestry)) is not None:
         texts = TokenTexts(replace(tokenizer, trust_remote_code=trust_remote_code))
         try:
             _ = texts.engine
@@ -88,7 +89,7 @@ def inspect_output(
     elif stage_of(STAGES, found.manifest) is not None:  # raw files need none
         notes.append("its tokenizer is not in this store: tokens are shown as ids")
     try:
-        for beginning in _beginnings(found, num_sequences) if num_sequences else ():
+        for beginning in _beginnings(found, num_sequences, ancestry) if num_sequences else ():
             excerpts += beginning.excerpts(texts, num_sequences)
     except MissingOutputError:
         notes.append("its tokens are elsewhere and cannot be shown")
@@ -162,9 +163,9 @@ def _segment(
     return Segment(document=f"{entry['raw_file']}:{entry['row']}", token_ids=ids, text=text)
 
 
-def _beginnings(found: StoredOutput, num: int) -> Iterator[_Beginning]:
+def _beginnings(found: StoredOutput, num: int, ancestry: Ancestry) -> Iterator[_Beginning]:
     """Yield the beginning of each part of an output."""
-    manifest, ancestry = found.manifest, Ancestry()
+    manifest = found.manifest
     export = Export(found) if is_export(manifest) else None
     if is_shard(manifest):
         yield _of_shard(ancestry.shard(found), num * STREAM_TOKENS)

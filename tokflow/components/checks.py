@@ -45,7 +45,7 @@ def check_specs(stage: str, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
 
 def check_results(
     checker: Checker,
-    stage: Any,
+    stage: str,
     name: str,
     names: Sequence[str],
     only: Container[str],

@@ -18,6 +18,7 @@ import msgspec
 
 from tokflow.components.dagster_names import (
     FILES,
+    REPORT,
     asset_keys,
     build_job_name,
     is_partitioned,
@@ -221,11 +222,11 @@ def _todo(instance: dg.DagsterInstance, changes: FileChanges, state: str) -> tup
 def _known(instance: dg.DagsterInstance, plan: Plan) -> Iterator[tuple[str, bool]]:
     """Yield each asset, and whether Dagster has what is in the store of it."""
     graph, dataset = plan.graph, plan.graph.dataset
-    files = known_files(graph)
-    raw = {key: of.sha256 for key, of in known_partitions(graph, files).items()}
-    listing = {"": files_version(files)}
-    versions: dict[tuple[str, str], dict[str, str]] = {(RAW, ""): raw, (FILES, ""): listing}
-    versions = {} if graph.of_sources else versions
+    versions: dict[tuple[str, str], dict[str, str]] = {}
+    if not graph.of_sources:  # which have raw files of their own
+        files = known_files(graph)
+        raw = {key: of.sha256 for key, of in known_partitions(graph, files).items()}
+        versions = {(RAW, ""): raw, (FILES, ""): {"": files_version(files)}}
     for of in plan.own:
         asset = (of.stage, of.output.variant)
         partition = of.output.key
@@ -234,7 +235,7 @@ def _known(instance: dg.DagsterInstance, plan: Plan) -> Iterator[tuple[str, bool
         is_named = name and not is_partitioned(dataset, stage)
         said = name if is_named else "/".join(filter(None, (stage, name)))
         yield said, not AssetHistory(instance, dataset, stage, name).lacks(of_asset)
-    yield "report", not is_report_behind(instance, dataset)
+    yield REPORT, not is_report_behind(instance, dataset)
 
 
 def _leaves(

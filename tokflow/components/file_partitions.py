@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 
 from tokflow.components.checks import check_files, log_check
-from tokflow.components.dagster_names import partition_set
+from tokflow.components.dagster_names import FILES, partition_set
 from tokflow.components.history import AssetHistory, Log
 from tokflow.components.markdown import (
     MAX_CHARACTERS,
@@ -34,6 +34,7 @@ from tokflow.raw import RawFile, RawPartition, RawSource
 from tokflow.raw.files import HashCache, stamp_of
 from tokflow.shown import clipped, counted, redact
 from tokflow.split.mixed_split import source_and_key
+from tokflow.stage import RAW
 from tokflow.store.listed_files import Stamp
 
 KEYS_AT_ONCE = 5_000
@@ -152,7 +153,7 @@ def sync_files(
         _update(instance, dataset, changes)
         return SyncedFiles(added=changes.added, removed=changes.removed)
     raw_files = known_files(changes.graph)
-    known = AssetHistory(instance, dataset, "raw").versions
+    known = AssetHistory(instance, dataset, RAW).versions
     partitions = known_partitions(changes.graph, raw_files)
     build = set(to_build)
     to_record = {key: of for key, of in partitions.items() if key in known or key in build}
@@ -211,7 +212,7 @@ def record_raw(
     log: Log | None = None,
 ) -> list[str]:
     """Record the contents of partitions that Dagster does not have; return their keys, sorted."""
-    history = AssetHistory(instance, graph.dataset, "raw")
+    history = AssetHistory(instance, graph.dataset, RAW)
     new = history.unrecorded({key: partitions[key].sha256 for key in sorted(partitions)})
     history.record({key: report_raw(partitions[key], graph.partitions[key]) for key in new}, log)
     return new
@@ -228,7 +229,7 @@ def record_listing(
     """Record the list of raw files with the status of each, unless Dagster has that list and, if
     asked for, shows that status, which the check of the files goes with. The status is no part of
     the data version, so that by it nothing becomes stale."""
-    history = AssetHistory(instance, graph.dataset, "files")
+    history = AssetHistory(instance, graph.dataset, FILES)
     is_new = bool(history.unrecorded({"": files_version(raw_files)}))
     if is_new or with_status:
         statuses = file_statuses(make_plan(graph.dataset, graph=graph))

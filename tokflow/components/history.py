@@ -113,11 +113,11 @@ class AssetHistory:
         those that it shows as failed.
         """
         if is_partitioned(self.dataset, self.stage):
-            behind, is_other = self._behind | self._failed, self._is_of_other_code
+            behind, failed, is_other = self._behind, self._failed, self._is_of_other_code
             return [
                 key
                 for key, of in versions.items()
-                if is_other or key in behind or self.versions.get(key) != of
+                if is_other or key in behind or key in failed or self.versions.get(key) != of
             ]
         return list(versions) if self.is_behind or self.lacks(versions) else []
 

@@ -113,7 +113,7 @@ def data_version(output: Output) -> str:
     That of the tokenizer is of its content: tokens depend on nothing else, so a tokenizer that
     was trained again and came out the same makes nothing stale.
     """
-    if output.stage == "tokenizer":
+    if output.step.decides_all:
         return str(output.manifest().details["tokenizer_fingerprint"])
     return output.fingerprint
 

@@ -94,7 +94,7 @@ class WorkersResource(dg.ConfigurableResource[None]):
 WORKERS = WorkersResource()
 
 
-def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
+def make_body(dataset: Dataset, stage: str, name: str = "") -> Body:
     """Return what an asset does: make its outputs, report and check them.
 
     Those are the partitions of the run, one key, a range or all, or the one output of the asset. A
@@ -157,7 +157,7 @@ def _failure(
 def _make_or_note(
     context: dg.AssetExecutionContext,
     graph: BuildGraph,
-    stage: Any,
+    stage: str,
     name: str,
     keys: Sequence[str],
 ) -> tuple[dict[str, Report], dict[str, Exception]]:
@@ -174,7 +174,7 @@ def _make_or_note(
 
 
 def _recheck(
-    dataset: Dataset, stage: Any, name: str, checks: Container[str]
+    dataset: Dataset, stage: str, name: str, checks: Container[str]
 ) -> Iterator[dg.AssetCheckResult]:
     """Check an asset without making anything: of all files, since checks have no partitions, those
     that are built."""
@@ -244,7 +244,7 @@ def _record_raw(
 def _make_all(
     context: dg.AssetExecutionContext,
     graph: BuildGraph,
-    stage: Any,
+    stage: str,
     packing: str,
     keys: Sequence[str],
     pool: Pool,
@@ -256,8 +256,7 @@ def _make_all(
     step = stage_named(graph.dataset.stages, stage)
     if step and step.is_of_file:
         lines.stage(stage, num_outputs=len(keys), num_bytes=_num_bytes(graph, keys))
-        how: dict[str, Any] = {"variant": packing, "advance": lines.advance}
-        made = make_stage(graph, stage, keys, pool, **how)
+        made = make_stage(graph, stage, keys, pool, variant=packing, advance=lines.advance)
         for key, result in made.items():
             if isinstance(result, StageResult):
                 lines.made(result)

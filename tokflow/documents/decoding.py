@@ -163,7 +163,6 @@ DECOMPRESSORS: dict[str, Callable[[], Any]] = {
     ".bz2": bz2.BZ2Decompressor,
     ".xz": lzma.LZMADecompressor,
 }
-
 """Makers of what decompresses one stream, such as a gzip member or a zstd frame, by suffix."""
 
 

@@ -125,8 +125,8 @@ def may_be_cut(path: Path, config: DocumentsConfig) -> bool:
 
 def text_bytes_of(path: Path, num_bytes: int, config: DocumentsConfig) -> int:
     """Return about how much text a file of that name and size holds; it is not looked at."""
-    is_compressed = path.suffix.lower() in COMPRESSED_SUFFIXES
-    is_packed = is_compressed or format_of_file(path, config) == "parquet"
+    has_suffix = path.suffix.lower() in COMPRESSED_SUFFIXES
+    is_packed = has_suffix or format_of_file(path, config) == "parquet"
     return num_bytes * TEXT_PER_PACKED_BYTE if is_packed else num_bytes
 
 

@@ -161,7 +161,7 @@ def _segment_lengths(segment_ids: npt.NDArray[np.int32], is_token: npt.NDArray[n
 
 
 def columns_read(names: Iterable[str], keeps: Iterable[str]) -> list[str]:
-    """Return which columns of a file `read_columns` needs for the fields that an export keeps: of
+    """Return which columns of a file `fields_of` needs for the fields that an export keeps: of
     those that tell a field the first that there is."""
     own = {*names}
     found = [next((column for column in TOLD_BY[name] if column in own), None) for name in keeps]

@@ -180,13 +180,13 @@ class DeclaredExports:
         if self.is_in_one_order or (is_stream and all(is_stream)):
             return Packings()
         found = Packings({"": self.packing})
-        for export in self.configs:
-            packing = self.packing_of(export)
+        own = {export.name: self.packing_of(export) for export in self.configs}
+        for name, packing in own.items():
             if all(packing.fields_of_file() != of.fields_of_file() for of in found.values()):
-                found[export.name] = packing
+                found[name] = packing
         found.exports = {name: [] for name in found}
         for export in filter(self.is_made_of_sequences, self.configs):
-            found.exports[_name_of(self.packing_of(export), found)].append(export.name)
+            found.exports[_name_of(own[export.name], found)].append(export.name)
         return found
 
     def packing_name(self, export: ExportConfig) -> str:

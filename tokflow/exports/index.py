@@ -2,7 +2,7 @@
 columns of raw files that are kept beside it."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -141,13 +141,16 @@ class KeptOfDocuments:
         self.names = tuple(dict.fromkeys(names))
         """Columns that any shard keeps; shards without one have null there."""
         self._shards = shards
-        self._places = {
+        self._read = lru_cache(SHARDS_IN_MEMORY)(self._read_shard)
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[int, int]]:
+        """Ordinal of the shard of each raw file, and its first row there."""
+        return {
             file: (number, first_row)
-            for number, origins in enumerate(shard.origins for shard in shards)
+            for number, origins in enumerate(shard.origins for shard in self._shards)
             for file, first_row in zip(origins.raw_files, origins.first_rows, strict=True)
         }
-        """Ordinal of the shard of each raw file, and its first row there."""
-        self._read = lru_cache(SHARDS_IN_MEMORY)(self._read_shard)
 
     def added(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Return tables of an index with the columns behind their own."""
@@ -168,18 +171,19 @@ class KeptOfDocuments:
         return table
 
     def _of_shard(self, number: int, rows: npt.NDArray[np.int64]) -> pa.Table:
-        """Return the columns of documents of one of the shards, given their rows in it."""
+        """Return the columns of documents of one of the shards, given their rows in it; null where
+        the shard does not keep one."""
+        if not self._shards[number].keep_columns:
+            nothing = pa.nulls(len(rows), pa.string())
+            return pa.table([nothing for _ in self.names], names=list(self.names))
         of_shard, kept = self._read(number)
         return kept.take(to_arrow(np.searchsorted(of_shard, rows % ROWS_OF_PASS)))
 
     def _read_shard(self, number: int) -> tuple[npt.NDArray[np.int64], pa.Table]:
-        """Return the row of each document of one of the shards, and its columns; null where the
-        shard does not keep one."""
+        """Return the row of each document of a shard that keeps some columns, and the columns."""
         shard = self._shards[number]
         rows = to_numpy(shard.documents(["row"])["row"]) % ROWS_OF_PASS
-        if not shard.keep_columns:
-            rows = np.unique(rows)
-        own = shard.kept_columns() if shard.keep_columns else pa.table({"row": to_arrow(rows)})
+        own = shard.kept_columns()
         nulls = pa.nulls(len(own), pa.string())
         columns = [own[of] if of in shard.keep_columns else nulls for of in self.names]
         return rows[: len(own)], pa.table(columns, names=list(self.names)).combine_chunks()

@@ -25,7 +25,7 @@ from tokflow.pools.cores import renew_in_forks
 from tokflow.store.integrity import Stored
 from tokflow.store.store import StoredOutput
 from tokflow.store.stored_outputs import find_output
-from tokflow.store.tables import read_table, to_numpy
+from tokflow.store.tables import offsets_of, read_table, to_numpy
 from tokflow.tokens.shard import TokenShard, is_shard, open_token_shard
 from tokflow.tokens.shard_files import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
 
@@ -50,9 +50,8 @@ class KeptPortions:
 
     def __init__(self, portions: Sequence[Portion]) -> None:
         self._portions = portions
-        self.edges: Numbers = np.zeros(len(portions) + 1, dtype=np.int64)
+        self.edges: Numbers = offsets_of([portion.num for portion in portions])
         """The position, or the row, at which each portion begins, and the end of the last."""
-        np.cumsum([portion.num for portion in portions], out=self.edges[1:])
         self._keep_none()
         renew_in_forks(self, KeptPortions._keep_none)  # which would wait for its parent's threads
 

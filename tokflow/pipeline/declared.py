@@ -104,9 +104,9 @@ def _find(folder: Path, base: Path) -> Iterator[Declaration]:
     """Yield the datasets below a folder; as Dagster does, look below a YAML only if it opens its
     folder."""
     path = _yaml_of(folder)
-    if path is not None:
-        yield from _declarations(path, base)[0]
-    if path is None or _opens(path, base):
+    found, types = _declarations(path, base) if path else ([], [FOLDER_TYPE])
+    yield from found
+    if any(of.endswith(FOLDER_TYPE) for of in types):
         for below in sorted(folder.iterdir()):
             if below.is_dir() and not _is_passed_over(below.name):
                 yield from _find(below, base)
@@ -307,7 +307,7 @@ def as_declared_now(datasets: Sequence[Dataset]) -> Iterator[tuple[Dataset, Conf
     One that is in no project, or declared no more, is as it was; so is one that cannot be loaded
     now, with the error.
     """
-    projects = {dataset.base: find_project(dataset.base) for dataset in datasets}
+    projects = {base: find_project(base) for base in {of.base for of in datasets}}
     declared = {
         (base, of.name): of
         for base, project in projects.items()

@@ -95,11 +95,9 @@ class BuildGraph:
 
     @cached_property
     def listing(self) -> Listing:
-        """Everything that the patterns of the dataset match.
-
-        Raises: ConfigError, also for a file of no format that documents are read from, and for a
-        part of the split that takes files of which there is none.
-        """
+        """Everything that the patterns of the dataset match. Raises: ConfigError, also for a file
+        of no format that documents are read from, and for a part that takes files of which there is
+        none."""
         if not self.of_sources:
             return self.files.listing
         graphs = self.of_sources.items()
@@ -217,14 +215,14 @@ class BuildGraph:
 
     def output(self, stage: str, key: str = "", variant: str = "") -> Output:
         """Return one output. What a mixture has not of its own, as tokens, is its sources'."""
+        if (known := self._outputs.get((stage, key, variant))) is not None:
+            return known
         if (step := self.step(stage)) is None:
             if not self.of_sources:
                 raise LookupError(f"{self.dataset.name} has no stage {stage}")
             graph, of_source = self.at(key) if key else (next(iter(self.of_sources.values())), "")
             return graph.output(stage, of_source, variant)
-        if (known := self._outputs.get((stage, key, variant))) is None:
-            known = self._outputs[stage, key, variant] = Output(self, step, key, variant)
-        return known
+        return self._outputs.setdefault((stage, key, variant), Output(self, step, key, variant))
 
     def is_of_file(self, stage: str) -> bool:
         """Return whether each partition has an output of a stage."""
@@ -266,8 +264,13 @@ class BuildGraph:
 
     def is_built(self, key: str) -> bool:
         """Return whether all of one file is made that exports are made from."""
-        of_file = [of for of in self.stages if of.is_of_file and of.variants(self.dataset)]
-        return all(of.is_made for of in self.outputs_of(of_file[-1].name, [key]))
+        stage, variants = self._last_of_file
+        return all(self.output(stage, key, variant).is_made for variant in variants)
+
+    @cached_property
+    def _last_of_file(self) -> tuple[str, list[str]]:
+        found = [(of.name, [*of.variants(self.dataset)]) for of in self.stages if of.is_of_file]
+        return next(of for of in reversed(found) if of[1])
 
     def section(self, key: str, section: type[T]) -> T:
         """Return a section of the YAML as it holds for one partition, or for all."""
@@ -314,10 +317,8 @@ class BuildGraph:
 
     @cached_property
     def mixture_plan(self) -> MixturePlan:
-        """Plan of what a mixture takes of its sources, whose splits must have been made.
-
-        Raises: MissingOutputError; ConfigError where the sources cannot be mixed so.
-        """
+        """Plan of what a mixture takes of its sources, whose splits must have been made. Raises:
+        MissingOutputError; ConfigError where the sources cannot be mixed so."""
         sources = self.of_sources.values()
         self._needed.check(of.split(key) for of in sources for key in of.partitions)
         self.check_tokenizers()
@@ -357,10 +358,8 @@ class BuildGraph:
         }
 
     def export_details(self) -> dict[str, Any]:
-        """Return what the manifest of each export says of its tokens.
-
-        Raises: ConfigError where they are of chats and none is supervised.
-        """
+        """Return what the manifest of each export says of its tokens. Raises: ConfigError where
+        they are of chats and none is supervised."""
         graphs, keys = list(self.of_sources.values()) or [self], list(self.partitions)
         shards = [self.tokens(key).counts for key in keys]
         check_supervised(graphs, shards, name=self.dataset.name)

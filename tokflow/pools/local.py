@@ -78,7 +78,8 @@ class LocalPool:
                 task, attempt = next_
                 if not idle:
                     self._workers.append(_Worker())
-                worker = idle.popleft() if idle else self._workers[-1]
+                    idle.append(self._workers[-1])
+                worker = idle.popleft()
                 running[worker.do(make, task)] = worker, task, attempt
             if not running:
                 return

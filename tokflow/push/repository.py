@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tokflow.errors import ConfigError, TokflowError
 from tokflow.raw.hub_repository import (
+    COMMIT,
     HubFile,
     authorization,
     endpoint,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 MAIN = "main"
 
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 """Names of folders that are literal in patterns of cards, in shells and on web servers."""
 PASSING = {408, 409, 412, 429, 500, 502, 503, 504}
@@ -70,7 +70,7 @@ def read_target(url: str, *, revision: str | None = None) -> Target:
     branch = revision or written or MAIN
     if written and branch != written:
         raise _wrong(url, "one revision", f"{written!r} and {revision!r}", "keep one of them")
-    if _COMMIT.fullmatch(branch):
+    if COMMIT.fullmatch(branch):
         raise _wrong(url, "a branch", f"the commit {branch}", "name a branch, or leave it out")
     for part in folder.split("/") if folder else ():
         if not _NAME.fullmatch(part):

@@ -36,7 +36,7 @@ MEMORY_NAME = "hub.json"
 MAX_LETTERS = 2**22
 """Letters in a card at most: beyond any that there is, and little to keep in memory and a store."""
 
-_COMMIT = re.compile(r"[0-9a-f]{40}")
+COMMIT = re.compile(r"[0-9a-f]{40}")
 
 _READABLE = "a dataset of the hub that can be read"
 
@@ -186,15 +186,17 @@ def list_repository(name: str, revision: str, *, store: Path | None) -> HubRepos
     memory = store / MEMORY_NAME if store is not None else None
     remembered = _remembered(memory)
     known = _known(remembered, name, revision)
-    if known is not None and (HF_HUB_OFFLINE or _COMMIT.fullmatch(revision)):
+    if known is not None and (HF_HUB_OFFLINE or COMMIT.fullmatch(revision)):
         return known
     if HF_HUB_OFFLINE:
         found = "HF_HUB_OFFLINE, and no list of its files from an earlier run"
         raise _unreachable(f"raw.files 'hf://datasets/{name}'", found)
     api = HfApi(endpoint=endpoint(), library_name="tokflow")
     asked = partial(_asked, name=name, revision=revision, is_known=known is not None)
-    about = partial(api.dataset_info, name, revision=revision, timeout=TIMEOUT_SECONDS)
-    commit = str(asked(lambda: about(expand=["sha"])).sha)
+    about = partial(
+        api.dataset_info, name, revision=revision, timeout=TIMEOUT_SECONDS, expand=["sha"]
+    )
+    commit = str(asked(about).sha)
     if known is not None and known.commit == commit:
         return known
     files = {file.path: file for file in asked(lambda: list(files_at(api, name, commit)))}

@@ -32,6 +32,7 @@ from tokflow.raw.source_splits import Origin, folder_matches, repository_matches
 from tokflow.shown import redact
 from tokflow.store.latest import LATEST
 from tokflow.store.manifest import is_output_name
+from tokflow.store.unfinished import BLOCKS_PREFIX
 from tokflow.store.urls import OF_OBJECT_STORES
 
 ASKED_AT_ONCE = 16
@@ -389,5 +390,5 @@ def _problems_of(key: str) -> Iterator[str]:
         if is_output_name(name.lower()):
             yield f"the name {name!r}, 16 hexadecimal digits as of an output's folder"
         is_temporary = name.startswith(".") and name.endswith(".tmp")
-        if is_temporary or name.startswith((".blocks-", ".source.json", ".lock")):
+        if is_temporary or name.startswith((BLOCKS_PREFIX, ".source.json", ".lock")):
             yield f"the name {name!r}, which tokflow gives its own temporary files"

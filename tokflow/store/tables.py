@@ -243,8 +243,7 @@ def texts_of(parts: Sequence[bytes | memoryview]) -> pa.LargeStringArray:
     Encoding each text and joining is the fastest of the ways tried: 64 MB of code take 0.03 s;
     `pa.array` of the str objects takes 0.07 s, joining the str objects first 0.05 s.
     """
-    offsets = np.zeros(len(parts) + 1, dtype=np.int64)
-    np.cumsum(np.fromiter(map(len, parts), dtype=np.int64, count=len(parts)), out=offsets[1:])
+    offsets = offsets_of(np.fromiter(map(len, parts), dtype=np.int64, count=len(parts)))
     data = parts[0] if len(parts) == 1 else b"".join(parts)
     return pa.LargeStringArray.from_buffers(len(parts), pa.py_buffer(offsets), pa.py_buffer(data))
 

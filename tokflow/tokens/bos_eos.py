@@ -98,7 +98,7 @@ def add_bos_eos(
         is_added &= ~np.stack([is_begun, is_ended], axis=1)
     at = np.stack([encoded.offsets[:-1], encoded.offsets[1:]], axis=1)[is_added]
     added = np.broadcast_to([id_ or 0 for id_ in ids], is_added.shape)[is_added]
-    token_ids = np.insert(encoded.token_ids.astype(encoding.tokenizer.dtype), at, added)
+    token_ids = np.insert(encoded.token_ids.astype(encoding.tokenizer.dtype, copy=False), at, added)
     num_tokens = sizes + is_added.sum(axis=1)
     if chat is None:
         return TokenBatch(token_ids, num_tokens)

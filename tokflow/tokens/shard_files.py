@@ -367,8 +367,9 @@ def _rejects(
                 path=raw.paths[0],
                 row=rejects[-1].row,
             )
-        num_rows += _kept(segment)["num_rows"]
-        num_records += _kept(segment).get("num_records", 0)
+        counts = _kept(segment)
+        num_rows += counts["num_rows"]
+        num_records += counts.get("num_records", 0)
         num_lines += segment.manifest.details[NUM_LINES]
     return b"".join(map(reject_line, rejects))
 

@@ -256,7 +256,7 @@ def make_excerpts(facts: StoreFacts, texts: TokenTexts) -> list[ShownSequence]:
 
 def _with_part(outputs: Sequence[StoredOutput], part: str) -> list[StoredOutput]:
     """Return two of the outputs that have a sequence of a part, or tokens of it."""
-    names = {"sequences": "num_sequences", "split": "num_tokens"}
+    names = {SEQUENCES.name: "num_sequences", SPLIT.name: "num_tokens"}
     found = [of for of in outputs if of.manifest.counts[f"{part}.{names[of.manifest.stage]}"]]
     return [found[0], found[-1]] if len(found) > 1 else found
 

@@ -402,7 +402,7 @@ CUT_WHILE_READ = """
 import os, sys
 from pathlib import Path
 from tokflow.documents import DocumentsConfig
-from tokflow_tests.reading import read_documents, texts_of, write_table
+from tokflow_tests.reading import read_documents
 from tokflow.errors import RawFileError
 
 for path in map(Path, sys.argv[1:]):

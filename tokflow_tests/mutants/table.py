@@ -527,8 +527,8 @@ MUTANTS = (
     Mutant(
         "what somebody else built anew is not recorded",
         "components",
-        "key in behind or self.versions.get(key) != of",
-        "key in behind or key not in self.versions",
+        "key in failed or self.versions.get(key) != of",
+        "key in failed or key not in self.versions",
         "test_what_somebody_else_built_is_recorded",
     ),
     Mutant(

@@ -68,7 +68,10 @@ def test_a_refusal_is_not_tried_again(
 ):
     server.statuses = [status] * 9
 
-    assert f"found HTTP status {found};" in refusal(server, tmp_path)
+    assert refusal(server, tmp_path) == (
+        f"{server.url}: expected a file that can be read, found HTTP status {found}; "
+        f"{remedy}correct the URL under raw.files"
+    )
     assert server.requests == requests
 
 

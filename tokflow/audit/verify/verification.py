@@ -144,7 +144,7 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verification]:
     trust = dataset.tokenizer.trust_remote_code
     verifier = _Verifier(dataset.store, dataset.known_stages, trust_remote_code=trust, graph=graph)
     # The copies of raw files that were fetched, before a damaged one is fetched anew.
-    for found in walk(dataset.store, dataset.folder / "raw"):
+    for found in walk(dataset.store, dataset.folder / RAW):
         is_copy = isinstance(found, StoredOutput) and found.manifest.partition in graph.sources
         if isinstance(found, Unreadable) or is_copy:
             yield verifier.verify_any(found)
@@ -393,8 +393,8 @@ class _Verifier:
         except (CorruptOutputError, ForeignOutputError) as error:
             self.unreadable_parents.append(error)
             return f"a parent cannot be read ({error.where})"
-        damaged = [parent for parent in ancestors if self._broken_files(parent)]
-        if not damaged:
+        once = {of.folder: of for of in ancestors}.values()
+        if not (damaged := [parent for parent in once if self._broken_files(parent)]):
             return None
         more = f" and {len(damaged) - 1:,} more" if len(damaged) > 1 else ""
         return f"its parents are damaged ({damaged[0].name}{more})"

@@ -46,7 +46,7 @@ def cut_records(
     blocks: Iterable[bytes], path: Path, *, max_bytes: int, byte_offset: int, is_start: bool
 ) -> Iterator[LineBatch | ElementBatch]:
     """Yield the lines of a JSON text, or the elements where it `is_start` of a file that is one
-    array; as `lines.cut` does, no more than a block or an element in memory.
+    array; as `txt.cut` does, no more than a block or an element in memory.
 
     Raises: RawFileError where the text is one object over several lines, or the array has no end.
     """

@@ -128,7 +128,7 @@ def _fetch(place: Place, folder: Path, path: Path, part: Path, entry: FileEntry 
 
 def key_of(place: Place, folder: Path, path: Path) -> str:
     """Return the key of a file of the output in a folder."""
-    return place.data_prefix(folder, _manifest(folder)) + path.relative_to(folder).as_posix()
+    return place.data_prefix(folder) + path.relative_to(folder).as_posix()
 
 
 def not_fetched(

@@ -24,7 +24,7 @@ from tokflow.store.manifest import (
     read_manifest,
 )
 from tokflow.store.remote.cache_limit import note_bytes
-from tokflow.store.remote.cached_files import drop_cached, fetched
+from tokflow.store.remote.cached_files import drop_cached, fetched, key_of
 from tokflow.store.remote.mirror import is_known_damaged, note_damage, packs_of, unread
 from tokflow.store.remote.objects import Entry, Piece, for_each
 from tokflow.store.remote.places import PACKS, Place
@@ -67,8 +67,7 @@ def _copied(place: Place, new: Path) -> dict[int, Piece]:
     for each in copies_in(new):
         is_here = each.path.is_relative_to(place.root)
         if is_here and (folder := place.output_folder(each.path)) is not None:
-            prefix = place.data_prefix(folder)
-            key = prefix + each.path.relative_to(folder).as_posix()
+            key = key_of(place, folder, each.path)
             found[each.start] = Piece(key, each.start_there, each.start_there + each.num_bytes)
     return found
 
@@ -78,7 +77,7 @@ def _in_segments(place: Place, folder: Path) -> dict[str, str]:
     server copies them, and they need not be on this disk."""
     keys: dict[str, str] = {}
     for manifest in segments_folder(folder).glob(f"[!.]*/{MANIFEST_NAME}"):  # those finished
-        prefix = place.data_prefix(folder_of_manifest(manifest), manifest.read_bytes())
+        prefix = place.data_prefix(folder_of_manifest(manifest))
         files = read_manifest(folder_of_manifest(manifest)).files
         keys |= {entry.sha256: prefix + name for name, entry in files.items()}
     return keys
@@ -145,10 +144,7 @@ def find_unfinished(place: Place, dataset_folder: Path, *, seconds: float) -> di
     """
     limit = _ago(seconds)
     manifests = [*dataset_folder.rglob(MANIFEST_NAME)]
-    committed = {
-        place.root / place.data_prefix(folder_of_manifest(path), path.read_bytes())
-        for path in manifests
-    }
+    committed = {place.root / place.data_prefix(folder_of_manifest(path)) for path in manifests}
     times = sorted(path.stat().st_mtime_ns for path in manifests)
     packs = {pack.key for pack in unread(packs_of(place, place.key(dataset_folder)), times)}
     found: dict[Path, int] = {}

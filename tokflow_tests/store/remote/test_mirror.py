@@ -285,7 +285,6 @@ def _full_disk() -> Iterator[None]:
 def packed(tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Dataset:
     """A dataset of 8 files, whose manifests are in a pack, and nothing of it on this disk."""
     monkeypatch.setattr(mirror, "MANY", 10)
-    monkeypatch.setattr(mirror, "MANY", 10)
     monkeypatch.setattr(mirror, "SETTLED_NS", -(10**9))  # of this second, too
     files = {f"{number}.jsonl": [f"text {number}"] for number in range(8)}
     dataset = declare(tmp_path, files, store=f"{object_store.url}/store")

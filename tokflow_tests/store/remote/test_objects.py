@@ -47,7 +47,6 @@ def _short_waits_and_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3, "PART_BYTES", 10 << 20)
     monkeypatch.setattr(s3, "SHORT_BYTES", 5 << 20)  # the least that S3 takes
     monkeypatch.setattr(s3, "COPIED_BYTES", 16 << 20)
-    monkeypatch.setattr(s3, "COPIED_BYTES", 16 << 20)
 
 
 class Strict(MemoryFileSystem):
