@@ -22,7 +22,7 @@ import numpy.typing as npt
 DOCUMENTS_AT_ONCE = 2**20
 """Documents whose numbers are Python's at one time, where a loop must look at each."""
 
-NONE = 2**62
+NONE = 2**31 - 1
 """More than any bin."""
 
 
@@ -46,71 +46,29 @@ def next_fit(lengths: npt.NDArray[np.int64], room: int) -> npt.NDArray[np.int64]
 def first_fit(lengths: npt.NDArray[np.int64], room: int) -> npt.NDArray[np.int64]:
     """Put each document, in order, into the first bin that has room for it.
 
-    The bins with the same room are a heap; a tree over the rooms knows the first bin of each
-    range of them, so that a document takes time that grows with log(room). Python looks at each
-    document, which costs ten times what best_fit does, for sequences that are less full.
+    The bins with the same room are a heap, and numpy finds the least of those on top. Python looks
+    at each document, which costs ten times what best_fit does, for sequences that are less full.
     """
-    bins = np.empty(len(lengths), dtype=np.int64)
-    tree = _FirstBins(room)
+    found = np.empty(len(lengths), dtype=np.int64)
+    first_with_room = np.full(room + 1, NONE, dtype=np.int32)
+    with_room: defaultdict[int, list[int]] = defaultdict(list)
+    rooms: list[int] = []
     for start in range(0, len(lengths), DOCUMENTS_AT_ONCE):
-        batch = lengths[start : start + DOCUMENTS_AT_ONCE].tolist()
-        bins[start : start + len(batch)] = [tree.put(length) for length in batch]
-    return bins
-
-
-class _FirstBins:
-    """Bins with room left, which finds the first with room enough."""
-
-    def __init__(self, room: int) -> None:
-        self._room = room
-        self._rooms: list[int] = []
-        """Room in each bin."""
-        self._with_room: defaultdict[int, list[int]] = defaultdict(list)
-        """A heap of the bins with the same room, by room."""
-        self._size = 1 << room.bit_length()
-        self._first = [NONE] * (2 * self._size)
-        """The first bin of a range of rooms: a binary tree in an array. The children of node i
-        are 2i and 2i + 1, its leaves are the rooms."""
-
-    def put(self, length: int) -> int:
-        """Put a document into the first bin that has room for it; return the bin."""
-        found = self._first_from(length)
-        if found == NONE:
-            found = len(self._rooms)
-            self._rooms.append(self._room)
-        else:
-            bins = self._with_room[self._rooms[found]]
-            heappop(bins)
-            self._set(self._rooms[found], bins[0] if bins else NONE)
-        left = self._rooms[found] = self._rooms[found] - length
-        if left:
-            bins = self._with_room[left]
-            heappush(bins, found)
-            if bins[0] == found:
-                self._set(left, found)
-        return found
-
-    def _first_from(self, room: int) -> int:
-        """Return the first bin with so much room or more."""
-        first, node = self._first, room + self._size
-        found = first[node]
-        while node > 1:
-            if not node & 1 and first[node + 1] < found:
-                found = first[node + 1]
-            node >>= 1
-        return found
-
-    def _set(self, room: int, found: int) -> None:
-        """Note the first bin with exactly this room, up to where it changes nothing."""
-        first, node = self._first, room + self._size
-        first[node] = found
-        while node > 1:
-            node >>= 1
-            left, right = first[2 * node], first[2 * node + 1]
-            lesser = left if left < right else right
-            if first[node] == lesser:
-                return
-            first[node] = lesser
+        for document, length in enumerate(lengths[start:][:DOCUMENTS_AT_ONCE].tolist(), start):
+            first = int(np.minimum.reduce(first_with_room[length:]))
+            if first == NONE:
+                first = len(rooms)
+                rooms.append(room)
+            else:
+                bins = with_room[rooms[first]]
+                heappop(bins)
+                first_with_room[rooms[first]] = bins[0] if bins else NONE
+            found[document] = first
+            rooms[first] -= length
+            if left := rooms[first]:
+                heappush(with_room[left], first)
+                first_with_room[left] = with_room[left][0]
+    return found
 
 
 def best_fit(lengths: npt.NDArray[np.int64], room: int) -> npt.NDArray[np.int64]:
