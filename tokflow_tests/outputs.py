@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from tokflow.exports import Part
 from tokflow.exports.stage import parts_of
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.shown import shown_text, stands_for_url
 from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest, Recipe, read_manifest, sealed
 from tokflow.store.remote.places import Place
@@ -42,7 +42,7 @@ def _of_documents(shard: TokenShard, values: np.ndarray) -> list[list[int]]:
 def parts(dataset: Dataset, name: str = "parquet") -> dict[str, Part]:
     """Return what an export of a built dataset is made from."""
     config = next(export for export in dataset.exports if export.name == name)
-    return {part.name: part for part in parts_of(BuildGraph(dataset).export(config))}
+    return {part.name: part for part in parts_of(graph_of(dataset).export(config))}
 
 
 def tokens_of(part: Part) -> list[int]:

@@ -12,7 +12,7 @@ from benchmarks.scale_stages import Task, seconds_of
 from tokflow.documents import ranges
 from tokflow.exports import writing
 from tokflow.pipeline import output_tasks
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.store.remote import mirror, s3
 from tokflow.store.remote.places import objects_at
 from tokflow_tests.object_store import ObjectStore
@@ -59,9 +59,9 @@ def test_so_it_does_of_large_files_that_are_read_and_exported_in_segments(
     with object_store.counted() as counted:
         build(dataset)
 
-    manifest = {of.stage: of for of in BuildGraph(dataset).outputs()}["export"].manifest()
+    manifest = {of.stage: of for of in graph_of(dataset).outputs()}["export"].manifest()
     sizes = tuple(entry.num_bytes for entry in manifest.files.values())
-    tokens = BuildGraph(dataset).tokens("a.jsonl").manifest()
+    tokens = graph_of(dataset).tokens("a.jsonl").manifest()
     shape = Shape(
         num_files=2,
         num_ranges=len(tokens.details["segments"]),

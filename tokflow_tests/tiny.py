@@ -22,7 +22,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import load_datasets, make_dataset
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset, make_output
 from tokflow.tokenizers.tokenizer import Tokenizer
@@ -148,14 +148,14 @@ def build(dataset: Dataset) -> BuildResult:
 
 def save_tokenizer(dataset: Dataset) -> Tokenizer:
     """Return the dataset's tokenizer, saved into its store."""
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     make_output(graph, "tokenizer", "tokenizer")
     return graph.tokenizer
 
 
 def tokenize(dataset: Dataset, key: str | None = None) -> TokenShard:
     """Return the token shard of one raw file, by default the first, made through the pipeline."""
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     make_output(graph, "tokenizer", "tokenizer")
     made = make_output(graph, "tokens", key or next(iter(graph.sources)))
     return open_token_shard(made.stored)

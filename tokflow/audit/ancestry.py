@@ -17,7 +17,6 @@ from tokflow.exports import Export, Part
 from tokflow.exports.part import make_parts
 from tokflow.exports.reading import is_export
 from tokflow.exports.stage import EXPORT
-from tokflow.pipeline.mixture import MIXED_SPLIT
 from tokflow.pipeline.stages import STAGES
 from tokflow.raw import group_key
 from tokflow.sequences.config import PackingConfig
@@ -27,7 +26,7 @@ from tokflow.split.mixed_split import source_and_key
 from tokflow.split.mixture import mixture_of
 from tokflow.split.shuffle import ExportOrder, order_of
 from tokflow.split.spans import SPANS_NAME, PartSpans, Split
-from tokflow.split.stage import SPLIT
+from tokflow.split.stage import MIXED_SPLIT, SPLIT
 from tokflow.stage import Stage, stage_of
 from tokflow.store.integrity import check_files
 from tokflow.store.store import Store, StoredOutput

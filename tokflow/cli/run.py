@@ -46,6 +46,7 @@ from tokflow.errors import ConfigError, TokflowError, explained
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.describe import statistics_of
 from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
 from tokflow.pipeline.raw_files import FileShare
@@ -135,7 +136,7 @@ def _run_share(
     dataset: Dataset, asked: _Asked, *, share: FileShare
 ) -> tuple[dict[str, Any], list[Exception]]:
     """Build a share of a dataset, without a plan of the whole."""
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     graph.check_columns()
     errors = Errors()
     reporter = errors if asked.json else printed_lines(dataset.name, errors)
@@ -219,7 +220,7 @@ def _rechecked(dataset: Dataset, asked: _Asked) -> list[str]:
     """Compute the checks that a run of Dagster computes by itself; return what they found."""
     from tokflow.audit.checks import recheck
 
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     return recheck(graph, graph.selected_keys(asked.partitions))
 
 

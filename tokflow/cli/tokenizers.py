@@ -25,6 +25,7 @@ from tokflow.errors import ConfigError, RawFileError, explained
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import make_output
 from tokflow.shown import size
 from tokflow.store.integrity import Reading
@@ -59,7 +60,7 @@ def report_tokenizer(dataset: Dataset, *, file: Path | None, is_kept: bool) -> d
     Raises: TokflowError.
     """
     dataset = dataset.sources[0] if dataset.sources else dataset
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     make_output(graph, "tokenizer", "tokenizer")
     tokenizer, manifest = graph.tokenizer, graph.tokenizer_output.manifest()
     # Any tokenizer can be looked at, one without an EOS too.

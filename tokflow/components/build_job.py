@@ -32,12 +32,13 @@ from tokflow.errors import TokflowError, message_of
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.lines import Lines
-from tokflow.pipeline.mixture import MIXED_SPLIT
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.pipeline.run import build_dataset
 from tokflow.pools import Workers
 from tokflow.shown import counted, duration
+from tokflow.split.stage import MIXED_SPLIT
 from tokflow.stage import stage_named
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -115,7 +116,7 @@ def build_job(dataset: Dataset, body: Body | None = None) -> dg.JobDefinition:
 def _build_or_fail(dataset: Dataset, context: dg.OpExecutionContext) -> None:
     workers = getattr(context.resources, RESOURCE).of_build()
     try:
-        graph = BuildGraph(dataset, offline=True)
+        graph = graph_of(dataset, offline=True)
         failure = build_in_run(context, graph, BuildOptions(workers=workers)).failure
     except (TokflowError, OSError) as error:
         message = message_of(error, where=dataset.name)
@@ -207,7 +208,7 @@ def _build_all(
             mark_failed(context, graph.dataset, failed_outputs(graph, failed))
             return recorded
     if graph.of_sources:  # limits of its sources may take more files now
-        graph = BuildGraph(graph.dataset, offline=True)
+        graph = graph_of(graph.dataset, offline=True)
         changes = look_at_sources(instance, graph.dataset, graph)
     return _build_one(context, changes, options)
 

@@ -28,6 +28,7 @@ from tokflow.errors import RawFileError, first_five
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.describe import ratio
 from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.status import STATES, FileStatus, file_statuses
 from tokflow.raw import RawFile, RawPartition, RawSource
@@ -101,7 +102,7 @@ def look_at_sources(
 
     Raises: ConfigError, RawFileError where the files cannot be listed.
     """
-    graph = graph or BuildGraph(dataset, offline=True)
+    graph = graph or graph_of(dataset, offline=True)
     registered = set(instance.get_dynamic_partitions(str(partition_set(dataset).name)))
     caches = {of.name: HashCache(of.folder) for of in dataset.sources or (dataset,)}
     local = {key: Path(of.url) for key, of in graph.sources.items() if of.is_local}
@@ -177,7 +178,7 @@ def known_files(graph: BuildGraph, keys: Iterable[str] | None = None) -> dict[st
     """Return every listed file, or those of some partitions, hashed if it is of this machine; None
     for one that was never fetched, or cannot be read and fails when it is built."""
     if not graph.files.offline:
-        graph = BuildGraph(graph.dataset, offline=True, is_refreshed=True)
+        graph = graph_of(graph.dataset, offline=True, is_refreshed=True)
     keys = list(graph.partitions if keys is None else keys)
     graph.read_raw_files(keys)
     of_keys = {source.key for key in keys for source in graph.partitions[key]}
@@ -254,7 +255,7 @@ def record_status(instance: dg.DagsterInstance, dataset: Dataset, log: Log | Non
     return whether it was. A mixture has no such list."""
     if dataset.mixture is not None:
         return False
-    graph = BuildGraph(dataset, offline=True)
+    graph = graph_of(dataset, offline=True)
     return record_listing(instance, graph, known_files(graph), log, with_status=True)
 
 

@@ -13,7 +13,7 @@ from tokflow.components.markdown import report_link, report_pictures
 from tokflow.components.reports import Report
 from tokflow.errors import MissingOutputError, explained
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.shown import size
 from tokflow.store.atomic import new_file
 
@@ -92,7 +92,7 @@ def is_report_behind(instance: dg.DagsterInstance, dataset: Dataset) -> bool:
 
 def _is_begun(dataset: Dataset) -> bool:
     """Return whether anything of any file is built, so that a report has something to show."""
-    graph = BuildGraph(dataset, offline=True)
+    graph = graph_of(dataset, offline=True)
     first = next(of for of in dataset.stages if of.is_of_file)
     return any(of.is_made for of in graph.outputs_of(first.name, graph.partitions))
 

@@ -43,6 +43,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import note_failures
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.lines import Lines, now_and_then
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.results import StageFailure, StageResult
 from tokflow.pipeline.run import make_output, make_stage
 from tokflow.pools import Workers, open_pool
@@ -178,7 +179,7 @@ def _recheck(
 ) -> Iterator[dg.AssetCheckResult]:
     """Check an asset without making anything: of all files, since checks have no partitions, those
     that are built."""
-    graph = BuildGraph(dataset, offline=True)
+    graph = graph_of(dataset, offline=True)
     names, packing = [name], packing_of_asset(dataset, stage, name)
     if is_partitioned(dataset, stage):
         names = list(graph.partitions)
@@ -208,11 +209,11 @@ def _look(
 
     All before anything is made, so that a file which changes meanwhile is newer than the outputs.
     """
-    graph = BuildGraph(dataset, offline=True)
+    graph = graph_of(dataset, offline=True)
     read = _raw_keys(graph, stage, name, keys)
     is_new = bool(_record_raw(context, graph, read))
     history = AssetHistory(context.instance, dataset, stage, name).snapshot_parents()
-    made = graph.online() if read else BuildGraph(dataset, is_refreshed=True)
+    made = graph.online() if read else graph_of(dataset, is_refreshed=True)
     return made, history, is_new
 
 
@@ -293,7 +294,7 @@ def _make(graph: BuildGraph, stage: str, name: str, lines: Lines) -> Report:
 
 
 def _list_files(dataset: Dataset) -> Report:
-    graph = BuildGraph(dataset, offline=True, is_refreshed=True)
+    graph = graph_of(dataset, offline=True, is_refreshed=True)
     return report_listing(graph, known_files(graph))
 
 

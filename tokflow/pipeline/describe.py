@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, TypeAlias
 
+from tokflow.pipeline.mixture import MixtureGraph
 from tokflow.pipeline.results import BuildResult
 from tokflow.shown import size, speed
 from tokflow.split.mixed_split import BUDGET_CUTS
@@ -296,7 +297,7 @@ def mixture_rows_of(built: BuildResult) -> list[Values]:
     planned and as they came out."""
     splits = built.of("split")
     graph = splits[0].graph if splits else None
-    if graph is None or not graph.of_sources or len(splits) < len(graph.partitions):
+    if not isinstance(graph, MixtureGraph) or len(splits) < len(graph.partitions):
         return []
     counts = {made.output.name: made.manifest.counts for made in splits}
     return mixture_rows(graph.mixture_plan.realised(counts))

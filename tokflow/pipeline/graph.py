@@ -1,7 +1,6 @@
 """Outputs that a dataset must have: their recipes and folders, computed, never guessed."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -11,16 +10,13 @@ from tokflow.exports import ExportConfig
 from tokflow.exports.stage import EXPORT
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.limited import NAME_OR_RUN, LimitedFiles
-from tokflow.pipeline.mixture import MixturePlan, check_same_tokenizer, plan_mixture
 from tokflow.pipeline.output import NeededOutputs, Output
-from tokflow.pipeline.raw_files import RawFiles, check_columns, selected, unknown_key
+from tokflow.pipeline.raw_files import RawFiles, check_columns, selected
 from tokflow.pipeline.stages import for_mixtures, up_to
 from tokflow.pipeline.supervised import check_supervised
 from tokflow.raw import Listing, Progress, RawFile, RawPartition, RawSource
 from tokflow.sequences.segments import FileSequences
 from tokflow.sequences.stage import SEQUENCES
-from tokflow.split.mixed_split import source_and_key
-from tokflow.split.mixture import MixtureConfig
 from tokflow.split.spans import Split
 from tokflow.split.stage import SPLIT
 from tokflow.stage import Stage, stage_named
@@ -40,9 +36,6 @@ class BuildGraph:
     A snapshot: raw files are looked at once, when first asked for. With `offline` remote ones are
     taken as they were fetched last, and servers are asked only what a pattern matches now. With
     `rehash` local raw files are hashed, whatever is remembered of them.
-
-    The partition `code/a.jsonl` of a mixture is a.jsonl of its source code, whose raw files and
-    tokens are the mixture's.
     """
 
     def __init__(
@@ -52,10 +45,9 @@ class BuildGraph:
         offline: bool = False,
         rehash: bool = False,
         is_refreshed: bool = False,
-        before: "BuildGraph | None" = None,
     ) -> None:
-        """`is_refreshed`: manifests were just fetched. `before`: a plan's, to be taken over."""
-        if not is_refreshed and before is None:
+        """`is_refreshed`: the manifests of other machines were just fetched."""
+        if not is_refreshed:
             dataset.store.refresh(dataset.folder)
         self.dataset: Dataset = dataset
         self.store: Store = dataset.store
@@ -64,47 +56,34 @@ class BuildGraph:
         """Folder of all outputs of the dataset."""
         self.has_new_verdict = False
         """True if gigatoken was found wrong since, so that other tokens are expected now."""
-        self.of_sources: Mapping[str, BuildGraph] = {
-            of.name: before.of_sources[of.name].online()
-            if before
-            else BuildGraph(of, offline=offline, rehash=rehash)
-            for of in dataset.sources
-        }
-        """The graphs of a mixture's sources by their names, the first of which has the tokenizer of
-        all; none of a dataset with raw files of its own."""
-        files = before.files if before else None
-        self.files: RawFiles = RawFiles(dataset, offline=offline, rehash=rehash, before=files)
+        self.files = RawFiles(dataset, offline=offline, rehash=rehash)
         self._outputs: dict[tuple[str, str, str], Output] = {}
         self._shared: dict[Stage, Any] = {}
         self._sections: dict[type, Any] = {}
         self._needed = NeededOutputs()
 
+    @property
+    def of_sources(self) -> Mapping[str, "BuildGraph"]:
+        """The graphs of a mixture's sources by their names; none of a dataset with raw files."""
+        return {}
+
     def online(self) -> "BuildGraph":
         """Return the graph of a build after a plan, which looks at raw files elsewhere again."""
-        return BuildGraph(self.dataset, before=self)
+        graph = BuildGraph(self.dataset, is_refreshed=True)
+        graph.files = self.files.online()
+        return graph
 
     def at(self, key: str) -> tuple["BuildGraph", str]:
-        """Return the graph that has a partition, or a raw file, and its key there: for a mixture
-        those of the source. Raises: RawFileError for one of no source."""
-        if not self.of_sources:
-            return self, key
-        name, of_source = source_and_key(key)
-        if name in self.of_sources:
-            return self.of_sources[name], of_source
-        raise unknown_key(key, self.partitions, name=self.dataset.name)
+        """Return the graph that has a partition, or a raw file, and its key there. Raises:
+        RawFileError for one of no source of a mixture."""
+        return self, key
 
-    @cached_property
+    @property
     def listing(self) -> Listing:
         """Everything that the patterns of the dataset match. Raises: ConfigError, also for a file
         of no format that documents are read from, and for a part that takes files of which there is
         none."""
-        if not self.of_sources:
-            return self.files.listing
-        graphs = self.of_sources.items()
-        left_out = tuple(left for _, graph in graphs for left in graph.listing.left_out)
-        found = {f"{of}/{key}": source for of, g in graphs for key, source in g.sources.items()}
-        sources = {key: replace(of, key=key) for key, of in sorted(found.items())}
-        return Listing(sources=sources, left_out=left_out)
+        return self.files.listing
 
     @property
     def sources(self) -> dict[str, RawSource]:
@@ -112,32 +91,21 @@ class BuildGraph:
         return self.listing.sources
 
     @property
-    def partitions(self) -> dict[str, tuple[RawSource, ...]]:
+    def partitions(self) -> Mapping[str, tuple[RawSource, ...]]:
         """The raw files of each partition by its key, in the order of all outputs: those listed or,
         with a limit of the whole dataset, those that it is known to take. Raises: as `listed`."""
-        if self.of_sources:
-            return self._partitions_of_sources
         return self.listed if self.limited is None else self.limited.partitions
 
-    @cached_property
-    def _partitions_of_sources(self) -> dict[str, tuple[RawSource, ...]]:
-        found = {
-            f"{name}/{key}": tuple(replace(of, key=f"{name}/{of.key}") for of in files)
-            for name, graph in self.of_sources.items()
-            for key, files in graph.partitions.items()
-        }
-        return dict(sorted(found.items()))
-
     @property
-    def listed(self) -> dict[str, tuple[RawSource, ...]]:
+    def listed(self) -> Mapping[str, tuple[RawSource, ...]]:
         """The raw files of each partition that there may be, by its key, sorted. Raises: as
         `listing`, and ConfigError where they cannot be grouped as `raw.group` says."""
-        return self._partitions_of_sources if self.of_sources else self.files.listed
+        return self.files.listed
 
     @cached_property
     def limited(self) -> LimitedFiles | None:
-        """The files that a limit of the whole dataset takes; None without one, and of a mixture."""
-        if self.of_sources or self.dataset.documents.limit.scope != "dataset":
+        """The files that a limit of the whole dataset takes; None without one."""
+        if self.dataset.documents.limit.scope != "dataset":
             return None
 
         def counts_of(key: str) -> Mapping[str, int] | None:
@@ -151,10 +119,7 @@ class BuildGraph:
 
     def take_more(self) -> list[str]:
         """Return the keys of partitions that are known now that more tokens are there."""
-        if self.limited is not None:
-            return self.limited.advance()
-        before = self.__dict__.pop("_partitions_of_sources", {})
-        return [key for key in self.partitions if key not in before] if self.of_sources else []
+        return [] if self.limited is None else self.limited.advance()
 
     def selected_keys(self, partitions: Sequence[str] | None) -> list[str]:
         """Return the partition keys asked for, as `raw_files.selected` does."""
@@ -185,12 +150,9 @@ class BuildGraph:
         return graph.files.file(of_source)
 
     def read_raw_files(self, keys: Sequence[str], *, progress: Progress | None = None) -> None:
-        """Look at the local raw files of many partitions together, which is faster than one by one;
-        for a mixture at all of its sources. A bad one raises nothing before `raw` is called."""
-        for graph in self.of_sources.values():
-            graph.read_raw_files(list(graph.partitions), progress=progress)
-        if not self.of_sources:
-            self.files.read(keys, progress)
+        """Look at the local raw files of many partitions together, which is faster than one by one.
+        A bad one raises nothing before `raw` is called."""
+        self.files.read(keys, progress)
 
     def outputs(
         self, keys: Sequence[str] | None = None, *, until: str | None = None
@@ -214,14 +176,11 @@ class BuildGraph:
         return stage_named(self.stages, stage)
 
     def output(self, stage: str, key: str = "", variant: str = "") -> Output:
-        """Return one output. What a mixture has not of its own, as tokens, is its sources'."""
+        """Return one output."""
         if (known := self._outputs.get((stage, key, variant))) is not None:
             return known
         if (step := self.step(stage)) is None:
-            if not self.of_sources:
-                raise LookupError(f"{self.dataset.name} has no stage {stage}")
-            graph, of_source = self.at(key) if key else (next(iter(self.of_sources.values())), "")
-            return graph.output(stage, of_source, variant)
+            raise LookupError(f"{self.dataset.name} has no stage {stage}")
         return self._outputs.setdefault((stage, key, variant), Output(self, step, key, variant))
 
     def is_of_file(self, stage: str) -> bool:
@@ -280,14 +239,8 @@ class BuildGraph:
         return cast(T, self.documents(key) if is_of_one else self._sections[section])
 
     def related(self, output: Output, stage: str) -> Output:
-        """Return the output of a stage that one goes back to, of its own partition if it has one;
-        of a mixture's split the split of the source."""
-        graph = next(iter(self.of_sources.values()), self)
-        step = self.step(stage) or graph.step(stage)
-        if step is output.step:
-            graph, of_source = self.at(output.key)
-            return graph.output(stage, of_source)
-        key = output.key if step is None or step.is_of_file else ""
+        """Return the output of a stage that one goes back to, of its own partition or of all."""
+        key = output.key if self.is_of_file(stage) else ""
         return self.output(stage, key, *output.variants_from(stage)[:1])
 
     def all_inputs(self, output: Output, stage: str) -> dict[str, Output]:
@@ -316,29 +269,8 @@ class BuildGraph:
         return output.step.open(output.open(), output)
 
     @cached_property
-    def mixture_plan(self) -> MixturePlan:
-        """Plan of what a mixture takes of its sources, whose splits must have been made. Raises:
-        MissingOutputError; ConfigError where the sources cannot be mixed so."""
-        sources = self.of_sources.values()
-        self._needed.check(of.split(key) for of in sources for key in of.partitions)
-        self.check_tokenizers()
-        counts = {
-            of.dataset.name: {key: of.split(key).counts for key in of.partitions} for of in sources
-        }
-        config = self.dataset.of(MixtureConfig)
-        return plan_mixture(config, counts, [*self.dataset.split.parts], where=self.dataset.name)
-
-    def check_tokenizers(self) -> None:
-        """Make sure that all sources of a mixture have one tokenizer, which must have been made.
-        Raises: ConfigError that names a source with another."""
-        encodings = {of.dataset.name: of.encoding for of in self.of_sources.values()}
-        check_same_tokenizer(encodings, name=self.dataset.name)
-
-    @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer, which must have been made."""
-        for graph in self.of_sources.values():
-            return graph.tokenizer
         return TOKENIZER.open(self.tokenizer_output.open(), self.tokenizer_output)
 
     @property
@@ -360,19 +292,15 @@ class BuildGraph:
     def export_details(self) -> dict[str, Any]:
         """Return what the manifest of each export says of its tokens. Raises: ConfigError where
         they are of chats and none is supervised."""
-        graphs, keys = list(self.of_sources.values()) or [self], list(self.partitions)
-        shards = [self.tokens(key).counts for key in keys]
-        check_supervised(graphs, shards, name=self.dataset.name)
-        details = {
+        shards = [self.tokens(key).counts for key in self.partitions]
+        graphs = dict.fromkeys(self.at(key)[0] for key in self.partitions)
+        check_supervised([*graphs], shards, name=self.dataset.name)
+        return {
             **self.token_details(),
             "tokenizer_fingerprint": self.tokenizer.fingerprint,
             **self.dataset.export_details,
             **({"commits": commits} if (commits := self.listing.commits) else {}),
         }
-        if self.of_sources:
-            counts = {key: self.split(key).counts for key in keys}
-            details["mixture"] = self.mixture_plan.realised(counts)
-        return details
 
     def disqualify(self, difference: str) -> None:
         """Keep in the store what gigatoken did wrong with the tokenizer, and expect the tokens of
@@ -385,10 +313,8 @@ class BuildGraph:
             self.__dict__.pop(name, None)
 
     def open_tokens(self, key: str) -> TokenShard:
-        """Return the token shard of one file, which must have been made; of a mixture as its split
-        takes it."""
-        shard = self.open_split(key).shard if self.of_sources else self.open(self.tokens(key))
-        return cast(TokenShard, shard)
+        """Return the token shard of one file, which must have been made."""
+        return cast(TokenShard, self.open(self.tokens(key)))
 
     def open_split(self, key: str) -> Split:
         """Return the split of one file, which must have been made."""

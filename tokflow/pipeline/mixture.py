@@ -1,49 +1,138 @@
-"""Splits of a mixture: how much each takes of a file of a source, planned from the sizes of their
-splits."""
+"""A mixture as it is now: its sources' graphs, and the plan of what it takes of their splits."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
-from typing import Any, Protocol, cast
+from functools import cached_property
+from typing import Any
 
 from tokflow.errors import ConfigError
-from tokflow.split.mixed_split import (
-    BUDGET_CUTS,
-    MixtureShare,
-    mixed_split_recipe,
-    open_mixed_split,
-    source_and_key,
-    write_mixed_split,
-)
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.output import Output
+from tokflow.pipeline.raw_files import unknown_key
+from tokflow.raw import Listing, Progress, RawSource
+from tokflow.split.mixed_split import BUDGET_CUTS, MixtureShare, source_and_key
 from tokflow.split.mixture import MixtureConfig, PartSize, epochs, plan_partitions, plan_sources
-from tokflow.split.shuffle import ShuffleConfig
-from tokflow.split.spans import Split
-from tokflow.split.stage import SplitStage
-from tokflow.stage import DatasetConfig, Input, Making, Opened, WholeWriter, Writer
 from tokflow.store.config import relocated
-from tokflow.store.manifest import Recipe
-from tokflow.store.store import StoredOutput
 from tokflow.tokenizers.tokenizer import Encoding
+from tokflow.tokens.shard import TokenShard
 
 
-def check_same_tokenizer(encodings: Mapping[str, Encoding], *, name: str) -> None:
-    """Make sure that all sources of a mixture have the same tokenizer, EOS and BOS.
+def graph_of(dataset: Dataset, **how: bool) -> BuildGraph:
+    """Return the graph of a dataset, whether it is a mixture or not; `how`: as `BuildGraph`."""
+    return (BuildGraph if dataset.mixture is None else MixtureGraph)(dataset, **how)
 
-    Raises: ConfigError that names the source of which one is another.
+
+class MixtureGraph(BuildGraph):
+    """The outputs of a mixture: its splits, and what is made of them.
+
+    Its partition `code/a.jsonl` is a.jsonl of its source code, whose raw files and tokens are the
+    mixture's.
     """
-    first = next(iter(encodings))
-    facts = _facts(encodings[first])
-    for source, encoding in encodings.items():
-        for fact, found in _facts(encoding).items():
-            if found != facts[fact]:
-                raise ConfigError(
-                    where=f"{name}: mixture.sources.{source}",
-                    expected=f"the {fact} of {first}, {facts[fact]}, since "
-                    "tokens of two vocabularies do not mix",
-                    found=found,
-                    remedy="give all sources the same `tokenizer:`",
-                )
+
+    @cached_property
+    def of_sources(self) -> Mapping[str, BuildGraph]:
+        """The graphs of the sources by their names, the first of which has the tokenizer of all."""
+        how = {"offline": self.files.offline, "rehash": self.files.rehash}
+        return {of.name: BuildGraph(of, **how) for of in self.dataset.sources}
+
+    def online(self) -> "MixtureGraph":
+        """Return the graph of a build after a plan, which looks at raw files elsewhere again."""
+        graph = MixtureGraph(self.dataset, is_refreshed=True)
+        graph.of_sources = {name: of.online() for name, of in self.of_sources.items()}
+        return graph
+
+    def at(self, key: str) -> tuple[BuildGraph, str]:
+        """Return the graph of the source that has a partition, or a raw file, and its key there;
+        of no key that of the first. Raises: RawFileError for one of no source."""
+        name, of_source = source_and_key(key) if key else (next(iter(self.of_sources)), "")
+        if name not in self.of_sources:
+            raise unknown_key(key, self.partitions, name=self.dataset.name)
+        return self.of_sources[name], of_source
+
+    @cached_property
+    def listing(self) -> Listing:
+        """The raw files of all sources. Raises: ConfigError."""
+        graphs = self.of_sources.items()
+        left_out = tuple(left for _, graph in graphs for left in graph.listing.left_out)
+        found = {f"{of}/{key}": source for of, g in graphs for key, source in g.sources.items()}
+        sources = {key: replace(of, key=key) for key, of in sorted(found.items())}
+        return Listing(sources=sources, left_out=left_out)
+
+    @cached_property
+    def listed(self) -> Mapping[str, tuple[RawSource, ...]]:
+        """The raw files of each partition of the sources, by its key, sorted. Raises:
+        ConfigError."""
+        found = {
+            f"{name}/{key}": tuple(replace(of, key=f"{name}/{of.key}") for of in files)
+            for name, graph in self.of_sources.items()
+            for key, files in graph.partitions.items()
+        }
+        return dict(sorted(found.items()))
+
+    def take_more(self) -> list[str]:
+        """Return the keys of partitions that are known now that more tokens are there."""
+        before = self.__dict__.pop("listed", {})
+        return [key for key in self.listed if key not in before]
+
+    def read_raw_files(self, keys: Sequence[str], *, progress: Progress | None = None) -> None:
+        """Look at the local raw files of all sources together."""
+        for graph in self.of_sources.values():
+            graph.read_raw_files(list(graph.partitions), progress=progress)
+
+    def output(self, stage: str, key: str = "", variant: str = "") -> Output:
+        """Return one output: of a stage that the mixture has not, as tokens, that of a source."""
+        if self.step(stage) is not None:
+            return super().output(stage, key, variant)
+        graph, of_source = self.at(key)
+        return graph.output(stage, of_source, variant)
+
+    def related(self, output: Output, stage: str) -> Output:
+        """Return the output of a stage that one goes back to; of a split that of the source."""
+        if self.step(stage) not in (None, output.step):
+            return super().related(output, stage)
+        graph, of_source = self.at(output.key)
+        return graph.output(stage, of_source if graph.is_of_file(stage) else "")
+
+    def export_details(self) -> dict[str, Any]:
+        """Return what the manifest of each export says of its tokens and of its sources."""
+        counts = {key: self.split(key).counts for key in self.partitions}
+        return {**super().export_details(), "mixture": self.mixture_plan.realised(counts)}
+
+    def open_tokens(self, key: str) -> TokenShard:
+        """Return the token shard of one file as its split takes it."""
+        return self.open_split(key).shard
+
+    @cached_property
+    def mixture_plan(self) -> "MixturePlan":
+        """Plan of what is taken of the sources, whose splits must have been made. Raises:
+        MissingOutputError; ConfigError where the sources cannot be mixed so."""
+        sources = self.of_sources.items()
+        self._needed.check(of.split(key) for _, of in sources for key in of.partitions)
+        self.check_tokenizers()
+        counts = {
+            name: {key: of.split(key).counts for key in of.partitions} for name, of in sources
+        }
+        config, parts = self.dataset.of(MixtureConfig), [*self.dataset.split.parts]
+        return MixturePlan(config, counts, parts=parts, where=self.dataset.name)
+
+    def check_tokenizers(self) -> None:
+        """Make sure that all sources have the same tokenizer, EOS and BOS, which must have been
+        made. Raises: ConfigError that names the source of which one is another."""
+        (first, facts), *others = [
+            (name, _facts(of.encoding)) for name, of in self.of_sources.items()
+        ]
+        for source, of_source in others:
+            for fact, found in of_source.items():
+                if found != facts[fact]:
+                    raise ConfigError(
+                        where=f"{self.dataset.name}: mixture.sources.{source}",
+                        expected=f"the {fact} of {first}, {facts[fact]}, since "
+                        "tokens of two vocabularies do not mix",
+                        found=found,
+                        remedy="give all sources the same `tokenizer:`",
+                    )
 
 
 def _facts(encoding: Encoding) -> dict[str, str]:
@@ -64,13 +153,23 @@ class MixturePlan:
     def __init__(
         self,
         config: MixtureConfig,
-        sizes: Mapping[str, Mapping[str, Mapping[str, PartSize]]],
+        counts: Mapping[str, Mapping[str, Mapping[str, int]]],
         *,
         parts: Sequence[str],
         where: str,
     ) -> None:
-        """`sizes`: by source, partition there, and part. Raises: ConfigError where the sources
-        cannot be mixed so, which begins with `where`."""
+        """`counts`: those of the splits by source and partition there. Raises: ConfigError where
+        the sources cannot be mixed so, which begins with `where`."""
+
+        def size(of: Mapping[str, int], part: str) -> PartSize:
+            names = f"{part}.num_documents", f"{part}.num_cut_pieces"
+            num_documents = sum(of.get(name, 0) for name in names)
+            return PartSize(num_tokens=of.get(f"{part}.num_tokens", 0), num_documents=num_documents)
+
+        sizes = {
+            name: {key: {part: size(of, part) for part in parts} for key, of in files.items()}
+            for name, files in counts.items()
+        }
         self._config, self._sizes, self._parts = config, sizes, parts
         self._available = {
             name: {part: sum(of[part].num_tokens for of in files.values()) for part in parts}
@@ -138,93 +237,3 @@ class MixturePlan:
                 of["epochs"] = epochs(taken[name, part], of["available_tokens"])
                 of[BUDGET_CUTS] = cuts[name, part]
         return found
-
-
-def plan_mixture(
-    config: MixtureConfig,
-    counts: Mapping[str, Mapping[str, Mapping[str, int]]],
-    parts: Sequence[str],
-    *,
-    where: str,
-) -> MixturePlan:
-    """Return the plan of a mixture of sources whose splits have these counts, by source and
-    partition.
-
-    Raises: ConfigError where the sources cannot be mixed so, which begins with `where`.
-    """
-    sizes = {
-        name: {
-            key: {
-                part: PartSize(
-                    num_tokens=of.get(f"{part}.num_tokens", 0),
-                    num_documents=of.get(f"{part}.num_documents", 0)
-                    + of.get(f"{part}.num_cut_pieces", 0),
-                )
-                for part in parts
-            }
-            for key, of in files.items()
-        }
-        for name, files in counts.items()
-    }
-    return MixturePlan(config, sizes, parts=parts, where=where)
-
-
-class _Mixture(Protocol):
-    """A mixture as it is now."""
-
-    @property
-    def mixture_plan(self) -> MixturePlan:
-        """Plan of what it takes of its sources."""
-
-
-class MixedSplitStage(SplitStage):
-    """The splits of a mixture: a plan of spans over the splits of its sources."""
-
-    def variants(self, dataset: DatasetConfig) -> Mapping[str, MixtureConfig]:
-        """Return the config of the mixture."""
-        return {"": dataset.of(MixtureConfig)}
-
-    def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
-        """Return the splits of all partitions of each source."""
-        sources = dataset.of(MixtureConfig).sources
-        return [Input(stage=self.name, reach="all", dataset=of) for of in sources]
-
-    def recipe(self, making: Making) -> Recipe:
-        """Return what decides a split: the source's and the share of it."""
-        fingerprint = making.input(self.name).fingerprint
-        seed = making.of(ShuffleConfig).of_documents
-        return mixed_split_recipe(fingerprint, _share(making), shuffle_seed=seed)
-
-    def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
-        """Return what the config decides of any split."""
-        config = dataset.of(MixtureConfig)
-        seed = dataset.of(ShuffleConfig).of_documents
-        share = MixtureShare(key="", tokens={}, seed=config.seed)
-        recipe = mixed_split_recipe("", share, shuffle_seed=seed)
-        own = config.model_dump(exclude={"sources": {"__all__": {"config"}}})
-        return replace(recipe, config={**recipe.config, "mixture_config": own})
-
-    def writer(self, making: Making) -> Writer:
-        """Return what takes the share of a source's split."""
-        return WholeWriter(
-            partial(
-                write_mixed_split,
-                making.opened(self.name),
-                _share(making),
-                tokenizer=making.opened("tokenizer"),
-                dataset=making.graph.dataset.name,
-                recipe=making.recipe,
-                shuffle_seed=making.of(ShuffleConfig).of_documents,
-            )
-        )
-
-    def open(self, stored: StoredOutput, inputs: Opened) -> Split:
-        """Return the split over its source's."""
-        return open_mixed_split(stored, inputs.opened(self.name))
-
-
-MIXED_SPLIT = MixedSplitStage()
-
-
-def _share(making: Making) -> MixtureShare:
-    return cast(_Mixture, making.graph).mixture_plan.share(making.key)

@@ -14,12 +14,13 @@ from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError, 
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import PastFailure, failure_key, read_failures
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.mixture import MIXED_SPLIT
+from tokflow.pipeline.mixture import MixtureGraph, graph_of
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.results import StageFailure, Totals
 from tokflow.pipeline.stages import for_mixtures
 from tokflow.pipeline.staleness import Cause, why
 from tokflow.raw import LeftOut
+from tokflow.split.stage import MIXED_SPLIT
 from tokflow.stage import RAW, Cost
 from tokflow.store.manifest import RUN_NAME, Recipe, read_run
 from tokflow.store.store import StoredOutput
@@ -113,7 +114,7 @@ class Plan:
     def of_mixture(self) -> dict[str, dict[str, dict[str, Any]]]:
         """The tokens that a mixture is to take of each source and part; {} as long as something of
         its sources is missing, and of other datasets."""
-        if not self.graph.of_sources or self.bad:
+        if not isinstance(self.graph, MixtureGraph) or self.bad:
             return {}
         try:
             return self.graph.mixture_plan.planned()
@@ -176,7 +177,7 @@ def make_plan(
     Raises: ConfigError.
     """
     if graph is None:
-        graph = BuildGraph(dataset, offline=True)
+        graph = graph_of(dataset, offline=True)
         graph.check_columns()
     keys = graph.selected_keys(partitions)
     graph.read_raw_files(list(graph.partitions), progress=progress)
@@ -227,14 +228,15 @@ class _Planner:
     ) -> int:
         """Plan the outputs of `keys` and of the dataset; count other files that are not built."""
         partitions = self.graph.partitions
-        if is_mixture := bool(self.graph.of_sources):
-            self._look_at_sources()
-        for key in () if is_mixture else partitions:
-            self._look_at_raw(key)
+        if isinstance(self.graph, MixtureGraph):
+            self._look_at_sources(self.graph)
+        else:
+            for key in partitions:
+                self._look_at_raw(key)
         chosen = set(keys)
         elsewhere = [key for key in partitions if key not in chosen]
         num_elsewhere = sum(not self.graph.is_built(key) for key in elsewhere)
-        if self.bad and is_mixture:
+        if self.bad and self.graph.of_sources:
             return num_elsewhere
         bad = {failure.name for failure in self.bad}
         for output in self.graph.outputs([key for key in keys if key not in bad], until=until):
@@ -244,9 +246,9 @@ class _Planner:
                 break
         return num_elsewhere
 
-    def _look_at_sources(self) -> None:
+    def _look_at_sources(self, mixture: MixtureGraph) -> None:
         """Plan the sources of a mixture up to their splits, and check that they can be mixed."""
-        for name, graph in self.graph.of_sources.items():
+        for name, graph in mixture.of_sources.items():
             of_source = _Planner(graph, self.totals)
             needed = for_mixtures(graph.stages)
             of_source.asked_again.update(needed)
@@ -257,9 +259,9 @@ class _Planner:
             self.sizes |= {f"{name}/{key}": num for key, num in of_source.sizes.items()}
         if not any(planned.cause for planned in self.planned):
             try:
-                _ = self.graph.mixture_plan
+                _ = mixture.mixture_plan
             except ConfigError as error:
-                self.bad.append(StageFailure(MIXED_SPLIT.name, self.graph.dataset.name, error))
+                self.bad.append(StageFailure(MIXED_SPLIT.name, mixture.dataset.name, error))
 
     def _look_at_raw(self, key: str) -> None:
         try:

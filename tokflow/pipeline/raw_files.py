@@ -36,24 +36,22 @@ class RawFiles:
     those of this disk are hashed, whatever is remembered of them.
     """
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        *,
-        offline: bool,
-        rehash: bool,
-        before: "RawFiles | None" = None,
-    ) -> None:
-        """`before`: what a plan knew, of which all that is on this disk stays known."""
+    def __init__(self, dataset: Dataset, *, offline: bool, rehash: bool) -> None:
         self._dataset = dataset
-        self.offline, self._rehash = offline, rehash
+        self.offline, self.rehash = offline, rehash
         self._known: dict[str, RawFile] = {}
-        if before is not None and dataset.mixture is None:
-            self.listing = before.listing
-            for key, raw in before._known.items():
-                source = self.listing.sources[key]
-                if source.is_local or (not dataset.store.keeps_raw_files and not source.may_differ):
-                    self._known[key] = raw
+
+    def online(self) -> "RawFiles":
+        """Return the raw files of a build after a plan: those listed, and what is known of those
+        on this disk or of one version."""
+        files = RawFiles(self._dataset, offline=False, rehash=False)
+        files.listing = self.listing
+        is_kept = self._dataset.store.keeps_raw_files
+        for key, raw in self._known.items():
+            source = self.listing.sources[key]
+            if source.is_local or not (is_kept or source.may_differ):
+                files._known[key] = raw
+        return files
 
     @cached_property
     def listing(self) -> Listing:
@@ -119,7 +117,7 @@ class RawFiles:
             of=self._dataset.store,
             progress=progress,
             offline=self.offline,
-            rehash=self._rehash,
+            rehash=self.rehash,
             as_read=self._dataset.documents.limit.ends_early,
         )
 

@@ -18,6 +18,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import note_failures
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.limited import in_taking_order
+from tokflow.pipeline.mixture import MixtureGraph, graph_of
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.raw_files import FileShare
 from tokflow.pipeline.results import BuildResult, Reporter, StageFailure, StageResult
@@ -132,7 +133,7 @@ def build_dataset(
             "file may take what those before it have left",
             remedy="run it without --shard",
         )
-    graph = BuildGraph(dataset) if graph is None else graph.online()
+    graph = graph_of(dataset) if graph is None else graph.online()
     keys = graph.selected_keys(partitions)
     with open_pool(jobs, pool) as opened:
         how = {"is_partial": partitions is not None, "is_share": share is not None}
@@ -149,7 +150,7 @@ def build_dataset(
 
 
 def _build_sources(
-    graph: BuildGraph, reporter: Reporter, pool: Pool, *, is_share: bool
+    graph: MixtureGraph, reporter: Reporter, pool: Pool, *, is_share: bool
 ) -> list[StageFailure]:
     """Make what the sources of a mixture lack, up to their splits; return what failed.
 
@@ -212,7 +213,7 @@ class _Build:
         self.failed: list[StageFailure] = []
 
     def run(self, keys: Sequence[str]) -> None:
-        if self.graph.of_sources:
+        if isinstance(self.graph, MixtureGraph):
             how = {"is_share": self.is_share}
             self.failed += _build_sources(self.graph, self.reporter, self.pool, **how)
             if self.failed:

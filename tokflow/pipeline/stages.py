@@ -1,9 +1,8 @@
 """The stages of a dataset, in the order in which data goes through them."""
 
 from tokflow.exports.stage import EXPORT
-from tokflow.pipeline.mixture import MIXED_SPLIT
 from tokflow.sequences.stage import SEQUENCES
-from tokflow.split.stage import SPLIT
+from tokflow.split.stage import MIXED_SPLIT, SPLIT
 from tokflow.stage import Stage
 from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokens.stage import TOKENS

@@ -1,12 +1,19 @@
 """The stage that gives each document, or span of one, to a part."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from tokflow.documents import DocumentsConfig
 from tokflow.split.cut_tokens import CutEncoder, write_cut_tokens
+from tokflow.split.mixed_split import (
+    MixtureShare,
+    mixed_split_recipe,
+    open_mixed_split,
+    write_mixed_split,
+)
+from tokflow.split.mixture import MixtureConfig
 from tokflow.split.rule import FilePosition, SplitConfig
 from tokflow.split.shuffle import ShuffleConfig
 from tokflow.split.spans import Split, open_split, split_recipe, write_split
@@ -145,3 +152,58 @@ def cut_encoder(making: Making) -> CutEncoder:
         documents=documents,
         encoding=encoding_of(making),
     )
+
+
+class MixedSplitStage(SplitStage):
+    """The splits of a mixture: spans of the splits of its sources, as its plan has them."""
+
+    def variants(self, dataset: DatasetConfig) -> Mapping[str, MixtureConfig]:
+        """Return the config of the mixture."""
+        return {"": dataset.of(MixtureConfig)}
+
+    def inputs(self, dataset: DatasetConfig, variant: str) -> Sequence[Input]:
+        """Return the splits of all partitions of each source."""
+        sources = dataset.of(MixtureConfig).sources
+        return [Input(stage=self.name, reach="all", dataset=of) for of in sources]
+
+    def recipe(self, making: Making) -> Recipe:
+        """Return what decides a split: the source's and the share of it."""
+        fingerprint = making.input(self.name).fingerprint
+        seed = making.of(ShuffleConfig).of_documents
+        return mixed_split_recipe(fingerprint, _share(making), shuffle_seed=seed)
+
+    def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
+        """Return what the config decides of any split."""
+        config = dataset.of(MixtureConfig)
+        seed = dataset.of(ShuffleConfig).of_documents
+        share = MixtureShare(key="", tokens={}, seed=config.seed)
+        recipe = mixed_split_recipe("", share, shuffle_seed=seed)
+        own = config.model_dump(exclude={"sources": {"__all__": {"config"}}})
+        return replace(recipe, config={**recipe.config, "mixture_config": own})
+
+    def writer(self, making: Making) -> Writer:
+        """Return what takes the share of a source's split."""
+        return WholeWriter(
+            partial(
+                write_mixed_split,
+                making.opened(self.name),
+                _share(making),
+                tokenizer=making.opened("tokenizer"),
+                dataset=making.graph.dataset.name,
+                recipe=making.recipe,
+                shuffle_seed=making.of(ShuffleConfig).of_documents,
+            )
+        )
+
+    def open(self, stored: StoredOutput, inputs: Opened) -> Split:
+        """Return the split over its source's."""
+        return open_mixed_split(stored, inputs.opened(self.name))
+
+
+MIXED_SPLIT = MixedSplitStage()
+
+
+def _share(making: Making) -> MixtureShare:
+    """Return what a mixture takes of the split of a source."""
+    plan = cast(Any, making.graph).mixture_plan  # that of a MixtureGraph, which knows this stage
+    return cast(MixtureShare, plan.share(making.key))

@@ -14,7 +14,7 @@ from tokflow.audit.characters import Characters
 from tokflow.audit.trace import TokenOrigin, trace_tokens
 from tokflow.exports.index import read_index
 from tokflow.exports.reading import find_export
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.vocabulary import token_bytes
 from tokflow.tokens.token_source import TokenSource
@@ -152,7 +152,7 @@ def test_a_text_that_the_tokenizer_leaves_as_it_is_needs_no_raw_file(tmp_path: P
 def test_the_tokens_of_a_text_are_read_once(tmp_path: Path):
     dataset = declared(tmp_path, "abc", {"kind": "bytes"})
     build(dataset)
-    export, tokenizer = find_export(tmp_path / EXPORT / "latest"), BuildGraph(dataset).tokenizer
+    export, tokenizer = find_export(tmp_path / EXPORT / "latest"), graph_of(dataset).tokenizer
     [entry] = read_index(export, "train", 0, 1)
     text = ExportTexts(export, Ancestry()).text_of(entry)
     asked: list[slice] = []

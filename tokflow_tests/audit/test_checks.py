@@ -10,6 +10,7 @@ from tokflow.audit import checks
 from tokflow.audit.checks import CHECKS, Checker
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.run import make_output
 from tokflow_tests.tiny import build, copy_of, declare, write_texts
@@ -43,7 +44,7 @@ def outputs(graph: BuildGraph, stage: Any) -> list[Output]:
 
 def computed(dataset: Dataset, *, recheck: bool = False) -> dict[str, int]:
     """Return how many outputs each check has looked at now, of those that were to be checked."""
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     found = {}
     for stage in CHECKS:
         for outcome in Checker(graph, recheck=recheck).outcomes(stage, outputs(graph, stage)):
@@ -53,13 +54,13 @@ def computed(dataset: Dataset, *, recheck: bool = False) -> dict[str, int]:
 
 
 def problems(dataset: Dataset, stage: str, name: str) -> list[str]:
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     [outcome] = Checker(graph).outcomes(stage, outputs(graph, stage), only=[name])
     return outcome.problems
 
 
 def tokens_bin(dataset: Dataset, key: str) -> Path:
-    return BuildGraph(dataset).tokens(key).folder / "tokens.bin"
+    return graph_of(dataset).tokens(key).folder / "tokens.bin"
 
 
 def test_what_passed_is_not_computed_again_by_the_same_version_of_the_checks(
@@ -104,10 +105,10 @@ def test_what_is_deleted_and_built_again_is_checked_again_with_all_that_is_made_
     dataset: Dataset,
 ):
     first = computed(dataset)
-    shutil.rmtree(BuildGraph(dataset).sequences("a.jsonl").folder)
+    shutil.rmtree(graph_of(dataset).sequences("a.jsonl").folder)
     build(dataset)
     of_sequences = computed(dataset)
-    shutil.rmtree(BuildGraph(dataset).tokens("a.jsonl").folder)
+    shutil.rmtree(graph_of(dataset).tokens("a.jsonl").folder)
     build(dataset)
 
     again = computed(dataset)
@@ -154,7 +155,7 @@ def test_the_check_of_a_few_files_leaves_that_of_all_known_also_of_two_with_one_
     build(dataset)
     computed(dataset)
 
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
 
     list(Checker(graph).outcomes("split", [graph.split("a.jsonl"), graph.split("b.jsonl")]))
 
@@ -169,7 +170,7 @@ def test_a_file_that_differs_from_the_reference_is_looked_at_again_in_every_samp
     path.write_bytes(b"x\0" + path.read_bytes()[2:])
     assert "a.jsonl:0: expected the tokens" in problems(dataset, "tokens", "equal_to_reference")[0]
     write_texts(dataset.base / "raw/Z.jsonl", ["sorted before a.jsonl", "two"])
-    make_output(BuildGraph(dataset), "tokens", "Z.jsonl")
+    make_output(graph_of(dataset), "tokens", "Z.jsonl")
 
     [found] = problems(dataset, "tokens", "equal_to_reference")
 
@@ -177,7 +178,7 @@ def test_a_file_that_differs_from_the_reference_is_looked_at_again_in_every_samp
 
 
 def test_what_is_not_there_is_a_finding_by_its_name(dataset: Dataset):
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     shutil.rmtree(graph.tokens("b.jsonl").folder)
 
     [outcome] = Checker(graph).outcomes(

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.audit.checks import find_shared_texts
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.split.spans import Split
 from tokflow_tests.tiny import build, declare
 
@@ -17,7 +17,7 @@ def splits(
     halves = {"parts": {"train": {"documents": 2}, "validation": {"start": 2, "documents": 9}}}
     dataset = declare(folder, files, split=split or halves)
     build(dataset)
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     return [graph.open_split(key) for key in graph.sources]
 
 

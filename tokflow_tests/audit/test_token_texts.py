@@ -3,7 +3,7 @@
 import pytest
 
 from tokflow.audit.token_texts import TokenTexts, drawn
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.tiny import EOS, declare_small
 
@@ -12,7 +12,7 @@ from tokflow_tests.tiny import EOS, declare_small
 def texts(tmp_path_factory: pytest.TempPathFactory) -> TokenTexts:
     dataset = declare_small(tmp_path_factory.mktemp("texts"))
     build_dataset(dataset)
-    return TokenTexts(BuildGraph(dataset).tokenizer)
+    return TokenTexts(graph_of(dataset).tokenizer)
 
 
 def test_a_token_that_stands_alone_shows_its_spaces_and_bytes(texts: TokenTexts):

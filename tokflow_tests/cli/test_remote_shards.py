@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import build, declare_small
 
@@ -48,7 +48,7 @@ def files_of(dataset: Dataset) -> dict[tuple[str, str, str], str]:
     """Return the sha256 of each file of the outputs by stage, name and file."""
     return {
         (output.stage, output.name, name): entry.sha256
-        for output in BuildGraph(dataset).outputs()
+        for output in graph_of(dataset).outputs()
         for name, entry in output.manifest().files.items()
     }
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow_tests import special
 from tokflow_tests.cli.commands import run as run_command
 from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source
@@ -65,7 +65,7 @@ def test_a_datasets_tokenizer_is_shown_and_measured_on_its_first_raw_file(config
 def test_the_tokenizer_is_made_in_the_store_as_a_run_would_make_it(config: Path):
     [shown] = json_of("--config", config)
 
-    graph = BuildGraph(load_dataset(config))
+    graph = graph_of(load_dataset(config))
     assert graph.tokenizer_output.is_made
     assert shown["folder"] == str(graph.tokenizer.folder)
     assert shown["fingerprint"] == graph.tokenizer.fingerprint

@@ -21,7 +21,7 @@ from tokflow.components.reports import report
 from tokflow.exports import FORMATS
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import read_failures
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset, make_stage
 from tokflow.raw.files import hash_file
 from tokflow.store.manifest import read_run
@@ -80,12 +80,12 @@ def test_the_tokens_of_one_file_are_made_alone_and_without_checks_if_they_are_le
     assert result.success, failure(result)
     assert checks(result) == []
     assert set(hashed) == {"b.txt"}
-    graph = BuildGraph(case.dataset)
+    graph = graph_of(case.dataset)
     assert [graph.tokens(key).is_made for key in KEYS] == [False, True, False]
 
 
 def test_every_partition_of_one_run_has_the_data_version_of_its_own_output(built: Case):
-    graph = BuildGraph(built.dataset)
+    graph = graph_of(built.dataset)
     assert [built.data_version("raw", partition=key) for key in KEYS] == [
         graph.raw_file(key).sha256 for key in KEYS
     ]
@@ -143,7 +143,7 @@ def test_a_file_that_cannot_be_built_is_named_and_stops_no_other(case: Case):
     assert not result.success
     assert "1 of 3 files could not be built; the others were" in failure(result)
     assert "b.txt: " in failure(result)
-    graph = BuildGraph(case.dataset)
+    graph = graph_of(case.dataset)
     assert [graph.tokens(key).is_made for key in KEYS] == [True, False, True]
     assert case.data_version("tokens", partition="c.txt") == graph.tokens("c.txt").fingerprint
     assert case.not_fresh()["tokens:b.txt"] == "MISSING"
@@ -164,7 +164,7 @@ def test_a_verdict_on_gigatoken_makes_the_partitions_before_it_again(
     result = case.run(keys=KEYS)
 
     assert result.success, failure(result)
-    graph = BuildGraph(case.dataset)
+    graph = graph_of(case.dataset)
     outputs = [graph.tokens(key) for key in KEYS]
     assert [read_run(output.folder)["engine"] for output in outputs] == ["tokenizers"] * 3
     assets = case.defs.get_repository_def().asset_graph
@@ -326,7 +326,7 @@ def test_without_one_file_no_export_is_made_and_checks_alone_are_of_the_others(c
 @is_built
 def test_a_check_that_fails_has_a_row_for_each_file_that_it_fails_in(case: Case):
     for key in ("a.txt", "c.txt"):
-        path = BuildGraph(case.dataset).tokens(key).folder / "tokens.bin"
+        path = graph_of(case.dataset).tokens(key).folder / "tokens.bin"
         path.write_bytes(b"\xff\xff" + path.read_bytes()[2:])
     check = dg.AssetCheckKey(dg.AssetKey(["small", "tokens"]), "accounting_closes")
 
@@ -341,7 +341,7 @@ def test_a_check_that_fails_has_a_row_for_each_file_that_it_fails_in(case: Case)
 
 @is_built
 def test_damaged_tokens_stop_what_would_be_made_of_them(case: Case):
-    folder = BuildGraph(case.dataset).tokens("a.txt").folder
+    folder = graph_of(case.dataset).tokens("a.txt").folder
     content = bytearray((folder / "tokens.bin").read_bytes())
     content[0] ^= 1
     (folder / "tokens.bin").write_bytes(content)
@@ -357,7 +357,7 @@ def test_damaged_tokens_stop_what_would_be_made_of_them(case: Case):
 
 @is_built
 def test_the_check_of_an_export_names_the_shard_that_is_damaged(case: Case):
-    path = BuildGraph(case.dataset).tokens("a.txt").folder / "tokens.bin"
+    path = graph_of(case.dataset).tokens("a.txt").folder / "tokens.bin"
     content = bytearray(path.read_bytes())
     content[0] ^= 1
     path.write_bytes(content)
@@ -375,7 +375,7 @@ def test_an_export_too_large_to_be_read_again_is_well_though_it_repeats_tokens(
     monkeypatch.setattr("tokflow.audit.checks.MAX_READ_BYTES", 0)
     case.attributes["packing"] = {"sequence_length": 16, "overlap": 4}
     build(case.dataset)
-    graph = BuildGraph(case.dataset)
+    graph = graph_of(case.dataset)
 
     [result] = check_results(Checker(graph), "export", "parquet", ["parquet"], {"complete"})
 
@@ -389,7 +389,7 @@ def test_a_text_in_two_parts_is_a_warning(case: Case):
     case.write("a", f"{text}\nsomething else\n{text}\n")
     build(case.dataset)
 
-    [shared] = check_results(Checker(BuildGraph(case.dataset)), "split", "", KEYS, SHARED)
+    [shared] = check_results(Checker(graph_of(case.dataset)), "split", "", KEYS, SHARED)
 
     assert (shared.passed, shared.severity.value) == (False, "WARN")
     assert "a.txt:2" in str(shared.description)
@@ -413,7 +413,7 @@ def test_offsets_over_the_whole_dataset_wait_for_the_tokens_of_all_files(case: C
 def test_every_format_is_an_asset_that_is_reported_and_checked(case: Case):
     case.attributes["exports"] = sorted(FORMATS)
     made = build(case.dataset)
-    checker = Checker(BuildGraph(case.dataset))
+    checker = Checker(graph_of(case.dataset))
 
     for name in FORMATS:
         [check] = check_results(checker, "export", name, [name], {"complete"})

@@ -16,7 +16,7 @@ from dagster import instance_for_test
 
 from tokflow.components import BuildOptions, decisions, run_build_job
 from tokflow.components.file_partitions import sync_files
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.atomic import boot
 from tokflow.views.picture import has_report
@@ -63,7 +63,7 @@ def automation(case: Case, built_before: Sensor) -> Sensor:
 
 
 def build(case: Case) -> None:
-    run_build_job(case.instance, BuildGraph(case.dataset, offline=True))
+    run_build_job(case.instance, graph_of(case.dataset, offline=True))
 
 
 def built(case: Case) -> Sensor:
@@ -147,7 +147,7 @@ def test_the_export_is_made_once_for_changes_of_files(case: Case, automation: Se
     assert automation.settle() == BUILD
 
     assert case.not_fresh() == {}
-    assert sorted(case.partitions()) == list(BuildGraph(case.dataset).partitions)
+    assert sorted(case.partitions()) == list(graph_of(case.dataset).partitions)
     assert num_events(case, "exports", "parquet") == 2
     assert num_events(case, "tokens") == 5
 
@@ -267,7 +267,7 @@ def test_a_bad_file_that_somebody_built_in_vain_is_not_tried_again(case: Case):
 
     assert automation.settle() == []
     assert "(FAILURE) left" in automation.said
-    graph = BuildGraph(case.dataset, offline=True)
+    graph = graph_of(case.dataset, offline=True)
     run_build_job(case.instance, graph, BuildOptions(partitions=["a.txt"]))
     assert automation.settle() == []
 

@@ -9,7 +9,7 @@ import pytest
 
 from tokflow.audit.checks import CHECKS
 from tokflow.components import BuildOptions, run_build_job
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.dagster_case import QUIET, Case, checks, failure, is_built, shown
 from tokflow_tests.raw.servers import running
@@ -192,7 +192,7 @@ def test_a_mistake_in_the_config_fails_the_run_with_its_message(case: Case):
 
 def test_damage_fails_the_run_until_it_is_mended(case: Case):
     build_dataset(case.dataset)
-    path = BuildGraph(case.dataset).tokens("a.txt").folder / "tokens.bin"
+    path = graph_of(case.dataset).tokens("a.txt").folder / "tokens.bin"
     content = path.read_bytes()
     path.write_bytes(b"\xff\xff" + content[2:])
 
@@ -220,7 +220,7 @@ def test_where_a_check_fails_no_export_is_made(case: Case, monkeypatch: pytest.M
         result = build(case)
 
     assert "small/tokens: wrong" in failure(result)
-    assert BuildGraph(case.dataset).sequences("b.txt").is_made
+    assert graph_of(case.dataset).sequences("b.txt").is_made
     assert latest.resolve() == before
     assert {"exports/bin", "exports/parquet"} == set(case.not_fresh())
 
@@ -266,7 +266,7 @@ def test_what_was_built_outside_of_dagster_is_adopted_with_the_checks_that_passe
 
 @is_built
 def test_with_recheck_everything_is_computed_and_reported(case: Case):
-    graph = BuildGraph(case.dataset, offline=True)
+    graph = graph_of(case.dataset, offline=True)
 
     recorded = run_build_job(case.instance, graph, BuildOptions(recheck=True))
 
@@ -291,7 +291,7 @@ def test_after_a_verdict_on_gigatoken_and_after_a_new_file_everything_is_fresh(
 
     assert result.success, failure(result)
     assert case.not_fresh() == {}
-    graph = BuildGraph(case.dataset)
+    graph = graph_of(case.dataset)
     assert [case.data_version("tokens", partition=key) for key in KEYS] == [
         graph.tokens(key).fingerprint for key in KEYS
     ]
@@ -301,7 +301,7 @@ def test_after_a_verdict_on_gigatoken_and_after_a_new_file_everything_is_fresh(
 
 
 def test_files_that_do_not_lie_side_by_side_are_built_and_reported(case: Case):
-    graph = BuildGraph(case.dataset, offline=True)
+    graph = graph_of(case.dataset, offline=True)
 
     recorded = run_build_job(case.instance, graph, BuildOptions(partitions=["a.txt", "c.txt"]))
 

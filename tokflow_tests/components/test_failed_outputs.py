@@ -8,7 +8,7 @@ import pytest
 from tokflow.components import run_build_job
 from tokflow.components.checks import FILES_CHECK, check_files
 from tokflow.components.instance import find_old_runs
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.status import FileStatus
 from tokflow_tests.components.test_build_job import build
 from tokflow_tests.dagster_case import Case, failure, is_built, selection, shown_failed
@@ -44,7 +44,7 @@ def test_a_bad_file_and_the_exports_have_failed_until_it_is_as_it_was(case: Case
     good = (case.folder / "raw/b.txt").read_text()
     break_b(case)
 
-    run_build_job(case.instance, BuildGraph(case.dataset, offline=True))  # as `tokflow run` does
+    run_build_job(case.instance, graph_of(case.dataset, offline=True))  # as `tokflow run` does
     of_command = failed(case)
     again = build(case)
 

@@ -13,7 +13,7 @@ from tokflow.components.file_partitions import (
 )
 from tokflow.components.markdown import MAX_CHARACTERS
 from tokflow.errors import ConfigError
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.status import FileStatus
 from tokflow_tests.components.test_build_job import build
@@ -59,7 +59,7 @@ def test_tokens_are_recorded_after_the_raw_file_that_dagster_had_not_heard_of(ca
         case.write("b", text)
         case.run(selection("tokens"), keys=["b.txt"])
 
-        sha256 = BuildGraph(case.dataset).raw_file("b.txt").sha256
+        sha256 = graph_of(case.dataset).raw_file("b.txt").sha256
         assert case.data_version("raw", partition="b.txt") == sha256
         assert not {"raw:b.txt", "tokens:b.txt"} & set(case.not_fresh())
 

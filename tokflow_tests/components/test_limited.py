@@ -10,7 +10,7 @@ import pytest
 
 from tokflow.components import decisions, file_partitions
 from tokflow.components.file_partitions import sync_files
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow_tests.components.test_build_job import build
 from tokflow_tests.dagster_case import Case, Sensor, failure, selection
 from tokflow_tests.wrong_engine import use_wrong_engine
@@ -85,7 +85,7 @@ def test_with_a_verdict_on_gigatoken_the_tokenizer_is_recorded_none_the_less(
     result = build(limited)
 
     assert result.success, failure(result)
-    assert BuildGraph(limited.dataset).tokenizer.verdict is not None
+    assert graph_of(limited.dataset).tokenizer.verdict is not None
     assert limited.partitions() == TAKEN
     assert limited.not_fresh() == {}
 

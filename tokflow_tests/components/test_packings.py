@@ -3,7 +3,7 @@
 import dagster as dg
 import pytest
 
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow_tests.dagster_case import Case, failure
 
 KEYS = ["a.txt", "b.txt", "c.txt"]
@@ -41,7 +41,7 @@ def test_every_packing_is_built_checked_and_fresh_until_its_own_length_changes(
 
     assert result.success, failure(result)
     assert case.not_fresh() == {}
-    graph = BuildGraph(case.dataset)
+    graph = graph_of(case.dataset)
     for key in KEYS:
         found = case.data_version("sequences", "short", partition=key)
         assert found == graph.sequences(key, "short").fingerprint

@@ -9,7 +9,7 @@ import pytest
 from tokflow.components import run_build_job
 from tokflow.components.dagster_names import asset_keys, parents
 from tokflow.components.markdown import MAX_CHARACTERS
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.store.store import Store
 from tokflow.store.stored_outputs import walk
 from tokflow.views.picture import has_report
@@ -62,7 +62,7 @@ def test_a_build_in_a_process_leaves_the_report_to_the_next_job_and_one_is_enoug
     case.attributes |= {"report": True, "documents": {"text": "text", "format": "jsonl"}}
     case.write("a", '{"text": "good"}\n')
 
-    failed = run_build_job(case.instance, BuildGraph(case.dataset, offline=True)).failure
+    failed = run_build_job(case.instance, graph_of(case.dataset, offline=True)).failure
 
     assert failed is not None
     assert not (case.dataset.folder / REPORT_PATH).exists()

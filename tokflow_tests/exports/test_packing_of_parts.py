@@ -12,7 +12,7 @@ from tokflow.errors import ConfigError
 from tokflow.exports import Export
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow_tests.exports.test_contract import EXPORTS_OF_KINDS, is_of_rows
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import build, declare
@@ -37,7 +37,7 @@ def declared(folder: Path, packing: dict[str, Any], *exports: Any) -> Dataset:
 
 
 def folder_of(dataset: Dataset, name: str) -> Path:
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     return graph.named("export", name).folder
 
 

@@ -10,7 +10,7 @@ from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.exports import Part, part_sequences
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.sequences.segments import Sequences
 from tokflow.split.permutation import Permutation
@@ -120,7 +120,7 @@ def test_a_shuffle_is_in_the_recipe_of_exports_of_sequences_alone(tmp_path: Path
     assert [(item.name, item.reason) for item in plan.missing] == [
         ("parquet", "config changed (shuffle is new)")
     ]
-    recipe = BuildGraph(dataset).export(dataset.exports[0]).recipe
+    recipe = graph_of(dataset).export(dataset.exports[0]).recipe
     assert recipe.config["shuffle"] == {"seed": 5, "version": 1}
 
 

@@ -13,7 +13,7 @@ from tokflow.exports import (
 )
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.split.permutation import Permutation
 from tokflow.split.shuffle import document_keys
@@ -268,4 +268,4 @@ def test_manifests_say_the_seed_and_the_scope(tmp_path: Path):
 
     order = {"seed": 5, "version": 1, "scope": "dataset"}
     assert manifest.config["document_order"] == manifest.details["document_order"] == order
-    assert "shuffle" not in BuildGraph(dataset).split("x.jsonl").manifest().config
+    assert "shuffle" not in graph_of(dataset).split("x.jsonl").manifest().config

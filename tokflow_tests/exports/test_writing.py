@@ -16,7 +16,7 @@ from tokflow.exports.writing import ExportSegment, ExportWriter
 from tokflow.pipeline import tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import declare
@@ -50,7 +50,7 @@ def dataset_in(folder: Path, exports: list[Any], **attributes: Any) -> Dataset:
 
 
 def segments(dataset: Dataset, name: str) -> list[ExportSegment]:
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     config = graph.dataset.of(DeclaredExports).config(name)
     parts, recipe = parts_of(graph.export(config)), graph.export(config).recipe
     writer = ExportWriter(parts=parts, config=config, dataset="tiny", recipe=recipe, details={})
@@ -102,7 +102,7 @@ def test_the_segments_of_a_part_have_all_of_its_sequences_and_fetch_no_more_than
     monkeypatch.setattr(writing, "SEGMENT_TOKENS", 30)
     dataset = dataset_in(tmp_path, ROWS[:1], split={})
     build_dataset(dataset, jobs=1)
-    [part] = parts_of(BuildGraph(dataset).export(dataset.exports[0]))
+    [part] = parts_of(graph_of(dataset).export(dataset.exports[0]))
 
     *shares, index = segments(dataset, "parquet")
     of_first = part.packed.inputs_within(range(1))
@@ -169,7 +169,7 @@ def test_a_killed_run_goes_on_from_no_damaged_token(
     with pytest.raises(KeyboardInterrupt):
         build_dataset(dataset, jobs=1)
     monkeypatch.setattr(ExportWriter, "write_share", write)
-    tokens = BuildGraph(dataset).tokens("0.jsonl").folder / "tokens.bin"
+    tokens = graph_of(dataset).tokens("0.jsonl").folder / "tokens.bin"
     data = np.fromfile(tokens, dtype=np.uint16)
     data[damaged] ^= 1
     data.tofile(tokens)

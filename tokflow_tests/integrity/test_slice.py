@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.audit.verify.verification import verify_dataset, verify_path
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.integrity.store import FAULTS, flip_a_bit
 from tokflow_tests.tiny import copy_of, declare_small
@@ -31,7 +31,7 @@ def test_a_fault_is_found_by_the_output_the_store_and_the_dataset(
     fault: Callable[[Path], None], name: str, small: Path, tmp_path: Path
 ):
     made = declare_small(copy_of(small, tmp_path), **FIELDS)
-    output = BuildGraph(made).tokens("a.jsonl").folder
+    output = graph_of(made).tokens("a.jsonl").folder
     fault(output / name)
 
     for found in (verify_path(output), verify_path(made.store.root), verify_dataset(made)):
@@ -41,7 +41,7 @@ def test_a_fault_is_found_by_the_output_the_store_and_the_dataset(
 def test_nothing_is_made_from_a_flipped_bit(small: Path, tmp_path: Path):
     folder = copy_of(small, tmp_path)
     made = declare_small(folder, **{**FIELDS, "exports": ["bin", "npy"]})
-    flip_a_bit(BuildGraph(made).tokens("a.jsonl").folder / "tokens.bin")
+    flip_a_bit(graph_of(made).tokens("a.jsonl").folder / "tokens.bin")
 
     [failed] = build_dataset(made).failed
 

@@ -11,7 +11,7 @@ from tokflow.documents import ranges
 from tokflow.errors import MissingOutputError
 from tokflow.pipeline import output_tasks, tasks
 from tokflow.pipeline.gc import find_garbage, remove_all
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.atomic import in_use, machine
@@ -164,7 +164,7 @@ def test_segments_that_never_go_to_the_url_of_a_store_go_with_the_outputs_there(
     packing = {"sequence_length": 16}
     made = declare_small(tmp_path, store=store, packing=packing, exports=["parquet"])
     build_dataset(made)
-    left = folder_of_segments_here(BuildGraph(made).tokens("a.jsonl").folder)
+    left = folder_of_segments_here(graph_of(made).tokens("a.jsonl").folder)
     (left / "00000").mkdir(parents=True)
     (left / "00000" / "tokens.bin").write_bytes(b"12345")
 
@@ -219,7 +219,7 @@ def test_segments_of_a_build_under_way_stay(
 def test_segments_are_garbage_when_the_process_that_wrote_them_has_ended(tmp_path: Path):
     made = declare_small(tmp_path, exports=["parquet"])
     build(made)
-    segments = segments_folder(BuildGraph(made).tokens("a.jsonl").folder)
+    segments = segments_folder(graph_of(made).tokens("a.jsonl").folder)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as writer:
         mark = segments / f".writer.{machine()}.{writer.pid}.89abcdef.tmp"
         mark.parent.mkdir()

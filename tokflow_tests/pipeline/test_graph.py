@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tokflow.pipeline import raw_files
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow.store import manifest
@@ -62,7 +62,7 @@ def test_a_new_export_of_what_is_there_reads_each_manifest_once(
 
 
 def test_outputs_come_after_what_they_are_made_from(tmp_path: Path):
-    graph = BuildGraph(declare(tmp_path, FILES, exports=["parquet"]))
+    graph = graph_of(declare(tmp_path, FILES, exports=["parquet"]))
 
     assert [(output.stage, output.name) for output in graph.outputs()] == [
         ("tokenizer", "tokenizer"),

@@ -15,6 +15,7 @@ from tokflow.errors import BadDocumentError
 from tokflow.pipeline import tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow.tokens import shard_files
@@ -47,7 +48,7 @@ def grouped(folder: Path, group: int | str | None = 2, **attributes: Any) -> Dat
 def built(dataset: Dataset) -> BuildGraph:
     result = build_dataset(dataset, jobs=1)
     assert result.failed == ()
-    return BuildGraph(dataset)
+    return graph_of(dataset)
 
 
 def export_files(graph: BuildGraph, name: str) -> dict[str, bytes]:
@@ -196,7 +197,7 @@ def test_rejects_of_a_large_file_that_is_a_group_of_its_own_have_its_rows(
     assert (reject["raw_file"], reject["row"], reject["line"]) == ("03.jsonl", 17, 18)
     assert len(shard.segments) > 1
     assert all(not found.problems for found in verify_dataset(dataset))
-    index = index_of(BuildGraph(dataset).named("export", "bin").folder, "train")
+    index = index_of(graph_of(dataset).named("export", "bin").folder, "train")
     rows = [row["row"] for row in index if row["raw_file"] == "03.jsonl"]
     assert rows == [number for number in range(20) if number != 17]
 
@@ -228,5 +229,5 @@ def test_jobs_make_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     build_dataset(one, jobs=1)
     build_dataset(two, jobs=2)
 
-    assert list(BuildGraph(one).partitions) == ["group/00.jsonl"]
+    assert list(graph_of(one).partitions) == ["group/00.jsonl"]
     assert content(one.folder) == content(two.folder)

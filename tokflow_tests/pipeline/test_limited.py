@@ -11,8 +11,8 @@ from tokflow.errors import ConfigError
 from tokflow.pipeline import raw_files
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage
-from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.limited import in_taking_order
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.raw_files import FileShare
 from tokflow.pipeline.run import build_dataset
@@ -41,7 +41,7 @@ def limited(folder: Path, files: dict[str, list[str]] | None = None, **limit: An
 
 def texts_of(dataset: Dataset) -> dict[str, list[str]]:
     """Return the texts of each file that is built."""
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     shards = {key: token_lists(graph.open_tokens(key)) for key in graph.partitions}
     return {
         key: [bytes(ids[:-1]).decode() for ids in documents] for key, documents in shards.items()

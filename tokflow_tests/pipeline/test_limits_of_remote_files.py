@@ -15,7 +15,7 @@ from tokflow.pipeline import tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.gc import find_garbage
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow.raw.fetch import LEAST_BYTES
@@ -66,7 +66,7 @@ def test_the_tokens_are_those_of_the_file_and_every_command_knows_it(
 
     assert bin_of(dataset) == tokens_of(100)
     assert server.num_sent == LEAST_BYTES
-    manifest = BuildGraph(dataset).tokens("a.jsonl").manifest()
+    manifest = graph_of(dataset).tokens("a.jsonl").manifest()
     version = manifest.details["raw_version"]
     assert (version["etag"], version["num_bytes"]) == ('"v1"', len(server.content))
     hashed = hashlib.sha256(json.dumps(version, sort_keys=True).encode()).hexdigest()
@@ -76,7 +76,7 @@ def test_the_tokens_are_those_of_the_file_and_every_command_knows_it(
     [origin] = trace_tokens(dataset.folder / "exports/bin/latest", part="train", start=2, stop=5)
     assert (origin.raw_file, origin.row, origin.char_start) == ("a.jsonl", 0, 2)
     assert find_garbage(dataset, keep=1) == {}
-    shown = run("inspect", BuildGraph(dataset).tokens("a.jsonl").folder).stdout
+    shown = run("inspect", graph_of(dataset).tokens("a.jsonl").folder).stdout
     assert 'raw file     4.1 MB, known by its version: "v1"' in shown
     assert server.num_sent == LEAST_BYTES
 
@@ -101,7 +101,7 @@ def test_without_the_limit_the_file_is_fetched_whole(server: Server, tmp_path: P
     build(dataset := limited(tmp_path, server, None))
 
     assert bin_of(dataset) == tokens_of(4000)
-    raw = BuildGraph(dataset).raw_file("a.jsonl")
+    raw = graph_of(dataset).raw_file("a.jsonl")
     assert raw.sha256 == hashlib.sha256(server.content).hexdigest()
     assert server.num_sent == len(server.content)  # the beginning was there
     assert problems_of(dataset) == []
@@ -120,7 +120,7 @@ def test_another_version_is_built_anew_and_never_mixed(server: Server, tmp_path:
     assert bin_of(dataset) == tokens_of(3500).replace(b"x\0t\0", b"s\0t\0")
     assert problems_of(dataset) == []
     [blocks] = find_garbage(dataset, keep=9)
-    used = BuildGraph(dataset).raw_file("a.jsonl").path.parent
+    used = graph_of(dataset).raw_file("a.jsonl").path.parent
     assert {blocks, used} == set((dataset.folder / "raw/a.jsonl").glob(".blocks-*"))
 
 
@@ -141,8 +141,8 @@ def test_a_group_knows_the_version_of_each_file(server: Server, tmp_path: Path):
     build(dataset := limited(tmp_path, server, 100, raw=raw))
 
     assert bin_of(dataset) == 2 * tokens_of(100)
-    [key] = BuildGraph(dataset).partitions
-    files = BuildGraph(dataset).tokens(key).manifest().details["files"]
+    [key] = graph_of(dataset).partitions
+    files = graph_of(dataset).tokens(key).manifest().details["files"]
     assert [of["raw_version"]["etag"] for of in files] == ['"v1"', '"v1"']
     assert problems_of(dataset) == []
 

@@ -19,7 +19,7 @@ from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import load_datasets
 from tokflow.pipeline.gc import find_garbage, remove_all
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.chats import save_chat_tokenizer
@@ -72,7 +72,7 @@ def declare_mixture(folder: Path, mixture: dict[str, Any], **more: Any) -> Datas
 
 
 def documents_of(dataset: Dataset, part: str, name: str = "bin") -> list[str]:
-    folder = BuildGraph(dataset).named("export", name).folder
+    folder = graph_of(dataset).named("export", name).folder
     tokens = [token for some in open_export(folder).tokens(part) for token in some.tolist()]
     return bytes(token if token != EOS else 32 for token in tokens).decode().split()
 
@@ -601,13 +601,13 @@ def test_a_check_of_a_mixture_is_computed_anew_when_a_file_of_a_source_changes(t
     assert not build(dataset).failed
 
     def num_computed() -> int:
-        graph = BuildGraph(dataset)
+        graph = graph_of(dataset)
         outputs = list(graph.outputs_of("split", graph.partitions))
         outcomes = Checker(graph).outcomes("split", outputs, only=["accounting_closes"])
         return sum(of.num_checked - of.num_remembered for of in outcomes)
 
     assert [num_computed(), num_computed()] == [4, 0]
-    tokens = BuildGraph(dataset).tokens("code/a.jsonl").folder / "tokens.bin"
+    tokens = graph_of(dataset).tokens("code/a.jsonl").folder / "tokens.bin"
     tokens.write_bytes(tokens.read_bytes())
 
     assert num_computed() == 1

@@ -11,7 +11,7 @@ from tokflow.errors import ConfigError
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset, make_output
@@ -145,8 +145,8 @@ def test_a_file_that_changed_is_the_reason_for_both_packings(folder: Path):
     dataset = declared(folder, "parquet", SHORT)
     build(dataset)
     write_raw(folder, {"a.jsonl": ["other"]})
-    make_output(BuildGraph(dataset), "tokens", "a.jsonl")
-    make_output(BuildGraph(dataset), "split", "a.jsonl")
+    make_output(graph_of(dataset), "tokens", "a.jsonl")
+    make_output(graph_of(dataset), "split", "a.jsonl")
 
     planned = [of for of in make_plan(dataset).missing if of.stage == "sequences"]
 

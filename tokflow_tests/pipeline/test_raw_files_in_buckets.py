@@ -14,7 +14,7 @@ from tokflow.documents import ranges
 from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import make_dataset
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.store.store import Store
 from tokflow_tests.object_store import ObjectStore
@@ -35,7 +35,7 @@ def declared(there: ObjectStore, folder: Path, **attributes: Any) -> Dataset:
 
 def files_of(dataset: Dataset) -> dict[str, str]:
     """Return the sha256 of every file of the outputs of today, by what it is of."""
-    outputs = list(BuildGraph(dataset).outputs())
+    outputs = list(graph_of(dataset).outputs())
     return {
         f"{output.stage} {output.name} {name}": entry.sha256
         for output in outputs
@@ -93,13 +93,13 @@ def test_verify_and_trace_go_back_to_the_version_of_the_raw_file_at_its_url(
     build(dataset)
 
     found = list(verify_dataset(dataset))
-    export = BuildGraph(dataset).export(dataset.exports[0]).open()
+    export = graph_of(dataset).export(dataset.exports[0]).open()
     [origin] = trace_tokens(export, part="train", start=0, stop=3)
 
     assert [problem for each in found for problem in each.problems] == []
     assert "its raw file was read" in {note for each in found for note in each.notes}
     assert (origin.raw_file, origin.row, origin.text) == ("a.jsonl", 0, "one")
-    details = BuildGraph(dataset).tokens("a.jsonl").manifest().details["raw_version"]
+    details = graph_of(dataset).tokens("a.jsonl").manifest().details["raw_version"]
     content = object_store.contents()["raw/a.jsonl"]
     assert details.pop("url_sha256")
     assert details == {
@@ -121,7 +121,7 @@ def test_a_large_file_is_read_in_ranges_each_of_them_once(
 
     build(dataset)
 
-    shard = BuildGraph(dataset).open_tokens("a.jsonl")
+    shard = graph_of(dataset).open_tokens("a.jsonl")
     assert len(shard.segments) == 8
     assert shard.manifest.counts["num_documents"] == 3000
     raw = [each for each in object_store.requests[before:] if each.key.startswith("raw/")]
@@ -149,7 +149,7 @@ def test_a_limit_reads_no_more_than_it_takes(object_store: ObjectStore, tmp_path
 
     raw = [each for each in object_store.requests[before:] if each.key.startswith("raw/")]
     assert sum(each.received for each in raw) < 4_000_000
-    manifest = BuildGraph(dataset).tokens("a.jsonl").manifest()
+    manifest = graph_of(dataset).tokens("a.jsonl").manifest()
     assert manifest.counts["num_documents"] == 10
     assert "sha256" not in manifest.details["raw_version"]
 

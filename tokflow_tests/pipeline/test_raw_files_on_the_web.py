@@ -12,7 +12,7 @@ import pytest
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import make_dataset
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.hub import Hub
@@ -57,7 +57,7 @@ def test_a_file_of_a_server_that_tells_versions_is_fetched_once_and_not_copied(
     # Without ranges an answer is begun in vain, of a small file as far as sockets hold it.
     assert server.num_sent <= (1.4 if has_ranges else 3) * len(LINES)
     assert not copies_in(object_store)
-    assert BuildGraph(dataset).tokens("a.jsonl").manifest().counts["num_documents"] == 3000
+    assert graph_of(dataset).tokens("a.jsonl").manifest().counts["num_documents"] == 3000
     assert [problem for each in verify_dataset(dataset) for problem in each.problems] == []
 
 
@@ -118,7 +118,7 @@ def test_a_file_of_the_hub_is_read_as_it_arrives(
 
     build(dataset)
 
-    manifest = BuildGraph(dataset).tokens("data/train.jsonl").manifest()
+    manifest = graph_of(dataset).tokens("data/train.jsonl").manifest()
     origin = {"hub_id": "org/name", "commit": commit, "path": "data/train.jsonl"}
     assert manifest.details["origin"] == origin
     digest = hashlib.sha256(LINES).hexdigest()

@@ -9,7 +9,7 @@ import pytest
 import tokflow
 from tokflow.errors import BadDocumentError, ConfigError, MissingOutputError
 from tokflow.pipeline import run
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.results import Reporter, StageResult
 from tokflow.pipeline.run import build_dataset, make_output
 from tokflow.split.spans import write_split
@@ -79,7 +79,7 @@ def test_bytes_do_not_depend_on_batches_or_the_order_of_partitions(tmp_path: Pat
     usual = declare(tmp_path / "usual", FILES, **EVERYTHING)
     build(usual)
     other = declare(tmp_path / "other", FILES, **EVERYTHING)
-    graph = BuildGraph(other)
+    graph = graph_of(other)
     make_output(graph, "tokenizer", "tokenizer")
     for key in reversed(graph.sources):
         with new_folder(graph.tokens(key).folder, Store(graph.tokens(key).folder)) as folder:
@@ -145,7 +145,7 @@ def test_an_export_refuses_and_names_the_files_that_are_not_built(
     build_dataset(dataset, partitions=["b.jsonl"])
 
     with pytest.raises(MissingOutputError) as raised:
-        make_output(BuildGraph(dataset), "export", dataset.exports[0].name)
+        make_output(graph_of(dataset), "export", dataset.exports[0].name)
 
     assert str(raised.value) == (
         f"tiny/exports/{export}: expected the {stage} of all 8 partitions, found 7 not built: "
@@ -247,7 +247,7 @@ def test_what_a_reporter_raises_is_no_failure_of_an_output(tmp_path: Path):
 
 def test_a_missing_output_says_which_asset_to_materialize(tmp_path: Path):
     dataset = declare(tmp_path, {"a.jsonl": ["a"]})
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     make_output(graph, "tokenizer", "tokenizer")
     fingerprint = graph.tokens("a.jsonl").fingerprint
 
@@ -266,7 +266,7 @@ def test_tokens_made_with_another_config_are_not_taken(tmp_path: Path):
     other = declare(tmp_path, {}, tokenizer={"kind": "bytes", "eos": "none"})
 
     with pytest.raises(MissingOutputError):
-        BuildGraph(other).open_tokens("a.jsonl")
+        graph_of(other).open_tokens("a.jsonl")
 
 
 def test_a_reporter_hears_of_every_stage_output_and_byte(tmp_path: Path):
@@ -401,7 +401,7 @@ def test_importing_tokflow_imports_nothing_heavy():
 
 def test_after_a_verdict_a_split_waits_for_no_tokens_of_before(tmp_path: Path):
     tokenizer = {"kind": "trained", "vocab_size": 257}
-    graph = BuildGraph(declare(tmp_path, FILES, **{**EVERYTHING, "tokenizer": tokenizer}))
+    graph = graph_of(declare(tmp_path, FILES, **{**EVERYTHING, "tokenizer": tokenizer}))
     make_output(graph, "tokenizer", "tokenizer")
     assert not graph.split("a.jsonl").is_made  # for which the tokens of all files are looked for
 

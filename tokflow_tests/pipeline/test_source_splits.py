@@ -8,7 +8,7 @@ import pytest
 from tokflow.cli import inspect
 from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow_tests.hub import Hub
 from tokflow_tests.outputs import parts, tokens_of
@@ -31,7 +31,7 @@ def declared(folder: Path, of_parts: dict[str, Any] = PARTS, **raw: Any) -> Data
 
 def refusal(folder: Path, **arguments: Any) -> str:
     with pytest.raises(ConfigError) as raised:
-        _ = BuildGraph(declared(folder, **arguments)).listing
+        _ = graph_of(declared(folder, **arguments)).listing
     return str(raised.value)
 
 
@@ -70,7 +70,7 @@ def test_an_export_names_the_commit_and_inspect_shows_it(hub: Hub, tmp_path: Pat
     dataset = declared(tmp_path)
     build(dataset)
     commit = hub.branches["team/texts"]["main"]
-    output = BuildGraph(dataset).export(dataset.exports[0])
+    output = graph_of(dataset).export(dataset.exports[0])
 
     options = {"html": None, "part": None, "first": 0, "json": False}
     inspect.main(output.folder, sequences=1, trust_remote_code=False, **options)
@@ -81,7 +81,7 @@ def test_an_export_names_the_commit_and_inspect_shows_it(hub: Hub, tmp_path: Pat
 
 def test_another_name_of_a_split_is_another_recipe_of_no_file(tmp_path: Path):
     """What decides the split of a file is the part that takes it, not how its source calls it."""
-    recipe = BuildGraph(declared(tmp_path)).split(TRAIN)
+    recipe = graph_of(declared(tmp_path)).split(TRAIN)
     build(declared(tmp_path))
 
     assert recipe.recipe.config["parts"] == [
@@ -96,7 +96,7 @@ def test_groups_are_of_files_of_one_split(hub: Hub, tmp_path: Path):
     }
     hub.push("team/texts", more)
 
-    partitions = BuildGraph(declared(tmp_path, group=100)).partitions
+    partitions = graph_of(declared(tmp_path, group=100)).partitions
 
     assert [len(sources) for sources in partitions.values()] == [3, 3]
 

@@ -15,7 +15,7 @@ from tokflow.components.text_dataset import TextDataset
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.gc import find_garbage, remove_all
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.stages import STAGES
 from tokflow.pipeline.yaml_schema import yaml_schema
@@ -46,7 +46,7 @@ def declared(folder: Path, *, least: int = 4, **attributes: Any) -> Dataset:
 
 
 def tokens_of(dataset: Dataset) -> dict[str, list[int]]:
-    folder = BuildGraph(dataset).named("export", "bin").open()
+    folder = graph_of(dataset).named("export", "bin").open()
     folder.fetch()
     parts = dataset.split.parts
     files = {part: folder.folder / f"{part}.bin" for part in parts}
@@ -91,7 +91,7 @@ def test_its_section_has_a_default_and_another_value_makes_its_own_outputs_and_n
 def test_it_is_verified_by_being_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     dataset = declared(tmp_path)
     build(dataset)
-    output = BuildGraph(dataset).output("min_characters", "a.jsonl")
+    output = graph_of(dataset).output("min_characters", "a.jsonl")
     [found] = list(verify_path(output.folder, stages=MORE))
     assert (found.problems, len(found.notes)) == ((), 1)
 
@@ -137,7 +137,7 @@ def test_what_is_no_longer_used_of_it_is_collected(tmp_path: Path):
     build(declared(tmp_path, least=5))
     dataset = declared(tmp_path)
     build(dataset)
-    output = BuildGraph(dataset).output("min_characters", "a.jsonl")
+    output = graph_of(dataset).output("min_characters", "a.jsonl")
     assert len(list(output.place.iterdir())) == 2
 
     garbage = find_garbage(dataset, keep=1)
@@ -172,7 +172,7 @@ def test_a_stage_of_the_whole_dataset_has_its_variants(tmp_path: Path):
     assert {of.output.title for of in make_plan(dataset).missing} > {"counts num_chars"}
     assert not build(dataset).failed
     assert make_plan(dataset).is_up_to_date
-    output = BuildGraph(dataset).named("counts", "num_chars")
+    output = graph_of(dataset).named("counts", "num_chars")
     assert (output.open().file("count.txt")).read_text() == "24"
     assert [of.problems for of in verify_dataset(dataset) if of.problems] == []
     specs = {of.key.path[-1]: of for of in make_definitions(dataset).resolve_all_asset_specs()}

@@ -18,6 +18,7 @@ from tokflow.errors import BadDocumentError, ConfigError
 from tokflow.pipeline import tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow.tokens import shard_files
@@ -69,7 +70,7 @@ def dataset_in(folder: Path, **attributes: Any) -> Dataset:
 
 def built(dataset: Dataset, jobs: int = 1) -> BuildGraph:
     assert build_dataset(dataset, jobs=jobs).failed == ()
-    return BuildGraph(dataset)
+    return graph_of(dataset)
 
 
 def problems(dataset: Dataset) -> list[str]:

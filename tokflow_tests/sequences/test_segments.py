@@ -8,7 +8,7 @@ import pytest
 
 from tokflow.audit.verify.export import verify_export
 from tokflow.audit.verify.remade import verify_sequences
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.sequences.segments import fill_sequences
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.outputs import content, index_of, int64, parts, rows_of, stored
@@ -75,7 +75,7 @@ def test_the_tail_of_a_file_is_kept_and_counted(tmp_path: Path):
     dataset = declare(tmp_path, {"a.jsonl": ["abcd", "ef"]})
     build(dataset)
 
-    sequences = BuildGraph(dataset).open_sequences("a.jsonl")
+    sequences = graph_of(dataset).open_sequences("a.jsonl")
 
     assert sequences.manifest.counts == {
         "train.num_sequences": 2,
@@ -95,7 +95,7 @@ def test_rows_and_tail_are_read_apart(tmp_path: Path):
     dataset = declare(tmp_path, {"a.jsonl": ["abcd", "e"]})
     build(dataset)
 
-    sequences = BuildGraph(dataset).open_sequences("a.jsonl")
+    sequences = graph_of(dataset).open_sequences("a.jsonl")
 
     assert sequences.manifest.counts["train.num_tail_tokens"] == 3
     assert {name: values.tolist() for name, values in sequences.segments("train").items()} == {
@@ -119,7 +119,7 @@ def test_one_document_pads_each_documents_last_row(tmp_path: Path):
     )
     build(dataset)
 
-    sequences = BuildGraph(dataset).open_sequences("a.jsonl")
+    sequences = graph_of(dataset).open_sequences("a.jsonl")
 
     assert sequences.manifest.counts == {
         "train.num_sequences": 3,
@@ -242,7 +242,7 @@ def test_each_token_of_the_split_is_read_back_or_declared(fields: dict, tmp_path
     assert counts["num_dropped_tokens"] == every - len(found)
     documents = {(name, row) for name, texts in FILES.items() for row in range(len(texts))}
     assert counts["num_dropped_documents"] == len(documents - {token[:2] for token in found})
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     for name in FILES:
         assert verify_sequences(graph.open_sequences(name)) == []
     assert verify_export(stored(folder, manifest), list(parts(dataset).values())) == []
@@ -259,7 +259,7 @@ def test_a_new_file_changes_no_other_files_rows_whatever_the_packing(fields: dic
         exports=["parquet"],
     )
     build(before)
-    sequences = {name: BuildGraph(before).open_sequences(name) for name in (names[0], names[2])}
+    sequences = {name: graph_of(before).open_sequences(name) for name in (names[0], names[2])}
     kept = {name: content(one.folder) for name, one in sequences.items()}
     num_rows = [one.num_sequences("train") for one in sequences.values()]
     old_rows = rows_of(parts(before)["train"])
@@ -268,8 +268,8 @@ def test_a_new_file_changes_no_other_files_rows_whatever_the_packing(fields: dic
 
     new_rows = rows_of(parts(after)["train"])
 
-    num_new = BuildGraph(after).open_sequences(names[1]).num_sequences("train")
-    assert kept == {name: content(BuildGraph(after).open_sequences(name).folder) for name in kept}
+    num_new = graph_of(after).open_sequences(names[1]).num_sequences("train")
+    assert kept == {name: content(graph_of(after).open_sequences(name).folder) for name in kept}
     assert new_rows[: num_rows[0]] == old_rows[: num_rows[0]]
     assert (
         new_rows[num_rows[0] + num_new :][: num_rows[1]] == old_rows[num_rows[0] :][: num_rows[1]]

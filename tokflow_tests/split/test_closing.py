@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.split.spans import LONGEST
 from tokflow_tests.outputs import int64
 from tokflow_tests.tiny import build, declare, ids
@@ -45,7 +45,7 @@ def test_every_character_is_in_one_span_at_most_with_its_tokens_and_is_counted(
     files = {f"{name}.jsonl": random_texts(rng) for name in "abc"}
     dataset = declare(tmp_path, files, split=random_split(rng))
     build(dataset)
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
 
     for key, texts in files.items():
         split = graph.open_split(key)

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.split import cut_tokens
 from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines import open_reference
@@ -32,7 +32,7 @@ def test_many_spans_of_one_document_have_the_reference_s_tokens_of_each(
 
     build(dataset)
 
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     split, tokenizer = graph.open_split("a.jsonl"), graph.tokenizer
     whole = "before" + TEXT
     sides = [whole[start : start + 7] for start in range(7, 350, 7)]

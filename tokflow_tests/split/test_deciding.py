@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import build, declare
 
@@ -91,7 +91,7 @@ def splits(folder: Path, **attributes: Any) -> dict[str, tuple[str, dict[str, by
     """Return the fingerprint and the files, without what tells of the run, of each file's split."""
     dataset = declare(folder, TEXTS, **{name: of for name, of in attributes.items() if of})
     build(dataset)
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     found = {}
     for key in TEXTS:
         stored = graph.split(key)

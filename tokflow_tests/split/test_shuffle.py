@@ -8,7 +8,7 @@ from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.split.shuffle import document_keys
 from tokflow.tokens.origins import Origins
@@ -143,7 +143,7 @@ def test_the_seed_remakes_splits_and_no_token(tmp_path: Path):
 def test_manifests_say_the_seed_and_the_version(tmp_path: Path):
     dataset = declared(tmp_path, shuffle=SHUFFLE)
     built = build(dataset)
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
 
     order = {"seed": 5, "version": 1}
     assert graph.split("x.jsonl").manifest().config["shuffle"] == order

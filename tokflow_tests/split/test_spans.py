@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tokflow.cli.summary import left_out
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.split.spans import Split
 from tokflow.tokens.token_source import TokenSource, mapped, taken_in_batches
 from tokflow_tests.outputs import int64
@@ -17,7 +17,7 @@ TEXTS = ["abc", "", "defg", "😀h", "ijk"]
 def make_split(folder: Path, texts: list[str] = TEXTS, **attributes: Any) -> Split:
     dataset = declare(folder, {"a.jsonl": texts}, **attributes)
     build(dataset)
-    return BuildGraph(dataset).open_split("a.jsonl")
+    return graph_of(dataset).open_split("a.jsonl")
 
 
 def tokens_by_piece(split: Split, part: str) -> list[list[int]]:
@@ -203,11 +203,11 @@ def test_a_file_is_split_again_only_if_what_comes_before_it_decides(
     attributes = {"split": {"scope": "dataset", **FORMS[form]}}
     two_files = declare(tmp_path, {"b.jsonl": TEXTS, "c.jsonl": ["c"]}, **attributes)
     build(two_files)
-    before = BuildGraph(two_files).split("b.jsonl").fingerprint
+    before = graph_of(two_files).split("b.jsonl").fingerprint
     three_files = declare(tmp_path, {"a.jsonl": ["new"]}, **attributes)
     build(three_files)
 
-    assert (BuildGraph(three_files).split("b.jsonl").fingerprint == before) is is_untouched
+    assert (graph_of(three_files).split("b.jsonl").fingerprint == before) is is_untouched
 
 
 def test_a_part_of_no_characters_cuts_no_document(tmp_path: Path):

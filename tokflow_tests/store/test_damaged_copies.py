@@ -8,7 +8,7 @@ import pytest
 
 from tokflow.exports import writing
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.store import integrity
 from tokflow.store.integrity import (
     ReadAgainError,
@@ -74,7 +74,7 @@ def exported(dataset: Dataset, name: str) -> dict[str, bytes]:
 
 
 def tokens_of(dataset: Dataset, key: str) -> Path:
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     graph.open_tokens(key).tokens()  # so that they come
     return graph.open_tokens(key).folder / "tokens.bin"
 
@@ -139,7 +139,7 @@ def test_segments_of_an_export_are_not_made_from_flipped_tables(
 def test_a_copy_that_is_damaged_again_is_an_error(
     declared: Callable[..., Dataset],
 ):
-    shard = BuildGraph(declared()).open_tokens("b.jsonl")
+    shard = graph_of(declared()).open_tokens("b.jsonl")
     times = []
 
     def read() -> None:
@@ -161,7 +161,7 @@ def test_a_whole_file_in_the_place_of_the_one_that_was_read_makes_it_no_better(
     whole = path.read_bytes()
     flip(path)
     next_run()
-    shard = BuildGraph(dataset).open_tokens("a.jsonl")
+    shard = graph_of(dataset).open_tokens("a.jsonl")
     read = []
 
     def read_and_replace() -> None:
@@ -181,7 +181,7 @@ def test_recheck_on_another_machine_finds_an_export_of_damaged_tokens(
     fields: dict[str, Any] = {"store": f"{object_store.url}/store", "name": "tiny"}
     dataset = declare(tmp_path, {"a.jsonl": ["one", "two", "three"]}, **fields)
     build(dataset)
-    shard = BuildGraph(dataset).open_tokens("a.jsonl")
+    shard = graph_of(dataset).open_tokens("a.jsonl")
     path = shard.folder / "tokens.bin"
     path.write_bytes(b"x" + path.read_bytes()[1:])
     trust_files(shard)  # as tokflow did before it compared what it had read

@@ -15,7 +15,7 @@ from tokflow.errors import CorruptOutputError
 from tokflow.exports import shuffled_documents
 from tokflow.exports.stage import parts_of
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow.store import integrity
 from tokflow.store.integrity import Reading
@@ -143,7 +143,7 @@ def test_the_run_after_the_damaged_folder_is_removed_mends_it(
 def test_a_file_that_is_written_to_while_it_is_read_is_found(tmp_path: Path):
     dataset = declare(tmp_path, TEXTS)
     build(dataset)
-    shard = BuildGraph(dataset).open_tokens("a.jsonl")
+    shard = graph_of(dataset).open_tokens("a.jsonl")
 
     with pytest.raises(CorruptOutputError, match=r"tokens\.bin: expected sha256"), Reading():
         flip(shard.stored.file("tokens.bin"))
@@ -154,7 +154,7 @@ def test_a_damaged_file_that_a_whole_one_replaces_while_it_is_read_is_found(
 ):
     dataset = declare(tmp_path, TEXTS)
     build(dataset)
-    shard = BuildGraph(dataset).open_tokens("a.jsonl")
+    shard = graph_of(dataset).open_tokens("a.jsonl")
     whole = tmp_path / "whole"
     whole.write_bytes((shard.folder / "tokens.bin").read_bytes())
     flip(shard.folder / "tokens.bin")
@@ -175,7 +175,7 @@ def test_an_error_gives_way_to_the_damage_that_may_be_its_cause(
 ):
     dataset = declare(tmp_path, TEXTS)
     build(dataset)
-    shard = BuildGraph(dataset).open_tokens("a.jsonl")
+    shard = graph_of(dataset).open_tokens("a.jsonl")
     flip(shard.folder / "tokens.bin")
     next_run()
 
@@ -187,7 +187,7 @@ def test_an_error_gives_way_to_the_damage_that_may_be_its_cause(
 def test_what_a_thread_reads_for_an_output_of_its_own_is_no_matter_of_others(tmp_path: Path):
     dataset = declare(tmp_path, TEXTS)
     build(dataset)
-    shard = BuildGraph(dataset).open_tokens("a.jsonl")
+    shard = graph_of(dataset).open_tokens("a.jsonl")
 
     def read() -> None:
         with Reading():
@@ -203,7 +203,7 @@ def test_what_a_thread_reads_for_an_output_of_its_own_is_no_matter_of_others(tmp
 def test_an_interrupted_block_leaves_no_thread(next_run: Callable[[], None], tmp_path: Path):
     dataset = declare(tmp_path, TEXTS)
     build(dataset)
-    shard = BuildGraph(dataset).open_tokens("a.jsonl")
+    shard = graph_of(dataset).open_tokens("a.jsonl")
     next_run()
     before = threading.enumerate()
 
@@ -221,7 +221,7 @@ def test_an_error_of_what_reads_whole_files_stays_what_it_is(tmp_path: Path):
     build(dataset)
 
     with pytest.raises(ValueError, match="mine"):
-        read_and_fail(BuildGraph(dataset).open_tokens("a.jsonl"), ValueError("mine"))
+        read_and_fail(graph_of(dataset).open_tokens("a.jsonl"), ValueError("mine"))
 
 
 def test_a_table_that_was_read_without_being_compared_is_in_no_export(
@@ -230,7 +230,7 @@ def test_a_table_that_was_read_without_being_compared_is_in_no_export(
     dataset = declare(tmp_path, TEXTS, exports=["bin"], shuffle={"documents": "dataset"})
     build(dataset)
     monkeypatch.setattr(shuffled_documents, "_tables", {})
-    [part] = parts_of(BuildGraph(dataset).export(dataset.exports[0]))
+    [part] = parts_of(graph_of(dataset).export(dataset.exports[0]))
     assert part.shuffled is not None
     read = part.shuffled.table()
 

@@ -13,7 +13,7 @@ from tokflow.errors import TokenizerError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.gc import find_garbage
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset, make_output
@@ -63,7 +63,7 @@ def declare(folder: Path, name: str = "one", **tokenizer: Any) -> Dataset:
 
 
 def shards(dataset: Dataset) -> dict[str, list[list[int]]]:
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     return {key: token_lists(graph.open_tokens(key)) for key in graph.sources}
 
 
@@ -121,7 +121,7 @@ def test_a_verdict_on_a_piece_of_a_cut_document_is_one_on_the_tokens_of_all_file
 
     assert engines(built) == {"a.jsonl": "tokenizers", "b.jsonl": "tokenizers"}
     assert shards(dataset)["a.jsonl"] == true_tokens("strange!", *UNSEEN[1:])
-    cut = BuildGraph(dataset).open_split("a.jsonl").cut_tokens()
+    cut = graph_of(dataset).open_split("a.jsonl").cut_tokens()
     assert cut.tolist() == [*b"strange", 256, *b"!", 256]
     stages = [made.output.stage for made in built.made]
     assert all(made.is_new for made in built.made)
@@ -133,7 +133,7 @@ def test_a_split_after_such_a_verdict_makes_the_tokens_of_its_file_again(tmp_pat
     write_texts(tmp_path / "one" / "b.jsonl", ["b"])
     parts = {"train": PartConfig(characters=7), "validation": PartConfig(start=7)}
     split = SplitConfig(parts=parts, boundary="character")
-    graph = BuildGraph(declare(tmp_path).model_copy(update={"split": split}))
+    graph = graph_of(declare(tmp_path).model_copy(update={"split": split}))
     make_output(graph, "tokenizer", "tokenizer")
     for key in graph.sources:
         make_output(graph, "tokens", key)
@@ -180,7 +180,7 @@ def test_the_verdict_names_engine_version_tokenizer_and_difference(tmp_path: Pat
 
     build(dataset)
 
-    tokenizer = BuildGraph(dataset).tokenizer
+    tokenizer = graph_of(dataset).tokenizer
     [path] = (tmp_path / "store" / ".verdicts").iterdir()
     verdict = json.loads(path.read_text())
     assert path.name == f"{tokenizer.fingerprint[:16]}.json"
@@ -197,7 +197,7 @@ def test_a_verdict_that_cannot_be_read_is_one(tmp_path: Path):
     [path] = (tmp_path / "store" / ".verdicts").iterdir()
     path.write_text("")
 
-    assert "cannot be read" in str(BuildGraph(declare(tmp_path)).tokenizer.verdict)
+    assert "cannot be read" in str(graph_of(declare(tmp_path)).tokenizer.verdict)
     assert build(declare(tmp_path)).num_new == 0
 
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from tokflow.cli.app import app
 from tokflow.errors import CorruptOutputError, UntrustedCodeError
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import checksums, read_manifest, write_manifest
 from tokflow.tokenizers.engines import open_reference
@@ -64,7 +64,7 @@ def planted(folder: Path) -> Path:
     """
     careful = {**TRUSTING, "trust_remote_code": False}
     config = write_yaml(folder, tokenizer=careful)
-    output = BuildGraph(load_dataset(config)).tokenizer_output
+    output = graph_of(load_dataset(config)).tokenizer_output
     source = tokenizer_folder(folder)
     shutil.copytree(source, output.folder)
     manifest = read_manifest(source)

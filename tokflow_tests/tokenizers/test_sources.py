@@ -12,7 +12,7 @@ import tokenizers
 from tokenizers import models
 
 from tokflow.errors import TokenizerError
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import make_output
 from tokflow.store.manifest import read_manifest
 from tokflow.tokenizers.engines.reference import open_tiktoken
@@ -34,7 +34,7 @@ def save_json(tokenizer: tokenizers.Tokenizer, folder: Path, **beside: object) -
 
 def error_of(folder: Path, **tokenizer: Any) -> str:
     with pytest.raises(TokenizerError) as caught:
-        make_output(BuildGraph(declare_texts(folder, **tokenizer)), "tokenizer", "tokenizer")
+        make_output(graph_of(declare_texts(folder, **tokenizer)), "tokenizer", "tokenizer")
     return str(caught.value)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import tokenizers
 from tokenizers import models
 
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import make_output
 from tokflow.store.tables import to_texts
 from tokflow.tokenizers.engines import open_reference
@@ -21,7 +21,7 @@ def saved(folder: Path, content: str | None = None, **tokenizer: Any) -> Tokeniz
     dataset = chat_dataset(folder, None, tokenizer=tokenizer)
     if content is not None:
         save_chat_tokenizer(folder, content=content)
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     make_output(graph, "tokenizer", "tokenizer")
     return graph.tokenizer
 

@@ -9,7 +9,7 @@ import tokenizers
 
 from tokflow.errors import RawFileError, TokenizerError
 from tokflow.pipeline.declared import make_dataset
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import make_output
 from tokflow.tokenizers import training
 from tokflow.tokenizers.stage import tokenizer_source
@@ -64,7 +64,7 @@ def test_the_order_in_which_files_are_listed_does_not_matter(tmp_path: Path):
         dataset = declare_texts(folder, None, kind="trained", vocab_size=600)
         for index in (0, 1):
             write_texts(folder / "raw" / f"{index}.jsonl", SOME_TEXTS[index::2])
-        origin = tokenizer_source(BuildGraph(dataset).tokenizer_output)
+        origin = tokenizer_source(graph_of(dataset).tokenizer_output)
         files = {key: origin.raw_files[key] for key in (f"{index}.jsonl" for index in order)}
         (folder / "made").mkdir()
         train_tokenizer(
@@ -147,7 +147,7 @@ def test_a_pattern_that_matches_no_file_is_an_error(tmp_path: Path):
     dataset = declare_texts(tmp_path, kind="trained", files="*.parquet")
 
     with pytest.raises(TokenizerError) as caught:
-        make_output(BuildGraph(dataset), "tokenizer", "tokenizer")
+        make_output(graph_of(dataset), "tokenizer", "tokenizer")
 
     assert str(caught.value) == (
         "tokenizer.files: expected a pattern that matches a raw file, found '*.parquet', and the "
@@ -161,7 +161,7 @@ def test_a_special_token_that_is_also_made_from_the_text_is_an_error(tmp_path: P
     )
 
     with pytest.raises(TokenizerError) as caught:
-        make_output(BuildGraph(dataset), "tokenizer", "tokenizer")
+        make_output(graph_of(dataset), "tokenizer", "tokenizer")
 
     assert str(caught.value) == (
         "tokenizer.special_tokens: expected names that no token made from the text has, "
@@ -176,7 +176,7 @@ def test_a_file_that_is_not_the_one_that_was_hashed_trains_nothing(tmp_path: Pat
         "raw": {"files": ["a.jsonl"]},
         "tokenizer": {"kind": "trained", "vocab_size": 300},
     }
-    graph = BuildGraph(make_dataset(attributes, base=tmp_path, where="test"))
+    graph = graph_of(make_dataset(attributes, base=tmp_path, where="test"))
     graph.raw_file("a.jsonl")
     (tmp_path / "a.jsonl").write_text('{"text": "quite another text"}\n')
 

@@ -10,7 +10,7 @@ import tokenizers
 
 import tokflow
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import make_output
 from tokflow.tokenizers.engines import fast, open_engine
 from tokflow.tokens.shard import write_token_shard
@@ -153,7 +153,7 @@ def make_dataset_of_kind(
 
 def write_shard(dataset: Dataset, folder: Path, **options: int) -> tuple[bytes, bytes, bytes]:
     """Return tokens.bin, documents.parquet and _tokflow/manifest.json of the one raw file."""
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     make_output(graph, "tokenizer", "tokenizer")
     folder.mkdir()
     write_token_shard(
@@ -200,7 +200,7 @@ def test_the_bytes_do_not_depend_on_the_order_in_which_files_are_built(
         write_texts(tmp_path / order / "raw" / "a.jsonl", strings[:100])
         write_texts(tmp_path / order / "raw" / "b.parquet", strings[100:300])
         write_texts(tmp_path / order / "raw" / "c.jsonl", strings[300:600])
-        graph = BuildGraph(dataset)
+        graph = graph_of(dataset)
         make_output(graph, "tokenizer", "tokenizer")
         open_engine.cache_clear()
 

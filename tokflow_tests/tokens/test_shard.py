@@ -11,7 +11,7 @@ import pytest
 import xxhash
 
 from tokflow.errors import CorruptOutputError, RawFileError
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import make_output, make_stage
 from tokflow.pools.pool import InProcess
 from tokflow.store.listed_files import broken_files
@@ -145,7 +145,7 @@ def test_counts_are_those_of_the_texts(tmp_path: Path):
 def test_offsets_and_row_groups_do_not_depend_on_batches(batch_bytes: int, tmp_path: Path):
     dataset = declare_texts(tmp_path, ["a"] * 70_000, suffix=".parquet")
     save_tokenizer(dataset)
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     raw = graph.raw("texts.parquet")
     (tmp_path / "shard").mkdir()
 
@@ -191,7 +191,7 @@ def test_a_truncated_tokens_bin_is_corrupt(tmp_path: Path):
 
 def test_a_raw_file_that_changes_while_it_is_read_is_an_error_and_leaves_nothing(tmp_path: Path):
     dataset = declare_texts(tmp_path, ["a"])
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     make_output(graph, "tokenizer", "tokenizer")
     output = graph.tokens("texts.jsonl")
 
@@ -226,7 +226,7 @@ def file_size_limit(num_bytes: int) -> Iterator[None]:
 def test_a_disk_that_is_full_at_the_last_batch_is_an_error(tmp_path: Path):
     dataset = declare_texts(tmp_path, ["a" * 30_000])
     save_tokenizer(dataset)
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     raw = graph.raw("texts.jsonl")
     (tmp_path / "shard").mkdir()
 

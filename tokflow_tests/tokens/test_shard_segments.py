@@ -16,6 +16,7 @@ from tokflow.pipeline import tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage
 from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow.tokens import stage as writers
 from tokflow_tests.outputs import content, token_lists
@@ -53,7 +54,7 @@ def whole(monkeypatch: pytest.MonkeyPatch) -> None:
 def built(dataset: Dataset, **how: Any) -> BuildGraph:
     result = build_dataset(dataset, **how)
     assert result.failed == ()
-    return BuildGraph(dataset)
+    return graph_of(dataset)
 
 
 def test_what_is_made_of_segments_is_what_is_made_of_the_whole_file(
@@ -209,7 +210,7 @@ def test_rejects_are_those_of_the_whole_file(
             said.append((failed.error.row, failed.error.line, failed.error.byte_offset))
             said.append(str(failed.error).replace(str(tmp_path / str(number)), ""))
         else:
-            shard = BuildGraph(dataset).open_tokens("a.jsonl")
+            shard = graph_of(dataset).open_tokens("a.jsonl")
             said.append((shard.folder / "rejects.jsonl").read_bytes())
             said.append(shard.documents().to_pydict())
 

@@ -10,7 +10,7 @@ from tokflow.audit.verify.verification import verify_dataset
 from tokflow.documents import DocumentsConfig, Limit, source
 from tokflow.errors import TokenizerError
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.tokens import shard as shards
 from tokflow.tokens.encoder import DocumentEncoder
 from tokflow.tokens.shard import TokenShard
@@ -123,7 +123,7 @@ def test_the_bytes_do_not_depend_on_batches_and_threads(
 
 def test_verify_tells_of_a_shard_that_ends_before_its_limit(tmp_path: Path):
     shard = shard_of(tmp_path, "a", "bb", "ccc", tokens=2)
-    graph = BuildGraph(declare_texts(tmp_path, None))
+    graph = graph_of(declare_texts(tmp_path, None))
     raw, encoding = graph.raw("texts.jsonl"), graph.encoding
 
     def problems(tokens: int) -> list[str]:

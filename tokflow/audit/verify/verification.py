@@ -30,6 +30,7 @@ from tokflow.exports import Export
 from tokflow.exports.reading import is_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.output import Output
 from tokflow.pipeline.stages import STAGES
 from tokflow.raw.files import CACHE_NAME
@@ -140,7 +141,7 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verification]:
 
     Raises: TokflowError where the raw files or the tokenizer cannot be found.
     """
-    graph = BuildGraph(dataset, rehash=True)
+    graph = graph_of(dataset, rehash=True)
     trust = dataset.tokenizer.trust_remote_code
     verifier = _Verifier(dataset.store, dataset.known_stages, trust_remote_code=trust, graph=graph)
     # The copies of raw files that were fetched, before a damaged one is fetched anew.

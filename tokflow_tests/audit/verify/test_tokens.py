@@ -10,7 +10,7 @@ import pytest
 from tokflow.audit.verify import tokens
 from tokflow.audit.verify.tokens import verify_tokens
 from tokflow.documents import ranges
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.store.manifest import read_manifest
 from tokflow.tokens.shard import TokenShard
 from tokflow_tests.chats import chat, chat_dataset
@@ -27,7 +27,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranges, "RANGE_BYTES", 500)
         build(dataset)
-        return BuildGraph(dataset).open_tokens("chats.jsonl").folder
+        return graph_of(dataset).open_tokens("chats.jsonl").folder
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_memory_does_not_grow_with_the_tokens_of_chats(
     monkeypatch.setattr(tokens, "TOKENS_AT_ONCE", 1_000)
     dataset = chat_dataset(tmp_path, [chat("q" * 5_000, "x" * 5_000) for _ in range(30)])
     build(dataset)
-    shard = BuildGraph(dataset).open_tokens("chats.jsonl")
+    shard = graph_of(dataset).open_tokens("chats.jsonl")
     assert verify_tokens(shard) == []  # what is loaded at first is loaded
 
     tracemalloc.start()

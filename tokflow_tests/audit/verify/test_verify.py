@@ -18,6 +18,7 @@ from tokflow.errors import CorruptOutputError
 from tokflow.exports.stage import parts_of
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import checksums, read_manifest
 from tokflow_tests.outputs import edit_manifest, stored
@@ -44,7 +45,7 @@ SPLITS: dict[str, dict[str, Any]] = {
 def built(folder: Path, **fields: Any) -> tuple[Dataset, BuildGraph]:
     made = declare_small(folder, **fields)
     assert build_dataset(made).failed == ()
-    return made, BuildGraph(made)
+    return made, graph_of(made)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small(template: Path, tmp_path: Path) -> tuple[Dataset, BuildGraph]:
     """The dataset without any field of its own, built."""
     made = declare_small(copy_of(template, tmp_path))
-    return made, BuildGraph(made)
+    return made, graph_of(made)
 
 
 def problems_of(made: Dataset) -> list[str]:
@@ -392,7 +393,7 @@ def test_a_shard_of_other_text_is_found_in_the_raw_file(small: tuple[Dataset, Bu
     made, graph = small
     shard = graph.open_tokens("a.jsonl")
     write_raw(made.base, {"a.jsonl": ["one", "two and a HALF", "drei €", ""]})
-    other = BuildGraph(made).raw("a.jsonl")
+    other = graph_of(made).raw("a.jsonl")
 
     problems = verify_against_raw(other, shard, made.documents, graph.encoding)
 
@@ -420,7 +421,7 @@ def test_a_raw_file_with_more_documents_than_the_shard_is_found(small: tuple[Dat
     write_raw(made.base, {"b.jsonl": ["four", "fünf", "six\nlines", "7", "more"]})
 
     problems = verify_against_raw(
-        BuildGraph(made).raw("b.jsonl"), shard, made.documents, graph.encoding
+        graph_of(made).raw("b.jsonl"), shard, made.documents, graph.encoding
     )
 
     assert problems == [f"{shard.folder}: expected all documents of the raw file, found 4"]

@@ -13,7 +13,7 @@ import pytest
 
 from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.store.integrity import check_files
 from tokflow.store.remote.cached_files import alone, drop_cached, part_path
 from tokflow.store.remote.publication import remove_published
@@ -93,7 +93,7 @@ def test_a_tokenizer_comes_with_its_files_to_a_machine_that_has_none(
     raw = {"a.jsonl": ["some text", "more text"]}
     dataset = declare(tmp_path, raw, tokenizer=trained, store=f"{object_store.url}/store")
     build(dataset)
-    tokenizer = BuildGraph(dataset).tokenizer
+    tokenizer = graph_of(dataset).tokenizer
     sent = pickle.dumps(tokenizer)
     shutil.rmtree(dataset.folder)
     assert pickle.loads(sent) == tokenizer

@@ -14,7 +14,7 @@ from tokflow.exports.reading import find_export
 from tokflow.pipeline import output_tasks, tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage, remove_all
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.remote import remote_store as stores
@@ -75,8 +75,8 @@ def _check_is_as_here(there: Dataset, folder: Path) -> None:
     """Compare every output with that of a store on this disk."""
     here = _declared(folder, "here")
     assert not build(here).failed
-    objects = BuildGraph(there)
-    for output in BuildGraph(here).outputs():
+    objects = graph_of(there)
+    for output in graph_of(here).outputs():
         twin = objects.named(output.stage, output.name, output.packing)
         twin.open().fetch()
         assert content(twin.folder) == content(output.folder)

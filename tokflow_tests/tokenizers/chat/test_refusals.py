@@ -10,7 +10,7 @@ import tokenizers
 
 from tokflow.documents import DocumentsConfig, Reject
 from tokflow.errors import BadDocumentError, ConfigError
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.tokenizers.chat_renderer import open_renderer
 from tokflow_tests.chats import (
     CHATS,
@@ -151,12 +151,12 @@ def test_where_a_template_comes_from(tmp_path: Path):
         *tokenizers.Tokenizer.from_str(byte_level_json()).encode("yes").ids, 1
     ]  # fmt: skip
     (tmp_path / "b/tok/chat_template.jinja").write_text(written("file"))
-    before = BuildGraph(dataset).tokenizer_output.fingerprint
+    before = graph_of(dataset).tokenizer_output.fingerprint
     [(ids, mask)] = documents_of(tokenize(dataset))
     assert tokenizers.Tokenizer.from_str(byte_level_json()).decode(ids) == "file"
     assert mask == [1] * len(ids)
     (tmp_path / "b/tok/chat_template.jinja").write_text(written("other"))
-    assert BuildGraph(dataset).tokenizer_output.fingerprint != before
+    assert graph_of(dataset).tokenizer_output.fingerprint != before
     by_name = {"name": "tok/tokenizer.json"}
     (tmp_path / "c/tok").mkdir(parents=True)
     (tmp_path / "c/tok/chat_template.jinja").write_text(written("beside"))
@@ -189,7 +189,7 @@ def test_a_trained_tokenizer_never_sees_control_tokens_and_needs_the_template(tm
     }  # fmt: skip
     shard = tokenize(chat_dataset(tmp_path, CHATS * 5, **fields))
 
-    graph = BuildGraph(chat_dataset(tmp_path, None, **fields))
+    graph = graph_of(chat_dataset(tmp_path, None, **fields))
     vocab = json.loads((graph.tokenizer.folder / "tokenizer.json").read_text())["model"]["vocab"]
     assert not [token for token in vocab if "im_" in token or "<|" in token]
     assert "as" in "".join(vocab)

@@ -14,7 +14,7 @@ from tokflow.audit.verify.verification import verify_dataset
 from tokflow.cli.summary import left_out
 from tokflow.exports.stage import parts_of
 from tokflow.pipeline.declared import make_dataset
-from tokflow.pipeline.graph import BuildGraph
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.chats import (
     CHATS,
@@ -70,9 +70,7 @@ def test_the_mask_goes_through_split_packing_tails_and_parquet(
         assert built.export(name).manifest.details["lost"] == ["loss_mask"]
         assert "train.num_loss_tokens" not in built.export(name).manifest.counts
     assert [verified.problems for verified in verify_dataset(dataset) if verified.problems] == []
-    [part] = [
-        p for p in parts_of(BuildGraph(dataset).export(dataset.exports[1])) if p.name == "rest"
-    ]
+    [part] = [p for p in parts_of(graph_of(dataset).export(dataset.exports[1])) if p.name == "rest"]
     assert [bit for run in part.stream_loss_mask() for bit in run.tolist()] == [
         bit for documents in in_files["rest"] for _, mask in documents for bit in mask
     ]
@@ -109,7 +107,7 @@ def test_a_text_dataset_has_no_mask_anywhere(tmp_path: Path):
     )  # fmt: skip
     built = build_dataset(dataset)
 
-    shard = BuildGraph(dataset).open_tokens("a.jsonl")
+    shard = graph_of(dataset).open_tokens("a.jsonl")
     assert not shard.has_loss_mask
     assert not (shard.folder / "loss_mask.bin").exists()
     assert "num_loss_tokens" not in shard.manifest.counts
@@ -130,7 +128,7 @@ def test_a_run_names_the_formats_that_lost_the_mask(tmp_path: Path):
 def test_a_mask_that_was_changed_is_found(value: int, tmp_path: Path):
     dataset = chat_dataset(tmp_path, exports=["parquet"])
     assert not build_dataset(dataset).failed
-    shard = BuildGraph(dataset).open_tokens("chats.jsonl")
+    shard = graph_of(dataset).open_tokens("chats.jsonl")
     path = shard.folder / "loss_mask.bin"
     mask = np.fromfile(path, dtype=np.uint8)
     position = int(np.flatnonzero(mask != value)[5])
@@ -141,7 +139,7 @@ def test_a_mask_that_was_changed_is_found(value: int, tmp_path: Path):
     from tokflow.audit.verify.raw import verify_against_raw
     from tokflow.audit.verify.tokens import verify_tokens
 
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     problems = verify_tokens(shard)
     of_raw = verify_against_raw(
         graph.raw("chats.jsonl"), shard, dataset.documents, graph.encoding,
@@ -202,7 +200,7 @@ def test_what_was_made_does_not_depend_on_the_batches(tmp_path: Path):
 
     dataset = chat_dataset(tmp_path, [*CHATS, *INJECTED] * 4)
     whole = tokenize(dataset)
-    graph = BuildGraph(dataset)
+    graph = graph_of(dataset)
     folder = tmp_path / "small"
     folder.mkdir()
 
