@@ -155,7 +155,7 @@ def _raw_columns(dataset: Dataset, _: str) -> Iterator[Column]:
     """Yield the columns that are read; a raw file may have more."""
     documents = dataset.documents
     kind, described = "string", "text of documents"
-    if documents.messages is not None:
+    if documents.is_rendered:
         kind, described = "list", "chats, whose assistant's turns are loss tokens"
     elif documents.transform is not None:
         kind, described = "any", f"what {documents.transform} makes documents of"

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, PrivateAttr
 
+from tokflow.documents.chat_config import ChatConfig
 from tokflow.documents.decoding import Encoding
 from tokflow.documents.user_function import UserFunction, find_function
 from tokflow.errors import ConfigError
@@ -91,7 +92,7 @@ class Limit(Config):
         )
 
 
-class DocumentsConfig(Config):
+class DocumentsConfig(ChatConfig):
     """Settings by which documents are read from a raw file. Only a `transform` alters text."""
 
     section: ClassVar[str] = "documents"
@@ -107,13 +108,6 @@ class DocumentsConfig(Config):
     join: str | None = None
     """With several columns of `text`: the separator that joins them into one document per record,
     in the order named. Default: one document per column."""
-    messages: str | None = None
-    """In place of `text`: the field that holds a chat, a list of {role, content, ...}, or the JSON
-    text of one. A chat template writes it as text; the assistant's turns are supervised."""
-    prompt: str | None = None
-    """In place of `text`, with `completion`: the field that comes first and is not supervised."""
-    completion: str | None = None
-    """The field that follows the prompt, nothing between them; its tokens are the loss tokens."""
     transform: str | None = None
     """A function `package.module:function` that makes the documents of each record; default: none.
 
@@ -139,9 +133,6 @@ class DocumentsConfig(Config):
     `strategy: one_document`. A string stays as it is, any other value is JSON, null what is not
     there. Null, and counted, is a value alone that is no text and no JSON: bytes that are no UTF-8,
     lone surrogates, NaN, infinity. They are read by themselves, after the text. Not for txt."""
-    chat_template: str | None = None
-    """With `messages`: a Jinja template, or the path of a .jinja file that holds it, as
-    transformers' chat templates. Default: the one that the tokenizer brings along."""
     format: Literal["auto", FileFormat] = "auto"
     """The format of the raw files; `auto` goes by the suffix (.json is read as jsonl).
 
@@ -178,9 +169,6 @@ class DocumentsConfig(Config):
     In csv and tsv every line of a bad record counts, for a quote that is not closed takes up
     the lines after it.
     """
-    on_no_loss: Literal["error", "accept"] = "error"
-    """For chats, and prompts with completions: `error` makes no export of a dataset of which no
-    token at all is supervised; `accept` makes it."""
     limit: Limit = Limit()
     """Limits of reading each raw file; half of a file costs half of the time, and of a remote file
     no more is fetched than is read, and a few MB."""
@@ -191,9 +179,13 @@ class DocumentsConfig(Config):
         """Refuse fields that do not go together."""
         if self.text is None and not self.is_chat:
             object.__setattr__(self, "text", "text")
+        if self.chat_format == "messages" and self.messages is not None:  # which it is anyway
+            object.__setattr__(self, "chat_format", None)
         if self.encoding == "utf-8-sig":  # the same, for its mark may be missing
             object.__setattr__(self, "encoding", "utf-8")
-        for name, expected in chain(self._problems_of_columns(), self._problems_of_format()):
+        of_chat = self._problems_of_chat(has_text=self.text is not None)
+        of_others = self._problems_of_columns(), self._problems_of_format()
+        for name, expected in chain(of_chat, *of_others):
             raise ConfigError(
                 where=name,
                 expected=expected,
@@ -231,22 +223,25 @@ class DocumentsConfig(Config):
 
     @property
     def has_records(self) -> bool:
-        """True if readers give each record as the JSON of its columns, for a transform."""
-        return self.transform is not None and not isinstance(self.text, str)
-
-    @property
-    def is_chat(self) -> bool:
-        """True if only some of the tokens are loss tokens."""
-        return self.messages is not None or self.prompt is not None or self.completion is not None
+        """True if readers give each record as the JSON of its columns: for a transform, and of a
+        chat."""
+        is_for_transform = self.transform is not None and not isinstance(self.text, str)
+        return self.is_rendered or is_for_transform
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are read, also where it is one."""
-        if self.messages is not None:
-            return (self.messages,)
+        if self.is_rendered:
+            return tuple(self.chat_columns.values())
         if self.prompt is not None and self.completion is not None:
             return (self.prompt, self.completion)
         return (self.text,) if isinstance(self.text, str) else (self.text or ())
+
+    @property
+    def optional_columns(self) -> tuple[str, ...]:
+        """Columns that a record may lack."""
+        is_for_transform = self.has_records and not self.is_rendered
+        return self.columns if is_for_transform else super().optional_columns
 
     @property
     def separator_of_columns(self) -> str | None:
@@ -264,19 +259,10 @@ class DocumentsConfig(Config):
 
     def _problems_of_columns(self) -> Iterator[tuple[str, str]]:
         """Yield wrong fields among those that select what is read, with what each has to be."""
-        given = [name for name in _WHAT_IS_READ if getattr(self, name) is not None]
-        pair, columns, kept = ("prompt", "completion"), self.columns, self.keep_columns
-        if len(given) > 1 and given != [*pair]:
-            yield given[1], f"one of text, messages, or prompt with completion; not {given[0]} too"
-        if len(given) == 1 and given[0] in pair:
-            yield pair[given == ["prompt"]], f"a field, for there is a {given[0]}"
-        if empty := [name for name in given if name != "text" and not getattr(self, name)]:
-            yield empty[0], "the name of a field"
-        if self.prompt is not None and self.prompt == self.completion:
-            yield "completion", "another field than the prompt"
-        if not columns or "" in columns:
+        columns, kept = self.columns, self.keep_columns
+        if not self.is_chat and (not columns or "" in columns):
             yield "text", "the name of a column, or several"
-        if len(set(columns)) < len(columns):
+        if not self.is_chat and len(set(columns)) < len(columns):
             yield "text", "each column once"
         if self.join is not None and (self.is_chat or len(columns) < 2):
             yield "join", "null, for text is not several columns"
@@ -295,8 +281,6 @@ class DocumentsConfig(Config):
 
     def _problems_of_format(self) -> Iterator[tuple[str, str]]:
         """Yield fields that the format does not have, or that contradict each other."""
-        if self.chat_template is not None and self.messages is None:
-            yield "chat_template", "null, for there are no messages"
         if self.format == "txt" and self.is_chat:
             yield "format", "a format with fields, for documents are chats"
         if self.format == "txt" and self.keep_columns:
@@ -317,20 +301,31 @@ class DocumentsConfig(Config):
                 yield name, f"none, for {self.format} has no such thing"
 
 
-def correct_column(config: DocumentsConfig, *, unit: Literal["column", "field"] = "column") -> str:
+def correct_column(
+    config: DocumentsConfig, column: str, *, unit: Literal["column", "field"] = "column"
+) -> str:
     """Return what to do where a column, or a field of its records, is not in the file."""
     if config.transform == KEPT:
         return "correct documents.keep_columns"
-    if config.messages is not None:
-        return "set documents.messages to the field that holds the chat"
-    if config.is_chat:
-        return "set documents.prompt and documents.completion to the fields that hold them"
-    return f"set documents.text to the {unit} that holds the text"
+    match config.field_of(column):
+        case "messages":
+            return "set documents.messages to the field that holds the chat"
+        case "prompt" | "completion":
+            return "set documents.prompt and documents.completion to the fields that hold them"
+        case "chat_format":
+            return f"rename the {unit} in the raw files to {column!r}, or use another chat_format"
+        case "text":
+            return f"set documents.text to the {unit} that holds the text"
+        case name:
+            return f"set documents.{name} to the {unit} that holds it, or leave it out"
 
 
-def name_messages(text: str) -> str:
-    """Return what to do where a column that is named as text holds chats."""
-    return f"write `documents: {{messages: {text}}}` in place of `text: {text}`, for it holds chats"
+def name_messages(config: DocumentsConfig, column: str) -> str:
+    """Return what to do where a column that is read as text holds chats."""
+    if config.prompt is not None:
+        return "write `chat_format: messages` beside them, for they hold lists of messages"
+    named = f"documents: {{messages: {column}}}"
+    return f"write `{named}` in place of `text: {column}`, for it holds chats"
 
 
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
@@ -350,5 +345,3 @@ OWN_COLUMNS = {
     "seq_lengths",
 }
 """The columns of an export's index and of its rows, whose names no other column can have there."""
-
-_WHAT_IS_READ = ("text", "messages", "prompt", "completion")

@@ -45,6 +45,9 @@ of which some may not be readable as `documents.text`, and those of chats, lists
 _START_BYTES = 1_000_000
 _QUOTED_FIELD = re.compile(rb'(?m)(?:^|\t)"(?=[^"]*(?:""|\t))(?:[^"\n]|"")*"(?=\t|\r?$)')
 """A field of tsv whose quotes hold a tab or quotes, as those have that write it as csv."""
+FIELDS_WITHOUT_DEFAULT = (
+    *("chat_format", "system", "tools", "chat_template_kwargs", "chat_template_kwargs_column"),
+)
 _ACCEPTANCE = ("on_bad_document", "max_rejects", "on_no_loss")
 _OF_TXT = ("document_per", "separator")
 
@@ -105,8 +108,9 @@ def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> d
         del fields["encoding"]
     if formats == {"txt"} and isinstance(config.text, str):
         del fields["text"]  # a file without columns
-    if not config.keep_columns:
-        del fields["keep_columns"]
+    for name in ("keep_columns", *FIELDS_WITHOUT_DEFAULT):
+        if fields[name] in (None, {}, ()):
+            del fields[name]
     for name, default in (("tokens", None), ("count_empty", True), ("scope", "file")):
         if fields["limit"][name] == default:
             del fields["limit"][name]
@@ -117,7 +121,7 @@ def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> d
 
 def _is_within_limit(path: Path, num_bytes: int, config: DocumentsConfig) -> bool:
     """Return whether no document can be larger than the limit, for the whole file is not."""
-    is_made = config.messages is not None or config.transform is not None
+    is_made = config.is_rendered or config.transform is not None
     is_longer_than_read = config.join is not None or is_made
     is_plain = format_of_file(path, config) in ("jsonl", "csv", "tsv", "txt")
     in_utf8 = num_bytes if config.encoding == "utf-8" else 3 * num_bytes

@@ -94,7 +94,7 @@ class DocumentSource:
             RawFileError: a file is missing, damaged or cut short.
             BadDocumentError: a record is no document, or too many are not.
         """
-        if self._config.messages is not None and render is None:
+        if self._config.is_rendered and render is None:
             raise TypeError("messages are no text: give `render`, of `open_renderer`")
         return _rebatched(self._accepted(batch_bytes, on_reject, render, encode), batch_bytes)
 

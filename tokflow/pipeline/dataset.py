@@ -232,7 +232,7 @@ class Dataset(Config):
         changed["documents"] = self.documents.at(base, where=where)
         if self.documents.chat_template is not None:
             text = _template_text(self.documents.chat_template, base, where=where)
-            changed["documents"] = self.documents.model_copy(update={"chat_template": text})
+            changed["documents"] = changed["documents"].model_copy(update={"chat_template": text})
         moved = self.model_copy(update=changed)
         moved._base = base
         try:
@@ -274,7 +274,7 @@ def _check_chat(documents: DocumentsConfig, tokenizer: TokenizerConfig, split: S
             found="'character', which would cut a conversation",
             remedy="set split.boundary: document",
         )
-    needs_template = documents.messages is not None and not documents.chat_template
+    needs_template = documents.is_rendered and not documents.chat_template
     if needs_template and tokenizer.kind == "trained":
         raise ConfigError(
             where="documents.chat_template",

@@ -10,8 +10,7 @@ from tokflow.errors import ConfigError, TokflowError, first_five
 from tokflow.pipeline.dataset import Dataset
 from tokflow.raw import RawPartition
 from tokflow.shown import counted
-from tokflow.tokenizers.chat_renderer import read_messages
-from tokflow.tokenizers.chat_template import BadChatError
+from tokflow.tokenizers.chat.formats import BadChatError, read_chat
 
 
 class _Graph(Protocol):
@@ -40,7 +39,7 @@ def check_supervised(
         return
     if any(config.on_no_loss == "accept" for config in configs):
         return
-    is_rendered = configs[0].messages is not None
+    is_rendered = configs[0].is_rendered
     found = f"none of {counted(num_tokens, 'token')}"
     remedy = "put what is to be learnt into the completion"
     if is_rendered:
@@ -48,7 +47,7 @@ def check_supervised(
         found += f", in messages of the roles {first_five([*roles])}"
         remedy = "give the messages that are to be learnt the role 'assistant'"
     raise ConfigError(
-        where=f"{name}: documents.{'messages' if is_rendered else 'completion'}",
+        where=f"{name}: documents.{'messages' if configs[0].messages else 'completion'}",
         expected="tokens that are supervised",
         found=found,
         remedy=f"{remedy}, or set documents.on_no_loss: accept",
@@ -62,7 +61,8 @@ def _roles(graph: _Graph) -> list[str]:
     def read(found: ParsedBatch) -> ParsedBatch:
         for text in found.batch.texts.to_pylist():
             with suppress(BadChatError):
-                roles.update(dict.fromkeys(of["role"] for of in read_messages(text.encode())))
+                chat = read_chat(text.encode(), graph.dataset.documents)
+                roles.update(dict.fromkeys(of["role"] for of in chat.messages))
         return found
 
     with suppress(TokflowError, OSError):

@@ -26,6 +26,7 @@ _WORDS = {
     "tuple_type": "a list",
     "dict_type": "a mapping",
     "model_type": "a mapping",
+    "invalid-json-value": "text, a number, true, false, null, a list or a mapping",
 }
 
 Listed: TypeAlias = Annotated[

@@ -1,24 +1,18 @@
 """Chats -> text: a chat template writes the messages, and which characters are supervised."""
 
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from tokflow.documents import Batch, DocumentsConfig, Render, Spans
-from tokflow.documents.batch import BadDocument, ParsedBatch, excerpt
+from tokflow.documents.batch import BadDocument, ParsedBatch
 from tokflow.errors import ConfigError
 from tokflow.store.tables import to_texts
-from tokflow.tokenizers.chat_template import (
-    BadChatError,
-    CharSpan,
-    ChatSpelling,
-    ChatTemplate,
-    Message,
-)
+from tokflow.tokenizers.chat.formats import BadChatError, Chat, read_chat
+from tokflow.tokenizers.chat_template import CharSpan, ChatSpelling, ChatTemplate
 from tokflow.tokenizers.engines.protocol import text_buffers
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokenizers.vocabulary import control_tokens, names_of_roles, read_config
@@ -63,7 +57,7 @@ def open_renderer(documents: DocumentsConfig, tokenizer: Tokenizer | None) -> Re
     Raises: ConfigError where there is no template, or one that gives another text each time;
     CorruptOutputError where a file of the tokenizer is damaged.
     """
-    if documents.messages is None:
+    if not documents.is_rendered:
         return None
     template = documents.chat_template
     names: dict[str, str] = {}
@@ -76,7 +70,7 @@ def open_renderer(documents: DocumentsConfig, tokenizer: Tokenizer | None) -> Re
     if template is None:
         raise ConfigError(
             where="documents.chat_template",
-            expected="a chat template, for documents.messages is given",
+            expected="a chat template, for documents are chats",
             found=f"none, and the tokenizer brings no {TEMPLATE_NAME} and none in its "
             "tokenizer_config.json",
             remedy="set documents.chat_template to Jinja text or to the path of a .jinja file",
@@ -89,7 +83,7 @@ def open_renderer(documents: DocumentsConfig, tokenizer: Tokenizer | None) -> Re
             remedy="copy the template into a .jinja file, put a fixed text in its place, and "
             "set documents.chat_template to the file",
         )
-    return Renderer(template, names=names, special_tokens=special_tokens)
+    return Renderer(template, documents, names=names, special_tokens=special_tokens)
 
 
 def _template_in(folder: Path) -> str | None:
@@ -122,21 +116,27 @@ class Renderer:
     """
 
     def __init__(
-        self, template: str, *, names: Mapping[str, str], special_tokens: Iterable[str]
+        self,
+        template: str,
+        documents: DocumentsConfig,
+        *,
+        names: Mapping[str, str],
+        special_tokens: Iterable[str],
     ) -> None:
+        self._documents = documents
         self._template = ChatTemplate(template, names)
         self._spelling = ChatSpelling(self._template, special_tokens)
 
     def __call__(self, found: ParsedBatch) -> ParsedBatch:
-        """Return the documents that the template makes of the messages that were found."""
+        """Return the documents that the template makes of the chats that were found."""
         rendered: list[Rendered] = []
         kept: list[int] = []
         bad = list(found.bad)
         offsets, data = text_buffers(found.batch.texts)
         for index, row in enumerate(found.batch.rows.tolist()):
             try:
-                messages = read_messages(data[offsets[index] : offsets[index + 1]].tobytes())
-                rendered.append(self.render(messages))
+                record = data[offsets[index] : offsets[index + 1]].tobytes()
+                rendered.append(self.render(read_chat(record, self._documents)))
             except BadChatError as error:
                 bad.append(BadDocument(row, found.place(row), error.problem))
             else:
@@ -150,22 +150,23 @@ class Renderer:
         )
         return ParsedBatch(batch, tuple(sorted(bad, key=lambda document: document.row)))
 
-    def render(self, messages: Sequence[Message]) -> Rendered:
+    def render(self, chat: Chat) -> Rendered:
         """Return one chat as text."""
-        text = self._template.write(messages)
+        text = self._template.write(chat)
         try:
             text.encode()
         except UnicodeEncodeError as error:
             surrogate = repr(error.object[error.start])
             raise BadChatError("text", f"the lone surrogate {surrogate} in a message") from error
         if self._template.has_generation:
-            loss_spans = self._template.generated(messages, text)
+            loss_spans = self._template.generated(chat, text)
         else:
-            loss_spans = self._turns(messages, text)
-        return Rendered(text, loss_spans, self._spelling.find(messages, text))
+            loss_spans = self._turns(chat, text)
+        return Rendered(text, loss_spans, self._spelling.find(chat, text))
 
-    def _turns(self, messages: Sequence[Message], text: str) -> list[CharSpan]:
+    def _turns(self, chat: Chat, text: str) -> list[CharSpan]:
         """Return what the assistant says, found by rendering up to before and after it."""
+        messages = chat.messages
         num_turns = sum(message["role"] == "assistant" for message in messages)
         if num_turns > MAX_TURNS:
             raise BadChatError(
@@ -176,13 +177,14 @@ class Renderer:
             )
         spans = []
         for index, message in enumerate(messages):
-            if message["role"] != "assistant":
+            if message["role"] != "assistant" or index < chat.first_supervised:
                 continue
             try:
-                before = self._template.write(messages[:index], add_generation_prompt=True)
+                shorter = replace(chat, messages=messages[:index])
+                before = self._template.write(shorter, add_generation_prompt=True)
                 after = text
                 if index + 1 < len(messages):
-                    after = self._template.write(messages[: index + 1])
+                    after = self._template.write(replace(chat, messages=messages[: index + 1]))
             except BadChatError as error:
                 found = f"it takes no shorter chat: {error.problem.found}"
                 raise _no_turn(index, found) from error
@@ -192,27 +194,6 @@ class Renderer:
                 raise _no_turn(index, "its text changes with what follows")
             spans.append((len(before), len(after)))
         return spans
-
-
-def read_messages(data: bytes) -> list[Message]:
-    """Return the messages of a chat, without fields that are null, as transformers drops them.
-
-    Raises: BadChatError.
-    """
-    try:
-        value = json.loads(data.decode())
-        if isinstance(value, str):  # a JSON text that holds one
-            value = json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise BadChatError(
-            "the JSON of a list of messages", f"{excerpt(data)} ({error})"
-        ) from error
-    if not isinstance(value, list) or not value:
-        raise BadChatError("a list of one message or more", excerpt(value))
-    for index, message in enumerate(value):
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise BadChatError(f"an object with a `role` as message {index}", excerpt(message))
-    return [{key: item for key, item in message.items() if item is not None} for message in value]
 
 
 def _no_turn(index: int, found: str) -> BadChatError:

@@ -8,12 +8,13 @@ the text.
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, islice
 from typing import Any
 
-from tokflow.documents.batch import Problem
 from tokflow.errors import ConfigError
 from tokflow.pools.bounded import OverBoundError, bounded
+from tokflow.tokenizers.chat.formats import BadChatError, Chat
 from tokflow.tokenizers.engines.protocol import any_of
 from tokflow.tokenizers.engines.transformers_ import without_advice
 
@@ -23,16 +24,10 @@ RENDER_SECONDS = 60.0
 TAGS = ("generation", "endgeneration")
 """They begin and end the block in which a template writes what the model is to say."""
 
-Message = dict[str, Any]
 CharSpan = tuple[int, int]
 
-
-class BadChatError(Exception):
-    """A chat that is no document."""
-
-    def __init__(self, *problem: str) -> None:
-        super().__init__(*problem)
-        self.problem = Problem(*problem)
+_WITH_STRINGS = ("messages", "tools")
+"""Fields of a chat that hold what users wrote."""
 
 
 class ChatTemplate:
@@ -58,15 +53,15 @@ class ChatTemplate:
         self._marks = self.unused_characters("", 2)
         self._marked = self._with_marks(*self._marks)
 
-    def write(self, messages: Sequence[Message], *, add_generation_prompt: bool = False) -> str:
-        """Return the text of messages.
+    def write(self, chat: Chat, *, add_generation_prompt: bool = False) -> str:
+        """Return the text of a chat.
 
-        Raises: ConfigError, BadChatError where the template does not take them.
+        Raises: ConfigError, BadChatError where the template does not take it.
         """
-        return self._write(self._template, messages, add_generation_prompt)
+        return self._write(self._template, chat, add_generation_prompt)
 
-    def generated(self, messages: Sequence[Message], text: str) -> list[CharSpan]:
-        """Return where in the text of messages the template's generation blocks are.
+    def generated(self, chat: Chat, text: str) -> list[CharSpan]:
+        """Return where in the text of a chat the template's generation blocks are.
 
         Each is put between two characters that neither the messages nor the template have, and
         looked for in what the template makes of that: a block may stand in a macro or in a
@@ -75,11 +70,11 @@ class ChatTemplate:
         Raises: BadChatError where that gives another text.
         """
         marks, marked = self._marks, self._marked
-        strings = "".join(_strings_of(messages))
+        strings = "".join(_strings_of(chat))
         if any(mark in strings for mark in marks):
             marks = self.unused_characters(strings, 2)
             marked = self._with_marks(*marks)
-        written = self._write(marked, messages, False)
+        written = self._write(marked, chat, False)
         spans = _between(written, *marks)
         if spans is None or re.sub(f"[{''.join(marks)}]", "", written) != text:
             raise BadChatError(
@@ -109,18 +104,17 @@ class ChatTemplate:
             end = start + len(tag)
         return "".join((*parts, self._template[end:]))
 
-    def _write(
-        self, template: str, messages: Sequence[Message], add_generation_prompt: bool
-    ) -> str:
+    def _write(self, template: str, chat: Chat, add_generation_prompt: bool) -> str:
         import jinja2
 
         try:
             with bounded(RENDER_SECONDS):
                 [text], _ = self._render(
-                    [list(messages)],
+                    [list(chat.messages)],
+                    tools=chat.tools,
                     chat_template=template,
                     add_generation_prompt=add_generation_prompt,
-                    **self._names,
+                    **{**self._names, **chat.template_kwargs},
                 )
         except OverBoundError as error:
             raise BadChatError(
@@ -198,8 +192,8 @@ class ChatSpelling:
         self._signs = "".join(sorted({sign for name in names for sign in _signs_of(name)}))
         self._sign = re.compile(f"[{re.escape(self._signs)}]" if names else r"(?!)")
 
-    def find(self, messages: Sequence[Message], text: str) -> list[CharSpan]:
-        """Return where the text of messages holds special tokens that they spell.
+    def find(self, chat: Chat, text: str) -> list[CharSpan]:
+        """Return where the text of a chat holds special tokens that they spell.
 
         Where a template decides by what is marked, as with `'</think>' in content`, it gives
         another text. Then only whole names are marked, and all other special tokens must be
@@ -209,7 +203,7 @@ class ChatSpelling:
         """
         if not self._name.search(text):
             return []
-        strings = "\0".join(_strings_of(messages))
+        strings = "\0".join(_strings_of(chat))
         if not self._sign.search(strings):
             return []
         [mark] = self._template.unused_characters(strings, 1)
@@ -223,12 +217,12 @@ class ChatSpelling:
             return self._name.sub(lambda name: in_all(name.group()), string)
 
         try:
-            marked_text, spelt, own = self._marked(messages, in_all, mark)
+            marked_text, spelt, own = self._marked(chat, in_all, mark)
         except BadChatError as error:
             raise _not_separable(error.problem.found) from error
         if marked_text == text:
             return spelt
-        marked_text, spelt, own_of_names = self._marked(messages, in_names, mark)
+        marked_text, spelt, own_of_names = self._marked(chat, in_names, mark)
         if marked_text != text:
             raise _not_separable("another text where special tokens that they spell are marked")
         if own_of_names != own:
@@ -236,11 +230,12 @@ class ChatSpelling:
         return spelt
 
     def _marked(
-        self, messages: Sequence[Message], with_marks: Callable[[str], str], mark: str
+        self, chat: Chat, with_marks: Callable[[str], str], mark: str
     ) -> tuple[str, list[CharSpan], list[str]]:
-        """Return the text of marked messages without the marks, its special tokens with a
+        """Return the text of a marked chat without the marks, its special tokens with a
         character of the messages, and those that the template wrote, in their order."""
-        written = self._template.write(_changed(messages, with_marks))
+        changed = {name: _changed(getattr(chat, name), with_marks) for name in _WITH_STRINGS}
+        written = self._template.write(replace(chat, **changed))
         between = written.split(mark)
         text = "".join(between)
         marked = [length - 1 for length in accumulate(map(len, between[:-1]))]
@@ -281,7 +276,9 @@ def _changed(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _strings_of(value: object) -> Iterator[str]:
-    """Yield every string that messages hold, names of fields too: a template may write any."""
+    """Yield every string of a chat, names of fields too: a template may write any."""
+    if isinstance(value, Chat):
+        value = [getattr(value, name) for name in _WITH_STRINGS]
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

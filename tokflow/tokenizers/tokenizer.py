@@ -365,7 +365,7 @@ def in_text_of(documents: DocumentsConfig, special_tokens_in_text: SpecialTokens
 
     A chat template writes control tokens in it, whatever becomes of those that messages spell.
     """
-    if documents.messages is not None or special_tokens_in_text == "control":
+    if documents.is_rendered or special_tokens_in_text == "control":
         return "control"
     return "ordinary"
 

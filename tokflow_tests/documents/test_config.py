@@ -1,4 +1,5 @@
 import json
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,20 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"completion": "a"}, "prompt"),
     ({"messages": "a", "prompt": "b", "completion": "c"}, "prompt"),
     ({"chat_template": "x"}, "chat_template"),
+    ({"text": "a", "chat_format": "alpaca"}, "chat_format"),
+    ({"chat_format": "sharegpt"}, "chat_format"),
+    ({"messages": "a", "chat_format": "alpaca"}, "messages"),
+    ({"prompt": "a", "completion": "b", "chat_format": "alpaca"}, "prompt"),
+    ({"messages": "a", "chat_format": "openai"}, "chat_format"),
+    ({"messages": "a", "tools": "a"}, "tools"),
+    ({"messages": "a", "tools": ""}, "tools"),
+    ({"chat_format": "alpaca", "tools": "input"}, "tools"),
+    ({"tools": "a"}, "tools"),
+    ({"prompt": "a", "completion": "b", "system": "c"}, "system"),
+    ({"chat_template_kwargs": {"a": 1}}, "chat_template_kwargs"),
+    ({"messages": "a", "chat_template_kwargs": {"tools": []}}, "chat_template_kwargs"),
+    ({"messages": "a", "chat_template_kwargs": {"x": date(2026, 1, 1)}}, "chat_template_kwargs.x"),
+    ({"messages": "a", "chat_template_kwargs": {"x": [1e999]}}, "chat_template_kwargs.x[0]"),
     ({"messages": "a", "format": "txt"}, "format"),
     ({"transform": "clean"}, "transform"),
     ({"transform": "a.b:c.d"}, "transform"),

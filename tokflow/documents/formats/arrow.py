@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import msgspec
-import numpy as np
 import pyarrow as pa
 
 from tokflow.documents.batch import ParsedBatch, has_nan, parse, value_json
@@ -24,7 +22,7 @@ from tokflow.documents.file_formats import TextColumns
 from tokflow.documents.ranges import Before, OpenRange, Range, gathered
 from tokflow.errors import ConfigError, RawFileError, TokflowError
 from tokflow.raw.remote_file import RemoteFile, stop_reading_ahead
-from tokflow.store.tables import texts_of, to_arrow
+from tokflow.store.tables import texts_of
 
 _FILE_MAGIC = b"ARROW1"
 _OWN_KINDS = ("a parquet", "an Arrow")
@@ -47,7 +45,7 @@ def read(
         with undamaged(path):
             schema = open_(source).schema
         columns = find_columns(schema, config, path)
-        fields = sorted({schema.get_field_index(column[0]) for column in columns})
+        fields = sorted({schema.get_field_index(column[0]) for column in columns if column})
         source.seek(0)
         with undamaged(path):
             reader = open_(source, options=pa.ipc.IpcReadOptions(included_fields=fields))
@@ -100,7 +98,7 @@ def text_columns_of(schema: pa.Schema) -> TextColumns:
     """Return the columns of strings and of chats in a schema."""
     leaves = _leaves(schema)
     texts = [name for name, type_ in leaves if _is_text(type_)]
-    return texts, [name for name, type_ in leaves if _is_messages(type_)]
+    return texts, [name for name, type_ in leaves if _is_list_of_structs(type_)]
 
 
 def open_source(path: Path) -> pa.NativeFile:
@@ -149,7 +147,8 @@ def _small_batches(
 
 
 ColumnPath: TypeAlias = tuple[str, ...]
-"""A column of text: a top-level column, and the way down if that is a struct."""
+"""A column: a top-level column, and the way down if that is a struct; empty where the file lacks
+one that it may lack."""
 
 
 def find_columns(schema: pa.Schema, config: DocumentsConfig, path: Path) -> list[ColumnPath]:
@@ -163,6 +162,8 @@ def find_columns(schema: pa.Schema, config: DocumentsConfig, path: Path) -> list
 
 def _find_column(schema: pa.Schema, text: str, config: DocumentsConfig, path: Path) -> ColumnPath:
     """Return the top-level column of that name, or else a nested one."""
+    if text in config.spare_columns and text not in schema.names:
+        return ()
     column = (text,) if text in schema.names else tuple(text.split("."))
     check_single(column[0], schema.names, path)
     type_: Any = pa.struct(list(schema))
@@ -171,11 +172,13 @@ def _find_column(schema: pa.Schema, text: str, config: DocumentsConfig, path: Pa
             names = [leaf for leaf, _ in _leaves(schema)]
             raise missing_column_error(path, text, names, config)
         type_ = type_.field(field).type
-    is_messages = config.messages is not None and _is_messages(type_)
-    if not _is_text(type_) and not is_messages and not config.has_records:
-        lists = "lists of structs, " if config.messages is not None else ""
+    is_chat = config.field_of(text) in ("messages", "prompt", "completion") and config.is_rendered
+    is_any = config.has_records and (not is_chat or _is_list_of_structs(type_))
+    if not _is_text(type_) and not is_any:
+        lists = "lists of structs, " if is_chat else ""
         expected = f"a column {text!r} of {lists}strings or UTF-8 bytes"
-        remedy = name_messages(text) if _is_messages(type_) else correct_column(config)
+        find_remedy = name_messages if _is_list_of_structs(type_) else correct_column
+        remedy = find_remedy(config, text)
         raise ConfigError(where=path, expected=expected, found=f"{type_}", remedy=remedy)
     return column
 
@@ -199,7 +202,7 @@ def missing_column_error(
     found = f"the columns {', '.join(map(repr, names[:50]))}"
     found += f" and {len(names) - 50} more" if len(names) > 50 else ""
     found += f" (nearest: {nearest[0]!r})" if nearest else ""
-    remedy = correct_column(config)
+    remedy = correct_column(config, text)
     return ConfigError(where=path, expected=f"a column {text!r}", found=found, remedy=remedy)
 
 
@@ -229,7 +232,7 @@ def _is_text(type_: pa.DataType) -> bool:
     )
 
 
-def _is_messages(type_: pa.DataType) -> bool:
+def _is_list_of_structs(type_: pa.DataType) -> bool:
     is_list = pa.types.is_list(type_) or pa.types.is_large_list(type_)
     return bool(is_list and pa.types.is_struct(type_.value_type))
 
@@ -244,6 +247,8 @@ def documents_in(
     read = _values_of if config.has_records else _bytes_of
     if config.transform == KEPT:
         read = partial(_values_of, null_for_nan=False)
+    elif config.is_rendered:
+        read = partial(_values_of, has_nulls=False)
     for record_batch in record_batches:
         yield parse([read(record_batch, column, path) for column in columns], config)
 
@@ -283,10 +288,7 @@ def damaged_error(path: Path, *, found: str, expected: str = "an undamaged file"
 
 def _bytes_of(record_batch: pa.RecordBatch, column: ColumnPath, path: Path) -> pa.LargeBinaryArray:
     """Return the column's bytes, whether UTF-8 or not; strings are not copied."""
-    array = _array_of(record_batch, column)
-    if _is_messages(array.type):
-        return _json_of(array)
-    array = array.cast(pa.large_binary())
+    array = _array_of(record_batch, column).cast(pa.large_binary())
     with undamaged(path):
         array.validate(full=True)  # offsets that lead outside the data
     return array
@@ -296,6 +298,8 @@ def _array_of(record_batch: pa.RecordBatch, column: ColumnPath) -> pa.Array:
     """Return a column as it is, without dictionaries and extension types."""
     import pyarrow.compute as pc
 
+    if not column:
+        return pa.nulls(len(record_batch), pa.string())
     array = record_batch.column(record_batch.schema.get_field_index(column[0]))
     for field in column[1:]:
         array = pc.struct_field(array, field)
@@ -305,35 +309,33 @@ def _array_of(record_batch: pa.RecordBatch, column: ColumnPath) -> pa.Array:
 
 
 def _values_of(
-    record_batch: pa.RecordBatch, column: ColumnPath, path: Path, *, null_for_nan: bool = True
+    record_batch: pa.RecordBatch,
+    column: ColumnPath,
+    path: Path,
+    *,
+    null_for_nan: bool = True,
+    has_nulls: bool = True,
 ) -> pa.LargeBinaryArray:
-    """Return the JSON of each value of a column, whatever its type; bytes are text. NaN and
-    infinity are null, or else the value that holds one is b"NaN", which is no JSON."""
+    """Return the JSON of each value of a column, whatever its type; bytes are text.
+
+    NaN and infinity are null, or else the value that holds one is b"NaN", which is no JSON. With
+    `has_nulls` false the null fields of structs are left out: a struct has the same fields in all
+    values of a column, and null stands for one that a value lacks.
+    """
     array = _array_of(record_batch, column)
     if _is_text(array.type):
         array = _bytes_of(record_batch, column, path)
     with undamaged(path):
         array.validate(full=True)
     has_nested_bytes = pa.types.is_nested(array.type) and "binary" in str(array.type)
-    values = [value_json(of, has_nested_bytes=has_nested_bytes) for of in array.to_pylist()]
+    found = array.to_pylist()
+    if not has_nulls and pa.types.is_nested(array.type):
+        found = list(map(_without_nulls, found))
+    values = [value_json(of, has_nested_bytes=has_nested_bytes) for of in found]
     if not null_for_nan and any(name in str(array.type) for name in ("float", "double")):
-        pairs = zip(array.to_pylist(), values, strict=True)
+        pairs = zip(found, values, strict=True)
         values = [b"NaN" if has_nan(of) else json for of, json in pairs]
     return texts_of(values).view(pa.large_binary())
-
-
-def _json_of(array: pa.ListArray) -> pa.LargeBinaryArray:
-    """Return each list of messages as JSON, without the fields that are null.
-
-    A struct has the same fields in every message; null stands for one that a message lacks.
-    """
-    import pyarrow.compute as pc
-
-    values = [None if value is None else _without_nulls(value) for value in array.to_pylist()]
-    texts = [b"" if value is None else msgspec.json.encode(value) for value in values]
-    is_null = np.array([value is None for value in values], dtype=bool)
-    made = texts_of(texts).view(pa.large_binary())
-    return pc.if_else(to_arrow(is_null), None, made) if is_null.any() else made
 
 
 def _without_nulls(value: Any) -> Any:

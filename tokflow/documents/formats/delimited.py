@@ -55,8 +55,7 @@ def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
 def check_columns(path: Path, config: DocumentsConfig) -> None:
     """Raise ConfigError unless the file has the columns of `config`."""
     names = _read_header(path, config).names
-    for text in config.columns:
-        _index(names, text, config, path)
+    _indices(names, config, path)
 
 
 def find_delimiter(path: Path, config: DocumentsConfig) -> str | None:
@@ -101,9 +100,10 @@ def read(
         if cutter.begin <= header.byte_offset:  # it may also be in the next range
             while (some := next(records, None)) and some.byte_offset < header.byte_offset:
                 pass
-    indices = [_index(header.names, text, config, path) for text in config.columns]
-    cutter.pattern = dialect.records(len(header.names), set(indices))
-    order = [sorted(indices).index(index) for index in indices]
+    indices = _indices(header.names, config, path)
+    kept = sorted({index for index in indices if index is not None})
+    cutter.pattern = dialect.records(len(header.names), set(kept))
+    order = [None if index is None else kept.index(index) for index in indices]
     for some in records:
         if isinstance(some, RecordBatch):
             yield _documents(some, order, dialect, config)
@@ -190,21 +190,25 @@ def _delimiter_error(path: Path, likely: bytes, found: str, dialect: Dialect) ->
     )
 
 
-def _index(header: list[str], text: str, config: DocumentsConfig, path: Path) -> int:
-    if text not in header:
-        raise missing_column_error(path, text, header, config)
-    check_single(text, header, path)
-    return header.index(text)
+def _indices(header: list[str], config: DocumentsConfig, path: Path) -> list[int | None]:
+    """Return which columns are read; None for one that a file may lack. Raises: ConfigError."""
+    for text in config.columns:
+        if text not in header and text not in config.spare_columns:
+            raise missing_column_error(path, text, header, config)
+        check_single(text, header, path)
+    return [header.index(text) if text in header else None for text in config.columns]
 
 
 def _documents(
-    batch: RecordBatch, order: list[int], dialect: Dialect, config: DocumentsConfig
+    batch: RecordBatch, order: list[int | None], dialect: Dialect, config: DocumentsConfig
 ) -> ParsedBatch:
     """Return the documents of records of the right shape."""
     text_of = dialect.text
     field_of = (lambda field: value_json(text_of(field))) if config.has_records else text_of
     fields = [list(map(field_of, column)) for column in zip(*batch.records, strict=True)]
-    columns = [texts_of(fields[index]).view(pa.large_binary()) for index in order]
+    none = [b"null"] * len(fields[0])
+    values = [none if index is None else fields[index] for index in order]
+    columns = [texts_of(of_column).view(pa.large_binary()) for of_column in values]
     return parse(columns, config, place=batch.place, encoding=config.encoding)
 
 

@@ -96,13 +96,14 @@ def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
 def check_columns(path: Path, config: DocumentsConfig) -> None:
     """Raise ConfigError if the first records are not bad, and none has a field, or all have chats
     as text."""
-    if config.on_bad_document != "error" or config.has_records:
+    needed = [text for text in config.columns if text not in config.optional_columns]
+    if config.on_bad_document != "error" or not needed:
         return
     most = min(LOOKED_AT_BYTES, config.limit.document_bytes)
     limit = config.limit.model_copy(update={"document_bytes": most})
     records = islice(_records(path, config.model_copy(update={"limit": limit})), RECORDS)
     objects = [record for record in records if isinstance(record, dict)]
-    for text in config.columns if objects else ():
+    for text in needed if objects else ():
         values = objects
         for key in text.split("."):
             values = [of[key] for of in values if isinstance(of, dict) and key in of]
@@ -114,7 +115,9 @@ def check_columns(path: Path, config: DocumentsConfig) -> None:
             where=path,
             expected=f"records with {'text' if is_text else 'a field'} in {text!r}",
             found="chats" if values else f"the fields {fields}",
-            remedy=name_messages(text) if values else correct_column(config, unit="field"),
+            remedy=name_messages(config, text)
+            if values
+            else correct_column(config, text, unit="field"),
         )
 
 
@@ -179,15 +182,17 @@ class _Field:
     keys: tuple[str, ...]
     decode: Callable[[bytes], Any]
     get: Callable[[Any], Any]
-    """Gives the text of what was decoded; of messages their JSON, as bytes."""
+    """Gives the text of what was decoded, or its JSON as bytes."""
     is_json: bool
-    """True if the field may hold any JSON: messages, or what a transform gets."""
+    """True if the field may hold any JSON: of a chat, or of what a transform gets."""
     is_optional: bool
     """True if a record may lack it; what `get` gives is empty then."""
     remedy: str
     """Said where a record lacks the field."""
+    remedy_of_chats: str
+    """Said where it holds a chat in place of text."""
     is_found: bool = False
-    """True once a record had it, whatever its value."""
+    """True once a record had it, whatever its value, and of a field that a file may lack."""
     lack: Problem | None = None
     """The problem of the first record that lacks it."""
     num_lacking: int = 0
@@ -196,8 +201,7 @@ class _Field:
 
 def _field(text: str, config: DocumentsConfig) -> _Field:
     keys = tuple(text.split("."))
-    is_optional = config.has_records
-    is_json = is_optional or config.messages is not None
+    is_optional, is_json = text in config.optional_columns, config.has_records
     type_: type = msgspec.Raw if is_json else str
     default: Callable[[], Any] = msgspec.Raw
     try:
@@ -207,18 +211,18 @@ def _field(text: str, config: DocumentsConfig) -> _Field:
                 field = ("f", type_, msgspec.field(default_factory=default))
             type_ = default = msgspec.defstruct("Record", [field], rename={"f": key}, gc=False)
     except ValueError as error:
-        given = ("messages", "prompt", "completion")
-        name = next((name for name in given if getattr(config, name) == text), "text")
         raise ConfigError(
-            where=f"documents.{name}",
+            where=f"documents.{config.field_of(text)}",
             expected="a field without quotes, backslashes and control characters",
             found=repr(text),
             remedy="rename the field in the raw files",
         ) from error
     get = attrgetter(".".join("f" for _ in keys))
-    remedy = correct_column(config, unit="field")
+    remedy = correct_column(config, text, unit="field")
     decode: Callable[[bytes], Any] = msgspec.json.Decoder(type_).decode
-    return _Field(keys, decode, get, is_json, is_optional, remedy)
+    is_spare = text in config.spare_columns
+    of_chats = name_messages(config, text)
+    return _Field(keys, decode, get, is_json, is_optional, remedy, of_chats, is_found=is_spare)
 
 
 def _looked_up(
@@ -269,12 +273,12 @@ def _parse(
     place: Callable[[int], Place],
     problems: Mapping[int, Problem] | None = None,
 ) -> ParsedBatch:
-    """Return the documents of strings, or of messages as JSON."""
+    """Return the documents of strings, or of records as JSON."""
     num_chars = None
-    encode: Callable[[Any], bytes] = bytes if config.messages is not None else str.encode
+    encode: Callable[[Any], bytes] = str.encode
     if config.has_records:
         encode = lambda of: bytes(of) or b"null"  # noqa: E731
-    elif config.messages is None:
+    else:
         num_chars = [np.fromiter(map(len, column), np.int64, len(column)) for column in columns]
     arrays = [texts_of(list(map(encode, column))).view(pa.large_binary()) for column in columns]
     return parse(arrays, config, place=place, problems=problems, num_chars=num_chars)
@@ -314,7 +318,7 @@ def _text(line: bytes, field: _Field) -> Any | Problem:
         return json.dumps(value).encode()
     if not isinstance(value, str):
         name = ".".join(field.keys)
-        remedy = name_messages(name) if are_messages(value) else None
+        remedy = field.remedy_of_chats if are_messages(value) else None
         return Problem(f"a string in {name!r}", _described(value), remedy)
     try:
         value.encode()

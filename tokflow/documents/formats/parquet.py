@@ -107,7 +107,7 @@ def _is_too_large(file: Any, config: DocumentsConfig, index: int) -> bool:
     Text is in it at most three times, twice of these in statistics, beside headers.
     """
     row_group = file.metadata.row_group(index)
-    is_text = config.documents_per_record == 1 and not config.has_records and not config.messages
+    is_text = config.documents_per_record == 1 and not config.has_records
     most = 3 * config.limit.document_bytes + _HEADER_BYTES * len(config.columns)
     num_bytes = text_bytes(row_group, list(config.columns))
     return bool(row_group.num_rows == 1 and is_text and num_bytes > most)

@@ -29,11 +29,11 @@ from tokflow_tests.reading import read_documents
 from tokflow_tests.tiny import tokenize
 
 BAD_CHATS = [
-    ([], "a list of one message or more, found []"),
-    ("not JSON", "the JSON of a list of messages, found b'\"not JSON\"'"),
-    ({"role": "user"}, "a list of one message or more, found {'role': 'user'}"),
+    ([], "a list of one message or more in 'messages', found []"),
+    ("not JSON", "the JSON of a list of messages in 'messages', found 'not JSON'"),
+    ({"role": "user"}, "a list of one message or more in 'messages', found {'role': 'user'}"),
     ([{"content": "a"}], "an object with a `role` as message 0, found {'content': 'a'}"),
-    (None, "a list of one message or more, found None"),
+    (None, "a list of one message or more in 'messages', found None"),
     ([{"role": "user"}], "messages that the chat template takes, found UndefinedError"),
     (chat("\ud800"), "text, found the lone surrogate '\\ud800' in a message"),
     (json.dumps(chat("\ud800")), "text, found the lone surrogate '\\ud800' in a message"),
@@ -112,7 +112,7 @@ def test_a_template_that_writes_a_turn_otherwise_later_needs_generation_blocks(
     ("template", "message"),
     [
         ("{% for %}", "documents.chat_template: line 1: expected a Jinja template"),
-        (None, "documents.chat_template: expected a chat template, for documents.messages is"),
+        (None, "documents.chat_template: expected a chat template, for documents are chats"),
         ("{{ strftime_now('%d') }}", "expected a template that gives the same text each time"),
         ("{{ messages | random }}", "expected a template that gives the same text each time"),
     ],

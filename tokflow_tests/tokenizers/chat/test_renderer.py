@@ -364,3 +364,51 @@ def test_a_prompt_that_spells_a_special_token_is_plain_text(tmp_path: Path):
     assert ids == [*library.encode(f"a{END}{END}b").ids, 1]
     assert library.decode([i for i, bit in zip(ids[:-1], mask, strict=False) if bit]) == f"{END}b"
     assert shard.manifest.counts["num_special_tokens_in_text"] == 2
+
+
+TOLD = (
+    "{{ bos_token }}{% if tools is not none %}{{ tools | tojson }}{% endif %}"
+    "{{ mood }}{% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}\n"
+)
+
+
+def test_the_template_gets_tools_and_kwargs_as_transformers_passes_them(tmp_path: Path):
+    tools = [{"type": "function", "function": {"name": "f", "description": f"ends in {END}"}}]
+    kwargs = {"enable_thinking": False, "bos_token": "<|bos|>"}
+    rows = [
+        {"messages": CHATS[0], "tools": tools, "kwargs": kwargs},
+        {"messages": CHATS[0], "tools": json.dumps(tools[:0]), "kwargs": None},
+        {"messages": CHATS[0]},
+    ]
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/chats.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    fields = {
+        "tools": "tools",
+        "chat_template_kwargs": {"mood": "mild", "bos_token": ""},
+        "chat_template_kwargs_column": "kwargs",
+    }
+
+    made = chat_dataset(tmp_path, None, template=TOLD + MARKED, documents=fields)
+
+    library = tokenizers.Tokenizer.from_str(byte_level_json())
+    template = transformers_tokenizer(tmp_path, TOLD + MARKED)
+    shard = tokenize(made)
+    for (ids, _), row in zip(documents_of(shard), rows, strict=True):
+        given = row.get("tools")
+        expected = template.apply_chat_template(
+            row["messages"],
+            tools=json.loads(given) if isinstance(given, str) else given,
+            tokenize=False,
+            **{**fields["chat_template_kwargs"], **(row.get("kwargs") or {})},
+        )
+        assert library.decode(ids, skip_special_tokens=False) == expected
+    assert shard.manifest.counts["num_special_tokens_in_text"] == 1
+
+
+def test_other_kwargs_of_the_config_make_the_tokens_again(tmp_path: Path):
+    def recipe(kwargs: dict[str, Any]) -> str:
+        documents = {"chat_template_kwargs": kwargs}
+        return tokenize(chat_dataset(tmp_path, documents=documents)).manifest.recipe.fingerprint
+
+    assert recipe({}) == tokenize(chat_dataset(tmp_path)).manifest.recipe.fingerprint
+    assert len({recipe({}), recipe({"a": 1}), recipe({"a": 2})}) == 3

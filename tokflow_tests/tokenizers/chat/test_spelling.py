@@ -7,7 +7,8 @@ import pytest
 import tokenizers
 
 from tokflow.errors import BadDocumentError
-from tokflow.tokenizers.chat_template import BadChatError, ChatSpelling, ChatTemplate
+from tokflow.tokenizers.chat.formats import BadChatError, Chat
+from tokflow.tokenizers.chat_template import ChatSpelling, ChatTemplate
 from tokflow_tests.chats import END, PLAIN, START, byte_level_json, chat, chat_dataset
 from tokflow_tests.outputs import documents_of
 from tokflow_tests.tiny import tokenize
@@ -81,8 +82,8 @@ def test_what_cannot_be_told_is_a_bad_document(tmp_path: Path):
 def spelt(template: str, messages: Any, *names: str) -> list[tuple[int, str]]:
     """Return where the messages spell what, with the special tokens `names`."""
     made = ChatTemplate(template, {})
-    text = made.write(messages)
-    return [(a, text[a:b]) for a, b in ChatSpelling(made, names).find(messages, text)]
+    text = made.write(Chat(messages))
+    return [(a, text[a:b]) for a, b in ChatSpelling(made, names).find(Chat(messages), text)]
 
 
 def test_a_template_that_looks_for_signs_keeps_its_own_tokens_and_finds_whole_ones():

@@ -1,0 +1,132 @@
+"""The fields of `documents` for chats, and for prompts with completions."""
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal, TypeAlias
+
+from pydantic import Field, JsonValue
+
+from tokflow.store.config import Config
+
+ChatFormat: TypeAlias = Literal["messages", "sharegpt", "alpaca"]
+
+ALPACA = ("instruction", "input", "output", "history", "system")
+"""The columns of a record of `chat_format: alpaca`."""
+OPTIONAL = ("input", "history", "system", "tools", "chat_template_kwargs_column")
+"""Columns of a chat that a record may lack, by what they hold."""
+
+RESERVED = {
+    *("messages", "conversations", "tools", "documents", "chat_template"),
+    *("add_generation_prompt", "continue_final_message", "return_assistant_tokens_mask"),
+}
+"""Names that `apply_chat_template` gives a template itself, or takes as options."""
+
+
+class ChatConfig(Config):
+    """Settings by which chats, and prompts with completions, are read and written as text."""
+
+    section: ClassVar[str] = "documents"
+
+    messages: str | None = None
+    """In place of `text`: the field that holds a chat, a list of {role, content, ...}, or the JSON
+    text of one. A chat template writes it as text; the assistant's turns are supervised. Null
+    fields of a message are left out, and in parquet and arrow, where all structs of a column have
+    the same fields, also those inside it, as in the arguments of a call; JSON text stays as it is
+    there."""
+    chat_format: ChatFormat | None = None
+    """The layout of chats. messages: {role, content, ...}, the default with `messages`. sharegpt:
+    {from, value}, in which human or user, gpt, assistant, chatgpt or model, system, tool,
+    observation or function_response, and function_call are roles. alpaca, without `messages`: the
+    fields instruction, input, output, history (pairs of texts) and system of a record. With
+    `prompt` and `completion`, both are lists of messages of this layout; by default they are
+    texts."""
+    prompt: str | None = None
+    """In place of `text`, with `completion`: the field that comes first and is not supervised."""
+    completion: str | None = None
+    """The field that follows the prompt, nothing between them; its tokens are the loss tokens. Of
+    messages (see `chat_format`), the assistant's turns in it."""
+    system: str | None = None
+    """For chats: the field that holds what the system says first; null and empty text: nothing."""
+    tools: str | None = None
+    """For chats: the field that holds the definitions of the tools, a list or the JSON text of one,
+    for the template; null and empty text: none."""
+    chat_template: str | None = None
+    """For chats: a Jinja template, or the path of a .jinja file that holds it, as
+    transformers' chat templates. Default: the one that the tokenizer brings along."""
+    chat_template_kwargs: dict[str, JsonValue] = Field(default_factory=dict)
+    """For chats: further names that the template gets, as {enable_thinking: false}."""
+    chat_template_kwargs_column: str | None = None
+    """For chats: the field that holds a record's own `chat_template_kwargs`, an object or the JSON
+    text of one, which take the place of those of the same name; null and empty text: none."""
+    on_no_loss: Literal["error", "accept"] = "error"
+    """For chats, and prompts with completions: `error` makes no export of a dataset of which no
+    token at all is supervised; `accept` makes it."""
+
+    @property
+    def is_rendered(self) -> bool:
+        """True if a chat template writes the text."""
+        return self.messages is not None or self.chat_format is not None
+
+    @property
+    def is_chat(self) -> bool:
+        """True if only some of the tokens are loss tokens."""
+        return self.is_rendered or self.prompt is not None or self.completion is not None
+
+    @property
+    def chat_columns(self) -> dict[str, str]:
+        """The columns that a chat is read from, by what they hold; none where they are texts."""
+        if not self.is_rendered:
+            return {}
+        own = ALPACA if self.chat_format == "alpaca" else ()
+        given = {name: of for name in _COLUMNS if (of := getattr(self, name)) is not None}
+        return {**dict(zip(own, own, strict=True)), **given}
+
+    @property
+    def optional_columns(self) -> tuple[str, ...]:
+        """Columns of a chat that a record may lack."""
+        return tuple(column for name, column in self.chat_columns.items() if name in OPTIONAL)
+
+    @property
+    def spare_columns(self) -> tuple[str, ...]:
+        """Columns of a chat that a file may lack: those of a format, which no field names."""
+        return tuple(of for of in self.optional_columns if self.field_of(of) == "chat_format")
+
+    def field_of(self, column: str) -> str:
+        """Return the field of the config that names a column: `text` where no other does."""
+        fields = (name for name in _COLUMNS if getattr(self, name) == column)
+        return next(fields, "text" if not self.chat_columns else "chat_format")
+
+    def _problems_of_chat(self, *, has_text: bool) -> Iterator[tuple[str, str]]:
+        """Yield wrong fields among those of chats, with what each has to be."""
+        given = [name for name in _CHATS if getattr(self, name) is not None]
+        pair = [name for name in given if name in ("prompt", "completion")]
+        if has_text and given:
+            yield given[0], "null, or no `text` beside it"
+        if len(pair) == 1:
+            missing = "completion" if pair == ["prompt"] else "prompt"
+            yield missing, f"a field, for there is a {pair[0]}"
+        if self.messages is not None and pair:
+            yield pair[0], "null, for `messages` holds the chats"
+        has_lists = self.messages is not None or bool(pair)
+        if self.chat_format == "alpaca" and has_lists:
+            field = "messages" if not pair else pair[0]
+            yield field, f"null, for chat_format: alpaca reads {', '.join(ALPACA)}"
+        if self.chat_format not in (None, "alpaca") and not has_lists:
+            yield "chat_format", "null, or `messages` beside it, or `prompt` and `completion`"
+        columns = {name: of for name in _COLUMNS if (of := getattr(self, name)) is not None}
+        if not self.is_rendered:
+            for name in ("system", "tools", "chat_template", *_KWARGS):
+                if getattr(self, name):
+                    yield name, "null, for there are no messages"
+        yield from ((name, "the name of a field") for name, of in columns.items() if not of)
+        columns = self.chat_columns or columns
+        for index, (name, column) in enumerate(columns.items()):
+            if column in [*columns.values()][:index]:
+                yield name, "another field than those beside it"
+        if taken := RESERVED & self.chat_template_kwargs.keys():
+            yield _KWARGS[0], f"no name that every template gets, as {min(taken)!r}"
+
+
+_KWARGS = ("chat_template_kwargs", "chat_template_kwargs_column")
+_CHATS = ("messages", "prompt", "completion", "chat_format")
+_COLUMNS = ("messages", "prompt", "completion", "system", "tools", _KWARGS[1])
+"""Fields that name a column."""
