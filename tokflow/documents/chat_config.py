@@ -1,12 +1,13 @@
 """The fields of `documents` for chats, and for prompts with completions."""
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, WithJsonSchema
 
 from tokflow.store.config import Config
 
+TemplateKwargs: TypeAlias = Annotated[dict[str, JsonValue], WithJsonSchema({"type": "object"})]
 ChatFormat: TypeAlias = Literal["messages", "sharegpt", "alpaca"]
 
 ALPACA = ("instruction", "input", "output", "history", "system")
@@ -52,7 +53,7 @@ class ChatConfig(Config):
     chat_template: str | None = None
     """For chats: a Jinja template, or the path of a .jinja file that holds it, as
     transformers' chat templates. Default: the one that the tokenizer brings along."""
-    chat_template_kwargs: dict[str, JsonValue] = Field(default_factory=dict)
+    chat_template_kwargs: TemplateKwargs = Field(default_factory=dict)
     """For chats: further names that the template gets, as {enable_thinking: false}."""
     chat_template_kwargs_column: str | None = None
     """For chats: the field that holds a record's own `chat_template_kwargs`, an object or the JSON
