@@ -68,8 +68,8 @@ class Part:
     """Ordinals of the sequences that `sequences` yields; None: all."""
     taken: Counter[str] | None = None
     """Counts of what was asked for since: of `stream`, `stream_loss_mask` and `sequences`
-    num_tokens (padding is none) and num_loss_tokens, of `document_lengths` num_documents and
-    num_empty_documents. None: nobody counts."""
+    num_tokens (padding is none) and num_loss_tokens, of `sequences` num_unsupervised_sequences, of
+    `document_lengths` num_documents and num_empty_documents. None: nobody counts."""
 
     def __post_init__(self) -> None:
         largest = min(int(np.iinfo(self.dtype).max), LARGEST_ID)
@@ -237,6 +237,7 @@ class Part:
             self.packed.sequences(at_once, within=self.within),
             num_tokens=lambda some: np.count_nonzero(some.segment_ids),
             num_loss_tokens=lambda some: np.count_nonzero(some.loss_mask),
+            num_unsupervised_sequences=lambda some: np.count_nonzero(~some.loss_mask.any(axis=1)),
         )
 
 

@@ -5,7 +5,7 @@ made, as one more file would be.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any
@@ -21,10 +21,9 @@ from tokflow.exports.shuffled_documents import (
     GatheredTokens,
     PackedFile,
 )
+from tokflow.exports.tails import Tails, pack_tails_of
 from tokflow.sequences.config import PackingConfig
-from tokflow.sequences.packing import PackingCounts, PackingResult, Segments, pack_tails
 from tokflow.sequences.segments import (
-    SEGMENTS_COLUMNS,
     FileSequences,
     Sequences,
     fill_sequences,
@@ -90,11 +89,10 @@ class PartSequences:
         return found
 
     @property
-    def packing_counts(self) -> PackingCounts:
-        """Documents that were cut or left out, in the sequences of files and of tails."""
-        names = [field.name for field in fields(PackingCounts)]
-        in_files = PackingCounts(**{name: self._count(name) for name in names})
-        return in_files + self._tails.packed.counts
+    def packing_counts(self) -> dict[str, int]:
+        """Documents and, of chats, turns and sequences that were cut or left out, in the sequences
+        of files and of tails."""
+        return {name: num + self._count(name) for name, num in self._tails.counts.items()}
 
     def sequences(
         self, at_once: int | None = None, *, within: range | None = None
@@ -116,8 +114,7 @@ class PartSequences:
         """Yield the sequences of some places in order, TOKENS_AT_ONCE or fewer at a time."""
         at_once, packing = self._at_once, self.packing
         tokens = GatheredTokens.of(self.splits)
-        has_loss_mask = any(split.shard.has_loss_mask for split in self.splits)
-        masks = replace(tokens, of_mask=True) if has_loss_mask else None
+        masks = GatheredTokens.masks(self.splits)
         step = at_once * max(1, TOKENS_GATHERED // (at_once * packing.stored_length))
         for places in self._stretches(within, step):
             place, starts, lengths = self._segments_at(places)
@@ -172,7 +169,7 @@ class PartSequences:
         return max(1, TOKENS_AT_ONCE // self.packing.stored_length)
 
     def _count(self, name: str) -> int:
-        return sum(file.counts[f"{self.part}.{name}"] for file in self.files)
+        return sum(file.counts.get(f"{self.part}.{name}", 0) for file in self.files)
 
     @cached_property
     def _firsts(self) -> npt.NDArray[np.int64]:
@@ -273,49 +270,8 @@ class PartSequences:
         return np.zeros(len(self.files), dtype=np.int64)  # groups are of all
 
     @cached_property
-    def _tails(self) -> "_Tails":
-        """The sequences made of the tails of all files, packed as one more file would be."""
-        of_files = [file.tail(self.part) for file in self.files]
-        num_of_file = [len(tail["num_tokens"]) for tail in of_files]
-        empty = np.zeros(0, dtype=np.int64)
-        tails = {
-            name: np.concatenate([empty, *(tail[name] for tail in of_files)])
-            for name in SEGMENTS_COLUMNS
-        }
-        of_tails = Segments(
-            sequence=tails["sequence"],
-            span=np.arange(len(tails["sequence"])),
-            token_in_span=tails["token_in_piece"],
-            num_tokens=tails["num_tokens"],
-            num_repeated=tails["num_repeated"],
-        )
-        packed = pack_tails(of_tails, self.packing)
-        found = packed.segments
-        span_start = (tails["token_start"] - tails["token_in_piece"])[found.span]
-        return _Tails(
-            columns={
-                "file": np.repeat(np.arange(len(of_files)), num_of_file)[found.span],
-                "sequence": found.sequence,
-                "num_tokens": found.num_tokens,
-                "token_start": span_start + found.token_in_span,
-                "document": tails["document"][found.span],
-                "char_start": tails["char_start"][found.span],
-                "token_in_piece": found.token_in_span,
-            },
-            packed=packed,
-            num_repeated_more=int(found.num_repeated.sum() - of_tails.num_repeated.sum()),
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Tails:
-    """Segments of the sequences made of the tails of all files, in order."""
-
-    columns: Columns
-    """Columns of segments, and the ordinal of the file of each."""
-    packed: PackingResult
-    num_repeated_more: int
-    """Repeated tokens of these sequences, less those that the files count in their tails."""
+    def _tails(self) -> Tails:
+        return pack_tails_of(self.files, self.part, self.packing, self.splits, self._positions)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

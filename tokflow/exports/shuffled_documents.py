@@ -4,7 +4,7 @@ itself as the documents of a file are."""
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.sequences.config import PackingConfig
-from tokflow.sequences.packing import Segments, pack_spans
-from tokflow.sequences.segments import SEGMENTS_COLUMNS, FileSequences, counts_of
+from tokflow.sequences.packing import Segments
+from tokflow.sequences.segments import SEGMENTS_COLUMNS, FileSequences, pack_and_count
+from tokflow.sequences.turns import NO_MASK, SpanMask
 from tokflow.split.shuffle import document_keys
 from tokflow.split.spans import SPAN_COLUMNS, Split
 from tokflow.store.integrity import clear_when_damaged, is_compared
@@ -98,11 +99,20 @@ class GatheredTokens:
     """The position at which each split begins, and the end of the last."""
     of_mask: bool = False
     """True: positions are looked up in the loss mask."""
+    no_mask: int = 1
+    """Value of the tokens of a split that has no loss mask."""
 
     @classmethod
     def of(cls, splits: Sequence[Split], *, of_mask: bool = False) -> "GatheredTokens":
         """Return the tokens of splits, or their loss mask."""
         return cls(splits, offsets_of([split.num_positions for split in splits]), of_mask)
+
+    @classmethod
+    def masks(cls, splits: Sequence[Split]) -> "GatheredTokens | None":
+        """Return the loss masks of splits as `SpanMask` reads them; None where none has one."""
+        if not any(split.shard.has_loss_mask for split in splits):
+            return None
+        return replace(cls.of(splits, of_mask=True), no_mask=NO_MASK)
 
     def take(
         self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
@@ -118,7 +128,7 @@ class GatheredTokens:
             if (source := self._source(self.splits[number])) is not None:
                 return source.take(starts - self.edges[number], lengths)  # of neighbours a view
         dtype = np.dtype(np.uint8) if self.of_mask else self.splits[0].shard.dtype
-        found = np.ones(lengths.sum(), dtype=dtype)  # of a split without a mask every token counts
+        found = np.full(lengths.sum(), self.no_mask, dtype=dtype)
         is_large = self.edges[-1] * dtype.itemsize > memory_bytes() // 2
         at = np.cumsum(lengths) - lengths
         for number in numbers:
@@ -326,15 +336,16 @@ class DocumentGroup:
 
     def _pack(self) -> "_PackedGroup":
         own = self._documents
-        packed = pack_spans(
-            self.source.table().documents.num_tokens[own.start : own.stop], self.packing
-        )
+        documents = self.source.table().documents.chosen(slice(own.start, own.stop))
+        masks = GatheredTokens.masks(self.source.splits)
+        mask = None if masks is None else SpanMask(masks, documents.token_start)
+        packed, counts = pack_and_count(documents.num_tokens, self.packing, mask)
         segments = packed.segments
         small = {of.name: getattr(segments, of.name).astype(np.int32) for of in fields(segments)}
         return _PackedGroup(
             segments=Segments(**small),
             first_of_tail=int(np.searchsorted(segments.sequence, packed.num_sequences)),
-            counts=counts_of(self.source.part, packed, self.packing.stored_length),
+            counts={f"{self.source.part}.{name}": num for name, num in counts.items()},
         )
 
 

@@ -10,7 +10,7 @@ By segments only where the files of a format do not depend on each other: `Forma
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -223,7 +223,8 @@ def _counts_of(parts: Sequence[Part], config: ExportConfig) -> dict[str, int]:
 
     num_tokens: padding not counted. num_dropped_tokens. Of sequences num_sequences, num_padding
     (as much as the files have of it), num_repeated_tokens (in another sequence too) and the fields
-    of PackingCounts. Of chats, where the format keeps the loss mask, num_loss_tokens; where it
+    of PackingCounts; of chats TURN_COUNTS and num_unsupervised_sequences, the ones written without
+    a supervised token. Of chats, where the format keeps the loss mask, num_loss_tokens; where it
     keeps offsets, num_documents.
 
     Raises: CorruptOutputError where a token was neither written nor dropped as the config says.
@@ -238,13 +239,15 @@ def _counts_of(parts: Sequence[Part], config: ExportConfig) -> dict[str, int]:
                 "num_sequences": part.num_sequences,
                 "num_padding": num_written_padding(part, padding, taken["num_tokens"]),
                 "num_repeated_tokens": part.packed.num_repeated_tokens,
-                **asdict(part.packed.packing_counts),
+                **part.packed.packing_counts,
             }
         if "offsets" in layout.keeps:
             num_empty = taken["num_empty_documents"] if layout.leaves_out_empty else 0
             counts["num_documents"] = taken["num_documents"] - num_empty
         if part.has_loss_mask and "loss_mask" in layout.keeps:
             counts["num_loss_tokens"] = taken["num_loss_tokens"]
+        if part.has_loss_mask and layout.is_packed:
+            counts["num_unsupervised_sequences"] = taken["num_unsupervised_sequences"]
         once = counts["num_tokens"] - counts.get("num_repeated_tokens", 0)
         dropped = counts["num_dropped_tokens"]
         if once + dropped != part.num_tokens or dropped < 0:

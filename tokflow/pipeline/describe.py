@@ -49,6 +49,8 @@ KINDS: dict[str, Kind] = {
     "num_bytes": Kind("{}", "bytes"),
     "num_tokens": Kind("{} token{s}", is_in_log=True),
     "num_exported_tokens": Kind("{} token{s}"),
+    "num_loss_tokens": Kind("{} supervised token{s}", "supervised tokens", is_in_log=True),
+    "supervised_fraction": Kind("{} supervised", "supervised", is_optional=True),
     "tokens_fraction": Kind(label="share"),
     "bytes_per_token": Kind("{} bytes per token"),
     "chars_per_token": Kind(label="characters per token"),
@@ -64,6 +66,14 @@ KINDS: dict[str, Kind] = {
     "num_truncated_documents": Kind("{} document{s} truncated", is_optional=True),
     "num_dropped_documents": Kind("{} document{s} dropped", is_optional=True),
     "num_dropped_tokens": Kind("{} token{s} dropped", is_optional=True, is_loss=True),
+    "num_cut_turns": Kind("{} turn{s} cut", is_optional=True),
+    "num_dropped_turns": Kind("{} turn{s} dropped", is_optional=True, is_loss=True),
+    "num_unsupervised_sequences": Kind(
+        "{} sequence{s} without a supervised token", "unsupervised sequences", is_optional=True
+    ),
+    "num_dropped_sequences": Kind(
+        "{} sequence{s} without a supervised token dropped", is_optional=True, is_loss=True
+    ),
     "num_repeated_tokens": Kind("{} token{s} repeated", is_optional=True),
     "num_tail_tokens": Kind("{} leftover token{s} packed at export", is_optional=True),
     BUDGET_CUTS: Kind(label="documents cut by the budget", is_optional=True),
@@ -172,7 +182,7 @@ def _tokens(manifest: Manifest, run: Mapping[str, Any]) -> Description:
         {
             **{name: counts[name] for name in first},
             "bytes_per_token": ratio(counts["num_bytes"], counts["num_tokens"]),
-            **{name: counts[name] for name in ("num_loss_tokens",) if name in counts},
+            **_supervised(counts),
             **{name: run[name] for name in ("megabytes_per_second", "engine") if name in run},
             "num_rejects": counts["num_rejects"],
             "num_left_out": counts.get("num_left_out", 0),
@@ -222,7 +232,14 @@ def _packed(counts: Mapping[str, int], tokens: str = "num_tokens") -> Values:
         fill = full(num_tokens, num_tokens + counts["num_padding"])
         found |= {"num_sequences": counts["num_sequences"], "fill_fraction": fill}
     optional = (name for name, kind in KINDS.items() if kind.is_optional and name in counts)
-    return found | {name: counts[name] for name in optional}
+    return found | _supervised(counts) | {name: counts[name] for name in optional}
+
+
+def _supervised(counts: Mapping[str, int]) -> Values:
+    """Return the supervised tokens and their share, of what has a loss mask."""
+    if (num := counts.get("num_loss_tokens")) is None:
+        return {}
+    return {"num_loss_tokens": num, "supervised_fraction": full(num, counts["num_tokens"])}
 
 
 def _counts_of_parts(manifest: Manifest) -> dict[str, Counter[str]]:

@@ -16,8 +16,8 @@ Overlong: TypeAlias = Literal["split", "truncate", "drop"]
 Tail: TypeAlias = Literal["pad", "drop"]
 Side: TypeAlias = Literal["left", "right"]
 
-SIDES = {"padding_side": "right", "truncation_side": "right"}
-"""Fields that recipes have where they are other than this."""
+RARE = {"padding_side": "right", "truncation_side": "right", "drop_unsupervised": False}
+"""Fields that recipes have only where they differ from this."""
 
 MAX_SEQUENCE_LENGTH = 2**24
 """Sixteen times the longest context that is trained today; a sequence must fit into memory."""
@@ -89,6 +89,9 @@ class PackingConfig(Config):
     min_sample_length: Annotated[int, Field(ge=1)] = 1
     """A sequence with fewer tokens, padding not counted, is left out and counted as dropped; one
     with exactly so many is kept (PickledTrainerDataset's script keeps those with more)."""
+    drop_unsupervised: bool = False
+    """Leave out sequences without a supervised token, and count them: of a chat that is split, the
+    ones that hold only what the user says. Without it they are counted, and kept."""
     pool_size: Annotated[int, Field(ge=1), "a usual size is 10000"] = 10_000
     """pool: documents that are packed together. Sequences hold documents that are at most about
     so many apart; more of them fill sequences better."""
@@ -191,13 +194,13 @@ class PackingConfig(Config):
         own = self._deciding(of_file)
         # What decides nothing of a part is as usual there: the others' may not go with its fields.
         known = {name: of for name, of in PackingConfig()._own().items() if name in own}
-        usual = {name: side for name, side in SIDES.items() if name not in own}
+        usual = {name: of for name, of in RARE.items() if name not in own}
         parts = {}
         for name in self.parts:
             of_part = {**known, **self.of_part(name)._deciding(of_file)}
             if others := _others(usual, _others(own, of_part)):
                 parts[name] = others
-        own = _others(SIDES, own)
+        own = _others(RARE, own)
         return {**own, "parts": parts} if parts else own
 
     def _deciding(self, of_file: bool) -> dict[str, Any]:

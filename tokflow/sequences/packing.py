@@ -73,6 +73,8 @@ class PackingCounts:
     """Documents of one token or more of which no sequence has any."""
     num_dropped_tokens: int = 0
     """Tokens that are in no sequence, those of truncated and of dropped documents among them."""
+    num_dropped_sequences: int = 0
+    """Sequences that `drop_unsupervised` leaves out."""
 
     def __add__(self, other: "PackingCounts") -> "PackingCounts":
         names = [field.name for field in dataclasses.fields(self)]
@@ -90,8 +92,19 @@ class PackingResult:
     counts: PackingCounts = PackingCounts()
 
 
-def pack_spans(num_tokens: npt.NDArray[np.int64], config: PackingConfig) -> PackingResult:
-    """Return the sequences of one file, given the tokens of each of its spans, and its tail."""
+NumSupervised: TypeAlias = Callable[[Segments], npt.NDArray[np.int64]]
+"""Supervised tokens of each segment, (num_segments,)."""
+
+
+def pack_spans(
+    num_tokens: npt.NDArray[np.int64],
+    config: PackingConfig,
+    num_supervised: NumSupervised | None = None,
+) -> PackingResult:
+    """Return the sequences of one file, given the tokens of each of its spans, and its tail.
+
+    Without `num_supervised`, which only `drop_unsupervised` asks, every token is supervised.
+    """
     kept, counts = _limited(num_tokens, config)
     packed = PACKERS[config.strategy](kept, config)
     found = packed.segments
@@ -100,14 +113,23 @@ def pack_spans(num_tokens: npt.NDArray[np.int64], config: PackingConfig) -> Pack
         before = (num_tokens - kept)[found.span]
         found = replace(found, token_in_span=found.token_in_span + before)
     is_short = _fill(found) < config.min_sample_length
-    is_short[packed.num_sequences :] = False
-    return _without(replace(packed, segments=found, counts=counts), is_short)
+    is_bare = _is_bare(found, config, num_supervised)
+    is_short[packed.num_sequences :] = is_bare[packed.num_sequences :] = False
+    packed = replace(packed, segments=found, counts=counts)
+    return _without(packed, is_short, is_bare, covered=np.zeros_like(num_tokens))
 
 
-def pack_tails(tails: Segments, config: PackingConfig) -> PackingResult:
+def pack_tails(
+    tails: Segments,
+    config: PackingConfig,
+    num_supervised: NumSupervised | None = None,
+    is_begun: npt.NDArray[np.bool_] | None = None,
+) -> PackingResult:
     """Return the sequences made of the tails of all files; none is left open.
 
     A segment of a tail may become several; `span` is the ordinal of the segment it is of.
+    `num_supervised`: as in `pack_spans`. `is_begun`: True for segments of documents that a finished
+    sequence of their file has; by default for all but those at the beginning of theirs.
     """
     packed = PACKERS[config.strategy](tails.num_tokens, config)
     found = packed.segments
@@ -122,8 +144,12 @@ def pack_tails(tails: Segments, config: PackingConfig) -> PackingResult:
     fill = _fill(segments)
     is_left_out = fill < config.min_sample_length
     is_left_out[packed.num_sequences :] |= config.tail == "drop"
-    counts = PackingCounts(num_cut_documents=num_cut)
-    return _without(PackingResult(segments, len(fill), counts), is_left_out)
+    packed = PackingResult(segments, len(fill), PackingCounts(num_cut_documents=num_cut))
+    is_bare = _is_bare(segments, config, num_supervised)
+    covered = tails.token_in_span + tails.num_repeated
+    if is_begun is not None:
+        covered = np.where(is_begun, covered, 0)
+    return _without(packed, is_left_out, is_bare, covered=covered)
 
 
 def _limited(
@@ -156,25 +182,64 @@ def _fill(segments: Segments) -> npt.NDArray[np.int64]:
     return np.bincount(segments.sequence, weights=segments.num_tokens).astype(np.int64)
 
 
-def _without(packed: PackingResult, is_left_out: npt.NDArray[np.bool_]) -> PackingResult:
-    """Leave out sequences, each the last of its documents, and count what is in no other."""
+def _is_bare(
+    segments: Segments, config: PackingConfig, num_supervised: NumSupervised | None
+) -> npt.NDArray[np.bool_]:
+    """Return True for each sequence that `drop_unsupervised` leaves out."""
+    if not config.drop_unsupervised or num_supervised is None:
+        return np.zeros(len(_fill(segments)), dtype=bool)
+    is_bare: npt.NDArray[np.bool_] = (
+        np.bincount(segments.sequence, weights=num_supervised(segments)) == 0
+    )
+    return is_bare
+
+
+def _without(
+    packed: PackingResult,
+    is_short: npt.NDArray[np.bool_],
+    is_bare: npt.NDArray[np.bool_],
+    *,
+    covered: npt.NDArray[np.int64],
+) -> PackingResult:
+    """Leave out sequences, and count what is in no other.
+
+    `covered`: tokens of each span, from its first, of which some are in a sequence that is not one
+    of these; 0 where none is.
+    """
+    is_left_out = is_short | is_bare
     if not is_left_out.any():
         return packed
     segments = packed.segments
     is_gone = is_left_out[segments.sequence]
-    gone = segments.chosen(is_gone)
-    is_whole = (gone.token_in_span == 0) & (gone.num_repeated == 0)
+    gone, kept = segments.chosen(is_gone), segments.chosen(~is_gone)
+    kept = replace(kept, num_repeated=_num_repeated(kept, covered))
+    lost = np.setdiff1d(gone.span[covered[gone.span] == 0], kept.span)
+    num_before, num_after = (int((s.num_tokens - s.num_repeated).sum()) for s in (segments, kept))
     counts = PackingCounts(
-        num_dropped_documents=int(np.count_nonzero(is_whole)),
-        num_dropped_tokens=int((gone.num_tokens - gone.num_repeated).sum()),
+        num_dropped_documents=len(lost),
+        num_dropped_tokens=num_before - num_after,
+        num_dropped_sequences=int(np.count_nonzero(is_bare & ~is_short)),
     )
-    kept = segments.chosen(~is_gone)
     ordinal = np.cumsum(~is_left_out) - 1
     return PackingResult(
         replace(kept, sequence=ordinal[kept.sequence]),
         num_sequences=packed.num_sequences - int(is_left_out[: packed.num_sequences].sum()),
         counts=packed.counts + counts,
     )
+
+
+def _num_repeated(segments: Segments, covered: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return how many tokens of each segment, from its first, are covered or in one before it."""
+    if not segments.num_repeated.any():
+        return segments.num_repeated
+    order = np.lexsort((segments.token_in_span, segments.span))
+    in_order = segments.chosen(order)
+    stops = in_order.token_in_span + in_order.num_tokens
+    before = np.where(np.diff(in_order.span, prepend=-1) == 0, np.append(0, stops[:-1]), 0)
+    before = np.maximum(before, covered[in_order.span])
+    found = np.zeros_like(order)
+    found[order] = np.clip(before - in_order.token_in_span, 0, in_order.num_tokens)
+    return found
 
 
 def pack_concat(num_tokens: npt.NDArray[np.int64], config: PackingConfig) -> PackingResult:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tokflow.sequences.config import PackingConfig, Side, one_or_each
 from tokflow.sequences.packing import PackingResult, Segments, pack_spans
+from tokflow.sequences.turns import SpanMask
 from tokflow.split.spans import PartSpans, Split
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.store.store import InStore, StoredOutput
@@ -142,11 +143,13 @@ def write_sequences(
     counts: dict[str, int] = {}
     lengths = {part: config.of_part(part).stored_length for part in split.parts}
     tables = []
+    source = split.loss_mask_source()
     for part, spans in split.spans_of_parts().items():
         packing = config.of_part(part)
-        packed = pack_spans(spans.num_tokens, packing)
+        mask = None if source is None else SpanMask(source, spans.token_start)
+        packed, own = pack_and_count(spans.num_tokens, packing, mask)
         tables.append(_segments_table(part, spans, packed.segments))
-        counts |= counts_of(part, packed, lengths[part])
+        counts |= {f"{part}.{name}": num for name, num in own.items()}
     pq.write_table(
         pa.concat_tables(tables), folder / SEGMENTS_NAME, **parquet_options(SEGMENTS_SCHEMA)
     )
@@ -234,17 +237,33 @@ def _segments_table(part: str, spans: PartSpans, segments: Segments) -> pa.Table
     )
 
 
-def counts_of(part: str, packed: PackingResult, sequence_length: int) -> dict[str, int]:
-    """Return the counts of a part's sequences, as the manifest has them."""
+def pack_and_count(
+    num_tokens: npt.NDArray[np.int64], config: PackingConfig, mask: SpanMask | None
+) -> tuple[PackingResult, dict[str, int]]:
+    """Return the sequences of one file or group, given the tokens of each of its spans and, of
+    chats, their loss mask; and their counts, as the manifest has them."""
+    packed = pack_spans(num_tokens, config, mask.num_supervised if mask else None)
     segments = packed.segments
     is_tail = segments.sequence >= packed.num_sequences
     in_sequences = int(segments.num_tokens[~is_tail].sum())
     counts = {
         "num_sequences": packed.num_sequences,
         "num_tokens": in_sequences,
-        "num_padding": packed.num_sequences * sequence_length - in_sequences,
+        "num_padding": packed.num_sequences * config.stored_length - in_sequences,
         "num_tail_tokens": int(segments.num_tokens[is_tail].sum()),
         "num_repeated_tokens": int(segments.num_repeated.sum()),
         **asdict(packed.counts),
     }
-    return {f"{part}.{name}": num for name, num in counts.items()}
+    if mask is None or not config.drop_unsupervised:
+        del counts["num_dropped_sequences"]
+    if mask is not None:
+        zeros, spans = np.zeros_like(num_tokens), np.arange(len(num_tokens))
+        whole = Segments(
+            sequence=zeros,
+            span=spans,
+            token_in_span=zeros,
+            num_tokens=num_tokens,
+            num_repeated=zeros,
+        )
+        counts |= mask.turn_counts(whole, segments)
+    return packed, counts

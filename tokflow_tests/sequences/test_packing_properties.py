@@ -20,6 +20,8 @@ from tokflow.sequences.packing import (
     pack_spans,
     pack_tails,
 )
+from tokflow.sequences.turns import SpanMask
+from tokflow.tokens.token_source import TokenSource
 from tokflow_tests.outputs import int64
 from tokflow_tests.sequences.test_packing import Token, columns, lengths_of_rows
 
@@ -40,24 +42,47 @@ class Rows:
     in_files: list[list[Row]]
     of_tails: list[Row]
     counts: PackingCounts
+    turns: Counter[str]
+    """Turns cut and dropped."""
 
     @property
     def all(self) -> list[Row]:
         return [row for rows in (*self.in_files, self.of_tails) for row in rows]
 
 
-def pack_files(files: Sequence[np.ndarray], config: PackingConfig) -> Rows:
-    """Pack files and their tails as an export does."""
-    packed = [pack_spans(num_tokens, config) for num_tokens in files]
+def pack_files(
+    files: Sequence[np.ndarray], config: PackingConfig, masks: Sequence[np.ndarray] | None = None
+) -> Rows:
+    """Pack files and their tails as an export does; `masks` of their tokens, end to end."""
+    every = masks or [np.ones(num_tokens.sum(), np.uint8) for num_tokens in files]
+    starts = [np.cumsum(num_tokens) - num_tokens for num_tokens in files]
+    of_files = [
+        SpanMask(TokenSource((mask,)), start) for mask, start in zip(every, starts, strict=True)
+    ]
+    packed = [
+        pack_spans(num_tokens, config, mask.num_supervised)
+        for num_tokens, mask in zip(files, of_files, strict=True)
+    ]
     tails: list[Segments] = []
     owners: list[Token] = []
+    is_begun, tail_starts, first = [], [], 0
+    turns: Counter[str] = Counter()
     for file, one in enumerate(packed):
         tail = one.segments.chosen(one.segments.sequence == one.num_sequences)
         tails.append(tail)
         owners += [(file, piece, 0) for piece in tail.span.tolist()]
-    names = ("sequence", "span", "token_in_span", "num_tokens", "num_repeated")
+        finished = one.segments.chosen(one.segments.sequence < one.num_sequences)
+        is_begun.append(np.isin(tail.span, finished.span))
+        tail_starts.append(starts[file][tail.span] + first)
+        first += len(every[file])
+        turns.update(of_files[file].turn_counts(whole_spans(files[file]), one.segments))
+    names = ("sequence", "token_in_span", "num_tokens", "num_repeated")
     joined = {name: np.concatenate([getattr(tail, name) for tail in tails]) for name in names}
-    of_tails = pack_tails(Segments(**joined), config)
+    whole = Segments(span=np.arange(len(owners)), **joined)
+    mask = SpanMask(TokenSource(tuple(every)), np.concatenate(tail_starts))
+    begun = np.concatenate(is_begun) if config.drop_unsupervised else None
+    of_tails = pack_tails(whole, config, mask.num_supervised, begun)
+    turns.update(mask.turn_counts(whole, of_tails.segments))
     counts = of_tails.counts
     for one in packed:
         counts += one.counts
@@ -70,6 +95,14 @@ def pack_files(files: Sequence[np.ndarray], config: PackingConfig) -> Rows:
         ],
         of_tails=rows_of(of_tails, owners),
         counts=counts,
+        turns=turns,
+    )
+
+
+def whole_spans(num_tokens: np.ndarray) -> Segments:
+    zeros, spans = np.zeros_like(num_tokens), np.arange(len(num_tokens))
+    return Segments(
+        sequence=zeros, span=spans, token_in_span=zeros, num_tokens=num_tokens, num_repeated=zeros
     )
 
 
@@ -128,6 +161,59 @@ def test_every_token_is_in_a_row_that_may_hold_it_or_declared(strategy: str, dat
     if config.min_sample_length == 1:
         check_cuts(rows, files, config)
         check_tail(rows, files, config)
+
+
+@every_strategy
+@no_deadline
+@given(data=st.data(), files=files_of_lengths)
+def test_no_row_is_without_a_supervised_token_and_the_account_closes(strategy: str, data, files):
+    config = data.draw(configs(strategy)).model_copy(update={"drop_unsupervised": True})
+    side = data.draw(st.sampled_from(["left", "right"]))
+    config = config.model_copy(update={"truncation_side": side})
+    masks = [
+        np.array(data.draw(st.lists(st.integers(0, 1), min_size=size, max_size=size)), np.uint8)
+        for size in (int(num_tokens.sum()) for num_tokens in files)
+    ]
+    supervised = {
+        (file, piece, token)
+        for file, piece, token in tokens_of(files)
+        if masks[file][files[file][:piece].sum() + token]
+    }
+
+    rows = pack_files(files, config, masks)
+
+    kept = {token for row in rows.all for token in row.tokens}
+    missing = tokens_of(files) - kept
+    assert all(supervised & {*row.tokens} for row in rows.all)
+    assert len(missing) == rows.counts.num_dropped_tokens
+    repeated = sum(row.num_repeated for row in rows.all)
+    assert sum(len(row.tokens) for row in rows.all) - repeated == len(kept)
+    if side == "right":  # else the beginning of a document can be cut off
+        lost = {token[:2] for token in missing} - {token[:2] for token in kept}
+        assert rows.counts.num_dropped_documents == len(lost)
+    plain = pack_files(files, config.model_copy(update={"drop_unsupervised": False}), masks)
+    bare = [row for row in plain.all if not supervised & {*row.tokens}]
+    assert rows.counts.num_dropped_sequences == len(bare)
+    check_turns(rows, files, supervised, config)
+
+
+def check_turns(
+    rows: Rows, files: Sequence[np.ndarray], supervised: set[Token], config: PackingConfig
+) -> None:
+    """Turns are cut where rows end in them, and dropped where they begin in no row."""
+    begun = {token for token in supervised if (*token[:2], token[2] - 1) not in supervised}
+    kept = {token for row in rows.all for token in row.tokens}
+    assert rows.turns["num_dropped_turns"] == len(begun - kept)
+    if config.stored_overlap or config.min_sample_length > 1 or config.tail == "drop":
+        return  # a row that was left out can have cut one
+    edges = {
+        (file, piece, first + size)
+        for row in rows.all
+        for (file, piece, first), size, _ in row.segments
+    }
+    edges |= {first for row in rows.all for first, _, _ in row.segments}
+    inside = {token for token in edges & supervised if (*token[:2], token[2] - 1) in supervised}
+    assert rows.turns["num_cut_turns"] == len(inside)
 
 
 def tokens_of(files: Sequence[np.ndarray]) -> set[Token]:

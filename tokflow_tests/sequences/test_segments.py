@@ -151,7 +151,7 @@ def test_the_tails_of_all_files_are_packed_together(tail: str, rows: list, tmp_p
 
     assert rows_of(parts(dataset)["train"]) == rows
     assert parts(dataset)["train"].num_sequences == len(rows)
-    assert parts(dataset)["train"].packed.packing_counts.num_dropped_tokens == (
+    assert parts(dataset)["train"].packed.packing_counts["num_dropped_tokens"] == (
         2 if tail == "drop" else 0
     )
 
