@@ -200,8 +200,8 @@ class ParsedBatch:
         records = self.batch.records
         if records is None:
             return self.num_rows
-        num_with_documents = int(np.count_nonzero(np.diff(records, prepend=-1)))
-        return num_with_documents + len(self.bad) + len(self.left_out)
+        of_bad = np.array([of.record for of in self.bad], dtype=np.int64)
+        return len(np.union1d(records, of_bad)) + len(self.left_out)
 
     def moved(self, rows: int, records: int) -> "ParsedBatch":
         """Return the same, without places, with `rows` and `records` added to its ordinals."""

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, JsonValue, WithJsonSchema
 
-from tokflow.store.config import Config
+from tokflow.store.config import Config, Listed
 
 TemplateKwargs: TypeAlias = Annotated[dict[str, JsonValue], WithJsonSchema({"type": "object"})]
 ChatFormat: TypeAlias = Literal["messages", "sharegpt", "alpaca"]
@@ -27,12 +27,12 @@ class ChatConfig(Config):
 
     section: ClassVar[str] = "documents"
 
-    messages: str | None = None
+    messages: str | Listed[str] | None = None
     """In place of `text`: the field that holds a chat, a list of {role, content, ...}, or the JSON
-    text of one. A chat template writes it as text; the assistant's turns are supervised. Null
-    fields of a message are left out, and in parquet and arrow, where all structs of a column have
-    the same fields, also those inside it, as in the arguments of a call; JSON text stays as it is
-    there."""
+    text of one; with a `transform`, the field or fields that it makes chats of. A chat template
+    writes them as text; the assistant's turns are supervised. Null fields of a message are left
+    out, and in parquet and arrow, where all structs of a column have the same fields, also those
+    inside it, as in the arguments of a call; JSON text stays as it is there."""
     chat_format: ChatFormat | None = None
     """The layout of chats. messages: {role, content, ...}, the default with `messages`. sharegpt:
     {from, value}, in which human or user, gpt, assistant, chatgpt or model, system, tool,
@@ -93,7 +93,7 @@ class ChatConfig(Config):
 
     def field_of(self, column: str) -> str:
         """Return the field of the config that names a column: `text` where no other does."""
-        fields = (name for name in _COLUMNS if getattr(self, name) == column)
+        fields = (name for name in _COLUMNS if column in _as_tuple(getattr(self, name)))
         return next(fields, "text" if not self.chat_columns else "chat_format")
 
     def _problems_of_chat(self, *, has_text: bool) -> Iterator[tuple[str, str]]:
@@ -113,16 +113,18 @@ class ChatConfig(Config):
             yield field, f"null, for chat_format: alpaca reads {', '.join(ALPACA)}"
         if self.chat_format not in (None, "alpaca") and not has_lists:
             yield "chat_format", "null, or `messages` beside it, or `prompt` and `completion`"
-        columns = {name: of for name in _COLUMNS if (of := getattr(self, name)) is not None}
+        named = [(name, of) for name in _COLUMNS for of in _as_tuple(getattr(self, name))]
         if not self.is_rendered:
             for name in ("system", "tools", "chat_template", *_KWARGS):
                 if getattr(self, name):
                     yield name, "null, for there are no messages"
-        yield from ((name, "the name of a field") for name, of in columns.items() if not of)
-        columns = self.chat_columns or columns
-        for index, (name, column) in enumerate(columns.items()):
-            if column in [*columns.values()][:index]:
+        yield from ((name, "the name of a field") for name, of in named if not of)
+        own = ALPACA if self.chat_format == "alpaca" else ()
+        columns = [*(of for of in own if of != "system" or not self.system)]
+        for name, column in named:
+            if column in columns:
                 yield name, "another field than those beside it"
+            columns.append(column)
         if taken := RESERVED & self.chat_template_kwargs.keys():
             yield _KWARGS[0], f"no name that every template gets, as {min(taken)!r}"
 
@@ -131,3 +133,7 @@ _KWARGS = ("chat_template_kwargs", "chat_template_kwargs_column")
 _CHATS = ("messages", "prompt", "completion", "chat_format")
 _COLUMNS = ("messages", "prompt", "completion", "system", "tools", _KWARGS[1])
 """Fields that name a column."""
+
+
+def _as_tuple(value: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else value or ()

@@ -118,6 +118,9 @@ class DocumentsConfig(ChatConfig):
     out, which is counted. What it raises, or returns besides, makes the record a bad document; what
     it prints goes to stderr.
 
+    With `messages` in place of `text` it returns chats: a list of messages, or a dictionary of
+    `messages`, `tools` and `chat_template_kwargs`, or a list of such chats.
+
     It must be pure: the same for the same record, with nothing remembered between two, for it is
     called in any process, and again by `verify`. Its module is a .py file in the folder that
     relative paths start from, or where Python looks. It is code, and it runs with your rights
@@ -231,17 +234,26 @@ class DocumentsConfig(ChatConfig):
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are read, also where it is one."""
-        if self.is_rendered:
+        if self.is_rendered and self.transform is None:
             return tuple(self.chat_columns.values())
+        if self.messages is not None:
+            return (self.messages,) if isinstance(self.messages, str) else self.messages
         if self.prompt is not None and self.completion is not None:
             return (self.prompt, self.completion)
         return (self.text,) if isinstance(self.text, str) else (self.text or ())
 
     @property
+    def chat_columns(self) -> dict[str, str]:
+        """The columns that a chat is read from, by what they hold; with a transform, the keys of
+        what it returns. None where documents are texts."""
+        return RETURNED if self.is_rendered and self.transform else super().chat_columns
+
+    @property
     def optional_columns(self) -> tuple[str, ...]:
-        """Columns that a record may lack."""
-        is_for_transform = self.has_records and not self.is_rendered
-        return self.columns if is_for_transform else super().optional_columns
+        """Columns that a record may lack: all that are a list, for a transform."""
+        if self.transform is None:
+            return super().optional_columns
+        return () if isinstance(self.messages or self.text, str) else self.columns
 
     @property
     def separator_of_columns(self) -> str | None:
@@ -270,8 +282,14 @@ class DocumentsConfig(ChatConfig):
             yield "transform_version", "null, for there is no transform"
         if self.transform is not None and not _FUNCTION.fullmatch(self.transform):
             yield "transform", "the name of a function, as in package.module:function"
-        if self.transform is not None and self.is_chat:
-            yield "transform", "null, for documents are chats, of which text has no loss spans"
+        if self.transform is not None and self.is_chat and self.messages is None:
+            yield "transform", "null, or `messages` in place of what names the columns"
+        if self.transform is not None and self.messages is not None:
+            for name in ("system", "tools", "chat_template_kwargs_column"):
+                if getattr(self, name) is not None:
+                    yield name, "null, for the transform returns it with the messages"
+        if isinstance(self.messages, tuple) and (not self.messages or self.transform is None):
+            yield "messages", "one field, or fields that a `transform` beside them makes chats of"
         if self.transform is not None and self.join is not None:
             yield "join", "null, for the transform gets each column and joins them"
         if "" in kept or len(set(kept)) < len(kept):
@@ -335,6 +353,12 @@ _OF_FORMATS = {
     "quoting": ("csv", "tsv"),
     "encoding": ("csv", "tsv", "txt"),
 }
+
+RETURNED = {
+    **{name: name for name in ("messages", "tools")},
+    "chat_template_kwargs_column": "chat_template_kwargs",
+}
+"""The keys of a chat that a transform returns, by what they hold."""
 
 KEPT = "tokflow:keep_columns"
 """Stands for a transform in the config that the columns which are kept are read by."""

@@ -107,7 +107,7 @@ class DocumentSource:
     ) -> Iterator[Batch]:
         """Yield the documents in batches of any size; the bad ones are errors or rejects."""
         config, within = self._config, self._within
-        make = render or (Transform(config) if config.transform is not None else None)
+        transform = Transform(config) if config.transform is not None else None
         first = num_rejects = 0
         for number, path in enumerate(self.paths):
             first_ahead = 0 if number == 0 else number + _FILES_AHEAD
@@ -116,7 +116,7 @@ class DocumentSource:
                     later.read_ahead()
             self._first_rows.append(first)
             num_rows = 0
-            parsed = _read_numbered(path, config, batch_bytes, make, within)
+            parsed = _read_numbered(path, config, batch_bytes, transform, render, within)
             if config.limit.ends_early:
                 parsed = _limited(config.limit, parsed, encode and _with_row_offset(encode, first))
             for found in parsed:
@@ -177,11 +177,13 @@ def _read_numbered(
     path: Path,
     config: DocumentsConfig,
     batch_bytes: int,
-    make: Render | None,
+    transform: Transform | None,
+    render: Render | None,
     within: OpenRange | None,
 ) -> Iterator[ParsedBatch]:
     """Yield what is in a raw file, rows and records counted from its beginning, about
-    `batch_bytes` at once; `make` makes documents of what the reader finds.
+    `batch_bytes` at once; `transform` makes records of what the reader finds, or documents, and
+    `render` documents of chats.
 
     Raises: ConfigError, RawFileError.
     """
@@ -197,11 +199,25 @@ def _read_numbered(
         ) from error
     found: Iterator[ParsedBatch] = read(path, config, max(batch_bytes, _MIN_READ_BYTES), within)
     rows = records = 0
-    for some in found if make is None else map(make, found):
+    found = found if transform is None else map(transform, found)
+    for some in found if render is None else (_rendered(render, each) for each in found):
         numbered = some.moved(rows, records)
         rows, records = rows + some.num_rows, records + some.num_records
         del some  # which keeps the lines
         yield numbered
+
+
+def _rendered(render: Render, found: ParsedBatch) -> ParsedBatch:
+    """Return the documents of chats, with the records that a transform made the chats of."""
+    made = render(found)
+    records = found.batch.records
+    if records is None:
+        return made
+    of_row = dict(zip(found.batch.rows.tolist(), records.tolist(), strict=True))
+    of_batch = np.array([of_row[row] for row in made.batch.rows.tolist()], dtype=np.int64)
+    bad = tuple(of._replace(record=of_row.get(of.row, of.record)) for of in made.bad)
+    batch = replace(made.batch, records=of_batch)
+    return replace(made, batch=batch, bad=bad, left_out=found.left_out)
 
 
 def _bad_document_error(

@@ -1,6 +1,7 @@
-"""Documents that a user's function makes of records: one, several or none of each."""
+"""Documents, or chats, that a user's function makes of records: one, several or none of each."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import GeneratorType
 from typing import Any
@@ -14,6 +15,7 @@ from tokflow.documents.batch import (
     BadDocument,
     Batch,
     ParsedBatch,
+    Place,
     Problem,
     excerpt,
     num_chars_of,
@@ -38,6 +40,8 @@ class Transform:
         self._user_function = config.user_function
         self._function = self._user_function.load()
         self._columns = config.columns if config.has_records else None
+        self._is_record = not isinstance(config.messages or config.text, str)
+        self._keys = tuple(config.chat_columns.values())
         self._limit = config.limit
         self._decode = msgspec.json.Decoder().decode
 
@@ -57,11 +61,12 @@ class Transform:
                 counts.append(len(made))
                 texts += made
         made_of = np.array(counts, dtype=np.int64)
-        numbered = _numbered(records, texts_of(texts), made_of, bad, found.num_rows)
+        numbered = _numbered(records, texts_of(texts), made_of, bad, found.num_rows, found.place)
         return replace(numbered, is_uncut=found.is_uncut)
 
     def _documents(self, value: str) -> list[bytes] | Problem:
-        """Return what the function makes of one record: texts, as UTF-8."""
+        """Return what the function makes of one record, as UTF-8: texts, or of each chat the JSON
+        of its parts, with commas between them."""
         record: Any = value
         if self._columns is not None:
             try:
@@ -69,16 +74,13 @@ class Transform:
             except (msgspec.DecodeError, RecursionError) as error:  # as of a lone surrogate
                 found = f"{excerpt(value)} ({error})"
                 return Problem("fields whose JSON can be decoded", found)
+            record = record if self._is_record else record[self._columns[0]]
         try:
             result = self._function(record)
-            texts = list(result) if isinstance(result, GeneratorType) else result
-            if texts is None or isinstance(texts, str):
-                texts = [] if texts is None else [texts]
-            if not isinstance(texts, (list, tuple)):
-                return self._problem(f"{type(texts).__name__} {excerpt(texts)}")
-            for text in texts:
-                if not isinstance(text, str):
-                    return self._problem(f"{type(text).__name__} {excerpt(text)} among several")
+            result = list(result) if isinstance(result, GeneratorType) else result
+            texts = self._chats(result) if self._keys else self._texts(result)
+            if isinstance(texts, Problem):
+                return texts
         except MemoryError:
             raise
         except (Exception, SystemExit) as error:  # also one of an `encode` of the function's own
@@ -90,9 +92,41 @@ class Transform:
         too_many = any(len(encoded) > self._limit.document_bytes for encoded in made)
         return too_large(self._limit) if too_many else made
 
+    def _texts(self, result: Any) -> Sequence[str] | Problem:
+        texts = [result] if isinstance(result, str) else [] if result is None else result
+        if not isinstance(texts, (list, tuple)):
+            return self._problem(f"{type(texts).__name__} {excerpt(texts)}")
+        for text in texts:
+            if not isinstance(text, str):
+                return self._problem(f"{type(text).__name__} {excerpt(text)} among several")
+        return texts
+
+    def _chats(self, result: Any) -> Sequence[str] | Problem:
+        """Return the JSON of chats: of one, as a list of messages or a dictionary of its parts, or
+        of several."""
+        chats = [result] if isinstance(result, dict) else [] if result is None else result
+        if isinstance(chats, (list, tuple)) and chats:
+            is_one = all(isinstance(of, dict) and "messages" not in of for of in chats)
+            chats = [chats] if is_one else chats
+        if not isinstance(chats, (list, tuple)):
+            return self._problem(f"{type(chats).__name__} {excerpt(chats)}")
+        texts = []
+        for chat in chats:
+            parts = chat if isinstance(chat, dict) else {"messages": chat}
+            is_chat = isinstance(parts.get("messages"), (list, tuple))
+            if not is_chat or parts.keys() - {*self._keys}:
+                return self._problem(f"{type(chat).__name__} {excerpt(chat)}")
+            texts.append(",".join(json.dumps(parts.get(key)) for key in self._keys))
+        return texts
+
     def _problem(self, found: str) -> Problem:
         function = f"{self._user_function.module}:{self._user_function.name}"
-        return Problem(f"{function} to return text, several or None", found, "fix the function")
+        expected, field = "text, several or None", "documents.messages, if it makes chats"
+        if self._keys:
+            expected, field = "messages, chats or None", "documents.text, if it makes texts"
+            expected += f"; of a chat with more than messages, {', '.join(self._keys)}"
+        remedy = f"fix the function, or name its columns by {field}"
+        return Problem(f"{function} to return {expected}", found, remedy)
 
 
 def _strings(texts: pa.LargeStringArray) -> Iterator[str]:
@@ -109,10 +143,11 @@ def _numbered(
     counts: npt.NDArray[np.int64],
     bad: list[BadDocument],
     num_records: int,
+    place: Callable[[int], Place],
 ) -> ParsedBatch:
     """Return the texts as documents with their rows, of `num_records`, the bad ones included.
 
-    `counts` has how many texts each of `records` became; -1 is bad.
+    `counts` has how many texts each of `records` became; -1 is bad. `place`: of each record.
     """
     num_each = np.maximum(counts, 0)
     widths = np.ones(num_records, dtype=np.int64)
@@ -125,5 +160,6 @@ def _numbered(
         tuple(
             of._replace(row=int(first_rows[of.row])) for of in sorted(bad, key=lambda of: of.row)
         ),
+        place=lambda row: place(int(np.searchsorted(first_rows, row, side="right")) - 1),
         left_out=first_rows[records[counts == 0]],
     )

@@ -48,7 +48,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"messages": "a", "format": "txt"}, "format"),
     ({"transform": "clean"}, "transform"),
     ({"transform": "a.b:c.d"}, "transform"),
-    ({"transform": "a:b", "messages": "m"}, "transform"),
     ({"transform_version": 2}, "transform_version"),
     ({"delimiter": "::"}, "delimiter"),
     ({"delimiter": '"'}, "delimiter"),

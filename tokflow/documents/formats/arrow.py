@@ -172,7 +172,8 @@ def _find_column(schema: pa.Schema, text: str, config: DocumentsConfig, path: Pa
             names = [leaf for leaf, _ in _leaves(schema)]
             raise missing_column_error(path, text, names, config)
         type_ = type_.field(field).type
-    is_chat = config.field_of(text) in ("messages", "prompt", "completion") and config.is_rendered
+    is_chat = config.is_rendered and config.field_of(text) in ("messages", "prompt", "completion")
+    is_chat = is_chat and config.transform is None
     is_any = config.has_records and (not is_chat or _is_list_of_structs(type_))
     if not _is_text(type_) and not is_any:
         lists = "lists of structs, " if is_chat else ""

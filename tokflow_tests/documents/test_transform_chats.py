@@ -1,0 +1,204 @@
+"""Chats that a user's function makes of the records of a raw file."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.audit.verify.verification import verify_dataset
+from tokflow.documents import DocumentsConfig, DocumentSource, Reject
+from tokflow.documents.batch import ParsedBatch
+from tokflow.errors import BadDocumentError, ConfigError
+from tokflow.tokenizers.chat.formats import Chat, read_chat
+from tokflow.tokenizers.chat_renderer import open_renderer
+from tokflow_tests.chats import CHATS, PLAIN, chat, chat_dataset
+from tokflow_tests.outputs import documents_of
+from tokflow_tests.reading import write_records
+from tokflow_tests.tiny import tokenize
+
+SOURCE = """
+def turn(role, text):
+    return {"role": role, "content": text}
+
+def ask(record):
+    return [turn("user", record["question"]), turn("assistant", record["answer"])]
+
+def as_it_is(found):
+    return found
+
+def made(name):
+    one, tool = [turn("user", "a")], {"name": "f"}
+    whole = {"messages": one, "tools": [tool], "chat_template_kwargs": {"x": 1}}
+    return {"messages": one, "message": one[0], "tuple": tuple(one), "whole": whole,
+            "several": [one, whole], "none": None, "empty": [], "text": "a", "number": 5,
+            "numbers": [5], "key": {"messages": one, "tool": tool}, "object": [{"role": object()}],
+            "texts": ["a", "b"], "no list": {"messages": "a"}}[name]
+
+def yielded(name):
+    yield [turn("user", name)]
+    yield [turn("user", name + "!")]
+
+def per_letter(text):
+    return [[turn("user", of)] if of != "b" else [{"content": of}] for of in text] or None
+"""
+
+ONE = [{"role": "user", "content": "a"}]
+WHOLE = Chat(ONE, [{"name": "f"}], {"x": 1})
+
+
+def config(folder: Path, name: str, **fields: Any) -> DocumentsConfig:
+    (folder / "functions.py").write_text(SOURCE)
+    fields = {"messages": "of", "transform": f"functions:{name}", **fields}
+    return DocumentsConfig(**fields).at(folder, where="test")
+
+
+def chats_of(path: Path, documents: DocumentsConfig) -> list[Chat]:
+    chats: list[Chat] = []
+
+    def read(found: ParsedBatch) -> ParsedBatch:
+        chats.extend(read_chat(of.encode(), documents) for of in found.batch.texts.to_pylist())
+        return found
+
+    list(DocumentSource([path], documents).batches(render=read))
+    return chats
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("messages", [Chat(ONE)]),
+        ("message", [Chat(ONE)]),
+        ("tuple", [Chat(ONE)]),
+        ("whole", [WHOLE]),
+        ("several", [Chat(ONE), WHOLE]),
+        ("none", []),
+        ("empty", []),
+    ],
+)
+def test_a_function_returns_one_chat_or_several_or_none(
+    name: str, expected: list[Chat], tmp_path: Path
+):
+    path = write_records(tmp_path / "a.jsonl", [{"of": name}])
+
+    assert chats_of(path, config(tmp_path, "made")) == expected
+
+
+def test_chats_may_be_yielded(tmp_path: Path):
+    path = write_records(tmp_path / "a.jsonl", [{"of": "a"}])
+
+    assert chats_of(path, config(tmp_path, "yielded")) == [Chat(chat("a")), Chat(chat("a!"))]
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("text", "str 'a'"),
+        ("number", "int 5"),
+        ("numbers", "int 5"),
+        ("texts", "str 'a'"),
+        ("no list", "dict {'messages': 'a'}"),
+        ("key", "dict {'messages': "),
+        ("object", "TypeError: "),
+    ],
+)
+def test_a_result_that_is_no_chat_makes_the_record_a_bad_document(
+    name: str, found: str, tmp_path: Path
+):
+    path = write_records(tmp_path / "a.jsonl", [{"of": "none"}, {"of": name}])
+
+    with pytest.raises(BadDocumentError) as caught:
+        chats_of(path, config(tmp_path, "made"))
+
+    assert (caught.value.row, caught.value.line) == (1, 2)
+    assert caught.value.found.startswith(found)
+
+
+def test_what_returns_chats_for_texts_or_texts_for_chats_is_told_which_field_to_use(tmp_path: Path):
+    path = write_records(tmp_path / "a.jsonl", [{"of": "messages"}, {"of": "text"}])
+    of_texts = config(tmp_path, "made", messages=None, text="of")
+
+    with pytest.raises(BadDocumentError, match=r"documents\.messages, if it makes chats"):
+        list(DocumentSource([path], of_texts).batches())
+    with pytest.raises(BadDocumentError, match=r"documents\.text, if it makes texts"):
+        chats_of(path, config(tmp_path, "made"))
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv"])
+def test_several_columns_are_a_record_and_one_is_its_value(suffix: str, tmp_path: Path):
+    records = [{"question": "a", "answer": "b", "more": "c"}]
+    path = write_records(tmp_path / f"a.{suffix}", records)
+
+    found = chats_of(path, config(tmp_path, "ask", messages=("question", "answer")))
+
+    assert found == [Chat(chat("a", "b"))]
+    if suffix != "csv":
+        messages = write_records(tmp_path / f"b.{suffix}", [{"of": chat("a", "b")}])
+        assert chats_of(messages, config(tmp_path, "as_it_is")) == found
+
+
+def test_chats_of_a_function_may_be_of_another_layout(tmp_path: Path):
+    path = write_records(tmp_path / "a.jsonl", [{"of": [{"from": "human", "value": "a"}]}])
+
+    found = chats_of(path, config(tmp_path, "as_it_is", chat_format="sharegpt"))
+
+    assert found == [Chat(ONE)]
+
+
+def test_rows_records_and_rejects_are_those_of_texts_that_a_function_makes(tmp_path: Path):
+    records = [{"of": text} for text in ("ab", "", "bbc", "d")]
+    path = write_records(tmp_path / "a.jsonl", records)
+    documents = config(
+        tmp_path, "per_letter", on_bad_document="reject", chat_template=PLAIN
+    )  # of letters b are no messages
+    source, rejects = DocumentSource([path], documents), list[Reject]()
+
+    [batch] = source.batches(
+        render=open_renderer(documents, None), on_reject=lambda _, reject: rejects.append(reject)
+    )
+
+    assert batch.rows.tolist() == [0, 5, 6]
+    assert batch.records is not None
+    assert batch.records.tolist() == [0, 2, 3]
+    assert [(of.row, of.record, of.line) for of in rejects] == [(1, 0, 1), (3, 2, 3), (4, 2, 3)]
+    assert (source.num_rows, source.num_records, source.num_left_out) == ([7], 4, 1)
+
+
+def test_a_dataset_of_transformed_chats_has_the_tokens_of_the_same_chats(tmp_path: Path):
+    (tmp_path / "functions.py").write_text(SOURCE)
+    fields = {"transform": "functions:as_it_is", "chat_template": PLAIN}
+    dataset = chat_dataset(tmp_path, documents=fields)
+
+    found = documents_of(tokenize(dataset))
+
+    assert found == documents_of(tokenize(chat_dataset(tmp_path / "plain", template=PLAIN)))
+    assert len(found) == len(CHATS)
+    assert not [
+        of.problems for of in verify_dataset(dataset) if "tokens" in of.name and of.problems
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        ({"messages": ("a", "b"), "transform": None}, "messages"),
+        ({"messages": ()}, "messages"),
+        ({"messages": ("a", "a")}, "messages"),
+        ({"messages": "a", "tools": "b"}, "tools"),
+        ({"messages": "a", "chat_template_kwargs_column": "b"}, "chat_template_kwargs_column"),
+        ({"messages": None, "chat_format": "alpaca"}, "transform"),
+        ({"messages": None, "prompt": "a", "completion": "b"}, "transform"),
+    ],
+)
+def test_fields_that_do_not_go_with_a_function_are_refused(fields: dict[str, Any], where: str):
+    with pytest.raises(ConfigError) as caught:
+        DocumentsConfig(**{"transform": "functions:made", **fields})
+
+    assert caught.value.where == f"documents.{where}"
+
+
+def test_the_record_of_a_bad_chat_is_named(tmp_path: Path):
+    path = write_records(tmp_path / "a.jsonl", [{"of": "c"}, {"of": "ab"}])
+    documents = config(tmp_path, "per_letter", chat_template=PLAIN)
+
+    with pytest.raises(BadDocumentError, match=r"row 1, line 2, byte 12: .* a `role`"):
+        list(DocumentSource([path], documents).batches(render=open_renderer(documents, None)))
