@@ -2,6 +2,7 @@ import gc
 import os
 import shutil
 import sqlite3
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -15,9 +16,11 @@ from tokflow.errors import TokenizerError
 from tokflow.pools import processes
 from tokflow.pools.processes import ProcessPool
 from tokflow.tokenizers import training
-from tokflow_tests.hub import Hub, serve_hub
+from tokflow_tests.hub import TOKEN, Hub, quick, serve_hub
 from tokflow_tests.object_store import ObjectStore, lead_to, serve_objects
+from tokflow_tests.projects import make_project
 from tokflow_tests.texts import find_shared
+from tokflow_tests.tiny import build, declare_small
 
 
 def pytest_configure() -> None:
@@ -62,6 +65,16 @@ def _disks_that_are_not_waited_for() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         patch.setattr(sqlite3.dbapi2, "connect", connect_without_waiting)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _histories_in_memory_that_nobody_migrates() -> Iterator[None]:
+    """Tell no history in memory which migrations it has: to find the last took 0.1 s for each."""
+    with pytest.MonkeyPatch.context() as patch:
+        for storage in ("event_log", "runs"):
+            module = f"dagster._core.storage.{storage}.in_memory"
+            patch.setattr(f"{module}.stamp_alembic_rev", lambda *_: None)
         yield
 
 
@@ -117,6 +130,24 @@ def home(empty_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return folder
 
 
+@pytest.fixture(scope="session")
+def built_small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the small dataset, built, which nobody changes: `copy_of` copies it."""
+    folder = tmp_path_factory.mktemp("small")
+    build(declare_small(folder))
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project without datasets that one stands in, whose package can be imported."""
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("mine", "mine.defs"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return make_project(tmp_path)
+
+
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A hub of datasets on this machine, which HF_ENDPOINT names; nobody is logged in."""
@@ -127,6 +158,16 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     with serve_hub() as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         yield hub
+
+
+@pytest.fixture
+def writable(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    """The hub, where HF_TOKEN may write; large files are sent as git's LFS has it."""
+    hub.token = TOKEN
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)  # which 1.3 looks at
+    quick(monkeypatch)
+    return hub
 
 
 @pytest.fixture(scope="session")

@@ -122,20 +122,24 @@ class Case:
         return tags["dagster/data_version"]
 
     def not_fresh(self) -> dict[str, str]:
-        """Return the status of every asset and partition that the web UI does not show as fresh."""
-        graph = self.defs.get_repository_def().asset_graph
-        resolver = CachingStaleStatusResolver(
-            self.instance, graph, LoadingContextForTest(self.instance)
-        )
-        found = {}
-        for key in sorted(graph.get_all_asset_keys()):
-            is_partitioned = graph.get(key).is_partitioned
-            for partition in self.partitions() if is_partitioned else [None]:
-                status = resolver.get_status(key, partition)
-                if status != StaleStatus.FRESH:
-                    name = "/".join(key.path[1:]) + (f":{partition}" if partition else "")
-                    found[name] = status.value
-        return found
+        return not_fresh(self.instance, self.defs, self.dataset)
+
+
+def not_fresh(
+    instance: dg.DagsterInstance, defs: dg.Definitions, dataset: Dataset
+) -> dict[str, str]:
+    """Return the status of every asset and partition that the web UI does not show as fresh."""
+    graph = defs.get_repository_def().asset_graph
+    partitions = instance.get_dynamic_partitions(str(partition_set(dataset).name))
+    resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
+    found = {}
+    for key in asset_keys(dataset).values():
+        for partition in partitions if graph.get(key).is_partitioned else [None]:
+            status = resolver.get_status(key, partition)
+            if status != StaleStatus.FRESH:
+                name = "/".join(key.path[1:]) + (f":{partition}" if partition else "")
+                found[name] = status.value
+    return found
 
 
 class Sensor:
@@ -146,9 +150,9 @@ class Sensor:
         self.cursor: str | None = None
         self.said = ""
 
-    def tick(self) -> list[dg.RunRequest]:
-        """Return what a tick asks for."""
-        sensor = self.case.defs.resolve_sensor_def("tokflow_files")
+    def tick(self, defs: dg.Definitions | None = None) -> list[dg.RunRequest]:
+        """Return what a tick asks for, by default with the definitions as they are now."""
+        sensor = (defs or self.case.defs).resolve_sensor_def("tokflow_files")
         context = dg.build_sensor_context(instance=self.case.instance, cursor=self.cursor)
         result = sensor(context)
         assert isinstance(result, dg.SensorResult)
@@ -156,10 +160,13 @@ class Sensor:
         self.said = str(result.skip_reason.skip_message if result.skip_reason else "")
         return list(result.run_requests or ())
 
-    def run(self, request: dg.RunRequest) -> dg.ExecuteInProcessResult:
+    def run(
+        self, request: dg.RunRequest, defs: dg.Definitions | None = None
+    ) -> dg.ExecuteInProcessResult:
         """Run what was asked for."""
         assert request.run_key is None
-        return self.case.defs.resolve_job_def(str(request.job_name)).execute_in_process(
+        job = (defs or self.case.defs).resolve_job_def(str(request.job_name))
+        return job.execute_in_process(
             instance=self.case.instance,
             tags=dict(request.tags),
             raise_on_error=False,
@@ -168,13 +175,14 @@ class Sensor:
 
     def settle(self) -> list[str]:
         """Tick and run until two ticks ask for nothing; return the jobs that were run."""
+        defs = self.case.defs
         jobs: list[str] = []
         quiet = 0
         while quiet < 2:
-            requests = self.tick()
+            requests = self.tick(defs)
             quiet = 0 if requests else quiet + 1
             for request in requests:
-                self.run(request)
+                self.run(request, defs)
                 jobs.append(str(request.job_name))
             assert len(jobs) < 5, jobs
         return jobs

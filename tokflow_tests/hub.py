@@ -33,6 +33,8 @@ _API = "/api/(?:datasets|models)"
 PAGE = 3
 """Entries of a page of a listing; 1,000 on the real hub."""
 
+TOKEN = "hf_secretsecret"
+
 Fault = int | str | bytes | Callable[[], object]
 """What a request gets in place of its answer: a status; JSON as bytes; `break`, before anything is
 done; `lost`, when it is done; or something is called first, and gives one of these, None, or what

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from tokflow.audit.verify.verification import verify_dataset
 from tokflow.exports import Part
 from tokflow.exports.stage import parts_of
 from tokflow.pipeline.dataset import Dataset
@@ -57,6 +58,11 @@ def index_of(folder: Path, part: str) -> list[dict[str, Any]]:
     return pq.read_table(
         folder / "_tokflow/index.parquet", filters=[("part", "=", part)]
     ).to_pylist()
+
+
+def problems_of(dataset: Dataset) -> list[str]:
+    """Return what `verify` finds in a dataset."""
+    return [problem for found in verify_dataset(dataset) for problem in found.problems]
 
 
 NOTES = (Path(RUN_NAME).name, "hashes.jsonl", "checks.jsonl", "failures.json")

@@ -25,16 +25,6 @@ def test_all_declared_datasets_load():
     assert {spec.group_name for spec in loaded.resolve_all_asset_specs()} == set(list_declared())
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project that one stands in, whose package can be imported."""
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "mine", raising=False)
-    monkeypatch.delitem(sys.modules, "mine.defs", raising=False)
-    monkeypatch.chdir(tmp_path)
-    return make_project(tmp_path)
-
-
 @pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")  # Dagster calls it
 def test_in_another_project_its_own_datasets_load(project: Path):
     from tokflow.definitions import defs

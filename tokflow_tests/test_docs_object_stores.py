@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-import tokflow
 from tokflow_tests.cli.commands import run
 from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.test_docs import blocks, text_of
 
-PAGE = (Path(tokflow.__file__).parents[1] / "docs/object_stores.md").read_text(encoding="utf-8")
+PAGE = text_of("object_stores.md")
 
 PERMISSIONS = {
     "LIST": "s3:ListBucket",
@@ -29,14 +29,10 @@ PERMISSIONS = {
 """By the kind of request; there is no other, such as of the bucket itself."""
 
 
-def _blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-
-
 def test_the_commands_and_the_code_of_the_page_work(
     tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ):
-    [yaml], [commands], [code] = (_blocks(language) for language in ("yaml", "sh", "python"))
+    [yaml], [commands], [code] = (blocks(PAGE, language) for language in ("yaml", "sh", "python"))
     monkeypatch.chdir(tmp_path)
     object_store.put("raw/a.jsonl", b'{"text": "Some text of a page."}\n' * 40)
     Path("web.yaml").write_text(yaml.replace("s3://bucket", object_store.url))
@@ -55,7 +51,7 @@ def test_the_commands_and_the_code_of_the_page_work(
 
 
 def test_the_policy_of_the_page_allows_what_servers_see_and_no_more():
-    policy, rule = map(json.loads, _blocks("json"))
+    policy, rule = map(json.loads, blocks(PAGE, "json"))
     allowed = [action for part in policy["Statement"] for action in part["Action"]]
 
     assert sorted(allowed) == sorted({*PERMISSIONS.values()})

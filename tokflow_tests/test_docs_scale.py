@@ -1,19 +1,18 @@
 """docs/scale.md has the tables of `make bench-scale`, and its lines for schedulers build shares."""
 
 import os
-import re
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
-import tokflow
 from benchmarks import scale
 from tokflow_tests.cli.commands import run
+from tokflow_tests.test_docs import blocks, text_of
 from tokflow_tests.tiny import write_raw, write_yaml
 
-PAGE = (Path(tokflow.__file__).parents[1] / "docs/scale.md").read_text(encoding="utf-8")
+PAGE = text_of("scale.md")
 JOBS = {
     "SLURM_ARRAY_TASK_ID": "64",
     "JOB_COMPLETION_INDEX": "63",
@@ -22,15 +21,11 @@ JOBS = {
 """The last of 64 jobs, as each scheduler numbers it."""
 
 
-def _blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-
-
 @pytest.mark.slow
 def test_the_tables_are_those_of_the_benchmark():
     printed = ["\n".join(table(scale.FINEWEB)) + "\n" for table in scale.TABLES.values()]
 
-    assert _blocks("text") == printed, "run `make bench-scale` and paste its tables"
+    assert blocks(PAGE, "text") == printed, "run `make bench-scale` and paste its tables"
 
 
 def _words_of(script: str) -> list[str]:
@@ -47,9 +42,9 @@ def test_the_line_of_each_scheduler_builds_the_last_share(
     monkeypatch.chdir(tmp_path)
     write_raw(tmp_path, {f"{n:02}.jsonl": [f"{n}"] for n in range(64)})
     write_yaml(tmp_path, name="web").rename("web.yaml")
-    [job] = map(yaml.safe_load, _blocks("yaml"))
+    [job] = map(yaml.safe_load, blocks(PAGE, "yaml"))
     command = job["spec"]["template"]["spec"]["containers"][0]["command"]
-    scripts = [script for script in [*_blocks("sh"), command[2]] if "--shard" in script]
+    scripts = [script for script in [*blocks(PAGE, "sh"), command[2]] if "--shard" in script]
 
     lines = [_words_of(script) for script in scripts]
 
@@ -61,10 +56,5 @@ def test_the_line_of_each_scheduler_builds_the_last_share(
 
 
 def test_every_line_for_the_shell_has_options_that_there_are():
-    for script in _blocks("sh"):
+    for script in blocks(PAGE, "sh"):
         assert run(*_words_of(script), "--help").exit_code == 0, script
-
-
-def test_the_python_of_the_page_compiles():
-    for block in _blocks("python"):
-        compile(block, "docs/scale.md", "exec")

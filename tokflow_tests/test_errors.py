@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from tokflow.cli.app import app
 from tokflow.errors import SYSTEM_ERRORS, BadDocumentError, RawFileError, message_of
 from tokflow.store.atomic import new_file, new_folder
 from tokflow.store.store import Store
+from tokflow_tests.cli.commands import run
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import TEXTS, write_raw, write_yaml
 
@@ -23,10 +22,6 @@ BUG = (
     "run `tokflow verify` to see whether the store is damaged; if it is not, this is a bug of "
     "tokflow, of which TOKFLOW_DEBUG=1 shows the traceback"
 )
-
-
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 @pytest.fixture

@@ -13,16 +13,9 @@ from tokflow_tests.tiny import copy_of, declare_small
 STORE = Path("store/small")
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("built")
-    assert build_dataset(declare_small(folder)).failed == ()
-    return folder
-
-
 @pytest.fixture
-def store(built: Path, tmp_path: Path) -> Path:
-    return copy_of(built, tmp_path) / STORE
+def store(built_small: Path, tmp_path: Path) -> Path:
+    return copy_of(built_small, tmp_path) / STORE
 
 
 def texts(inspection: Inspection) -> list[list[tuple[str | None, str | None]]]:

@@ -1,18 +1,17 @@
 """Tokens are drawn by one function for the report, the viewer, `tokflow inspect` and Dagster."""
 
+from pathlib import Path
+
 import pytest
 
 from tokflow.audit.token_texts import TokenTexts, drawn
 from tokflow.pipeline.mixture import graph_of
-from tokflow.pipeline.run import build_dataset
 from tokflow_tests.tiny import EOS, declare_small
 
 
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> TokenTexts:
-    dataset = declare_small(tmp_path_factory.mktemp("texts"))
-    build_dataset(dataset)
-    return TokenTexts(graph_of(dataset).tokenizer)
+@pytest.fixture
+def texts(built_small: Path) -> TokenTexts:
+    return TokenTexts(graph_of(declare_small(built_small)).tokenizer)
 
 
 def test_a_token_that_stands_alone_shows_its_spaces_and_bytes(texts: TokenTexts):

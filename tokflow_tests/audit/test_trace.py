@@ -24,12 +24,9 @@ TRAINED = {"kind": "trained", "vocab_size": 262}
 WHOLE: dict[str, Any] = {"parts": {"train": {}}}
 
 
-@pytest.fixture(scope="module")
-def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The exports of the small dataset, which nobody changes."""
-    folder = tmp_path_factory.mktemp("built")
-    build_dataset(declare_small(folder))
-    return folder / STORE / "exports"
+@pytest.fixture
+def exports(built_small: Path) -> Path:
+    return built_small / STORE / "exports"
 
 
 def traced(path: Path, part: str, *, start: int = 0, stop: int = 10**6) -> list[TokenOrigin]:

@@ -92,10 +92,9 @@ def test_garbage_in_a_manifest_is_told_with_its_field(
     assert told in result.stderr
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5_000])
-def test_a_manifest_nested_too_deeply_is_damaged(text: str, folder: Path):
+def test_a_manifest_of_a_number_too_long_to_read_is_damaged(folder: Path):
     output = export_of(folder, "bin")
-    (output / "_tokflow/manifest.json").write_text(text)
+    (output / "_tokflow/manifest.json").write_text("9" * 5_000)
 
     result = run("inspect", output)
 

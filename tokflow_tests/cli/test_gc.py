@@ -5,20 +5,12 @@ from tokflow_tests.cli.commands import json_of, run
 from tokflow_tests.tiny import TEXTS, write_raw, write_yaml
 
 
-def test_checks_of_what_is_removed_are_forgotten(store: Path, config: Path):
+def test_garbage_is_listed_and_removed_with_its_checks_where_it_is_said_so(
+    store: Path, config: Path
+):
     [gone] = (store / "sequences/a.jsonl").iterdir()
-    memory = CheckMemory(store)
     for output in (f"sequences/a.jsonl/{gone.name}", "split of 3"):
-        memory.keep("accounting_closes", output, "d", [])
-    write_yaml(config.parent, packing={"sequence_length": 16})
-    run("run", "--config", config)
-
-    run("gc", "--config", config, "--keep", "1", "--yes")
-
-    assert (store / "checks.jsonl").read_text() == '["accounting_closes", "split of 3", "d"]\n'
-
-
-def test_garbage_is_listed_and_removed_where_it_is_said_so(store: Path, config: Path):
+        CheckMemory(store).keep("accounting_closes", output, "d", [])
     write_yaml(config.parent, packing={"sequence_length": 16})
     run("run", "--config", config)
 
@@ -30,6 +22,7 @@ def test_garbage_is_listed_and_removed_where_it_is_said_so(store: Path, config: 
     (done,) = json_of("gc", "--config", config, "--keep", "1", "--yes")["datasets"]
     assert done["folders"] == dry["folders"]
     assert not any(Path(folder).exists() for folder in dry["folders"])
+    assert (store / "checks.jsonl").read_text() == '["accounting_closes", "split of 3", "d"]\n'
     nothing = run("gc", "--config", config, "--keep", "1")
     assert nothing.stdout == "small: nothing to remove\n"
 

@@ -18,10 +18,8 @@ def test_old_runs_are_counted_and_removed_with_yes():
         status = dg.DagsterRunStatus.SUCCESS
         instance.create_run_for_job(job, run_id=run_id, status=status)
 
-        assert json_of("prune-runs", "--days", "1")["removed"] == []
         counted = json_of("prune-runs", "--days", "0")
         assert counted == {"is_dry_run": True, "removed": [run_id], "kept": []}
-        assert "would be removed by --yes" in run("prune-runs", "--days", "0").stdout
         assert instance.get_run_by_id(run_id) is not None
 
         assert "1 run " in run("prune-runs", "--days", "0", "--yes").stdout

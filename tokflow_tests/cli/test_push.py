@@ -5,17 +5,12 @@ import pytest
 from tokflow_tests.cli.commands import json_of, run
 from tokflow_tests.hub import Hub
 
-pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning"),
+    pytest.mark.usefixtures("writable"),
+]
 
 URL = "hf://datasets/team/texts"
-
-
-@pytest.fixture(autouse=True)
-def _who_may_write(hub: Hub, monkeypatch: pytest.MonkeyPatch):
-    hub.token = "hf_secretsecret"
-    monkeypatch.setenv("HF_TOKEN", hub.token)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)  # which 1.3 looks at
 
 
 def test_push_says_what_it_sent_and_where_it_is(store: Path, hub: Hub):

@@ -1,12 +1,9 @@
 import json
 from pathlib import Path
 
-import jsonschema
 import pytest
-import yaml
 
 from tokflow_tests.cli.commands import json_of, run
-from tokflow_tests.tiny import write_yaml
 
 
 def test_the_schema_that_is_written_is_the_one_that_is_printed(
@@ -17,9 +14,7 @@ def test_the_schema_that_is_written_is_the_one_that_is_printed(
     written = run("schema", "-o", "tokflow.json")
 
     assert "  # yaml-language-server: $schema=tokflow.json\n" in written.stdout
-    found = json.loads(Path("tokflow.json").read_text())
-    assert found == json.loads(run("schema").stdout) == json_of("schema")
-    jsonschema.validate(yaml.safe_load(write_yaml(tmp_path).read_text()), found)
+    assert json.loads(Path("tokflow.json").read_text()) == json_of("schema")
 
 
 def test_an_older_schema_is_replaced_and_nothing_else(tmp_path: Path):

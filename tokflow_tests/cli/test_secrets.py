@@ -9,8 +9,7 @@ import pytest
 
 from tokflow_tests.cli.commands import run
 from tokflow_tests.projects import attributes, declare_in, make_project
-from tokflow_tests.raw.fetching import Handler, Server
-from tokflow_tests.raw.servers import running
+from tokflow_tests.raw.fetching import Server, serving
 
 SECRETS = {"TOKFLOW_TEST_PASSWORD": "pa55w0rd", "TOKFLOW_TEST_SIGNATURE": "s1gn4ture"}
 
@@ -59,16 +58,15 @@ def test_no_secret_of_the_environment_is_written_or_shown(
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
-    spec = Server(password=f"Basic {base64.b64encode(b'me:pa55w0rd').decode()}")
-    handler = type("OfFile", (Handler,), {"spec": spec})
-    with running(handler) as server:
-        address = f"127.0.0.1:{server.server_port}/dump/a.txt"
+    password = base64.b64encode(b"me:pa55w0rd").decode()
+    with serving(Server(password=f"Basic {password}")) as server:
+        address = server.url.removeprefix("http://")
         url = f"http://me:{{{{ env.TOKFLOW_TEST_PASSWORD }}}}@{address}"
         files = f"{url}?sig={{{{ env.TOKFLOW_TEST_SIGNATURE }}}}"
         declare_in(project, "own", attributes("own", raw={"files": files}, exports=["parquet"]))
 
         results = [run("plan", "own"), run("run", "own", "--json")]
-        spec.password = "other"
+        server.password = "other"
         results.append(run("run", "own"))
         definitions = dg.load_from_defs_folder(path_within_project=project)
 

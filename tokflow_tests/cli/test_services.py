@@ -1,16 +1,14 @@
 """The processes of `tokflow ui`, from their start to their end."""
 
-import json
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ import pytest
 from tokflow.cli.ui import CodeLocation, serve
 from tokflow.components import open_instance
 from tokflow_tests.projects import declare_in, make_project
+from tokflow_tests.serving import ask, wait_for
 from tokflow_tests.tiny import SMALL, write_raw
 
 LAUNCH = """mutation Launch($job: String!) { launchRun(executionParams: {mode: "default",
@@ -52,14 +51,6 @@ def left_in(folder: Path) -> dict[int, str]:
     return found
 
 
-def wait(until: Callable[[], Any], seconds: float = 90) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := until()):
-        assert time.monotonic() < end, f"not within {seconds:.0f} s"
-        time.sleep(0.3)
-    return found
-
-
 class WebUI:
     """`tokflow ui` in a project, and what asks it something."""
 
@@ -76,15 +67,11 @@ class WebUI:
                 stderr=subprocess.STDOUT,
             )
         pattern = r"web UI: (http://\S+)"
-        self.url = wait(lambda: re.search(pattern, self.log.read_text())).group(1)
+        self.url = wait_for(lambda: re.search(pattern, self.log.read_text()), "the web UI").group(1)
 
     def ask(self, query: str, headers: dict[str, str] | None = None, **variables: str) -> Any:
         """Return the data of a query that is sent as a page of the UI sends it."""
-        body = json.dumps({"query": query, "variables": variables}).encode()
-        own = {"Content-Type": "application/json", "Origin": self.url, **(headers or {})}
-        request = urllib.request.Request(f"{self.url}/graphql", body, own)
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return json.load(answer)["data"]
+        return ask(self.url, query, variables, **{"Origin": self.url, **(headers or {})})
 
     def launch(self, job: str) -> str:
         """Launch a run and return its id."""
@@ -113,7 +100,7 @@ def ui(tmp_path: Path) -> Iterator[WebUI]:
 @pytest.mark.slow
 def test_a_run_is_launched_from_the_ui_s_own_pages_alone_and_all_processes_end(ui: WebUI):
     run = ui.launch("small_build")
-    wait(lambda: ui.status(run) in ("SUCCESS", "FAILURE"))
+    wait_for(lambda: ui.status(run) in ("SUCCESS", "FAILURE"), "the run")
 
     assert ui.status(run) == "SUCCESS"
     assert (ui.folder / "store/small").is_dir()
@@ -129,7 +116,7 @@ def test_a_run_is_launched_from_the_ui_s_own_pages_alone_and_all_processes_end(u
     declare(ui.folder, "other")
     assert "other_build" not in str(ui.ask(JOBS))
     ui.ask(RELOAD)
-    wait(lambda: "other_build" in str(ui.ask(JOBS)))
+    wait_for(lambda: "other_build" in str(ui.ask(JOBS)), "the other dataset")
 
     assert ui.end() == 0
     assert left_in(ui.folder) == {}
@@ -141,9 +128,9 @@ def test_a_run_that_goes_on_has_failed_when_the_ui_ends(ui: WebUI, monkeypatch: 
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/a.jsonl"
         declare(ui.folder, "waiting", raw={"files": [url]})
         ui.ask(RELOAD)
-        wait(lambda: "waiting_build" in str(ui.ask(JOBS)))
+        wait_for(lambda: "waiting_build" in str(ui.ask(JOBS)), "the other dataset")
         run = ui.launch("waiting_build")
-        wait(lambda: ui.status(run) == "STARTED")
+        wait_for(lambda: ui.status(run) == "STARTED", "the run")
         with silent.accept()[0]:
             ui.end()
 

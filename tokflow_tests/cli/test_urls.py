@@ -129,18 +129,11 @@ def test_a_url_without_a_store_is_wrong_usage(url: str, machine: Path):
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
-def test_an_export_at_a_url_is_pushed_to_the_hub(
-    url: str, machine: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
-):
-    hub.token = "hf_secretsecret"
-    monkeypatch.setenv("HF_TOKEN", hub.token)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)  # which 1.3 looks at
-
+def test_an_export_at_a_url_is_pushed_to_the_hub(url: str, machine: Path, writable: Hub):
     result = run("push", f"{url}/small/exports/parquet/latest", "hf://datasets/team/texts")
 
     assert result.exit_code == 0, result.output
-    tree = hub.commits["team/texts"][hub.branches["team/texts"]["main"]]
+    tree = writable.commits["team/texts"][writable.branches["team/texts"]["main"]]
     manifest = json.loads(tree["_tokflow/manifest.json"])
     assert manifest["files"].keys() == tree.keys() - {
         "_tokflow/manifest.json",

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 import tokflow
-from tokflow.errors import TokflowError
 from tokflow_tests.cli.commands import run
 from tokflow_tests.tiny import write_yaml
 
@@ -120,13 +119,6 @@ def test_whoever_takes_no_output_is_told_nothing(config: Path):
     )
 
     assert (result.returncode, result.stderr) == (0, "")
-
-
-def test_an_error_is_in_the_json_too(config: Path):
-    result = run("inspect", config.parent, "--json")
-
-    assert result.exit_code == 2
-    assert result.stderr == f"error: {TokflowError(**json.loads(result.stdout)['error'])}\n"
 
 
 def test_a_traceback_comes_where_it_is_asked_for(config: Path, monkeypatch: pytest.MonkeyPatch):

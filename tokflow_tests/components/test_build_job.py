@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler
 
 import dagster as dg
 import pytest
@@ -12,7 +11,7 @@ from tokflow.components import BuildOptions, run_build_job
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.dagster_case import QUIET, Case, checks, failure, is_built, shown
-from tokflow_tests.raw.servers import running
+from tokflow_tests.raw.fetching import Server, serving
 from tokflow_tests.wrong_engine import use_wrong_engine
 
 KEYS = ["a.txt", "b.txt", "c.txt"]
@@ -161,35 +160,6 @@ def test_a_failure_on_the_terminal_is_a_sentence(case: Case, capsys: pytest.Capt
     assert second.endswith("failed. Steps failed: ['small_build_all'].")
 
 
-def test_bad_files_fail_the_run_by_name_after_all_else_was_built(case: Case):
-    case.attributes["documents"] = {"text": "text", "format": "jsonl"}
-    case.write("a", '{"text": "good"}\n')
-    case.write("b", "{broken\n")
-    case.write("c", '{"text": "fine"}\n')
-
-    result = build(case)
-
-    assert not result.success
-    assert "1 of 3 files could not be built; the others were" in failure(result)
-    assert "b.txt: " in failure(result)
-    assert case.not_fresh()["tokens:b.txt"] == "MISSING"
-    assert {"tokens:a.txt", "sequences:c.txt"} & set(case.not_fresh()) == set()
-
-    case.write("b", '{"text": "mended"}\n')
-
-    assert build(case).success
-    assert case.not_fresh() == {}
-
-
-def test_a_mistake_in_the_config_fails_the_run_with_its_message(case: Case):
-    case.attributes["raw"] = {"files": "nowhere/*.txt"}
-
-    result = build(case)
-
-    assert failure(result).startswith("small: ")
-    assert "nowhere" in failure(result)
-
-
 def test_damage_fails_the_run_until_it_is_mended(case: Case):
     build_dataset(case.dataset)
     path = graph_of(case.dataset).tokens("a.txt").folder / "tokens.bin"
@@ -325,10 +295,9 @@ def test_with_offsets_over_the_dataset_everything_is_fresh_after_a_file_changed(
     assert reported(result)["split"] == 3
 
 
-@pytest.mark.parametrize("stage", ["raw", "split"])
 @is_built
-def test_after_its_history_was_wiped_everything_is_fresh_again(case: Case, stage: str):
-    case.instance.wipe_assets([dg.AssetKey(["small", stage])])
+def test_after_its_history_was_wiped_everything_is_fresh_again(case: Case):
+    case.instance.wipe_assets([dg.AssetKey(["small", stage]) for stage in ("raw", "split")])
 
     build(case)
     assert case.not_fresh() == {}
@@ -336,22 +305,8 @@ def test_after_its_history_was_wiped_everything_is_fresh_again(case: Case, stage
 
 
 def test_files_of_a_server_are_reported_as_they_were_fetched(case: Case):
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_):
-            """Say nothing."""
-
-        def do_GET(self):
-            self.send_response(200)
-            self.send_header("Content-Length", "4")
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(b"text")
-
-        do_HEAD = do_GET  # noqa: N815
-
-    with running(Handler) as server:
-        address = f"http://127.0.0.1:{server.server_port}"
-        case.attributes["raw"] = {"files": [f"{address}/d.txt", "raw/b.txt"]}
+    with serving(Server(content=b"text")) as server:
+        case.attributes["raw"] = {"files": [server.url, "raw/b.txt"]}
         results = [build(case), build(case)]
 
     assert [failure(result) for result in results] == ["(no failure)"] * 2
@@ -375,14 +330,3 @@ def test_what_a_transform_leaves_out_is_reported_and_its_source_is_a_code_versio
     assert shown(event.metadata["details"])["records"] == "3"
     assert "1 record left out" in (event.description or "")
     assert "tokens" in str(case.not_fresh())
-
-
-def test_a_transform_that_exits_fails_the_run_and_names_the_row(case: Case):
-    (case.folder / "clean.py").write_text("import sys\ndef leave(text):\n    sys.exit()\n")
-    case.attributes["documents"]["transform"] = "clean:leave"
-
-    result = build(case)
-
-    assert not result.success
-    assert "row 0" in failure(result)
-    assert "found SystemExit (in line 3 of clean.py)" in failure(result)

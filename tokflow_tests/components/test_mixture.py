@@ -1,20 +1,17 @@
 """A mixture in Dagster: its assets are made from the splits of its sources."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 import yaml
-from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
-from dagster._core.loader import LoadingContextForTest
 
 from tokflow.components import decisions, make_definitions
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import find_declarations, load_declared
 from tokflow.pipeline.project import Project, find_project
-from tokflow_tests.dagster_case import QUIET, RANGE, shown_failed
+from tokflow_tests.dagster_case import QUIET, RANGE, not_fresh, shown_failed
 from tokflow_tests.projects import attributes, declare_in, make_project
 
 SOURCES = {"code": {"epochs": 2}, "prose": {"epochs": 0.5}}
@@ -121,11 +118,11 @@ def test_the_job_of_a_mixture_builds_and_records_its_sources_up_to_their_splits(
         assert any(line.startswith("export bin: ") for line in said)
         # A change that decides no byte is recorded once.
         declare_mixture(project, {**SOURCES, "code": {"epochs": 2, "max_epochs": 3}})
-        defs, keys = definitions_of(project), ["code/a.txt", "prose/a.txt"]
-        assert set(not_fresh(instance, defs, keys).values()) == {"STALE"}
+        defs, mixed = definitions_of(project), datasets_of(project)["mixed"]
+        assert set(not_fresh(instance, defs, mixed).values()) == {"STALE"}
         changed = defs.resolve_job_def("mixed_build")
         changed.execute_in_process(instance=instance, run_config=QUIET)
-        assert not_fresh(instance, defs, keys) == {}
+        assert not_fresh(instance, defs, mixed) == {}
 
 
 def test_a_bad_file_of_a_source_makes_failed_what_the_mixture_is_made_of(project: Path):
@@ -147,7 +144,7 @@ def test_a_bad_file_of_a_source_makes_failed_what_the_mixture_is_made_of(project
         assert job.execute_in_process(instance=instance, run_config=QUIET).success
         later = [shown_failed(instance, of) for of in datasets]
         made = materialized(instance)
-        assert not_fresh(instance, defs, ["prose/a.txt", "far/a.txt"]) == {}
+        assert not_fresh(instance, defs, mixed) == {}
 
     assert found["far"] == {"tokens:a.txt", "split:a.txt"}
     assert found["prose"] == set()
@@ -177,10 +174,11 @@ def test_the_assets_of_a_mixture_are_made_one_by_one_and_are_fresh(project: Path
         )
 
         assert result.success
-        assert not_fresh(instance, defs, keys) == {}
+        assert not_fresh(instance, defs, datasets_of(project)["mixed"]) == {}
         mixture = {**SOURCES, "code": {"epochs": 3}}
         changed = definitions_of(declare_mixture(project, mixture))
-        stale = {key.partition(":")[0] for key in not_fresh(instance, changed, keys)}
+        found = not_fresh(instance, changed, datasets_of(project)["mixed"])
+        stale = {key.partition(":")[0] for key in found}
         assert stale == {"split"}
 
 
@@ -205,18 +203,3 @@ def test_automation_builds_a_mixture_when_a_source_has_a_new_file(
                 job.execute_in_process(instance=instance, run_config=QUIET, tags=dict(request.tags))
 
     assert asked == [["mixed_build"], [], ["mixed_build"], []]
-
-
-def not_fresh(
-    instance: dg.DagsterInstance, defs: dg.Definitions, keys: Sequence[str]
-) -> dict[str, str]:
-    """Return the status of what the web UI does not show as fresh, of the mixture."""
-    graph = defs.get_repository_def().asset_graph
-    resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
-    found = {}
-    for key in sorted(of for of in graph.get_all_asset_keys() if of.path[0] == "mixed"):
-        for partition in keys if graph.get(key).is_partitioned else [None]:
-            status = resolver.get_status(key, partition)
-            if status != StaleStatus.FRESH:
-                found[f"{'/'.join(key.path[1:])}:{partition}"] = status.value
-    return found

@@ -3,7 +3,6 @@
 That dg calls it is shown by tokflow_tests/dg.
 """
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,15 +34,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated"),  # Dagster calls it
     pytest.mark.filterwarnings("ignore::dagster.BetaWarning"),  # its own, of code references
 ]
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project whose package can be imported."""
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "mine", raising=False)
-    monkeypatch.delitem(sys.modules, "mine.defs", raising=False)
-    return make_project(tmp_path)
 
 
 def load(project: Path) -> dg.Definitions:
@@ -240,18 +230,6 @@ def test_the_schema_allows_what_a_yaml_holds():
     assert all(field.get("description") for one in formats for field in one["properties"].values())
 
 
-def test_dagster_takes_templates_for_numbers_and_choices():
-    schema = TextDataset.get_model_cls().model_json_schema()
-
-    length = schema["$defs"]["PackingConfig"]["properties"]["sequence_length"]
-    assert length["anyOf"][0]["type"] == "integer"
-    assert length["anyOf"][1] == {"type": "string", "pattern": r"\{[{%]"}
-    assert length["description"]
-    strategy = schema["$defs"]["PackingConfig"]["properties"]["strategy"]
-    assert "enum" in strategy["anyOf"][0]
-    assert schema["properties"]["name"]["type"] == "string"
-
-
 def test_no_number_and_no_choice_is_without_a_template_at_any_depth():
     schema = TextDataset.get_model_cls().model_json_schema()
 
@@ -346,33 +324,24 @@ def scaffold(project: Path, name: str, **fields: Any) -> Path:
     return folder
 
 
-def test_without_files_it_names_the_folder_where_they_are_to_be(tmp_path: Path):
-    folder = scaffold(tmp_path, "new", text="content")
+@pytest.mark.parametrize(
+    ("there", "fields", "files", "text"),
+    [
+        ("none.jsonl", {"text": "content"}, "data/raw/new/*", "content"),
+        ("data/raw/new/a.jsonl", {}, "data/raw/new/*.jsonl", "body"),
+        ("a.jsonl", {"files": ["a.jsonl"], "text": "id"}, "a.jsonl", "id"),
+    ],
+)
+def test_files_and_column_are_those_given_or_found_in_the_folder_where_they_are_to_be(
+    there: str, fields: dict[str, Any], files: str, text: str, tmp_path: Path
+):
+    (tmp_path / there).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / there).write_text('{"body": "some text", "id": "1"}\n')
 
-    dataset = load_dataset(folder / "defs.yaml", base=tmp_path)
-    assert (dataset.name, dataset.raw.files) == ("new", ("data/raw/new/*",))
-    assert dataset.documents.text == "content"
+    dataset = load_dataset(scaffold(tmp_path, "new", **fields) / "defs.yaml", base=tmp_path)
 
-
-def test_files_that_are_in_that_folder_are_looked_at(tmp_path: Path):
-    (tmp_path / "data/raw/new").mkdir(parents=True)
-    (tmp_path / "data/raw/new/a.jsonl").write_text('{"body": "some text", "id": "1"}\n')
-
-    folder = scaffold(tmp_path, "new")
-
-    dataset = load_dataset(folder / "defs.yaml", base=tmp_path)
-    assert dataset.raw.files == ("data/raw/new/*.jsonl",)
-    assert dataset.documents.text == "body"
-
-
-def test_files_and_column_may_be_given_relative_to_the_project(tmp_path: Path):
-    (tmp_path / "a.jsonl").write_text('{"body": "some text", "id": "1"}\n')
-
-    folder = scaffold(tmp_path, "my-own", files=["a.jsonl"], text="id")
-
-    dataset = load_dataset(folder / "defs.yaml", base=tmp_path)
-    assert (dataset.name, dataset.raw.files) == ("my-own", ("a.jsonl",))
-    assert dataset.documents.text == "id"
+    assert (dataset.name, dataset.raw.files) == ("new", (files,))
+    assert dataset.documents.text == text
 
 
 def test_a_name_like_that_of_another_dataset_is_refused(tmp_path: Path):

@@ -7,12 +7,12 @@ that is interrupted there and run again.
 import gzip
 import json
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import cache
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from tokflow.exports import FORMATS
 from tokflow_tests.cli.test_recorded import project_with
+from tokflow_tests.raw.servers import running
 from tokflow_tests.special import write_letters
 from tokflow_tests.tiny import build, load_dataset, write_yaml
 
@@ -109,18 +110,16 @@ SCENARIOS = {
 }
 
 
-_FILES = {f"/{name}.jsonl": _lines(_texts(number, 6_000)) for number, name in enumerate("ab")}
+@cache
+def _file(path: str) -> bytes:
+    return _lines(_texts("ab".index(path[1]), 6_000))
 
 
 @contextmanager
 def serve() -> Iterator[str]:
     """Yield the address of a server that sends two files slowly, in ranges where asked to."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _SlowHandler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with running(_SlowHandler) as server:
         yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 class _SlowHandler(BaseHTTPRequestHandler):
@@ -138,7 +137,7 @@ class _SlowHandler(BaseHTTPRequestHandler):
         self._answer(send=True)
 
     def _answer(self, *, send: bool) -> None:
-        content = _FILES[self.path]
+        content = _file(self.path)
         wanted = self.headers.get("Range", "")
         start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
         self.send_response(206 if wanted else 200)

@@ -3,7 +3,6 @@
 Containers become processes, their names loopback, their folders folders of a temporary one.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -11,39 +10,19 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
-from urllib.request import Request, urlopen
+from typing import Any
 
 import psycopg2
 import pytest
 
 from tokflow_tests.deploy.compose import DEPLOY, SECRETS, read_compose
-
-T = TypeVar("T")
-
-WAIT_SECONDS = 120
+from tokflow_tests.serving import ask, free_port, wait_for
 
 OWN_CADDY = str(DEPLOY.parent / ".venv-deploy/usr/bin")
 """Where `make test-deploy` puts Debian's."""
-
-
-def wait_for(found: Callable[[], T | None], what: str) -> T:
-    """Return what is found, as soon as it is."""
-    until = time.monotonic() + WAIT_SECONDS
-    while time.monotonic() < until:
-        if (value := found()) is not None:
-            return value
-        time.sleep(0.25)
-    pytest.fail(f"{what}: not within {WAIT_SECONDS} s")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def is_open(port: int) -> bool:
@@ -183,7 +162,7 @@ class Deployment:
             command = [caddy, "run", "--config", str(self.folder / "Caddyfile")]
             process = subprocess.Popen(command, env=own, stdout=log, stderr=log)
         try:
-            wait_for(lambda: True if is_open(port) else None, "proxy")
+            wait_for(lambda: is_open(port), "proxy")
             yield port
         finally:
             process.terminate()
@@ -200,13 +179,9 @@ class Deployment:
 
     def ask(self, query: str, **variables: Any) -> Any:
         """Return what the web server's GraphQL answers."""
-        body = json.dumps({"query": query, "variables": variables}).encode()
-        headers = {"Content-Type": "application/json"}
-        url = f"http://127.0.0.1:{self.web_port}/graphql"
-        with urlopen(Request(url, body, headers), timeout=60) as answer:
-            return json.load(answer)["data"]
+        return ask(f"http://127.0.0.1:{self.web_port}", query, variables)
 
-    def _is_healthy(self, name: str, service: Any) -> bool | None:
+    def _is_healthy(self, name: str, service: Any) -> bool:
         log = self.log(name)[-4_000:]
         assert self._processes[name].poll() is None, f"{name} has ended: {log}"
         kind, *command = service["healthcheck"]["test"]
@@ -218,7 +193,7 @@ class Deployment:
             capture_output=True,
             check=False,
         )
-        return True if done.returncode == 0 else None
+        return done.returncode == 0
 
     def _environment(self, own: Mapping[str, str]) -> dict[str, str]:
         """Return the variables of a service and of its image, and nothing else."""

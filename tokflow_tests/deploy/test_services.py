@@ -11,8 +11,9 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tokflow_tests.deploy.compose import SECRETS
-from tokflow_tests.deploy.harness import Deployment, deployment, wait_for
+from tokflow_tests.deploy.harness import Deployment, deployment
 from tokflow_tests.projects import attributes, declare_in, make_project
+from tokflow_tests.serving import wait_for
 
 pytestmark = pytest.mark.deploy
 
@@ -126,7 +127,7 @@ def test_the_web_server_answers_its_own_name_and_pages_alone(deployed: Deploymen
 
 def test_a_run_that_a_crash_of_the_machine_ends_is_done_again(deployed: Deployment):
     first = str(launch(deployed, "slow_build")["run"]["runId"])
-    wait_for(lambda: runs(deployed)[first]["status"] == "STARTED" or None, "start")
+    wait_for(lambda: runs(deployed)[first]["status"] == "STARTED", "start")
 
     deployed.postgres.stop("immediate")
     deployed.stop(*SERVICES, kill=True)
@@ -150,7 +151,7 @@ def test_retention_removes_old_runs_but_for_those_that_say_what_is_built(deploye
     assert (deployed.state / "storage" / same).is_dir()
 
     deployed.start("retention", TOKFLOW_KEEP_DAYS="0")
-    wait_for(lambda: "removed" in deployed.log("retention") or None, "retention")
+    wait_for(lambda: "removed" in deployed.log("retention"), "retention")
     deployed.stop("retention")
 
     left = runs(deployed)

@@ -1,19 +1,18 @@
 """The wheel, and a project that `create-dagster` makes, in the environment of `make test-dg`."""
 
-import json
 import os
 import shutil
-import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
 import pytest
+
+from tokflow_tests.serving import ask, free_port, wait_for
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = ROOT / ".venv-dg"
@@ -45,8 +44,7 @@ class Place:
     @contextmanager
     def serving(self, *command: str) -> Iterator[Callable[[str], Any]]:
         """Start a command that serves Dagster's web UI, and yield what asks its GraphQL."""
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         server = subprocess.Popen(
             [ENVIRONMENT / "bin" / command[0], *command[1:], "--port", str(port)],
             cwd=self.folder,
@@ -55,16 +53,16 @@ class Place:
             stderr=subprocess.DEVNULL,
         )
 
-        def ask(query: str) -> Any:
-            body = json.dumps({"query": query}).encode()
-            headers = {"Content-Type": "application/json"}
-            url = f"http://127.0.0.1:{port}/graphql"
-            with urlopen(Request(url, body, headers), timeout=60) as answer:
-                return json.load(answer)["data"]
+        asked = partial(ask, f"http://127.0.0.1:{port}")
+
+        def answer() -> Any:
+            assert server.poll() is None, "the server has ended"
+            with suppress(OSError):
+                return asked("{version}")
 
         try:
-            _wait_for(ask, server)
-            yield ask
+            wait_for(answer, "the server")
+            yield asked
         finally:
             server.terminate()
             server.wait(timeout=60)
@@ -99,18 +97,6 @@ class Place:
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text if isinstance(text, str) else "".join(f"{line}\n" for line in text))
-
-
-def _wait_for(ask: Callable[[str], Any], server: "subprocess.Popen[bytes]") -> None:
-    for _ in range(240):
-        try:
-            ask("{version}")
-        except OSError:
-            assert server.poll() is None, "the server has ended"
-            time.sleep(0.5)
-        else:
-            return
-    pytest.fail("the server does not answer")
 
 
 def install_wheel(folder: Path) -> Place:

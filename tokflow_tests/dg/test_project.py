@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -53,6 +55,17 @@ def project(wheel: Place) -> Place:
     return project
 
 
+@contextmanager
+def declaring(project: Place, attributes: str) -> Iterator[str]:
+    """Declare one more dataset for as long as the block runs; yield its folder."""
+    folder = "src/shop/defs/more"
+    project.write(f"{folder}/defs.yaml", [f"type: {COMPONENT}", f"attributes: {attributes}"])
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(project.folder / folder)
+
+
 @pytest.fixture(scope="session")
 def built(project: Place) -> Place:
     """The project after one run of the dataset's build job."""
@@ -74,7 +87,6 @@ def test_dg_knows_the_component_its_fields_and_what_it_scaffolds_with(project: P
 
 
 def test_dg_names_what_a_dataset_lacks_and_takes_templates(project: Place):
-    path = project.folder / "src/shop/defs/wrong/defs.yaml"
     said = {
         "{name: wrong, tokenizer: {kind: bytes}}": "'raw' is a required property",
         "{mixture: {sources: {tales: {weight: 1}}}}": "'name' is a required property",
@@ -83,18 +95,10 @@ def test_dg_names_what_a_dataset_lacks_and_takes_templates(project: Place):
         "{name: wrong, raw: {files: x}, tokenizer: {kind: bytes}, exports: ['{{ env.FORMAT }}'], "
         "packing: {parts: {validation: {sequence_length: '{{ env.LENGTH }}'}}}}": "",
     }
-    found = {}
-    try:
-        for attributes, problem in said.items():
-            project.write(str(path), [f"type: {COMPONENT}", f"attributes: {attributes}"])
-            check = ("dg", "check", "yaml", "src/shop/defs/wrong")
-            found[attributes] = project.run(*check, status=1 if problem else 0)
-    finally:
-        path.unlink()
-        path.parent.rmdir()
-
     for attributes, problem in said.items():
-        assert (problem or "validated successfully") in found[attributes]
+        with declaring(project, attributes) as folder:
+            found = project.run("dg", "check", "yaml", folder, status=1 if problem else 0)
+        assert (problem or "validated successfully") in found
 
 
 def test_what_dg_scaffolds_passes_its_checks_and_lists_own_assets_downstream(project: Place):
@@ -169,31 +173,21 @@ def test_steps_of_assets_run_in_the_process_of_their_run(built: Place):
 
 
 def test_a_wrong_field_is_named_by_dg(project: Place):
-    path = project.folder / "src/shop/defs/wrong/defs.yaml"
-    project.write(str(path), [f"type: {COMPONENT}", "attributes: {name: wrong, raw: {file: x}}"])
-    try:
+    with declaring(project, "{name: wrong, raw: {file: x}}") as folder:
         # Without the folder dg checks one YAML alone of each type of component.
-        of_schema = project.run("dg", "check", "yaml", "src/shop/defs/wrong", status=1)
+        of_schema = project.run("dg", "check", "yaml", folder, status=1)
         of_dataset = project.run("dg", "check", "defs", status=1)
-    finally:
-        path.unlink()
-        path.parent.rmdir()
 
     assert "'file' was unexpected" in of_schema
     assert "did you mean 'files'?" in of_dataset
 
 
 def test_several_datasets_of_one_yaml_pass_the_schema(project: Place):
-    path = project.folder / "src/shop/defs/pair/defs.yaml"
-    defaults = "  defaults: {tokenizer: {kind: bytes}, raw: {group: 1 GB}}"
-    datasets = "  datasets: {c: {raw: {files: '*.c'}}, all: {raw: {files: '*.*'}, split: null}}"
-    project.write(str(path), [f"type: {COMPONENT}", "attributes:", defaults, datasets])
-    try:
-        checked = project.run("dg", "check", "yaml", "src/shop/defs/pair")
+    defaults = "defaults: {tokenizer: {kind: bytes}, raw: {group: 1 GB}}"
+    datasets = "datasets: {c: {raw: {files: '*.c'}}, all: {raw: {files: '*.*'}, split: null}}"
+    with declaring(project, f"{{{defaults}, {datasets}}}") as folder:
+        checked = project.run("dg", "check", "yaml", folder)
         listed = project.run("dg", "list", "defs")
-    finally:
-        path.unlink()
-        path.parent.rmdir()
 
     assert "validated successfully" in checked
     assert "all_build" in listed

@@ -18,14 +18,13 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-import tiktoken
 
 from examples.running import CONSUMERS, EXAMPLES, HERE, WITH_TORCH, prepare
 from examples.small import HUB, environment_of, small_hub
 from tokflow.pipeline.declared import load_datasets
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import read_manifest
-from tokflow_tests.tiny import build
+from tokflow_tests.tiny import build, ids
 
 
 class Examples:
@@ -44,25 +43,28 @@ class Examples:
             build(dataset)
         return folder
 
-    def encoded(self, texts: Iterable[str], *, eos: bool = True) -> list[int]:
-        """Return what a loop over the texts makes."""
-        if self.tokenizer == "bytes":
-            return [token for text in texts for token in [*text.encode(), *([256] if eos else [])]]
-        encode = tiktoken.get_encoding("gpt2").encode_ordinary
-        return [token for text in texts for token in [*encode(text), *([50_256] if eos else [])]]
 
-
-@pytest.fixture(scope="module", params=["gpt2", "bytes"])
-def examples(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Examples]:
+@pytest.fixture(scope="module")
+def environment() -> Iterator[pytest.MonkeyPatch]:
+    """The environment, which leads to the hub of the examples."""
     with pytest.MonkeyPatch.context() as patch, small_hub() as hub:
-        if request.param == "gpt2":
-            cache_ = request.getfixturevalue("shared") / "tiktoken-cache"
-            patch.setenv("TIKTOKEN_CACHE_DIR", str(cache_))
         for name, value in environment_of(hub).items():
             patch.setenv(name, value)
-        yield Examples(tmp_path_factory.mktemp, request.param)
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def examples(environment: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Examples:
+    """The examples with `bytes`, whose tokens `ids` gives."""
+    return Examples(tmp_path_factory.mktemp, "bytes")
+
+
+@pytest.fixture(scope="module")
+def examples_of_gpt2(
+    environment: pytest.MonkeyPatch, shared: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Examples:
+    environment.setenv("TIKTOKEN_CACHE_DIR", str(shared / "tiktoken-cache"))
+    return Examples(tmp_path_factory.mktemp, "gpt2")
 
 
 def test_every_folder_is_an_example_with_its_yaml_consumer_and_readme():
@@ -127,13 +129,11 @@ SAID = {
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_consumer_of_each_example_reads_what_was_built(
     name: str,
-    examples: Examples,
+    examples_of_gpt2: Examples,  # whose ids the consumers decode
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
-    if examples.tokenizer != "gpt2":
-        pytest.skip("the consumers decode GPT-2's ids")
-    monkeypatch.chdir(examples.folder(name))
+    monkeypatch.chdir(examples_of_gpt2.folder(name))
     capsys.readouterr()
 
     runpy.run_path("consume.py", run_name="__main__")
@@ -161,14 +161,14 @@ def test_lance_has_documents_of_the_files_that_were_fetched_each_once(
 ):
     folder = examples.folder("lance")
     latest = folder / "data/store/wikitext/exports/lance/latest"
-    ids = lance.dataset(latest / "train.lance").to_table()["input_ids"].to_numpy()
+    tokens = lance.dataset(latest / "train.lance").to_table()["input_ids"].to_numpy()
     documents = lance.dataset(latest / "train.documents.lance").to_table()["token_offset"]
-    found = [some.tolist() for some in np.split(ids, documents.to_numpy()[1:])]
+    found = [some.tolist() for some in np.split(tokens, documents.to_numpy()[1:])]
     below = folder.glob("data/store/wikitext/raw/**/*.parquet")
     fetched = sorted(path for path in below if path.is_file())
     texts = [text for path in fetched for text in pq.read_table(path)["text"].to_pylist()]
 
-    expected = [examples.encoded([text], eos=False) for text in texts if text]
+    expected = [ids(text, eos=False) for text in texts if text]
 
     assert len(fetched) == 3
     assert len([document for document in found if document]) == 400
@@ -187,9 +187,9 @@ def test_pickles_of_c_code_are_rows_of_exactly_these_characters(examples: Exampl
         ("train", 0, 500_000, 1536, 1000),
         ("validation", 500_000, 520_500, 512, 300),
     ):
-        ids = examples.encoded(cut(contents, start, stop))
+        tokens = ids(*cut(contents, start, stop))
 
-        samples = [ids[at : at + length] for at in range(0, len(ids), length)]
+        samples = [tokens[at : at + length] for at in range(0, len(tokens), length)]
         samples = [sample for sample in samples if len(sample) >= least]
         samples[-1] += [50_257] * (length - len(samples[-1]))
 
@@ -216,16 +216,16 @@ def test_bins_of_tinystories_are_those_of_the_notebook(examples: Examples):
             texts = of_hub("roneneldan/TinyStories", f"data/{part}-*", "text")
 
             written = np.fromfile(store / name / f"exports/bin/latest/{part}.bin", np.uint16)
-            assert written.tolist() == examples.encoded(texts, eos=eos)
+            assert written.tolist() == ids(*texts, eos=eos)
 
 
 def test_the_cache_of_sst2_is_archais_of_the_same_sentences(examples: Examples):
     store = examples.folder("sst2") / "data/store"
     latest = store / "sst2/exports/archai/latest"
     for part in ("train", "validation", "test"):
-        ids = examples.encoded(of_hub("nyu-mll/glue", f"sst2/{part}-*", "sentence"))
+        expected = ids(*of_hub("nyu-mll/glue", f"sst2/{part}-*", "sentence"))
 
-        assert np.load(latest / f"{part}.npy").tolist() == ids
+        assert np.load(latest / f"{part}.npy").tolist() == expected
 
     config = json.loads((latest / "config.json").read_text())
     assert (config["dataset_name"], config["dataset_config_name"]) == ("nyu-mll/glue", "sst2")
@@ -242,7 +242,7 @@ def articles_in(folder: Path) -> list[str]:
 
 def test_rows_of_several_are_their_documents_truncated(examples: Examples):
     folder = examples.folder("several")
-    expected = sorted(examples.encoded([text])[:2048] for text in articles_in(folder))
+    expected = sorted(ids(text)[:2048] for text in articles_in(folder))
     articles = folder / "data/store/articles/exports"
 
     rows = {name: rows_of(articles / name / "latest") for name in ("parquet", "arrow", "jsonl")}
@@ -260,7 +260,7 @@ def test_packed_rows_of_several_lose_nothing(examples: Examples):
     rows = rows_of(folder / "data/store/articles/exports/packed/latest")
 
     written = [token for row in rows for token in row["input_ids"][: sum(row["attention_mask"])]]
-    assert Counter(written) == Counter(examples.encoded(articles_in(folder)))
+    assert Counter(written) == Counter(ids(*articles_in(folder)))
     assert len(written) > 0.95 * 2048 * len(rows)
 
 

@@ -27,12 +27,11 @@ from tokflow.exports.reading import open_export
 from tokflow.push.upload import UNFINISHED, push_export
 from tokflow.store.manifest import MANIFEST_NAME
 from tokflow_tests.faults.trial import Trial
-from tokflow_tests.hub import Fault, Hub, quick
+from tokflow_tests.hub import TOKEN, Fault, Hub, quick
 from tokflow_tests.tiny import TEXTS, build, declare
 
 NAME = "team/texts"
 URL = f"hf://datasets/{NAME}"
-TOKEN = "hf_secretsecret"
 CARD = "README.md"
 OTHERS = {"mine.csv": b"mine", "_tokflow/mine.txt": b"mine"}
 

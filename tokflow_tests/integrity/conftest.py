@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from tokflow_tests.integrity.store import build_all, served, write_remote
+from tokflow_tests.integrity.store import build_all, write_remote
+from tokflow_tests.raw.servers import served
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,7 @@
 """A store with an output of every kind, and what can happen to its files."""
 
-import functools
 import json
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +22,6 @@ FIELDS: dict[str, Any] = {
     "exports": sorted(FORMATS),
 }
 """A dataset with rejects and cut documents, so that every kind of file is there."""
-
-
-class QuietHandler(SimpleHTTPRequestHandler):
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Let the files of `folder` be fetched; yield the URL of the folder."""
-    handler = functools.partial(QuietHandler, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 def build_all(folder: Path, url: str) -> None:

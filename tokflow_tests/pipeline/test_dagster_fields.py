@@ -1,7 +1,6 @@
 """Times in a dataset's YAML."""
 
 from datetime import datetime, timedelta
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import dagster as dg
@@ -17,8 +16,6 @@ from tokflow.pipeline.dagster_fields import (
     is_due,
     longest_pause,
 )
-from tokflow.pipeline.plan import make_plan
-from tokflow_tests.tiny import build, declare
 
 
 @dg.job
@@ -139,12 +136,3 @@ def test_an_unknown_timezone_is_refused_and_the_nearest_is_suggested(name: str):
         check_timezone(name)
 
     assert (raised.value.remedy == "did you mean 'Europe/Berlin'?") is (name == "Europe/Berlni")
-
-
-def test_when_a_dataset_is_built_decides_nothing_of_it(tmp_path: Path):
-    build(declare(tmp_path, {"a.jsonl": ["w1 w2", "w3"]}, exports=["bin"]))
-    times = {"automation": True, "schedule": "0 3 * * *", "scan": "hourly"}
-
-    dataset = declare(tmp_path, exports=["bin"], timezone="Europe/Berlin", **times)
-
-    assert make_plan(dataset).is_up_to_date

@@ -141,79 +141,65 @@ def test_an_unknown_key_is_refused_and_the_nearest_named(
     assert error.expected.startswith("one of the keys ")
 
 
-def test_a_value_that_cannot_be_is_refused_with_its_place():
+def test_a_value_that_cannot_be_is_refused_with_its_place_and_what_to_write():
     shares, no_folder = {"val_fraction": 0.1}, ["../up", "a b", "", "é", "a/b"]
     named = [{"format": "bin", "name": name} for name in ("x-1", "x_1")]
-    for attributes, where, found in (
-        ({"packing": {"sequence_length": 4.5}}, "packing.sequence_length", "4.5"),
-        ({"raw": "raw/*.jsonl"}, "raw", "'raw/*.jsonl'"),
-        ({"packing": None}, "packing", "None"),
-        ({"split": {"parts": []}}, "split.parts", "[]"),
-        ({"split": {"parts": {"train": 90}}}, "split.parts.train", "90"),
-        ({"split": {"train": {"fraction": 0.9}}}, "split", "train: {'fraction': 0.9}"),
-        ({"split": shares}, "split", "val_fraction: 0.1"),
-        ({"split": {"train": 1.5}}, "split.parts.train.fraction", "1.5"),
-        ({"tokenizer": {"eos": "last"}}, "tokenizer", "none"),
-        ({"documents": {"text": ["a", 3]}}, "documents.text[1]", "3"),
-        ({"packing": {"strategy": "concatenate"}}, "packing.strategy", "'concatenate'"),
-        ({"exports": "bin"}, "exports", "'bin'"),
-        ({"exports": ["bim"]}, "exports[0]", "'bim'"),
-        ({"exports": [{"format": "pickle", "shards": "many"}]}, "exports[0].shards", "'many'"),
-        ({"exports": [{"format": "pickle", "shards": 0}]}, "exports[0].shards", "0"),
-        ({"exports": ["bin", "bin"]}, "exports", "'bin' twice"),
+    as_share = "write it as 0.9, as {documents: 1000} or as {characters: 1_000_000}"
+    for attributes, where, found, remedy in (
+        ({"packing": {"sequence_length": 4.5}}, "packing.sequence_length", "4.5", ""),
+        ({"raw": "raw/*.jsonl"}, "raw", "'raw/*.jsonl'", "write {files: raw/*.jsonl}"),
+        ({"packing": None}, "packing", "None", ""),
+        ({"split": {"parts": []}}, "split.parts", "[]", ""),
+        ({"split": {"parts": {"train": 90}}}, "split.parts.train", "90", as_share),
         (
-            {"exports": named},
-            "exports",
-            "'x-1' and 'x_1', which are one name in Dagster",
+            {"split": {"train": {"fraction": 0.9}}},
+            "split",
+            "train: {'fraction': 0.9}",
+            "write `parts: {train: ...}`",
         ),
-        ({"store": "s3://me:secret@bucket/store"}, "store", "s3://bucket/store"),
-        ({"owners": 5}, "owners", "5"),
-        ({"owners": ["data"]}, "owners[0]", "'data'"),
-        ({"tags": {"a b": "c"}}, "tags", "'a b'"),
-        ({"tags": {"a": 5}}, "tags.a", "5"),
-        ({"key_prefix": "a/b c"}, "key_prefix", "'b c'"),
-        ({"pool": "a b"}, "pool", "'a b'"),
-        ({"executor": "threads"}, "executor", "'threads'"),
-        *(({"name": name}, "name", repr(name)) for name in (*no_folder, "a__exports", "a-_b")),
+        (
+            {"split": shares},
+            "split",
+            "val_fraction: 0.1",
+            "write `parts: {val_fraction: 0.1}` if these are parts",
+        ),
+        ({"split": {"train": 1.5}}, "split.parts.train.fraction", "1.5", ""),
+        ({"tokenizer": {"eos": "last"}}, "tokenizer", "none", "add it, as in `kind: tiktoken`"),
+        ({"documents": {"text": ["a", 3]}}, "documents.text[1]", "3", ""),
+        ({"packing": {"strategy": "concatenate"}}, "packing.strategy", "'concatenate'", ""),
+        ({"exports": "bin"}, "exports", "'bin'", ""),
+        ({"exports": ["bim"]}, "exports[0]", "'bim'", "did you mean 'bin'?"),
+        ({"exports": ["nanochat"]}, "exports[0]", "'nanochat'", "name one of them"),
+        ({"exports": [{"format": "pickle", "shards": "many"}]}, "exports[0].shards", "'many'", ""),
+        ({"exports": [{"format": "pickle", "shards": 0}]}, "exports[0].shards", "0", ""),
+        ({"exports": ["bin", "bin"]}, "exports", "'bin' twice", "give one a `name:`"),
+        ({"exports": named}, "exports", "'x-1' and 'x_1', which are one name in Dagster", ""),
+        ({"store": "s3://me:secret@bucket/store"}, "store", "s3://bucket/store", ""),
+        ({"owners": 5}, "owners", "5", ""),
+        ({"owners": ["data"]}, "owners[0]", "'data'", "write team:data"),
+        ({"tags": {"a b": "c"}}, "tags", "'a b'", ""),
+        ({"tags": {"a": 5}}, "tags.a", "5", ""),
+        ({"key_prefix": "a/b c"}, "key_prefix", "'b c'", ""),
+        ({"pool": "a b"}, "pool", "'a b'", ""),
+        ({"executor": "threads"}, "executor", "'threads'", ""),
+        *(({"name": name}, "name", repr(name), "") for name in (*no_folder, "a__exports", "a-_b")),
         *(
-            ({"exports": [{"format": "bin", "name": name}]}, "exports[0].name", repr(name))
+            ({"exports": [{"format": "bin", "name": name}]}, "exports[0].name", repr(name), "")
             for name in no_folder
         ),
     ):
         error = error_of(**attributes)
         assert (error.where, error.found) == (f"defs.yaml: {where}", found)
+        assert remedy in ("", error.remedy)
 
 
-def test_remedies_say_what_to_write():
+def test_of_what_is_missing_or_elsewhere_it_is_said_what_to_write():
     for attributes, remedy in (
-        ({"raw": "raw/*.jsonl"}, "write {files: raw/*.jsonl}"),
-        (
-            {"split": {"parts": {"train": 90}}},
-            "write it as 0.9, as {documents: 1000} or as {characters: 1_000_000}",
-        ),
-        ({"split": {"train": {"fraction": 0.9}}}, "write `parts: {train: ...}`"),
-        (
-            {"split": {"val_fraction": 0.1}},
-            "write `parts: {val_fraction: 0.1}` if these are parts",
-        ),
-        ({"tokenizer": {"eos": "last"}}, "add it, as in `kind: tiktoken`"),
-        ({"exports": ["bim"]}, "did you mean 'bin'?"),
-        ({"exports": ["nanochat"]}, "name one of them"),
-        ({"exports": ["bin", "bin"]}, "give one a `name:`"),
-        ({"owners": ["data"]}, "write team:data"),
         ({"shards": 4}, "put it into an entry of `exports`"),
         ({"packing": {"zzz": 1}}, "remove it"),
-        *(
-            (
-                {name: None},
-                f"add it{example}",
-            )
-            for name, example in (
-                ("name", ""),
-                ("raw", ", as in `raw: {files: data/raw/*.jsonl}`"),
-                ("tokenizer", ", as in `tokenizer: gpt2`"),
-            )
-        ),
+        ({"name": None}, "add it"),
+        ({"raw": None}, "add it, as in `raw: {files: data/raw/*.jsonl}`"),
+        ({"tokenizer": None}, "add it, as in `tokenizer: gpt2`"),
     ):
         assert error_of(**attributes).remedy == remedy
 
@@ -350,22 +336,6 @@ def test_where_all_exports_are_streams_no_file_is_packed(tmp_path: Path):
     new = [made.output for made in build(rows).made if made.is_new]
     assert {(of.stage, of.name) for of in new} == {
         *(("sequences", key) for key in FILES),
-        ("export", "parquet"),
-    }
-
-
-def test_a_new_file_leaves_the_outputs_of_the_others_untouched(tmp_path: Path):
-    dataset = declare(tmp_path, FILES, exports=["bin", "parquet"])
-    build(dataset)
-    write_texts(tmp_path / "raw" / "aa.jsonl", ["new"])
-
-    built = build(dataset)
-
-    assert {(made.output.stage, made.output.name) for made in built.made if made.is_new} == {
-        ("tokens", "aa.jsonl"),
-        ("split", "aa.jsonl"),
-        ("sequences", "aa.jsonl"),
-        ("export", "bin"),
         ("export", "parquet"),
     }
 

@@ -217,10 +217,14 @@ def test_a_side_decides_where_something_is_added_or_taken_away_there(
     assert [stage for stage, _ in new(built)] == stages
 
 
-def test_what_dagster_shows_and_how_it_runs_makes_nothing_again(folder: Path):
+def test_what_dagster_shows_and_when_and_how_it_runs_makes_nothing_again(folder: Path):
     build(dataset(folder))
 
     shown = {
+        "automation": True,
+        "schedule": "0 3 * * *",
+        "scan": "hourly",
+        "timezone": "Europe/Berlin",
         "owners": ["team:other"],
         "tags": {"domain": "code"},
         "key_prefix": "warehouse/text",

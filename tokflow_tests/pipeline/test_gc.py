@@ -10,6 +10,7 @@ import pytest
 from tokflow.documents import ranges
 from tokflow.errors import MissingOutputError
 from tokflow.pipeline import output_tasks, tasks
+from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
@@ -30,10 +31,19 @@ def names(folder: Path, *, keep: int) -> list[str]:
     return [path.relative_to(folder / STORE).as_posix() for path in found]
 
 
+def build_of_lengths(folder: Path, *lengths: int) -> None:
+    for length in lengths:
+        build(declare_small(folder, packing={"sequence_length": length}, exports=["parquet"]))
+
+
+def collect(dataset: Dataset) -> None:
+    """Remove one after another what is not used."""
+    for garbage in find_garbage(dataset, keep=0):
+        remove_all(dataset.store, [garbage])
+
+
 def test_the_newest_stay_and_the_others_go(tmp_path: Path):
-    for length in (4, 16, 8):
-        packing = {"sequence_length": length}
-        build_dataset(declare_small(tmp_path, packing=packing, exports=["parquet"]))
+    build_of_lengths(tmp_path, 4, 16, 8)
 
     assert names(tmp_path, keep=3) == []
     assert sorted(names(tmp_path, keep=2)) == [
@@ -45,26 +55,22 @@ def test_the_newest_stay_and_the_others_go(tmp_path: Path):
 
 
 def test_after_collecting_nothing_has_to_be_built(tmp_path: Path):
-    for length in (4, 8):
-        packing = {"sequence_length": length}
-        build_dataset(declare_small(tmp_path, packing=packing, exports=["parquet"]))
+    build_of_lengths(tmp_path, 4, 8)
     made = declare_small(tmp_path, exports=["parquet"])
 
-    for garbage in find_garbage(made, keep=0):
-        remove_all(made.store, [garbage])
+    collect(made)
 
     assert find_garbage(made, keep=0) == {}
     assert make_plan(made).is_up_to_date
 
 
 def test_outputs_of_a_file_that_is_gone_go_with_their_folder(tmp_path: Path):
-    build_dataset(declare_small(tmp_path, exports=["parquet"]))
+    build_of_lengths(tmp_path, 8)
     (tmp_path / "raw/sub/c.jsonl").unlink()
     made = declare_small(tmp_path, exports=["parquet"])
     build_dataset(made)
 
-    for garbage in find_garbage(made, keep=0):
-        remove_all(made.store, [garbage])
+    collect(made)
 
     assert not (tmp_path / STORE / "tokens/sub").exists()
 
@@ -75,8 +81,7 @@ def test_an_export_that_is_declared_no_more_goes_with_its_link(tmp_path: Path):
     made = declare_small(tmp_path, exports=["parquet"])
 
     assert find_garbage(made, keep=1) == {}
-    for garbage in find_garbage(made, keep=0):
-        remove_all(made.store, [garbage])
+    collect(made)
 
     assert [path.name for path in exports.iterdir()] == ["parquet"]
 
@@ -85,17 +90,14 @@ def test_sequences_that_no_export_has_any_more_go(tmp_path: Path):
     build_dataset(declare_small(tmp_path, exports=["bin", "parquet"]))
     made = declare_small(tmp_path, exports=["bin"])
 
-    for garbage in find_garbage(made, keep=0):
-        remove_all(made.store, [garbage])
+    collect(made)
 
     assert not (tmp_path / STORE / "sequences").exists()
     assert make_plan(made).is_up_to_date
 
 
 def test_latest_of_a_declared_export_stays(tmp_path: Path):
-    for length in (4, 8):
-        packing = {"sequence_length": length}
-        build_dataset(declare_small(tmp_path, packing=packing, exports=["parquet"]))
+    build_of_lengths(tmp_path, 4, 8)
     going_back = declare_small(tmp_path, packing={"sequence_length": 4}, exports=["parquet"])
 
     removed = {garbage.parent.name for garbage in find_garbage(going_back, keep=0)}
@@ -104,7 +106,7 @@ def test_latest_of_a_declared_export_stays(tmp_path: Path):
 
 
 def test_a_dataset_that_is_not_built_has_no_known_garbage(tmp_path: Path):
-    build_dataset(declare_small(tmp_path, exports=["parquet"]))
+    build_of_lengths(tmp_path, 8)
     write_raw(tmp_path, {"a.jsonl": ["other"]})
 
     with pytest.raises(
@@ -114,9 +116,7 @@ def test_a_dataset_that_is_not_built_has_no_known_garbage(tmp_path: Path):
 
 
 def test_what_is_damaged_goes_and_what_a_newer_tokflow_made_stays(tmp_path: Path):
-    for length in (4, 16, 8):
-        packing = {"sequence_length": length}
-        build_dataset(declare_small(tmp_path, packing=packing, exports=["parquet"]))
+    build_of_lengths(tmp_path, 4, 16, 8)
     used = {
         planned.folder
         for planned in make_plan(declare_small(tmp_path, exports=["parquet"])).planned

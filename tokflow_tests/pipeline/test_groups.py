@@ -9,17 +9,15 @@ import pytest
 
 from tokflow.audit.inspection import inspect_output
 from tokflow.audit.trace import trace_tokens
-from tokflow.audit.verify.verification import verify_dataset
 from tokflow.documents import ranges
 from tokflow.errors import BadDocumentError
-from tokflow.pipeline import tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow.tokens import shard_files
-from tokflow_tests.outputs import content, edit_manifest, index_of
+from tokflow_tests.outputs import content, edit_manifest, index_of, problems_of
 from tokflow_tests.tiny import declare, write_raw
 
 FILES = {f"{number:02d}.jsonl": [f"text {number}", "", "ä" * number] for number in range(7)}
@@ -94,7 +92,7 @@ def test_verify_compares_the_rows_of_each_file(tmp_path: Path):
 
     edit_manifest(shard.folder, shift)
 
-    problems = [problem for found in verify_dataset(dataset) for problem in found.problems]
+    problems = problems_of(dataset)
     assert f"{shard.folder}: expected 3 rows of 00.jsonl, found 2" in problems
 
 
@@ -137,7 +135,7 @@ def test_a_token_of_a_group_leads_to_its_file_and_row(tmp_path: Path):
     shown = inspect_output(graph.tokens("group/03.jsonl").folder, num_sequences=1).excerpts
     documents = [segment.document for excerpt in shown for segment in excerpt.segments]
     assert documents[:4] == ["03.jsonl:0", "03.jsonl:1", "03.jsonl:2", "04.jsonl:0"]
-    assert all(not found.problems for found in verify_dataset(dataset))
+    assert problems_of(dataset) == []
     copy = shutil.copytree(folder, tmp_path / "copy")
     [origin] = trace_tokens(copy, part="train", start=0, stop=1)
     assert (origin.raw_file, origin.row) == ("00.jsonl", 0)
@@ -176,7 +174,7 @@ def test_rejects_and_errors_name_the_file_and_its_row(
     assert (reject["raw_file"], reject["row"], reject["line"]) == ("02.jsonl", 1, 2)
     assert [file["num_rows"] for file in shard.manifest.details["files"]] == [3, 3, 3, 3]
     assert shard.documents()["row"].to_pylist() == [0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11]
-    assert all(not found.problems for found in verify_dataset(dataset))
+    assert problems_of(dataset) == []
     (tmp_path / "raw" / "03.jsonl").write_text('{"text": "a"}\n{"txet": "b"}\n')
     [failed] = build_dataset(dataset, jobs=1).failed
     assert isinstance(failed.error, BadDocumentError)
@@ -196,7 +194,7 @@ def test_rejects_of_a_large_file_that_is_a_group_of_its_own_have_its_rows(
     [reject] = map(json.loads, (shard.folder / "rejects.jsonl").read_text().splitlines())
     assert (reject["raw_file"], reject["row"], reject["line"]) == ("03.jsonl", 17, 18)
     assert len(shard.segments) > 1
-    assert all(not found.problems for found in verify_dataset(dataset))
+    assert problems_of(dataset) == []
     index = index_of(graph_of(dataset).named("export", "bin").folder, "train")
     rows = [row["row"] for row in index if row["raw_file"] == "03.jsonl"]
     assert rows == [number for number in range(20) if number != 17]
@@ -220,14 +218,3 @@ def test_parts_of_files_have_groups_of_their_own(tmp_path: Path):
     assert list(graph.partitions) == ["group/00.jsonl", "group/04.jsonl", "group/05.jsonl"]
     folder = graph.named("export", "bin").folder
     assert {row["raw_file"] for row in index_of(folder, "val")} == {"05.jsonl", "06.jsonl"}
-
-
-def test_jobs_make_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
-    monkeypatch.setattr(ranges, "RANGE_BYTES", 100)
-    one, two = grouped(tmp_path / "1", "1 kB"), grouped(tmp_path / "2", "1 kB")
-    build_dataset(one, jobs=1)
-    build_dataset(two, jobs=2)
-
-    assert list(graph_of(one).partitions) == ["group/00.jsonl"]
-    assert content(one.folder) == content(two.folder)

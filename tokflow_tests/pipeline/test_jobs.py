@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tokflow.documents import ranges
-from tokflow.errors import BadDocumentError, ConfigError
+from tokflow.errors import ConfigError
 from tokflow.pipeline import run, tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.output_tasks import Task
@@ -23,10 +23,8 @@ from tokflow.pipeline.run import build_dataset
 from tokflow.pipeline.tasks import make_tasks
 from tokflow.pools.pool import Advance, Finished, InProcess, LostWorkerError, Make, R, T, ignore
 from tokflow.store import atomic
-from tokflow.store.manifest import read_run
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import declare, load_dataset, write_yaml
-from tokflow_tests.wrong_engine import use_wrong_engine
 
 FILES = {f"{number:02d}.jsonl": ["ab", "c" * number, "", "größe"] for number in range(9)}
 
@@ -175,18 +173,6 @@ def test_long_tasks_begin_first_and_ranges_of_a_large_file_are_short(
     assert tokens == list(files)
 
 
-def test_a_bad_file_stops_no_other(tmp_path: Path):
-    dataset = declare_in(tmp_path)
-    (tmp_path / "raw" / "04.jsonl").write_text('{"text": "a"}\n{"txet": "b"}\n')
-
-    built = build_dataset(dataset, jobs=2)
-
-    [failed] = built.failed
-    assert isinstance(failed.error, BadDocumentError)
-    assert (failed.name, failed.error.row, failed.error.line) == ("04.jsonl", 1, 2)
-    assert list(built.partitions) == [key for key in FILES if key != "04.jsonl"]
-
-
 def test_outputs_made_together_fail_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     sync = atomic._sync
 
@@ -232,22 +218,6 @@ def test_a_file_that_kills_its_worker_takes_no_other_with_it(
     assert isinstance(failed.error, LostWorkerError)
     assert failed.name == "04.jsonl"
     assert list(built.partitions) == [key for key in FILES if key != "04.jsonl"]
-
-
-def test_a_verdict_on_gigatoken_makes_all_tokens_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    use_wrong_engine(monkeypatch)
-    monkeypatch.setattr(run, "open_pool", lambda *_: Shuffled())
-    files = {"a.jsonl": ["x", "y"], "b.jsonl": ["strange"], "c.jsonl": ["z"]}
-    dataset = declare_in(tmp_path, files, tokenizer={"kind": "trained", "vocab_size": 257})
-
-    built = build_dataset(dataset)
-
-    assert built.failed == ()
-    tokens = [made for made in built.made if made.output.stage == "tokens"]
-    assert {read_run(made.folder)["engine"] for made in tokens} == {"tokenizers"}
-    assert len(tokens) == 3
 
 
 @pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/3", "1/0", "-1/3", "1/3/3", ""])

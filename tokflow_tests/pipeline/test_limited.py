@@ -4,9 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from tokflow.audit.verify.verification import verify_dataset
 from tokflow.errors import ConfigError
 from tokflow.pipeline import raw_files
 from tokflow.pipeline.dataset import Dataset
@@ -18,9 +16,8 @@ from tokflow.pipeline.raw_files import FileShare
 from tokflow.pipeline.run import build_dataset
 from tokflow.raw.files import hash_file
 from tokflow.store.listed_files import Stamp
-from tokflow_tests.outputs import content, token_lists
-from tokflow_tests.pipeline.test_mixture import declare_source
-from tokflow_tests.tiny import build, declare, ids, load_dataset, write_raw, write_texts
+from tokflow_tests.outputs import content, problems_of, token_lists
+from tokflow_tests.tiny import build, declare, ids, write_raw, write_texts
 
 FILES = {
     "a.jsonl": ["a", "aa", ""],
@@ -113,7 +110,7 @@ def test_a_second_run_makes_nothing_and_verify_finds_nothing(tmp_path: Path):
 
     assert build(dataset).num_new == 0
     assert make_plan(dataset).is_up_to_date
-    assert [of.problems for of in verify_dataset(dataset) if of.problems] == []
+    assert problems_of(dataset) == []
     assert find_garbage(dataset, keep=1) == {}
     assert content(tmp_path / "store") == before
 
@@ -309,30 +306,3 @@ def test_a_tokenizer_is_trained_on_the_files_that_it_names_without_the_limit(tmp
     assert [*built.made[0].manifest.parents] == ["b.jsonl"]
     assert built.made[0].manifest.details["origin"]["num_documents"] == 2
     assert [*built.partitions] == ["a.jsonl"]
-
-
-def test_a_mixture_takes_what_the_limit_of_a_source_takes(tmp_path: Path):
-    sources = {
-        name: yaml.safe_load(declare_source(tmp_path, name, FILES).read_text())
-        for name in ("one", "other")
-    }
-    sources["one"]["documents"] = {"limit": {"documents": 4, "scope": "dataset"}}
-    for name, fields in sources.items():
-        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(fields))
-    path = tmp_path / "mixed.yaml"
-    mixed = {
-        "name": "mixed",
-        "mixture": {"sources": {of: {"epochs": 1, "config": f"{of}.yaml"} for of in sources}},
-        "exports": ["bin"],
-        "store": "store",
-    }
-    path.write_text(yaml.safe_dump(mixed))
-    dataset = load_dataset(path)
-
-    built = build(dataset)
-
-    of_one = [key for key in built.partitions if key.startswith("one/")]
-    assert of_one == ["one/a.jsonl", "one/b.jsonl"]
-    assert built.export("bin").manifest.counts["train.num_tokens"] == 8 + 18
-    assert make_plan(dataset).is_up_to_date
-    assert build(dataset).num_new == 0

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from tokflow.audit.trace import trace_tokens
-from tokflow.audit.verify.verification import verify_dataset
 from tokflow.pipeline import tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import make_dataset
@@ -20,9 +19,8 @@ from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow.raw.fetch import LEAST_BYTES
 from tokflow_tests.cli.commands import run
-from tokflow_tests.outputs import content, index_of
-from tokflow_tests.raw.fetching import Handler, Server
-from tokflow_tests.raw.servers import running
+from tokflow_tests.outputs import content, index_of, problems_of
+from tokflow_tests.raw.fetching import Server, serving
 from tokflow_tests.tiny import TINY, build, ids
 
 TEXTS = [f"{nth:05d} {'text ' * 200}" for nth in range(4000)]
@@ -32,21 +30,15 @@ TEXTS = [f"{nth:05d} {'text ' * 200}" for nth in range(4000)]
 @pytest.fixture
 def server(monkeypatch) -> Iterator[Server]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    spec = Server(name="a.jsonl")
-    spec.content = b"".join(json.dumps({"text": text}).encode() + b"\n" for text in TEXTS)
-    with running(type("SpecHandler", (Handler,), {"spec": spec})) as spec.running:
-        spec.port = spec.running.server_port
-        yield spec
+    lines = (json.dumps({"text": text}).encode() + b"\n" for text in TEXTS)
+    with serving(Server(name="a.jsonl", content=b"".join(lines))) as server:
+        yield server
 
 
 def limited(folder: Path, server: Server, num_documents: int | None, **fields: Any) -> Dataset:
     documents = {"limit": {"documents": num_documents}} if num_documents else {}
     fields = {"raw": {"files": server.url}, "exports": ["bin"], "documents": documents, **fields}
     return make_dataset({**TINY, **fields}, base=folder, where="test")
-
-
-def problems_of(dataset: Dataset) -> list[str]:
-    return [problem for verified in verify_dataset(dataset) for problem in verified.problems]
 
 
 def bin_of(dataset: Dataset) -> bytes:

@@ -24,6 +24,7 @@ from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.chats import save_chat_tokenizer
 from tokflow_tests.cli.commands import json_of, run
+from tokflow_tests.outputs import problems_of
 from tokflow_tests.tiny import EOS, build, load_dataset, write_texts
 
 CODE = {"a.jsonl": ["aa", "ab", "ac", "ad"], "b.jsonl": ["ba", "bb"]}
@@ -136,7 +137,7 @@ def test_a_document_that_the_budget_cuts_is_counted_with_the_characters_that_end
         assert counts["train.num_tokens"] == num_bos + num_bytes + 1
         assert counts["train.num_chars"] == len(text.encode()[:num_bytes].decode(errors="ignore"))
         assert counts["train.num_budget_cuts"] == 1
-    assert [problem for of in verify_dataset(dataset) for problem in of.problems] == []
+    assert problems_of(dataset) == []
 
 
 def test_every_output_of_a_mixture_verifies_and_leads_to_its_source(tmp_path: Path):
@@ -264,7 +265,7 @@ def test_a_shuffle_of_a_mixture_loses_and_repeats_nothing_more(tmp_path: Path):
         found = documents_of(shuffled, "train")
         assert sorted(found) == sorted(expected)
         assert found != expected
-        assert [problem for of in verify_dataset(shuffled) for problem in of.problems] == []
+        assert problems_of(shuffled) == []
         if shuffle is None:
             assert shuffled.shuffle.documents == "dataset"
         elif shuffle["documents"] == "file":
@@ -287,7 +288,7 @@ def test_what_a_source_cut_stays_cut_and_groups_are_partitions(tmp_path: Path):
         *["ba", "bb"] * 2  # of another file, 4 characters
     ]
     assert documents_of(dataset, "rest") == ["c", "ad"]
-    assert [problem for of in verify_dataset(dataset) for problem in of.problems] == []
+    assert problems_of(dataset) == []
     assert {key.partition("/")[0] for key in built.partitions} == {"code", "prose"}
     folder = built.export("bin").folder
     [*origins] = trace_tokens(folder, part="train", start=0, stop=150)
@@ -329,7 +330,7 @@ def test_a_chat_that_the_budget_cuts_keeps_its_loss_mask_and_is_counted(
     assert counts["train.num_tokens"] == 17
     assert 0 < counts["train.num_loss_tokens"] < 17
     assert built.of("split")[0].manifest.counts["train.num_chars"] == num_chars
-    assert [problem for of in verify_dataset(dataset) for problem in of.problems] == []
+    assert problems_of(dataset) == []
 
 
 def declare_pairs(folder: Path, **more: Any) -> Dataset:
@@ -360,7 +361,7 @@ def test_plain_text_beside_chats_is_in_the_loss_wherever_it_stands(
     for token_ids, mask in zip(ids, masks, strict=True):
         assert sorted(token_ids[mask == 0].tolist()) == [ord("1"), ord("2")]
         assert len(mask) == len(token_ids) == 24
-    assert [problem for of in verify_dataset(dataset) for problem in of.problems] == []
+    assert problems_of(dataset) == []
 
 
 def test_notices_of_a_mixture_are_of_its_sources_and_plain_text_is_supervised_whole(
@@ -447,29 +448,6 @@ def test_the_terminal_says_what_was_planned_and_what_came_out(tmp_path: Path):
     assert "left out: nothing" not in result.stdout
 
 
-def test_columns_that_a_source_keeps_stand_with_each_repetition(tmp_path: Path):
-    (tmp_path / "code").mkdir()
-    lines = [json.dumps({"text": text, "url": f"at {text}"}) for text in CODE["a.jsonl"]]
-    (tmp_path / "code/a.jsonl").write_text("\n".join(lines))
-    declare_source(tmp_path, "code", {}, documents={"keep_columns": ["url"]})
-    declare_source(tmp_path, "prose", {"c.jsonl": PROSE["c.jsonl"]})
-    sources = {"code": {"epochs": 2.5}, "prose": {"epochs": 1}}
-    packing = {"strategy": "one_document", "sequence_length": 8}
-    more = {"shuffle": {"documents": "dataset"}, "exports": ["parquet"]}
-    dataset = declare_mixture(tmp_path, {"sources": sources}, packing=packing, **more)
-
-    folder = build(dataset).export("parquet").folder
-
-    table = pq.read_table(next(folder.glob("train*.parquet")))
-    found = [
-        (bytes(token for token in row["input_ids"] if token != EOS).decode(), row["url"])
-        for row in table.to_pylist()
-    ]
-    assert len(found) == 30
-    for text, url in found:
-        assert url == (None if text.startswith("p") else f"at {text}")
-
-
 @pytest.mark.parametrize("seed", range(2))
 def test_any_mixture_takes_what_it_plans_and_no_document_once_more_than_another(
     tmp_path: Path, seed: int
@@ -503,7 +481,7 @@ def test_any_mixture_takes_what_it_plans_and_no_document_once_more_than_another(
         assert {found[text] for text in of_source} <= {whole, whole + 1}
         cut = [text for text in found if text.startswith(name[:1]) and text not in of_source]
         assert len(cut) <= num_files
-    assert [problem for of in verify_dataset(dataset) for problem in of.problems] == []
+    assert problems_of(dataset) == []
 
 
 def test_a_source_of_many_files_is_not_short_of_what_each_of_them_leaves(tmp_path: Path):
@@ -517,7 +495,7 @@ def test_a_source_of_many_files_is_not_short_of_what_each_of_them_leaves(tmp_pat
     taken = [token for some in open_export(export.folder).tokens("train") for token in some]
     assert len(taken) == export.manifest.details["mixture"]["many"]["train"]["tokens"] == 1_220
     assert taken.count(ord("a")) == 400
-    assert [problem for of in verify_dataset(dataset) for problem in of.problems] == []
+    assert problems_of(dataset) == []
 
 
 def test_more_tokens_take_all_that_fewer_take(tmp_path: Path):
@@ -571,6 +549,7 @@ def test_a_source_whose_limit_is_of_all_files_gives_those_that_the_limit_takes(t
     assert documents_of(dataset, "train") == ["0a", "0b", "0a", "0b", "1a", "1a"]
     assert sorted(built.partitions) == ["code/0.jsonl", "code/1.jsonl"]
     assert make_plan(dataset).is_up_to_date
+    assert build(dataset).num_new == 0
 
 
 def test_garbage_of_a_source_is_known_when_a_mixture_has_built_it_up_to_its_splits(tmp_path: Path):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tokflow.audit.trace import sequence_range, trace_tokens
-from tokflow.audit.verify.verification import verify_dataset, verify_path
+from tokflow.audit.verify.verification import verify_path
 from tokflow.errors import ConfigError
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
@@ -16,7 +16,7 @@ from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset, make_output
 from tokflow.sequences.config import PackingConfig, Packings
-from tokflow_tests.outputs import content
+from tokflow_tests.outputs import content, problems_of
 from tokflow_tests.tiny import build, declare, write_raw
 
 FILES = {"a.jsonl": ["abcdefgh", "", "ijk"], "b.jsonl": ["lm", "nopqrstuvwxyz", "0123"]}
@@ -97,7 +97,7 @@ def test_all_that_audits_follows_the_packing_of_each_export(folder: Path):
     dataset = declared(folder, "parquet", SHORT)
     path = build(dataset).export("short").folder
 
-    assert [of.problems for of in verify_dataset(dataset) if of.problems] == []
+    assert problems_of(dataset) == []
     assert [of.problems for of in verify_path(dataset.folder) if of.problems] == []
     assert find_garbage(dataset, keep=1) == {}
     origins = trace_tokens(

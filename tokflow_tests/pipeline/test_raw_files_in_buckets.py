@@ -11,7 +11,6 @@ import pytest
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.documents import ranges
-from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.mixture import graph_of
@@ -138,22 +137,6 @@ def test_a_tokenizer_is_trained_on_them(object_store: ObjectStore, tmp_path: Pat
     assert make_plan(dataset).is_up_to_date
 
 
-def test_a_limit_reads_no_more_than_it_takes(object_store: ObjectStore, tmp_path: Path):
-    texts = [f"document {number} " + "x" * 1000 for number in range(6000)]
-    put(object_store, {"a.jsonl": texts})
-    documents = {"limit": {"documents": 10}}
-    dataset = declared(object_store, tmp_path, documents=documents, exports=["bin"])
-    before = len(object_store.requests)
-
-    build(dataset)
-
-    raw = [each for each in object_store.requests[before:] if each.key.startswith("raw/")]
-    assert sum(each.received for each in raw) < 4_000_000
-    manifest = graph_of(dataset).tokens("a.jsonl").manifest()
-    assert manifest.counts["num_documents"] == 10
-    assert "sha256" not in manifest.details["raw_version"]
-
-
 def test_a_store_on_this_disk_has_copies_and_asks_for_no_file_again(
     object_store: ObjectStore, tmp_path: Path
 ):
@@ -171,11 +154,3 @@ def test_a_store_on_this_disk_has_copies_and_asks_for_no_file_again(
     assert (planned["HEAD"], planned["GET"]) == (0, 0)
     assert built["HEAD"] <= 4
     assert dataset.store == Store(tmp_path / "store")
-
-
-def test_a_credential_in_a_url_is_refused_where_the_store_is_elsewhere(
-    object_store: ObjectStore, tmp_path: Path
-):
-    with pytest.raises(ConfigError) as raised:
-        declared(object_store, tmp_path, store="s3://me:hunter2@bucket/store")
-    assert "hunter2" not in str(raised.value)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tokflow.audit.verify.verification import verify_dataset
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import make_dataset
 from tokflow.pipeline.mixture import graph_of
@@ -17,8 +16,8 @@ from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.hub import Hub
 from tokflow_tests.object_store import ObjectStore
-from tokflow_tests.raw.fetching import Handler, Server
-from tokflow_tests.raw.servers import running
+from tokflow_tests.outputs import problems_of
+from tokflow_tests.raw.fetching import Server, serving
 from tokflow_tests.tiny import TINY, build
 
 LINES = b"".join(
@@ -28,11 +27,9 @@ LINES = b"".join(
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    spec = Server(name="a.jsonl", content=LINES)
     monkeypatch.setattr("tokflow.raw.remote.FIRST_WAIT_SECONDS", 0.01)
-    with running(type("SpecHandler", (Handler,), {"spec": spec})) as spec.running:
-        spec.port = spec.running.server_port
-        yield spec
+    with serving(Server(name="a.jsonl", content=LINES)) as server:
+        yield server
 
 
 def declared(there: ObjectStore, folder: Path, url: str) -> Dataset:
@@ -58,7 +55,7 @@ def test_a_file_of_a_server_that_tells_versions_is_fetched_once_and_not_copied(
     assert server.num_sent <= (1.4 if has_ranges else 3) * len(LINES)
     assert not copies_in(object_store)
     assert graph_of(dataset).tokens("a.jsonl").manifest().counts["num_documents"] == 3000
-    assert [problem for each in verify_dataset(dataset) for problem in each.problems] == []
+    assert problems_of(dataset) == []
 
 
 def test_an_empty_machine_asks_the_server_which_version_is_there(
@@ -87,7 +84,7 @@ def test_a_file_whose_versions_cannot_be_told_apart_is_copied_into_the_store(
     dataset = declared(object_store, tmp_path, server.url)
 
     build(dataset)
-    found = [problem for each in verify_dataset(dataset) for problem in each.problems]
+    found = problems_of(dataset)
 
     assert len(copies_in(object_store)) == 1
     assert found == []

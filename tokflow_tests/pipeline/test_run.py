@@ -13,9 +13,7 @@ from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.results import Reporter, StageResult
 from tokflow.pipeline.run import build_dataset, make_output
 from tokflow.split.spans import write_split
-from tokflow.store.atomic import new_folder
-from tokflow.store.store import Store
-from tokflow.tokens.shard import TokenShard, write_token_shard
+from tokflow.tokens.shard import TokenShard
 from tokflow_tests.outputs import content, touched
 from tokflow_tests.tiny import EOS, build, declare, write_texts
 
@@ -73,33 +71,6 @@ def test_the_same_dataset_built_in_another_folder_is_the_same_to_the_byte(tmp_pa
         len([path for path in content(here.store.root) if path.endswith("_tokflow/manifest.json")])
         >= 13
     )
-
-
-def test_bytes_do_not_depend_on_batches_or_the_order_of_partitions(tmp_path: Path):
-    usual = declare(tmp_path / "usual", FILES, **EVERYTHING)
-    build(usual)
-    other = declare(tmp_path / "other", FILES, **EVERYTHING)
-    graph = graph_of(other)
-    make_output(graph, "tokenizer", "tokenizer")
-    for key in reversed(graph.sources):
-        with new_folder(graph.tokens(key).folder, Store(graph.tokens(key).folder)) as folder:
-            write_token_shard(
-                graph.raw(key),
-                other.documents,
-                graph.encoding,
-                folder,
-                dataset=other.name,
-                recipe=graph.tokens(key).recipe,
-                batch_bytes=7,
-            )
-    for key in reversed(graph.sources):
-        make_output(graph, "split", key)
-        make_output(graph, "sequences", key)
-
-    for config in reversed(other.exports):
-        make_output(graph, "export", config.name)
-
-    assert content(other.store.root) == content(usual.store.root)
 
 
 def test_building_again_makes_nothing_and_touches_nothing(tmp_path: Path):
@@ -201,22 +172,6 @@ def test_with_scope_dataset_what_waits_for_a_bad_file_is_said_once(tmp_path: Pat
     )
 
 
-@pytest.mark.parametrize("damage", ["missing", "short"])
-def test_an_output_of_which_a_file_is_lost_is_made_again(damage: str, tmp_path: Path):
-    dataset = declare(tmp_path, FILES, exports=["bin"])
-    path = build(dataset).export("bin").output.folder / "train.bin"
-    before = path.read_bytes()
-    if damage == "missing":
-        path.unlink()
-    else:
-        path.write_bytes(before[:-2])
-
-    built = build(dataset)
-
-    assert [made.output.stage for made in built.made if made.is_new] == ["export"]
-    assert path.read_bytes() == before
-
-
 def test_an_error_nobody_foresaw_stops_its_output_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -259,14 +214,6 @@ def test_a_missing_output_says_which_asset_to_materialize(tmp_path: Path):
         "found none in the store for this file and this config; "
         "materialize tiny/tokens (partition a.jsonl), or run `tokflow run`"
     )
-
-
-def test_tokens_made_with_another_config_are_not_taken(tmp_path: Path):
-    build(declare(tmp_path, {"a.jsonl": ["a"]}))
-    other = declare(tmp_path, {}, tokenizer={"kind": "bytes", "eos": "none"})
-
-    with pytest.raises(MissingOutputError):
-        graph_of(other).open_tokens("a.jsonl")
 
 
 def test_a_reporter_hears_of_every_stage_output_and_byte(tmp_path: Path):

@@ -27,6 +27,7 @@ from tokflow_tests import min_characters
 from tokflow_tests.dagster_case import QUIET
 from tokflow_tests.min_characters import MinCharactersStage, write_selection
 from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.outputs import problems_of
 from tokflow_tests.tiny import TINY, build, declare, write_raw
 
 MORE = (*STAGES[:2], MinCharactersStage(), *STAGES[2:])
@@ -67,7 +68,7 @@ def test_what_a_selection_leaves_out_is_in_no_part_and_counts_for_none(
 
     assert sum(map(len, tokens_of(alone).values())) >= 18
     assert tokens_of(selected) == tokens_of(alone)
-    assert [of.problems for of in verify_dataset(selected) if of.problems] == []
+    assert problems_of(selected) == []
 
 
 def test_its_section_has_a_default_and_another_value_makes_its_own_outputs_and_no_token(
@@ -174,7 +175,7 @@ def test_a_stage_of_the_whole_dataset_has_its_variants(tmp_path: Path):
     assert make_plan(dataset).is_up_to_date
     output = graph_of(dataset).named("counts", "num_chars")
     assert (output.open().file("count.txt")).read_text() == "24"
-    assert [of.problems for of in verify_dataset(dataset) if of.problems] == []
+    assert problems_of(dataset) == []
     specs = {of.key.path[-1]: of for of in make_definitions(dataset).resolve_all_asset_specs()}
     parents = {"/".join(of.asset_key.path[1:]) for of in specs["num_chars"].deps}
     assert parents == {"tokens", "files"}
@@ -227,6 +228,6 @@ def test_a_store_at_a_url_has_it_too(tmp_path: Path, object_store: ObjectStore):
     assert not build(there).failed
 
     assert tokens_of(there) == tokens_of(here)
-    assert [of.problems for of in verify_dataset(there) if of.problems] == []
+    assert problems_of(there) == []
     assert any("/min_characters/a.jsonl/" in key for key in list(object_store.keys()))
     assert make_plan(there).is_up_to_date

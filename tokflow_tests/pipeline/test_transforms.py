@@ -1,20 +1,16 @@
 """Datasets whose documents a user's function makes: every stage closes, whatever makes it."""
 
 import json
-import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from tokflow.audit.trace import trace_tokens
-from tokflow.audit.verify.verification import verify_dataset
 from tokflow.cli.summary import left_out
 from tokflow.documents import ranges
-from tokflow.errors import BadDocumentError, ConfigError
+from tokflow.errors import BadDocumentError
 from tokflow.pipeline import tasks
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
@@ -22,8 +18,8 @@ from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
 from tokflow.tokens import shard_files
-from tokflow_tests.outputs import edit_manifest
-from tokflow_tests.tiny import declare, write_raw, write_yaml
+from tokflow_tests.outputs import edit_manifest, problems_of
+from tokflow_tests.tiny import declare, write_raw
 
 SOURCE = """
 import os
@@ -73,10 +69,6 @@ def built(dataset: Dataset, jobs: int = 1) -> BuildGraph:
     return graph_of(dataset)
 
 
-def problems(dataset: Dataset) -> list[str]:
-    return [problem for found in verify_dataset(dataset) for problem in found.problems]
-
-
 def test_documents_rejects_and_what_is_left_out_are_all_records(tmp_path: Path):
     result = build_dataset(dataset_in(tmp_path), jobs=1)
     graph = result.made[0].graph
@@ -95,7 +87,7 @@ def test_documents_rejects_and_what_is_left_out_are_all_records(tmp_path: Path):
     assert [json.loads(line)["record"] for line in rejects] == [10, 22, 34, 46]
     assert "left out by clean:words: 23 records" in left_out(graph.dataset, result)
     assert result.notices[0].text.startswith("rejected: 4 documents: ")
-    assert problems(graph.dataset) == []
+    assert problems_of(graph.dataset) == []
 
 
 def test_a_dataset_without_a_transform_has_no_trace_of_it(tmp_path: Path):
@@ -116,7 +108,7 @@ def test_segments_and_groups_give_what_whole_files_give(
     for number in (10**9, 150):
         monkeypatch.setattr(ranges, "RANGE_BYTES", number)
         graph = built(dataset_in(tmp_path / str(number), raw=raw, files=files))
-        assert problems(graph.dataset) == []
+        assert problems_of(graph.dataset) == []
         shards.append(graph.open_tokens(next(iter(graph.partitions))))
         folders.append(graph.named("export", "bin").folder)
 
@@ -167,30 +159,6 @@ def test_a_function_that_ends_a_worker_is_a_bad_document(
     assert "found SystemExit (in line 3 of clean.py)" in str(failed.error)
 
 
-WITH_WORKERS = """
-from tokflow.pipeline import tasks
-from tokflow.cli import main
-tasks.SMALL_BYTES_OF_SLOW_ENGINES = tasks.SMALL_BYTES_OF_TRANSFORMS = 0
-tasks.MADE_TOGETHER_BYTES = 0
-main()
-"""
-
-
-def test_json_is_alone_on_stdout_whatever_module_and_function_print(tmp_path: Path):
-    source = "import os\nprint(f'of {os.getpid()};')\ndef words(text):\n    print('seen')\n"
-    (tmp_path / "clean.py").write_text(source)
-    write_raw(tmp_path, FILES)
-    config = write_yaml(tmp_path, documents={"transform": "clean:words"}, exports=["jsonl"])
-    command = [sys.executable, "-P", "-c", WITH_WORKERS, "run", "--config", str(config), "--json"]
-
-    done = subprocess.run([*command, "--jobs", "2"], capture_output=True, text=True, check=False)
-
-    assert json.loads(done.stdout)["datasets"]
-    printed = set(done.stderr.splitlines())
-    assert "seen" in printed
-    assert len(re.findall(r"of \d+;", done.stderr)) > 1, "several processes, on a line or two"
-
-
 def test_a_plan_runs_nothing_and_an_edit_makes_the_tokens_again(tmp_path: Path):
     dataset = dataset_in(tmp_path)
     make_plan(dataset)
@@ -207,28 +175,6 @@ def test_a_plan_runs_nothing_and_an_edit_makes_the_tokens_again(tmp_path: Path):
     built(edited)
     again = declare(tmp_path, documents={**versioned, "on_bad_document": "reject"}, split=SPLIT)
     assert {of.stage for of in make_plan(again).missing} == {"tokens", "split", "sequences"}
-
-
-def test_an_error_stops_its_file_alone_and_names_the_record(tmp_path: Path):
-    dataset = dataset_in(tmp_path, documents={"on_bad_document": "error"})
-
-    [failed] = build_dataset(dataset, jobs=1).failed
-
-    assert failed.name == "a.jsonl"
-    assert isinstance(failed.error, BadDocumentError)
-    assert (failed.error.row, failed.error.line) == (10, 11)
-    assert "found ValueError: no text (in line 8 of clean.py)" in str(failed.error)
-
-
-def test_a_module_that_cannot_be_imported_is_an_error_of_the_config(tmp_path: Path):
-    dataset = dataset_in(tmp_path, files={"a.jsonl": ["x"]})
-    (tmp_path / "clean.py").write_text("import no_such_package\ndef words(text): ...\n")
-    dataset = declare(tmp_path, documents={"transform": "clean:words"})
-
-    [failed] = build_dataset(dataset, jobs=1).failed
-
-    assert isinstance(failed.error, ConfigError)
-    assert "found ModuleNotFoundError" in str(failed.error)
 
 
 def test_a_token_leads_to_the_record_that_it_came_from(tmp_path: Path):
@@ -264,11 +210,11 @@ def test_verify_finds_that_the_function_gives_something_else_now(
     documents = {"transform": "clean:words", "on_bad_document": "reject"}
     dataset = declare(tmp_path, {"a.jsonl": ["a", "b"]}, documents=documents)
     built(dataset)
-    assert problems(dataset) == []
+    assert problems_of(dataset) == []
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "is_later", True, raising=False)
-        found = problems(dataset)
+        found = problems_of(dataset)
 
     assert any(said in problem for problem in found), found
 
@@ -284,7 +230,7 @@ def test_verify_finds_counts_that_do_not_close(tmp_path: Path):
         counts = {**shard.manifest.counts, name: shard.manifest.counts[name] - 1}
         edit_manifest(shard.folder, lambda manifest, to=counts: manifest.update(counts=to))
 
-        assert any(said in problem for problem in problems(graph.dataset))
+        assert any(said in problem for problem in problems_of(graph.dataset))
 
 
 def test_a_trained_tokenizer_sees_what_the_function_makes(tmp_path: Path):
@@ -297,15 +243,3 @@ def test_a_trained_tokenizer_sees_what_the_function_makes(tmp_path: Path):
     origin = built(dataset).tokenizer_output.manifest().details["origin"]
 
     assert (origin["num_documents"], origin["num_characters"]) == (2, 18)
-
-
-def test_documents_of_a_parquet_file_are_kept_with_their_records(tmp_path: Path):
-    (tmp_path / "clean.py").write_text("def words(record):\n    return record['text'].split()\n")
-    write_raw(tmp_path, {"a.parquet": ["a b", "", "c"]})
-    documents = {"transform": "clean:words", "text": ["text"]}
-    raw = {"files": "raw/*.parquet"}
-    shard = built(declare(tmp_path, raw=raw, documents=documents)).open_tokens("a.parquet")
-
-    table = pq.read_table(shard.folder / "documents.parquet", columns=["row", "record"])
-
-    assert table.to_pydict() == {"row": [0, 1, 3], "record": [0, 0, 2]}

@@ -2,19 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow_tests.hub import Hub, quick
 from tokflow_tests.tiny import TEXTS, build, declare
-
-TOKEN = "hf_secretsecret"
-
-
-@pytest.fixture
-def writable(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Hub:
-    """The hub, where HF_TOKEN may write; large files are sent as git's LFS has it."""
-    hub.token = TOKEN
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
-    quick(monkeypatch)
-    return hub
 
 
 @pytest.fixture(scope="session")

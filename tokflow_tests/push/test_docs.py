@@ -1,6 +1,5 @@
 """docs/hub.md does what it says; its code with `datasets` is run in `interop`."""
 
-import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,12 +7,9 @@ from typing import Any
 import pytest
 from huggingface_hub import snapshot_download
 
-import tokflow
 from tokflow_tests.hub import Hub
+from tokflow_tests.test_docs import blocks, text_of
 from tokflow_tests.tiny import TEXTS, build, declare
-
-PAGE = Path(tokflow.__file__).parents[1] / "docs/hub.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
@@ -27,9 +23,9 @@ def test_the_code_of_the_docs_pushes_and_loads(
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     found: dict[str, Any] = {"__name__": "docs"}
 
-    for block in BLOCKS:
+    for block in blocks(text_of("hub.md"), "python"):
         if "load_dataset" not in block:
-            exec(compile(block, str(PAGE), "exec"), found)
+            exec(compile(block, "hub.md", "exec"), found)
 
     assert found["batch"]["input_ids"].shape[1] == 4
     assert found["web_on_the_hub"]().metadata["commit"] == found["pushed"].commit

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokflow_tests.hub import Hub
+from tokflow_tests.hub import TOKEN, Hub
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import build, declare
 
@@ -37,8 +37,8 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def environment(hub: Hub, tmp_path: Path) -> dict[str, str]:
-    hub.token = "hf_secretsecret"
-    return {**os.environ, "HF_TOKEN": hub.token, "HF_HOME": str(tmp_path / "home")}
+    hub.token = TOKEN
+    return {**os.environ, "HF_TOKEN": TOKEN, "HF_HOME": str(tmp_path / "home")}
 
 
 def push(export: Path, environment: dict[str, str]) -> subprocess.Popen[str]:

@@ -12,9 +12,8 @@ from tokflow.push.upload import UNFINISHED, push_export
 from tokflow.raw import RawConfig, list_raw, read_raw_files
 from tokflow.raw.hub_repository import card_of
 from tokflow.store.manifest import MANIFEST_NAME, sealed
-from tokflow_tests.hub import Hub
+from tokflow_tests.hub import TOKEN, Hub
 from tokflow_tests.object_store import ObjectStore
-from tokflow_tests.push.conftest import TOKEN
 from tokflow_tests.tiny import TEXTS, build, declare
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")

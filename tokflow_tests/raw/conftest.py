@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import fsspec
 import pytest
 
-from tokflow_tests.raw.fetching import Handler, Server
-from tokflow_tests.raw.servers import running
+from tokflow_tests.raw.fetching import Server, serving
 
 
 @pytest.fixture(autouse=True)
@@ -17,12 +16,8 @@ def short_waits(monkeypatch) -> None:
 @pytest.fixture
 def server(monkeypatch) -> Iterator[Server]:
     monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
-    spec = Server()
-    handler = type("SpecHandler", (Handler,), {"spec": spec})
-    with running(handler) as spec.running:
-        spec.port = spec.running.server_port
-        yield spec
-        spec.resumed.set()
+    with serving(Server()) as server:
+        yield server
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 import hashlib
 import ssl
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 from tokflow.errors import RawFileError
 from tokflow.raw import RawFile, RawSource, read_raw_files
-from tokflow_tests.raw.servers import QuietServer
+from tokflow_tests.raw.servers import QuietServer, running
 
 CONTENT = b"".join(b"line %04d\n" % number for number in range(1000))
 
@@ -141,6 +143,15 @@ class Handler(BaseHTTPRequestHandler):
                 # Counted first: who has the last byte may look at once.
                 spec.num_sent += len(body[begin : begin + 65_536])
                 self.wfile.write(body[begin : begin + 65_536])
+
+
+@contextmanager
+def serving(server: Server) -> Iterator[Server]:
+    """Answer as `server` says until the block ends."""
+    with running(type("Answering", (Handler,), {"spec": server})) as server.running:
+        server.port = server.running.server_port
+        yield server
+        server.resumed.set()
 
 
 def source_of(url: str, key: str = "en/a.txt") -> RawSource:

@@ -4,9 +4,10 @@ import shutil
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ class QuietServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def running(handler: type[BaseHTTPRequestHandler]) -> Iterator[QuietServer]:
+def running(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[QuietServer]:
     """Yield a server that answers until the block ends."""
     with QuietServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -32,6 +33,18 @@ def running(handler: type[BaseHTTPRequestHandler]) -> Iterator[QuietServer]:
         finally:  # or the thread keeps the process alive
             server.shutdown()
             thread.join()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        """Say nothing."""
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Let the files of `folder` be fetched until the block ends; yield the URL of the folder."""
+    with running(partial(QuietHandler, directory=str(folder))) as server:
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 def make_certificate(folder: Path, *names: str) -> tuple[Path, ssl.SSLContext]:

@@ -1,25 +1,21 @@
 """A project with one small dataset, as a user of Dagster has it, and `dagster dev` in it."""
 
-import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
-import pytest
 import yaml
 
 from examples.demo import collect
+from tokflow_tests.serving import ask, free_port, wait_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,12 +70,7 @@ class Served:
 
     def ask(self, query: str, **variables: Any) -> Any:
         """Return what Dagster's GraphQL answers."""
-        body = json.dumps({"query": query, "variables": variables}).encode()
-        headers = {"Content-Type": "application/json"}
-        with urlopen(Request(f"{self.url}/graphql", body, headers), timeout=60) as answer:
-            document = json.load(answer)
-        assert not document.get("errors"), document["errors"]
-        return document["data"]
+        return ask(self.url, query, variables)
 
     def peers(self) -> set[str]:
         """Return the IP addresses that processes of the server connected to, or tried to."""
@@ -117,8 +108,7 @@ def run_tokflow(*command: str, folder: Path) -> None:
 @contextmanager
 def serving(folder: Path, *command: str) -> Iterator[Served]:
     """Start a command that serves the web UI of the project on a port of this machine."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     trace = folder / "connections.txt"
     # Signals by default: of a shell's job in the background SIGINT would end nothing.
     watched = ("env", "--default-signal=INT,TERM", "strace", "-f", "-I", "4", "-qq")
@@ -152,16 +142,16 @@ def _environment(folder: Path) -> dict[str, str]:
 def _wait_for(served: Served, server: "subprocess.Popen[bytes]") -> None:
     """Wait until the code location is loaded."""
     query = "{workspaceOrError {... on Workspace {locationEntries {loadStatus}}}}"
-    for _ in range(240):
+
+    def is_loaded() -> bool:
         assert server.poll() is None, (served.folder / "server.log").read_text()[-4000:]
         try:
             entries = served.ask(query)["workspaceOrError"]["locationEntries"]
         except OSError:
-            entries = []
-        if entries and all(entry["loadStatus"] == "LOADED" for entry in entries):
-            return
-        time.sleep(0.5)
-    pytest.fail((served.folder / "server.log").read_text()[-4000:])
+            return False
+        return bool(entries) and all(entry["loadStatus"] == "LOADED" for entry in entries)
+
+    wait_for(is_loaded, f"the code location of {served.folder / 'server.log'}")
 
 
 def _end(server: "subprocess.Popen[bytes]") -> None:

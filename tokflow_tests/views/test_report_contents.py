@@ -26,9 +26,9 @@ def texts_of(facts: StoreFacts) -> TokenTexts:
     return texts
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> StoreFacts:
-    return facts_of(declare_small(tmp_path_factory.mktemp("contents")))
+@pytest.fixture
+def small(built_small: Path) -> StoreFacts:
+    return StoreFacts(make_plan(declare_small(built_small)))
 
 
 def test_ids_are_counted_and_those_never_met_are_named(small: StoreFacts):

@@ -21,18 +21,10 @@ DAMAGED = "its parents are damaged (tokens of a.jsonl): not compared with it"
 REJECTING = {"on_bad_document": "reject", "max_rejects": 1}
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("built")
-    made = declare_small(folder)
-    assert build_dataset(made).failed == ()
-    return folder
-
-
 @pytest.fixture
-def small(template: Path, tmp_path: Path) -> Dataset:
+def small(built_small: Path, tmp_path: Path) -> Dataset:
     """Three files, built."""
-    return declare_small(copy_of(template, tmp_path))
+    return declare_small(copy_of(built_small, tmp_path))
 
 
 def flip(path: Path) -> Path:

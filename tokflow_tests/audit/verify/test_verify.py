@@ -21,7 +21,7 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import checksums, read_manifest
-from tokflow_tests.outputs import edit_manifest, stored
+from tokflow_tests.outputs import edit_manifest, problems_of, stored
 from tokflow_tests.tiny import copy_of, declare_small, write_raw
 
 SPLITS: dict[str, dict[str, Any]] = {
@@ -48,22 +48,11 @@ def built(folder: Path, **fields: Any) -> tuple[Dataset, BuildGraph]:
     return made, graph_of(made)
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("built")
-    built(folder)
-    return folder
-
-
 @pytest.fixture
-def small(template: Path, tmp_path: Path) -> tuple[Dataset, BuildGraph]:
+def small(built_small: Path, tmp_path: Path) -> tuple[Dataset, BuildGraph]:
     """The dataset without any field of its own, built."""
-    made = declare_small(copy_of(template, tmp_path))
+    made = declare_small(copy_of(built_small, tmp_path))
     return made, graph_of(made)
-
-
-def problems_of(made: Dataset) -> list[str]:
-    return [problem for verified in verify_dataset(made) for problem in verified.problems]
 
 
 def believe_files(folder: Path) -> None:

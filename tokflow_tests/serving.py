@@ -1,0 +1,39 @@
+"""Servers of Dagster's web UI in tests: their ports, and what they answer."""
+
+import json
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+WAIT_SECONDS = 120
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def ask(
+    url: str, query: str, variables: Mapping[str, Any] | None = None, **headers: str
+) -> dict[str, Any]:
+    """Return the data that the GraphQL of a web server answers."""
+    body = json.dumps({"query": query, "variables": variables or {}}).encode()
+    own = {"Content-Type": "application/json", **headers}
+    with urlopen(Request(f"{url}/graphql", body, own), timeout=60) as answer:
+        document = json.load(answer)
+    assert not document.get("errors"), document["errors"]
+    return document["data"]
+
+
+def wait_for(find: Callable[[], Any], what: str) -> Any:
+    """Return what is found, as soon as it is."""
+    until = time.monotonic() + WAIT_SECONDS
+    while not (found := find()):
+        if time.monotonic() > until:
+            pytest.fail(f"{what}: not within {WAIT_SECONDS} s")
+        time.sleep(0.25)
+    return found
