@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from tokflow_tests.hub import Hub
 from tokflow_tests.tiny import TEXTS, write_raw, write_yaml
 
 
@@ -17,3 +18,9 @@ def store(built_small: Path, config: Path) -> Path:
     """The store of `config`, built."""
     shutil.copytree(built_small / "store", config.parent / "store", symlinks=True)
     return config.parent / "store/small"
+
+
+@pytest.fixture
+def writable(writable: Hub, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", writable.url)  # which 1.3 looks at
+    return writable

@@ -141,8 +141,8 @@ FAULTS = {
         ),
         (
             "the turns of the user are supervised",
-            'if message["role"] != "assistant":',
-            'if message["role"] == "system":',
+            'if message["role"] != "assistant" or',
+            'if message["role"] == "system" or',
             "test_a_template_without_generation_blocks_is_rendered_turn_by_turn",
         ),
     ],
