@@ -246,6 +246,19 @@ def lead_to(store: ObjectStore, cache: Path, patch: pytest.MonkeyPatch) -> None:
         patch.setenv(name, value)
 
 
+UNIT = 1 << 14
+"""Where parts are short, 5 of these are what 5 MiB, the least that S3 takes, are elsewhere."""
+
+
+def let_parts_be_short(patch: pytest.MonkeyPatch) -> None:
+    """Let parts of uploads, and what is copied on the server, be of few bytes, on both sides."""
+    patch.setattr("moto.s3.models.S3_UPLOAD_PART_MIN_SIZE", 5 * UNIT)
+    patch.setattr("tokflow.store.remote.s3.SHORT_BYTES", 5 * UNIT)
+    patch.setattr("tokflow.store.remote.s3.PART_BYTES", 10 * UNIT)
+    patch.setattr("tokflow.store.remote.s3.COPIED_BYTES", 16 * UNIT)
+    patch.setattr("tokflow.exports.token_files.SHORT_BYTES", 5 * UNIT)
+
+
 @contextmanager
 def another_machine(server: ObjectStore, folder: Path) -> Iterator[ObjectStore]:
     """Yield a new bucket that the environment leads to in the block, with the cache `folder/cache`,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from tokflow.audit.verify.verification import verify_dataset
+from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.exports import Part
 from tokflow.exports.stage import parts_of
 from tokflow.pipeline.dataset import Dataset
@@ -58,11 +58,6 @@ def index_of(folder: Path, part: str) -> list[dict[str, Any]]:
     return pq.read_table(
         folder / "_tokflow/index.parquet", filters=[("part", "=", part)]
     ).to_pylist()
-
-
-def problems_of(dataset: Dataset) -> list[str]:
-    """Return what `verify` finds in a dataset."""
-    return [problem for found in verify_dataset(dataset) for problem in found.problems]
 
 
 NOTES = (Path(RUN_NAME).name, "hashes.jsonl", "checks.jsonl", "failures.json")
@@ -157,3 +152,13 @@ def fetched(path: Path) -> Path:
     """Return a file of an output at a URL, by its path in the cache, which it has then."""
     store_of(path).bring([path])
     return path
+
+
+def problems_of(dataset: Dataset) -> list[str]:
+    """Return what `verify` finds in a dataset."""
+    return [problem for of in verify_dataset(dataset) for problem in of.problems]
+
+
+def problems_at(path: str | Path) -> list[str]:
+    """Return what `verify` finds in outputs at a path."""
+    return [problem for of in verify_path(path) for problem in of.problems]

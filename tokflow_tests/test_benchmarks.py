@@ -18,7 +18,7 @@ TEXTS = ["The tale of it is not long.\n", "def start(self):\n    return 1\n"]
 WRITE = "import array, sys; array.array('H', eval(sys.argv[1])).tofile(open(sys.argv[2], 'wb'))"
 TWO_PROCESSES = """
 import subprocess, sys
-child = "held = bytearray(60_000_000); import time; time.sleep(1.5)"
+child = "held = bytearray(60_000_000); import time; time.sleep(0.8)"
 held = bytearray(60_000_000)
 subprocess.run([sys.executable, "-c", child], check=True)
 """

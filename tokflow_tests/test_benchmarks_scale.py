@@ -13,9 +13,9 @@ from tokflow.documents import ranges
 from tokflow.exports import writing
 from tokflow.pipeline import output_tasks
 from tokflow.pipeline.mixture import graph_of
-from tokflow.store.remote import mirror, s3
+from tokflow.store.remote import mirror
 from tokflow.store.remote.places import objects_at
-from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.object_store import UNIT, ObjectStore, let_parts_be_short
 from tokflow_tests.tiny import build, declare
 
 SLOW = Machine(name="one core", num_cores=1, bytes_per_second=100, dollars_per_hour=1, core_speed=1)
@@ -31,7 +31,7 @@ INSTANT = StoreSpeed(
 def test_the_model_says_exactly_which_requests_a_build_and_a_plan_make(
     tmp_path: Path, object_store: ObjectStore
 ):
-    for step in steps_on(object_store, tmp_path, tmp_path / "cache", num_files=5):
+    for step in steps_on(object_store, tmp_path, tmp_path / "cache", num_files=3):
         assert step.counted == step.expected, step.name
 
 
@@ -74,12 +74,11 @@ def test_so_it_does_of_large_files_that_are_read_and_exported_in_segments(
     assert +counted == total(built(shape).values())
 
 
-@pytest.mark.parametrize("num_bytes", [0, 1000, 11 << 20])
+@pytest.mark.parametrize("num_bytes", [0, 1000, 11 * UNIT])
 def test_so_it_does_of_a_file_that_goes_and_comes_in_parts(
     num_bytes: int, tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(s3, "SHORT_BYTES", 5 << 20)  # the least that S3 takes
-    monkeypatch.setattr(s3, "PART_BYTES", 10 << 20)
+    let_parts_be_short(monkeypatch)
     path, objects = tmp_path / "file", objects_at(object_store.url)
     path.write_bytes(bytes(num_bytes))
     with object_store.counted() as sent:

@@ -7,7 +7,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, HTTPClientError
 from botocore.session import Session
 
-from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.object_store import UNIT, ObjectStore, let_parts_be_short
 
 
 @pytest.fixture
@@ -45,9 +45,12 @@ def test_bodies_are_cut_off_and_bits_are_flipped(object_store: ObjectStore, clie
     assert read() == b"abcd"
 
 
-def test_requests_are_counted_by_what_they_ask_for(object_store: ObjectStore, client: Any) -> None:
+def test_requests_are_counted_by_what_they_ask_for(
+    object_store: ObjectStore, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     of = {"Bucket": object_store.bucket, "Key": "a"}
-    sizes = (5 << 20, 1 << 20)
+    let_parts_be_short(monkeypatch)
+    sizes = (5 * UNIT, UNIT)
     with object_store.counted() as count:
         upload = of | {"UploadId": client.create_multipart_upload(**of)["UploadId"]}
         parts = [

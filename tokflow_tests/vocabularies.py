@@ -9,7 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import quicktok
+from tiktoken_ext import openai_public
 
 URL = "https://openaipublic.blob.core.windows.net/encodings/{}.tiktoken"
 """Where tiktoken says that it gets its ranks; it looks for their sha1 in its cache first."""
@@ -19,6 +21,15 @@ LLAMA3_PATTERN = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 QWEN_PATTERN = LLAMA3_PATTERN.replace("{1,3}", "")
+
+
+@cache
+def openai_pattern(name: str) -> str:
+    """Return the pattern of an encoding of tiktoken's, whose ranks are not downloaded for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for loader in ("load_tiktoken_bpe", "data_gym_to_mergeable_bpe_ranks"):
+            patch.setattr(openai_public, loader, lambda *_, **__: {})
+        return openai_public.ENCODING_CONSTRUCTORS[name]()["pat_str"]
 
 
 @cache

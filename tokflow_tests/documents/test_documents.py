@@ -1,15 +1,13 @@
 import csv
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokflow.documents import DocumentsConfig, Reject
@@ -23,6 +21,7 @@ from tokflow_tests.reading import (
     rows_in,
     texts_in,
     write_records,
+    write_table,
 )
 
 AWKWARD = [
@@ -44,42 +43,33 @@ AWKWARD = [
 ONE_LINE = [text for text in AWKWARD if "\n" not in text]
 
 
-def write_table(texts: list[str | None], path: Path, type_: pa.DataType):
-    column = pa.array(texts, pa.string()).cast(type_)
-    try:
-        pq.write_table(pa.table({"id": range(len(texts)), "text": column}), path)
-    except pa.ArrowNotImplementedError:  # pyarrow 19 has views of strings and does not write them
-        pytest.skip(f"pyarrow {pa.__version__} writes no {type_}")
+def as_table(made: Callable[[list[str]], pa.Table]) -> Callable[[list[str], Path], None]:
+    """Return what writes the table of some texts, in row groups or record batches of 4 rows."""
+
+    def write(texts: list[str], path: Path) -> None:
+        try:
+            write_table(path, made(texts), rows=4)
+        except pa.ArrowNotImplementedError:  # pyarrow 19 has views of strings and writes none
+            pytest.skip(f"pyarrow {pa.__version__} does not write them")
+
+    return write
 
 
-def write_dotted(texts: list[str | None], path: Path):
-    nested = [{"more": {"text": "not this"}}] * len(texts)
-    pq.write_table(pa.table({"meta": nested, "meta.more.text": texts}), path)
+def column_of(type_: pa.DataType) -> Callable[[list[str], Path], None]:
+    return as_table(
+        lambda texts: pa.table(
+            {"id": range(len(texts)), "text": pa.array(texts, pa.string()).cast(type_)}
+        )
+    )
 
 
-def write_dictionary(texts: list[str | None], path: Path):
-    column = pa.array(texts, pa.string()).dictionary_encode()
-    pq.write_table(pa.table({"text": column}), path, row_group_size=3)
+def nested(texts: list[str]) -> pa.Table:
+    return pa.table({"meta": [{"more": {"text": text}, "other": 1} for text in texts]})
 
 
-def write_nested(texts: list[str | None], path: Path):
-    rows = [{"more": {"text": text}, "other": 1} for text in texts]
-    pq.write_table(pa.table({"meta": rows}), path)
-
-
-def write_arrow(
-    texts: list[str | None],
-    path: Path,
-    type_: pa.DataType,
-    *,
-    stream: bool,
-    max_chunksize: int = 4,
-):
-    column = pa.array(texts, pa.string()).cast(type_)
-    table = pa.table({"id": range(len(texts)), "text": column})
-    new = pa.ipc.new_stream if stream else pa.ipc.new_file
-    with pa.OSFile(str(path), "wb") as sink, new(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=max_chunksize)
+def dotted(texts: list[str]) -> pa.Table:
+    meta = [{"more": {"text": "not this"}}] * len(texts)
+    return pa.table({"meta": meta, "meta.more.text": texts})
 
 
 def write_jsonl(texts: list[str], path: Path, *, ascii_only: bool = False, end: str = "\n"):
@@ -113,30 +103,18 @@ QUOTED = DocumentsConfig(quoting="double")
 
 Case = tuple[str, Callable[..., None], dict[str, object], DocumentsConfig, list[str]]
 CASES: dict[str, Case] = {
-    "parquet string": ("a.parquet", write_table, {"type_": STRING}, PLAIN, AWKWARD),
-    "parquet large_string": ("a.parquet", write_table, {"type_": LARGE}, PLAIN, AWKWARD),
-    "parquet string_view": ("a.parquet", write_table, {"type_": VIEW}, PLAIN, AWKWARD),
-    "parquet binary": ("a.parquet", write_table, {"type_": pa.binary()}, PLAIN, AWKWARD),
-    "parquet large_binary": (
-        "a.parquet",
-        write_table,
-        {"type_": pa.large_binary()},
-        PLAIN,
-        AWKWARD,
-    ),
-    "parquet dictionary": ("a.parquet", write_dictionary, {}, PLAIN, AWKWARD),
-    "parquet nested": ("a.parquet", write_nested, {}, NESTED, AWKWARD),
-    "parquet dots in the name": ("a.parquet", write_dotted, {}, NESTED, AWKWARD),
-    "arrow file": ("a.arrow", write_arrow, {"type_": STRING, "stream": False}, PLAIN, AWKWARD),
-    "arrow stream": ("a.arrow", write_arrow, {"type_": LARGE, "stream": True}, PLAIN, AWKWARD),
-    "arrow string_view": (
-        "a.feather",
-        write_arrow,
-        {"type_": VIEW, "stream": False},
-        PLAIN,
-        AWKWARD,
-    ),
-    "arrow dictionary": ("a.ipc", write_arrow, {"type_": CODES, "stream": False}, PLAIN, AWKWARD),
+    "parquet string": ("a.parquet", column_of(STRING), {}, PLAIN, AWKWARD),
+    "parquet large_string": ("a.parquet", column_of(LARGE), {}, PLAIN, AWKWARD),
+    "parquet string_view": ("a.parquet", column_of(VIEW), {}, PLAIN, AWKWARD),
+    "parquet binary": ("a.parquet", column_of(pa.binary()), {}, PLAIN, AWKWARD),
+    "parquet large_binary": ("a.parquet", column_of(pa.large_binary()), {}, PLAIN, AWKWARD),
+    "parquet dictionary": ("a.parquet", column_of(CODES), {}, PLAIN, AWKWARD),
+    "parquet nested": ("a.parquet", as_table(nested), {}, NESTED, AWKWARD),
+    "parquet dots in the name": ("a.parquet", as_table(dotted), {}, NESTED, AWKWARD),
+    "arrow file": ("a.arrow", column_of(STRING), {}, PLAIN, AWKWARD),
+    "arrow stream": ("a.ipc", column_of(LARGE), {}, PLAIN, AWKWARD),
+    "arrow string_view": ("a.feather", column_of(VIEW), {}, PLAIN, AWKWARD),
+    "arrow dictionary": ("a.arrow", column_of(CODES), {}, PLAIN, AWKWARD),
     "jsonl": ("a.jsonl", write_jsonl, {}, PLAIN, AWKWARD),
     "jsonl escaped": ("a.json", write_jsonl, {"ascii_only": True}, PLAIN, AWKWARD),
     "jsonl CRLF": ("a.JSONL", write_jsonl, {"end": "\r\n"}, PLAIN, AWKWARD),
@@ -208,19 +186,17 @@ def test_a_txt_file_beside_files_of_two_columns_has_one_text_a_line(tmp_path: Pa
 
 
 def test_an_empty_parquet_file_has_no_documents(tmp_path: Path):
-    write_table([], tmp_path / "a.parquet", pa.string())
+    column_of(STRING)([], tmp_path / "a.parquet")
 
     assert read(tmp_path / "a.parquet", PLAIN) == []
 
 
 def test_several_columns_give_one_document_each_in_the_order_named(tmp_path: Path):
     records = [{"a": "a0", "b": "b0"}, {"a": "a1", "b": "b1"}]
-    (tmp_path / "x.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    pq.write_table(pa.Table.from_pylist(records), tmp_path / "x.parquet")
-    (tmp_path / "x.csv").write_text("a,b\na0,b0\na1,b1\n")
     config = DocumentsConfig(text=("b", "a"))
 
-    for path in sorted(tmp_path.iterdir()):
+    for suffix in ("jsonl", "parquet", "csv"):
+        path = write_records(tmp_path / f"x.{suffix}", records)
         batches = read(path, config)
 
         assert texts_in(batches) == ["b0", "a0", "b1", "a1"], path
@@ -275,10 +251,8 @@ def test_two_broken_halves_of_a_character_make_no_text(tmp_path: Path):
 
 def test_rows_go_on_through_all_that_is_decoded_at_once(tmp_path: Path):
     texts = [str(row) for row in range(3000)]  # more than parquet's 256 and arrow's 1024
-    write_table(texts, tmp_path / "a.parquet", LARGE)
-    write_arrow(texts, tmp_path / "a.arrow", LARGE, stream=False, max_chunksize=2500)
-    table = pa.table({"a": texts, "b": texts})
-    pq.write_table(table, tmp_path / "two.parquet", row_group_size=1000)
+    for name, rows in (("a.parquet", 3000), ("a.arrow", 2500), ("two.parquet", 1000)):
+        write_table(tmp_path / name, pa.table({"text": texts, "a": texts, "b": texts}), rows=rows)
 
     for name, columns in (("a.parquet", "text"), ("a.arrow", "text"), ("two.parquet", ("a", "b"))):
         batches = read(tmp_path / name, DocumentsConfig(text=columns), batch_bytes=200)
@@ -307,7 +281,7 @@ def test_a_null_struct_is_a_bad_document_and_the_other_column_of_its_record_is_n
 def test_a_batch_is_of_about_batch_bytes_however_little_is_read_at_once(tmp_path: Path):
     texts = [f"{n} " + "é" * 49_000 for n in range(90)]
     write_jsonl(texts, tmp_path / "a.jsonl")
-    write_table(texts, tmp_path / "a.parquet", pa.string())
+    write_table(tmp_path / "a.parquet", pa.table({"text": texts}), rows=90)
 
     for name in ("a.jsonl", "a.parquet"):
         batches = read(tmp_path / name, PLAIN, batch_bytes=2_000_000)
@@ -327,16 +301,11 @@ def test_a_large_document_has_a_batch_of_its_own(tmp_path: Path):
     assert [batch.rows.tolist() for batch in batches] == [[0, 1], [2], [3, 4]]
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.arrow"])
-def test_a_document_of_20_mb_is_read_whole(name: str, tmp_path: Path):
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".arrow"])
+def test_a_document_of_20_mb_is_read_whole(suffix: str, tmp_path: Path):
     text = "0123456789abcdé\n" * 1_300_000
-    path = tmp_path / name
-    if name == "a.jsonl":
-        write_jsonl(["a", text, "b"], path)
-    elif name == "a.parquet":
-        write_table(["a", text, "b"], path, pa.string())
-    else:
-        write_arrow(["a", text, "b"], path, pa.string(), stream=True)
+    records = [{"text": each} for each in ("a", text, "b")]
+    path = write_records(tmp_path / f"a{suffix}", records)
 
     batches = read(path, PLAIN)
 
@@ -355,55 +324,6 @@ def test_a_row_group_is_never_in_memory_whole(tmp_path: Path):
     peak = max(pa.total_allocated_bytes() - before for _ in read_documents(path, PLAIN))
 
     assert peak < 10_000_000 < table.nbytes
-
-
-def test_reading_imports_neither_pandas_nor_dagster(tmp_path: Path):
-    write_table(["a", None], tmp_path / "a.parquet", pa.string())
-    write_jsonl(["a"], tmp_path / "a.jsonl")
-    program = f"""
-import sys
-from pathlib import Path
-from tokflow.documents import DocumentsConfig
-from tokflow_tests.reading import read_documents
-config = DocumentsConfig(on_bad_document="reject")
-for name in ("a.parquet", "a.jsonl"):
-    list(read_documents(Path({str(tmp_path)!r}, name), config))
-print({{"pandas", "dagster", "transformers"}} & set(sys.modules))
-"""
-
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-
-    assert result.stdout == "set()\n"
-
-
-# Properties
-
-TEXTS = st.lists(st.text(st.characters(codec="utf-8"), max_size=30), max_size=20)
-
-
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(
-    texts=TEXTS, batch_bytes=st.integers(1, 200), name=st.sampled_from(["jsonl", "parquet", "csv"])
-)
-def test_any_texts_are_read_as_written(
-    texts: list[str], batch_bytes: int, name: str, tmp_path: Path
-):
-    path = tmp_path / f"a.{name}"
-    if name == "jsonl":
-        write_jsonl(texts, path)
-    elif name == "csv":
-        write_csv(texts, path)
-    else:
-        write_table(texts, path, pa.string())
-
-    batches = read(path, PLAIN, batch_bytes=batch_bytes)
-
-    assert texts_in(batches) == texts
-    assert [n for batch in batches for n in batch.num_chars.tolist()] == list(map(len, texts))
 
 
 @settings(max_examples=100, deadline=None)

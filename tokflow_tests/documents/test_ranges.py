@@ -38,13 +38,9 @@ class Found(NamedTuple):
 
 
 CUT_CASES = {
-    name
-    for name in CASES
-    if name.startswith("jsonl")
-    or name in ("parquet dictionary", "txt line")
-    or (name.startswith("arrow") and name != "arrow stream")
-}
-"""The others have one row group, separators, quotes, or are a stream."""
+    name for name in CASES if name.startswith(("jsonl", "parquet", "arrow", "txt line"))
+} - {"arrow stream"}
+"""The others have separators, quotes, or are a stream."""
 
 
 def find(

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.results import StageResult
 from tokflow.store.manifest import Manifest
+from tokflow_tests.fuzz import readers
 from tokflow_tests.tiny import build, declare
 
 MANY_IDS = {"kind": "file", "name": "many.json", "eos_token": "<eos>", "engine": "reference"}
@@ -30,3 +32,14 @@ def export_as(
     files = files if isinstance(files, Mapping) else {"a.jsonl": files}
     exports = [{"format": format_, **options}]
     return export(declare(folder, files, exports=exports, **(attributes or {})))
+
+
+def fields_in(made: StageResult, part: str) -> dict[str, list[Any]]:
+    """Return the fields of the rows of a part, as a reader finds them that is not of tokflow's."""
+    format_, parts = made.manifest.details["format"], list(made.manifest.details["parts"])
+    export = readers.Export(
+        folder=made.folder, options={"format": format_}, part=part, parts=parts, dtype="<u2"
+    )
+    found = readers.READERS[format_](export)
+    assert isinstance(found, readers.Rows)
+    return dict(found.fields)

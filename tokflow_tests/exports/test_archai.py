@@ -8,27 +8,11 @@ import pytest
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Export
 from tokflow_tests.exports.exporting import export
-from tokflow_tests.outputs import content, parts, stored
+from tokflow_tests.outputs import parts, stored
 from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source
 from tokflow_tests.tiny import EOS, build, declare, many_ids
 
 ARCHAI = FORMATS["archai"]
-
-
-def test_a_cache_is_npy_files_and_a_config(tmp_path: Path):
-    split = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
-    dataset = declare(tmp_path, {"a.jsonl": ["ab", "c"]}, exports=["archai"], split=split)
-    folder, _ = export(dataset)
-
-    assert sorted(content(folder)) == [
-        "_tokflow/index.parquet",
-        "_tokflow/manifest.json",
-        "config.json",
-        "train.npy",
-        "validation.npy",
-    ]
-    assert np.load(folder / "train.npy").tolist() == [*b"ab", EOS]
-    assert np.load(folder / "validation.npy").tolist() == [*b"c", EOS]
 
 
 def test_the_config_is_as_archai_writes_it(tmp_path: Path):

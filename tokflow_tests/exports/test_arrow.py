@@ -17,20 +17,6 @@ def open_shard(path: Path) -> pa.ipc.RecordBatchFileReader:
     return pa.ipc.open_file(pa.memory_map(str(path)))
 
 
-def test_arrow_shards_and_batches_are_as_long_as_asked_for(tmp_path: Path):
-    folder = exported(tmp_path, ["x" * 27], shards=2, sequences_per_batch=2)
-
-    found = {}
-    for path in sorted(folder.glob("train-*")):
-        shard = open_shard(path)
-        found[path.name] = [shard.get_batch(i).num_rows for i in range(shard.num_record_batches)]
-
-    assert found == {
-        "train-00000-of-00002.arrow": [2, 2],
-        "train-00001-of-00002.arrow": [2, 1],
-    }
-
-
 @pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
 def test_arrow_is_compressed_as_asked_for_and_mapped_if_not(compression: str, tmp_path: Path):
     folder = exported(tmp_path, ["x" * 4_000], compression=compression)

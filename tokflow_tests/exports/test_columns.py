@@ -23,8 +23,7 @@ from tokflow.exports.reading import pieces
 from tokflow.exports.table_files import lists_in
 from tokflow.pipeline.results import StageResult
 from tokflow.sequences.segments import Sequences
-from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.fuzz import readers
+from tokflow_tests.exports.exporting import export_as, fields_in
 from tokflow_tests.outputs import make_manifest, make_recipe, stored
 from tokflow_tests.tiny import EOS, build, declare
 
@@ -60,18 +59,6 @@ def test_each_column_says_what_trainers_expect_of_its_name():
         "input_ids": [[5, 6, PAD, PAD], [5, 6, 7, 5], [6, 7, 8, 5]],
         "attention_mask": [[1, 1, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1]],
         "labels": [[-100, 6, -100, -100], [-100, 6, -100, 5], [-100, 7, -100, 5]],
-        "seq_lengths": [[2], [3, 1], [4]],
-    }
-
-
-def test_without_padding_a_row_ends_at_its_last_token():
-    names = ["input_ids", "position_ids", "seq_lengths"]
-
-    table = table_of(rows(), names, None)
-
-    assert table.to_pydict() == {
-        "input_ids": [[5, 6], [5, 6, 7, 5], [6, 7, 8, 5]],
-        "position_ids": [[0, 1], [0, 1, 2, 0], [0, 1, 2, 3]],
         "seq_lengths": [[2], [3, 1], [4]],
     }
 
@@ -194,9 +181,11 @@ def test_rows_are_as_long_as_padding_says_in_every_format_that_has_it(
 
     for name in formats:
         made, pads = built.export(name), [PAD] * (2 if padding == "max" else 0)
-        assert rows_in(made, "train") == (LEFT if side == "left" else ROWS)[padding], name
+        assert (
+            fields_in(made, "train")["token_ids"] == (LEFT if side == "left" else ROWS)[padding]
+        ), name
         row = [*pads, *b"fg", EOS] if side == "left" else [*b"fg", EOS, *pads]
-        assert rows_in(made, "validation") == [row], name
+        assert fields_in(made, "validation")["token_ids"] == [row], name
         assert verify_export(stored(made.folder, made.manifest)) == []
         assert_counted_and_shown_as_in_files(made)
     assert len(formats) == 5
@@ -205,7 +194,7 @@ def test_rows_are_as_long_as_padding_says_in_every_format_that_has_it(
 def assert_counted_and_shown_as_in_files(made: StageResult) -> None:
     excerpts = inspect_output(made.folder, num_sequences=9).excerpts
     for part in ("train", "validation"):
-        rows = rows_in(made, part)
+        rows = fields_in(made, part)["token_ids"]
         shown = [of for of in excerpts if of.name.startswith(part)]
         assert [[t for s in of.segments for t in s.token_ids] for of in shown] == rows
         padding = [t for of in shown for s in of.segments if s.is_padding for t in s.token_ids]
@@ -216,20 +205,6 @@ def assert_counted_and_shown_as_in_files(made: StageResult) -> None:
             Export(stored(made.folder, made.manifest)).num_positions(part)
             == fields["token_ids"].size
         )
-
-
-def rows_in(made: StageResult, part: str) -> list[list[int]]:
-    format_ = made.manifest.details["format"]
-    export = readers.Export(
-        folder=made.folder,
-        options={"format": format_},
-        part=part,
-        parts=["train", "validation"],
-        dtype="<u2",
-    )
-    found = readers.READERS[format_](export)
-    assert isinstance(found, readers.Rows)
-    return found.fields["token_ids"]
 
 
 def test_each_part_is_read_with_its_own_side(tmp_path: Path):

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.audit.trace import trace_tokens
-from tokflow.audit.verify.verification import verify_dataset
 from tokflow.documents import ranges
 from tokflow.documents.config import OWN_COLUMNS, DocumentsConfig
 from tokflow.errors import ConfigError
@@ -20,12 +19,11 @@ from tokflow.exports import FORMATS, writing
 from tokflow.exports.columns import TYPES
 from tokflow.exports.index import INDEX_SCHEMA
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.results import StageResult
 from tokflow.pipeline.run import build_dataset
 from tokflow.tokens import shard_files
 from tokflow.tokens.shard import TokenShard
-from tokflow_tests.fuzz import readers
-from tokflow_tests.outputs import index_of
+from tokflow_tests.exports.exporting import fields_in
+from tokflow_tests.outputs import index_of, problems_of
 from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source
 from tokflow_tests.tiny import EOS, build, declare
 
@@ -63,7 +61,7 @@ def check_index(dataset: Dataset, num_documents: int) -> None:
         assert text.lower() == row["url"]
         assert row["url"].endswith(f"-{row['meta.n']}")
     assert len(rows) == num_documents
-    assert [of.problems for of in verify_dataset(dataset) if of.problems] == []
+    assert problems_of(dataset) == []
 
 
 @pytest.mark.parametrize(
@@ -134,54 +132,6 @@ def test_segments_of_a_shard_keep_the_columns_of_their_own_records(
     shards = [made for made in built.made if made.output.stage == "tokens"]
     assert all(len(shard.manifest.details["segments"]) > 1 for shard in shards)
     check_index(dataset, 120)
-
-
-VALUES = {
-    "text": ["ab", "", "c"],
-    "url": ['q"\n', None, "ü"],
-    "n": [1, 2, None],
-    "tags": [["x", "y"], [], None],
-}
-
-
-@pytest.mark.parametrize("format_", ["jsonl", "csv", "parquet", "arrow"])
-def test_a_string_is_kept_as_it_is_and_any_other_value_as_json(format_: str, tmp_path: Path):
-    raw = tmp_path / "raw"
-    raw.mkdir()
-    table, path = pa.table(VALUES), raw / f"a.{format_}"
-    if format_ == "jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
-    elif format_ == "csv":
-        path.write_text('text,url,n,tags\nab,"q""\n",1,"[""x"",""y""]"\n"",,2,[]\nc,ü,,\n')
-    elif format_ == "parquet":
-        pq.write_table(table, path)
-    else:
-        with pa.ipc.new_file(str(path), table.schema) as file:
-            file.write_table(table)
-    documents = {"keep_columns": ["url", "n", "tags"]}
-
-    built = build(declare(tmp_path, {}, raw={"files": "raw/*"}, documents=documents))
-
-    [shard] = [made for made in built.made if made.output.stage == "tokens"]
-    kept = pq.read_table(shard.folder / "kept_columns.parquet").to_pydict()
-    null = "" if format_ == "csv" else None
-    assert kept["url"] == ['q"\n', null, "ü"]
-    assert kept["n"] == ["1", "2", null]
-    tags = [of and of.replace(" ", "") for of in kept["tags"]]
-    assert tags == ['["x","y"]', "[]", null]
-
-
-def test_a_string_that_is_no_text_is_null_and_those_beside_it_are_kept(tmp_path: Path):
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "raw/a.jsonl").write_text(
-        r'{"text": "a", "url": "\ud800b", "n": 1, "tags": ["\udc00"], "of": "\u00e9"}' + "\n"
-    )
-    columns = ["url", "n", "tags", "of"]
-
-    built = build(declare(tmp_path, {}, documents={"keep_columns": columns}, exports=["bin"]))
-
-    [row] = index_of(built.export("bin").folder, "train")
-    assert [row[name] for name in columns] == [None, "1", None, "é"]
 
 
 BYTES = [b"ok", b"\xff\0", b"ok"]
@@ -337,23 +287,13 @@ def test_rows_of_one_document_have_its_columns_in_every_format_of_columns(
     built = build(dataset)
 
     for name in formats:
-        found = rows_in(built.export(name), "train")
+        fields = fields_in(built.export(name), "train")
+        found = [fields[each] for each in ("token_ids", "url", "meta.n")]
         for tokens, url, n in zip(*found, strict=True):
             assert tokens == [*url.encode(), EOS]
             assert url.endswith(f"-{n}")
         assert len(found[0]) == 21
-    assert [of.problems for of in verify_dataset(dataset) if of.problems] == []
-
-
-def rows_in(made: StageResult, part: str) -> list[list[Any]]:
-    """Return the tokens of rows, and their two columns."""
-    format_ = made.manifest.details["format"]
-    export = readers.Export(
-        folder=made.folder, options={"format": format_}, part=part, parts=[part], dtype="<u2"
-    )
-    found = readers.READERS[format_](export)
-    assert isinstance(found, readers.Rows)
-    return [found.fields[name] for name in ("token_ids", "url", "meta.n")]
+    assert problems_of(dataset) == []
 
 
 def test_each_pass_of_a_mixture_has_the_columns_that_its_source_keeps(tmp_path: Path):

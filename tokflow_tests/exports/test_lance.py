@@ -11,7 +11,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.store.listed_files import broken_files
 from tokflow_tests.exports.exporting import export
 from tokflow_tests.outputs import content, parts
-from tokflow_tests.tiny import EOS, build, declare, ids
+from tokflow_tests.tiny import build, declare, ids
 
 TEXTS = ["abc", "", "defghi"]
 
@@ -30,19 +30,6 @@ def test_a_stream_has_a_token_per_row_and_documents_beside_it(tmp_path: Path):
     assert documents.to_table().to_pydict() == {"token_offset": [0, 4, 5], "num_tokens": [4, 1, 7]}
     assert str(tokens.schema.field("input_ids").type) == "int64"
     assert manifest.counts["train.num_documents"] == 3
-
-
-def test_sequences_have_a_row_each(tmp_path: Path):
-    folder, _ = export(lance_dataset(tmp_path, layout="sequences"))
-
-    rows = lance.dataset(str(folder / "train.lance"))
-
-    assert rows.take([2, 0]).to_pydict() == {
-        "input_ids": [[*b"ghi", EOS], [*b"abc", EOS]],
-        "segment_ids": [[1, 1, 1, 1], [1, 1, 1, 1]],
-        "position_ids": [[0, 1, 2, 3], [0, 1, 2, 3]],
-    }
-    assert not (folder / "train.documents.lance").exists()
 
 
 def test_files_are_counted_and_as_long_as_asked_for(tmp_path: Path):

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 from tokflow.exports import FORMATS
+from tokflow_tests.tiny import write_raw
 
-HEAVY = {"lance", "pandas", "tensorstore", "torch", "transformers"}
-"""Packages that nobody needs to declare, build or read an export of bin."""
+HEAVY = {"dagster", "lance", "pandas", "tensorstore", "torch", "transformers"}
+"""Packages that no build of bin from JSON lines and parquet needs, and none who reads it."""
 
 FOR_TABLES = {"ssl", "pyarrow.compute", "pyarrow.fs", "pyarrow.parquet"}
 """Modules that come with parquet, and so with a build."""
@@ -19,7 +20,9 @@ from pathlib import Path
 from tokflow_tests.tiny import build, declare
 
 folder = Path(sys.argv[1])
-made = build(declare(folder, {"a.jsonl": ["abc"]}, exports=["bin"])).export("bin")
+documents = {"on_bad_document": "reject"}
+dataset = declare(folder, raw={"files": "raw/*"}, documents=documents, exports=["bin"])
+made = build(dataset).export("bin")
 print(json.dumps([made.output.folder.as_posix(), *sys.modules]))
 """
 
@@ -31,7 +34,7 @@ from tokflow.exports import FORMATS
 assert "bin" in sorted(FORMATS)
 assert not [name for name in FORMATS if f"tokflow.exports.formats.{name}" in sys.modules]
 export = tokflow.open_export(sys.argv[1])
-assert [values.tolist() for values in export.tokens("train")] == [[*b"abc", 256]]
+assert [values.tolist() for values in export.tokens("train")] == [[*b"abc", 256, *b"d", 256]]
 print(json.dumps([*sys.modules]))
 """
 
@@ -48,6 +51,8 @@ def formats_in(modules: list[str]) -> list[str]:
 
 
 def test_building_and_opening_an_export_imports_its_format_alone(tmp_path: Path):
+    write_raw(tmp_path, {"a.jsonl": ["abc"], "b.parquet": ["d", None]})
+
     folder, *built = modules_after(BUILD, str(tmp_path))
     opened = modules_after(OPEN, folder)
 

@@ -13,7 +13,7 @@ from tokflow.exports.formats.litdata import LitdataOptions
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import content, stored
-from tokflow_tests.tiny import declare, many_ids
+from tokflow_tests.tiny import declare
 
 NO_EOS = {"tokenizer": {"kind": "bytes", "eos": "none"}}
 
@@ -69,23 +69,37 @@ def test_a_part_is_a_folder_of_chunks_and_an_index(tmp_path: Path):
     }
 
 
-def test_chunks_hold_whole_blocks_and_the_last_one_the_rest(tmp_path: Path):
-    files = {"a.jsonl": ["abc", "d"], "b.jsonl": ["efghijk", "l"]}
-    folder, _ = export(tmp_path, files, block_size=3, shard_size=14)
+@pytest.mark.parametrize(
+    ("files", "options", "expected"),
+    [
+        (
+            {"a.jsonl": ["abc", "d"], "b.jsonl": ["efghijk", "l"]},
+            {"block_size": 3, "shard_size": 14},
+            [as_items("abc$", "d$"), as_items("efghij"), as_items("k$", "l$")],
+        ),
+        (  # a document fills a chunk
+            {"a.jsonl": ["abc", "def"]},
+            {"block_size": 4, "shard_size": 8},
+            [as_items("abc$"), as_items("def$")],
+        ),
+        (  # a block is larger than a chunk should be
+            {"a.jsonl": ["abcdefgh"]},
+            {"block_size": 5, "shard_size": 1},
+            [as_items("abcde"), as_items("fgh$")],
+        ),
+        (
+            {"a.jsonl": ["abcdefghijklmnop"]},
+            {"block_size": 4, "shards": 3},
+            [as_items("abcdefgh"), as_items("ijklmnop"), as_items("$")],
+        ),
+    ],
+)
+def test_chunks_hold_whole_blocks_and_the_last_one_the_rest(
+    files: dict[str, list[str]], options: dict[str, int], expected: list, tmp_path: Path
+):
+    folder, _ = export(tmp_path, files, **options)
 
-    assert chunks_of(folder) == [
-        as_items("abc$", "d$"),
-        as_items("efghij"),
-        as_items("k$", "l$"),
-    ]
-    index = json.loads((folder / "train/index.json").read_text())
-    assert [chunk["dim"] for chunk in index["chunks"]] == [6, 6, 4]
-
-
-def test_a_document_that_fills_a_chunk_is_one_item(tmp_path: Path):
-    folder, _ = export(tmp_path, {"a.jsonl": ["abc", "def"]}, block_size=4, shard_size=8)
-
-    assert chunks_of(folder) == [as_items("abc$"), as_items("def$")]
+    assert chunks_of(folder) == expected
 
 
 @pytest.mark.parametrize(
@@ -103,12 +117,6 @@ def test_documents_without_tokens_are_no_items(size: int, expected: list, tmp_pa
     assert chunks_of(folder) == expected
 
 
-def test_a_chunk_is_never_less_than_a_block(tmp_path: Path):
-    folder, _ = export(tmp_path, {"a.jsonl": ["abcdefgh"]}, block_size=5, shard_size=1)
-
-    assert chunks_of(folder) == [as_items("abcde"), as_items("fgh$")]
-
-
 def test_the_size_of_a_chunk_is_that_of_its_tokens(tmp_path: Path):
     assert LitdataOptions(block_size=10, shard_size=79).chunk_sizes(100, 2)[0] == 30
     assert LitdataOptions(block_size=10, shard_size=80).chunk_sizes(100, 2)[0] == 40
@@ -120,20 +128,6 @@ def test_of_a_number_of_chunks_each_has_whole_blocks(tmp_path: Path):
 
     assert chunks_of(folder) == [as_items("abcdefgh"), as_items("ijklmnop"), as_items("$")]
     assert json.loads((folder / "train/index.json").read_text())["config"]["chunk_size"] == 8
-
-
-def test_many_ids_are_int32_as_litdata_numbers_it(tmp_path: Path):
-    (tmp_path / "many.json").write_text(many_ids())
-    tokenizer = {"kind": "file", "name": "many.json", "eos_token": "<eos>", "engine": "reference"}
-    attributes = {"tokenizer": tokenizer}
-    folder, manifest = export(tmp_path, {"a.jsonl": ["w65536 w1"]}, attributes=attributes)
-
-    [own] = Export(stored(folder, manifest)).read("train")
-
-    assert chunks_of(folder) == [[struct.pack("<3i", 65_536, 1, 70_000)]]
-    index = json.loads((folder / "train/index.json").read_text())
-    assert index["config"]["data_format"] == ["no_header_tensor:16"]
-    assert (own["token_ids"].tolist(), own["token_ids"].dtype) == ([65_536, 1, 70_000], "uint32")
 
 
 def test_the_index_tells_chunks_of_the_same_sizes_apart(tmp_path: Path):

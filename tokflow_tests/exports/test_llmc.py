@@ -8,7 +8,7 @@ from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import Export
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import Manifest
-from tokflow_tests.exports.exporting import export_as
+from tokflow_tests.exports.exporting import MANY_IDS, export_as
 from tokflow_tests.outputs import stored
 from tokflow_tests.tiny import EOS, declare, many_ids
 
@@ -35,9 +35,8 @@ def test_a_file_is_a_header_and_tokens_with_eos_before_each_document(tmp_path: P
 
 def test_many_ids_have_the_header_of_llama_3(tmp_path: Path):
     (tmp_path / "many.json").write_text(many_ids())
-    tokenizer = {"kind": "file", "name": "many.json", "eos_token": "<eos>", "engine": "reference"}
     folder, _ = export(
-        tmp_path, {"a.jsonl": ["w65536 w7"]}, attributes={"tokenizer": tokenizer}, prefix="x"
+        tmp_path, {"a.jsonl": ["w65536 w7"]}, attributes={"tokenizer": MANY_IDS}, prefix="x"
     )
 
     data = (folder / "x_train_000000.bin").read_bytes()

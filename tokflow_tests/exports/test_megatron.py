@@ -13,6 +13,7 @@ from tokflow.exports.formats.megatron import MegatronOptions
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import Manifest
+from tokflow_tests.exports.exporting import MANY_IDS
 from tokflow_tests.outputs import parts, stored
 from tokflow_tests.tiny import EOS, build, declare, many_ids
 
@@ -93,9 +94,8 @@ def test_the_dtype_is_the_one_that_megatrons_tool_would_take(
 
 def test_uint16_for_more_ids_is_refused(tmp_path: Path):
     (tmp_path / "many.json").write_text(many_ids())
-    tokenizer = {"kind": "file", "name": "many.json", "eos_token": "<eos>", "engine": "reference"}
     exports = [{"format": "megatron", "dtype": "uint16"}]
-    dataset = declare(tmp_path, {"a.jsonl": ["w1"]}, exports=exports, tokenizer=tokenizer)
+    dataset = declare(tmp_path, {"a.jsonl": ["w1"]}, exports=exports, tokenizer=MANY_IDS)
 
     [failed] = build_dataset(dataset).failed
 

@@ -76,14 +76,14 @@ def test_an_index_that_is_not_ours_is_refused_and_not_loaded(tmp_path: Path):
     assert touched.exists()
 
 
-@pytest.mark.parametrize("size", [0, 11, 12, 17, 40])
-def test_a_file_that_is_cut_short_is_refused(size: int, tmp_path: Path):
+def test_a_file_that_is_cut_short_is_refused(tmp_path: Path):
     folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "c"]})
     path = folder / "train.pbin"
-    path.write_bytes(path.read_bytes()[:size])
+    for size in (40, 17, 12, 11, 0):
+        path.write_bytes(path.read_bytes()[:size])
 
-    with pytest.raises(CorruptOutputError, match=f"in a file of {size}; delete the export"):
-        list(Export(stored(folder, manifest)).read("train"))
+        with pytest.raises(CorruptOutputError, match=f"in a file of {size}; delete the export"):
+            list(Export(stored(folder, manifest)).read("train"))
 
 
 def test_data_that_the_index_does_not_fit_is_refused(tmp_path: Path):
@@ -97,13 +97,14 @@ def test_data_that_the_index_does_not_fit_is_refused(tmp_path: Path):
         list(Export(stored(folder, manifest)).read("train"))
 
 
-@pytest.mark.parametrize("at", [2, 10, 22, 41])
-def test_an_index_of_which_a_byte_is_wrong_is_refused(at: int, tmp_path: Path):
+def test_an_index_of_which_a_byte_is_wrong_is_refused(tmp_path: Path):
     folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "c"]})
     path = folder / "train.pbin"
-    data = bytearray(path.read_bytes())
-    data[12 + 10 + len(INDEX_START) + at] ^= 1
-    path.write_bytes(data)
+    whole = path.read_bytes()
+    for at in (2, 10, 22, 41):
+        data = bytearray(whole)
+        data[12 + 10 + len(INDEX_START) + at] ^= 1
+        path.write_bytes(data)
 
-    with pytest.raises(CorruptOutputError, match="an index that tokflow did not write"):
-        list(Export(stored(folder, manifest)).read("train"))
+        with pytest.raises(CorruptOutputError, match="an index that tokflow did not write"):
+            list(Export(stored(folder, manifest)).read("train"))

@@ -44,26 +44,6 @@ def test_a_stream_is_one_array_with_offsets_beside_it(tmp_path: Path):
     assert np.load(folder / "offsets/train.npy", mmap_mode="r").tolist() == [0, 3, 4]
 
 
-def test_rows_are_two_dimensional_with_ids_of_the_same_shape(tmp_path: Path):
-    folder, _ = export(tmp_path, {"a.jsonl": ["ab", "c"]}, layout="sequences")
-
-    rows = {name: np.load(folder / name, mmap_mode="r").tolist() for name in names_of(folder)}
-
-    assert rows == {
-        "train.npy": [[*b"ab", EOS, *b"c"], [EOS] * 4],
-        "segment_ids/train.npy": [[1, 1, 1, 2], [1, 0, 0, 0]],
-        "position_ids/train.npy": [[0, 1, 2, 0], [0, 0, 0, 0]],
-    }
-
-
-def test_rows_of_a_file_are_as_many_as_asked_for(tmp_path: Path):
-    options = {"layout": "sequences", "shard_size": 16, "prefix": "x"}
-    folder, manifest = export(tmp_path, {"a.jsonl": ["x" * 18]}, **options)
-
-    assert [of["token_ids"].shape for of in read(folder, manifest)] == [(2, 4), (2, 4), (1, 4)]
-    assert np.load(folder / "segment_ids/x_train_000002.npy").shape == (1, 4)
-
-
 def test_build_nanogpt_gets_eos_before_each_document(tmp_path: Path):
     options = {"prefix": "edufineweb", "eos": "first", "shard_size": 8}
     folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "c", "d"]}, **options)

@@ -7,14 +7,13 @@ import pytest
 
 from tokflow.audit.inspection import inspect_output
 from tokflow.audit.trace import sequence_range, trace_tokens
-from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.errors import ConfigError
 from tokflow.exports import Export
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow_tests.exports.test_contract import EXPORTS_OF_KINDS, is_of_rows
-from tokflow_tests.outputs import content
+from tokflow_tests.outputs import content, problems_at, problems_of
 from tokflow_tests.tiny import build, declare
 
 FILES = {"a.jsonl": ["abcdefgh", "", "ijk"], "b.jsonl": ["lm", "nopqrstuvwxyz", "0123"]}
@@ -81,8 +80,8 @@ def test_all_that_audits_knows_the_length_of_each_part(built: dict[str, Dataset]
     dataset = built["both"]
     path = folder_of(dataset, "parquet")
 
-    assert [of.problems for of in verify_dataset(dataset) if of.problems] == []
-    assert [of.problems for of in verify_path(dataset.folder) if of.problems] == []
+    assert problems_of(dataset) == []
+    assert problems_at(dataset.folder) == []
     shown = {excerpt.name for excerpt in inspect_output(path, num_sequences=2).excerpts}
     assert {"train: sequence 1", "validation: sequence 1"} <= shown
     for part in OWN:

@@ -4,21 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow_tests.exports.exporting import export
-from tokflow_tests.tiny import build, declare
-
-
-def test_parquet_shards_and_row_groups_are_as_long_as_asked_for(tmp_path: Path):
-    exports = [{"format": "parquet", "shard_size": 5 * 68, "sequences_per_group": 2}]
-    folder, _ = export(declare(tmp_path, {"a.jsonl": ["x" * 27]}, exports=exports))
-
-    shards = {path.name: pq.read_metadata(path) for path in sorted(folder.glob("train*"))}
-
-    assert {name: meta.num_rows for name, meta in shards.items()} == {
-        "train-00000-of-00002.parquet": 5,
-        "train-00001-of-00002.parquet": 2,
-    }
-    for meta in shards.values():
-        assert all(meta.row_group(group).num_rows <= 2 for group in range(meta.num_row_groups))
+from tokflow_tests.tiny import declare
 
 
 def test_the_size_of_a_shard_is_that_of_its_columns_in_memory(tmp_path: Path):
@@ -46,15 +32,3 @@ def test_parquet_is_compressed_as_asked_for(compression: str, codec: str, tmp_pa
     group = pq.read_metadata(folder / "train-00000-of-00001.parquet").row_group(0)
 
     assert {group.column(column).compression for column in range(4)} == {codec}
-
-
-def test_a_row_group_holds_fewer_rows_where_they_are_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("tokflow.exports.formats.parquet.TOKENS_PER_BATCH", 8)
-    dataset = declare(tmp_path, {"a.jsonl": ["abcdefghijklmnopqrs"]}, exports=["parquet"])
-
-    folder = build(dataset).export("parquet").output.folder
-
-    metadata = pq.read_metadata(folder / "train-00000-of-00001.parquet")
-    assert [metadata.row_group(i).num_rows for i in range(3)] == [2, 2, 1]

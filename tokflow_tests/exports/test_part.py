@@ -107,12 +107,6 @@ def test_eos_moves_before_each_side_of_a_cut_document(tmp_path: Path):
     assert eos_first(parts(dataset, "bin")["rest"]) == [EOS, *b"de"]
 
 
-def test_an_empty_part_has_no_eos_to_move(tmp_path: Path):
-    _, part = part_of(tmp_path, {"a.jsonl": []})
-
-    assert eos_first(part) == []
-
-
 def test_ids_that_are_no_int32_are_refused(tmp_path: Path):
     _, part = part_of(tmp_path, {"a.jsonl": ["ab"]})
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tokflow.audit.trace import sequence_range, trace_tokens
-from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.exports import Part, part_sequences
 from tokflow.exports.reading import open_export
 from tokflow.pipeline.dataset import Dataset
@@ -15,14 +14,14 @@ from tokflow.pipeline.plan import make_plan
 from tokflow.sequences.segments import Sequences
 from tokflow.split.permutation import Permutation
 from tokflow_tests.chats import chat_dataset
-from tokflow_tests.outputs import content, parts
+from tokflow_tests.outputs import parts, problems_at, problems_of
 from tokflow_tests.tiny import build, declare, write_raw
 
 SHUFFLE = {"seed": 5, "sequences": True}
 
 SPLIT = {"parts": {"train": {"start": 0, "characters": 90}, "rest": {"start": 90}}}
 
-STRATEGIES = ["concat", "greedy", "first_fit", "best_fit", "pool", "one_document"]
+STRATEGIES = ["concat", "greedy", "best_fit", "one_document"]
 
 
 def texts(num_files: int = 4) -> dict[str, list[str]]:
@@ -46,12 +45,6 @@ def joined(part: Part, at_once: int | None = None) -> Sequences:
 def assert_equal(found: Sequences, expected: Sequences) -> None:
     for name in ("token_ids", "segment_ids", "position_ids", "loss_mask"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {
-        name: data for name, data in content(folder).items() if name != "_tokflow/manifest.json"
-    }
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -101,14 +94,7 @@ def test_the_index_leads_through_the_shuffle(tmp_path: Path, monkeypatch: pytest
             num_rejects = int(origin.raw_file == "a.jsonl")
             text = texts()[origin.raw_file][origin.row - num_rejects]
             assert text[origin.char_start : origin.char_stop] == origin.text
-
-
-def test_verify_compares_with_the_shuffled_order(tmp_path: Path):
-    dataset = declared(tmp_path, shuffle=SHUFFLE, exports=["parquet", "jsonl", "bin"])
-    build(dataset)
-
-    assert [problem for found in verify_dataset(dataset) for problem in found.problems] == []
-    assert [problem for found in verify_path(dataset.folder) for problem in found.problems] == []
+    assert problems_of(dataset) == problems_at(dataset.folder) == []
 
 
 def test_a_shuffle_is_in_the_recipe_of_exports_of_sequences_alone(tmp_path: Path):

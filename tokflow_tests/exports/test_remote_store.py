@@ -10,14 +10,14 @@ from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import TEXTS, build, declare
 
 SPLIT = {
-    "lance": {"shard_size": 160},
-    "npy": {"shard_size": 40},
+    "lance": {"shard_size": 320},
+    "npy": {"shard_size": 80},
     "levanter": {},
-    "mds": {"shard_size": 400},
+    "mds": {"shard_size": 700},
     "litdata": {"block_size": 4, "shard_size": 80},
-    **{name: {"shard_size": 40} for name in ("datatrove", "llmc", "modalities", "olmo")},
+    **{name: {"shard_size": 80} for name in ("datatrove", "llmc", "modalities", "olmo")},
     **{
-        name: {"shards": 5}
+        name: {"shards": 2}
         for name in ("arrow", "easydel", "hf_dataset", "jsonl", "parquet", "webdataset")
     },
 }

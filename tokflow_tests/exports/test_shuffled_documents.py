@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tokflow.audit.trace import trace_tokens
-from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.exports import (
     part_sequences,
     shuffled_documents,
@@ -17,19 +16,21 @@ from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.split.permutation import Permutation
 from tokflow.split.shuffle import document_keys
-from tokflow.store.integrity import Reading
 from tokflow.tokens.origins import Origins
 from tokflow_tests.chats import CHATS, chat_dataset
-from tokflow_tests.outputs import parts, rows_of
+from tokflow_tests.outputs import parts, problems_at, problems_of, rows_of
 from tokflow_tests.tiny import EOS, build, declare, write_raw
 
-SHUFFLE = {"seed": 5, "documents": "dataset"}
+SHUFFLE: dict[str, Any] = {"seed": 5, "documents": "dataset"}
 
 HALVES = {"parts": {"train": {"start": 0, "characters": 22}, "rest": {"start": 22}}}
 
 SPLITS: dict[str, dict[str, Any]] = {
     "document": HALVES,
-    "character": {**HALVES, "boundary": "character"},
+    "character": {  # the part that comes first takes the second side of what is cut
+        "boundary": "character",
+        "parts": {"rest": {"start": 22}, "train": {"start": 0, "characters": 22}},
+    },
     "hash_fraction": {"parts": {"train": {"hash_fraction": 0.6}, "rest": {"hash_fraction": 0.4}}},
 }
 
@@ -38,11 +39,7 @@ FILES = {
     for name in "wxyz"
 }
 
-STREAMS = ["olmo", "llmc"]
-
-ROWS = ["parquet"]
-
-STRATEGIES = ["concat", "greedy", "first_fit", "best_fit", "pool", "one_document"]
+STRATEGIES = ["concat", "greedy", "best_fit", "one_document"]
 
 
 def declared(folder: Path, files: Any = FILES, **attributes: Any) -> Dataset:
@@ -56,45 +53,43 @@ def documents_in(folder: Path, part: str) -> list[str]:
     return bytes(token if token != EOS else 32 for token in tokens).decode().split()
 
 
-def in_order(documents: list[str], files: Any = FILES, seed: int = 5) -> list[str]:
-    """Return documents of all files in the order of their keys."""
+def in_order(documents: list[str], files: Any = FILES, *, scope: str = "dataset") -> list[str]:
+    """Return documents in the order of their keys, of all files or of one after another."""
     keys = {}
     for name, texts in files.items():
-        of_file = document_keys(Origins([name], [0]), np.arange(len(texts)), seed)
-        keys |= dict(zip(texts, of_file.tolist(), strict=True))
+        of_file = document_keys(Origins([name], [0]), np.arange(len(texts)), 5).tolist()
+        first = name if scope == "file" else ""
+        keys |= {text: (first, key) for text, key in zip(texts, of_file, strict=True)}
     return sorted(documents, key=keys.__getitem__)
 
 
-def problems_of(dataset: Dataset) -> list[str]:
-    found = [*verify_dataset(dataset), *verify_path(dataset.folder)]
-    return [problem for each in found for problem in each.problems]
-
-
-def test_documents_of_a_part_are_in_one_order_of_all_files(tmp_path: Path):
+@pytest.mark.parametrize("scope", ["file", "dataset"])
+def test_documents_of_a_part_are_in_the_order_of_the_seed(scope: str, tmp_path: Path):
     plain = build(declared(tmp_path, shuffle={})).export("bin").folder
-    shuffled = build(declared(tmp_path)).export("bin").folder
+    shuffled = build(declared(tmp_path, shuffle={**SHUFFLE, "documents": scope})).export("bin")
 
     for part in ("train", "rest"):
         before = documents_in(plain, part)
-        assert documents_in(shuffled, part) == in_order(before) != before
+        assert documents_in(shuffled.folder, part) == in_order(before, scope=scope) != before
 
 
-# Any two of a split, a group and an order of sequences meet in one of these.
+# Any two of a split, a group, an order of sequences and a scope meet in one of these.
 @pytest.mark.parametrize(
-    ("split", "group", "sequences"),
+    ("split", "group", "sequences", "scope"),
     [
-        ("hash_fraction", None, False),
-        ("hash_fraction", 2, True),
-        ("document", None, True),
-        ("document", 2, False),
-        ("character", None, False),
-        ("character", 2, True),
+        ("hash_fraction", None, False, "file"),
+        ("hash_fraction", 2, True, "dataset"),
+        ("document", None, True, "dataset"),
+        ("document", 2, False, "file"),
+        ("character", None, False, "dataset"),
+        ("character", 2, True, "file"),
     ],
 )
 def test_index_trace_and_verify_lead_through(
     split: str,
     group: int | None,
     sequences: bool,
+    scope: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -102,8 +97,8 @@ def test_index_trace_and_verify_lead_through(
     monkeypatch.setattr("tokflow.exports.part.TOKENS_GATHERED", 13)
     monkeypatch.setattr(shuffled_documents, "DOCUMENTS_AT_ONCE", 7)
     raw = {"files": "raw/*.jsonl", **({"group": group} if group else {})}
-    exports = ROWS if sequences else [*STREAMS, *ROWS]
-    shuffle = {**SHUFFLE, "sequences": sequences}
+    exports = ["parquet"] if sequences else ["olmo", "llmc", "parquet"]
+    shuffle = {**SHUFFLE, "documents": scope, "sequences": sequences}
     attributes = {"split": SPLITS[split], "exports": exports, "raw": raw, "shuffle": shuffle}
     dataset = declared(tmp_path, **attributes)
     built = build(dataset)
@@ -115,7 +110,7 @@ def test_index_trace_and_verify_lead_through(
             for origin in origins:
                 text = FILES[origin.raw_file][origin.row]
                 assert text[origin.char_start : origin.char_stop] == origin.text
-    assert problems_of(dataset) == []
+    assert problems_of(dataset) == problems_at(dataset.folder) == []
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -186,22 +181,6 @@ def test_tokens_that_do_not_fit_into_memory_are_read_as_others_are(
     assert np.concatenate(list(part.stream())).tolist() == expected.tolist()
 
 
-def test_where_documents_are_is_found_once_if_it_was_compared(tmp_path: Path):
-    build(dataset := declared(tmp_path))
-    shuffled_documents._tables.clear()
-    train, rest = (part.shuffled for part in parts(dataset, "bin").values())
-    assert train is not None
-    assert rest is not None
-
-    with Reading():
-        compared = train.table()
-    assert train.table() is compared
-
-    of_rest = rest.table()
-    with Reading():
-        assert rest.table() is not of_rest
-
-
 def test_a_file_that_comes_leaves_the_order_of_the_others_and_makes_none_of_their_outputs(
     tmp_path: Path,
 ):
@@ -229,9 +208,11 @@ def test_each_file_has_its_share_of_every_stretch_of_the_order(tmp_path: Path):
     assert 120 < chi2 < 240
 
 
-def test_the_loss_mask_of_chats_goes_with_their_documents(tmp_path: Path):
+@pytest.mark.parametrize("scope", ["file", "dataset"])
+def test_the_loss_mask_of_chats_goes_with_their_documents(scope: str, tmp_path: Path):
     build(plain := chat_dataset(tmp_path, CHATS * 3, exports=["npy"]))
-    dataset = chat_dataset(tmp_path, None, exports=["npy"], shuffle=SHUFFLE)
+    shuffle = {**SHUFFLE, "documents": scope}
+    dataset = chat_dataset(tmp_path, None, exports=["npy"], shuffle=shuffle)
     build(dataset)
 
     found, expected = (_documents_and_masks(each) for each in (dataset, plain))

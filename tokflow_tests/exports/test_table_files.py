@@ -165,3 +165,62 @@ def test_tables_have_the_columns_that_trainers_read(
         "segment_ids": [[1, 1, 1, 2], [1, 0, 0, 0]],
         "position_ids": [[0, 1, 2, 0], [0, 0, 0, 0]],
     }
+
+
+def rows_in(path: Path) -> list[int]:
+    """Return how many rows each row group, each batch or (jsonl) the file has."""
+    if path.suffix == ".parquet":
+        metadata = pq.read_metadata(path)
+        return [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
+    if path.suffix == ".arrow":
+        with pa.ipc.open_file(path) as file:
+            return [file.get_batch(n).num_rows for n in range(file.num_record_batches)]
+    return [len(path.read_text().splitlines())]
+
+
+@pytest.mark.parametrize(
+    ("format_", "options", "rows", "name"),
+    [
+        (
+            "parquet",
+            {"sequences_per_group": 2},
+            [[2, 2, 2, 1]],
+            "train-{n}-of-00001.parquet",
+        ),
+        (
+            "easydel",
+            {"shard_size": 5 * 68, "sequences_per_group": 2},
+            [[2, 2, 1], [1, 1]],
+            "train/shard-{n}.parquet",
+        ),
+        (
+            "arrow",
+            {"shards": 2, "sequences_per_batch": 2},
+            [[2, 2], [2, 1]],
+            "train-{n}-of-00002.arrow",
+        ),
+        ("jsonl", {"shard_size": 3 * 8 * 4}, [[3], [3], [1]], "train-{n}-of-00003.jsonl"),
+    ],
+)
+def test_files_and_their_groups_are_as_long_as_asked_for(
+    format_: str, options: dict[str, int], rows: list[list[int]], name: str, tmp_path: Path
+):
+    folder, _ = export_as(format_, tmp_path, ["x" * 27], **options)
+
+    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*0000*")}
+
+    expected = {name.format(n=f"{number:05d}"): of for number, of in enumerate(rows)}
+    assert {path: rows_in(of) for path, of in found.items()} == expected
+
+
+@pytest.mark.parametrize(
+    ("format_", "constant"), [("parquet", "TOKENS_PER_BATCH"), ("easydel", "TOKENS_PER_GROUP")]
+)
+def test_a_row_group_holds_fewer_rows_where_they_are_long(
+    format_: str, constant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(f"tokflow.exports.formats.{format_}.{constant}", 8)
+    folder, _ = export_as(format_, tmp_path, ["abcdefghijklmnopqrs"])
+
+    [path] = folder.rglob("*00000*.parquet")
+    assert rows_in(path) == [2, 2, 1]

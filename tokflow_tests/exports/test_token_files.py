@@ -1,5 +1,6 @@
 import errno
 import os
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -33,17 +34,21 @@ def test_runs_are_cut_where_a_file_ends():
     assert cut([[1, 2, 3]], [2, 5]) == [[[1, 2]], [[3]]]
 
 
-def test_equal_files_are_full_but_for_the_last():
-    assert equal_sizes(10, 4) == [4, 4, 2]
-    assert equal_sizes(8, 4) == [4, 4]
-    assert equal_sizes(0, 4) == []
-
-
-def test_a_number_of_files_are_as_equal_as_they_can_be():
-    assert even_sizes(10, 4) == [3, 3, 2, 2]
-    assert even_sizes(8, 4) == [2, 2, 2, 2]
-    assert even_sizes(3, 4) == [1, 1, 1]
-    assert even_sizes(0, 4) == []
+@pytest.mark.parametrize(
+    ("sizes", "total", "of", "expected"),
+    [
+        (equal_sizes, 10, 4, [4, 4, 2]),
+        (equal_sizes, 8, 4, [4, 4]),
+        (equal_sizes, 0, 4, []),
+        (even_sizes, 10, 4, [3, 3, 2, 2]),
+        (even_sizes, 3, 4, [1, 1, 1]),
+        (even_sizes, 0, 4, []),
+    ],
+)
+def test_files_are_full_but_for_the_last_or_as_equal_as_they_can_be(
+    sizes: Callable[[int, int], list[int]], total: int, of: int, expected: list[int]
+):
+    assert sizes(total, of) == expected
 
 
 def test_a_number_of_files_end_with_the_documents_nearest_to_equal_shares():
@@ -64,20 +69,6 @@ def test_a_number_of_files_hold_every_document_once_and_none_is_empty(
     assert [sum(lengths[start:end]) for start, end in pairwise([0, *ends])] == tokens.tolist()
     assert (tokens > 0).all()
     assert ends[-1:] == ([len(lengths)] if sum(lengths) else [])
-
-
-def test_files_of_whole_documents():
-    tokens, documents = sizes_by_documents(int64(3, 2, 2, 9, 1, 1), 5)
-
-    assert tokens.tolist() == [5, 2, 9, 2]
-    assert documents.tolist() == [2, 1, 1, 2]
-
-
-def test_documents_of_no_tokens_go_with_the_one_before_them():
-    tokens, documents = sizes_by_documents(int64(0, 5, 0, 0, 6, 0), 5)
-
-    assert tokens.tolist() == [5, 6]
-    assert documents.tolist() == [4, 2]
 
 
 @given(st.lists(st.integers(0, 9), max_size=30), st.integers(1, 12))

@@ -9,7 +9,6 @@ from tokflow.exports import Export
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import stored
-from tokflow_tests.tiny import EOS, build, declare
 
 
 def exported(folder: Path, texts: list[str], **options) -> Path:
@@ -21,7 +20,9 @@ def members(path: Path) -> dict[str, bytes]:
         return {member.name: tar.extractfile(member).read() for member in tar}
 
 
-def test_a_member_is_a_row_of_json_called_by_its_shard_and_row(tmp_path: Path):
+def test_a_member_is_a_row_of_json_and_the_manifest_names_each_shard(
+    tmp_path: Path,
+):
     folder = exported(tmp_path, ["abcde", "fg"], shards=2)
 
     found = [members(folder / "train" / f"shard_{number:08d}.tar") for number in range(2)]
@@ -34,39 +35,10 @@ def test_a_member_is_a_row_of_json_called_by_its_shard_and_row(tmp_path: Path):
         {"00000001_00000000.json.gz": b"[256,256,256,256]"},
     ]
     assert found[0]["00000000_00000000.json.gz"][:10] == b"\x1f\x8b\x08\0\0\0\0\0\0\x03"
-
-
-def test_the_manifest_names_each_shard_and_ends_with_a_newline(tmp_path: Path):
-    folder = exported(tmp_path, ["abcde", "fg"], shards=2)
-
     assert (folder / "train/manifest.jsonl").read_text() == (
         '{"num_sequences":2,"shard":"shard_00000000"}\n'
         '{"num_sequences":1,"shard":"shard_00000001"}\n'
     )
-
-
-def test_json_is_not_compressed_if_not_asked_for(tmp_path: Path):
-    folder = exported(tmp_path, ["abc"], compression="none")
-
-    assert members(folder / "train/shard_00000000.tar") == {
-        "00000000_00000000.json": f"[97,98,99,{EOS}]".encode()
-    }
-
-
-def test_a_higher_level_makes_a_smaller_shard(tmp_path: Path):
-    text = "".join(f"{number * number:b}" for number in range(2_000))
-    sizes = []
-    for level in (1, 9):
-        dataset = declare(
-            tmp_path / str(level),
-            {"a.jsonl": [text]},
-            packing={"sequence_length": 4_000},
-            exports=[{"format": "webdataset", "compression_level": level}],
-        )
-        folder = build(dataset).export("webdataset").output.folder
-        sizes.append(sum(map(len, members(folder / "train/shard_00000000.tar").values())))
-
-    assert sizes[1] < sizes[0]
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,23 @@ def segments(dataset: Dataset, name: str) -> list[ExportSegment]:
     return writer.shares()
 
 
+def kill_at(number: int, dataset: Dataset, patch: pytest.MonkeyPatch) -> list[int]:
+    """Kill a build at a segment of its export; return the numbers of those that were begun, to
+    which the next build adds."""
+    write, begun = ExportWriter.write_share, []
+
+    def is_killed(writer: ExportWriter, share: ExportSegment, *more: Any) -> None:
+        begun.append(share.number)
+        if begun.count(number) == 1 and share.number == number:
+            raise KeyboardInterrupt
+        write(writer, share, *more)
+
+    patch.setattr(ExportWriter, "write_share", is_killed)
+    with pytest.raises(KeyboardInterrupt):
+        build_dataset(dataset, jobs=1)
+    return begun
+
+
 def files_of(dataset: Dataset) -> dict[str, bytes]:
     return content(dataset.folder / "exports")
 
@@ -131,21 +148,12 @@ def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
     monkeypatch.setattr(writing, "SEGMENT_TOKENS", 30)
     monkeypatch.setattr(tasks, "MADE_TOGETHER_BYTES", 0)
     dataset = dataset_in(tmp_path, ROWS[:1])
-    write, made = ExportWriter.write_share, []
-
-    def is_killed(writer: ExportWriter, share: ExportSegment, *more: Any) -> None:
-        made.append(share.number)
-        if len(made) == 3:
-            raise KeyboardInterrupt
-        write(writer, share, *more)
-
-    monkeypatch.setattr(ExportWriter, "write_share", is_killed)
-    with pytest.raises(KeyboardInterrupt):
-        build_dataset(dataset, jobs=1)
+    made = kill_at(2, dataset, monkeypatch)
+    first = [*made]
     assert build_dataset(dataset, jobs=1).failed == ()
 
     num_segments = len(segments(dataset, "parquet"))
-    assert made == [0, 1, 2, *range(2, num_segments)]
+    assert (first, made[3:]) == ([0, 1, 2], [*range(2, num_segments)])
 
 
 @pytest.mark.parametrize(("number", "damaged"), [(0, 0), (23, -1)], ids=["first", "tails"])
@@ -156,19 +164,8 @@ def test_a_killed_run_goes_on_from_no_damaged_token(
     monkeypatch.setattr(tasks, "MADE_TOGETHER_BYTES", 0)
     dataset = dataset_in(tmp_path, ROWS[:1], split={})
     build_dataset(dataset, jobs=1)
-    missing = segments(dataset, "parquet")[number]
     shutil.rmtree(dataset.folder / "exports")
-    write = ExportWriter.write_share
-
-    def is_killed(writer: ExportWriter, share: ExportSegment, *more: Any) -> None:
-        if share == missing:
-            raise KeyboardInterrupt
-        write(writer, share, *more)
-
-    monkeypatch.setattr(ExportWriter, "write_share", is_killed)
-    with pytest.raises(KeyboardInterrupt):
-        build_dataset(dataset, jobs=1)
-    monkeypatch.setattr(ExportWriter, "write_share", write)
+    kill_at(segments(dataset, "parquet")[number].number, dataset, monkeypatch)
     tokens = graph_of(dataset).tokens("0.jsonl").folder / "tokens.bin"
     data = np.fromfile(tokens, dtype=np.uint16)
     data[damaged] ^= 1

@@ -18,22 +18,17 @@ from tokflow_tests.texts import find_shared
 from tokflow_tests.vocabularies import (
     LLAMA3_PATTERN,
     QWEN_PATTERN,
+    openai_pattern,
     read_ranks,
     write_tiktoken_file,
 )
 
 EOS, BOS = "<|endoftext|>", "<|bos|>"
-_ENDING = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 PATTERNS = {
     "gpt2": None,  # built into ByteLevel
     "cl100k": LLAMA3_PATTERN,
     "qwen2": QWEN_PATTERN,
-    "o200k": (
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
-        rf"{_ENDING}|[^\r\n\p{{L}}\p{{N}}]?[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]+"
-        rf"[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}]*{_ENDING}"
-        r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-    ),
+    "o200k": openai_pattern("o200k_base"),
 }
 """As tiktoken and the tokenizer.json of Llama 3 and Qwen 2 have them."""
 

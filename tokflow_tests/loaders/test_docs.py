@@ -1,7 +1,5 @@
 """docs/loaders.md does what it says; the sections with torch and so on are run in `interop`."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -44,16 +42,3 @@ def test_the_code_of_the_docs_reads_an_export_at_a_url(tmp_path: Path, object_st
 def test_every_block_of_the_docs_is_run():
     run = {*WITH_NUMPY, *WITH_PEERS, AT_A_URL}
     assert {name for name, blocks in SECTIONS.items() if blocks} == run
-
-
-def test_loaders_import_nothing_heavy_before_they_are_asked_for():
-    code = (
-        "import sys, tokflow.loaders\n"
-        "print({'numpy', 'pyarrow', 'dagster', 'torch', 'pandas'} & {*sys.modules})\n"
-        "tokflow.loaders.open_rows, tokflow.loaders.Loader, tokflow.loaders.collate\n"
-        "print({'dagster', 'torch', 'pandas', 'tokenizers'} & {*sys.modules})\n"
-    )
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert done.stdout == "set()\nset()\n"

@@ -13,11 +13,13 @@ MODULES = [
 ]
 
 
-def test_loaders_need_no_torch_pandas_or_dagster():
+def test_loaders_import_nothing_heavy_and_nothing_before_they_are_asked_for():
     code = f"""
-import sys
+import sys, tokflow.loaders
+print(*{{"numpy", "pyarrow"}} & {{*sys.modules}})
 import {", ".join(MODULES)}
-print(*{{"torch", "grain", "jax", "pandas", "dagster", "transformers"}} & {{*sys.modules}})
+heavy = {{"torch", "grain", "jax", "pandas", "dagster", "tokenizers", "transformers"}}
+print(*heavy & {{*sys.modules}})
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

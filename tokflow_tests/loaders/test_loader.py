@@ -77,14 +77,6 @@ def test_a_world_that_changes_in_mid_epoch_loses_and_repeats_nothing():
     assert found == order_of(48 + 27 + 40 + 28)
 
 
-def test_every_row_is_once_in_each_epoch():
-    found = [row for batch, _ in batches_of_world(3, seed=7, num_epochs=3) for row in batch]
-
-    for epoch in range(3):
-        rows = found[epoch * NUM_ROWS : (epoch + 1) * NUM_ROWS]
-        assert sorted(rows) == list(range(NUM_ROWS))
-
-
 @pytest.mark.parametrize("world_size", WORLDS)
 def test_skipped_samples_are_in_no_batch_also_after_a_resume(world_size: int):
     batches = batches_of_world(world_size, batch_size=16, skipped=range(20, 50), seed=1)

@@ -26,13 +26,3 @@ def test_a_number_of_any_library_is_a_row(number: Any):
 def test_rows_are_picked_by_numbers_and_flat_lists_of_them_alone(chosen: Any):
     with pytest.raises(IndexError, match="expected a number, a slice or a list of numbers, found"):
         in_order(CountingRows(3))[chosen]
-
-
-def test_every_row_is_once_in_a_shuffled_order():
-    rows = in_order(CountingRows(1_000)).shuffled(seed=1, epoch=2)
-
-    found = rows[:]["index"].tolist()
-
-    assert sorted(found) == list(range(1_000))
-    assert found != sorted(found)
-    assert found[10] == rows[10]["index"]

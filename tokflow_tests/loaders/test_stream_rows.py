@@ -256,10 +256,6 @@ def test_the_fingerprint_tells_rows_apart_and_fields_do_not_change_it(tiny: Data
     assert len({fingerprint, *(rows.source.fingerprint for rows in others)}) == 5
 
 
-def test_a_length_of_numpy_is_a_length(tiny: Dataset):
-    assert rows_of(tiny, "npy", np.int64(4)).source == rows_of(tiny, "npy", 4).source
-
-
 def test_what_is_gathered_may_be_changed(tiny: Dataset):
     stream, packed = rows_of(tiny, "npy").source, rows_of(tiny, "parquet").source
     numbers = np.arange(3)
@@ -284,37 +280,15 @@ def test_a_source_is_pickled_without_its_tokens(tiny: Dataset):
     }
 
 
-def test_a_file_that_was_cut_short_is_refused(tmp_path: Path):
-    dataset = declare(tmp_path, FILES, exports=["bin"])
-    path = build(dataset).export("bin").output.folder / "train.bin"
-    path.write_bytes(path.read_bytes()[:-2])
-
-    with pytest.raises(CorruptOutputError, match=r"train.bin: expected 30 bytes, found 28"):
-        rows_of(dataset, "bin")
-
-
-@pytest.mark.parametrize("name", ["bin", "npy", "parquet"])
-def test_a_part_without_tokens_has_no_rows(name: str, tmp_path: Path):
+def test_a_part_without_tokens_has_no_rows(tmp_path: Path):
     parts = {"train": {"documents": 5}, "test": {"start": 5, "documents": 1}}
-    exports = ["bin", "npy", "parquet"]
-    dataset = declare(tmp_path, FILES, split={"parts": parts}, exports=exports)
+    lengths = {"bin": 4, "npy": 4, "parquet": None}
+    dataset = declare(tmp_path, FILES, split={"parts": parts}, exports=[*lengths])
     build(dataset)
-    length = None if name == "parquet" else 4
 
-    rows = open_rows(dataset.folder / "exports" / name, "test", sequence_length=length)
+    for name, length in lengths.items():
+        rows = open_rows(dataset.folder / "exports" / name, "test", sequence_length=length)
 
-    assert (len(rows), rows.source.num_tokens) == (0, 0)
-    assert {name: of.shape for name, of in rows[:].items() if name != "index"} == {
-        name: (0, 4) for name in rows.source.fields if name != "index"
-    }
-
-
-def test_an_export_that_is_not_finished_is_refused(tmp_path: Path):
-    dataset = declare(tmp_path, FILES, exports=["bin"])
-    folder = build(dataset).export("bin").output.folder
-    (folder / "_tokflow/manifest.json").unlink()
-
-    with pytest.raises(
-        CorruptOutputError, match=r"expected a _tokflow/manifest.json, .*; run `tokflow run`"
-    ):
-        open_rows(folder, sequence_length=4)
+        assert (len(rows), rows.source.num_tokens) == (0, 0)
+        shapes = {name: of.shape for name, of in rows[:].items() if name != "index"}
+        assert shapes == dict.fromkeys([of for of in rows.source.fields if of != "index"], (0, 4))

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
+from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.exports import FORMATS
 from tokflow.exports.reading import open_export
 from tokflow.loaders import open_tokens
@@ -142,12 +142,3 @@ def test_what_cannot_be_opened_is_refused(tiny: Dataset, tmp_path: Path):
             open_tokens(export_of(tiny, "bin"), "train").take([start], [length])
     with pytest.raises(MissingOutputError):
         open_tokens(tmp_path)
-
-
-def test_a_file_that_is_cut_short_is_refused(tmp_path: Path):
-    dataset = declare(tmp_path, FILES, exports=["bin"])
-    folder = build(dataset).export("bin").output.folder
-    (folder / "train.bin").write_bytes(b"abc")
-
-    with pytest.raises(CorruptOutputError, match="expected 30 bytes, found 3"):
-        open_tokens(folder)

@@ -1,4 +1,3 @@
-import gc
 import threading
 
 from tokflow.pools.cores import renew_in_forks
@@ -33,6 +32,5 @@ def test_what_nobody_has_is_not_kept_to_be_renewed():
     renew_in_forks(gone, lambda each: renewed.append(each.num_renewed))
 
     del gone
-    gc.collect()
 
     assert forked(lambda: renewed) == []

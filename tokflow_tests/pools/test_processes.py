@@ -14,34 +14,49 @@ from tokflow.pools.processes import ProcessPool, affordable, stop_all
 
 SCRIPT = """
 import os
-from tokflow.pools import local
+from pathlib import Path
+
+from tokflow.pools import get_ready, local, open_pool
 from tokflow.pools.processes import ProcessPool
-from tokflow_tests.pools.pool_tasks import double
+from tokflow_tests.pools.pool_tasks import server_of
 
 local.FORK_SERVER = "tokflow_tests.pools.light_fork_server"
 print("begun", flush=True)
+children = Path(f"/proc/self/task/{os.getpid()}/children")
+get_ready(1)
+assert children.read_text() == ""
+get_ready(2)
+before = children.read_text().split()
+with open_pool(2) as pool:
+    for _, found in pool.map(server_of, [1, 2]):
+        assert str(found[0]) in before, (found, before)
 with ProcessPool(1) as pool:
     pool.submit(os.getpid).result()
-with local.LocalPool(2) as pool:
-    list(pool.map(double, [0, 1]))
 print("ended", flush=True)
 """
 
 
-def test_a_script_without_a_guard_is_run_once(tmp_path: Path):
-    (tmp_path / "script.py").write_text(SCRIPT)
-
-    done = subprocess.run(
+def start(folder: Path, script: str, imports: str = "") -> "subprocess.Popen[str]":
+    """Run a script in a folder and in a group of its own."""
+    (folder / "script.py").write_text(script)
+    return subprocess.Popen(
         [sys.executable, "script.py"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": f"{imports}:{Path(__file__).parents[2]}".strip(":")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
         text=True,
-        check=True,
-        timeout=120,
     )
 
-    assert done.stdout.splitlines() == ["begun", "ended"]
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_script_without_a_guard_is_run_once_and_can_start_a_fork_server_before_a_pool(
+    tmp_path: Path,
+):
+    said = start(tmp_path, SCRIPT).communicate(timeout=120)
+
+    assert said == ("begun\nended\n", "")
 
 
 def processes_in(folder: Path) -> list[int]:
@@ -63,26 +78,6 @@ def wait_for_none_in(folder: Path) -> None:
     assert processes_in(folder) == []
 
 
-def assert_none_outlives(folder: Path, is_busy: Callable[[], bool], imports: str = "") -> None:
-    """Kill the script of a folder when its processes are busy, and wait for their ends."""
-    run = subprocess.Popen(
-        [sys.executable, "script.py"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": f"{imports}:{Path(__file__).parents[2]}".strip(":")},
-        stdout=subprocess.DEVNULL,
-    )
-    try:
-        deadline = time.monotonic() + 60
-        while not is_busy() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert is_busy()
-    finally:
-        run.kill()
-        run.wait()
-
-    wait_for_none_in(folder)
-
-
 SCRIPT_OF_POOL = """
 import signal
 from pathlib import Path
@@ -97,52 +92,11 @@ with local.LocalPool(2) as pool:
 """
 
 
-def busy_pool(folder: Path) -> "subprocess.Popen[bytes]":
-    """Start a script whose workers are busy when this returns, in a group of its own."""
-    (folder / "script.py").write_text(SCRIPT_OF_POOL)
-    (folder / "busy").mkdir()
-    run = subprocess.Popen(
-        [sys.executable, "script.py"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+def wait_until(is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
-    while len(list((folder / "busy").iterdir())) < 2:
+    while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    return run
-
-
-SCRIPT_OF_SERVER = """
-import os
-from pathlib import Path
-
-from tokflow.pools import get_ready, local, open_pool
-from tokflow_tests.pools.pool_tasks import server_of
-
-local.FORK_SERVER = "tokflow_tests.pools.light_fork_server"
-children = Path(f"/proc/self/task/{os.getpid()}/children")
-get_ready(1)
-assert children.read_text() == ""
-get_ready(2)
-before = children.read_text().split()
-with open_pool(2) as pool:
-    for _, found in pool.map(server_of, [1, 2]):
-        assert str(found[0]) in before, (found, before)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="no process is forked elsewhere")
-def test_what_workers_are_forked_from_can_start_before_there_is_a_pool(tmp_path: Path):
-    subprocess.run(
-        [sys.executable, "-c", SCRIPT_OF_SERVER],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        check=True,
-        timeout=60,
-    )
 
 
 def test_the_module_for_a_fork_server_does_nothing_in_other_processes():
@@ -157,26 +111,24 @@ def test_the_module_for_a_fork_server_does_nothing_in_other_processes():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_workers_and_what_they_are_forked_from_end_when_their_parent_is_killed(tmp_path: Path):
-    run = busy_pool(tmp_path)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_workers_end_when_their_parent_is_killed_and_clean_up_when_all_are_told_to_end(
+    number: signal.Signals, tmp_path: Path
+):
+    (busy := tmp_path / "busy").mkdir()
+    run = start(tmp_path, SCRIPT_OF_POOL)
+    wait_until(lambda: len(list(busy.iterdir())) == 2)
 
-    run.kill()
-
-    run.communicate()
-    wait_for_none_in(tmp_path)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_to_the_whole_group_lets_workers_clean_up(number: signal.Signals, tmp_path: Path):
-    run = busy_pool(tmp_path)
-
-    os.killpg(run.pid, number)
+    if number == signal.SIGKILL:
+        run.kill()
+    else:
+        os.killpg(run.pid, number)
 
     _, said = run.communicate(timeout=30)
-    assert list((tmp_path / "busy").iterdir()) == []
     wait_for_none_in(tmp_path)
-    assert said.count(b"Traceback") == 1  # of the script
+    if number != signal.SIGKILL:
+        assert list(busy.iterdir()) == []
+        assert said.count("Traceback") == 1  # of the script
 
 
 SCRIPT_OF_TRAINER = """
@@ -190,7 +142,6 @@ tokflow.tokenize_and_save("texts.jsonl", tokenizer=tokenizer, output="store")
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_a_trainer_that_holds_the_interpreter_ends_when_what_started_it_is_killed(tmp_path: Path):
     (tmp_path / "texts.jsonl").write_text('{"text": "two words and more"}\n')
-    (tmp_path / "script.py").write_text(SCRIPT_OF_TRAINER)
     (tmp_path / "imports").mkdir()
     (tmp_path / "imports" / "gigatoken.py").write_text(
         "import ctypes, pathlib\n"
@@ -199,7 +150,11 @@ def test_a_trainer_that_holds_the_interpreter_ends_when_what_started_it_is_kille
         "    ctypes.PyDLL(None).sleep(100)\n"
     )
 
-    assert_none_outlives(tmp_path, (tmp_path / "training").exists, str(tmp_path / "imports"))
+    with start(tmp_path, SCRIPT_OF_TRAINER, str(tmp_path / "imports")) as run:
+        wait_until((tmp_path / "training").exists)
+        run.kill()
+
+    wait_for_none_in(tmp_path)
 
 
 def test_an_interrupted_block_does_not_wait_for_its_processes():

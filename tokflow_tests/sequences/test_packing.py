@@ -49,37 +49,32 @@ def lengths_of_rows(packed: PackingResult) -> list[list[int]]:
     return list(rows.values())
 
 
-def test_concat_cuts_the_pieces_end_to_end_into_rows():
-    packed = pack_concat(int64(3, 2, 4), of_4())
+@pytest.mark.parametrize(
+    ("lengths", "fields", "expected", "num_sequences"),
+    [
+        (
+            (3, 2, 4),
+            {},
+            [[0, 0, 1, 1, 2], [0, 1, 1, 2, 2], [0, 0, 1, 0, 3], [3, 1, 1, 3, 1], [0] * 5],
+            2,
+        ),
+        (  # each row but the first begins with the end of the one before it
+            (3, 2, 4),
+            {"overlap": 1},
+            [[0, 0, 1, 1, 2], [0, 1, 1, 2, 2], [0, 0, 0, 0, 1], [3, 1, 2, 2, 3], [0, 0, 1, 0, 1]],
+            2,
+        ),
+        ((9,), {"label_token": True}, [[0, 1], [0, 0], [0, 4], [5, 5], [0, 1]], 2),
+    ],
+    ids=["end to end", "overlap", "a row of labels has one token more"],
+)
+def test_concat_cuts_the_pieces_into_rows(
+    lengths: tuple[int, ...], fields: dict[str, Any], expected: list[list[int]], num_sequences: int
+):
+    packed = pack_concat(int64(*lengths), of_4(**fields))
 
-    assert columns(packed) == [
-        [0, 0, 1, 1, 2],
-        [0, 1, 1, 2, 2],
-        [0, 0, 1, 0, 3],
-        [3, 1, 1, 3, 1],
-        [0, 0, 0, 0, 0],
-    ]
-    assert packed.num_sequences == 2
-
-
-def test_concat_with_an_overlap_begins_a_row_with_the_end_of_the_one_before_it():
-    packed = pack_concat(int64(3, 2, 4), of_4(overlap=1))
-
-    assert columns(packed) == [
-        [0, 0, 1, 1, 2],
-        [0, 1, 1, 2, 2],
-        [0, 0, 0, 0, 1],
-        [3, 1, 2, 2, 3],
-        [0, 0, 1, 0, 1],
-    ]
-    assert packed.num_sequences == 2
-
-
-def test_a_row_of_labels_has_one_token_more_and_shares_it_with_the_next():
-    packed = pack_concat(int64(9), of_4(label_token=True))
-
-    assert columns(packed) == [[0, 1], [0, 0], [0, 4], [5, 5], [0, 1]]
-    assert packed.num_sequences == 2
+    assert columns(packed) == expected
+    assert packed.num_sequences == num_sequences
 
 
 def test_one_document_lets_each_piece_begin_a_row():
@@ -114,40 +109,45 @@ def test_greedy_begins_a_row_where_a_piece_does_not_fit_into_the_last():
     assert packed.num_sequences == 2
 
 
-def test_first_fit_takes_the_first_row_with_room():
-    packed = pack_spans(int64(3, 2, 1, 2, 1), of_4(strategy="first_fit"))
+@pytest.mark.parametrize(
+    ("lengths", "config", "rows", "spans", "num_sequences"),
+    [
+        ((3, 2, 1, 2, 1), of_4(strategy="first_fit"), [[3, 1], [2, 2], [1]], [0, 2, 1, 3, 4], 2),
+        (
+            (1, 7, 2, 6, 3, 1),
+            PackingConfig(strategy="best_fit", sequence_length=10),
+            [[1, 2, 6, 1], [7, 3]],
+            [0, 2, 3, 5, 1, 4],
+            2,
+        ),
+        ((1, 3, 3), of_4(strategy="best_fit"), [[1, 3], [3]], [0, 2, 1], 1),
+        (
+            (3, 2, 1, 2, 1),
+            of_4(strategy="pool", pool_size=2),
+            [[3], [2, 2], [1, 1]],
+            [0, 1, 3, 2, 4],
+            2,
+        ),
+    ],
+    ids=[
+        "first_fit takes the first row with room",
+        "best_fit takes the row in which the least room is left",
+        "the least filled row is left open and comes last",
+        "a pool is packed with what the pool before left open",
+    ],
+)
+def test_each_strategy_chooses_a_row_in_its_own_way(
+    lengths: tuple[int, ...],
+    config: PackingConfig,
+    rows: list[list[int]],
+    spans: list[int],
+    num_sequences: int,
+):
+    packed = pack_spans(int64(*lengths), config)
 
-    assert lengths_of_rows(packed) == [[3, 1], [2, 2], [1]]
-    assert packed.segments.span.tolist() == [0, 2, 1, 3, 4]
-    assert packed.num_sequences == 2
-
-
-def test_best_fit_takes_the_row_in_which_the_least_room_is_left():
-    config = PackingConfig(strategy="best_fit", sequence_length=10)
-
-    packed = pack_spans(int64(1, 7, 2, 6, 3, 1), config)
-
-    assert lengths_of_rows(packed) == [[1, 2, 6, 1], [7, 3]]
-    assert packed.segments.span.tolist() == [0, 2, 3, 5, 1, 4]
-    assert packed.num_sequences == 2
-
-
-def test_the_least_filled_row_is_left_open_and_comes_last():
-    packed = pack_spans(int64(1, 3, 3), of_4(strategy="best_fit"))
-
-    assert lengths_of_rows(packed) == [[1, 3], [3]]
-    assert packed.num_sequences == 1
-    assert packed.segments.span.tolist() == [0, 2, 1]
-
-
-def test_a_pool_is_packed_with_what_the_pool_before_left_open():
-    config = of_4(strategy="pool", pool_size=2)
-
-    packed = pack_spans(int64(3, 2, 1, 2, 1), config)
-
-    assert lengths_of_rows(packed) == [[3], [2, 2], [1, 1]]
-    assert packed.segments.span.tolist() == [0, 1, 3, 2, 4]
-    assert packed.num_sequences == 2
+    assert lengths_of_rows(packed) == rows
+    assert packed.segments.span.tolist() == spans
+    assert packed.num_sequences == num_sequences
 
 
 @pytest.mark.parametrize("strategy", PACKERS)

@@ -1,18 +1,13 @@
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
-from tokflow.audit.verify.export import verify_export
-from tokflow.audit.verify.remade import verify_sequences
 from tokflow.pipeline.mixture import graph_of
 from tokflow.sequences.segments import fill_sequences
-from tokflow.store.manifest import read_manifest
-from tokflow_tests.outputs import content, index_of, int64, parts, rows_of, stored
-from tokflow_tests.tiny import EOS, build, declare, ids
+from tokflow_tests.outputs import content, int64, parts, rows_of
+from tokflow_tests.tiny import EOS, build, declare
 
 
 def make(token_ids: list[int], sequence: list[int], num_tokens: list[int], **how: Any):
@@ -71,16 +66,29 @@ def test_a_document_cut_by_the_edge_starts_again_at_position_zero(tmp_path: Path
     assert rows.position_ids.tolist() == [[0, 1, 2, 0], [0, 0, 1, 2], [0, 0, 0, 0]]
 
 
-def test_the_tail_of_a_file_is_kept_and_counted(tmp_path: Path):
-    dataset = declare(tmp_path, {"a.jsonl": ["abcd", "ef"]})
+@pytest.mark.parametrize(
+    ("texts", "packing", "num_sequences", "num_padding"),
+    [
+        (["abcd", "ef"], {}, 2, 0),
+        (["abcde", "f"], {"strategy": "one_document", "pad_id": 0}, 3, 4),
+    ],
+)
+def test_the_rows_of_a_file_are_counted(
+    texts: list[str],
+    packing: dict[str, Any],
+    num_sequences: int,
+    num_padding: int,
+    tmp_path: Path,
+):
+    packing = {"sequence_length": 4, **packing}
+    dataset = declare(tmp_path, {"a.jsonl": texts}, packing=packing)
     build(dataset)
-
     sequences = graph_of(dataset).open_sequences("a.jsonl")
 
     assert sequences.manifest.counts == {
-        "train.num_sequences": 2,
+        "train.num_sequences": num_sequences,
         "train.num_tokens": 8,
-        "train.num_padding": 0,
+        "train.num_padding": num_padding,
         "train.num_tail_tokens": 0,
         "train.num_repeated_tokens": 0,
         "train.num_cut_documents": 1,
@@ -111,52 +119,7 @@ def test_rows_and_tail_are_read_apart(tmp_path: Path):
     assert sequences.tail("train")["token_in_piece"].tolist() == [4, 0]
 
 
-def test_one_document_pads_each_documents_last_row(tmp_path: Path):
-    dataset = declare(
-        tmp_path,
-        {"a.jsonl": ["abcde", "f"]},
-        packing={"sequence_length": 4, "strategy": "one_document", "pad_id": 0},
-    )
-    build(dataset)
-
-    sequences = graph_of(dataset).open_sequences("a.jsonl")
-
-    assert sequences.manifest.counts == {
-        "train.num_sequences": 3,
-        "train.num_tokens": 8,
-        "train.num_padding": 4,
-        "train.num_tail_tokens": 0,
-        "train.num_repeated_tokens": 0,
-        "train.num_cut_documents": 1,
-        "train.num_truncated_documents": 0,
-        "train.num_dropped_documents": 0,
-        "train.num_dropped_tokens": 0,
-    }
-
-
-@pytest.mark.parametrize(
-    ("tail", "rows"),
-    [
-        ("pad", [[*b"abcd"], [EOS, *b"e", EOS, *b"f"], [*b"g", EOS, EOS, EOS]]),
-        ("drop", [[*b"abcd"], [EOS, *b"e", EOS, *b"f"]]),
-    ],
-)
-def test_the_tails_of_all_files_are_packed_together(tail: str, rows: list, tmp_path: Path):
-    files = {"a.jsonl": ["abcd"], "b.jsonl": ["e"], "c.jsonl": ["fg"], "d.jsonl": []}
-
-    dataset = declare(
-        tmp_path, files, packing={"sequence_length": 4, "tail": tail}, exports=["parquet"]
-    )
-    build(dataset)
-
-    assert rows_of(parts(dataset)["train"]) == rows
-    assert parts(dataset)["train"].num_sequences == len(rows)
-    assert parts(dataset)["train"].packed.packing_counts["num_dropped_tokens"] == (
-        2 if tail == "drop" else 0
-    )
-
-
-@pytest.mark.parametrize("strategy", ["concat", "best_fit", "one_document"])
+@pytest.mark.parametrize("strategy", ["concat", "best_fit"])
 def test_sequences_are_the_same_however_many_are_asked_for(strategy: str, tmp_path: Path):
     files = {name: ["some text", "", "of it"] * 3 for name in ("a.jsonl", "b.jsonl", "c.jsonl")}
     packing = {"sequence_length": 4, "strategy": strategy}
@@ -176,76 +139,15 @@ def test_sequences_are_the_same_however_many_are_asked_for(strategy: str, tmp_pa
 
 
 PACKINGS: dict[str, dict[str, Any]] = {
-    "concat": {},
-    "concat that overlaps": {"overlap": 3},
     "concat with labels, its tail dropped": {"label_token": True, "tail": "drop"},
-    "concat of what is not too long": {"overlong": "drop", "min_sample_length": 4},
-    "greedy": {"strategy": "greedy"},
-    "first_fit with labels": {"strategy": "first_fit", "label_token": True},
-    "best_fit": {"strategy": "best_fit"},
     "best_fit that overlaps": {"strategy": "best_fit", "overlap": 2, "label_token": True},
-    "best_fit, its tail dropped": {"strategy": "best_fit", "tail": "drop"},
-    "best_fit of what was truncated": {"strategy": "best_fit", "overlong": "truncate"},
     "pool": {"strategy": "pool", "pool_size": 2, "min_sample_length": 5},
-    "one_document": {"strategy": "one_document", "overlap": 2, "min_sample_length": 4},
 }
-
 FILES = {
     "a.jsonl": ["abc", "", "defghijklmnopqrstuv", "w", "xy"],
     "b.jsonl": ["0123456", "789", ""],
     "c.jsonl": ["ABCDEFGHIJKLMNOPQRSTUVWXYZ!", "#", "$%&", "/()=?"],
 }
-
-
-@pytest.mark.parametrize("fields", PACKINGS.values(), ids=PACKINGS)
-def test_each_token_of_the_split_is_read_back_or_declared(fields: dict, tmp_path: Path):
-    packing = {"sequence_length": 6, "pad_id": 0, **fields}
-    dataset = declare(tmp_path, FILES, packing=packing, exports=["parquet"])
-
-    folder = build(dataset).export("parquet").output.folder
-
-    manifest = read_manifest(folder)
-    rows = [
-        fields
-        for path in sorted(folder.glob("train-*.parquet"))
-        for fields in pq.read_table(path).to_pylist()
-    ]
-    length = 6 + packing.get("label_token", False)
-    assert manifest.details["sequence_length"] == length
-    runs = index_of(folder, "train")
-    found = Counter()
-    for number, row in enumerate(rows):
-        here = [run for run in runs if run["position"] // length == number]
-        assert sorted(here, key=lambda run: run["position"]) == here
-        expected = [ids(FILES[run["raw_file"]][run["row"]]) for run in here]
-        sizes = [run["num_tokens"] for run in here]
-        texts = [
-            tokens[run["token_in_piece"] :][:size]
-            for run, tokens, size in zip(here, expected, sizes, strict=True)
-        ]
-        rest = length - sum(sizes)
-        assert row["input_ids"] == [token for text in texts for token in text] + [0] * rest
-        segments = [number for number, size in enumerate(sizes, 1) for _ in range(size)]
-        assert row["segment_ids"] == segments + [0] * rest
-        positions = [position for size in sizes for position in range(size)]
-        assert row["position_ids"] == positions + [0] * rest
-        assert row["attention_mask"] == [1] * (length - rest) + [0] * rest
-        assert sum(sizes) >= packing.get("min_sample_length", 1)
-        for run in here:
-            first = run["token_in_piece"]
-            found.update((run["raw_file"], run["row"], first + i) for i in range(run["num_tokens"]))
-    counts = {name.removeprefix("train."): num for name, num in manifest.counts.items()}
-    every = sum(len(ids(*texts)) for texts in FILES.values())
-    assert counts["num_sequences"] == len(rows)
-    assert counts["num_tokens"] == found.total()
-    assert counts["num_repeated_tokens"] == found.total() - len(found)
-    assert counts["num_dropped_tokens"] == every - len(found)
-    documents = {(name, row) for name, texts in FILES.items() for row in range(len(texts))}
-    assert counts["num_dropped_documents"] == len(documents - {token[:2] for token in found})
-    graph = graph_of(dataset)
-    for name in FILES:
-        assert verify_sequences(graph.open_sequences(name)) == []
-    assert verify_export(stored(folder, manifest), list(parts(dataset).values())) == []
 
 
 @pytest.mark.parametrize("fields", PACKINGS.values(), ids=PACKINGS)
@@ -274,14 +176,3 @@ def test_a_new_file_changes_no_other_files_rows_whatever_the_packing(fields: dic
     assert (
         new_rows[num_rows[0] + num_new :][: num_rows[1]] == old_rows[num_rows[0] :][: num_rows[1]]
     )
-
-
-def test_tails_of_best_fit_are_packed_best_fit(tmp_path: Path):
-    files = {"a.jsonl": ["abc"], "b.jsonl": ["d"], "c.jsonl": ["efghi"], "d.jsonl": ["jk"]}
-    packing = {"sequence_length": 8, "strategy": "best_fit"}
-    dataset = declare(tmp_path, files, packing=packing, exports=["parquet"])
-    build(dataset)
-
-    rows = rows_of(parts(dataset)["train"])
-
-    assert rows == [ids("d", "efghi"), [*ids("abc", "jk"), EOS]]

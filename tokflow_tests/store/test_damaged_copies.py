@@ -27,7 +27,7 @@ from tokflow_tests.tiny import build, declare, write_yaml
 TEXTS: dict[str, list[str]] = {"a.jsonl": ["one two three " * 50_000], "b.jsonl": ["four", "five"]}
 """700,000 tokens of 2 bytes each."""
 
-FORMATS = ["npy", "bin", "parquet"]
+FORMATS = ["bin", "parquet"]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
-from tokflow.store.listed_files import broken_files, is_intact
+from tokflow.store.listed_files import is_intact
 from tokflow.store.manifest import (
     FORMAT_VERSION,
     FileEntry,
@@ -116,46 +116,6 @@ def test_a_run_that_was_not_kept_is_no_error(damage: str | None, tmp_path: Path)
         (tmp_path / "out" / "_tokflow/run.json").write_text(damage)
 
     assert read_run(tmp_path / "out") == {}
-
-
-def test_files_as_they_were_written_are_not_broken(tmp_path: Path):
-    manifest = make_output(tmp_path / "out")
-
-    assert broken_files(tmp_path / "out", manifest) == []
-
-
-def test_a_flipped_bit_is_found(tmp_path: Path):
-    manifest = make_output(tmp_path / "out")
-    (tmp_path / "out" / "data").write_bytes(b"abb")
-
-    [problem] = broken_files(tmp_path / "out", manifest)
-
-    assert problem.where == f"{tmp_path}/out/data"
-    assert problem.expected == "sha256 ba7816bf8f01cfea…"
-
-
-def test_a_truncated_file_is_found(tmp_path: Path):
-    manifest = make_output(tmp_path / "out")
-    (tmp_path / "out" / "inner" / "more").write_bytes(b"1234")
-
-    problems = [str(problem) for problem in broken_files(tmp_path / "out", manifest)]
-
-    assert problems == [
-        f"{tmp_path}/out/inner/more: expected 5 bytes, found 4; "
-        f"remove the folder {tmp_path}/out and run `tokflow run` again"
-    ]
-
-
-def test_a_missing_file_is_found(tmp_path: Path):
-    manifest = make_output(tmp_path / "out")
-    (tmp_path / "out" / "data").unlink()
-
-    problems = [str(problem) for problem in broken_files(tmp_path / "out", manifest)]
-
-    assert problems == [
-        f"{tmp_path}/out/data: expected 3 bytes, found no file; "
-        f"remove the folder {tmp_path}/out and run `tokflow run` again"
-    ]
 
 
 def test_a_folder_without_a_manifest_is_missing(tmp_path: Path):

@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -209,24 +207,6 @@ def test_a_repeated_text_stands_in_every_row(text, times):
 
     array.validate(full=True)
     assert array.to_pylist() == [text] * times
-
-
-def test_a_table_is_written_and_read_without_pandas(tmp_path):
-    path = tmp_path / "table.parquet"
-    code = f"""
-import sys, pathlib
-import numpy as np, pyarrow as pa, pyarrow.parquet as pq
-from tokflow.store.tables import *
-schema = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("s", pa.string())])
-pq.write_table(make_table({{"n": np.arange(3), "s": repeated("x", 3)}}, schema), {str(path)!r})
-table = read_table(pathlib.Path({str(path)!r}), ["n"])
-print(to_numpy(table["n"]).tolist(), "pandas" in sys.modules)
-"""
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert done.stdout == "[0, 1, 2] False\n"
-    assert pq.read_table(path).to_pydict() == {"n": [0, 1, 2], "s": ["x", "x", "x"]}
 
 
 def test_a_table_lacking_a_column_is_an_error():

@@ -19,7 +19,7 @@ from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset, make_output
 from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow.store.store import Store
-from tokflow_tests.outputs import token_lists
+from tokflow_tests.outputs import problems_at, problems_of, token_lists
 from tokflow_tests.tiny import build, save_tokenizer, write_texts
 from tokflow_tests.wrong_engine import use_wrong_engine
 
@@ -247,7 +247,7 @@ def test_verify_finds_what_no_run_has_compared_and_the_next_run_mends_it(tmp_pat
     )
     assert engines(build(dataset)) == {"a.jsonl": "tokenizers"}
     assert shards(dataset) == {"a.jsonl": true_tokens(*UNSEEN)}
-    assert [one for one in verify_dataset(dataset) if one.problems] == []
+    assert problems_of(dataset) == []
 
 
 def test_gc_and_verify_leave_the_verdict_alone(tmp_path: Path):
@@ -256,6 +256,5 @@ def test_gc_and_verify_leave_the_verdict_alone(tmp_path: Path):
     build(dataset)
 
     assert find_garbage(dataset, keep=0) == {}
-    verified = [*verify_dataset(dataset), *verify_path(tmp_path / "store")]
-    assert [problem for one in verified for problem in one.problems] == []
+    assert problems_of(dataset) == problems_at(tmp_path / "store") == []
     assert (tmp_path / "store" / ".verdicts").is_dir()

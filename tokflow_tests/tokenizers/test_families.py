@@ -34,6 +34,7 @@ from tokflow_tests.vocabularies import (
     QWEN_PATTERN,
     byte_level_fields,
     first_ranks,
+    openai_pattern,
     read_ranks,
     read_special_tokens,
     write_json,
@@ -132,14 +133,9 @@ def from_sentencepiece(model: bytes, symbols: Iterable[str]) -> Reference:
 
 def openai(name: str, *, size: int | None = None, ranks_of: str = "") -> Family:
     """Return an encoding of tiktoken's, with its first tokens alone, or those of another."""
-    constructors = pytest.importorskip("tiktoken_ext.openai_public")
-    with pytest.MonkeyPatch.context() as patch:
-        for loader in ("load_tiktoken_bpe", "data_gym_to_mergeable_bpe_ranks"):
-            patch.setattr(constructors, loader, lambda *_, **__: {})
-        pattern = constructors.ENCODING_CONSTRUCTORS[name]()["pat_str"]
     ranks, special = first_ranks((ranks_of or name).removesuffix("_base"), size)
     encoding = tiktoken.Encoding(
-        name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special
+        name, pat_str=openai_pattern(name), mergeable_ranks=ranks, special_tokens=special
     )
     return Family(
         config={"kind": "tiktoken", "name": name},

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import tiktoken
 import tokenizers
-from tokenizers import models
 
 from tokflow.errors import TokenizerError
 from tokflow.pipeline.mixture import graph_of
@@ -38,20 +37,6 @@ def error_of(folder: Path, **tokenizer: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(("num_ids", "dtype"), [(65_536, "<u2"), (65_537, "<u4")])
-def test_the_largest_id_decides_the_dtype(num_ids: int, dtype: str, tmp_path: Path):
-    vocab = {f"w{index}": index for index in range(num_ids - 1)} | {"</s>": num_ids - 1}
-    model = models.WordLevel(vocab, unk_token="w0")
-    save_json(tokenizers.Tokenizer(model), tmp_path / "own", eos_token="</s>")
-    dataset = declare_texts(tmp_path, ["w1", "w65534"], kind="huggingface", name="own")
-
-    shard = tokenize(dataset)
-
-    assert shard.tokens().dtype == dtype
-    assert shard.manifest.details["vocab_size"] == num_ids
-    assert token_lists(shard) == [[1, num_ids - 1], [65_534, num_ids - 1]]
-
-
 def test_added_tokens_count_for_the_vocabulary(tmp_path: Path):
     tokenizer = byte_level_bpe()
     num_ids = tokenizer.get_vocab_size()
@@ -78,18 +63,6 @@ def test_eos_and_bos_are_those_that_stand_beside_the_tokenizer(as_object: bool, 
 
     assert (saved.eos_token, saved.eos_id) == ("</s>", 0)
     assert (saved.bos_token, saved.bos_id) == ("<s>", tokenizer.token_to_id("<s>"))
-
-
-def test_the_config_names_eos_before_the_tokenizer_does(tmp_path: Path):
-    tokenizer = byte_level_bpe()
-    tokenizer.add_special_tokens(["<end>"])
-    save_json(tokenizer, tmp_path / "own", eos_token="</s>")
-
-    saved = save_tokenizer(
-        declare_texts(tmp_path, kind="huggingface", name="own", eos_token="<end>")
-    )
-
-    assert (saved.eos_token, saved.eos_id) == ("<end>", tokenizer.token_to_id("<end>"))
 
 
 def test_eos_may_be_a_piece_of_a_unigram_vocabulary(tmp_path: Path):

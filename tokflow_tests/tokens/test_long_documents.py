@@ -3,15 +3,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tokflow.store.tables import to_texts
-from tokflow.tokenizers.engines import open_engine
-from tokflow.tokenizers.engines.chunks import CHUNKED_BYTES
-from tokflow.tokenizers.engines.fast import open_gigatoken
 from tokflow_tests.special import train_model
-from tokflow_tests.tiny import declare_texts, save_tokenizer
 from tokflow_tests.tokenizers.engines.test_engines import byte_level_bpe, save
 
 SENTENCE = "The quick brown fox doesn't jump over 12 lazy dogs;\n\tit sleeps.  "
@@ -26,19 +20,6 @@ manifest = json.loads((folder / "_tokflow/manifest.json").read_text())
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(json.dumps([manifest["counts"]["train.num_tokens"], peak * 1024]))
 """
-
-
-def test_a_long_document_has_the_tokens_of_the_whole(tmp_path: Path):
-    tokenizer = save_tokenizer(declare_texts(tmp_path, **save(byte_level_bpe(), tmp_path)))
-    text = SENTENCE * (CHUNKED_BYTES * 3 // 2 // len(SENTENCE))
-    texts = to_texts(["short", text, ""])
-
-    gated = open_engine(tokenizer).encode(texts)
-
-    whole = open_gigatoken(tokenizer, in_text="ordinary").encode(texts)
-    assert gated.offsets.tolist() == whole.offsets.tolist()
-    np.testing.assert_array_equal(gated.token_ids, whole.token_ids)
-    assert gated.token_ids.dtype == np.uint16, "it was not encoded in chunks"
 
 
 def write_document(path: Path, num_bytes: int) -> None:

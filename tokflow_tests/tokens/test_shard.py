@@ -18,31 +18,10 @@ from tokflow.store.listed_files import broken_files
 from tokflow.tokens.shard import open_token_shard, write_token_shard
 from tokflow.tokens.shard_files import DOCUMENTS_SCHEMA, ROWS_PER_GROUP
 from tokflow_tests.outputs import token_lists
-from tokflow_tests.texts import awkward_strings
 from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize
 
 EOS, BOS = 256, 257
 REJECT = {"on_bad_document": "reject"}
-
-
-@pytest.mark.parametrize(
-    ("bos", "eos", "expected"),
-    [
-        ("none", "none", [[97], [], [98, 99]]),
-        ("none", "last", [[97, EOS], [EOS], [98, 99, EOS]]),
-        ("first", "none", [[BOS, 97], [BOS], [BOS, 98, 99]]),
-        ("first", "last", [[BOS, 97, EOS], [BOS, EOS], [BOS, 98, 99, EOS]]),
-    ],
-)
-def test_bos_stands_first_and_eos_last_in_empty_documents_too(
-    bos: str, eos: str, expected: list[list[int]], tmp_path: Path
-):
-    dataset = declare_texts(tmp_path, ["a", "", "bc"], bos=bos, eos=eos)
-
-    shard = tokenize(dataset)
-
-    assert token_lists(shard) == expected
-    assert shard.tokens().read().tolist() == [token_id for ids in expected for token_id in ids]
 
 
 def test_eos_is_an_id_and_never_glued_to_the_text(tmp_path: Path):
@@ -84,14 +63,10 @@ def test_documents_have_offsets_counts_and_hashes(tmp_path: Path):
     ]
 
 
-def write_with_bad_lines(folder: Path) -> None:
+def test_what_goes_in_comes_out_or_is_a_reject_which_leaves_a_gap_and_a_line(tmp_path: Path):
     lines = ['{"text": "a"}', '{"text": 1}', '{"text": "b"}', "{", '{"text": "cd"}']
-    (folder / "raw").mkdir()
-    (folder / "raw" / "texts.jsonl").write_text("\n".join(lines) + "\n")
-
-
-def test_rejects_leave_a_gap_and_a_line_each(tmp_path: Path):
-    write_with_bad_lines(tmp_path)
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "texts.jsonl").write_text("\n".join(lines) + "\n")
 
     shard = tokenize(declare_texts(tmp_path, None, documents=REJECT))
 
@@ -103,13 +78,6 @@ def test_rejects_leave_a_gap_and_a_line_each(tmp_path: Path):
     assert [(reject["row"], reject["line"]) for reject in rejects] == [(1, 2), (3, 4)]
     assert [reject["byte_offset"] for reject in rejects] == [14, 40]
     assert "found the number 1" in rejects[0]["reason"]
-
-
-def test_what_goes_in_comes_out_or_is_a_reject(tmp_path: Path):
-    write_with_bad_lines(tmp_path)
-
-    shard = tokenize(declare_texts(tmp_path, None, documents=REJECT))
-
     assert dict(shard.manifest.counts) == {
         "num_documents": 3,
         "num_rejects": 2,
@@ -121,24 +89,6 @@ def test_what_goes_in_comes_out_or_is_a_reject(tmp_path: Path):
         "num_eos": 3,
         "num_eos_in_text": 0,
     }
-
-
-def test_counts_are_those_of_the_texts(tmp_path: Path):
-    strings = awkward_strings()
-
-    shard = tokenize(declare_texts(tmp_path, strings))
-
-    table, counts = shard.documents(), shard.manifest.counts
-    assert table["row"].to_pylist() == list(range(20_000))
-    assert table["num_chars"].to_pylist() == [len(text) for text in strings]
-    assert table["text_hash"].to_pylist() == [
-        xxhash.xxh3_128_digest(text.encode()) for text in strings
-    ]
-    assert counts["num_documents"] == 20_000
-    assert counts["num_chars"] == sum(map(len, strings))
-    assert counts["num_bytes"] == sum(len(text.encode()) for text in strings)
-    assert counts["num_tokens"] == counts["num_bytes"] + 20_000
-    assert counts["num_empty_documents"] == strings.count("")
 
 
 @pytest.mark.parametrize("batch_bytes", [10_000, 2_000_000])

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tokflow.audit.trace import trace_tokens
-from tokflow.audit.verify.verification import verify_dataset
 from tokflow.documents import ranges
 from tokflow.errors import BadDocumentError, CorruptOutputError
 from tokflow.pipeline import tasks
@@ -19,7 +18,7 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow.tokens import stage as writers
-from tokflow_tests.outputs import content, token_lists
+from tokflow_tests.outputs import content, problems_of, token_lists
 from tokflow_tests.tiny import declare
 
 TEXTS = [f"text {number} {'ä' * (number % 7)}" for number in range(60)]
@@ -93,7 +92,7 @@ def test_no_byte_depends_on_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_verify_and_trace_read_segments_as_one(tmp_path: Path):
     graph = built(dataset_in(tmp_path, documents={"max_rejects": 3}), jobs=1)
 
-    assert [found.problems for found in verify_dataset(graph.dataset) if found.problems] == []
+    assert problems_of(graph.dataset) == []
     folder = graph.named("export", "bin").folder
     position = int(np.flatnonzero(np.fromfile(folder / "rest.bin", "<u2") == 256)[-1])
     [origin] = trace_tokens(folder, part="rest", start=position - 3, stop=position)
@@ -222,16 +221,6 @@ def test_rejects_are_those_of_the_whole_file(
         rejects = [*map(json.loads, said[0].splitlines())]
         assert [reject["row"] for reject in rejects] == [3, 30, 31, 55]
         assert [reject["line"] for reject in rejects] == [4, 32, 33, 57]
-
-
-def test_the_first_error_of_a_file_is_told(tmp_path: Path):
-    dataset = dataset_in(tmp_path)
-    write_bad_lines(tmp_path, 50, 20)
-
-    [failed] = build_dataset(dataset, jobs=1).failed
-
-    assert isinstance(failed.error, BadDocumentError)
-    assert (failed.error.row, failed.error.line) == (20, 21)
 
 
 def test_an_error_of_the_encoder_names_the_row_of_the_file(tmp_path: Path):

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from tokflow.audit.verify.raw import verify_against_raw
-from tokflow.audit.verify.verification import verify_dataset
 from tokflow.documents import DocumentsConfig, Limit, source
 from tokflow.errors import TokenizerError
 from tokflow.pipeline.dataset import Dataset
@@ -14,7 +13,7 @@ from tokflow.pipeline.mixture import graph_of
 from tokflow.tokens import shard as shards
 from tokflow.tokens.encoder import DocumentEncoder
 from tokflow.tokens.shard import TokenShard
-from tokflow_tests.outputs import token_lists
+from tokflow_tests.outputs import problems_of, token_lists
 from tokflow_tests.tiny import EOS, build, declare, declare_texts, ids, many_ids, tokenize
 
 A, BB, CCC = [97, EOS], [98, 98, EOS], [99, 99, 99, EOS]
@@ -102,7 +101,7 @@ def test_each_file_of_a_group_has_its_limit_and_cut_documents_are_found_again(tm
     assert [len(tokens) for tokens in token_lists(shard)] == [4, 3, 6, 3]
     assert [each["num_rows"] for each in shard.manifest.details["files"]] == [2, 2]
     assert bin_file.read_bytes()[::2] == b"dd\x00ee\x00"
-    assert [of.problems for of in verify_dataset(dataset) if of.problems] == []
+    assert problems_of(dataset) == []
 
 
 @pytest.mark.parametrize("threaded_bytes", [0, 10**9])

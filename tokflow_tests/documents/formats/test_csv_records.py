@@ -52,7 +52,7 @@ def fields_of(record: bytes) -> list[str] | None:
         return None
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(content=CONTENT, shape=st.sampled_from(SHAPES), sizes=SIZES)
 def test_records_are_those_of_the_csv_module(
     content: str, shape: re.Pattern[bytes], sizes: list[int]
@@ -70,7 +70,7 @@ def test_records_are_those_of_the_csv_module(
     assert found == list(as_csv_reads(content))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(content=CONTENT, shape=st.sampled_from(SHAPES), sizes=SIZES, max_bytes=st.integers(1, 12))
 def test_records_and_what_is_said_of_odd_ones_depend_on_no_block(
     content: str, shape: re.Pattern[bytes], sizes: list[int], max_bytes: int

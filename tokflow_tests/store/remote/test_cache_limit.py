@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.errors import ConfigError
 from tokflow.pipeline.dataset import Dataset
 from tokflow.store.manifest import is_complete
 from tokflow.store.remote import cache_limit
-from tokflow.store.remote.cache_limit import limit_of, make_room
+from tokflow.store.remote.cache_limit import make_room
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import fetched
 from tokflow_tests.tiny import build, declare_small
@@ -79,13 +78,3 @@ def test_an_output_that_is_removed_while_it_is_looked_at_is_passed_by(
     make_room(tmp_path / "cache")
     assert not removed.exists()
     assert not list(built.folder.glob("tokens/**/tokens.bin"))
-
-
-def test_a_limit_that_is_no_number_of_bytes_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TOKFLOW_CACHE_BYTES", "much")
-    with pytest.raises(ConfigError, match="500GB"):
-        limit_of(tmp_path)
-    monkeypatch.setenv("TOKFLOW_CACHE_BYTES", "2 GB")
-    assert limit_of(tmp_path) == 2 * 10**9

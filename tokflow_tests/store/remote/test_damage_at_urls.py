@@ -80,7 +80,7 @@ def test_recheck_makes_again_what_lacks_an_object_on_any_machine(
 ) -> None:
     write_raw(tmp_path, TEXTS)
     store = f"{object_store.url}/store"
-    config = ("--config", write_yaml(tmp_path, store=store))
+    config = ("--config", write_yaml(tmp_path, store=store, exports=["bin"]))
     assert run("run", *config).exit_code == 0
     objects = objects_at(store)
     keys = [entry.key for entry in objects.listed("small")]

@@ -8,7 +8,7 @@ from tokflow.store import request_errors
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import TEXTS, build, declare_small, write_raw
 
-NUM_MACHINES = 4
+NUM_MACHINES = 3
 
 
 def _build(
@@ -21,9 +21,7 @@ def _build(
     build(dataset)
 
 
-def test_four_machines_at_once_whose_requests_fail(
-    tmp_path: Path, object_store: ObjectStore
-) -> None:
+def test_machines_at_once_whose_requests_fail(tmp_path: Path, object_store: ObjectStore) -> None:
     for machine in range(NUM_MACHINES + 1):
         write_raw(tmp_path / str(machine), TEXTS)
     build(declare_small(tmp_path / str(NUM_MACHINES), store=f"{object_store.url}/store"))

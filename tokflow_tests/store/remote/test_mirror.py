@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import CorruptOutputError
-from tokflow.exports.reading import find_export
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage, remove_all
 from tokflow.pipeline.plan import make_plan
@@ -54,21 +53,6 @@ def machines(
 
 def _latest(dataset: Dataset) -> Path:
     return dataset.folder / "exports" / "bin" / "latest"
-
-
-def test_a_machine_with_an_empty_cache_finds_what_another_has_built(machines: Machines) -> None:
-    assert not build(machines.on("a")).failed
-    there = machines.on("b")
-    assert make_plan(there).is_up_to_date
-    assert find_export(_latest(there)).manifest.dataset == "small"
-
-
-def test_manifests_are_those_of_a_store_on_this_disk(tmp_path: Path, machines: Machines) -> None:
-    there, here = machines.on("a"), _declared(tmp_path, "here")
-    build(there)
-    build(here)
-    for path in here.folder.rglob("_tokflow/manifest.json"):
-        assert path.read_bytes() == (there.folder / path.relative_to(here.folder)).read_bytes()
 
 
 def test_what_is_known_is_not_asked_for_again_nor_what_this_machine_has_made(

@@ -15,14 +15,13 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tokflow.store import request_errors
-from tokflow.store.remote import s3
 from tokflow.store.remote.objects import Objects, Piece
 from tokflow.store.remote.places import objects_at
 from tokflow.store.request_errors import RemoteStoreError
 from tokflow.store.s3_client import S3Client
-from tokflow_tests.object_store import Failure, ObjectStore
+from tokflow_tests.object_store import UNIT, Failure, ObjectStore, let_parts_be_short
 
-LARGE = np.random.default_rng(1).bytes((11 << 20) + 5)
+LARGE = np.random.default_rng(1).bytes(11 * UNIT + 5)
 """Of two parts."""
 
 ODD = "x/ü/file+1 #*[%41]?versionId=3"
@@ -44,9 +43,7 @@ _FAILURES: dict[str, list[Failure]] = {
 def _short_waits_and_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_errors, "FIRST_WAIT_SECONDS", 0.001)
     monkeypatch.setattr(request_errors, "LONGEST_WAIT_SECONDS", 0.01)
-    monkeypatch.setattr(s3, "PART_BYTES", 10 << 20)
-    monkeypatch.setattr(s3, "SHORT_BYTES", 5 << 20)  # the least that S3 takes
-    monkeypatch.setattr(s3, "COPIED_BYTES", 16 << 20)
+    let_parts_be_short(monkeypatch)
 
 
 class Strict(MemoryFileSystem):
@@ -127,7 +124,7 @@ def test_large_files_go_and_come_in_parts_and_are_copied_on_the_server(
     with object_store.counted() as copied:
         objects.copy("large", "copy", len(data))
     with object_store.counted() as copied_at_once:
-        objects.copy("large", "again", 16 << 20)
+        objects.copy("large", "again", 16 * UNIT)
     with object_store.counted() as mixed:
         path.write_bytes(b"<" + data + b">")
         objects.put_file(path, "mixed", {1: Piece("large", 0, len(data))})

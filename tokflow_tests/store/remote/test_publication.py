@@ -144,40 +144,21 @@ def test_gc_removes_segments_that_stayed_here(tmp_path: Path, object_store: Obje
     assert object_store.keys() == before
 
 
-@pytest.mark.parametrize("kept_here_bytes", [0, 10**9])
-def test_so_it_is_where_worker_processes_make_and_join_them(
-    kept_here_bytes: int,
-    tmp_path: Path,
-    object_store: ObjectStore,
-    monkeypatch: pytest.MonkeyPatch,
+def test_so_it_is_where_worker_processes_make_and_join_them_though_the_cache_was_removed(
+    tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
-    monkeypatch.setattr(output_tasks, "KEPT_HERE_BYTES", kept_here_bytes)
     there = _declared(tmp_path, f"{object_store.url}/store")
+    shutil.rmtree(tmp_path / "cache", ignore_errors=True)  # since it was declared
 
     with object_store.counted() as counted:
         assert not build_dataset(there, jobs=2).failed
 
-    assert (counted["COPY"] > 0) == (kept_here_bytes == 0)
+    assert counted["COPY"] == 0
     keys = object_store.keys()
     assert not [key for key in keys if ".segments" in key]
     assert not list(there.folder.rglob("*.segments*"))
     _check_is_as_here(there, tmp_path)
-
-
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_a_build_goes_to_the_url_though_the_cache_was_removed_since_it_was_declared(
-    jobs: int, tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tasks, "SMALL_BYTES", 0)  # by other processes
-    there = _declared(tmp_path, f"{object_store.url}/store")
-    shutil.rmtree(tmp_path / "cache", ignore_errors=True)
-
-    assert not build_dataset(there, jobs=jobs).failed
-
-    assert any("/exports/" in key for key in object_store.contents())
-    shutil.rmtree(tmp_path / "cache")
-    assert make_plan(there).is_up_to_date
 
 
 DAY = 86_400

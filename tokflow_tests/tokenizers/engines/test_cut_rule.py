@@ -37,28 +37,18 @@ from tokflow.tokenizers.tokenizer import Tokenizer as SavedTokenizer
 from tokflow.tokenizers.tokenizer import write_ranks
 from tokflow_tests.outputs import make_manifest, stored
 from tokflow_tests.texts import awkward_strings
+from tokflow_tests.vocabularies import LLAMA3_PATTERN, QWEN_PATTERN, openai_pattern
 
 GPT2 = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
-CL100K = (
-    r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"""
-    r"""|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
-)
-O200K = "|".join(
-    (
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-        r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    )
-)
-LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+CL100K = openai_pattern("cl100k_base")
 
-PATTERNS = {"gpt2": GPT2, "cl100k": CL100K, "o200k": O200K, "llama3": LLAMA3, "qwen2": QWEN2}
+PATTERNS = {
+    "gpt2": GPT2,
+    "cl100k": CL100K,
+    "o200k": openai_pattern("o200k_base"),
+    "llama3": LLAMA3_PATTERN,
+    "qwen2": QWEN_PATTERN,
+}
 
 PIECES = (
     *("a", "b", "the", "Foo", "x y", "don't", "'s", "é", "e\u0301", "漢字", "中", "ß", "12", "123"),
@@ -156,7 +146,7 @@ FAMILIES: dict[str, Callable[[], Tokenizer]] = {
     "byte_level": lambda: bpe(pre_tokenizers.ByteLevel(add_prefix_space=False)),
     "byte_level_prefix_space": lambda: bpe(pre_tokenizers.ByteLevel(add_prefix_space=True)),
     **{name: partial(split, pattern) for name, pattern in PATTERNS.items()},
-    "nfc_qwen2": lambda: split(QWEN2, normalizers.NFC()),
+    "nfc_qwen2": lambda: split(QWEN_PATTERN, normalizers.NFC()),
     "nfkc_lowercase": lambda: split(
         GPT2, normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     ),

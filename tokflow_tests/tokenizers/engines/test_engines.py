@@ -52,24 +52,6 @@ def byte_level_bpe(normalizer: Any = None, *, prefix: bool = False) -> tokenizer
     return train(models.BPE(), trainer, BYTE_LEVEL(add_prefix_space=prefix), normalizer)
 
 
-def word_piece() -> tokenizers.Tokenizer:
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=200, special_tokens=["[UNK]", "</s>"], show_progress=False
-    )
-    model = models.WordPiece(unk_token="[UNK]")
-    return train(model, trainer, pre_tokenizers.BertPreTokenizer())
-
-
-def unigram() -> tokenizers.Tokenizer:
-    trainer = trainers.UnigramTrainer(
-        vocab_size=60,
-        special_tokens=["<unk>", "</s>"],
-        unk_token="<unk>",
-        show_progress=False,
-    )
-    return train(models.Unigram(), trainer, pre_tokenizers.Metaspace())
-
-
 def word_level() -> tokenizers.Tokenizer:
     trainer = trainers.WordLevelTrainer(special_tokens=["[UNK]", "</s>"], show_progress=False)
     model = models.WordLevel(unk_token="[UNK]")
@@ -77,8 +59,6 @@ def word_level() -> tokenizers.Tokenizer:
 
 
 UNSUPPORTED: dict[str, Callable[[], tokenizers.Tokenizer]] = {
-    "WordPiece": word_piece,
-    "Unigram": unigram,
     "WordLevel": word_level,
     "NFKC": lambda: byte_level_bpe(normalizers.NFKC()),
     "lowercase": lambda: byte_level_bpe(normalizers.Lowercase()),
@@ -116,23 +96,14 @@ def test_what_gigatoken_does_not_support_goes_to_the_reference_and_says_why(
     name: str, tmp_path: Path
 ):
     tokenizer = UNSUPPORTED[name]()
-    # Unigram takes its EOS for a piece of plain text.
-    strings = [string for string in SOME_STRINGS if "</s>" not in string]
-    dataset = declare_texts(tmp_path, strings, **save(tokenizer, tmp_path))
+    dataset = declare_texts(tmp_path, SOME_STRINGS, **save(tokenizer, tmp_path))
 
     shard = tokenize(dataset)
 
-    assert token_lists(shard) == reference_tokens(tokenizer, strings)
+    assert token_lists(shard) == reference_tokens(tokenizer, SOME_STRINGS)
     assert run_of(shard)["engine"] == "tokenizers"
     assert run_of(shard)["engine_reason"].startswith("gigatoken does not take this tokenizer: ")
     assert "\n" not in run_of(shard)["engine_reason"]
-
-
-def test_a_model_that_makes_its_eos_of_plain_text_is_an_error(tmp_path: Path):
-    config = save(unigram(), tmp_path)
-
-    with pytest.raises(TokenizerError, match="document 1: expected the EOS id"):
-        tokenize(declare_texts(tmp_path, ["plain", "spells </s>"], **config))
 
 
 @pytest.mark.parametrize("name", SUPPORTED)
@@ -156,14 +127,14 @@ def test_the_reason_counts_the_strings_that_were_compared(tmp_path: Path):
 
 
 def test_asking_for_gigatoken_where_it_is_not_supported_is_an_error(tmp_path: Path):
-    config = {**save(word_piece(), tmp_path), "engine": "gigatoken"}
+    config = {**save(word_level(), tmp_path), "engine": "gigatoken"}
 
     with pytest.raises(TokenizerError) as caught:
         tokenize(declare_texts(tmp_path, **config))
 
     assert str(caught.value) == (
         "tokenizer.engine: gigatoken: expected the tokens of tokenizers, found gigatoken does not "
-        'take this tokenizer: Unsupported model type "WordPiece": gigatoken supports BPE '
+        'take this tokenizer: Unsupported model type "WordLevel": gigatoken supports BPE '
         "tokenizers (byte-level, or SentencePiece-style with byte_fallback); set "
         "tokenizer.engine: auto to use the reference where they differ"
     )

@@ -74,15 +74,6 @@ def test_tokens_know_the_characters_they_stand_for(tmp_path: Path):
     assert spans == [(0, 0), (0, 1), (0, 1), (1, 4), (4, 5), (0, 1), (1, 3)]
 
 
-def test_what_the_model_does_to_spaces_is_its_own_affair(tmp_path: Path):
-    processor = save_model(tmp_path, remove_extra_whitespaces=True)
-    dataset = declare_texts(tmp_path, ["  a   b  ", "a b"], kind="sentencepiece", name="own.model")
-
-    first, second = token_lists(tokenize(dataset))
-
-    assert first == second == [*processor.encode("a b"), 2]
-
-
 def test_tokens_decode_to_text_with_symbols_by_name(tmp_path: Path):
     processor = save_model(tmp_path)
     dataset = declare_texts(tmp_path, kind="sentencepiece", name="own.model")
