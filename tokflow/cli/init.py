@@ -1,7 +1,7 @@
 """`tokflow init`: write a YAML that declares a dataset of raw files, from their contents."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,15 +14,9 @@ from tokflow.errors import ConfigError, shortened
 from tokflow.pipeline.dataset import DEFAULT_STORE
 from tokflow.pipeline.declared import YAML_NAMES
 from tokflow.pipeline.project import Project, find_project
+from tokflow.pipeline.raw_patterns import as_name, name_of, patterns_of, shortened_to
 from tokflow.pipeline.suggestion import Suggestion, suggest
-from tokflow.pipeline.yaml_writer import (
-    as_name,
-    check_new,
-    dataset_yaml,
-    name_of,
-    patterns_of,
-    shortened_to,
-)
+from tokflow.pipeline.yaml_writer import check_new, dataset_yaml
 from tokflow.raw.globs import has_wildcard
 from tokflow.shown import counted, printable, redact, size
 from tokflow.store.config import expanded
@@ -177,20 +171,32 @@ _PER = {
 }
 
 
+def _described(documents: Mapping[str, Any]) -> str:
+    """Return what a document is."""
+    if "document_per" in documents:
+        return _PER[documents["document_per"]]
+    if "text" in documents:
+        return f"the text is in {documents['text']!r}"
+    if "prompt" in documents:
+        kind = "messages" if "chat_format" in documents else "texts"
+        named = f"{documents['prompt']!r} and {documents['completion']!r}"
+        return f"prompts and completions are {kind}, in {named}"
+    layout = f" of {documents['chat_format']}" if "chat_format" in documents else ""
+    place = f"in {documents['messages']!r}" if "messages" in documents else "in the whole record"
+    beside = [
+        f", {name} in {documents[name]!r}" for name in ("tools", "system") if name in documents
+    ]
+    return f"each document is a chat{layout} {place}{''.join(beside)}"
+
+
 def _print(document: dict[str, Any], suggested: Suggestion, output: Path) -> None:
     files = counted(suggested.num_files, "file")
     print_styled(
         (document["name"], "bold"),
         f": {files} of {' and '.join(suggested.formats)}, {size(suggested.num_bytes)}",
     )
-    text = suggested.documents.get("text")
-    if text is None:
-        print(_PER[suggested.documents["document_per"]])
-    else:
-        others = f"; others with text: {', '.join(shortened(suggested.others))}"
-        print(f"the text is in {text!r}{printable(others) if suggested.others else ''}")
-    if suggested.pair:
-        print(f"`documents: {{{suggested.pair}}}` in place of `text:` takes both, as a pair")
+    others = f"; others with text: {', '.join(shortened(suggested.others))}"
+    print(_described(suggested.documents) + (printable(others) if suggested.others else ""))
     if suggested.chats:
         columns = "chat column" if len(suggested.chats) == 1 else "chat columns"
         print(f"{columns} (ignored): {printable(', '.join(shortened(suggested.chats)))}")

@@ -107,8 +107,8 @@ TextField = Annotated[
     str | None,
     typer.Option(
         metavar="FIELD",
-        help="Field or column with the text; by default the one called text, content or body, "
-        "else the one with the most text.",
+        help="Field or column with the text; by default chats, or a prompt and its completion, "
+        "else the one called text, content or body, else the one with the most text.",
     ),
 ]
 ExistingTokenizer = Annotated[
@@ -116,7 +116,7 @@ ExistingTokenizer = Annotated[
     typer.Option(
         metavar="TOKENIZER",
         help="An encoding of tiktoken such as gpt2, a hub id (org/name), or a file or folder; by "
-        "default a tokenizer is trained on the raw files.",
+        "default a tokenizer is trained on the raw files. Chats need one.",
     ),
 ]
 Days = Annotated[

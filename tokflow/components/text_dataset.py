@@ -31,16 +31,11 @@ from tokflow.pipeline.declared import (
     load_declared,
 )
 from tokflow.pipeline.project import find_project
+from tokflow.pipeline.raw_patterns import as_name, patterns_of, shortened_to
 from tokflow.pipeline.stages import STAGES
 from tokflow.pipeline.suggestion import UNSEEN, suggest
 from tokflow.pipeline.yaml_schema import attributes_schema
-from tokflow.pipeline.yaml_writer import (
-    as_name,
-    check_new,
-    dataset_yaml,
-    patterns_of,
-    shortened_to,
-)
+from tokflow.pipeline.yaml_writer import check_new, dataset_yaml
 from tokflow.raw.globs import format_of_name
 from tokflow.stage import Stage
 from tokflow.store.atomic import remove_empty

@@ -1,6 +1,9 @@
 """Formats of raw files: which a file has, its reader, the config fields that count, its columns."""
 
+import json
+import logging
 import re
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
@@ -25,8 +28,8 @@ READERS: dict[FileFormat, str] = {
     "arrow": "arrow",
 }
 """The module for each format, imported when such a file is read: `read` yields its documents,
-`ranges` cuts it into ranges, `before` counts what stands before one, `text_columns` lists its
-columns and `check_columns` compares them with the config."""
+`ranges` cuts it into ranges, `before` counts what stands before one, `column_names` lists its
+columns, `text_columns` those of text, and `check_columns` compares them with the config."""
 
 FIELD_DEFAULTS: dict[str, dict[str, str]] = {
     "delimiter": {"csv": ",", "tsv": "\t"},
@@ -43,6 +46,11 @@ of which some may not be readable as `documents.text`, and those of chats, lists
 `documents.messages` reads."""
 
 _START_BYTES = 1_000_000
+_RECORD_BYTES = 250_000
+"""Bytes read at once for the first records."""
+_OF_TEMPLATES = {"tools": "tools", "chat_template_kwargs_column": "chat_template_kwargs"}
+"""Usual names of columns that templates get, by the field that names them."""
+_log = logging.getLogger(__name__)
 _QUOTED_FIELD = re.compile(rb'(?m)(?:^|\t)"(?=[^"]*(?:""|\t))(?:[^"\n]|"")*"(?=\t|\r?$)')
 """A field of tsv whose quotes hold a tab or quotes, as those have that write it as csv."""
 FIELDS_WITHOUT_DEFAULT = (
@@ -148,14 +156,46 @@ def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
     return found
 
 
+def first_records(path: Path, config: DocumentsConfig) -> list[dict[str, Any]]:
+    """Return the first records of a file, at most `RECORDS`, with values as JSON has them; bad
+    ones are left out. None of txt, which has no columns.
+
+    Raises: ConfigError for an unknown format; RawFileError.
+    """
+    reader = reader_of(path, config)
+    counts = Counter(reader.column_names(path, config))
+    names = tuple(name for name, count in counts.items() if name and count == 1)
+    fields = config.model_dump(include={"format", "delimiter", "quoting", "encoding"})
+    records: list[dict[str, Any]] = []
+    if names:
+        every = DocumentsConfig(text=names, transform="tokflow:first_records", **fields)
+        for found in reader.read(path, every, _RECORD_BYTES):
+            texts = found.batch.texts.slice(0, RECORDS - len(records)).to_pylist()
+            records += [dict(zip(names, json.loads(f"[{of}]"), strict=True)) for of in texts]
+            if len(records) == RECORDS:
+                break
+    return records
+
+
 def check_columns(path: Path, config: DocumentsConfig) -> None:
     """Make sure that a file has the columns that are read, by its schema, its header or its first
-    records: what is damaged, and records that are bad, are left to the reader.
+    records: what is damaged, and records that are bad, are left to the reader. Warn of columns that
+    a chat template would get if a field named them.
 
     Raises: ConfigError.
     """
     with suppress(RawFileError, OSError):
-        reader_of(path, config).check_columns(path, config)
+        reader = reader_of(path, config)
+        reader.check_columns(path, config)
+        if config.is_rendered and config.transform is None:
+            unread = {*reader.column_names(path, config)} - {*config.columns}
+            if config.chat_template is not None and "tools" not in config.chat_template:
+                unread -= {"tools"}
+            for field, name in _OF_TEMPLATES.items():
+                if name in unread and getattr(config, field) is None:
+                    told = "%s: records have %s, which the chat template does not get; to give it "
+                    told += "to the template, set documents.%s: %s"
+                    _log.warning(told, path, name, field, name)
 
 
 def likely_fields(path: Path, config: DocumentsConfig) -> dict[str, Any]:

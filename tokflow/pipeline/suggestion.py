@@ -17,8 +17,9 @@ from tokflow.documents import (
     format_of,
 )
 from tokflow.documents.decoding import read_blocks
-from tokflow.documents.file_formats import RECORDS, likely_fields, text_columns
+from tokflow.documents.file_formats import RECORDS, first_records, likely_fields, text_columns
 from tokflow.errors import BadDocumentError, ConfigError, first_five
+from tokflow.pipeline.chat_suggestion import chat_fields, reader_of_chats
 from tokflow.raw import LeftOut, Listing, RawConfig, escaped, list_raw, read_raw_files
 
 ENOUGH_DOCUMENTS = 100
@@ -43,14 +44,6 @@ OTHER_NAMES = re.compile(
     r"(.*_)?(url|uri|link|id|uuid|path|file_?name|hash|md5|sha\d*|digest|date|time|timestamp)"
 )
 """Pattern of column names that hold no text, however long their values."""
-PAIRS = (
-    ("prompt", "completion"),
-    ("prompt", "response"),
-    ("instruction", "output"),
-    ("instruction", "response"),
-    ("question", "answer"),
-)
-"""Names of columns with a prompt and its completion."""
 NO_UTF8 = "expected valid UTF-8"
 """Start of the reason of a reject with invalid UTF-8."""
 USUAL_SPLITS = ("train", "validation", "test")
@@ -76,17 +69,15 @@ class Suggestion:
     others: tuple[str, ...] = ()
     """Other columns with text, those with most first."""
     chats: tuple[str, ...] = ()
-    """Columns with chats."""
+    """Columns with chats that are not read."""
     first_reject: str | None = None
     """First record that is not a document, with the reason; None if there is none."""
     left_out: tuple[LeftOut, ...] = ()
 
     @property
-    def pair(self) -> str | None:
-        """`documents` fields for prompt and completion; None without a pair of such columns."""
-        columns = {self.documents.get("text"), *self.others}
-        found = (pair for pair in PAIRS if columns.issuperset(pair))
-        return next((f"prompt: {first}, completion: {last}" for first, last in found), None)
+    def is_chat(self) -> bool:
+        """True for chats, and for prompts with completions."""
+        return DocumentsConfig(**self.documents).is_chat
 
 
 _NAME_ANOTHER = "name a field by --text, or other files"
@@ -111,8 +102,8 @@ class _Count:
 
 
 def suggest(patterns: Sequence[str], *, text: str | None = None) -> Suggestion:
-    """Return a suggestion for the raw files that absolute patterns match; `text` names their
-    column.
+    """Return a suggestion for the raw files that absolute patterns match; `text` names a column of
+    text in them, also where there are chats.
 
     The beginning of the first file that has documents is read for its columns, and of all files
     as much as it takes to know how many documents there are; see `ENOUGH_DOCUMENTS`.
@@ -120,7 +111,8 @@ def suggest(patterns: Sequence[str], *, text: str | None = None) -> Suggestion:
     Of a dataset of the hub the smallest file is fetched and looked at. Its splits become parts, as
     those of a folder that `save_to_disk` wrote.
 
-    Raises: ConfigError where no column holds text; RawFileError; BadDocumentError.
+    Raises: ConfigError where no column holds text or chats, and for pairs of a chosen and a
+    rejected answer; RawFileError; BadDocumentError.
     """
     listed = _listed(patterns)
     if listed.commits:
@@ -136,7 +128,8 @@ def suggest(patterns: Sequence[str], *, text: str | None = None) -> Suggestion:
         found.documents.update(_max_rejects(count, paths))
     return Suggestion(
         documents=found.documents,
-        split=_of_source(listed) or _split(count, num_bytes),
+        split=_of_source(listed)
+        or _split(count, num_bytes, is_chat=DocumentsConfig(**found.documents).is_chat),
         max_characters=_max_characters(num_bytes, len(paths)),
         vocab_size=_vocab_size(max(count.num_characters, num_bytes)),
         formats=tuple(sorted({format_of(path, DocumentsConfig()) for path in paths})),
@@ -212,6 +205,11 @@ def _look(path: Path, text: str | None) -> _Found | None:
     if format_of(path, DocumentsConfig()) == "txt":
         return _Found(_of_txt(path) | likely, [], [])
     texts, chats = text_columns(path, DocumentsConfig(**likely))
+    records = first_records(path, DocumentsConfig(**likely)) if text is None else []
+    if (of_chats := chat_fields(records, path)) is not None:
+        read = DocumentsConfig(**of_chats).columns
+        others, unread = ([name for name in of if name not in read] for of in (texts, chats))
+        return _Found({**of_chats, **likely}, others, unread)
     for num_records in (RECORDS, MORE_RECORDS):
         sizes = {name: _characters(path, name, num_records, likely) for name in texts}
         longest = sorted(filter(sizes.__getitem__, sizes), key=lambda name: -sizes[name])
@@ -329,7 +327,8 @@ def _count(paths: Sequence[Path], config: DocumentsConfig) -> _Count:
         count.rejects[path] += 1
 
     try:
-        for batch in DocumentSource(paths, config).batches(on_reject=hear):
+        source, render = DocumentSource(paths, config), reader_of_chats(config)
+        for batch in source.batches(on_reject=hear, render=render):
             count.num_documents += len(batch.rows)
             count.num_characters += int(batch.num_chars.sum())
             is_much = count.num_characters >= ENOUGH_CHARACTERS
@@ -355,8 +354,12 @@ def _max_rejects(count: _Count, paths: Sequence[Path]) -> dict[str, int]:
     return {"max_rejects": 10 ** len(str(int(2 * num_rejects)))}
 
 
-def _split(count: _Count, num_bytes: int) -> dict[str, Any]:
+def _split(count: _Count, num_bytes: int, *, is_chat: bool = False) -> dict[str, Any]:
     """Return parts with enough text for validation, and little more than that."""
+    if count.num_documents < ENOUGH_DOCUMENTS and is_chat:
+        num_documents = max(1, count.num_documents * 9 // 10)
+        parts = {"train": {"documents": num_documents}, "validation": {"start": num_documents}}
+        return {"scope": "dataset", "parts": parts}
     if count.num_documents < ENOUGH_DOCUMENTS:
         size = max(1, count.num_characters * 9 // 10)
         parts = {"train": {"start": 0, "characters": size}, "validation": {"start": size}}

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,10 +15,12 @@ import pytest
 
 import tokflow
 from tokflow.store.zstd import zstd
+from tokflow_tests.chats import chat, save_chat_tokenizer
 from tokflow_tests.cli.commands import json_of, run
 from tokflow_tests.hub import Hub
 from tokflow_tests.projects import declare_in, make_project
 from tokflow_tests.raw.test_saved_folders import save_splits
+from tokflow_tests.reading import write_records
 from tokflow_tests.tiny import load_dataset
 
 RECORDS = [{"id": f"{n}", "body": f"Once there was a number {n}. " * 9} for n in range(150)]
@@ -137,25 +140,92 @@ def test_a_tokenizer_on_this_disk_that_is_not_there_is_refused(tmp_path: Path, n
     assert not (tmp_path / "a.yaml").exists()
 
 
-def test_a_prompt_and_its_completion_are_said_to_be_a_pair(tmp_path: Path):
-    lines = [
-        json.dumps({"output": f"It is {n}. " * 30, "instruction": "Count"}) for n in range(150)
-    ]
-    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+CHAT = chat("Hello there", "General Kenobi")
+SHAREGPT = [{"from": "human", "value": "Hello there"}, {"from": "gpt", "value": "General Kenobi"}]
+ALPACA = {"instruction": "Count", "input": "to 2", "output": "1, 2"}
+OF_CHATS: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
+    "messages": (
+        {"messages": CHAT, "tools": [{"name": "f"}], "url": "u"},
+        {"messages": "messages", "tools": "tools"},
+        "each document is a chat in 'messages', tools in 'tools'; others with text: url",
+    ),
+    "sharegpt": (
+        {"id": "1", "conversations": SHAREGPT, "system": "be brief"},
+        {"messages": "conversations", "chat_format": "sharegpt", "system": "system"},
+        "each document is a chat of sharegpt in 'conversations', system in 'system'; others with "
+        "text: id",
+    ),
+    "alpaca": (
+        ALPACA,
+        {"chat_format": "alpaca"},
+        "each document is a chat of alpaca in the whole record",
+    ),
+    "lists": (
+        {"prompt": CHAT[:1], "completion": CHAT[1:]},
+        {"prompt": "prompt", "completion": "completion", "chat_format": "messages"},
+        "prompts and completions are messages, in 'prompt' and 'completion'",
+    ),
+    "texts": (
+        {"question": "1 + 1 = ", "answer": "2", "text": "1 + 1 = 2"},
+        {"prompt": "question", "completion": "answer"},
+        "prompts and completions are texts, in 'question' and 'answer'; others with text: text",
+    ),
+}
+"""A record, the `documents` that are written for a file of it, and what is printed."""
 
-    shown = run("init", "a.jsonl", "--tokenizer", "bytes").stdout.splitlines()
 
-    assert shown[1:3] == [
-        "the text is in 'output'; others with text: instruction",
-        "`documents: {prompt: instruction, completion: output}` in place of `text:` takes both, "
-        "as a pair",
-    ]
-    yaml = tmp_path / "a.yaml"
-    assert "# prompt: instruction, completion: output." in yaml.read_text()
-    yaml.write_text(
-        yaml.read_text().replace("text: output", "prompt: instruction\n    completion: output")
-    )
-    assert "notices:\n  supervised: " in run("run", "--config", "a.yaml").stdout
+@pytest.mark.parametrize(
+    ("name", "suffix"), [*((name, "jsonl") for name in OF_CHATS), ("messages", "parquet")]
+)
+def test_chats_are_recognised_and_what_is_written_builds(name: str, suffix: str, tmp_path: Path):
+    record, documents, printed = OF_CHATS[name]
+    write_records(tmp_path / f"a.{suffix}", [record] * 3)
+    save_chat_tokenizer(tmp_path)
+
+    shown = run("init", f"a.{suffix}", "--tokenizer", "tok").stdout.splitlines()
+    built = run("run", "--config", "a.yaml")
+
+    assert shown[1] == printed
+    config = load_dataset(tmp_path / "a.yaml").documents
+    assert config.model_dump(include=set(documents)) == documents
+    assert built.exit_code == 0, built.stderr
+    folder = tmp_path / "data/store/a/exports/parquet/latest"
+    parts = [pq.read_table(*folder.glob(f"{part}*")) for part in ("train", "validation")]
+    train, validation = (sum(map(sum, of["loss_mask"].to_pylist())) for of in parts)
+    assert train == 2 * validation > 0
+
+
+@pytest.mark.parametrize("name", OF_CHATS)
+def test_no_tokenizer_is_trained_on_chats(name: str, tmp_path: Path):
+    write_records(tmp_path / "a.jsonl", [OF_CHATS[name][0]])
+
+    result = run("init", "a.jsonl")
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: a.jsonl: expected a tokenizer")
+    assert "; write --tokenizer FOLDER, or a hub id" in result.stderr
+    assert not (tmp_path / "a.yaml").exists()
+
+
+@pytest.mark.parametrize("answers", [("a", "b"), (CHAT, CHAT)])
+def test_preference_pairs_are_refused_by_name(answers: tuple[Any, Any], tmp_path: Path):
+    chosen, rejected = answers
+    record = {"prompt": "Hello", "chosen": chosen, "rejected": rejected}
+    write_records(tmp_path / "a.jsonl", [record])
+
+    result = run("init", "a.jsonl", "--tokenizer", "bytes")
+
+    assert result.exit_code == 2
+    assert "found preference pairs, in 'chosen' and 'rejected'" in result.stderr
+    assert json_of("init", "a.jsonl", "--text", "prompt")["documents"] == {"text": "prompt"}
+
+
+def test_a_column_of_text_is_read_where_it_is_named_beside_chats(tmp_path: Path):
+    write_records(tmp_path / "a.jsonl", [{"messages": CHAT, "text": "Once"}])
+
+    written = json_of("init", "a.jsonl", "--text", "text")
+
+    assert (written["documents"], written["chats"]) == ({"text": "text"}, ["messages"])
 
 
 def test_what_it_shows_as_comments_is_what_a_dataset_may_have(tmp_path: Path):
@@ -169,6 +239,21 @@ def test_what_it_shows_as_comments_is_what_a_dataset_may_have(tmp_path: Path):
     assert dataset.documents.keep_columns == ("id",)
     assert dataset.documents.limit.documents == 1_000
     assert dataset.shuffle.documents == "dataset"
+
+
+def test_what_it_shows_as_comments_of_chats_is_what_a_dataset_may_have(tmp_path: Path):
+    write_records(tmp_path / "a.jsonl", [{"messages": CHAT}])
+    json_of("init", "a.jsonl", "--tokenizer", "gpt2")
+    text = (tmp_path / "a.yaml").read_text()
+    (tmp_path / "template.jinja").write_text("{{ messages }}")
+
+    comments = r"# (chat_template|chat_template_kwargs|drop_unsupervised):"
+    (tmp_path / "a.yaml").write_text(re.sub(comments, r"\1:", text))
+
+    dataset = load_dataset(tmp_path / "a.yaml")
+    assert dataset.documents.chat_template == "{{ messages }}"
+    assert dataset.documents.chat_template_kwargs == {"enable_thinking": False}
+    assert dataset.packing.drop_unsupervised
 
 
 def test_files_that_no_glob_matches_alone_are_said_to_be_named(tmp_path: Path):

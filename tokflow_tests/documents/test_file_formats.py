@@ -1,5 +1,6 @@
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.documents import DocumentsConfig
-from tokflow.documents.file_formats import likely_fields, text_columns
+from tokflow.documents.file_formats import (
+    check_columns,
+    first_records,
+    likely_fields,
+    text_columns,
+)
+from tokflow_tests.reading import write_records
 
 CHAT = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
 
@@ -90,3 +97,56 @@ def test_the_start_of_a_file_says_how_it_may_be_read(
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
 
     assert likely_fields(path, DocumentsConfig()) == fields
+
+
+RECORDS_OF_ALL = [{"a": f"{n}", "b": "x"} for n in range(150)]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "tsv", "parquet", "arrow"])
+def test_the_first_records_are_read_as_json_has_them(suffix: str, tmp_path: Path):
+    path = write_records(tmp_path / f"a.{suffix}", RECORDS_OF_ALL)
+
+    found = first_records(path, DocumentsConfig())
+
+    assert found == RECORDS_OF_ALL[:100]
+
+
+def test_bad_records_and_fields_that_no_config_can_name_are_not_among_the_first(tmp_path: Path):
+    lines = ['{"a": 1, "b.c": 2, "\\"": 3, "d": null}', "no JSON", '{"a": [4]}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    (tmp_path / "a.csv").write_text("a,a,,b\n1,2,3,4\n")
+    (tmp_path / "a.txt").write_text("a\n")
+
+    def first(name: str) -> list[dict[str, Any]]:
+        return first_records(tmp_path / name, DocumentsConfig())
+
+    assert first("a.jsonl") == [{"a": 1}, {"a": [4]}]
+    assert first("a.csv") == [{"b": "4"}]
+    assert first("a.txt") == []
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet", "arrow"])
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({}, ["tools", "chat_template_kwargs"]),
+        ({"chat_template": "{{ messages }}"}, ["chat_template_kwargs"]),
+        ({"chat_template": "{{ tools }}"}, ["tools", "chat_template_kwargs"]),
+        ({"tools": "tools"}, ["chat_template_kwargs"]),
+        ({"chat_template_kwargs_column": "chat_template_kwargs"}, ["tools"]),
+    ],
+)
+def test_columns_that_a_template_would_get_are_told_of(
+    suffix: str,
+    fields: dict[str, str],
+    told: list[str],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+):
+    record = {"messages": "[]", "tools": "[]", "chat_template_kwargs": "{}"}
+    path = write_records(tmp_path / f"a.{suffix}", [record])
+
+    check_columns(path, DocumentsConfig(messages="messages", **fields))
+
+    messages = "".join(of.message for of in caplog.records)
+    assert re.findall("records have ([a-z_]+),", messages) == told

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.pipeline.yaml_writer import as_name, name_of, patterns_of, shortened_to
+from tokflow.pipeline.raw_patterns import as_name, name_of, patterns_of, shortened_to
 
 
 def files(folder: Path, *names: str) -> None:

@@ -209,9 +209,9 @@ def test_a_column_that_is_not_there_is_to_be_named_otherwise(tmp_path: Path, nam
         ),
         ("", ConfigError, "expected raw files with text, found none; name other files"),
         (
-            '{"m": [{"role": "user", "content": "a"}]}\n',
+            '{"a": {"m": [{"role": "user", "content": "a"}]}}\n',
             ConfigError,
-            "found chats alone, in 'm'; declare `documents: {messages: m}`",
+            "found chats alone, in 'a.m'; declare `documents: {messages: a.m}`",
         ),
     ],
 )

@@ -47,6 +47,11 @@ _EXCEL_LINE = re.compile(rb'"?sep=([^"\r\n\x80-\xff])"?\s*', re.IGNORECASE)
 """The line before the header in which Excel names the delimiter."""
 
 
+def column_names(path: Path, config: DocumentsConfig) -> list[str]:
+    """Return the names of the top-level columns."""
+    return _read_header(path, config).names
+
+
 def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
     """Return the names of the columns; none of them is known to hold chats."""
     return _read_header(path, config).names, []

@@ -9,6 +9,7 @@ invalid UTF-8 and lone surrogates. NaN and Infinity are no JSON.
 
 import difflib
 import json
+import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -47,6 +48,8 @@ MANY_RECORDS = 10
 LOOKED_AT_BYTES = 1_000_000
 """Most bytes of a record whose fields are checked; larger ones are passed over."""
 
+_NAME = re.compile(r'[^."\\\x00-\x1f]+')
+"""A field that a config can name."""
 _BLANK = b" \t\r"
 _START_BYTES = 64 * 1024
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -83,6 +86,14 @@ def ranges(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range
 def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
     """Return what stands before a range of lines."""
     return count_before(path, config, within, blank=_BLANK)
+
+
+def column_names(path: Path, config: DocumentsConfig) -> list[str]:
+    """Return the fields of the first records that are not null, except nested ones and those that
+    no config can name."""
+    records = [of for of in islice(_records(path, config), RECORDS) if isinstance(of, dict)]
+    names = dict.fromkeys(name for of in records for name, value in of.items() if value is not None)
+    return [name for name in names if _NAME.fullmatch(name)]
 
 
 def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:

@@ -79,6 +79,11 @@ def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
     return Before(lines=0, rows=num_rows * config.documents_per_record)
 
 
+def column_names(path: Path, config: DocumentsConfig) -> list[str]:
+    """Return the names of the top-level columns."""
+    return list(_read_metadata(path).schema.to_arrow_schema().names)
+
+
 def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
     """Return the columns of strings and of chats."""
     return text_columns_of(_read_metadata(path).schema.to_arrow_schema())

@@ -99,6 +99,11 @@ def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
     return count_before(path, config, within, blank=None)
 
 
+def column_names(path: Path, config: DocumentsConfig) -> list[str]:
+    """Return no columns: a text file has none."""
+    return []
+
+
 def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
     """Return no columns: a text file has none."""
     return [], []

@@ -1,0 +1,129 @@
+"""Recognition of chats, and of prompts with completions, in the first records of a raw file."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from tokflow.documents import Batch, DocumentsConfig, Render
+from tokflow.documents.batch import BadDocument, ParsedBatch
+from tokflow.errors import ConfigError
+from tokflow.store.tables import to_arrow
+from tokflow.tokenizers.chat.formats import BadChatError, read_chat
+
+Layout: TypeAlias = Literal["messages", "sharegpt", "text"]
+
+USUAL_CHATS = ("messages", "conversations", "conversation", "chat")
+"""Usual names of the column of chats, the likeliest first."""
+PAIRS = (
+    ("prompt", "completion"),
+    ("prompt", "response"),
+    ("instruction", "response"),
+    ("question", "answer"),
+)
+"""Names of columns with a prompt and its completion."""
+PREFERENCE = ("chosen", "rejected")
+"""Columns of two answers to one prompt."""
+_KEYS: dict[Layout, set[str]] = {"messages": {"role"}, "sharegpt": {"from", "value"}}
+
+
+def chat_fields(records: Sequence[Mapping[str, Any]], path: Path) -> dict[str, Any] | None:
+    """Return the `documents` fields of records that are chats, or prompts with completions; None
+    of other records.
+
+    Raises: ConfigError for pairs of a chosen and a rejected answer.
+    """
+    layouts = _layouts(records)
+    if layouts.keys() >= {*PREFERENCE}:
+        raise _preference_error(layouts, path)
+    found = _named(layouts)
+    if found is None or not DocumentsConfig(**found).is_rendered:
+        return found
+    if layouts.get("system") == "text" and "system" not in DocumentsConfig(**found).columns:
+        found["system"] = "system"
+    values = {name: [of for record in records if (of := record.get(name))] for name in _BESIDE}
+    beside = {field: name for name, field in _BESIDE.items() if values[name]}
+    return {**found, **beside}
+
+
+_BESIDE = {"tools": "tools", "chat_template_kwargs": "chat_template_kwargs_column"}
+"""Columns beside a chat, and the fields that name them."""
+
+
+def _layouts(records: Sequence[Mapping[str, Any]]) -> dict[str, Layout]:
+    """Return what each column holds of which all values are alike, null aside."""
+    names = dict.fromkeys(name for record in records for name in record)
+    layouts: dict[str, Layout] = {}
+    for name in names:
+        found = {_layout(value) for record in records if (value := record[name]) is not None}
+        if len(found) == 1 and (layout := found.pop()) is not None:
+            layouts[name] = layout
+    return layouts
+
+
+def _layout(value: Any) -> Layout | None:
+    messages = value
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            messages = json.loads(value)
+        except (ValueError, RecursionError):
+            return "text"
+    if isinstance(messages, list) and messages and all(isinstance(of, dict) for of in messages):
+        for layout, keys in _KEYS.items():
+            if all(keys <= of.keys() for of in messages):
+                return layout
+    return "text" if isinstance(value, str) else None
+
+
+def _named(layouts: Mapping[str, Layout]) -> dict[str, Any] | None:
+    """Return the fields that name the columns of a chat, or of a prompt and its completion."""
+    prompt = layouts.get("prompt")
+    if prompt in _KEYS and layouts.get("completion") == prompt:
+        return {"prompt": "prompt", "completion": "completion", "chat_format": prompt}
+    chats = [name for name, layout in layouts.items() if layout in _KEYS]
+    if chats:
+        name = next((name for name in USUAL_CHATS if name in chats), chats[0])
+        of_format = {"chat_format": "sharegpt"} if layouts[name] == "sharegpt" else {}
+        return {"messages": name, **of_format}
+    texts = {name for name, layout in layouts.items() if layout == "text"}
+    if texts >= {"instruction", "output"}:
+        return {"chat_format": "alpaca"}
+    pairs = (pair for pair in PAIRS if texts.issuperset(pair))
+    return next(({"prompt": first, "completion": last} for first, last in pairs), None)
+
+
+def _preference_error(layouts: Mapping[str, Layout], path: Path) -> ConfigError:
+    chosen = f"messages: {PREFERENCE[0]}"
+    if layouts[PREFERENCE[0]] == "text":
+        chosen = f"prompt: prompt, completion: {PREFERENCE[0]}"
+    return ConfigError(
+        where=path,
+        expected="texts, chats, or prompts with one completion each",
+        found="preference pairs, in 'chosen' and 'rejected', which no export holds",
+        remedy=f"write `documents: {{{chosen}}}` in a YAML of yours to train on the chosen answers "
+        "alone, give the file itself to a trainer of preferences (DPO), or name a column of text "
+        "by --text",
+    )
+
+
+def reader_of_chats(documents: DocumentsConfig) -> Render | None:
+    """Return what sets bad chats aside and leaves the others as they are; None without chats."""
+    if not documents.is_rendered:
+        return None
+
+    def read(found: ParsedBatch) -> ParsedBatch:
+        batch, bad = found.batch, {of.row: of for of in found.bad}
+        for row, text in zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True):
+            try:
+                read_chat(text.encode(), documents)
+            except BadChatError as error:
+                bad[row] = BadDocument(row, found.place(row), error.problem)
+        is_chat = ~np.isin(batch.rows, list(bad))
+        chats = Batch(
+            batch.rows[is_chat], batch.texts.filter(to_arrow(is_chat)), batch.num_chars[is_chat]
+        )
+        return ParsedBatch(chats, tuple(bad[row] for row in sorted(bad)))
+
+    return read
