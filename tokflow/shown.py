@@ -97,7 +97,8 @@ def redact(url: str) -> str:
     is_clear = not is_url or (_HOST.fullmatch(host) and (host or not is_web))
     is_clear = is_clear and not (is_web and ":" in host.rpartition("]")[2] and "@" in path)
     if scheme == "hf":
-        path = _without_hub_user(path, is_owner_first=host in _OF_HUB)
+        path = re.sub(r"(^|/)[^/]*:[^/]*@", r"\1", path)
+        path = re.sub(r"^[^/]*@", "", path) if (host in _OF_HUB) else path
         is_clear = is_clear and ":" not in path.partition("/")[0]
     if not is_clear or ("::" in host + path and not host.startswith("[")):
         return f"{start}..."
@@ -111,12 +112,6 @@ def _without_query(rest: str, *, is_web: bool) -> str:
         return re.split(r"[?#]", rest, maxsplit=1)[0]
     before, _, after = rest.partition("?")
     return before if "=" in after else rest
-
-
-def _without_hub_user(path: str, *, is_owner_first: bool) -> str:
-    """Return a path of the hub without what stands before an `@` that begins no revision."""
-    path = re.sub(r"(^|/)[^/]*:[^/]*@", r"\1", path)
-    return re.sub(r"^[^/]*@", "", path) if is_owner_first else path
 
 
 def printable(text: str, keep: str = "") -> str:

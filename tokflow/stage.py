@@ -35,10 +35,6 @@ class Input:
     remedy: str = "fix what is wrong with them"
     """What to do where some of all are missing."""
 
-    def is_of(self, stage: str) -> bool:
-        """Return whether a stage of this name makes it."""
-        return self.stage == stage
-
     @property
     def is_of_all(self) -> bool:
         """True of the outputs of all partitions, raw files aside."""
@@ -163,13 +159,8 @@ class Making(Opened, Protocol):
     def inputs(self, stage: str) -> Mapping[str, Made]:
         """Return the outputs of a direct input over all partitions, by key.
 
-        Raises: MissingOutputError where not all partitions are known yet.
-        """
-
-    def all_counts(self, stage: str) -> Mapping[str, Mapping[str, int]]:
-        """Return the counts of the outputs of a direct input over all partitions, by key.
-
-        Raises: MissingOutputError where one is not there.
+        Raises: MissingOutputError where not all partitions are known yet and, for an output of one
+        partition, where one of them is not there.
         """
 
     def opened_all(self, stage: str) -> list[Any]:

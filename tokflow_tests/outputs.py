@@ -43,7 +43,10 @@ def _of_documents(shard: TokenShard, values: np.ndarray) -> list[list[int]]:
 def parts(dataset: Dataset, name: str = "parquet") -> dict[str, Part]:
     """Return what an export of a built dataset is made from."""
     config = next(export for export in dataset.exports if export.name == name)
-    return {part.name: part for part in parts_of(graph_of(dataset).export(config))}
+    return {
+        part.name: part
+        for part in parts_of(graph_of(dataset).output("export", variant=config.name))
+    }
 
 
 def tokens_of(part: Part) -> list[int]:

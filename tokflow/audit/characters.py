@@ -174,7 +174,7 @@ class Characters:
     def _is_raw(self, text: TokenizedText, decoded: bytes) -> bool:
         """Return whether the UTF-8 that a text's tokens stand for is the text in the raw file."""
         if text.is_cut:
-            return self._places.is_lossless
+            return self._places._num_bytes is not None
         [found] = text_hashes(texts_of([decoded])).to_pylist()
         return bool(found == text.text_hash)
 

@@ -47,7 +47,14 @@ def print_summary(plan: Plan, built: BuildResult, *, is_declared: bool = False) 
     its report, for which no run waits."""
     dataset, exports = plan.dataset, built.of("export")
     _print_files(plan, built)
-    _print_statistics(built)
+    statistics = statistics_of(built)
+    if text := statistics["text"]:
+        numbers = ", ".join(phrases(text, lambda _, kind: not kind.is_loss))
+        print(f"{counted(len(built.of('tokens')), 'file')}: {numbers}")
+    for rows in (statistics.get("mixture"), statistics["parts"]):
+        if rows:
+            print()
+            print_rows(rows)
     if exports:
         print()
         print_table(("export", "tokens", "bytes", "path"), map(_export_row, exports))
@@ -110,18 +117,6 @@ def _file_row(
         return (key, *cells, f"failed ({failed[key]})")
     state = "new" if made.is_new else f"new {' and '.join(new)}" if new else "up to date"
     return (key, *cells, ", ".join([state, *phrases(values, lambda _, kind: kind.is_loss)]))
-
-
-def _print_statistics(built: BuildResult) -> None:
-    """Print the numbers of all text, of each source of a mixture, and of each part."""
-    statistics = statistics_of(built)
-    if text := statistics["text"]:
-        numbers = ", ".join(phrases(text, lambda _, kind: not kind.is_loss))
-        print(f"{counted(len(built.of('tokens')), 'file')}: {numbers}")
-    for rows in (statistics.get("mixture"), statistics["parts"]):
-        if rows:
-            print()
-            print_rows(rows)
 
 
 def _export_row(made: StageResult) -> Sequence[str]:

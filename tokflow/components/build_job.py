@@ -198,13 +198,11 @@ def _build_all(
             instance.add_run_tags(context.run_id, {INPUTS_TAG: inputs_digest(changes)})
     for source in graph.of_sources.values():
         of_source = look_at_sources(instance, source.dataset, source)
-        said_before = f"{source.dataset.name}: "
-        all_files = replace(options, partitions=None)
-        until = MIXED_SPLIT.name
-        recorded = _build_one(context, of_source, all_files, until, said_before=said_before)
+        every, name = replace(options, partitions=None), source.dataset.name
+        recorded = _build_one(context, of_source, every, MIXED_SPLIT.name, said_before=f"{name}: ")
         if recorded.failure is not None:
             record_pages(context, source.dataset, is_news=True, with_report=False)
-            failed = [StageFailure(MIXED_SPLIT.name, source.dataset.name, recorded.failure)]
+            failed = [StageFailure(MIXED_SPLIT.name, name, recorded.failure)]
             mark_failed(context, graph.dataset, failed_outputs(graph, failed))
             return recorded
     if graph.of_sources:  # limits of its sources may take more files now

@@ -195,7 +195,7 @@ def _declarations(
     path = folder / "defs.yaml" if folder else Path("attributes")
     name = folder.name if folder else "dataset"
     document = Declaration(name, path, 0, context.project_root, {}, str(path))
-    return declared_by(document, attributes)
+    return declared_by(document, attributes, index=0, is_component=False)
 
 
 def make_definitions(*datasets: Dataset) -> dg.Definitions:

@@ -5,33 +5,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import combinations
-from pathlib import Path
 from typing import Annotated, Any, ClassVar
-from urllib.parse import unquote
 
 import pydantic
 from pydantic import Field
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
 from tokflow.exports.format import Declared, Layout, SourceNames
 from tokflow.exports.formats import FORMATS, check_format
 from tokflow.exports.index import INDEX_VERSION
 from tokflow.exports.part import check_eos_first
 from tokflow.exports.shuffled_documents import GROUP_TOKENS
-from tokflow.raw import RawConfig
 from tokflow.sequences.config import PackingChanges, PackingConfig, Packings
-from tokflow.shown import redact
-from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow.split.shuffle import ExportOrder, shuffle_fields
 from tokflow.store.atomic import check_name
-from tokflow.store.config import Config, check_keys, expanded, relocated, within
+from tokflow.store.config import Config, check_keys, relocated, within
 from tokflow.store.manifest import Recipe
-from tokflow.store.urls import hub_url, is_url
 from tokflow.store.versions import known_changes
-from tokflow.tokenizers.tokenizer import TokenizerConfig
 
 
 class ExportConfig(Config):
@@ -213,48 +205,6 @@ def with_names(config: ExportConfig, names: SourceNames) -> ExportConfig:
     with export_named(config):
         options = type(options)(**{**options.model_dump(), **known})
     return config.model_copy(update={"options": options})
-
-
-def source_names(
-    dataset: str,
-    base: Path,
-    raw: RawConfig,
-    documents: DocumentsConfig,
-    tokenizer: TokenizerConfig,
-    split: SplitConfig,
-) -> SourceNames:
-    """Return the names that a dataset's YAML has for its raw files, columns and tokenizer, and how
-    documents were drawn for validation. Its relative paths start at `base`."""
-    first, *others = raw.files
-    more = f" and {len(others):,} more" if others else ""
-    scheme, _, rest = first.partition("://")
-    is_remote = is_url(first) and scheme.lower() not in {"file", "local"}
-    path = f"/{unquote(rest.partition('/')[2])}" if is_url(first) else first
-    name = tokenizer.name
-    if name is None:
-        name = "bytes" if tokenizer.kind == "bytes" else f"trained ({dataset})"
-    part = split.parts.get("validation", PartConfig())
-    fraction = part.fraction or part.hash_fraction
-    drawn: dict[str, Any] = {"drawn_fraction": fraction, "is_drawn": True, "seed": split.seed}
-    return SourceNames(
-        source=(redact(first) if is_remote else _path_from(base, path)) + more,
-        columns=documents.columns,
-        tokenizer=_path_from(base, name),
-        config_name=raw.config if hub_url(first) else None,
-        **(drawn if fraction else {}),
-    )
-
-
-def _path_from(base: Path, path: str) -> str:
-    """Return a relative path as it is, and an absolute one below `base` as one from there; of any
-    other the last name, for the rest would tell of this machine alone."""
-    given = expanded(path)
-    if not given.is_absolute():
-        return path
-    for root in (base.absolute(), base.resolve()):
-        if given.is_relative_to(root):
-            return str(given.relative_to(root))
-    return given.name
 
 
 def export_recipe(

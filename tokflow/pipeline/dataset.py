@@ -3,6 +3,7 @@
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from urllib.parse import unquote
 
 import pydantic
 
@@ -12,7 +13,6 @@ from tokflow.exports.config import (
     DeclaredExports,
     ExportConfig,
     check_exports,
-    source_names,
     with_names,
 )
 from tokflow.exports.format import Declared, SourceNames
@@ -29,13 +29,15 @@ from tokflow.pipeline.dagster_fields import (
 from tokflow.pipeline.stages import STAGES, stages_of_mixture
 from tokflow.raw import RawConfig
 from tokflow.sequences.config import PackingConfig
+from tokflow.shown import redact
 from tokflow.split.mixture import MixtureConfig
-from tokflow.split.rule import Share, SplitConfig, with_parts
-from tokflow.split.shuffle import DOCUMENT_ORDER, ShuffleConfig, shuffle_fields
+from tokflow.split.rule import PartConfig, Share, SplitConfig, with_parts
+from tokflow.split.shuffle import ShuffleConfig
 from tokflow.stage import Stage, selection_stages
 from tokflow.store.config import Config, Listed, expanded, relocated, within
 from tokflow.store.store import Store
 from tokflow.store.stored_outputs import open_store
+from tokflow.store.urls import hub_url, is_url
 from tokflow.tokenizers.tokenizer import TokenizerConfig, with_kind
 
 T = TypeVar("T")
@@ -59,10 +61,6 @@ def _store(store: object) -> Store:
         found=repr(store),
         remedy="write its path, such as data/store, or a URL such as s3://bucket/prefix",
     )
-
-
-def _or_none(exports: object) -> object:
-    return exports or ()  # `exports:` with nothing behind it is null
 
 
 class Dataset(Config):
@@ -97,7 +95,10 @@ class Dataset(Config):
     """The packing of tokens into sequences, for the exports that have them."""
     shuffle: ShuffleConfig = ShuffleConfig()
     """The order of documents and of sequences; default: that of the files."""
-    exports: Annotated[Listed[ExportConfig], pydantic.BeforeValidator(_or_none)] = ()
+    exports: Annotated[
+        Listed[ExportConfig],
+        pydantic.BeforeValidator(lambda exports: exports or ()),  # with nothing behind it null
+    ] = ()
     """The formats to write."""
     automation: bool = False
     """True: Dagster builds the dataset when raw files, this file or the code change, and what is
@@ -182,22 +183,44 @@ class Dataset(Config):
 
     @property
     def names(self) -> SourceNames:
-        """Names that exports have for the raw files, the columns read and the tokenizer."""
-        sections = (self.raw, self.documents, self.tokenizer, self.split)
-        return source_names(self.name, self.base, *sections)
-
-    @property
-    def export_details(self) -> dict[str, Any]:
-        """Names and orders, as the manifest of each export has them."""
-        return {
-            "names": self.names.fields(),
-            **shuffle_fields(self.shuffle.of_documents, DOCUMENT_ORDER),
-            **self.shuffle.of_export.document_fields(),
-        }
+        """Names that exports have for the raw files, the columns read and the tokenizer, and how
+        documents were drawn for validation."""
+        first, *others = self.raw.files
+        more = f" and {len(others):,} more" if others else ""
+        scheme, _, rest = first.partition("://")
+        is_remote = is_url(first) and scheme.lower() not in {"file", "local"}
+        path = f"/{unquote(rest.partition('/')[2])}" if is_url(first) else first
+        is_bytes = self.tokenizer.kind == "bytes"
+        name = self.tokenizer.name or ("bytes" if is_bytes else f"trained ({self.name})")
+        part = self.split.parts.get("validation", PartConfig())
+        fraction = part.fraction or part.hash_fraction
+        seed = self.split.seed
+        drawn: dict[str, Any] = {"drawn_fraction": fraction, "is_drawn": True, "seed": seed}
+        return SourceNames(
+            source=(redact(first) if is_remote else _path_from(self.base, path)) + more,
+            columns=self.documents.columns,
+            tokenizer=_path_from(self.base, name),
+            config_name=self.raw.config if hub_url(first) else None,
+            **(drawn if fraction else {}),
+        )
 
     def check(self) -> None:
         """Refuse sections that do not go together."""
-        _check_chat(self.documents, self.tokenizer, self.split)
+        if self.documents.is_chat and self.split.boundary == "character":
+            raise ConfigError(
+                where="split.boundary",
+                expected="document, for documents are chats",
+                found="'character', which would cut a conversation",
+                remedy="set split.boundary: document",
+            )
+        needs_template = self.documents.is_rendered and not self.documents.chat_template
+        if needs_template and self.tokenizer.kind == "trained":
+            raise ConfigError(
+                where="documents.chat_template",
+                expected="a chat template, for the tokenizer is trained on what it writes",
+                found="none",
+                remedy="set it to Jinja text or to the path of a .jinja file",
+            )
         parts, selecting = tuple(self.split.parts), [of.name for of in selection_stages(self)]
         if self.split.scope == "dataset" and len(selecting) > 1:
             raise ConfigError(
@@ -266,22 +289,16 @@ def dataset_type(stages: tuple[Stage, ...] = STAGES) -> type[Dataset]:
     return made
 
 
-def _check_chat(documents: DocumentsConfig, tokenizer: TokenizerConfig, split: SplitConfig) -> None:
-    if documents.is_chat and split.boundary == "character":
-        raise ConfigError(
-            where="split.boundary",
-            expected="document, for documents are chats",
-            found="'character', which would cut a conversation",
-            remedy="set split.boundary: document",
-        )
-    needs_template = documents.is_rendered and not documents.chat_template
-    if needs_template and tokenizer.kind == "trained":
-        raise ConfigError(
-            where="documents.chat_template",
-            expected="a chat template, for the tokenizer is trained on what it writes",
-            found="none",
-            remedy="set it to Jinja text or to the path of a .jinja file",
-        )
+def _path_from(base: Path, path: str) -> str:
+    """Return a relative path as it is, and an absolute one below `base` as one from there; of any
+    other the last name, for the rest would tell of this machine alone."""
+    given = expanded(path)
+    if not given.is_absolute():
+        return path
+    for root in (base.absolute(), base.resolve()):
+        if given.is_relative_to(root):
+            return str(given.relative_to(root))
+    return given.name
 
 
 def _check_limit(documents: DocumentsConfig, raw: RawConfig, tokenizer: TokenizerConfig) -> None:

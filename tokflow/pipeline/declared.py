@@ -149,7 +149,7 @@ def _declarations(path: Path, base: Path) -> tuple[list[Declaration], list[str]]
         declaration
         for index, fields in enumerate(documents)
         if types[index].startswith(package)
-        for declaration in _of_component(_numbered(document, index), fields)
+        for declaration in declared_by(document, fields, index=index, is_component=True)
     ], types
 
 
@@ -158,12 +158,16 @@ def _parsed(path: Path, stamp: int) -> list[dict[str, Any]]:
     return read_documents(path)
 
 
-def declared_by(document: Declaration, attributes: Mapping[str, Any]) -> list[Declaration]:
-    """Return the datasets that the attributes of a component declare.
+def declared_by(
+    document: Declaration, fields: Mapping[str, Any], *, index: int, is_component: bool
+) -> list[Declaration]:
+    """Return the datasets that a component declares, or its attributes alone.
 
-    `document`: gives their place, and the name of one without `name`.
+    `document`: gives their path, and the name of one without `name`; `index`: its ordinal there.
     """
+    document = replace(document, index=index, where=place_of(document.path, index))
     try:
+        attributes = attributes_of(fields, where=document.where) if is_component else fields
         each = list(each_dataset(attributes, where=document.where))
     except ConfigError as error:
         return [replace(document, error=error)]
@@ -178,19 +182,7 @@ def _declared_in(path: Path, base: Path | None = None) -> Iterator[Declaration]:
     document = Declaration(path.stem, path, 0, base, {}, "")
     for index, fields in enumerate(read_documents(path)):
         is_component = "type" in fields or "attributes" in fields
-        read = _of_component if is_component else declared_by
-        yield from read(_numbered(document, index), fields)
-
-
-def _numbered(document: Declaration, index: int) -> Declaration:
-    return replace(document, index=index, where=place_of(document.path, index))
-
-
-def _of_component(document: Declaration, fields: Mapping[str, Any]) -> list[Declaration]:
-    try:
-        return declared_by(document, attributes_of(fields, where=document.where))
-    except ConfigError as error:
-        return [replace(document, error=error)]
+        yield from declared_by(document, fields, index=index, is_component=is_component)
 
 
 def _named(declaration: Declaration) -> Declaration:

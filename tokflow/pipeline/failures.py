@@ -9,7 +9,7 @@ config changes, and when the output is made.
 
 import hashlib
 import json
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -62,7 +62,7 @@ def failure_key(graph: BuildGraph, stage: str, name: str, packing: str = "") -> 
     """
     dataset = graph.dataset
     try:
-        if graph.step(stage) is None:
+        if stage not in graph.steps:
             decides = [source.url for source in graph.partitions[name]]
         else:
             errors = dataset.documents.model_dump_json(), dataset.tokenizer.model_dump_json()
@@ -81,35 +81,36 @@ def note_failures(
     has, nothing is written. No server is asked for anything, and nothing is raised.
     """
     known = read_failures(graph.folder)
-    if failed or known:
-        with suppress(TokflowError, OSError):
-            _note(graph, known, failed, set(graph.partitions if tried is None else tried))
-
-
-def _note(
-    graph: BuildGraph,
-    known: Mapping[str, PastFailure],
-    failed: Sequence[StageFailure],
-    tried: set[str],
-) -> None:
-    has_raw = tried - {each.name for each in failed if each.is_raw}
-    kept = {key: of for key, of in known.items() if _is_still_true(graph, key, of, has_raw)}
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    for each in failed:
-        is_known = each.is_raw or _has_all_raw(graph, each.stage, each.name, has_raw)
-        output = each.stage, each.name, each.packing
-        if is_known and (key := failure_key(graph, *output)):
-            stage, name, packing = output
-            kept[key] = PastFailure(
-                stage=stage, name=name, packing=packing, message=str(each.explained), time=now
-            )
-    if kept != known:
-        _write(graph.folder / FAILURES_NAME, kept)
+    if not (failed or known):
+        return
+    with suppress(TokflowError, OSError):
+        has_raw = set(graph.partitions if tried is None else tried)
+        has_raw -= {each.name for each in failed if each.is_raw}
+        kept = {key: of for key, of in known.items() if _is_still_true(graph, key, of, has_raw)}
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        for each in failed:
+            is_known = each.is_raw or _has_all_raw(graph, each.stage, each.name, has_raw)
+            output = each.stage, each.name, each.packing
+            if is_known and (key := failure_key(graph, *output)):
+                stage, name, packing = output
+                kept[key] = PastFailure(
+                    stage=stage, name=name, packing=packing, message=str(each.explained), time=now
+                )
+        if kept == known:
+            return
+        path = graph.folder / FAILURES_NAME
+        newest = sorted(kept.items(), key=lambda item: item[1].time)[-MAX_FAILURES:]
+        if not newest:
+            path.unlink(missing_ok=True)
+            return
+        with new_file(path) as temporary:
+            fields = {key: asdict(of) for key, of in newest}
+            temporary.write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
 
 
 def _is_still_true(graph: BuildGraph, key: str, of: PastFailure, has_raw: Container[str]) -> bool:
     """Return whether a failure may be met again; those that a build did not try are."""
-    if graph.step(of.stage) is None:
+    if of.stage not in graph.steps:
         return of.name not in has_raw and failure_key(graph, of.stage, of.name) == key
     if not _has_all_raw(graph, of.stage, of.name, has_raw):
         return of.name in graph.partitions or not graph.is_of_file(of.stage)
@@ -120,13 +121,3 @@ def _is_still_true(graph: BuildGraph, key: str, of: PastFailure, has_raw: Contai
 def _has_all_raw(graph: BuildGraph, stage: str, name: str, has_raw: Container[str]) -> bool:
     """Return whether the raw files that an output goes back to are on this disk."""
     return all(key in has_raw for key in ([name] if graph.is_of_file(stage) else graph.partitions))
-
-
-def _write(path: Path, failures: Mapping[str, PastFailure]) -> None:
-    newest = sorted(failures.items(), key=lambda item: item[1].time)[-MAX_FAILURES:]
-    if not newest:
-        path.unlink(missing_ok=True)
-        return
-    with new_file(path) as temporary:
-        fields = {key: asdict(of) for key, of in newest}
-        temporary.write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")

@@ -2,24 +2,26 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from tokflow.documents import DocumentsConfig
-from tokflow.exports import ExportConfig
-from tokflow.exports.stage import EXPORT
+from tokflow.documents.file_formats import check_columns
+from tokflow.errors import ConfigError, first_five
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.limited import NAME_OR_RUN, LimitedFiles
 from tokflow.pipeline.output import NeededOutputs, Output
-from tokflow.pipeline.raw_files import RawFiles, check_columns, selected
+from tokflow.pipeline.raw_files import RawFiles
 from tokflow.pipeline.stages import for_mixtures, up_to
 from tokflow.pipeline.supervised import check_supervised
 from tokflow.raw import Listing, Progress, RawFile, RawPartition, RawSource
 from tokflow.sequences.segments import FileSequences
 from tokflow.sequences.stage import SEQUENCES
+from tokflow.split.shuffle import DOCUMENT_ORDER, shuffle_fields
 from tokflow.split.spans import Split
 from tokflow.split.stage import SPLIT
-from tokflow.stage import Stage, stage_named
+from tokflow.stage import Stage
 from tokflow.store.store import Store
 from tokflow.store.verdicts import write_verdict
 from tokflow.tokenizers.stage import TOKENIZER
@@ -28,6 +30,9 @@ from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.stage import TOKENS
 
 T = TypeVar("T")
+
+FILES_LOOKED_AT = 3
+"""Number of files whose columns are checked early, so that one odd file stops no build."""
 
 
 class BuildGraph:
@@ -52,6 +57,8 @@ class BuildGraph:
         self.dataset: Dataset = dataset
         self.store: Store = dataset.store
         self.stages: tuple[Stage, ...] = dataset.stages
+        self.steps: dict[str, Stage] = {of.name: of for of in self.stages}
+        """The stages by their names."""
         self.folder: Path = dataset.folder
         """Folder of all outputs of the dataset."""
         self.has_new_verdict = False
@@ -122,14 +129,38 @@ class BuildGraph:
         return [] if self.limited is None else self.limited.advance()
 
     def selected_keys(self, partitions: Sequence[str] | None) -> list[str]:
-        """Return the partition keys asked for, as `raw_files.selected` does."""
-        remedy = "name one of them" if self.limited is None else NAME_OR_RUN
-        return selected(self.partitions, partitions, name=self.dataset.name, remedy=remedy)
+        """Return the partition keys asked for, by default all, in the order of the dataset.
+
+        Raises: ConfigError for one that it does not have.
+        """
+        known = self.partitions
+        for key in partitions or ():
+            if key not in known:
+                raise ConfigError(
+                    where="--partition",
+                    expected=f"a partition of {self.dataset.name}: {first_five(list(known))}",
+                    found=repr(key),
+                    remedy="name one of them" if self.limited is None else NAME_OR_RUN,
+                )
+        asked = known if partitions is None else set(partitions)
+        return [key for key in known if key in asked]
 
     def check_columns(self) -> None:
-        """Make sure that one of the first raw files of this disk has the columns that are read."""
-        files = ((of, key) for key, files in self.partitions.items() for of in files)
-        check_columns((of, self.documents(key)) for of, key in files if of.is_local)
+        """Check that one of the first raw files of this disk has the columns that are read.
+
+        Raises: ConfigError of the first, where none has them.
+        """
+        errors: list[ConfigError] = []
+        files = ((of, key) for key, files in self.partitions.items() for of in files if of.is_local)
+        for source, key in islice(files, FILES_LOOKED_AT):
+            try:
+                check_columns(Path(source.url), self.documents(key))
+            except ConfigError as error:
+                errors.append(error)
+            else:
+                return
+        if errors:
+            raise errors[0]
 
     def documents(self, key: str) -> DocumentsConfig:
         """Return how the documents of a partition are read, up to the limit that is left to it."""
@@ -166,27 +197,22 @@ class BuildGraph:
 
     def outputs_of(self, stage: str, keys: Iterable[str]) -> Iterator[Output]:
         """Yield the outputs of a stage, those of raw files for the partitions `keys`."""
-        step = self.step(stage)
+        step = self.steps.get(stage)
         for variant in step.variants(self.dataset) if step else ():
             for key in keys if step and step.is_of_file else ("",):
                 yield self.output(stage, key, variant)
-
-    def step(self, stage: str) -> Stage | None:
-        """Return the stage of the dataset with this name; None where it has no such stage."""
-        return stage_named(self.stages, stage)
 
     def output(self, stage: str, key: str = "", variant: str = "") -> Output:
         """Return one output."""
         if (known := self._outputs.get((stage, key, variant))) is not None:
             return known
-        if (step := self.step(stage)) is None:
+        if (step := self.steps.get(stage)) is None:
             raise LookupError(f"{self.dataset.name} has no stage {stage}")
         return self._outputs.setdefault((stage, key, variant), Output(self, step, key, variant))
 
     def is_of_file(self, stage: str) -> bool:
         """Return whether each partition has an output of a stage."""
-        step = self.step(stage)
-        return step is not None and step.is_of_file
+        return stage in self.steps and self.steps[stage].is_of_file
 
     def outputs_for_mixtures(self) -> Iterator[Output]:
         """Yield the outputs that a mixture needs of the dataset as one of its sources."""
@@ -196,8 +222,7 @@ class BuildGraph:
         """Return one output by its name: a partition key, that of an export, or `tokenizer`."""
         if self.is_of_file(stage):
             return self.output(stage, name, packing)
-        step = self.step(stage)
-        variants = step.variants(self.dataset) if step else ()
+        variants = self.steps[stage].variants(self.dataset) if stage in self.steps else ()
         return self.output(stage, variant=name if name in variants else "")
 
     @property
@@ -212,14 +237,6 @@ class BuildGraph:
     def split(self, key: str) -> Output:
         """Return the split of one file."""
         return self.output(SPLIT.name, key)
-
-    def sequences(self, key: str, packing: str = "") -> Output:
-        """Return the sequences of one file."""
-        return self.output(SEQUENCES.name, key, packing)
-
-    def export(self, config: ExportConfig) -> Output:
-        """Return one export of all files."""
-        return self.output(EXPORT.name, variant=config.name)
 
     def is_built(self, key: str) -> bool:
         """Return whether all of one file is made that exports are made from."""
@@ -245,16 +262,14 @@ class BuildGraph:
 
     def all_inputs(self, output: Output, stage: str) -> dict[str, Output]:
         """Return the outputs of a stage that one is made from over all partitions, by key. Raises:
-        MissingOutputError where a limit of the dataset may take more files."""
-        if self.limited is not None and not output.is_of_file:
+        MissingOutputError where a limit of the dataset may take more files and, for the output of
+        one partition, where one of them is not there."""
+        if output.is_of_file:
+            self._needed.check(self.output(stage, key) for key in self.partitions)
+        elif self.limited is not None:
             self.limited.check_closed()
         [variant] = {*output.variants_from(stage)}
         return {key: self.output(stage, key, variant) for key in self.partitions}
-
-    def all_counts(self, output: Output, stage: str) -> dict[str, Mapping[str, int]]:
-        """Return the counts of what `all_inputs` returns. Raises: MissingOutputError."""
-        self._needed.check(self.output(stage, key) for key in self.partitions)
-        return {key: of.counts for key, of in self.all_inputs(output, stage).items()}
 
     def shared(self, step: Stage, compute: Callable[[], T]) -> T:
         """Return what the outputs of a stage have in common, computed once."""
@@ -292,13 +307,15 @@ class BuildGraph:
     def export_details(self) -> dict[str, Any]:
         """Return what the manifest of each export says of its tokens. Raises: ConfigError where
         they are of chats and none is supervised."""
-        shards = [self.tokens(key).counts for key in self.partitions]
+        dataset, shards = self.dataset, [self.tokens(key).counts for key in self.partitions]
         graphs = dict.fromkeys(self.at(key)[0] for key in self.partitions)
-        check_supervised([*graphs], shards, name=self.dataset.name)
+        check_supervised([*graphs], shards, name=dataset.name)
         return {
             **self.token_details(),
             "tokenizer_fingerprint": self.tokenizer.fingerprint,
-            **self.dataset.export_details,
+            "names": dataset.names.fields(),
+            **shuffle_fields(dataset.shuffle.of_documents, DOCUMENT_ORDER),
+            **dataset.shuffle.of_export.document_fields(),
             **({"commits": commits} if (commits := self.listing.commits) else {}),
         }
 
@@ -322,4 +339,4 @@ class BuildGraph:
 
     def open_sequences(self, key: str, packing: str = "") -> FileSequences:
         """Return the sequences of one file, which must have been made."""
-        return cast(FileSequences, self.open(self.sequences(key, packing)))
+        return cast(FileSequences, self.open(self.output(SEQUENCES.name, key, packing)))

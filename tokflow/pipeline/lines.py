@@ -203,7 +203,7 @@ class Lines(Reporter):
 def line_of(made: StageResult) -> str:
     """Return the line of one output, `tokens a.jsonl: 4 documents, 29 tokens, 62.1 MB/s`."""
     output, described = made.output, describe(made.manifest, made.run)
-    name = output.short_title
+    name = f"{output.stage} {output.key or output.variant}".strip()
     if output.is_of_file:
         return f"{name}: {described}"
     num_bytes = [size(made.manifest.num_bytes)] if described.parts else []

@@ -83,14 +83,14 @@ class MixtureGraph(BuildGraph):
 
     def output(self, stage: str, key: str = "", variant: str = "") -> Output:
         """Return one output: of a stage that the mixture has not, as tokens, that of a source."""
-        if self.step(stage) is not None:
+        if stage in self.steps:
             return super().output(stage, key, variant)
         graph, of_source = self.at(key)
         return graph.output(stage, of_source, variant)
 
     def related(self, output: Output, stage: str) -> Output:
         """Return the output of a stage that one goes back to; of a split that of the source."""
-        if self.step(stage) not in (None, output.step):
+        if stage in self.steps and stage != output.stage:
             return super().related(output, stage)
         graph, of_source = self.at(output.key)
         return graph.output(stage, of_source if graph.is_of_file(stage) else "")

@@ -33,9 +33,6 @@ class Home(Graph, Protocol):
     def all_inputs(self, output: "Output", stage: str) -> "dict[str, Output]":
         """Return the outputs of a stage that one is made from, over all partitions."""
 
-    def all_counts(self, output: "Output", stage: str) -> Mapping[str, Mapping[str, int]]:
-        """Return the counts of `all_inputs`, all of which must be there."""
-
     def open(self, output: "Output") -> Any:
         """Return an output as its stage opens it."""
 
@@ -137,11 +134,6 @@ class Output:
         )
 
     @property
-    def short_title(self) -> str:
-        """`tokens a.jsonl`, `export bin` or `tokenizer`: how lists call it."""
-        return f"{self.stage} {self.key or self.variant}".strip()
-
-    @property
     def label(self) -> str:
         """Its name and, in brackets, that of the export whose packing it has."""
         return f"{self.name} ({self.packing})" if self.packing else self.name
@@ -178,8 +170,9 @@ class Output:
         """
         reason = None
         with suppress(MissingOutputError):
-            if (reason := self.step.refused(self._whole.counts, self.graph.dataset)) is None:
-                return self._whole
+            manifest = self.stored.manifest
+            if (reason := self.step.refused(manifest.counts, self.graph.dataset)) is None:
+                return manifest
         found = "none in the store for this file and this config"
         remedy = f"materialize {self.asset}, or run `tokflow run`"
         if reason is not None:
@@ -195,26 +188,21 @@ class Output:
 
     @cached_property
     def stored(self) -> StoredOutput:
-        """The stored output; its files are not checked.
+        """The stored output, of which no file is missing or cut short.
 
         Raises: as `manifest`.
         """
-        return self.store.find(self.folder, self.stage, self.fingerprint, self.recipe)
+        stored = self.store.find(self.folder, self.stage, self.fingerprint, self.recipe)
+        self.store.check(stored)
+        if self.store.is_known_damaged(self.folder):
+            raise damaged(self.folder, "files that are as its manifest says", "others")
+        return stored
 
     def forget(self) -> None:
         """Drop the cached recipe, manifest and path, which are made again when asked for: those of
         100,000 files take more memory than all else of a plan. The fingerprint stays."""
-        for name in ("recipe", "stored", "_whole", "folder"):
+        for name in ("recipe", "stored", "folder"):
             self.__dict__.pop(name, None)
-
-    @cached_property
-    def _whole(self) -> Manifest:
-        """The manifest; no file of it is missing or cut short."""
-        stored = self.stored
-        stored.store.check(stored)
-        if stored.store.is_known_damaged(stored.folder):
-            raise damaged(stored.folder, "files that are as its manifest says", "others")
-        return stored.manifest
 
     def open(self) -> StoredOutput:
         """Return it as it is in the store. Raises: as `manifest`."""
@@ -236,13 +224,9 @@ class Output:
         """Return what it is made from, as its stage says."""
         return list(self.step.inputs(self.graph.dataset, self.variant))
 
-    def is_by(self, step: Stage) -> bool:
-        """Return whether a stage makes it; splits of a mixture count as splits."""
-        return self.step.name == step.name
-
     def variants_from(self, stage: str) -> list[str]:
         """Return the variants of a stage that it is made from."""
-        return [of.variant for of in self.direct_inputs() if of.is_of(stage)]
+        return [of.variant for of in self.direct_inputs() if of.stage == stage]
 
     def input(self, stage: str) -> "Output":
         """Return the output of a stage that it goes back to."""
@@ -251,13 +235,10 @@ class Output:
     def inputs(self, stage: str) -> "dict[str, Output]":
         """Return the outputs of a direct input over all partitions, by key.
 
-        Raises: MissingOutputError where what comes after them is not known.
+        Raises: MissingOutputError where what comes after them is not known and, for an output of
+        one partition, where one of them is not there.
         """
         return self.graph.all_inputs(self, stage)
-
-    def all_counts(self, stage: str) -> Mapping[str, Mapping[str, int]]:
-        """Return the counts of the outputs of `inputs`. Raises: MissingOutputError."""
-        return self.graph.all_counts(self, stage)
 
     def opened(self, stage: str) -> Any:
         """Return the output of a stage that it goes back to, as that stage opens it."""

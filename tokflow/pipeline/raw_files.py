@@ -1,15 +1,13 @@
 """The current raw files of a dataset: listed, grouped and identified."""
 
 import fnmatch
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import islice
 from pathlib import Path
 
-from tokflow.documents import DocumentsConfig, format_of
-from tokflow.documents.file_formats import check_columns as check_columns_of
+from tokflow.documents import format_of
 from tokflow.errors import ConfigError, RawFileError, TokflowError, first_five, nearest
 from tokflow.pipeline.dataset import Dataset
 from tokflow.raw import (
@@ -79,7 +77,7 @@ class RawFiles:
                 sources,
                 dataset.raw.group,
                 is_alone=partial(is_large, documents=dataset.documents),
-                kind_of=partial(part_of, sources=sources, config=dataset.split),
+                kind_of=lambda key: part_of_file(key, sources[key].source_split, dataset.split),
             )
 
     @property
@@ -165,27 +163,6 @@ def unknown_key(key: str, known: Collection[str], *, name: str) -> RawFileError:
     )
 
 
-def selected(
-    known: Iterable[str], asked: Sequence[str] | None, *, name: str, remedy: str
-) -> list[str]:
-    """Return the requested partition keys, by default all, in the order of the dataset.
-
-    Raises: ConfigError for one that it does not have, with this remedy.
-    """
-    known = list(known)
-    if asked is None:
-        return known
-    names, chosen = set(known), set(asked)
-    if unknown := [key for key in asked if key not in names]:
-        raise ConfigError(
-            where="--partition",
-            expected=f"a partition of {name}: {first_five(known)}",
-            found=repr(unknown[0]),
-            remedy=remedy,
-        )
-    return [key for key in known if key in chosen]
-
-
 @contextmanager
 def _naming(dataset: Dataset) -> Iterator[None]:
     """Add the dataset's name to errors about its fields, since a YAML can have several."""
@@ -193,27 +170,6 @@ def _naming(dataset: Dataset) -> Iterator[None]:
         yield
     except ConfigError as error:
         raise relocated(error, f"dataset {dataset.name!r}: {error.where}") from error.__cause__
-
-
-FILES_LOOKED_AT = 3
-"""Number of files whose columns are checked early, so that one odd file stops no build."""
-
-
-def check_columns(files: Iterable[tuple[RawSource, DocumentsConfig]]) -> None:
-    """Check that one of the first local raw files has the columns to read.
-
-    Raises: ConfigError of the first, where none has them.
-    """
-    errors: list[ConfigError] = []
-    for source, documents in islice(files, FILES_LOOKED_AT):
-        try:
-            check_columns_of(Path(source.url), documents)
-        except ConfigError as error:
-            errors.append(error)
-        else:
-            return
-    if errors:
-        raise errors[0]
 
 
 def taken_by_parts(listing: Listing, config: SplitConfig) -> Listing:
@@ -237,11 +193,6 @@ def taken_by_parts(listing: Listing, config: SplitConfig) -> Listing:
     taken = {key: each for key, each in listing.sources.items() if of_source[key] in wanted}
     left_out = sorted([*listing.left_out, *others], key=lambda each: each.path)
     return Listing(sources=taken, left_out=tuple(left_out))
-
-
-def part_of(key: str, *, sources: Mapping[str, RawSource], config: SplitConfig) -> object:
-    """Return the key that keeps raw files of different parts in different groups."""
-    return part_of_file(key, sources[key].source_split, config)
 
 
 def _named(source: RawSource) -> str:

@@ -95,7 +95,7 @@ def _made_again(graph: BuildGraph, stage: str) -> list[str]:
 def _made_together(graph: BuildGraph, stage: str, keys: Sequence[str]) -> list[list[str]]:
     """Return keys of which the outputs of a stage can be made at the same time: all of them, but
     one by one where each may take what those before it have left."""
-    if graph.limited is not None and graph.step(stage) is TOKENS:
+    if graph.limited is not None and stage == TOKENS.name:
         return [[key] for key in in_taking_order(keys, graph.dataset.shuffle)]
     return [list(keys)]
 
@@ -328,7 +328,7 @@ class _Build:
 
     def _is_there(self, of: Input) -> bool:
         """Return whether an input that the dataset has once, as the tokenizer, was made."""
-        is_own = self.graph.step(of.stage) is not None
+        is_own = of.stage in self.graph.steps
         if of.is_raw or of.dataset or not is_own or self.graph.is_of_file(of.stage):
             return True
         return self.graph.output(of.stage, variant=of.variant) in self.made

@@ -1,7 +1,7 @@
 """Status of each raw file of a dataset: failed, stale, new or built, and what its tokens are."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -47,8 +47,19 @@ def file_statuses(plan: Plan) -> list[FileStatus]:
     The plan says what is missing, stale and bad, and what failed before. The manifest of the
     tokens of each file is read, no token, and no raw file.
     """
-    planned = _planned_by_key(plan)
-    bad = _bad_by_key(plan, planned)
+    planned: dict[str, list[PlannedOutput]] = defaultdict(list)
+    for of in plan.planned:
+        if of.output.is_of_file:
+            is_own = of.output.dataset == plan.dataset.name
+            planned[of.name if is_own else f"{of.output.dataset}/{of.name}"].append(of)
+    # A mixture's plan names the raw files that cannot be read as their source does.
+    prefixes = [f"{name}/" for name in plan.graph.of_sources] or [""]
+    bad = {
+        prefix + of.name: str(of.explained)
+        for of in plan.bad
+        for prefix in prefixes
+        if not planned.get(prefix + of.name)
+    }
     of_all = _failure_of_all(plan)
     return [
         _status(plan, key, planned[key], bad.get(key) or of_all)
@@ -62,28 +73,6 @@ def _failure_of_all(plan: Plan) -> str | None:
     bad = [str(of.explained) for of in plan.bad if not of.is_raw]
     past = [of.failure.message for of in plan.planned if of.failure and of.output.step.decides_all]
     return next(iter(bad + past), None)
-
-
-def _planned_by_key(plan: Plan) -> Mapping[str, list[PlannedOutput]]:
-    """Return the outputs of each file, those of a mixture's source under the mixture's key."""
-    found: dict[str, list[PlannedOutput]] = defaultdict(list)
-    for of in plan.planned:
-        if of.output.is_of_file:
-            is_own = of.output.dataset == plan.dataset.name
-            found[of.name if is_own else f"{of.output.dataset}/{of.name}"].append(of)
-    return found
-
-
-def _bad_by_key(plan: Plan, planned: Mapping[str, list[PlannedOutput]]) -> dict[str, str]:
-    """Return the messages of raw files that cannot be read. A mixture's plan names them as their
-    source does, and plans nothing for them."""
-    prefixes = [f"{name}/" for name in plan.graph.of_sources] or [""]
-    return {
-        prefix + of.name: str(of.explained)
-        for of in plan.bad
-        for prefix in prefixes
-        if not planned.get(prefix + of.name)
-    }
 
 
 def _status(

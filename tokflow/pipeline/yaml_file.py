@@ -77,7 +77,13 @@ def each_dataset(
     for name, fields in datasets.items():
         own = _section(fields, place := f"{where}: datasets.{name}")
         for given, of in ((own, place), (defaults, f"{where}: defaults")):
-            _check_nameless(given, of)
+            if "name" in given:
+                raise ConfigError(
+                    where=f"{of}.name",
+                    expected="none, for a dataset has the name that is its key in `datasets`",
+                    found=repr(given["name"]),
+                    remedy="leave it out",
+                )
         yield place, {"name": name, **_merged(defaults, own)}
 
 
@@ -109,16 +115,6 @@ def _written_out(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _section(fields: object, where: str) -> dict[str, Any]:
     remedy = "write `datasets: {name: {raw: ..., ...}, ...}`, and `defaults:` as a dataset"
     return _mapping({} if fields is None else fields, where, "a mapping", remedy)
-
-
-def _check_nameless(fields: Mapping[str, Any], where: str) -> None:
-    if "name" in fields:
-        raise ConfigError(
-            where=f"{where}.name",
-            expected="none, for a dataset has the name that is its key in `datasets`",
-            found=repr(fields["name"]),
-            remedy="leave it out",
-        )
 
 
 def resolve_templates(attributes: Mapping[str, Any], *, where: str) -> dict[str, Any]:

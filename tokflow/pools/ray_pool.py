@@ -79,7 +79,9 @@ class RayPool:
         if not ray.is_initialized():
             address = os.environ.get(ADDRESS_VARIABLE, "auto")
             try:
-                _check_answers(address)
+                host, colon, port = address.rpartition("://")[2].rpartition(":")
+                if colon:  # Ray waits for minutes where no machine answers
+                    socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS).close()
                 with _handlers_kept():
                     ray.init(address, log_to_driver=False, logging_level="warning")
             except (OSError, RuntimeError, ValueError) as error:
@@ -316,13 +318,6 @@ def _task_memory(ray: Any) -> int:
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     of_nodes = [int(has.get("memory", 0)) for has in nodes if has.get("CPU", 0) >= 1]
     return min(TASK_MEMORY, max(of_nodes, default=TASK_MEMORY))
-
-
-def _check_answers(address: str) -> None:
-    """Raise OSError where no machine answers at `host:port`, for which Ray waits for minutes."""
-    host, colon, port = address.rpartition("://")[2].rpartition(":")
-    if colon:
-        socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS).close()
 
 
 def _tell_on_stderr(of_ray: Any) -> None:

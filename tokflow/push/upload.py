@@ -170,7 +170,14 @@ class _Push:
             num_sent = len(self.sent)
             try:
                 look = self.repository.look(make_private=self.private is not False)
-                self._check_visibility(look)
+                if self.private is not None and look.is_private != self.private:
+                    kinds = {True: "a private repository", False: "a public repository"}
+                    raise ConfigError(
+                        where=self.target.url,
+                        expected=kinds[self.private],
+                        found=kinds[look.is_private],
+                        remedy="change it in its settings on the hub, or leave the option out",
+                    )
                 changes = self._changes(look.files)
                 if not changes.paths:
                     return self._pushed(look)
@@ -184,16 +191,6 @@ class _Push:
                     self._send(changes, look.commit)
             except TransientError as error:
                 retries.wait(error, has_advanced=len(self.sent) > num_sent)
-
-    def _check_visibility(self, look: Look) -> None:
-        if self.private is not None and look.is_private != self.private:
-            kinds = {True: "a private repository", False: "a public repository"}
-            raise ConfigError(
-                where=self.target.url,
-                expected=kinds[self.private],
-                found=kinds[look.is_private],
-                remedy="change it in its settings on the hub, or leave the option out",
-            )
 
     def _changes(self, there: Mapping[str, HubFile]) -> _Changes:
         """Return what is to be sent and deleted; nothing that somebody else wrote is.

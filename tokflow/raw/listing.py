@@ -121,16 +121,6 @@ def list_raw(config: RawConfig, *, base: Path, store: Path | None = None) -> Lis
     without rights or a hub that does not answer.
     """
     patterns = [read_pattern(text, base) for text in config.files]
-    _check_datasets(config, patterns)
-    sources, left_out = _matched(patterns, config, store)
-    if store is not None:
-        sources |= _with_versions(sources.values())
-    others = _left_out(left_out, sources) if left_out else ()
-    return Listing(sources=dict(sorted(sources.items())), left_out=others)
-
-
-def _check_datasets(config: RawConfig, patterns: Sequence[Pattern]) -> None:
-    """Raise ConfigError for a config or split where no pattern names a dataset."""
     for name in ("config", "split"):
         if getattr(config, name) is not None and not any(of.is_dataset for of in patterns):
             raise ConfigError(
@@ -139,12 +129,6 @@ def _check_datasets(config: RawConfig, patterns: Sequence[Pattern]) -> None:
                 found=first_five([redact(of.text) for of in patterns]),
                 remedy=f"remove raw.{name}, or name a dataset",
             )
-
-
-def _matched(
-    patterns: Sequence[Pattern], config: RawConfig, store: Path | None
-) -> tuple[dict[str, RawSource], dict[str, str]]:
-    """Return the raw files by their keys, and the kinds of what else the patterns match by URL."""
     origins_of_web = {pattern.origin for pattern in patterns if pattern.is_web}
     hosts = frozenset(str(urllib.parse.urlsplit(of).hostname) for of in origins_of_web)
     sources, left_out = dict[str, RawSource](), dict[str, str]()
@@ -171,7 +155,10 @@ def _matched(
             again = sources.setdefault(source.key, source)
             if again is not source:
                 sources[source.key] = _one_source(again, source)
-    return sources, left_out
+    if store is not None:
+        sources |= _with_versions(sources.values())
+    others = _left_out(left_out, sources) if left_out else ()
+    return Listing(sources=dict(sorted(sources.items())), left_out=others)
 
 
 def _roots(patterns: Sequence[Pattern]) -> dict[str, str]:

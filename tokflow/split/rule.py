@@ -279,7 +279,14 @@ def assign_parts(
         case "documents":
             part = _part_of_position(ordinals + position.first_document, config)
         case "fraction":
-            part = _drawn_part(num, config, key, position)
+            total, first = num, 0
+            if config.scope == "dataset":
+                key, total, first = "", position.total_documents, position.first_document
+            ranks = ranks_of_draw(total, config.seed, key)[first : first + num]
+            shares = np.cumsum([part.fraction or 0.0 for part in config.parts.values()])
+            edges = np.floor(shares * total + 0.5 + 1e-9).astype(np.int64)
+            part = np.searchsorted(edges, ranks, side="right")
+            part = np.where(part < len(edges), part, NO_PART)
         case "hash_fraction":
             part = _part_of_hash(documents["text_hash"], config)
     return FileSpans(
@@ -289,20 +296,6 @@ def assign_parts(
         part=part,
         is_cut=np.zeros(num, dtype=bool),
     )
-
-
-def _drawn_part(
-    num: int, config: SplitConfig, key: str, position: FilePosition
-) -> npt.NDArray[np.int64]:
-    """Return the part of each document of a file, drawn without replacement."""
-    total, first = num, 0
-    if config.scope == "dataset":
-        key, total, first = "", position.total_documents, position.first_document
-    ranks = ranks_of_draw(total, config.seed, key)[first : first + num]
-    shares = np.cumsum([part.fraction or 0.0 for part in config.parts.values()])
-    edges = np.floor(shares * total + 0.5 + 1e-9).astype(np.int64)
-    part = np.searchsorted(edges, ranks, side="right")
-    return np.where(part < len(edges), part, NO_PART)
 
 
 def _part_of_hash(text_hash: pa.ChunkedArray, config: SplitConfig) -> npt.NDArray[np.int64]:

@@ -56,13 +56,14 @@ class SplitStage(Stage):
     def recipe(self, making: Making) -> Recipe:
         """Return what decides a split: the tokens, the rule, and where the file stands."""
         first = making.graph.partitions[making.key][0]
+        selecting = selection_stages(making.graph.dataset)
         return split_recipe(
             making.input("tokens").fingerprint,
             split_config(making),
             position_of(making),
             first.key,
             shuffle_seed=making.of(ShuffleConfig).of_documents,
-            selections=selections_of(making),
+            selections={of.name: making.input(of.name).fingerprint for of in selecting},
         )
 
     def declared_recipe(self, dataset: DatasetConfig, variant: str) -> Recipe:
@@ -107,12 +108,6 @@ def split_config(making: Making) -> SplitConfig:
     return making.of(SplitConfig).of_file(first.key, first.source_split)
 
 
-def selections_of(making: Making) -> dict[str, str]:
-    """Return the fingerprints of the selections that the documents of a partition have."""
-    stages = selection_stages(making.graph.dataset)
-    return {of.name: making.input(of.name).fingerprint for of in stages}
-
-
 def position_of(making: Making) -> FilePosition:
     """Return where a partition stands in its dataset; the same for all with scope file.
 
@@ -129,7 +124,7 @@ def _positions(making: Making) -> dict[str, FilePosition]:
     Raises: MissingOutputError.
     """
     stages = [of.name for of in selection_stages(making.graph.dataset)] or ["tokens"]
-    counts = making.all_counts(stages[0])
+    counts = {key: of.counts for key, of in making.inputs(stages[0]).items()}
     is_drawn = making.of(SplitConfig).form == "fraction"
     total = sum(of["num_documents"] for of in counts.values()) if is_drawn else 0
     positions = {}

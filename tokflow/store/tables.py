@@ -154,7 +154,12 @@ def _may_hold(group: Any, wanted: dict[str, tuple[Any, Any]]) -> bool:
 def _rows_of(
     table: pa.Table, part: str, columns: Sequence[str], sequences: tuple[int, int] | None
 ) -> Columns:
-    is_wanted = has_name(table["part"], part)
+    chunks = []
+    for chunk in table["part"].chunks:
+        names = chunk.dictionary.to_pylist()
+        code = names.index(part) if part in names else -1
+        chunks.append(to_numpy(chunk.indices) == code)
+    is_wanted = np.concatenate([np.zeros(0, dtype=bool), *chunks])
     values = {name: to_numpy(table[name]) for name in table.schema.names if name != "part"}
     if sequences:
         sequence = values["sequence"]
@@ -162,16 +167,6 @@ def _rows_of(
     if is_wanted.all():
         return {name: values[name] for name in columns}
     return {name: values[name][is_wanted] for name in columns}
-
-
-def has_name(column: pa.ChunkedArray, name: str) -> npt.NDArray[np.bool_]:
-    """Return where a column of names, read as a dictionary, has this one."""
-    chunks = []
-    for chunk in column.chunks:
-        names = chunk.dictionary.to_pylist()
-        code = names.index(name) if name in names else -1
-        chunks.append(to_numpy(chunk.indices) == code)
-    return np.concatenate([np.zeros(0, dtype=bool), *chunks])
 
 
 NUMPY_TYPES = {

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tokflow.errors import TokenizerError, nearest, shortened
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
@@ -266,21 +266,6 @@ def facts_of_model_file(folder: Path, *, name: str, pattern: str | None) -> Fact
     processor = open_model(path)
     if processor is None or class_name(folder) not in OWN_IDS:
         return None
-    _check_model(folder, processor, name)
-    path.rename(folder / MODEL_NAME)
-    return facts_of_sentencepiece(folder)
-
-
-def open_model(path: Path) -> "sentencepiece.SentencePieceProcessor | None":
-    """Return the processor of a file; None where it is no SentencePiece model."""
-    try:
-        return load_processor(path.read_bytes())
-    except ValueError:
-        return None
-
-
-def _check_model(folder: Path, processor: Any, name: str) -> None:
-    """Refuse what SentencePiece's library does not do as the tokenizer's class does."""
     ids = {processor.id_to_piece(id_): id_ for id_ in range(processor.get_piece_size())}
     unknown = [
         repr(token)
@@ -304,6 +289,16 @@ def _check_model(folder: Path, processor: Any, name: str) -> None:
             found="false in tokenizer_config.json, where the model puts a space before a text",
             remedy=_SAVE_BY_ITS_OWN,
         )
+    path.rename(folder / MODEL_NAME)
+    return facts_of_sentencepiece(folder)
+
+
+def open_model(path: Path) -> "sentencepiece.SentencePieceProcessor | None":
+    """Return the processor of a file; None where it is no SentencePiece model."""
+    try:
+        return load_processor(path.read_bytes())
+    except ValueError:
+        return None
 
 
 def _facts_of_ranks(path: Path, content: bytes, *, name: str, pattern: str | None) -> Facts:

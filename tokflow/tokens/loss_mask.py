@@ -88,11 +88,6 @@ class TokenPlaces:
         """Bytes of text that each id stands for; None where tokens are no bytes of the text."""
         self._library = cache(self._open_library)
 
-    @property
-    def is_lossless(self) -> bool:
-        """True if tokens are the bytes of the text, which the tokenizer leaves as it is."""
-        return self._num_bytes is not None
-
     def spans(self, texts: pa.LargeStringArray, encoded: Encoded, *, in_text: InText) -> TokenChars:
         """Return the characters of the tokens of the texts, which were encoded with `in_text`.
 

@@ -105,7 +105,7 @@ def test_what_is_deleted_and_built_again_is_checked_again_with_all_that_is_made_
     dataset: Dataset,
 ):
     first = computed(dataset)
-    shutil.rmtree(graph_of(dataset).sequences("a.jsonl").folder)
+    shutil.rmtree(graph_of(dataset).output("sequences", "a.jsonl").folder)
     build(dataset)
     of_sequences = computed(dataset)
     shutil.rmtree(graph_of(dataset).tokens("a.jsonl").folder)

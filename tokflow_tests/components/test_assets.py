@@ -374,7 +374,7 @@ def test_an_export_too_large_to_be_read_again_is_well_though_it_repeats_tokens(
     [result] = check_results(Checker(graph), "export", "parquet", ["parquet"], {"complete"})
 
     assert result.passed
-    counts = graph.export(case.dataset.exports[1]).manifest().counts
+    counts = graph.output("export", variant=case.dataset.exports[1].name).manifest().counts
     assert counts["train.num_repeated_tokens"] > 0
 
 

@@ -190,7 +190,7 @@ def test_where_a_check_fails_no_export_is_made(case: Case, monkeypatch: pytest.M
         result = build(case)
 
     assert "small/tokens: wrong" in failure(result)
-    assert graph_of(case.dataset).sequences("b.txt").is_made
+    assert graph_of(case.dataset).output("sequences", "b.txt").is_made
     assert latest.resolve() == before
     assert {"exports/bin", "exports/parquet"} == set(case.not_fresh())
 

@@ -44,7 +44,7 @@ def test_every_packing_is_built_checked_and_fresh_until_its_own_length_changes(
     graph = graph_of(case.dataset)
     for key in KEYS:
         found = case.data_version("sequences", "short", partition=key)
-        assert found == graph.sequences(key, "short").fingerprint
+        assert found == graph.output("sequences", key, "short").fingerprint
         assert found != case.data_version("sequences", partition=key)
     checked = {"/".join(of.asset_key.path[1:]) for of in result.get_asset_check_evaluations()}
     assert {"sequences", "sequences/short", "exports/pickle"} <= checked

@@ -106,7 +106,7 @@ def test_a_shuffle_is_in_the_recipe_of_exports_of_sequences_alone(tmp_path: Path
     assert [(item.name, item.reason) for item in plan.missing] == [
         ("parquet", "config changed (shuffle is new)")
     ]
-    recipe = graph_of(dataset).export(dataset.exports[0]).recipe
+    recipe = graph_of(dataset).output("export", variant=dataset.exports[0].name).recipe
     assert recipe.config["shuffle"] == {"seed": 5, "version": 1}
 
 

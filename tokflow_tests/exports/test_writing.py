@@ -52,7 +52,10 @@ def dataset_in(folder: Path, exports: list[Any], **attributes: Any) -> Dataset:
 def segments(dataset: Dataset, name: str) -> list[ExportSegment]:
     graph = graph_of(dataset)
     config = graph.dataset.of(DeclaredExports).config(name)
-    parts, recipe = parts_of(graph.export(config)), graph.export(config).recipe
+    parts, recipe = (
+        parts_of(graph.output("export", variant=config.name)),
+        graph.output("export", variant=config.name).recipe,
+    )
     writer = ExportWriter(parts=parts, config=config, dataset="tiny", recipe=recipe, details={})
     return writer.shares()
 
@@ -119,7 +122,7 @@ def test_the_segments_of_a_part_have_all_of_its_sequences_and_fetch_no_more_than
     monkeypatch.setattr(writing, "SEGMENT_TOKENS", 30)
     dataset = dataset_in(tmp_path, ROWS[:1], split={})
     build_dataset(dataset, jobs=1)
-    [part] = parts_of(graph_of(dataset).export(dataset.exports[0]))
+    [part] = parts_of(graph_of(dataset).output("export", variant=dataset.exports[0].name))
 
     *shares, index = segments(dataset, "parquet")
     of_first = part.packed.inputs_within(range(1))

@@ -421,13 +421,13 @@ FAULTS = {
     "pipeline": [
         (
             "an output that is known to be damaged is current",
-            "if stored.store.is_known_damaged(stored.folder):",
+            "if self.store.is_known_damaged(self.folder):",
             "if False:",
             "test_recheck_on_another_machine_finds_an_export_of_damaged_tokens",
         ),
         (
             "rejects that are an error now are current",
-            "if (reason := self.step.refused(self._whole.counts, self.graph.dataset)) is None:",
+            "if (reason := self.step.refused(manifest.counts, self.graph.dataset)) is None:",
             "if True:",
             "test_a_bad_line_set_aside_is_an_error_again_once_it_is_to_be_one",
         ),

@@ -92,7 +92,7 @@ def test_verify_and_trace_go_back_to_the_version_of_the_raw_file_at_its_url(
     build(dataset)
 
     found = list(verify_dataset(dataset))
-    export = graph_of(dataset).export(dataset.exports[0]).open()
+    export = graph_of(dataset).output("export", variant=dataset.exports[0].name).open()
     [origin] = trace_tokens(export, part="train", start=0, stop=3)
 
     assert [problem for each in found for problem in each.problems] == []

@@ -70,7 +70,7 @@ def test_an_export_names_the_commit_and_inspect_shows_it(hub: Hub, tmp_path: Pat
     dataset = declared(tmp_path)
     build(dataset)
     commit = hub.branches["team/texts"]["main"]
-    output = graph_of(dataset).export(dataset.exports[0])
+    output = graph_of(dataset).output("export", variant=dataset.exports[0].name)
 
     options = {"html": None, "part": None, "first": 0, "json": False}
     inspect.main(output.folder, sequences=1, trust_remote_code=False, **options)

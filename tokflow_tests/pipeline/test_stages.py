@@ -209,7 +209,7 @@ class CountsStage(Stage):
         return Recipe(stage="counts", version=1, config={"name": variant}, parents={})
 
     def writer(self, making: Making) -> Writer:
-        counts = making.all_counts("tokens").values()
+        counts = [of.counts for of in making.inputs("tokens").values()]
         total = sum(of[making.variant] for of in counts)
         return WholeWriter(partial(_write_count, total, making.recipe))
 

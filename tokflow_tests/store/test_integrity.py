@@ -230,7 +230,7 @@ def test_a_table_that_was_read_without_being_compared_is_in_no_export(
     dataset = declare(tmp_path, TEXTS, exports=["bin"], shuffle={"documents": "dataset"})
     build(dataset)
     monkeypatch.setattr(shuffled_documents, "_tables", {})
-    [part] = parts_of(graph_of(dataset).export(dataset.exports[0]))
+    [part] = parts_of(graph_of(dataset).output("export", variant=dataset.exports[0].name))
     assert part.shuffled is not None
     read = part.shuffled.table()
 

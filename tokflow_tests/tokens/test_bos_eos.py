@@ -12,7 +12,7 @@ from tokflow.tokens.bos_eos import ChatMarks, TokenBatch, add_bos_eos
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.tiny import declare_texts, tokenize
 from tokflow_tests.tokenizers.engines.test_engines import byte_level_bpe
-from tokflow_tests.tokenizers.test_sources import save_json
+from tokflow_tests.tokenizers.test_stage import save_json
 from tokflow_tests.tokenizers.test_tokenizer import make_bytes_tokenizer
 
 EOS, BOS = 256, 257

@@ -268,20 +268,19 @@ class _Verifier:
         )
 
     def _broken_files(self, found: StoredOutput) -> list[str]:
-        if found.folder not in self._broken:
-            self._keep_broken(found, found.store.problems([found])[0])
+        self._read_files([found])
         return self._broken[found.folder][1]
 
-    def _keep_broken(self, found: StoredOutput, problems: Iterable[TokflowError]) -> None:
-        self._broken[found.folder] = found, [str(each) for each in problems]
+    def _read_files(self, outputs: Iterable[StoredOutput]) -> None:
+        new = [of for of in outputs if of.folder not in self._broken]
+        for output, problems in zip(new, self._store.problems(new) if new else (), strict=True):
+            self._broken[output.folder] = output, [str(each) for each in problems]
 
     def ahead(self, items: Iterator[T]) -> Iterator[T]:
         """Yield items when the files of the next ones are read, too, as many as the store reads at
         once: small ones at a URL wait for the server together."""
         while some := list(islice(items, self._store.checked_at_once)):
-            new = [of for of in map(_stored, some) if of and of.folder not in self._broken]
-            for output, problems in zip(new, self._store.problems(new), strict=True):
-                self._keep_broken(output, problems)
+            self._read_files(filter(None, map(_stored, some)))
             yield from some
 
     def _content(self, found: StoredOutput, expected: Output | None) -> Result:

@@ -230,9 +230,13 @@ def _set_time(path: str, modified_ns: int) -> None:
 
 
 def _take_time(path: str, modified_ns: int) -> None:
-    """Let what has the content of its object have its time; it was put there then, maybe again."""
+    """Let what has the content of its object have its time. It was put there then, maybe again:
+    forget that a file of the output could not be fetched before."""
     _set_time(path, modified_ns)
-    forget_damage(folder_of_manifest(Path(path)), modified_ns)
+    mark = folder_of_manifest(Path(path)) / DAMAGE_NAME
+    with suppress(FileNotFoundError):
+        if mark.stat().st_mtime_ns < modified_ns:
+            mark.unlink()
 
 
 def _keep(path: str, data: bytes, modified_ns: int | None = None) -> None:
@@ -289,15 +293,6 @@ def _drop_files(manifest: Path) -> None:
 def note_damage(folder: Path) -> None:
     """Remember that a file of the output in a folder cannot be fetched."""
     (folder / DAMAGE_NAME).touch()
-
-
-def forget_damage(folder: Path, put_ns: int) -> None:
-    """Forget that a file of the output in a folder could not be fetched before its manifest was put
-    once more, at this time, as who makes an output again does."""
-    mark = folder / DAMAGE_NAME
-    with suppress(FileNotFoundError):
-        if mark.stat().st_mtime_ns < put_ns:
-            mark.unlink()
 
 
 def is_known_damaged(folder: Path) -> bool:

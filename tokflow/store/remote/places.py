@@ -24,7 +24,7 @@ from tokflow.shown import redact, show_as
 from tokflow.store.manifest import MANIFEST_NAME, is_output_name
 from tokflow.store.remote.objects import Objects
 from tokflow.store.unfinished import is_segments_folder
-from tokflow.store.urls import Url, is_url, split_url
+from tokflow.store.urls import is_url, split_url
 
 CACHE_VARIABLE = "TOKFLOW_CACHE"
 
@@ -192,7 +192,15 @@ def checked_url(url: str) -> str:
                 found=redact(url),
                 remedy="name another, or a folder",
             )
-        _check_path(url, parts)
+        names = parts.path.rstrip("/").split("/")[1:]
+        has_host = bool(parts.host) or (parts.scheme in OF_THIS_MACHINE and names != [])
+        if not has_host or not {"", ".", ".."}.isdisjoint(names):
+            raise ConfigError(
+                where="URL",
+                expected="a bucket and a path, such as s3://bucket/prefix",
+                found=redact(url),
+                remedy="correct it" if has_host else "name the bucket",
+            )
         if not (parts.userinfo or parts.query or "?" in parts.path or "#" in url):
             return parts.scheme + url[len(parts.scheme) :].rstrip("/")
         found = redact(url)
@@ -203,16 +211,3 @@ def checked_url(url: str) -> str:
         remedy="put credentials into the environment, where the library for its protocol looks "
         "for them",
     )
-
-
-def _check_path(url: str, parts: Url) -> None:
-    """Raise ConfigError for a URL that names no bucket, or folders that no path can have."""
-    names = parts.path.rstrip("/").split("/")[1:]
-    has_host = bool(parts.host) or (parts.scheme in OF_THIS_MACHINE and names != [])
-    if not has_host or not {"", ".", ".."}.isdisjoint(names):
-        raise ConfigError(
-            where="URL",
-            expected="a bucket and a path, such as s3://bucket/prefix",
-            found=redact(url),
-            remedy="correct it" if has_host else "name the bucket",
-        )

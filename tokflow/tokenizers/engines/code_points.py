@@ -204,7 +204,9 @@ def differing_points(tokenizer: Tokenizer, ranges: Iterable[Iterable[int]] = RAN
 def write_crossing_tokenizer(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
     """Write into the empty `folder` a tokenizer that splits as `tokenizer` does and whose merges
     cross from the characters of the contexts to any other and back."""
-    ends, starts = _bytes_of_contexts()
+    halves = [context.encode().partition(b"{}") for context in CONTEXTS]
+    ends = sorted({left[-1] for left, _, _ in halves} | {ord("\n")})
+    starts = sorted({right[0] for _, _, right in halves} | {ord("\n")})
     lead, last = range(0xC2, 0xF5), range(0x80, 0xC0)
     pairs = [
         *product(ends, lead),
@@ -234,11 +236,3 @@ def unequal(texts: Sequence[str], fast: Engine, reference: Engine) -> list[int]:
 
 def _text(points: Iterable[int], context: str) -> str:
     return "\n\n".join(context.format(chr(point)) for point in sorted(points))
-
-
-def _bytes_of_contexts() -> tuple[list[int], list[int]]:
-    """Return the bytes before and after the code point that is tried."""
-    halves = [context.encode().partition(b"{}") for context in CONTEXTS]
-    before = {left[-1] for left, _, _ in halves} | {ord("\n")}
-    after = {right[0] for _, _, right in halves} | {ord("\n")}
-    return sorted(before), sorted(after)

@@ -16,7 +16,7 @@ from tokflow_tests.special import (
     of_tokenizers,
 )
 from tokflow_tests.tiny import declare_texts, save_tokenizer
-from tokflow_tests.tokenizers.test_sources import byte_level_files
+from tokflow_tests.tokenizers.test_stage import byte_level_files
 
 
 def of_folder(folder: Path) -> dict[str, Any]:

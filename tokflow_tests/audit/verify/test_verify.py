@@ -233,7 +233,7 @@ def test_other_tokens_of_a_cut_span_are_found_where_its_text_is(tmp_path: Path):
 
 def test_a_table_of_other_bytes_and_the_same_rows_is_well(small: tuple[Dataset, BuildGraph]):
     made, graph = small
-    for folder in (graph.split("a.jsonl").folder, graph.sequences("a.jsonl").folder):
+    for folder in (graph.split("a.jsonl").folder, graph.output("sequences", "a.jsonl").folder):
         [path] = folder.glob("*.parquet")
         pq.write_table(pq.read_table(path), path, compression="none")
         believe_files(folder)
@@ -281,7 +281,7 @@ def test_a_segment_that_is_another_is_found(packing: dict, column: str, by: int,
 
 def test_sequences_whose_counts_do_not_close_are_found(small: tuple[Dataset, BuildGraph]):
     _, graph = small
-    folder = graph.sequences("a.jsonl").folder
+    folder = graph.output("sequences", "a.jsonl").folder
 
     edit_manifest(folder, lambda fields: fields["counts"].update({"train.num_tokens": 23}))
 
@@ -295,7 +295,7 @@ def test_sequences_whose_counts_do_not_close_are_found(small: tuple[Dataset, Bui
 def test_an_export_with_another_token_is_found(name: str, small: tuple[Dataset, BuildGraph]):
     made, graph = small
     config = next(export for export in made.exports if export.name == name)
-    output = graph.export(config)
+    output = graph.output("export", variant=config.name)
     if name == "bin":
         token_ids = np.fromfile(output.folder / "train.bin", dtype="<u2")
         token_ids[[20, 21]] = token_ids[[21, 20]]
@@ -306,7 +306,8 @@ def test_an_export_with_another_token_is_found(name: str, small: tuple[Dataset, 
     believe_files(output.folder)
 
     problems = verify_export(
-        stored(output.folder, output.manifest()), parts_of(graph.export(config))
+        stored(output.folder, output.manifest()),
+        parts_of(graph.output("export", variant=config.name)),
     )
 
     first = 20 if name == "bin" else 16
@@ -322,14 +323,15 @@ def test_an_index_that_leads_elsewhere_is_found(
 ):
     made, graph = small
     config = next(export for export in made.exports if export.name == name)
-    output = graph.export(config)
+    output = graph.output("export", variant=config.name)
     edit_table(
         output.folder / "_tokflow/index.parquet", column, lambda rows: rows.__setitem__(1, 5)
     )
     believe_files(output.folder)
 
     problems = verify_export(
-        stored(output.folder, output.manifest()), parts_of(graph.export(config))
+        stored(output.folder, output.manifest()),
+        parts_of(graph.output("export", variant=config.name)),
     )
 
     position = pq.read_table(output.folder / "_tokflow/index.parquet")["position"][1].as_py()
@@ -355,7 +357,7 @@ def test_padding_can_be_an_id_that_no_token_has_also_where_files_are_never_read(
 
 def test_an_export_that_lost_a_row_is_found_without_its_parents(small: tuple[Dataset, BuildGraph]):
     made, graph = small
-    output = graph.export(made.exports[1])
+    output = graph.output("export", variant=made.exports[1].name)
     path = output.folder / "train-00000-of-00001.parquet"
     pq.write_table(pq.read_table(path).slice(1), path)
 
@@ -367,7 +369,7 @@ def test_an_export_that_was_copied_elsewhere_is_verified_as_far_as_it_goes(
     small: tuple[Dataset, BuildGraph], tmp_path: Path
 ):
     made, graph = small
-    folder = graph.export(made.exports[0]).folder
+    folder = graph.output("export", variant=made.exports[0].name).folder
     elsewhere = tmp_path / "elsewhere" / "bin"
     elsewhere.parent.mkdir()
     folder.rename(elsewhere)
@@ -435,7 +437,7 @@ def test_an_error_that_has_four_parts_is_a_problem_as_it_is(small: tuple[Dataset
     manifest = graph.open_tokens("a.jsonl").folder / "_tokflow/manifest.json"
     manifest.write_text("{")
 
-    export, verified = verify_path(graph.export(made.exports[0]).folder)
+    export, verified = verify_path(graph.output("export", variant=made.exports[0].name).folder)
 
     assert export.problems == ()
     assert [problem.count("expected") for problem in verified.problems] == [1]

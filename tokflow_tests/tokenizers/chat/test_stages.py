@@ -70,7 +70,11 @@ def test_the_mask_goes_through_split_packing_tails_and_parquet(
         assert built.export(name).manifest.details["lost"] == ["loss_mask"]
         assert "train.num_loss_tokens" not in built.export(name).manifest.counts
     assert [verified.problems for verified in verify_dataset(dataset) if verified.problems] == []
-    [part] = [p for p in parts_of(graph_of(dataset).export(dataset.exports[1])) if p.name == "rest"]
+    [part] = [
+        p
+        for p in parts_of(graph_of(dataset).output("export", variant=dataset.exports[1].name))
+        if p.name == "rest"
+    ]
     assert [bit for run in part.stream_loss_mask() for bit in run.tolist()] == [
         bit for documents in in_files["rest"] for _, mask in documents for bit in mask
     ]
@@ -150,9 +154,10 @@ def test_a_mask_that_was_changed_is_found(value: int, tmp_path: Path):
     else:
         assert any("expected num_loss_tokens" in problem for problem in problems)
     assert any("expected the loss mask of its loss spans" in problem for problem in of_raw)
-    output = graph.export(dataset.exports[0])
+    output = graph.output("export", variant=dataset.exports[0].name)
     found = verify_export(
-        stored(output.folder, output.manifest()), parts_of(graph.export(dataset.exports[0]))
+        stored(output.folder, output.manifest()),
+        parts_of(graph.output("export", variant=dataset.exports[0].name)),
     )
     if value != 7:  # which is True, as 1 is
         assert any("loss mask of token" in problem for problem in found)

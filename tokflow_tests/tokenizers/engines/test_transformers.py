@@ -15,7 +15,7 @@ from tokflow_tests.hub import Hub
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.special import letter_ids, write_letters
 from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize
-from tokflow_tests.tokenizers.test_sources import (
+from tokflow_tests.tokenizers.test_stage import (
     HUB_TOKENIZER,
     asking,
     byte_level_files,
