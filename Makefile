@@ -242,7 +242,8 @@ NEWEST ?= $(shell for of in 14 13 12 11; do python3.$$of -c "" 2>/dev/null && ec
 define make_environment
 test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D) || exit 1; \
 echo "Installing $(1) into $(@D): once"; \
-$(@D)/bin/python -m pip install -qq --requirement $< && touch $@
+$(@D)/bin/python -m pip install -qq --requirement $< && \
+sed -n 's/^# --no-deps //p' $< | xargs -r $(@D)/bin/python -m pip install -qq --no-deps && touch $@
 endef
 
 # The others are made although one fails, and $$failed names it.

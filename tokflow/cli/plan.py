@@ -19,10 +19,11 @@ from tokflow.cli.terminal import (
     print_table,
 )
 from tokflow.errors import ConfigError, TokflowError, shortened
+from tokflow.exports.presets import in_one_line
 from tokflow.pipeline.describe import mixture_rows
 from tokflow.pipeline.failures import PastFailure
 from tokflow.pipeline.plan import Plan, PlannedOutput, make_plan
-from tokflow.shown import counted, duration, size
+from tokflow.shown import counted, duration, printable, size
 
 ROWS_SHOWN = 40
 """Lines of a plan on a terminal; the JSON has all."""
@@ -93,6 +94,7 @@ def _document(plan: Plan) -> dict[str, Any]:
         "estimated_seconds": round(plan.estimated_seconds, 2),
         **({"mixture": rows} if (rows := mixture_rows(plan.of_mixture)) else {}),
         "missing": [_planned(of) for of in plan.missing],
+        "exports": [of.plain for of in plan.dataset.exports],
         "bad": [bad.as_document() for bad in plan.bad],
     }
 
@@ -126,6 +128,9 @@ def _print(plan: Plan) -> None:
         )
         if len(missing) > ROWS_SHOWN:
             print(f"and {len(missing) - ROWS_SHOWN:,} more")
+        for config in plan.dataset.exports:
+            if len(config.plain) > 1:
+                print(printable(f"{config.name}: {in_one_line(config.plain)}"))
         _print_failures([of.failure for of in missing if of.failure])
     if rows := mixture_rows(plan.of_mixture):
         print_rows(rows)

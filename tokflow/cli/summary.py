@@ -13,6 +13,7 @@ from tokflow.cli.terminal import (
 )
 from tokflow.errors import first_five
 from tokflow.exports import Export
+from tokflow.exports.presets import PRESETS
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.describe import (
     describe,
@@ -239,7 +240,8 @@ def _not_mixed(built: BuildResult) -> Iterator[str]:
 
 
 def _not_exported(built: BuildResult) -> Iterator[str]:
-    """Yield which exports drop tokens, and which drop the loss mask."""
+    """Yield which exports drop tokens, which drop the loss mask, and of which a training attends
+    from one chat to the next."""
     dropped, without_mask = [], []
     for one in built.of("export"):
         num = describe(one.manifest).whole["num_dropped_tokens"]
@@ -249,10 +251,24 @@ def _not_exported(built: BuildResult) -> Iterator[str]:
         yield f"dropped: {', '.join(dropped)}"
     if without_mask:
         yield f"without the loss mask of the chats: {', '.join(without_mask)}"
+    for one in built.of("export"):
+        if _is_across_chats(one):
+            yield (
+                f"warning: {one.output.name}: readers of {one.manifest.details['format']} attend "
+                "from one chat to the next; for chats name a preset "
+                f"({', '.join(PRESETS)}), or a format that keeps segment_ids"
+            )
 
 
 def _is_without_mask(export: StageResult) -> bool:
     return "loss_mask" in export.manifest.details.get("lost", ())
+
+
+def _is_across_chats(made: StageResult) -> bool:
+    export, packing = Export(made.stored), made.manifest.config.get("packing", {})
+    is_chats = _is_without_mask(made) or any(map(export.has_loss_mask, export.parts))
+    is_of_one = packing.get("strategy") == "one_document"
+    return is_chats and export.layout.is_across_documents and not is_of_one
 
 
 def _why_no_exports(plan: Plan, built: BuildResult) -> str | None:

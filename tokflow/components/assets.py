@@ -19,6 +19,7 @@ from tokflow.components.steps import RESOURCE, WORKERS, make_body
 from tokflow.exports.columns import schema_of
 from tokflow.exports.config import DeclaredExports
 from tokflow.exports.stage import EXPORT
+from tokflow.exports.table_files import names_in_files
 from tokflow.pipeline.dagster_fields import dagster_name, longest_pause
 from tokflow.pipeline.dataset import Dataset
 from tokflow.raw.globs import format_of_name
@@ -112,8 +113,10 @@ EXPORT_COLUMNS = {
     "segment_ids": "1, 2, ... in each sequence; 0 is padding",
     "position_ids": "0 at each segment's first token",
     "loss_mask": "1 at loss tokens",
-    "labels": "the token where it is a loss token, else -100; not shifted",
+    "labels": "the token where it is a loss token and begins no segment, else -100; not shifted",
+    "next_loss_mask": "1 where the next token of the segment is a loss token",
     "seq_lengths": "tokens of each segment",
+    "seq_start_id": "position of each segment's first token",
 }
 
 Column: TypeAlias = tuple[dg.TableColumn, list[dg.TableColumnDep]]
@@ -146,9 +149,11 @@ def _export_columns(dataset: Dataset, name: str) -> Iterator[Column]:
     config = exports.config(name)
     is_of_one = exports.packing_of(config).is_of_one_document(dataset.split.parts)
     kept = tuple(dataset.documents.keep_columns) if is_of_one else ()
-    for of in schema_of(config.layout.columns, kept) if config.layout.columns else ():
+    columns = config.layout.columns
+    names = [*names_in_files(config.options, columns), *kept]
+    for of, name in zip(schema_of(columns, kept), names, strict=True) if columns else ():
         described = EXPORT_COLUMNS.get(of.name, "a kept column of the raw file, as text")
-        yield dg.TableColumn(of.name, str(of.type), described), _sources_of(dataset, of.name)
+        yield dg.TableColumn(name, str(of.type), described), _sources_of(dataset, of.name)
 
 
 def _raw_columns(dataset: Dataset, _: str) -> Iterator[Column]:

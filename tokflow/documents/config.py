@@ -366,6 +366,6 @@ KEPT = "tokflow:keep_columns"
 OWN_COLUMNS = {
     *("part", "position", "num_tokens", "raw_file", "row", "char_start", "token_in_piece"),
     *("input_ids", "attention_mask", "segment_ids", "position_ids", "loss_mask", "labels"),
-    "seq_lengths",
+    *("next_loss_mask", "seq_lengths", "seq_start_id"),
 }
 """The columns of an export's index and of its rows, whose names no other column can have there."""

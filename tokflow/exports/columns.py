@@ -6,8 +6,11 @@ segment_ids     list<int32>  1, 2, ... in each sequence; 0 is padding
 position_ids    list<int32>  0 at each segment's first token
 loss_mask       list<int8>   1 at loss tokens, 0 at others and at padding
 labels          list<int32>  the token where loss_mask is 1, else -100, which torch's
-                             cross_entropy ignores; not shifted, for trainers shift
+                             cross_entropy ignores; not shifted, for trainers shift, and so -100 at
+                             each segment's first token, which the segment before must not predict
+next_loss_mask  list<int8>   1 where the next token of the same segment is a loss token
 seq_lengths     list<int32>  tokens of each segment, padding not among them
+seq_start_id    list<int32>  position of each segment's first token
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -33,17 +36,28 @@ TYPES = {
     "position_ids": pa.int32(),
     "loss_mask": pa.int8(),
     "labels": pa.int32(),
+    "next_loss_mask": pa.int8(),
     "seq_lengths": pa.int32(),
+    "seq_start_id": pa.int32(),
 }
 
 OF_IDS = ("input_ids", "labels")
 """Columns of token ids."""
 
+OF_LOSS = ("loss_mask", "labels", "next_loss_mask")
+"""Columns that tell loss tokens: the first all of them, the others none that begins a segment."""
+
+LABELS_VERSION = 1
+"""Raised when labels of the same sequences would be other ones."""
+
+STARTS = ("seq_lengths", "seq_start_id")
+"""Columns with a value for each segment, which tell nothing of padding."""
+
 TOLD_BY = {
     "token_ids": ("input_ids",),
-    "segment_ids": ("segment_ids", "seq_lengths"),
-    "position_ids": ("position_ids", "segment_ids", "seq_lengths"),
-    "loss_mask": ("loss_mask", "labels", "segment_ids", "seq_lengths", "attention_mask"),
+    "segment_ids": ("segment_ids", *STARTS),
+    "position_ids": ("position_ids", "segment_ids", *STARTS),
+    "loss_mask": (*OF_LOSS, "segment_ids", *STARTS, "attention_mask"),
 }
 """The columns that tell each field: of those there are, the first. Of the loss mask segments tell
 that every token is a loss token."""
@@ -60,17 +74,26 @@ Lists = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
 
 def layout_of_columns(options: Any) -> Layout:
     """Return which fields can be told from input_ids and the columns of options."""
-    told = {"input_ids", *options.columns}
-    keeps = tuple(name for name, by in TOLD_BY.items() if {*by} & told)
-    return Layout(made_of="sequences", keeps=keeps, columns=("input_ids", *options.columns))
+    columns = ("input_ids", *options.columns)
+    keeps = tuple(name for name, by in TOLD_BY.items() if {*by} & {*columns})
+    return Layout(made_of="sequences", keeps=keeps, columns=columns)
 
 
 def columns_in_files(options: Any, *, is_chats: bool) -> tuple[str, ...]:
     """Return input_ids and the columns of options, and the mask of chats if nothing else tells of
     it."""
     layout = layout_of_columns(options)
-    told = "loss_mask" not in layout.keeps or {"labels", "loss_mask"} & {*layout.columns}
+    told = "loss_mask" not in layout.keeps or {*OF_LOSS} & {*layout.columns}
     return layout.columns if told or not is_chats else (*layout.columns, options.mask_column)
+
+
+def has_first_loss(export: Export, part: str) -> bool:
+    """Return whether the loss mask of a part, as it is read, has loss tokens that begin a segment:
+    not where it is made of labels, since no token of the segment predicts that one."""
+    if not export.layout.columns:
+        return True
+    names = columns_in_files(export.options, is_chats=export.has_loss_mask(part))
+    return next((name for name in OF_LOSS if name in names), OF_LOSS[0]) == OF_LOSS[0]
 
 
 def sequence_bytes(columns: Iterable[str], length: int) -> int:
@@ -135,12 +158,15 @@ def lists_of(sequences: Sequences, name: str, written: slice | None = ALL_POSITI
     """Return a column: for each sequence a list of the positions that are `written`, or where that
     is None of its tokens."""
     is_token = sequences.segment_ids != 0
-    if name == "seq_lengths":
-        return _segment_lengths(sequences.segment_ids, is_token)
+    if name in STARTS:
+        return _segments(sequences.segment_ids, is_token, name)
     values: npt.NDArray[Any]
+    is_label = sequences.loss_mask & (sequences.position_ids != 0)
     if name == "labels":
         token_ids = sequences.token_ids.astype(np.int32)
-        values = np.where(sequences.loss_mask, token_ids, np.int32(NO_LABEL))
+        values = np.where(is_label, token_ids, np.int32(NO_LABEL))
+    elif name == "next_loss_mask":
+        values = np.pad(is_label[:, 1:], ((0, 0), (0, 1)))
     elif name == "attention_mask":
         values = is_token
     else:
@@ -152,12 +178,19 @@ def lists_of(sequences: Sequences, name: str, written: slice | None = ALL_POSITI
     return values.ravel(), np.full(len(values), values.shape[1])
 
 
-def _segment_lengths(segment_ids: npt.NDArray[np.int32], is_token: npt.NDArray[np.bool_]) -> Lists:
+def _segments(
+    segment_ids: npt.NDArray[np.int32], is_token: npt.NDArray[np.bool_], name: str
+) -> Lists:
     is_start = is_token.copy()
     is_start[:, 1:] &= segment_ids[:, 1:] != segment_ids[:, :-1]
+    num_segments = np.count_nonzero(is_start, axis=1)
     starts = np.flatnonzero(is_start[is_token])
-    lengths = np.diff(starts, append=np.count_nonzero(is_token)).astype(np.int32)
-    return lengths, np.count_nonzero(is_start, axis=1)
+    if name == "seq_lengths":
+        values = np.diff(starts, append=np.count_nonzero(is_token))
+    else:
+        firsts = offsets_of(np.count_nonzero(is_token, axis=1))[:-1]
+        values = starts - np.repeat(firsts, num_segments)
+    return values.astype(np.int32), num_segments
 
 
 def columns_read(names: Iterable[str], keeps: Iterable[str]) -> list[str]:
@@ -165,6 +198,8 @@ def columns_read(names: Iterable[str], keeps: Iterable[str]) -> list[str]:
     those that tell a field the first that there is."""
     own = {*names}
     found = [next((column for column in TOLD_BY[name] if column in own), None) for name in keeps]
+    if "seq_start_id" in found:
+        found.append("input_ids")  # which tells where the last segment ends
     return [name for name in TYPES if name in found]
 
 
@@ -173,15 +208,16 @@ def fields_of(lists: Mapping[str, Lists], export: Export) -> Arrays:
 
     Each has the shape (num_sequences, sequence_length); lists that end at their last token are
     filled again. What has no column of its own is worked out: segment_ids from seq_lengths;
-    position_ids from segment_ids; loss_mask from labels or, where every token is a loss token and
-    nothing else tells the padding, from attention_mask. Nothing is copied where all
+    position_ids from segment_ids; loss_mask from labels or next_loss_mask, False at the first token
+    of each segment then, or, where every token is a loss token and nothing else tells the padding,
+    from attention_mask. Nothing is copied where all
     of that has columns, and lists are of one length.
     """
     details = export.manifest.details
     filled = partial(_filled, lists, details)
     segment_ids = filled("segment_ids", 0)
-    if segment_ids is None and "seq_lengths" in lists:
-        segment_ids = _segments_of(*lists["seq_lengths"], details)
+    if segment_ids is None and {*STARTS} & {*lists}:
+        segment_ids = _segments_of(*_lengths_in(lists), details)
     position_ids = filled("position_ids", 0)
     is_asked = "position_ids" in details["keeps"]
     if is_asked and position_ids is None and segment_ids is not None:
@@ -212,6 +248,15 @@ def _filled(
     is_told = np.arange(length) < num_values[:, None]
     out[is_told[:, ::-1] if details.get("padding_side") == "left" else is_told] = values
     return out
+
+
+def _lengths_in(lists: Mapping[str, Lists]) -> Lists:
+    """Return the segment lengths that seq_lengths, or seq_start_id and input_ids, tell."""
+    if "seq_lengths" in lists:
+        return lists["seq_lengths"]
+    (starts, num_segments), (_, num_tokens) = lists["seq_start_id"], lists["input_ids"]
+    firsts = starts + np.repeat(offsets_of(num_tokens)[:-1], num_segments)
+    return np.diff(firsts, append=num_tokens.sum()), num_segments
 
 
 def _segments_of(
@@ -246,6 +291,8 @@ def _loss_mask_of(
     if loss_mask is None and (labels := filled("labels", NO_LABEL)) is not None:
         is_loss_token: npt.NDArray[np.bool_] = labels != NO_LABEL
         return is_loss_token
+    if loss_mask is None and (of_next := filled("next_loss_mask", 0)) is not None:
+        return np.pad(of_next[:, :-1], ((0, 0), (1, 0))).view(np.bool_)
     if loss_mask is None and segment_ids is None:
         loss_mask = filled("attention_mask", 0)
     return None if loss_mask is None else loss_mask.view(np.bool_)

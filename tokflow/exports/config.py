@@ -13,10 +13,12 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from tokflow.errors import ConfigError
+from tokflow.exports.columns import LABELS_VERSION
 from tokflow.exports.format import Declared, Layout, SourceNames
 from tokflow.exports.formats import FORMATS, check_format
 from tokflow.exports.index import INDEX_VERSION
 from tokflow.exports.part import check_eos_first
+from tokflow.exports.presets import PRESETS, in_one_line, with_options
 from tokflow.exports.shuffled_documents import GROUP_TOKENS
 from tokflow.sequences.config import PackingChanges, PackingConfig, Packings
 from tokflow.split.shuffle import ExportOrder, shuffle_fields
@@ -28,7 +30,7 @@ from tokflow.store.versions import known_changes
 
 class ExportConfig(Config):
     """One export: a format and its options. In YAML the options stand beside `format`, which
-    alone is enough."""
+    alone is enough, or beside `preset`, the name of a trainer, which they override."""
 
     section: ClassVar[str] = "exports"
 
@@ -60,6 +62,21 @@ class ExportConfig(Config):
             )
 
     @property
+    def plain(self) -> dict[str, Any]:
+        """What a YAML has of it: its format, and what is not as usual."""
+        options, packing = self.options, self.packing
+        fields = type(options).model_fields
+        own = {
+            name: of
+            for name, of in options
+            if of != fields[name].get_default(call_default_factory=True)
+        }
+        own = {name: [*of] if isinstance(of, tuple) else of for name, of in own.items()}
+        named = {"name": self.name} if self.name != self.format else {}
+        packed = {"packing": dict(packing)} if packing else {}
+        return {**named, "format": self.format, **own, **packed}
+
+    @property
     def layout(self) -> Layout:
         """The content of its files."""
         return FORMATS[self.format].layout(self.options)
@@ -69,10 +86,11 @@ class ExportConfig(Config):
     def _of_yaml(cls, entry: Any) -> Any:
         """Return the fields that a format's name, or a mapping with its options, stands for."""
         given = {"format": entry} if isinstance(entry, str) else entry
+        given = with_options(given) if isinstance(given, Mapping) else given
         if not isinstance(given, Mapping) or not isinstance(given.get("format"), str):
             raise ConfigError(
                 where="",
-                expected="a format's name, or a mapping with `format:` and its options",
+                expected="a format's name, or a mapping with `format:` or `preset:`, and options",
                 found=repr(entry),
                 remedy=f"name one of {', '.join(sorted(FORMATS))}",
             )
@@ -99,11 +117,14 @@ class ExportConfig(Config):
         named = {"type": "string", "description": fields["name"].description}
         packed = pydantic.TypeAdapter(PackingChanges).json_schema()
         packed |= {"description": fields["packing"].description}
-        of_each = (_schema_of(name, {"name": named, "packing": packed}) for name in FORMATS)
-        return {"anyOf": [{"type": "string", "enum": sorted(FORMATS)}, *of_each]}
+        beside = {"name": named, "packing": packed}
+        of_formats = [_schema_of(name, beside) for name in FORMATS]
+        of_presets = [_schema_of_preset(name, beside) for name in PRESETS]
+        names = {"type": "string", "enum": sorted(FORMATS)}
+        return {"anyOf": [names, *of_formats, *of_presets]}
 
 
-BESIDE_OPTIONS = ("name", "format", "packing")
+BESIDE_OPTIONS = ("name", "format", "packing", "preset")
 """The keys of an export in YAML that are no options of its format."""
 
 
@@ -127,6 +148,18 @@ def _schema_of(name: str, beside: Mapping[str, JsonSchemaValue]) -> JsonSchemaVa
     own = {"format": {"const": name, "description": format_.description}, **beside}
     properties = {**own, **schema.get("properties", {})}
     return {**schema, "properties": properties, "required": ["format"]}
+
+
+def _schema_of_preset(name: str, beside: Mapping[str, JsonSchemaValue]) -> JsonSchemaValue:
+    """Return the schema of one preset: the options of its format, which it has values for."""
+    stands_for = in_one_line(PRESETS[name])
+    preset = {"const": name, "description": f"The same as `{stands_for}`."}
+    schema = _schema_of(PRESETS[name]["format"], beside)
+    return {
+        **schema,
+        "properties": {"preset": preset, **schema["properties"]},
+        "required": ["preset"],
+    }
 
 
 def packing_of(export: ExportConfig, packing: PackingConfig, parts: Sequence[str]) -> PackingConfig:
@@ -223,6 +256,7 @@ def export_recipe(
     fields |= order.document_fields()
     fields |= known_changes("export", config.format)
     version = FORMATS[config.format].version + INDEX_VERSION
+    version += LABELS_VERSION if "labels" in config.layout.columns else 0
     return Recipe(stage="export", version=version, config=fields, parents=parents)
 
 

@@ -145,11 +145,19 @@ class Layout:
     """True: documents without tokens are not among the offsets of a stream."""
     columns: tuple[str, ...] = ()
     """Columns of files with a record per sequence, except the one that only chats have."""
+    attends_across: bool = False
+    """True of a stream whose readers know where documents begin and attend across them."""
 
     @property
     def is_packed(self) -> bool:
         """True where it holds sequences."""
         return self.made_of == "sequences"
+
+    @property
+    def is_across_documents(self) -> bool:
+        """True where readers cannot but attend from one document to the next, or do so by default:
+        nothing tells them where documents begin, or they do not ask."""
+        return self.attends_across or not {"offsets", "segment_ids", "position_ids"} & {*self.keeps}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

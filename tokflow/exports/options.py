@@ -212,7 +212,14 @@ def check_level(compression: str, level: int | None) -> None:
 
 
 Column = Literal[
-    "attention_mask", "segment_ids", "position_ids", "loss_mask", "labels", "seq_lengths"
+    "attention_mask",
+    "segment_ids",
+    "position_ids",
+    "loss_mask",
+    "labels",
+    "next_loss_mask",
+    "seq_lengths",
+    "seq_start_id",
 ]
 """A column beside input_ids, as an option names it."""
 
@@ -226,41 +233,23 @@ Padding: TypeAlias = Annotated[
 and none."""
 
 
-class RowOptions(ShardOptions):
-    """Options of the formats that have these columns but for those that an option leaves out."""
+class TableOptions(ShardOptions):
+    """Options of the formats with a record per sequence."""
 
     mask_column: ClassVar[str] = "loss_mask"
     """The column that tells the loss tokens of chats."""
 
-    shard_size: Size | None = None
-    """Most bytes of a file, such as 500MB, counted as in memory: before compression, as `datasets`
-    counts max_shard_size. Default: 125 million tokens, padding included."""
-
-    padding: Annotated[Padding, Field(exclude_if=lambda padding: padding == "max")] = "max"
+    padding: Padding = "max"
     """max: sequences are filled up to sequence_length; longest: up to the longest of the part;
     none: a list has its tokens alone. Sizes of files, and positions of the index and of trace,
     count sequences as filled."""
-    attention_mask: Annotated[bool, Field(exclude_if=bool)] = True
-    """True: there is a column of them; without it `segment_ids` tell tokens from padding."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns beside input_ids."""
-        of_mask = ("attention_mask",) if self.attention_mask else ()
-        return (*of_mask, "segment_ids", "position_ids")
 
 
-class ColumnOptions(ShardOptions):
+class ColumnOptions(TableOptions):
     """Options of the formats whose columns an option names."""
-
-    mask_column: ClassVar[str] = "loss_mask"
 
     columns: Listed[Column] = ()
     """Columns beside input_ids."""
-    padding: Padding = "max"
-    """max: sequences are filled up to sequence_length; longest: up to the longest of the part;
-    none: a list has its tokens alone. Positions of the index and of trace count sequences as
-    filled."""
 
     def check(self) -> None:
         """Refuse columns that are named twice or cannot be."""
@@ -268,12 +257,36 @@ class ColumnOptions(ShardOptions):
         problem = None
         if len(set(self.columns)) < len(self.columns):
             problem = "each column once", ", ".join(self.columns), "name it once"
-        elif self.padding != "none" and "seq_lengths" in self.columns:
+        elif self.padding != "none" and {"seq_lengths", "seq_start_id"} & {*self.columns}:
             problem = (
-                "lengths that add up to their row, as TRL's collator has it",
+                "segments that add up to their row, as TRL's collator has it",
                 "rows with padding",
                 "add `padding: none`",
             )
         if problem is not None:
             expected, found, remedy = problem
             raise ConfigError(where="columns", expected=expected, found=found, remedy=remedy)
+
+
+USUAL_COLUMNS: tuple[Column, ...] = ("attention_mask", "segment_ids", "position_ids")
+"""The columns of parquet and arrow, unless an option says otherwise."""
+
+
+class RowOptions(ColumnOptions):
+    """Options of parquet and arrow; their recipes have what is as usual of these no more than
+    those of older exports."""
+
+    shard_size: Size | None = None
+    """Most bytes of a file, such as 500MB, counted as in memory: before compression, as `datasets`
+    counts max_shard_size. Default: 125 million tokens, padding included."""
+    padding: Annotated[Padding, Field(exclude_if=lambda padding: padding == "max")] = "max"
+    """max: sequences are filled up to sequence_length; longest: up to the longest of the part;
+    none: a list has its tokens alone. Sizes of files, and positions of the index and of trace,
+    count sequences as filled."""
+    columns: Annotated[
+        Listed[Column], Field(exclude_if=lambda columns: columns == USUAL_COLUMNS)
+    ] = USUAL_COLUMNS
+    """Beside input_ids: attention_mask, segment_ids, position_ids, loss_mask (of chats it is
+    added where no other tells of it), labels (-100 at other than loss tokens and at the first
+    token of each segment), next_loss_mask (the loss mask of labels that are shifted), seq_lengths
+    (tokens of each segment), seq_start_id (where each begins)."""

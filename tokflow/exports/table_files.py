@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tokflow.errors import ConfigError
 from tokflow.exports.columns import (
     Lists,
     columns_in_files,
@@ -88,7 +89,7 @@ class TableFiles:
         """Write the files of a part and return their paths; `seen` is given each table."""
         columns = columns_in_files(options, is_chats=part.has_loss_mask)
         kept, written = KeptOfSequences(part), written_positions(part, options.padding)
-        schema = schema_of(columns, kept.names)
+        schema = schema_in_files(part, options)
         sizes, at_once = self.sizes(part.rows, options), self.at_once(part.rows, options)
         options.check_num_files(len(sizes))
         paths = [folder / name for name in self._names(part.name, len(sizes), options)]
@@ -115,8 +116,11 @@ class TableFiles:
         is_told = "position_ids" in columns or "position_ids" not in keeps
         is_told &= options.padding == "max" and "labels" not in columns
 
+        own = dict(zip(names_in_files(options, columns), columns, strict=True))
+
         def load(name: str, number: int, rows: slice) -> Arrays:
-            return fields_of(read(export.stored.file(name), number, rows, columns), export)
+            found = read(export.stored.file(name), number, rows, [*own])
+            return fields_of({own[name]: lists for name, lists in found.items()}, export)
 
         sizes, at_once = self.sizes(rows, options), self.at_once(rows, options)
         names, is_mapped = self._names(part, len(sizes), options), self.is_mapped(options)
@@ -157,9 +161,27 @@ def _from(tables: Iterator[pa.Table], first: int) -> Iterator[pa.Table]:
 
 
 def schema_in_files(part: Part, options: Any) -> pa.Schema:
-    """Return the schema of a part's tables."""
+    """Return the schema of a part's tables.
+
+    Raises: ConfigError where a kept column has the name that another was given.
+    """
     columns = columns_in_files(options, is_chats=part.has_loss_mask)
-    return schema_of(columns, KeptOfSequences(part).names)
+    names, kept = names_in_files(options, columns), KeptOfSequences(part).names
+    if twice := {*names} & {*kept}:
+        raise ConfigError(
+            where="rename",
+            expected="names that no column of documents.keep_columns has",
+            found=", ".join(sorted(twice)),
+            remedy="change `rename` or `keep_columns`",
+        )
+    fields = zip(schema_of(columns, kept), [*names, *kept], strict=True)
+    return pa.schema([of.with_name(name) for of, name in fields])
+
+
+def names_in_files(options: Any, columns: Sequence[str]) -> list[str]:
+    """Return the names that columns have in files: their own, unless the option gives others."""
+    renamed: Mapping[str, str] = getattr(options, "rename", {})
+    return [renamed.get(name, name) for name in columns]
 
 
 def lists_in(table: pa.Table | pa.RecordBatch, columns: Sequence[str]) -> dict[str, Lists]:

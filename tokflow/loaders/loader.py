@@ -14,7 +14,6 @@ from tokflow.loaders.position import Position, position_of, share_of
 from tokflow.loaders.rows import Rows
 from tokflow.loaders.samples import (
     ENDLESS,
-    Batch,
     FilesAhead,
     Numbers,
     Samples,
@@ -23,6 +22,7 @@ from tokflow.loaders.samples import (
     integer,
     no_dataset,
     tensors_of,
+    with_cu_seqlens,
 )
 from tokflow.pools.cores import renew_in_forks
 
@@ -45,7 +45,7 @@ class Loader:
     """
 
     _ahead: Position
-    _waiting: deque[tuple[Callable[[], Batch], Position]]
+    _waiting: deque[tuple[Callable[[], dict[str, Any]], Position]]
     _pool: ThreadPoolExecutor | None
     _files: FilesAhead
 
@@ -62,18 +62,21 @@ class Loader:
         drop_last: bool = False,
         prefetch: int = 2,
         arrays: ArrayKind = "numpy",
+        cu_seqlens: bool = False,
     ) -> None:
         """Load `rows` epoch after epoch, without end or `num_epochs` of them: each shuffled by the
         seed (by `blocks`, as in `Rows.shuffled`), or in the order of `rows` where there is none.
         Samples, such as a mixture or `rows.random_windows(seed)`, have an order of their own.
 
         `batch_size` counts the samples of all ranks together; `prefetch` batches are made ahead,
-        each by a thread of its own, none with 0.
+        each by a thread of its own, none with 0. `cu_seqlens`: batches have cu_seqlens and
+        max_seqlen, for attention within segments; see `with_cu_seqlens`.
         """
         self.batch_size = integer("batch_size", batch_size)
         self.rank, self.world_size = integer("rank", rank), integer("world_size", world_size)
         self.prefetch, self.arrays = integer("prefetch", prefetch, 0), arrays
         self.drop_last = boolean("drop_last", drop_last)
+        self.cu_seqlens = boolean("cu_seqlens", cu_seqlens)
         _check_batches(self.batch_size, self.rank, self.world_size, arrays)
         if isinstance(rows, Rows):
             self.samples: Samples = rows.epochs(seed, blocks=blocks, num_epochs=num_epochs)
@@ -210,7 +213,7 @@ class Loader:
         own, behind = self.batch_at(self._ahead)
         if behind == self._ahead:
             return False
-        batch_of: Callable[[], Batch] = partial(self.samples.gather, own)
+        batch_of: Callable[[], dict[str, Any]] = partial(self._gather, own)
         if self.prefetch:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self.prefetch, thread_name_prefix="tokflow-loader")
@@ -218,6 +221,10 @@ class Loader:
         self._waiting.append((batch_of, behind))
         self._ahead = behind
         return True
+
+    def _gather(self, numbers: Numbers) -> dict[str, Any]:
+        batch = self.samples.gather(numbers)
+        return with_cu_seqlens(batch) if self.cu_seqlens else batch
 
     def _begin_anew(self) -> None:
         """Go on behind the last batch without threads and locks, as a new process has none."""

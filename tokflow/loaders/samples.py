@@ -18,7 +18,7 @@ from tokflow.errors import ConfigError, TokflowError
 from tokflow.store.store import StoredOutput
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 T = TypeVar("T")
 
@@ -99,24 +99,56 @@ class Gathered(Sequence[Batch]):
         return (self[number] for number in range(len(self)))
 
 
-def tensors_of(batch: Batch) -> dict[str, "torch.Tensor"]:
-    """Return the fields as tensors that share their memory."""
+def tensors_of(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields as tensors that share their memory, and numbers as they are."""
     import torch
 
-    return {name: torch.from_numpy(values) for name, values in batch.items()}
+    return {
+        name: torch.from_numpy(values) if isinstance(values, np.ndarray) else values
+        for name, values in batch.items()
+    }
 
 
-def collate(rows: Sequence[Batch] | Batch) -> dict[str, "torch.Tensor"]:
+def collate(rows: Sequence[Batch] | Batch, *, cu_seqlens: bool = False) -> dict[str, Any]:
     """Return the batch that `__getitems__` gathered as tensors: the `collate_fn` of a DataLoader.
 
     Or a batch of arrays, such as `rows[:8]`. No token is copied, but where something between gave
-    rows one by one.
+    rows one by one. `cu_seqlens`: with the fields of `with_cu_seqlens`.
     """
     if isinstance(rows, Gathered):
-        return tensors_of(rows.batch)
-    if isinstance(rows, Mapping):
-        return tensors_of(rows)
-    return tensors_of({name: np.stack([row[name] for row in rows]) for name in rows[0]})
+        batch = rows.batch
+    elif isinstance(rows, Mapping):
+        batch = rows
+    else:
+        batch = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    return tensors_of(with_cu_seqlens(batch) if cu_seqlens else batch)
+
+
+def with_cu_seqlens(batch: Batch) -> dict[str, Any]:
+    """Return a batch with the segments of its rows end to end, as flash-attn's
+    `flash_attn_varlen_func` and torch's `varlen_attn` take them.
+
+    cu_seqlens, int32 (num_segments + 1,): where each segment begins in `input_ids.reshape(-1)`, and
+    the end of the last; max_seqlen, an int: the longest of them. The padding of a row is a segment
+    of its own, and a segment ends with its row.
+
+    Of the segment_ids [1 1 2] and [1 0 0]: [0 2 3 4 6], and 2.
+
+    Raises: ConfigError where the batch has no segment_ids.
+    """
+    if "segment_ids" not in batch:
+        raise ConfigError(
+            where="cu_seqlens",
+            expected="rows with segment_ids, which tell where segments begin",
+            found=", ".join(batch),
+            remedy="name segment_ids among `fields`, or open an export that keeps them",
+        )
+    ids = batch["segment_ids"]
+    is_start = np.ones(ids.shape, dtype=np.bool_)
+    np.not_equal(ids[:, 1:], ids[:, :-1], out=is_start[:, 1:])
+    edges = np.append(np.flatnonzero(is_start), ids.size).astype(np.int32)
+    longest = int(np.diff(edges).max(initial=0))
+    return {**batch, "cu_seqlens": edges, "max_seqlen": longest}
 
 
 Numbers: TypeAlias = npt.NDArray[np.int64]

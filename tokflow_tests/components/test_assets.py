@@ -433,14 +433,16 @@ def test_an_export_of_rows_shows_its_columns(tmp_path: Path):
         documents={"keep_columns": ["url"]},
         packing={"strategy": "one_document"},
         exports=[
-            {"format": "arrow", "attention_mask": False},
+            {"format": "arrow", "columns": ["segment_ids"]},
+            {"format": "parquet", "columns": ["labels"], "rename": {"input_ids": "tokens"}},
             {"format": "jsonl", "columns": ["labels"]},
             "bin",
         ],
     )
 
     assert columns_shown(dataset) == {
-        "arrow": ["input_ids", "segment_ids", "position_ids", "url"],
+        "arrow": ["input_ids", "segment_ids", "url"],
+        "parquet": ["tokens", "labels", "url"],
         "jsonl": ["input_ids", "labels", "url"],
         "bin": None,
     }

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -51,15 +52,28 @@ def table_of(
 
 
 def test_each_column_says_what_trainers_expect_of_its_name():
-    names = ["input_ids", "attention_mask", "labels", "seq_lengths"]
+    names = ["input_ids", "attention_mask", "labels", "next_loss_mask"]
 
-    table = table_of(rows(all_loss=False), names)
+    table = table_of(rows(all_loss=False), [*names, "seq_lengths", "seq_start_id"])
 
     assert table.to_pydict() == {
         "input_ids": [[5, 6, PAD, PAD], [5, 6, 7, 5], [6, 7, 8, 5]],
         "attention_mask": [[1, 1, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1]],
-        "labels": [[-100, 6, -100, -100], [-100, 6, -100, 5], [-100, 7, -100, 5]],
+        "labels": [[-100, 6, -100, -100], [-100, 6, -100, -100], [-100, 7, -100, 5]],
+        "next_loss_mask": [[1, 0, 0, 0], [1, 0, 0, 0], [1, 0, 1, 0]],
         "seq_lengths": [[2], [3, 1], [4]],
+        "seq_start_id": [[0], [0, 3], [0]],
+    }
+
+
+def test_nothing_predicts_the_first_token_of_a_segment():
+    names = ["labels", "next_loss_mask"]
+
+    table = table_of(rows(), names)
+
+    assert table.to_pydict() == {
+        "labels": [[-100, 6, -100, -100], [-100, 6, 7, -100], [-100, 7, 8, 5]],
+        "next_loss_mask": [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0]],
     }
 
 
@@ -106,9 +120,21 @@ def test_fields_are_read_again_from_whatever_columns_tell_of_them(
 
     [read] = pieces(fields, layout_of(columns), made.token_ids.dtype)
     assert list(read) == ["token_ids", "segment_ids", "position_ids", "loss_mask"]
+    if {"labels", "next_loss_mask"} & {*columns}:
+        made = replace(made, loss_mask=made.loss_mask & (made.position_ids != 0))
     for name, values in read.items():
         assert values.dtype == getattr(made, name).dtype, name
         np.testing.assert_array_equal(values, getattr(made, name))
+
+
+def test_fields_are_read_again_from_where_segments_begin():
+    made, columns = rows(all_loss=False), ["next_loss_mask", "seq_start_id"]
+
+    fields = read_columns(table_of(made, ["input_ids", *columns], None), columns)
+
+    assert fields["segment_ids"].tolist() == made.segment_ids.tolist()
+    assert fields["position_ids"].tolist() == made.position_ids.tolist()
+    assert fields["loss_mask"].tolist() == (made.loss_mask & (made.position_ids != 0)).tolist()
 
 
 @pytest.mark.parametrize(

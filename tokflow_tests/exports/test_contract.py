@@ -76,7 +76,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "mds-of-all-fields": {"columns": _FIELDS, "shards": 2},
     "mds-small-and-packed": {"shard_size": 400, "compression": "zstd"},
     "megatron": {},
-    "megatron-named": {"prefix": "x.1", "key": "content"},
+    "megatron-named": {"prefix": "x.1", "key": "content", "loss_mask": True},
     "modalities": {},
     "modalities-files-of-5": {"shard_size": 10},
     "npy": {},
@@ -88,7 +88,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "olmo-in-files": {"shards": 3},
     "parquet": {},
     "parquet-in-files": {"shards": 3},
-    "parquet-groups-of-1": {"padding": "none", "attention_mask": False, "sequences_per_group": 1},
+    "parquet-groups-of-1": {
+        "padding": "none",
+        "columns": ["segment_ids"],
+        "sequences_per_group": 1,
+    },
+    "parquet-of-bridge": {
+        "padding": "none",
+        "columns": ["next_loss_mask", "seq_start_id"],
+        "rename": {"next_loss_mask": "of_next"},
+    },
     "pickle": {},
     "pickle-files-of-2": {"shard_size": 30},
     "webdataset": {},
@@ -516,6 +525,11 @@ def fields_of(part: Part, manifest: Manifest) -> dict[str, np.ndarray]:
         if not rows:
             return {"token_ids": empty}
         joined = Sequences.joined(rows)
+        of_chats = ("labels",) if manifest.details["format"] == "easydel" else ()
+        columns = {*layout.columns, *(of_chats if part.has_loss_mask else ())}
+        if {"labels", "next_loss_mask"} & columns:  # which tell nothing of first tokens
+            is_loss = joined.loss_mask & (joined.position_ids != 0)
+            joined = replace(joined, loss_mask=is_loss)
         return {name: getattr(joined, name) for name in layout.keeps}
     runs = [np.zeros(0, dtype=part.dtype), *part.stream(eos_first=layout.eos_first)]
     fields = {"token_ids": np.concatenate(runs)}

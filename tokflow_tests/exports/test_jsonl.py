@@ -39,7 +39,7 @@ def test_a_line_has_the_columns_asked_for_in_that_order(tmp_path: Path):
         [
             ("input_ids", [*b"ab", EOS, EOS]),
             ("seq_lengths", [3, 1]),
-            ("labels", [*b"ab", EOS, EOS]),
+            ("labels", [-100, *b"b", EOS, -100]),
             ("loss_mask", [1, 1, 1, 1]),
             ("position_ids", [0, 1, 2, 0]),
             ("attention_mask", [1, 1, 1, 1]),
@@ -47,7 +47,7 @@ def test_a_line_has_the_columns_asked_for_in_that_order(tmp_path: Path):
         [
             ("input_ids", [*b"c", EOS]),
             ("seq_lengths", [2]),
-            ("labels", [*b"c", EOS]),
+            ("labels", [-100, EOS]),
             ("loss_mask", [1, 1]),
             ("position_ids", [0, 1]),
             ("attention_mask", [1, 1]),

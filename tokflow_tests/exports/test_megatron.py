@@ -1,5 +1,6 @@
 import struct
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from tokflow.exports.formats.megatron import MegatronOptions
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import Manifest
+from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import MANY_IDS
-from tokflow_tests.outputs import parts, stored
-from tokflow_tests.tiny import EOS, build, declare, many_ids
+from tokflow_tests.outputs import documents_of, parts, stored
+from tokflow_tests.tiny import EOS, build, declare, many_ids, tokenize
 
 WITHOUT_EOS = {"tokenizer": {"kind": "bytes", "eos": "none"}}
 
@@ -144,3 +146,25 @@ def test_an_index_that_is_not_megatrons_is_an_error(tmp_path: Path, damage: tupl
 
     with pytest.raises(CorruptOutputError, match="version 1 and dtype 4 or 8"):
         read(folder, manifest)
+
+
+def test_the_loss_mask_of_chats_stands_beside_their_tokens(tmp_path: Path):
+    exports = [{"format": "megatron", "loss_mask": True}]
+    dataset = chat_dataset(tmp_path, CHATS, exports=exports)
+
+    folder = build(dataset).export("megatron").output.folder
+
+    tokens = index_of(folder / "train_text_document.idx")
+    masks = index_of(folder / "train_text_loss_mask.idx")
+    loss = [mask for _, mask in documents_of(tokenize(dataset))]
+    assert masks["head"] == (b"MMIDIDX\0\0", 1, 1)
+    assert masks["lengths"] == tokens["lengths"] == [*map(len, loss)]
+    assert masks["firsts"] == tokens["firsts"]
+    assert masks["pointers"] == [pointer // 2 for pointer in tokens["pointers"]]
+    assert (folder / "train_text_loss_mask.bin").read_bytes() == bytes(chain.from_iterable(loss))
+
+
+def test_of_texts_there_is_no_loss_mask(tmp_path: Path):
+    _, folder, _ = export(tmp_path, {"a.jsonl": ["ab"]}, loss_mask=True)
+
+    assert [*folder.glob("*.bin")] == [folder / "train_text_document.bin"]

@@ -33,7 +33,14 @@ BAD_SHARDS: list[tuple[dict[str, Any], str]] = [
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     *((name, options, said) for name in ("parquet", "npy") for options, said in BAD_SHARDS),
-    ("arrow", {"attention_mask": 0}, "attention_mask: expected true or false, found 0"),
+    ("easydel", {"attention_mask": 0}, "attention_mask: expected true or false, found 0"),
+    (
+        "parquet",
+        {"rename": {"labels": "x"}},
+        "rename: expected columns that there are: .* 'labels'",
+    ),
+    ("parquet", {"rename": {"input_ids": "segment_ids"}}, "rename: expected a name of its own for"),
+    ("parquet", {"rename": {"input_ids": "a/b"}}, "rename.input_ids: expected letters"),
     ("arrow", {"padding": "no"}, "padding: expected one of none, longest, max, found 'no'"),
     ("easydel", {"padding": 1}, "padding: expected one of none, longest, max, found 1"),
     ("jsonl", {"padding": 0}, "padding: expected one of none, longest, max, found 0"),
@@ -48,7 +55,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "hf_dataset",
         {"columns": ["seq_lengths"]},
-        "columns: expected lengths that add up to their row, .* add `padding: none`",
+        "columns: expected segments that add up to their row, .* add `padding: none`",
     ),
     ("jsonl", {"columns": ["labels", "labels"]}, "columns: expected each column once"),
     ("jsonl", {"compression_level": 3}, "expected none, for nothing is compressed, found 3"),
@@ -79,8 +86,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 MISPLACED: list[tuple[str, dict[str, Any], str]] = [
     ("bin", {"padding": "none"}, "remove it, or name a format that has it: arrow, easydel, hf_d"),
     ("pickle", {"padding_side": "left"}, r"write `packing: \{padding_side: ...\}`, for it is a f"),
-    ("parquet", {"columns": []}, "`attention_mask: false` leaves out that column"),
-    ("jsonl", {"attention_mask": False}, "write `columns:` without attention_mask"),
+    ("easydel", {"columns": []}, "`attention_mask: false` leaves out that column"),
+    ("parquet", {"attention_mask": False}, "write `columns:` without attention_mask"),
 ]
 """Keys that belong to other formats, or to packing."""
 

@@ -70,14 +70,16 @@ def _check_fields(
         after = rest - before
         tokens = [t for run in row for t in pieces[run.piece].tokens[run.start :][: run.size]]
         segments = [n for n, size in enumerate(sizes, start=1) for _ in range(size)]
+        positions = [n for size in sizes for n in range(size)]
+        labels = [t if n else NO_LABEL for t, n in zip(tokens, positions, strict=True)]
         expected = {
             "token_ids": [*[pad_id] * before, *tokens, *[pad_id] * after],
-            "labels": [*[NO_LABEL] * before, *tokens, *[NO_LABEL] * after],
+            "labels": [*[NO_LABEL] * before, *labels, *[NO_LABEL] * after],
             "seq_lengths": sizes,
+            "seq_start_id": [sum(sizes[:n]) for n in range(len(sizes))],
         }
-        positions = [n for size in sizes for n in range(size)]
-        ones = [1] * len(tokens)
-        of_tokens = {"segment_ids": segments, "position_ids": positions}
+        ones, nexts = [1] * len(tokens), [int(n > 0) for n in [*positions[1:], 0]]
+        of_tokens = {"segment_ids": segments, "position_ids": positions, "next_loss_mask": nexts}
         for name, values in {**of_tokens, "attention_mask": ones, "loss_mask": ones}.items():
             expected[name] = [*[0] * before, *values, *[0] * after]
         if part not in of_one:

@@ -72,12 +72,13 @@ def _divided(random: Random) -> Options:
 
 
 def _columns(random: Random) -> Options:
-    names = ["attention_mask", "segment_ids", "position_ids", "loss_mask", "labels", "seq_lengths"]
+    of_tokens = ["attention_mask", "segment_ids", "position_ids", "loss_mask"]
+    names = [*of_tokens, "labels", "next_loss_mask", "seq_lengths", "seq_start_id"]
     options = {**_divided(random), **_some(random, padding=PADDINGS)}
     if random.random() < 0.7:
         chosen = random.sample(names, random.randrange(len(names) + 1))
         if not is_unpadded(options):
-            chosen = [name for name in chosen if name != "seq_lengths"]
+            chosen = [name for name in chosen if not name.startswith("seq_")]
         options["columns"] = chosen
     return options
 
@@ -123,29 +124,22 @@ def _hf_dataset(random: Random) -> Options:
 
 
 def _parquet(random: Random) -> Options:
-    options = _some(
-        random,
-        sequences_per_group=SIZES,
-        compression=("zstd", "snappy", "none"),
-        padding=PADDINGS,
-        attention_mask=(True, False),
-    )
-    return {**_divided(random), **options}
+    codecs = ("zstd", "snappy", "none")
+    options = _some(random, sequences_per_group=SIZES, compression=codecs)
+    return {**_columns(random), **options}
 
 
 def _easydel(random: Random) -> Options:
-    return {**_parquet(random), **_some(random, position_ids=(True, False))}
+    flags = (True, False)
+    columns = _some(random, padding=PADDINGS, attention_mask=flags, position_ids=flags)
+    options = {name: of for name, of in _parquet(random).items() if name != "columns"}
+    return {**options, **columns}
 
 
 def _arrow(random: Random) -> Options:
-    options = _some(
-        random,
-        sequences_per_batch=SIZES,
-        compression=("none", "lz4", "zstd"),
-        padding=PADDINGS,
-        attention_mask=(True, False),
-    )
-    return {**_divided(random), **options}
+    codecs = ("none", "lz4", "zstd")
+    options = _some(random, sequences_per_batch=SIZES, compression=codecs)
+    return {**_columns(random), **options}
 
 
 FORMATS: dict[str, Callable[[Random], Options]] = {

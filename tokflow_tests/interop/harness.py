@@ -114,7 +114,7 @@ class Known:
             "segment_ids": rows["segment_ids"],
             "position_ids": rows["position_ids"],
             "loss_mask": is_token.astype(np.int64),
-            "labels": np.where(is_token, rows["token_ids"], -100),
+            "labels": np.where(rows["position_ids"] > 0, rows["token_ids"], -100),
         }
         kept = np.ones_like(is_token) if padding else is_token
         lengths = [np.bincount(row[row > 0])[1:] for row in rows["segment_ids"]]

@@ -1,4 +1,5 @@
-"""Peers train on what the assistant says, where our exports of chats say that it does."""
+"""Peers train on what the assistant says, where our exports of chats say that it does, and trainers
+attend within chats that are packed into one row."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,9 +10,9 @@ import numpy as np
 import pytest
 
 from tokflow.store.manifest import Manifest
-from tokflow_tests.chats import CHATS, chat_dataset
+from tokflow_tests.chats import CHATS, chat_dataset, write_chats
 from tokflow_tests.interop.harness import assert_same, python_of, read_with, write_with
-from tokflow_tests.outputs import content, documents_of, parts
+from tokflow_tests.outputs import content, documents_of, parts, token_lists
 from tokflow_tests.tiny import build, tokenize
 
 pytestmark = pytest.mark.interop
@@ -39,7 +40,8 @@ def datatrove(known: KnownChats) -> Mapping[str, Any]:
 
 def easydel(known: KnownChats) -> Mapping[str, Any]:
     token_ids = known.rows.token_ids.astype(int)  # numpy makes 65,436 of a uint16's -100
-    return {"rows": token_ids, "labels": np.where(known.rows.loss_mask, token_ids, -100)}
+    is_label = known.rows.loss_mask & (known.rows.position_ids > 0)
+    return {"rows": token_ids, "labels": np.where(is_label, token_ids, -100)}
 
 
 def levanter(known: KnownChats) -> Mapping[str, Any]:
@@ -56,6 +58,12 @@ def mds(known: KnownChats) -> Mapping[str, Any]:
         "tokens": known.rows.token_ids.astype(int),
         "loss_mask": known.rows.loss_mask.astype(int),
     }
+
+
+def megatron_mask(known: KnownChats) -> Mapping[str, Any]:
+    """Expect a number for each token, in the documents that the tokens have."""
+    offsets = np.cumsum([0, *map(len, known.masks)])
+    return {"token_ids": known.mask.astype(np.uint8), "offsets": offsets}
 
 
 def olmo_rows(known: KnownChats) -> Mapping[str, Any]:
@@ -96,6 +104,7 @@ READINGS = [
     Reading("easydel", easydel),
     Reading("levanter", levanter, reader={"form": "chat", "sequence_length": longest}),
     Reading("mds", mds, options=MDS),
+    Reading("megatron", megatron_mask, options={"loss_mask": True}, reader={"of": "loss_mask"}),
     Reading("olmo", olmo_rows, reader={**OLMO, "sequence_length": 16}),
     Reading("olmo", olmo_documents, reader=OLMO_WHOLE),
 ]
@@ -125,6 +134,53 @@ def test_a_peer_reads_the_loss_tokens(case: Reading, tmp_path: Path):
     found = read_with(case.format, known.folder, "train", **reader)
 
     assert_same(found, case.expected(known))
+
+
+READERS: dict[str, Mapping[str, Any]] = {
+    "axolotl": {"sequence_length": 128},
+    "megatron-bridge": {"sequence_length": 128, "eos_id": 1},
+    "torchtune": {"sequence_length": 128},
+    "trl": {},
+}
+"""The presets, and what each trainer's reader is given."""
+
+TEXTS = ["a", "every token of a text is learnt", "größe 漢字", "but for the first"]
+
+
+def documents_in(found: Mapping[str, np.ndarray]) -> list[tuple[list[int], list[int]]]:
+    """Return the tokens and the loss of each document, sorted, since trainers have orders of
+    their own."""
+    edges = np.cumsum(found["lengths"])[:-1]
+    split = (np.split(found[name], edges) for name in ("token_ids", "loss"))
+    return sorted((ids.tolist(), loss.tolist()) for ids, loss in zip(*split, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["chats", "texts"])
+@pytest.mark.parametrize("trainer", READERS)
+def test_a_trainer_learns_what_is_meant_and_attends_within_documents(
+    trainer: str, kind: str, tmp_path: Path
+):
+    python_of("trainers")
+    packing = {"strategy": "best_fit", "sequence_length": 128}
+    attributes = {"packing": packing, "exports": [{"preset": trainer}]}
+    if kind == "texts":
+        write_chats(tmp_path / "raw/texts.jsonl", TEXTS * 9, field="text")
+        attributes["documents"] = {"messages": None}
+    dataset = chat_dataset(tmp_path, CHATS * 5 if kind == "chats" else None, **attributes)
+    folder = build(dataset).export(trainer).output.folder
+    shard = tokenize(dataset)
+    documents = documents_of(shard) if kind == "chats" else [(of, of) for of in token_lists(shard)]
+
+    options = {"trainer": trainer, **READERS[trainer]}
+    if trainer == "trl":
+        options["tokenizer"] = str(tmp_path / "tok")
+    found = read_with("trainers", folder, "train", **options)
+
+    expected = [(ids, [0, *(int(of > 0) for of in mask[1:])]) for ids, mask in documents]
+    if trainer == "axolotl":  # which leaves out documents without a loss
+        expected = [(ids, loss) for ids, loss in expected if any(loss)]
+    assert documents_in(found) == sorted(expected)
+    assert sum(sum(loss) for _, loss in expected) > 100
 
 
 @pytest.mark.parametrize(("peer", "options"), [("datatrove", {}), ("levanter", {"form": "chat"})])

@@ -243,6 +243,7 @@ def trl_batches(known: Known, part: str) -> Mapping[str, Any]:
 ALL, TWO, TRAIN = tuple(KINDS), ("bytes", "many"), ("train",)
 ROW = "input_ids attention_mask segment_ids position_ids"
 EVERY = f"{ROW} loss_mask labels"
+USUAL = ["segment_ids", "position_ids"]
 UNPADDED = {"columns": ["labels", "seq_lengths"], "padding": False}
 LENGTHS = {"columns": ["seq_lengths"], "padding": False}
 FILES = {"files": {part: f"{part}-*" for part in PARTS}}
@@ -351,7 +352,7 @@ READINGS = [
     Reading("rows of their own length", "datasets", "input_ids labels seq_lengths", "jsonl",
              export=UNPADDED, reader={"how": "json", **FILES}),
     *(Reading("rows of their own length", "datasets", "input_ids segment_ids position_ids", format_,
-               export={"padding": "none", "attention_mask": False}, reader={"how": "folder"},
+               export={"padding": "none", "columns": USUAL}, reader={"how": "folder"},
                also=both_parts)
       for format_ in ("parquet", "arrow")),
     *(Reading(f"a builder, {codec}", "datasets", ROW, "arrow", kinds=(kind,),

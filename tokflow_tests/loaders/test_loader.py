@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,11 @@ import pytest
 from tokflow.errors import ConfigError
 from tokflow.loaders.loader import Loader
 from tokflow.loaders.mixed_samples import mix
-from tokflow.loaders.rows import Rows, in_order
+from tokflow.loaders.rows import Rows, in_order, open_rows
 from tokflow.loaders.samples import Batch, Numbers
 from tokflow_tests.loaders.row_sources import CountingRows
 from tokflow_tests.pools.forked import forked
+from tokflow_tests.tiny import EOS, build, declare
 
 NUM_ROWS = 101
 
@@ -318,3 +320,34 @@ def test_a_process_forked_while_another_thread_takes_a_batch_goes_on():
 
     with loader._turn:
         assert forked(lambda: int(next(loader)["index"][0])) == 0
+
+
+SEGMENTS = {
+    "npy": [[*b"abc", EOS], [*b"de", EOS], [*b"f"], [EOS] * 6],
+    "parquet": [[*b"abc", EOS], [*b"de", EOS], [*b"f", EOS], [EOS] * 5],
+}
+"""The segments of two rows of 7, padding too: of a stream the last token is a label alone."""
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("name", SEGMENTS)
+def test_cumulative_lengths_lead_to_the_documents_of_a_batch(
+    name: str, prefetch: int, tmp_path: Path
+):
+    dataset = declare(
+        tmp_path,
+        {"a.jsonl": ["abc", "de", "f"]},
+        packing={"strategy": "greedy", "sequence_length": 7},
+        exports=["npy", "parquet"],
+    )
+    length = 7 if name == "npy" else None
+    rows = open_rows(build(dataset).export(name).folder, sequence_length=length)
+
+    [batch] = Loader(rows, batch_size=2, num_epochs=1, cu_seqlens=True, prefetch=prefetch)
+
+    flat = batch["input_ids"].reshape(-1)
+    found = np.split(flat, batch["cu_seqlens"][1:-1])
+    expected = SEGMENTS[name]
+    assert [of.tolist() for of in found] == expected
+    assert batch["cu_seqlens"].tolist()[-1] == flat.size
+    assert batch["max_seqlen"] == max(map(len, expected))

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from tokflow.errors import ConfigError
 from tokflow.loaders import samples
 
 SHAPE = (64, 512)
@@ -49,3 +50,33 @@ def test_of_a_size_so_much_memory_is_kept_and_none_of_what_is_larger(
     del held
 
     assert (len(samples._idle[small]), len(samples._idle[large])) == (3, 0)
+
+
+def lengths_of(segment_ids: list[list[int]]) -> tuple[list[int], int]:
+    ids = np.array(segment_ids or np.zeros((0, 3)), dtype=np.int32)
+    found = samples.with_cu_seqlens({"segment_ids": ids})
+    assert found["cu_seqlens"].dtype == np.int32
+    return found["cu_seqlens"].tolist(), found["max_seqlen"]
+
+
+@pytest.mark.parametrize(
+    ("segment_ids", "lengths"),
+    [
+        ([[1, 1, 2], [1, 0, 0]], ([0, 2, 3, 4, 6], 2)),
+        ([[1, 1, 1], [1, 1, 1]], ([0, 3, 6], 3)),
+        ([[0, 0, 0, 1]], ([0, 3, 4], 3)),
+        ([], ([0], 0)),
+    ],
+    ids=["padding behind", "a segment ends with its row", "padding before", "no rows"],
+)
+def test_segments_of_a_batch_are_counted_end_to_end(
+    segment_ids: list[list[int]], lengths: tuple[list[int], int]
+):
+    assert lengths_of(segment_ids) == lengths
+
+
+def test_without_segment_ids_nothing_tells_where_segments_begin():
+    with pytest.raises(ConfigError) as error:
+        samples.with_cu_seqlens({"input_ids": np.zeros((1, 2))})
+
+    assert error.value.where == "cu_seqlens"

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import tee
 from operator import attrgetter
 from pathlib import Path
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from tokflow.audit.verify.tokens import TOKENS_AT_ONCE, first_other_row, too_large, unequal
 from tokflow.exports import INDEX_NAME, Export, Layout, Part
+from tokflow.exports.columns import has_first_loss
 from tokflow.exports.token_files import sequences_within
 from tokflow.exports.writing import index_of
 from tokflow.store.store import StoredOutput
@@ -122,7 +124,8 @@ def _read_problems(export: Export, name: str, part: Part | None) -> Iterator[str
         return
     manifest = export.manifest
     where, layout = f"{export.folder}: {name}", export.layout
-    expected = {} if part is None else _expected_fields(layout, part)
+    first_loss = has_first_loss(export, name)
+    expected = {} if part is None else _expected_fields(layout, part, first_loss=first_loss)
     num: Counter[str] = Counter()
     for fields in export.read(name):
         token_ids = fields["token_ids"].reshape(-1)
@@ -147,16 +150,20 @@ def _read_problems(export: Export, name: str, part: Part | None) -> Iterator[str
     if "segment_ids" not in layout.keeps:  # no file tells padding: believe the manifest
         num_padding = export.num_positions(name) - manifest.counts[f"{name}.num_tokens"]
         num["num_tokens"] = num["positions"] - num_padding
-    for what in ("num_tokens", "num_loss_tokens", "num_documents"):
+    of_loss = ("num_loss_tokens",) if first_loss else ()
+    for what in ("num_tokens", *of_loss, "num_documents"):
         if (count := manifest.counts.get(f"{name}.{what}")) is not None:
             yield from unequal(where, **{what: (count, num[what])})
 
 
-def _expected_fields(layout: Layout, part: Part) -> dict[str, Rechunked]:
+def _expected_fields(layout: Layout, part: Part, *, first_loss: bool) -> dict[str, Rechunked]:
     """Return the values that each field of an export must have, padding included."""
     if layout.made_of == "sequences":
         num = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
-        copies = tee(part.sequences(num), len(layout.keeps))
+        made = part.sequences(num)
+        if not first_loss:
+            made = (replace(of, loss_mask=of.loss_mask & (of.position_ids != 0)) for of in made)
+        copies = tee(made, len(layout.keeps))
         return {
             name: Rechunked(values.reshape(-1) for values in map(attrgetter(name), copy))
             for name, copy in zip(layout.keeps, copies, strict=True)

@@ -5,8 +5,8 @@
     attention_mask  list<int8>   1 at tokens, 0 at padding; unless it is left out
     segment_ids     list<int32>  1, 2, ... in each row; 0 is padding
     position_ids    list<int32>  0 at each segment's first token; unless it is left out
-    labels          list<int32>  of chats alone: the token if it is a loss token, else -100;
-                                 EasyDeL's trainers make completion_mask of it
+    labels          list<int32>  of chats alone: the token if it is a loss token that begins no
+                                 segment, else -100; EasyDeL's trainers make completion_mask of it
     url             string       and whatever else `documents.keep_columns` names, where the
                                  strategy is one_document; null beside such a part
     lost            nothing
@@ -22,32 +22,45 @@ trainers/supervised_fine_tuning_trainer/sft_trainer.py lines 227-272, infra/loss
 """
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
 
 from tokflow.exports.formats import parquet
+from tokflow.exports.options import USUAL_COLUMNS, Padding, TableOptions
 from tokflow.exports.token_files import sequences_within
-from tokflow.store.config import Count
+from tokflow.store.config import Count, Size
 
 TOKENS_PER_GROUP = 1_000_000
 """EasyDeL has some 100 bytes of Python objects for each."""
 
 
-class EasydelOptions(parquet.ParquetOptions):
+class EasydelOptions(TableOptions):
     """EasyDeL: <part>/shard-<i>.parquet with input_ids, attention_mask, segment_ids, position_ids
     and, of chats, labels."""
 
     mask_column: ClassVar[str] = "labels"
 
+    shard_size: Size | None = None
+    """Most bytes of a file, such as 500MB, counted as in memory: before compression, as `datasets`
+    counts max_shard_size. Default: 125 million tokens, padding included."""
+    padding: Annotated[Padding, Field(exclude_if=lambda padding: padding == "max")] = "max"
+    """max: sequences are filled up to sequence_length; longest: up to the longest of the part;
+    none: a list has its tokens alone. Sizes of files, and positions of the index and of trace,
+    count sequences as filled."""
+    attention_mask: Annotated[bool, Field(exclude_if=bool)] = True
+    """True: there is a column of them; without it `segment_ids` tell tokens from padding."""
     position_ids: bool = True
     """True: there is a column of them; EasyDeL counts on from 0 in each row without it."""
     sequences_per_group: Count = 1_000
     """Rows of a row group; fewer where they would hold more than a million tokens."""
+    compression: Literal["zstd", "snappy", "none"] = "zstd"
+    """Codec of the columns."""
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns beside input_ids."""
-        left_out = () if self.position_ids else ("position_ids",)
-        return tuple(name for name in super().columns if name not in left_out)
+        return tuple(name for name in USUAL_COLUMNS if getattr(self, name, True))
 
 
 FILES = replace(
@@ -58,4 +71,5 @@ FILES = replace(
     name=lambda part, number, num, options: f"{part}/shard-{number:05d}.parquet",
 )
 
-FORMAT = FILES.format(EasydelOptions)
+# Version 2: labels of chats are -100 at the first token of each segment, too.
+FORMAT = FILES.format(EasydelOptions, version=2)

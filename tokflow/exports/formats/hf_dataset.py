@@ -10,15 +10,18 @@
     strings or null
     lost        what no column tells of
 
-TRL's SFTTrainer takes `columns: [seq_lengths]` with `padding: none` for rows packed already, and
-makes position_ids of them where it trains padding-free; `labels` are used as they are.
+TRL's SFTTrainer takes `columns: [labels, seq_lengths]` with `padding: none` for rows packed
+already: `labels` are used as they are, and of seq_lengths it makes position_ids and cumulative
+lengths where it trains with `padding_free=True, packing=False, max_length=None`. A max_length would
+cut input_ids and labels, and not the lengths; it is refused.
 
 `_fingerprint`, under which `datasets` keeps the results of `map`, is a hash of the content. A
 part with a dash in its name, which `datasets` refuses for a split, has the split null.
 
 Source: huggingface/datasets at 5.2.0: arrow_dataset.py lines 1780-1970 (save_to_disk) and
 2000-2120 (load_from_disk), dataset_dict.py lines 1360-1433, arrow_writer.py line 641 (metadata),
-naming.py line 29 (names of splits).
+naming.py line 29 (names of splits). huggingface/trl at 1.16.0: trainer/sft_trainer.py lines 168-254
+(the collator), 998-1003 and 1407-1464 (max_length).
 """
 
 import json
@@ -54,7 +57,9 @@ class HfDatasetOptions(ColumnOptions):
 
     columns: Listed[Column] = ("attention_mask", "segment_ids", "position_ids")
     """Beside input_ids: attention_mask, segment_ids, position_ids, loss_mask (of chats it is
-    added), labels (-100 at other than loss tokens), seq_lengths (tokens of each segment)."""
+    added), labels (-100 at other than loss tokens and at the first token of each segment),
+    next_loss_mask (the loss mask of labels that are shifted), seq_lengths (tokens of each segment),
+    seq_start_id (where each begins)."""
     shard_size: Size | None = None
     """Most bytes of Arrow data in a file (max_shard_size); default: 500MB."""
     feature_type: Literal["List", "Sequence"] = "List"

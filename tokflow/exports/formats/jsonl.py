@@ -56,7 +56,9 @@ class JsonlOptions(ColumnOptions):
     each other number. Default: 125 million tokens, padding included."""
     columns: Listed[Column] = ("segment_ids",)
     """Beside input_ids: attention_mask, segment_ids, position_ids, loss_mask (of chats it is
-    added), labels (-100 at other than loss tokens), seq_lengths (tokens of each segment)."""
+    added), labels (-100 at other than loss tokens and at the first token of each segment),
+    next_loss_mask (the loss mask of labels that are shifted), seq_lengths (tokens of each segment),
+    seq_start_id (where each begins)."""
     compression: Literal["none", "gz", "zst"] = "none"
     """gz: .jsonl.gz; zst: .jsonl.zst."""
     compression_level: int | None = None

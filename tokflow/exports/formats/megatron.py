@@ -10,7 +10,12 @@
         int32       tokens of each sequence              (num_sequences,)
         int64       first byte of each in the .bin       (num_sequences,)
         int64       first sequence of each document, and the end   (num_documents + 1,)
-    lost            the loss mask
+    [<prefix>_]<part>_<key>_loss_mask.bin, .idx    of chats alone, where the option asks for it: the
+        same sequences and documents; a uint8 (dtype 1) for each token, 1 at loss tokens
+    lost            the loss mask, unless it is asked for
+
+GPTDataset, which pretraining uses, reads no loss mask and attends across documents, also where
+`--reset-position-ids` is given: chats have EOS within. IndexedDataset reads the loss mask.
 
 A document is one sequence; one without tokens has none, so that its first sequence is the next
 document's. Give the path without .bin to --train-data-path and so on, and EOS as the tokenizer's
@@ -20,17 +25,19 @@ Source: megatron-core 0.16.1, megatron/core/datasets/indexed_dataset.py lines 44
 gpt_dataset.py lines 87-91 for what its cache takes 65,500 to 65,536 ids to be.
 """
 
+import operator
 import os
 import struct
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from tokflow.errors import ConfigError
 from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
+from tokflow.exports.format import Arrays, Format, Layout, Portion
 from tokflow.exports.options import FileName, FilePrefix, check_document_size
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -43,6 +50,9 @@ MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
 
 CODES = {"uint16": 8, "int32": 4}
 """Megatron's numbers for the dtypes of tokens."""
+
+MASK_CODE = 1
+"""That of uint8."""
 
 UINT16_BELOW = 65_500
 """Vocabularies that preprocess_data.py writes as uint16; larger ones it writes as int32."""
@@ -61,26 +71,43 @@ class MegatronOptions(Config):
     dtype: Literal["auto", "uint16", "int32"] = "auto"
     """auto: uint16 below 65,500 ids, else int32, as Megatron's tool; uint16 up to 65,536 ids is
     what its training wants that is given `--per-dataset-sequences-path`."""
+    loss_mask: Annotated[bool, Field(exclude_if=operator.not_)] = False
+    """True: of chats a .bin and an .idx more, with a uint8 for each token, 1 at loss tokens."""
+
+
+def layout(options: MegatronOptions) -> Layout:
+    """Return what stands in the files."""
+    masks = ("loss_mask",) if options.loss_mask else ()
+    keeps = ("token_ids", "offsets", *masks)
+    return Layout(made_of="stream", keeps=keeps, attends_across=True)
 
 
 def write(part: Part, options: MegatronOptions, folder: Path) -> None:
-    """Write .bin and .idx of a part."""
+    """Write .bin and .idx of a part, and those of its loss mask."""
     dtype = np.dtype(_dtype(part, options)).newbyteorder("<")
     stem = folder / _stem(part.name, options)
     lengths = part.document_lengths()
     check_document_size(int(lengths.max()), limit=MAX_DOCUMENT_TOKENS)
     write_numbers(Path(f"{stem}.bin"), part.stream(), dtype=dtype)
     note_copied_tokens(part, Path(f"{stem}.bin"), dtype)
+    _write_index(Path(f"{stem}.idx"), lengths, CODES[dtype.name], dtype.itemsize)
+    if options.loss_mask and part.has_loss_mask:
+        mask = folder / _stem(part.name, options, "loss_mask")
+        write_numbers(Path(f"{mask}.bin"), part.stream_loss_mask())
+        _write_index(Path(f"{mask}.idx"), lengths, MASK_CODE, 1)
+
+
+def _write_index(path: Path, lengths: npt.NDArray[np.int64], code: int, itemsize: int) -> None:
     is_some = lengths > 0
     sequences = lengths[is_some].astype("<i4")
-    first_bytes = offsets_of(sequences)[:-1] * dtype.itemsize
+    first_bytes = offsets_of(sequences)[:-1] * itemsize
     first_sequences = offsets_of(is_some)
-    header = HEADER.pack(MAGIC, VERSION, CODES[dtype.name], len(sequences), len(first_sequences))
-    write_numbers(Path(f"{stem}.idx"), [sequences, first_bytes, first_sequences], header=header)
+    header = HEADER.pack(MAGIC, VERSION, code, len(sequences), len(first_sequences))
+    write_numbers(path, [sequences, first_bytes, first_sequences], header=header)
 
 
-def _stem(part: str, options: MegatronOptions) -> str:
-    return "_".join(filter(None, [options.prefix, part, options.key, "document"]))
+def _stem(part: str, options: MegatronOptions, of: str = "document") -> str:
+    return "_".join(filter(None, [options.prefix, part, options.key, of]))
 
 
 def _dtype(part: Part, options: MegatronOptions) -> str:
@@ -98,11 +125,11 @@ def _dtype(part: Part, options: MegatronOptions) -> str:
 
 def portions(export: Export, part: str) -> list[Portion]:
     """Return the file of a part, memory-mapped but for its offsets."""
-    name = f"{_stem(part, export.options)}.bin"
+    name, mask = (f"{_stem(part, export.options, of)}.bin" for of in ("document", "loss_mask"))
     names = export.numbered(lambda number: name)
-    return export.file_portions(
-        _load, names, [export.counts[f"{part}.num_tokens"]] * len(names), lambda _: [_idx(name)]
-    )
+    beside = [_idx(name), *([mask] if mask in export.manifest.files else [])]
+    sizes = [export.counts[f"{part}.num_tokens"]] * len(names)
+    return export.file_portions(_load, names, sizes, lambda _: beside)
 
 
 def _idx(name: str) -> str:
@@ -115,7 +142,11 @@ def _load(export: Export, name: str) -> Arrays:
     Raises: CorruptOutputError for an index that is not Megatron's.
     """
     dtype, lengths = _read_index(export.stored.file(_idx(name)))
-    return {"token_ids": export.stored.numbers(name, dtype), "offsets": offsets_of(lengths)}
+    fields = {"token_ids": export.stored.numbers(name, dtype), "offsets": offsets_of(lengths)}
+    mask = f"{name.removesuffix('document.bin')}loss_mask.bin"
+    if mask in export.manifest.files:
+        fields["loss_mask"] = export.stored.numbers(mask, np.bool_)
+    return fields
 
 
 def _read_index(path: Path) -> tuple[np.dtype[Any], npt.NDArray[np.int64]]:
@@ -139,4 +170,4 @@ def _read_index(path: Path) -> tuple[np.dtype[Any], npt.NDArray[np.int64]]:
     return np.dtype(dtypes[code]).newbyteorder("<"), np.diff(starts[first_sequence])
 
 
-FORMAT = Format(MegatronOptions, fixed_layout("stream", "token_ids", "offsets"), write, portions)
+FORMAT = Format(MegatronOptions, layout, write, portions)

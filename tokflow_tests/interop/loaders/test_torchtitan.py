@@ -1,6 +1,6 @@
 """The dataloader of docs/loaders.md is one of torchtitan's, and its checkpoints go on anywhere."""
 
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +9,13 @@ import pytest
 import torch
 from torch.distributed import checkpoint
 from torchtitan.components.dataloader import BaseDataLoader
+from torchtitan.models.common.attention import create_varlen_metadata_for_document
 
+from tokflow.loaders.samples import with_cu_seqlens
+from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.loaders.documentation import run_sections
+from tokflow_tests.outputs import documents_of
+from tokflow_tests.tiny import build, tokenize
 
 pytestmark = [
     pytest.mark.interop,
@@ -57,6 +62,41 @@ def test_torchtitan_gets_inputs_and_labels(code: dict[str, Any]):
     assert inputs["input"].dtype == labels.dtype == torch.int64
     assert inputs["input"].tolist() == expected["input_ids"].tolist()
     assert labels.tolist() == expected["labels"].tolist()
+
+
+def test_torchtitan_learns_of_chats_what_is_meant_and_attends_within_them(
+    code: dict[str, Any], tmp_path: Path
+):
+    packing = {"strategy": "best_fit", "sequence_length": 128}
+    preset = [{"preset": "torchtitan"}]
+    dataset = chat_dataset(tmp_path, CHATS * 5, packing=packing, exports=preset)
+    folder = build(dataset).export("torchtitan").folder
+    config = code["TokflowDataLoader"].Config(dataset_path=str(folder))
+    sizes = {"dp_rank": 0, "dp_world_size": 1, "seq_len": 128, "local_batch_size": 3}
+    found = config.build(**sizes, tokenizer=None)
+
+    inputs, labels = next(iter(found))
+    metadata = create_varlen_metadata_for_document(inputs["positions"])
+
+    batch = with_cu_seqlens(found.loader.samples.gather(np.arange(3)))
+    padding = batch["segment_ids"].reshape(-1) == 0
+    of_padding = np.flatnonzero(padding)  # to torchtitan each is a document
+    edges = np.union1d(batch["cu_seqlens"], of_padding)
+    assert metadata.cu_seq_q.tolist() == edges.tolist()
+    flat, is_loss = inputs["input"].reshape(-1).numpy(), labels.reshape(-1).numpy() != -100
+    whole = {tuple(ids): mask for ids, mask in documents_of(tokenize(dataset))}
+    num_found = 0
+    for first, last in pairwise(batch["cu_seqlens"].tolist()):
+        ids = (*flat[first:last].tolist(),)
+        [mask] = {(*mask[1:],) for of, mask in whole.items() if of[: len(ids)] == ids} or [None]
+        if padding[first]:
+            assert not is_loss[first:last].any()
+            continue
+        num = last - first
+        assert mask is not None
+        assert is_loss[first:last].tolist()[: len(mask)] == [*map(bool, mask[:num])]
+        num_found += 1
+    assert num_found > 5
 
 
 def test_a_checkpoint_goes_on_with_another_number_of_ranks(code: dict[str, Any], tmp_path: Path):

@@ -11,9 +11,9 @@ from megatron.core.datasets.utils import Split
 from peer_command import each, run
 
 
-def read(folder, part, key="text", prefix=None, sequence_length=None, eod=0):
+def read(folder, part, key="text", prefix=None, of="document", sequence_length=None, eod=0):
     """Read each sequence, and all at once; with `sequence_length` also the samples of training."""
-    name = "_".join(filter(None, [prefix, part, key, "document"]))
+    name = "_".join(filter(None, [prefix, part, key, of]))
     dataset = IndexedDataset(str(folder / name))
     sequences = [dataset[number] for number in range(len(dataset))]
     for one, again in zip(sequences, dataset[:], strict=True):

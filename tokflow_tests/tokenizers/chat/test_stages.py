@@ -27,7 +27,7 @@ from tokflow_tests.chats import (
 )
 from tokflow_tests.cli.commands import run
 from tokflow_tests.outputs import stored
-from tokflow_tests.tiny import tokenize, write_texts
+from tokflow_tests.tiny import declare, tokenize, write_texts
 from tokflow_tests.tokenizers.chat.test_renderer import of_transformers, transformers_tokenizer
 
 
@@ -120,12 +120,22 @@ def test_a_text_dataset_has_no_mask_anywhere(tmp_path: Path):
     assert "loss_mask" not in pq.read_schema(path).names
 
 
-def test_a_run_names_the_formats_that_lost_the_mask(tmp_path: Path):
-    dataset = chat_dataset(tmp_path, exports=["parquet", "bin", "megatron"])
+def test_a_run_names_the_formats_that_lost_the_mask_or_where_chats_begin(tmp_path: Path):
+    of_one = {"format": "jsonl", "columns": ["loss_mask"], "packing": {"strategy": "one_document"}}
+    megatron = {"format": "megatron", "loss_mask": True}
+    dataset = chat_dataset(tmp_path, exports=["parquet", "npy", "bin", megatron, of_one])
 
-    lines = list(left_out(dataset, build_dataset(dataset)))
+    mask, *warnings = left_out(dataset, build_dataset(dataset))
 
-    assert lines == ["without the loss mask of the chats: bin, megatron"]
+    assert mask == "without the loss mask of the chats: bin"
+    names = [line.partition(":")[2].partition(": readers of")[0] for line in warnings]
+    assert names == [" bin", " megatron"]
+
+
+def test_a_run_warns_of_no_boundaries_between_texts(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["bin", "megatron"])
+
+    assert not [line for line in left_out(dataset, build_dataset(dataset)) if "warning" in line]
 
 
 @pytest.mark.parametrize("value", [0, 1, 7])
