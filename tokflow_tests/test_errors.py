@@ -1,7 +1,6 @@
 import errno
 import os
 import pickle
-import resource
 import shutil
 import socket
 import subprocess
@@ -15,6 +14,7 @@ from tokflow.errors import SYSTEM_ERRORS, BadDocumentError, RawFileError, messag
 from tokflow.store.atomic import new_file, new_folder
 from tokflow.store.store import Store
 from tokflow_tests.cli.commands import run
+from tokflow_tests.disks import full_disk
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import TEXTS, write_raw, write_yaml
 
@@ -105,9 +105,7 @@ def full(path: Path) -> None:
 
 
 def test_a_write_that_fails_names_the_file_that_was_to_be(tmp_path: Path):
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, hard))
-    try:
+    with full_disk(5_000):
         with pytest.raises(OSError, match="large") as of_file, new_file(tmp_path / "a") as path:
             full(path)
         with (
@@ -120,8 +118,6 @@ def test_a_write_that_fails_names_the_file_that_was_to_be(tmp_path: Path):
             new_folder(tmp_path / "b", Store(tmp_path / "b")) as path,
         ):
             full(path / "none" / "tokens.bin")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
     assert of_file.value.filename == str(tmp_path / "a")
     assert of_folder.value.filename == str(tmp_path / "b")

@@ -1,7 +1,6 @@
 """Which ranges a raw file has: of about one size, or none where it is read whole."""
 
 import gzip
-import json
 import random
 from pathlib import Path
 
@@ -20,23 +19,16 @@ from tokflow.documents.ranges import (
 )
 from tokflow.errors import ConfigError, RawFileError
 from tokflow_tests.documents.test_ranges import find, find_in_ranges
-from tokflow_tests.reading import LINES, PLAIN, read_documents
+from tokflow_tests.reading import LINES, PLAIN, read_documents, write_records, write_table
 
 
 def write_large(path: Path) -> None:
     """Write about 100 kB in 1000 records of `text`."""
-    texts = [f"{row} " + "é" * 45 for row in range(1000)]
+    records = [{"text": f"{row} " + "é" * 45} for row in range(1000)]
     if path.suffix == ".parquet":
-        pq.write_table(pa.table({"text": texts}), path, row_group_size=100, compression="none")
-    elif path.suffix in (".arrow", ".ipc"):
-        table = pa.table({"text": texts})
-        new = pa.ipc.new_file if path.suffix == ".arrow" else pa.ipc.new_stream
-        with new(path, table.schema) as writer:
-            writer.write_table(table, max_chunksize=100)
-    elif path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        write_table(path, pa.Table.from_pylist(records), rows=100, compression="none")
     else:
-        path.write_text("text\n" + "\n".join(texts))
+        write_records(path, records, rows=100)
 
 
 CUT = {

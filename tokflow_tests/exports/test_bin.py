@@ -1,10 +1,9 @@
-import resource
-import signal
 from pathlib import Path
 
 import pytest
 
 from tokflow.exports import FORMATS
+from tokflow_tests.disks import full_disk
 from tokflow_tests.exports.exporting import export
 from tokflow_tests.outputs import parts
 from tokflow_tests.pools.forked import forked
@@ -26,9 +25,7 @@ def test_bin_on_a_full_disk_is_an_error_and_not_a_shorter_file(tmp_path: Path):
     [written] = parts(dataset, "bin").values()
 
     def is_refused() -> bool:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (3001, 3001))
-        with pytest.raises(OSError, match="File too large"):
+        with full_disk(3001), pytest.raises(OSError, match="File too large"):
             FORMATS["bin"].write(written, FORMATS["bin"].options(), tmp_path)
         return True
 

@@ -18,6 +18,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
+from tokflow_tests.disks import flip
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import declare
 
@@ -188,11 +189,7 @@ def test_a_damaged_segment_is_not_joined_and_the_next_run_makes_it_again(
     join, damaged = ExportWriter.join, []
 
     def join_damaged(writer: ExportWriter, segments: Any, folder: Path) -> None:
-        bad = next(segments[2].folder.glob("*.parquet"))
-        data = bytearray(bad.read_bytes())
-        data[5] ^= 1
-        bad.write_bytes(data)
-        damaged.append(bad.name)
+        damaged.append(flip(next(segments[2].folder.glob("*.parquet"))).name)
         join(writer, segments, folder)
 
     monkeypatch.setattr(ExportWriter, "join", join_damaged)

@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import signal
-import time
 from collections import Counter
 from dataclasses import replace
 from multiprocessing.pool import Pool
@@ -18,8 +17,10 @@ from tokflow.exports.reading import open_export
 from tokflow.loaders import Loader, mix, open_rows, open_tokens, opening
 from tokflow.loaders.rows import Rows
 from tokflow.store.remote.cache_limit import make_room
-from tokflow_tests.object_store import ObjectStore, lead_to
+from tokflow_tests.loaders.row_sources import batches_of_rank
+from tokflow_tests.object_store import ObjectStore, another_machine
 from tokflow_tests.tiny import build, declare
+from tokflow_tests.waiting import wait_until
 
 FORMATS = {
     "npy": {"shard_size": 40},
@@ -34,9 +35,8 @@ def there(
 ) -> tuple[ObjectStore, Path]:
     """A bucket that another machine has built into, a part of 240 tokens in 12 files of `npy`, and
     the cache of that machine."""
-    folder, store = tmp_path_factory.mktemp("elsewhere"), object_server.with_new_bucket()
-    with pytest.MonkeyPatch.context() as patch:
-        lead_to(store, folder / "cache", patch)
+    folder = tmp_path_factory.mktemp("elsewhere")
+    with another_machine(object_server, folder) as store:
         exports = [{"format": name, **options} for name, options in FORMATS.items()]
         texts = [f"{number:03d}" for number in range(60)]
         build(declare(folder, {"a.jsonl": texts}, exports=exports, store=f"{store.url}/store"))
@@ -83,19 +83,11 @@ def test_files_come_before_they_are_asked_for(url: str, tmp_path: Path, object_s
 
     with Loader(rows, batch_size=1, prefetch=0, num_epochs=1) as loader:
         next(loader)
-        waited_until = time.monotonic() + 30
-        while len([*tmp_path.glob("cache/**/train_*.npy")]) < 24:
-            assert time.monotonic() < waited_until
-            time.sleep(0.01)
+        wait_until(lambda: len([*tmp_path.glob("cache/**/train_*.npy")]) >= 24)
         with object_store.counted() as count:
             num_left = sum(1 for batch in loader)
 
     assert (num_left, count) == (len(rows) - 1, Counter())
-
-
-def _batches_of_rank(rows: Rows, rank: int) -> list[int]:
-    with Loader(rows, batch_size=6, rank=rank, world_size=3, seed=1, num_epochs=1) as loader:
-        return [int(number) for batch in loader for number in batch["index"]]
 
 
 def _pool(kind: str, num: int) -> Pool:
@@ -113,7 +105,7 @@ def test_processes_of_a_machine_fetch_each_file_once_whether_forked_or_spawned(
 
     with _pool("fork", 2) as forked, _pool("spawn", 1) as spawned:
         ranks = [
-            pool.apply_async(_batches_of_rank, (rows, rank))
+            pool.apply_async(batches_of_rank, (rows, rank))
             for rank, pool in enumerate([forked, spawned, forked])
         ]
         found = [number for rank in ranks for number in rank.get(timeout=60)]

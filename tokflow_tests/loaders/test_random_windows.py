@@ -63,8 +63,8 @@ def test_windows_are_the_same_for_ever(num_rows: int, seed: int, golden: list[in
     assert windows.at(np.arange(8)).tolist() == golden
 
 
-@pytest.mark.parametrize("num_rows", [2**20, 2**28])
-def test_every_position_is_as_likely_whatever_came_before(num_rows: int):
+def test_every_position_is_as_likely_whatever_came_before():
+    num_rows = 2**28
     windows = in_order(CountingStream(num_rows)).random_windows(seed=1)
 
     found = statistics(windows.at, 4 * num_rows - 3, num_places=2**18)

@@ -9,11 +9,9 @@ from tokflow.exports import FORMATS
 from tokflow.exports.reading import open_export
 from tokflow.loaders import open_tokens
 from tokflow.pipeline.dataset import Dataset
-from tokflow_tests.loaders.test_stream_rows import OPTIONS, STREAMS
+from tokflow_tests.loaders.test_stream_rows import FILES, OPTIONS, STREAMS, TOKENS
 from tokflow_tests.tiny import EOS, build, declare, tokenize
 
-FILES = {"a.jsonl": ["abc", "de"], "b.jsonl": ["f", "", "ghkl"]}
-TOKENS = [*b"abc", EOS, *b"de", EOS, *b"f", EOS, EOS, *b"ghkl", EOS]
 OFFSETS = [0, 4, 7, 9, 10, 15]
 
 KEEPING_OFFSETS = [

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.errors import BadDocumentError, ConfigError
+from tokflow.errors import ConfigError
 from tokflow.pools import open_pool, ray_pool
 from tokflow.pools.pool import Advance, LostWorkerError, Pool
 from tokflow.pools.sending import Shared
@@ -22,7 +22,9 @@ from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.on_ray.conftest import Nodes
 from tokflow_tests.pools import test_shared
 from tokflow_tests.pools.pool_tasks import cores_of, die, double
+from tokflow_tests.pools.test_pool import check_results_and_progress
 from tokflow_tests.pools.test_shared import Counted
+from tokflow_tests.waiting import wait_until
 
 
 def work(folder: Path, advance: Advance) -> None:
@@ -57,17 +59,7 @@ def pool(nodes: Nodes) -> Iterator[Pool]:
 
 
 def test_results_and_errors_are_values_and_progress_is_the_sum(pool: Pool) -> None:
-    heard: list[tuple[int, int]] = []
-
-    results = dict(pool.map(double, range(8), advance=lambda *call: heard.append(call)))
-
-    assert {task: of for task, of in results.items() if isinstance(of, int)} == {
-        task: 2 * task for task in (0, 1, 2, 5, 6, 7)
-    }
-    assert isinstance(results[3], BadDocumentError)
-    assert (results[3].row, results[3].fields()["found"]) == (3, "c")
-    assert "of four" in str(results[4])
-    assert [sum(column) for column in zip(*heard, strict=True)] == [6, 21]
+    check_results_and_progress(pool)
 
 
 def test_tasks_are_taken_as_the_cluster_has_room_and_a_worker_has_one_core(pool: Pool) -> None:
@@ -102,8 +94,7 @@ def test_a_task_whose_process_is_killed_is_sent_again_and_not_for_ever(
 
 def test_ctrl_c_stops_every_task_soon_and_lets_it_clean_up(nodes: Nodes, tmp_path: Path) -> None:
     def interrupt() -> None:
-        while len(list(tmp_path.iterdir())) < 2:
-            time.sleep(0.01)
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt, daemon=True).start()

@@ -36,13 +36,7 @@ from tokflow_tests.pools.pool_tasks import (
     work_unless_well,
 )
 from tokflow_tests.tiny import FEW_TEXTS, declare_texts, save_tokenizer
-
-
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 30
-    while not path.exists():
-        assert time.monotonic() < deadline, f"no {path.name}"
-        time.sleep(0.01)
+from tokflow_tests.waiting import wait_until
 
 
 def encode(task: Tokenizer, advance: Advance, *, engine: str) -> tuple[list[int], set[Path]]:
@@ -58,8 +52,7 @@ def end_now(of_worker: ProcessPool) -> None:
     process_ids = list(of_worker._processes)
     for process_id in process_ids:
         os.kill(process_id, signal.SIGKILL)
-    while process_ids and not of_worker._broken:
-        time.sleep(0.01)
+    wait_until(lambda: not process_ids or of_worker._broken)
 
 
 @pytest.fixture(scope="module", params=["1", "2", "2, not forked"])
@@ -74,6 +67,11 @@ def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
 
 
 def test_results_and_errors_are_values_and_progress_is_the_sum(pool: Pool):
+    check_results_and_progress(pool)
+
+
+def check_results_and_progress(pool: Pool) -> None:
+    """Check what every pool gives of tasks of which two fail."""
     heard: list[tuple[int, int]] = []
 
     results = dict(pool.map(double, range(8), advance=lambda *call: heard.append(call)))
@@ -169,8 +167,7 @@ def test_an_interrupted_map_stops_every_worker_soon_and_lets_it_clean_up(tmp_pat
     interrupted: list[float] = []
 
     def interrupt() -> None:
-        while len(list(tmp_path.iterdir())) < 2:
-            time.sleep(0.01)
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
         interrupted.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -196,11 +193,11 @@ def test_workers_are_made_as_tasks_come():
 def test_a_worker_that_is_told_to_end_twice_still_cleans_up(tmp_path: Path):
     worker = _Worker()
     worker.do(clean_up_slowly, tmp_path)
-    wait_for(tmp_path / "busy")
+    wait_until((tmp_path / "busy").exists)
     [process] = worker.processes.started()
 
     process.terminate()
-    wait_for(tmp_path / "cleaning up")
+    wait_until((tmp_path / "cleaning up").exists)
     stop_all([worker.processes])
 
     assert [path.name for path in tmp_path.iterdir()] == ["cleaning up"]
@@ -229,8 +226,7 @@ def test_a_pool_that_is_left_amid_a_map_lets_the_worker_that_is_busy_clean_up(tm
     with LocalPool(2) as pool:
         results = pool.map(work_unless_well, [tmp_path / "well", tmp_path / "busy"])
         next(results)
-        while not list((tmp_path / "busy").iterdir()):
-            time.sleep(0.01)
+        wait_until(lambda: list((tmp_path / "busy").iterdir()))
 
     assert list((tmp_path / "busy").iterdir()) == []
     results.close()
@@ -295,7 +291,7 @@ def test_workers_are_forks_of_a_process_without_threads_in_the_environment_of_no
 @needs_linux
 def test_a_fork_server_that_is_killed_loses_its_workers_and_another_follows(tmp_path: Path):
     def end_server(server: int) -> None:
-        wait_for(tmp_path / "long")
+        wait_until((tmp_path / "long").exists)
         os.kill(server, signal.SIGKILL)
 
     with LocalPool(2) as pool:
@@ -305,10 +301,7 @@ def test_a_fork_server_that_is_killed_loses_its_workers_and_another_follows(tmp_
 
     assert list(results.values()) == [1, 1]
     lost = Path("/proc", (tmp_path / "long").read_text())
-    deadline = time.monotonic() + 30
-    while lost.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: not lost.exists())
 
 
 @needs_linux

@@ -4,13 +4,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tokflow.pools.local import FORK_SERVER
 from tokflow.pools.processes import ProcessPool, affordable, stop_all
+from tokflow_tests.waiting import wait_until
 
 SCRIPT = """
 import os
@@ -71,13 +71,6 @@ def processes_in(folder: Path) -> list[int]:
     return found
 
 
-def wait_for_none_in(folder: Path) -> None:
-    deadline = time.monotonic() + 30
-    while processes_in(folder) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert processes_in(folder) == []
-
-
 SCRIPT_OF_POOL = """
 import signal
 from pathlib import Path
@@ -90,13 +83,6 @@ signal.signal(signal.SIGTERM, signal.default_int_handler)
 with local.LocalPool(2) as pool:
     list(pool.map(work, [Path("busy")] * 3))
 """
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_the_module_for_a_fork_server_does_nothing_in_other_processes():
@@ -125,7 +111,7 @@ def test_workers_end_when_their_parent_is_killed_and_clean_up_when_all_are_told_
         os.killpg(run.pid, number)
 
     _, said = run.communicate(timeout=30)
-    wait_for_none_in(tmp_path)
+    wait_until(lambda: not processes_in(tmp_path))
     if number != signal.SIGKILL:
         assert list(busy.iterdir()) == []
         assert said.count("Traceback") == 1  # of the script
@@ -154,7 +140,7 @@ def test_a_trainer_that_holds_the_interpreter_ends_when_what_started_it_is_kille
         wait_until((tmp_path / "training").exists)
         run.kill()
 
-    wait_for_none_in(tmp_path)
+    wait_until(lambda: not processes_in(tmp_path))
 
 
 def test_an_interrupted_block_does_not_wait_for_its_processes():
@@ -199,8 +185,7 @@ def test_pools_that_do_not_end_are_killed_together_a_second_later(tmp_path: Path
     pools = [ProcessPool(1) for _ in range(2)]
     for index, pool in enumerate(pools):
         pool.submit(hold_out, tmp_path / str(index))
-    while len(list(tmp_path.iterdir())) < 2:
-        time.sleep(0.01)
+    wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
 
     started = time.monotonic()
     stop_all(pools)

@@ -9,6 +9,7 @@ import pytest
 
 from tokflow.errors import ConfigError
 from tokflow.raw import Listing, RawConfig, list_raw
+from tokflow_tests.raw.test_listing import make_files
 
 SPARK = (
     "raw/x.parquet/part-00000-1f.c000.snappy.parquet",
@@ -24,12 +25,6 @@ KEYS = [
     "x.parquet/date=1/part-00001-1f.c000.snappy.parquet",
     "x.parquet/part-00000-1f.c000.snappy.parquet",
 ]
-
-
-def make_files(folder: Path, *names: str) -> None:
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).touch()
 
 
 def listing(folder: Path, *files: str) -> Listing:

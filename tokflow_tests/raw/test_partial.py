@@ -1,11 +1,9 @@
 """Downloads that break off are taken up where they broke, and never joined with another version."""
 
 import os
-import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,9 @@ import pytest
 from tokflow.errors import RawFileError
 from tokflow.raw.remote_file import Blocks
 from tokflow.store.atomic import MANIFEST_NAME
+from tokflow_tests.disks import full_disk
 from tokflow_tests.raw.fetching import CONTENT, SHA256, Server, fetched, names, refusal
+from tokflow_tests.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -155,7 +155,7 @@ source = RawSource(key="en/a.txt", url={server.url!r}, is_local=False)
 read_raw_files([source], store=Path({str(tmp_path)!r}))
 """
     process = subprocess.Popen([sys.executable, "-c", code])
-    wait_for_part(tmp_path, num_bytes=2000)
+    wait_until(lambda: [len(of.read_text().split()) for of in tmp_path.rglob(".blocks")] == [3 * 2])
     process.send_signal(signal.SIGKILL)
     process.wait()
     server.stall_at = None
@@ -168,23 +168,9 @@ read_raw_files([source], store=Path({str(tmp_path)!r}))
     assert names(tmp_path) == [".lock", ".source.json", SHA256[:16]]
 
 
-def wait_for_part(store: Path, *, num_bytes: int) -> None:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        for index in store.rglob(".blocks"):
-            if len(index.read_text().split()) == 3 * num_bytes // 1000:
-                return
-        time.sleep(0.01)
-    raise TimeoutError
-
-
 def test_a_disk_that_takes_no_more_is_an_error(server: Server, tmp_path: Path):
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, limits[1]))
-    try:
+    with full_disk(5000):
         told = refusal(server, tmp_path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
     assert "expected room for 10,000 bytes, found File too large;" in told
     server.requests.clear()

@@ -9,6 +9,7 @@ import pytest
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, RawFileError
 from tokflow.raw import Listing, RawConfig, list_raw
+from tokflow_tests.raw.test_listing import make_files
 from tokflow_tests.reading import read_documents
 
 
@@ -52,13 +53,6 @@ def refusal(kind: type[Exception], folder: Path, **fields: object) -> str:
     with pytest.raises(kind) as raised:
         listed(folder, **fields)
     return str(raised.value)
-
-
-def make_files(folder: Path, *names: str) -> None:
-    for name in names:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
 
 
 def test_a_saved_dataset_is_read_from_the_files_that_it_names(tmp_path: Path):

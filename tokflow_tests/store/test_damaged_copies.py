@@ -19,9 +19,9 @@ from tokflow.store.integrity import (
 )
 from tokflow.store.manifest import MANIFEST_NAME
 from tokflow_tests.cli.commands import run
+from tokflow_tests.disks import flip
 from tokflow_tests.object_store import ObjectStore, another_machine
 from tokflow_tests.outputs import content
-from tokflow_tests.store.test_integrity import flip
 from tokflow_tests.tiny import build, declare, write_yaml
 
 TEXTS: dict[str, list[str]] = {"a.jsonl": ["one two three " * 50_000], "b.jsonl": ["four", "five"]}

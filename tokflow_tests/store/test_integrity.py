@@ -1,6 +1,5 @@
 """A damaged file of a store is named by who reads it, and nothing is made from it."""
 
-import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -21,8 +20,9 @@ from tokflow.store import integrity
 from tokflow.store.integrity import Reading
 from tokflow.tokens.shard import TokenShard
 from tokflow_tests.chats import CHATS, chat_dataset, write_chats
+from tokflow_tests.disks import flip
 from tokflow_tests.outputs import content
-from tokflow_tests.tiny import build, declare
+from tokflow_tests.tiny import build, copy_of, declare
 
 TEXTS = {"a.jsonl": ["one", "two", "three"]}
 CUT = {"train": {"start": 0, "characters": 4}, "validation": {"start": 4}}
@@ -32,20 +32,24 @@ FIRST: dict[str, Any] = {
 }
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a dataset, built with a split and two exports."""
+    folder = tmp_path_factory.mktemp("built")
+    build(declare(folder, TEXTS, **FIRST))
+    return folder
+
+
+@pytest.fixture
+def dataset(built: Path, tmp_path: Path) -> Dataset:
+    """The dataset, built once and copied."""
+    return declare(copy_of(built, tmp_path), **FIRST)
+
+
 @pytest.fixture
 def next_run(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Return what makes this process forget the files it made, as if it were another."""
     return lambda: monkeypatch.setattr(integrity, "arrived", {})
-
-
-def flip(path: Path) -> Path:
-    """Flip a bit in the middle as a disk does: size and mtime stay."""
-    status = path.stat()
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    return path
 
 
 def file_of(dataset: Dataset, name: str) -> Path:
@@ -76,15 +80,18 @@ def damage(path: Path) -> str:
     ],
 )
 def test_nothing_is_made_from_a_flipped_bit(
-    name: str, change: dict[str, Any], stage: str, next_run: Callable[[], None], tmp_path: Path
+    name: str,
+    change: dict[str, Any],
+    stage: str,
+    dataset: Dataset,
+    next_run: Callable[[], None],
+    tmp_path: Path,
 ):
-    dataset = declare(tmp_path, TEXTS, **FIRST)
-    build(dataset)
     before = manifests(dataset)
     path = flip(file_of(dataset, name))
     next_run()
 
-    built = build_dataset(declare(tmp_path, {}, **{**FIRST, **change}))
+    built = build_dataset(declare(tmp_path / "copy", **{**FIRST, **change}))
 
     [failed] = built.failed
     assert failed.stage == stage
@@ -125,14 +132,12 @@ def test_no_tokens_are_made_with_a_flipped_tokenizer(
 
 
 def test_the_run_after_the_damaged_folder_is_removed_mends_it(
-    next_run: Callable[[], None], tmp_path: Path
+    dataset: Dataset, next_run: Callable[[], None], tmp_path: Path
 ):
-    dataset = declare(tmp_path, TEXTS, exports=["bin"])
-    build(dataset)
     whole = content(dataset.folder)
     path = flip(file_of(dataset, "tokens.bin"))
     next_run()
-    assert build_dataset(declare(tmp_path, {}, exports=["npy"])).failed
+    assert build_dataset(declare(tmp_path / "copy", **{**FIRST, "exports": ["npy"]})).failed
 
     shutil.rmtree(path.parent)
     build(dataset)
@@ -140,9 +145,7 @@ def test_the_run_after_the_damaged_folder_is_removed_mends_it(
     assert content(dataset.folder) == whole
 
 
-def test_a_file_that_is_written_to_while_it_is_read_is_found(tmp_path: Path):
-    dataset = declare(tmp_path, TEXTS)
-    build(dataset)
+def test_a_file_that_is_written_to_while_it_is_read_is_found(dataset: Dataset):
     shard = graph_of(dataset).open_tokens("a.jsonl")
 
     with pytest.raises(CorruptOutputError, match=r"tokens\.bin: expected sha256"), Reading():
@@ -150,10 +153,8 @@ def test_a_file_that_is_written_to_while_it_is_read_is_found(tmp_path: Path):
 
 
 def test_a_damaged_file_that_a_whole_one_replaces_while_it_is_read_is_found(
-    next_run: Callable[[], None], tmp_path: Path
+    dataset: Dataset, next_run: Callable[[], None], tmp_path: Path
 ):
-    dataset = declare(tmp_path, TEXTS)
-    build(dataset)
     shard = graph_of(dataset).open_tokens("a.jsonl")
     whole = tmp_path / "whole"
     whole.write_bytes((shard.folder / "tokens.bin").read_bytes())
@@ -171,10 +172,8 @@ def read_and_fail(shard: TokenShard, error: BaseException) -> None:
 
 
 def test_an_error_gives_way_to_the_damage_that_may_be_its_cause(
-    next_run: Callable[[], None], tmp_path: Path
+    dataset: Dataset, next_run: Callable[[], None]
 ):
-    dataset = declare(tmp_path, TEXTS)
-    build(dataset)
     shard = graph_of(dataset).open_tokens("a.jsonl")
     flip(shard.folder / "tokens.bin")
     next_run()
@@ -184,9 +183,7 @@ def test_an_error_gives_way_to_the_damage_that_may_be_its_cause(
     assert isinstance(raised.value.__cause__, ValueError)
 
 
-def test_what_a_thread_reads_for_an_output_of_its_own_is_no_matter_of_others(tmp_path: Path):
-    dataset = declare(tmp_path, TEXTS)
-    build(dataset)
+def test_what_a_thread_reads_for_an_output_of_its_own_is_no_matter_of_others(dataset: Dataset):
     shard = graph_of(dataset).open_tokens("a.jsonl")
 
     def read() -> None:
@@ -200,9 +197,7 @@ def test_what_a_thread_reads_for_an_output_of_its_own_is_no_matter_of_others(tmp
         (shard.folder / "documents.parquet").unlink()  # as segments are that were joined
 
 
-def test_an_interrupted_block_leaves_no_thread(next_run: Callable[[], None], tmp_path: Path):
-    dataset = declare(tmp_path, TEXTS)
-    build(dataset)
+def test_an_interrupted_block_leaves_no_thread(dataset: Dataset, next_run: Callable[[], None]):
     shard = graph_of(dataset).open_tokens("a.jsonl")
     next_run()
     before = threading.enumerate()
@@ -216,10 +211,7 @@ def test_an_interrupted_block_leaves_no_thread(next_run: Callable[[], None], tmp
     assert not any(thread.is_alive() for thread in left)
 
 
-def test_an_error_of_what_reads_whole_files_stays_what_it_is(tmp_path: Path):
-    dataset = declare(tmp_path, TEXTS)
-    build(dataset)
-
+def test_an_error_of_what_reads_whole_files_stays_what_it_is(dataset: Dataset):
     with pytest.raises(ValueError, match="mine"):
         read_and_fail(graph_of(dataset).open_tokens("a.jsonl"), ValueError("mine"))
 
@@ -253,11 +245,9 @@ def test_what_this_process_made_is_not_read_again(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("name", ["_tokflow/index.parquet", "documents.parquet", "spans.parquet"])
 def test_nothing_is_traced_through_a_flipped_table(
-    name: str, next_run: Callable[[], None], tmp_path: Path
+    name: str, dataset: Dataset, next_run: Callable[[], None]
 ):
-    dataset = declare(tmp_path, TEXTS, exports=["bin"])
-    build(dataset)
-    [path] = dataset.folder.rglob(f"[0-9a-f]*/{name}")
+    [path] = (of for of in dataset.folder.rglob(f"[0-9a-f]*/{name}") if "parquet" not in of.parts)
     flip(path)
     next_run()
 
@@ -266,10 +256,8 @@ def test_nothing_is_traced_through_a_flipped_table(
 
 
 def test_tokens_that_no_vocabulary_has_are_damage_to_who_traces_them(
-    next_run: Callable[[], None], tmp_path: Path
+    dataset: Dataset, next_run: Callable[[], None]
 ):
-    dataset = declare(tmp_path, TEXTS, exports=["bin"])
-    build(dataset)
     path = file_of(dataset, "tokens.bin")
     path.write_bytes(b"\xff" * path.stat().st_size)
     next_run()

@@ -15,6 +15,7 @@ from tokflow.tokenizers.auto_tokenizer import describe_rebuilt, find_other_ids
 from tokflow.tokenizers.engines.transformers_ import load_pretrained
 from tokflow.tokenizers.patterns import pre_tokenizer_fields
 from tokflow_tests.chats import END, START, byte_level_json, chat, chat_dataset, save_chat_tokenizer
+from tokflow_tests.cli.commands import run
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.tiny import declare_texts, tokenize
 
@@ -141,12 +142,13 @@ def test_a_run_warns_once_and_does_not_import_transformers(tmp_path: Path):
     (tmp_path / "a.yaml").write_text(yaml)
     code = "import sys\nfrom tokflow.cli import main\n"
     code += "try:\n    main()\nfinally:\n    print('transformers' in sys.modules)\n"
-    command = [sys.executable, "-c", code, "run", "--config", str(tmp_path / "a.yaml")]
+    arguments = ["run", "--config", str(tmp_path / "a.yaml")]
 
-    first, second = (
-        subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)
-    )
+    command = [sys.executable, "-c", code, *arguments]
+    first = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    second = run(*arguments).output
 
     assert first.count("warning: AutoTokenizer of transformers 5 rebuilds this tokenizer as") == 1
     assert first.rstrip().endswith("False")
+    assert "nothing to do" in second
     assert "AutoTokenizer" not in second

@@ -118,12 +118,12 @@ def test_every_awkward_string_comes_back_from_its_tokens(tmp_path: Path):
     tokenizer = tokenizers.Tokenizer.from_file(str(train(tmp_path, vocab_size=600)))
     tokenizer.encode_special_tokens = True
 
-    encodings = tokenizer.encode_batch(list(awkward_strings()[::4]))
+    encodings = tokenizer.encode_batch(list(awkward_strings()[::20]))
 
     decoded = tokenizer.decode_batch(
         [encoding.ids for encoding in encodings], skip_special_tokens=False
     )
-    assert tuple(decoded) == awkward_strings()[::4]
+    assert tuple(decoded) == awkward_strings()[::20]
 
 
 def test_training_stops_reading_each_file_after_so_many_characters(tmp_path: Path):

@@ -7,12 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tokflow.tokens.prefetch import in_order, read_ahead, write_behind
-
-
-def wait_until(condition, *, seconds: float = 5.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.001)
+from tokflow_tests.waiting import wait_until
 
 
 def threads() -> list[str]:

@@ -1,8 +1,5 @@
 import json
 import os
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +14,7 @@ from tokflow.pools.pool import InProcess
 from tokflow.store.listed_files import broken_files
 from tokflow.tokens.shard import open_token_shard, write_token_shard
 from tokflow.tokens.shard_files import DOCUMENTS_SCHEMA, ROWS_PER_GROUP
+from tokflow_tests.disks import full_disk
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize
 
@@ -161,18 +159,6 @@ def test_a_raw_file_that_changes_while_it_is_read_is_an_error_and_leaves_nothing
     assert not output.folder.parent.exists()
 
 
-@contextmanager
-def file_size_limit(num_bytes: int) -> Iterator[None]:
-    """Let no file grow past `num_bytes`: the write that gets there is a short one, as on a disk
-    that runs full."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 def test_a_disk_that_is_full_at_the_last_batch_is_an_error(tmp_path: Path):
     dataset = declare_texts(tmp_path, ["a" * 30_000])
     save_tokenizer(dataset)
@@ -180,7 +166,7 @@ def test_a_disk_that_is_full_at_the_last_batch_is_an_error(tmp_path: Path):
     raw = graph.raw("texts.jsonl")
     (tmp_path / "shard").mkdir()
 
-    with file_size_limit(20_000), pytest.raises(OSError, match="File too large"):
+    with full_disk(20_000), pytest.raises(OSError, match="File too large"):
         write_token_shard(
             raw,
             dataset.documents,

@@ -18,6 +18,7 @@ from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow.tokens import stage as writers
+from tokflow_tests.disks import flip
 from tokflow_tests.outputs import content, problems_of, token_lists
 from tokflow_tests.tiny import declare
 
@@ -140,7 +141,7 @@ def test_a_damaged_segment_is_not_joined_and_the_next_run_makes_it_again(
     join = writers.join_segments
 
     def join_damaged(segments: Any, *arguments: Any, **more: Any) -> None:
-        flip_bit(segments[2].folder / "tokens-00002.bin")
+        flip(segments[2].folder / "tokens-00002.bin")
         join(segments, *arguments, **more)
 
     monkeypatch.setattr(writers, "join_segments", join_damaged)
@@ -152,12 +153,6 @@ def test_a_damaged_segment_is_not_joined_and_the_next_run_makes_it_again(
     assert "tokens-00002.bin" in str(failed.error)
     expected = built(dataset_in(tmp_path / "plain"), jobs=1)
     assert content(graph.dataset.folder) == content(expected.dataset.folder)
-
-
-def flip_bit(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[5] ^= 1
-    path.write_bytes(data)
 
 
 def test_a_shard_of_segments_that_is_damaged_is_made_again(tmp_path: Path):
@@ -277,9 +272,7 @@ def test_where_there_are_no_hard_links_copies_are_compared(
 
     def copy_wrongly(path: Path, new: Path) -> None:
         copy(path, new)
-        data = bytearray(new.read_bytes())
-        data[3] ^= 1
-        new.write_bytes(data)
+        flip(new)
 
     monkeypatch.setattr("shutil.copyfile", copy_wrongly)
     dataset = dataset_in(tmp_path / "bad")

@@ -5,7 +5,6 @@ import os
 import pickle
 import shutil
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from tokflow.store.remote.publication import remove_published
 from tokflow_tests.object_store import ObjectStore, another_machine
 from tokflow_tests.outputs import fetched, place_of
 from tokflow_tests.tiny import build, declare, declare_small
+from tokflow_tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +75,7 @@ def test_a_file_that_another_thread_fetches_is_not_taken_from_it(
     object_store.fail("slow", "GET", seconds=0.5)
     with object_store.counted() as count, ThreadPoolExecutor(1) as pool:
         size = pool.submit(_size, path)
-        while not part_path(path).exists():
-            time.sleep(0.001)
+        wait_until(part_path(path).exists)
         drop_cached(path)
         assert _size(path) == size.result()
     assert count["GET"] == 1
@@ -191,8 +190,7 @@ def test_where_the_first_gave_up_the_next_has_the_file_of_that_name_to_itself(tm
     with alone(path) as part:
         waiting = threading.Thread(target=wait)
         waiting.start()
-        while num_open(part) < 2:
-            time.sleep(0.001)
+        wait_until(lambda: num_open(part) == 2)
         part.unlink()
     waiting.join()
 

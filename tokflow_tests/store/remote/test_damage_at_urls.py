@@ -4,71 +4,46 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.audit.verify.verification import verify_path
 from tokflow.errors import CorruptOutputError
 from tokflow.store.remote.places import objects_at, place_at
 from tokflow.store.stored_outputs import find_output
 from tokflow_tests.cli.commands import run
 from tokflow_tests.object_store import ObjectStore
-from tokflow_tests.outputs import fetched
+from tokflow_tests.outputs import fetched, problems_at
 from tokflow_tests.tiny import TEXTS, build, declare_small, write_raw, write_yaml
 
 
-@pytest.fixture
-def store(tmp_path: Path, object_store: ObjectStore) -> ObjectStore:
-    """A bucket with an export that is on this disk, too."""
+def test_damage_is_found_at_the_url_and_not_in_the_cache(tmp_path: Path, object_store: ObjectStore):
+    url = f"{object_store.url}/store/small/exports/bin"
     build(declare_small(tmp_path, store=f"{object_store.url}/store", exports=["bin"]))
-    return object_store
-
-
-def _problems(store: ObjectStore) -> list[str]:
-    [verified] = verify_path(f"{store.url}/store/small/exports/bin")
-    return [*verified.problems]
-
-
-def _key(store: ObjectStore, end: str) -> str:
-    keys = store.keys()
-    [key] = [key for key in keys if "/exports/bin/" in key and key.endswith(end)]
-    return key
-
-
-def test_damage_in_the_cache_is_none_and_at_the_url_it_is_found(store: ObjectStore, tmp_path: Path):
     [path] = (tmp_path / "cache").rglob("train.bin")
+    objects, keys = objects_at(object_store.url), object_store.keys()
+    [key] = [key for key in keys if "/exports/bin/" in key and key.endswith("/train.bin")]
+
     path.write_bytes(b"x" * 144)
-    assert _problems(store) == []
+    assert problems_at(url) == []
     assert path.read_bytes() != b"x" * 144
-    objects_at(store.url).put(_key(store, "/train.bin"), b"x" * 144)
 
-    [problem] = _problems(store)
-
-    assert problem.startswith(f"{store.url}/store/small/exports/bin/")
+    objects.put(key, b"x" * 144)
+    [problem] = problems_at(url)
+    assert problem.startswith(f"{url}/")
     assert "/train.bin: expected " in problem
 
-
-def test_an_object_that_is_gone_or_that_nobody_listed_is_found(store: ObjectStore):
-    objects, key = objects_at(store.url), _key(store, "/train.bin")
     objects.remove([key])
     objects.put(f"{key}.bak", b"")
-
-    missing, unlisted = _problems(store)
-
+    missing, unlisted = problems_at(url)
     assert "/train.bin: expected " in missing
     assert unlisted == (
-        f"{store.url}/{key}.bak: expected no object, found one that the manifest does not list; "
-        "remove it"
+        f"{object_store.url}/{key}.bak: expected no object, found one that the manifest does not "
+        "list; remove it"
     )
 
-
-def test_a_manifest_that_is_another_or_gone_since_it_was_listed_is_found(store: ObjectStore):
-    export = find_output(f"{store.url}/store/small/exports/bin")
-    keys = store.keys()
-    [key] = [key for key in keys if "/manifests/exports/" in key and key.endswith("json")]
-    objects_at(store.url).put(key, b"{}")
-
+    export = find_output(url)
+    [of_manifest] = [key for key in keys if "/manifests/exports/" in key and key.endswith("json")]
+    objects.put(of_manifest, b"{}")
     [[problem]] = export.store.problems([export])
-
     assert "expected the manifest listed before, sha256" in str(problem)
-    objects_at(store.url).remove(store.keys())
+    objects.remove(object_store.keys())
     [[problem]] = export.store.problems([export])
     assert str(problem).endswith(
         "found none; run `tokflow run`, which makes it again if it is needed, or `tokflow gc`"

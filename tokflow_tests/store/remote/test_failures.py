@@ -11,7 +11,7 @@ from tokflow.pipeline.plan import make_plan
 from tokflow.store import request_errors
 from tokflow.store.remote.places import objects_at
 from tokflow_tests.object_store import Failure, ObjectStore
-from tokflow_tests.tiny import build, declare_small
+from tokflow_tests.tiny import build, declare
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,8 @@ def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 def _built(folder: Path, store: ObjectStore) -> dict[str, bytes]:
     """Build on a machine with an empty cache; return the objects then, but for the runs' logs."""
     shutil.rmtree(folder / "cache", ignore_errors=True)
-    dataset = declare_small(folder, store=f"{store.url}/store")
+    files = {"a.jsonl": ["abc", "d"], "b.jsonl": ["e"]}
+    dataset = declare(folder, files, exports=["bin"], store=f"{store.url}/store")
     build(dataset)
     shutil.rmtree(folder / "cache")
     assert make_plan(dataset).is_up_to_date

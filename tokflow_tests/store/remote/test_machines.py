@@ -8,7 +8,7 @@ from tokflow.store import request_errors
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import TEXTS, build, declare_small, write_raw
 
-NUM_MACHINES = 3
+NUM_MACHINES = 2
 
 
 def _build(

@@ -2,11 +2,9 @@
 
 import itertools
 import os
-import resource
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +17,7 @@ from tokflow.store.manifest import is_complete
 from tokflow.store.remote import mirror
 from tokflow.store.stored_outputs import newest_first
 from tokflow.store.verdicts import read_verdict
+from tokflow_tests.disks import flip, full_disk
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import place_of
 from tokflow_tests.tiny import build, declare
@@ -230,10 +229,7 @@ def test_a_damaged_copy_of_a_manifest_tells_nothing_of_the_url_and_comes_again(
     dataset.store.refresh(dataset.folder)
     expected = object_store.contents()
     for path in dataset.folder.rglob("_tokflow/manifest.json"):
-        status, data = path.stat(), bytearray(path.read_bytes())
-        data[len(data) // 2] ^= 1
-        path.write_bytes(data)
-        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        flip(path)
     remove_all(dataset.store, find_garbage(dataset, keep=0))
     assert object_store.contents() == expected
     assert make_plan(dataset).is_up_to_date
@@ -242,26 +238,14 @@ def test_a_damaged_copy_of_a_manifest_tells_nothing_of_the_url_and_comes_again(
 def test_a_full_disk_is_told_of_and_leaves_no_half_of_a_file(machines: Machines) -> None:
     build(machines.on("a"))
     there = machines.on("b")
-    with _full_disk():
+    with pytest.raises(OSError, match="too large"), full_disk(10):
         there.store.refresh(there.folder)
     assert not [*there.folder.rglob("_tokflow/manifest.json")]
     there.store.refresh(there.folder)
     tokens = next(there.folder.glob("tokens/**/_tokflow/manifest.json")).parents[1] / "tokens.bin"
-    with _full_disk():
+    with pytest.raises(OSError, match="too large") as error, full_disk(10):
         there.store.read(tokens.parent).file("tokens.bin")
     assert not tokens.exists()
-
-
-@contextmanager
-def _full_disk() -> Iterator[None]:
-    """Let no file get longer than 10 bytes in the block, which fails for that."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
-    try:
-        with pytest.raises(OSError, match="too large") as error:
-            yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert type(error.value) is OSError
 
 

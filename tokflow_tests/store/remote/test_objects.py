@@ -2,8 +2,6 @@
 
 import os
 import pickle
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +18,7 @@ from tokflow.store.remote.places import objects_at
 from tokflow.store.request_errors import RemoteStoreError
 from tokflow.store.s3_client import S3Client
 from tokflow_tests.object_store import UNIT, Failure, ObjectStore, let_parts_be_short
+from tokflow_tests.pools.forked import forked
 
 LARGE = np.random.default_rng(1).bytes(11 * UNIT + 5)
 """Of two parts."""
@@ -288,22 +287,11 @@ def test_objects_that_the_store_keeps_are_named(object_store: ObjectStore) -> No
         objects.remove(["kept"])
 
 
-FORKS = """
-import os, sys
-from tokflow.store.remote.places import objects_at
-objects = objects_at(sys.argv[1])
-assert objects.read("a") == b"a"
-child = os.fork()
-if child == 0:
-    os._exit(7 if objects.read("a") == b"a" else 1)
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-"""
-
-
 def test_a_forked_process_asks_by_itself(object_store: ObjectStore) -> None:
-    objects_at(object_store.url).put("a", b"a")
-    command = [sys.executable, "-P", "-c", FORKS, object_store.url]
-    subprocess.run(command, check=True, timeout=60)
+    objects = objects_at(object_store.url)
+    objects.put("a", b"a")
+
+    assert forked(lambda: objects.read("a")) == objects.read("a") == b"a"
 
 
 _REMEDIES = {

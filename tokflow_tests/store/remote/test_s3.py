@@ -1,7 +1,6 @@
 """Pieces become parts that are long enough, and nothing of them is lost."""
 
 import itertools
-import resource
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from tokflow.store.positioned import write_range
 from tokflow.store.remote import s3
 from tokflow.store.remote.objects import Piece
 from tokflow.store.remote.s3 import parts_of, ranges_of
+from tokflow_tests.disks import full_disk
 
 
 def test_a_short_piece_takes_what_it_lacks_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,11 +76,9 @@ def test_there_are_never_more_than_ten_thousand_ranges() -> None:
 
 
 def test_a_disk_that_takes_half_of_a_range_is_full(tmp_path: Path):
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with (tmp_path / "file").open("wb", buffering=0) as file:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4, hard))
-        try:
-            with pytest.raises(OSError, match="too large"):
-                write_range(file.fileno(), b"12345678", 0)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with (
+        (tmp_path / "file").open("wb", buffering=0) as file,
+        pytest.raises(OSError, match="too large"),
+        full_disk(4),
+    ):
+        write_range(file.fileno(), b"12345678", 0)
