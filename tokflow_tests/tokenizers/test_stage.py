@@ -20,7 +20,7 @@ from tokflow_tests.hub import Hub
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.special import of_tiktoken
 from tokflow_tests.tiny import FEW_TEXTS, declare_texts, save_tokenizer, tokenize, write_texts
-from tokflow_tests.tokenizers.engines.test_engines import byte_level_bpe, unigram
+from tokflow_tests.tokenizers.engines.test_engines import byte_level_bpe
 
 
 def save_json(tokenizer: tokenizers.Tokenizer, folder: Path, **beside: object) -> Path:
@@ -66,15 +66,16 @@ def test_eos_and_bos_are_those_that_stand_beside_the_tokenizer(as_object: bool, 
 
 
 def test_eos_may_be_a_piece_of_a_unigram_vocabulary(tmp_path: Path):
-    fields = json.loads(unigram().to_str())
-    fields["added_tokens"] = []
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "tokenizer.json").write_text(json.dumps(fields))
-    (tmp_path / "own" / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
+    pieces = [("<unk>", 0.0), ("a", -1.0), ("</s>", -2.0)]
+    save_json(
+        tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, unk_id=0)),
+        tmp_path / "own",
+        eos_token="</s>",
+    )
 
     saved = save_tokenizer(declare_texts(tmp_path, kind="huggingface", name="own"))
 
-    assert saved.eos_id == [piece for piece, _ in fields["model"]["vocab"]].index("</s>")
+    assert saved.eos_id == 2
 
 
 def test_an_encoding_that_tiktoken_does_not_know_is_an_error_with_those_it_knows(tmp_path: Path):
