@@ -37,13 +37,14 @@ class Case:
             "raw": {"files": "raw/*.txt"},
             "documents": {"document_per": "line"},
             "tokenizer": {"kind": "bytes"},
-            "split": {"parts": {"train": {"documents": 2}, "validation": {"start": 2}}},
+            "split": {
+                "parts": {"train": {"documents": 2}, "validation": {"start": 2, "documents": 9}}
+            },
             "packing": {"sequence_length": 16},
             "exports": ["bin", "parquet"],
             "report": False,  # which takes a second to draw
             "store": "store",
         }
-        self.attributes["split"]["parts"]["validation"] = {"start": 2, "documents": 9}
         for name in ("a", "b", "c"):
             self.write(name, f"first of {name}\nsecond of {name}\nthird of {name}\n")
 

@@ -41,10 +41,8 @@ def raw_text(origin: TokenOrigin) -> str:
 @pytest.mark.parametrize(
     ("name", "tokenizer", "split"),
     [
-        ("bin", {"kind": "bytes"}, WHOLE),
         ("bin", TRAINED, CUT),
         ("parquet", BOS, WHOLE),
-        ("parquet", {"kind": "bytes"}, CUT),
         ("pickle", {"kind": "bytes"}, CUT),
     ],
 )

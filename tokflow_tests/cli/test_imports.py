@@ -62,18 +62,14 @@ def test_help_imports_nothing_but_the_options_and_takes_the_threads_that_are_ask
     assert threads == "2"  # which numpy reads when it is imported
 
 
-def test_the_list_of_formats_imports_no_engine_and_no_parquet_and_nothing_is_looked_at_again():
-    imported, threads, num_frozen = ended("formats")
-
-    assert imported & (HEAVY | BY_PARQUET) == set()
-    assert threads == "1"
-    assert num_frozen > 10_000
-
-
-def test_an_inspection_reads_parquet_and_imports_no_other_format(store: Path):
-    imported = modules_of("inspect", store / "exports/bin/latest")
+def test_an_inspection_imports_no_engine_and_no_other_format_and_nothing_is_looked_at_again(
+    store: Path,
+):
+    imported, threads, num_frozen = ended("inspect", store / "exports/bin/latest")
 
     assert imported & (HEAVY | other_formats("bin")) == set()
+    assert threads == "1"
+    assert num_frozen > 10_000
 
 
 def test_a_worker_imports_no_yaml_and_no_command_line():

@@ -97,18 +97,6 @@ def test_a_run_that_fails_for_another_reason_too_is_a_failure(config: Path):
     assert run("run", "--config", wrong, "--config", config).exit_code == 1
 
 
-def test_an_output_that_is_no_export_is_wrong_usage(store: Path):
-    folder = store / "tokens/a.jsonl"
-
-    result = run("trace", "--token", "0", folder)
-
-    assert result.exit_code == 2
-    assert result.stderr == (
-        f"error: {folder}: expected the folder of an export, found tokens of a.jsonl; "
-        f"name one of {', '.join(map(str, sorted((store / 'exports').iterdir())))}\n"
-    )
-
-
 def test_whoever_takes_no_output_is_told_nothing(config: Path):
     result = subprocess.run(
         f"{sys.executable} -m tokflow run --config {config} >&-",

@@ -404,16 +404,11 @@ def test_offsets_over_the_whole_dataset_wait_for_the_tokens_of_all_files(case: C
     assert isinstance(mapping, dg.AllPartitionMapping)
 
 
-def test_every_format_is_an_asset_that_is_reported_and_checked(case: Case):
+def test_every_format_is_an_asset(case: Case):
     case.attributes["exports"] = sorted(FORMATS)
-    made = build(case.dataset)
-    checker = Checker(graph_of(case.dataset))
 
-    for name in FORMATS:
-        [check] = check_results(checker, "export", name, [name], {"complete"})
-        assert check.passed
-        assert {"parts", "num_tokens"} <= report(made.export(name)).metadata.keys()
     keys = {key.path[-1] for key in case.defs.resolve_asset_graph().get_all_asset_keys()}
+
     assert set(FORMATS) <= keys
 
 

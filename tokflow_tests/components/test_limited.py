@@ -67,10 +67,6 @@ def test_a_trained_tokenizer_is_fresh_after_the_first_build(limited: Case):
     assert limited.not_fresh() == {}
     second = build(limited)
     assert [event for event in second.all_events if event.is_step_materialization] == []
-    limited.attributes["documents"]["limit"]["documents"] = 7
-    assert build(limited).success
-    assert limited.partitions() == [*TAKEN, "c.txt"]
-    assert limited.not_fresh() == {}
 
 
 def test_with_a_verdict_on_gigatoken_the_tokenizer_is_recorded_none_the_less(

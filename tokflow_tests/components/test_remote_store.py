@@ -46,12 +46,17 @@ def shown_of(event: dg.AssetMaterialization) -> dict[str, str]:
 def test_the_sensor_builds_what_is_new_and_changed_and_then_asks_for_lists_alone(
     case: CaseElsewhere, tmp_path: Path
 ):
+    case.attributes["raw"] = {
+        "files": [f"{case.there.url}/{of}" for of in ("raw/*.txt", "raw/of/e.txt")]
+    }
+    case.there.put("raw/of/e.txt", b"named\n")
     sensor = Sensor(case)
     first = sensor.settle()
     raw = shown_of(case.event("raw", partition="a.txt"))
     made = [case.event("tokens", partition="a.txt"), case.event("exports", "bin")]
-    before = case.data_version("tokens", partition="b.txt")
+    before = [case.data_version("tokens", partition=key) for key in ("b.txt", "of/e.txt")]
     case.write("b", "another\n")
+    case.there.put("raw/of/e.txt", b"edited\n")
     case.write("d", "new\n")
     case.remove("a")
     second = sensor.settle()
@@ -59,29 +64,19 @@ def test_the_sensor_builds_what_is_new_and_changed_and_then_asks_for_lists_alone
         asked = sensor.tick()
 
     assert (first, second) == (["small_build"], ["small_build"])
-    assert case.partitions() == ["b.txt", "c.txt", "d.txt"]
-    assert case.data_version("tokens", partition="b.txt") != before
+    assert sorted(case.partitions()) == ["b.txt", "c.txt", "d.txt", "of/e.txt"]
+    after = [case.data_version("tokens", partition=key) for key in ("b.txt", "of/e.txt")]
+    assert [old == new for old, new in zip(before, after, strict=True)] == [False, False]
     assert case.not_fresh() == {}
     assert (asked, sensor.said) == ([], "small: up to date")
-    assert count == {"LIST": 3}  # verdicts, manifests, raw files: one for each thousand
+    # Verdicts, manifests, raw files: one for each thousand, and one for each that is named.
+    assert count == {"LIST": 3, "HEAD": 1}
     assert raw["dagster/uri"] == raw["path"] == f"{case.there.url}/raw/a.txt"
     for shown_there in map(shown_of, made):
         assert shown_there["dagster/uri"] == shown_there["folder"]
         assert shown_there["folder"].startswith(f"{case.there.url}/store/small/")
         assert str(tmp_path / "cache") not in json.dumps(shown_there)
         assert "not-to-be-shown" not in json.dumps([raw, shown_there])
-
-
-def test_a_file_that_is_named_is_built_again_when_it_changed(case: CaseElsewhere):
-    case.attributes["raw"] = {"files": [f"{case.there.url}/raw/{name}.txt" for name in "abc"]}
-    sensor = Sensor(case)
-    first = sensor.settle()
-    case.write("b", "another\n")
-
-    assert first == sensor.settle() == ["small_build"]
-    with case.there.counted() as count:
-        assert (sensor.tick(), sensor.said) == ([], "small: up to date")
-    assert count == {"LIST": 2, "HEAD": 3}  # verdicts, manifests; one for each that is named
 
 
 def test_a_tick_that_cannot_list_the_raw_files_is_skipped_with_a_line(

@@ -2,7 +2,6 @@
 
 import shutil
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import PastFailure, read_failures
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
-from tokflow_tests.raw.servers import running
+from tokflow_tests.raw.fetching import Server, serving
 from tokflow_tests.tiny import declare
 
 
@@ -94,30 +93,17 @@ def test_a_failure_of_a_file_that_is_gone_is_forgotten(tmp_path: Path):
 
 
 def test_a_file_that_could_not_be_fetched_is_told_of_and_a_plan_asks_no_server(tmp_path: Path):
-    asked = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_):
-            """Say nothing."""
-
-        def do_GET(self):
-            asked.append(self.path)
-            self.send_error(404)
-
-        do_HEAD = do_GET  # noqa: N815
-
-    with running(Handler) as server:
-        address = f"http://127.0.0.1:{server.server_port}/b.jsonl"
-        raw = {"files": [address, "raw/a.jsonl"]}
+    with serving(Server(name="b.jsonl", statuses=[404] * 9)) as server:
+        raw = {"files": [server.url, "raw/a.jsonl"]}
         dataset = declare(tmp_path, {"a.jsonl": ["one"]}, raw=raw, exports=["bin"])
         [failed] = build_dataset(dataset).failed
-        num_asked = len(asked)
+        num_asked = len(server.requests)
         found = told(dataset)
 
     [(output, failure)] = found.items()
     assert output == f"tokens {failed.name}"
     assert failure.message == str(failed.error)
-    assert len(asked) == num_asked
+    assert len(server.requests) == num_asked
 
 
 def test_a_file_of_failures_that_cannot_be_read_tells_nothing(tmp_path: Path):

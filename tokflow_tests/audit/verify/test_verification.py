@@ -71,18 +71,6 @@ def test_verify_of_an_export_alone_names_the_shard_and_not_the_export(small: Dat
     assert shard.problems[0].startswith(f"{path}: expected sha256 ")
 
 
-def test_a_truncated_shard_is_named_and_not_the_export(small: Dataset):
-    path = file_of(small, "a.jsonl", "tokens.bin")
-    path.write_bytes(path.read_bytes()[:-2])
-
-    export, shard = verify_path(small.folder / "exports/parquet/latest")
-
-    assert (export.problems, export.notes) == ((), (DAMAGED,))
-    assert [problem.split("; ")[0] for problem in shard.problems] == [
-        f"{path}: expected 58 bytes, found 56"
-    ]
-
-
 def remember(dataset: Dataset, path: Path, *, sha256: str) -> None:
     HashCache(dataset.folder).keep(path, stamp_of(path), sha256)
 
