@@ -20,7 +20,7 @@ from tokflow.audit.ancestry import TokenizedText
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.errors import TokflowError
 from tokflow.store.tables import texts_of
-from tokflow.tokenizers.chat_renderer import open_renderer
+from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.engines import Encoded, ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer, in_text_of
 from tokflow.tokens.chat import ChatEncoder
@@ -222,7 +222,8 @@ class Characters:
         in_text = in_text_of(documents, special)
         engine = open_reference(self._tokenizer, in_text=in_text)
         if documents.is_chat:
-            return ChatEncoder(engine, self._tokenizer, special).with_chars(batch)
+            chats = ChatEncoder(engine, documents, self._tokenizer, special)
+            return chats.with_chars(batch)
         encoded = engine.encode(batch.texts)
         return encoded, self._places.spans(batch.texts, encoded, in_text=in_text)
 

@@ -77,6 +77,8 @@ class Batch:
     records: npt.NDArray[np.int64] | None = None
     """With a transform, the ordinal in the raw file of the record that each document was made of,
     ascending; None where the row says it."""
+    chat_counts: npt.NDArray[np.int64] | None = None
+    """Of documents that a chat template wrote: shape (num_documents, len(CHAT_COUNTS))."""
     tokens: Any = None
     """The `TokenBatch` of the documents, where a limit of tokens is counted; None where the tokens
     are made after the reading."""

@@ -1,13 +1,16 @@
 """The fields of `documents` for chats, and for prompts with completions."""
 
 from collections.abc import Iterator
+from contextlib import suppress
+from datetime import date
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from pydantic import Field, JsonValue, WithJsonSchema
+from pydantic import BeforeValidator, Field, JsonValue, WithJsonSchema
 
 from tokflow.store.config import Config, Listed
 
 TemplateKwargs: TypeAlias = Annotated[dict[str, JsonValue], WithJsonSchema({"type": "object"})]
+ChatDate: TypeAlias = Annotated[str, BeforeValidator(lambda day: _as_text(day))]
 ChatFormat: TypeAlias = Literal["messages", "sharegpt", "alpaca"]
 
 ALPACA = ("instruction", "input", "output", "history", "system")
@@ -20,6 +23,10 @@ RESERVED = {
     *("add_generation_prompt", "continue_final_message", "return_assistant_tokens_mask"),
 }
 """Names that `apply_chat_template` gives a template itself, or takes as options."""
+
+
+OF_TEMPLATES = ("chat_date", "stop_tokens", "unwritten", "loss", "loss_reasoning")
+"""Further fields that chats alone have."""
 
 
 class ChatConfig(Config):
@@ -58,6 +65,22 @@ class ChatConfig(Config):
     chat_template_kwargs_column: str | None = None
     """For chats: the field that holds a record's own `chat_template_kwargs`, an object or the JSON
     text of one, which take the place of those of the same name; null and empty text: none."""
+    chat_date: ChatDate | None = None
+    """For chats: the day that a template is told by `strftime_now`, as 2026-01-31. A template that
+    asks for it is refused without, for the same raw file must always give the same tokens."""
+    stop_tokens: Listed[str] = ()
+    """For chats: tokens that end what the assistant says where the template does not, as
+    <|user|> and <|observation|>. Default: those in `eos_token_id` of the generation_config.json
+    that the tokenizer comes with."""
+    unwritten: Literal["reject", "keep"] = "reject"
+    """A chat with words that its template leaves out: `reject` makes it a bad document, `keep`
+    makes a document of what is written. Reasoning that a template drops is counted and neither."""
+    loss: Literal["assistant", "last", "all"] = "assistant"
+    """The supervised part of a chat. assistant: all that the assistant says, with calls of tools
+    and stop tokens; last: only after the last user's message; all: every token except BOS. `train:
+    true` or false, or `weight: 1` or 0, of a message decides for it."""
+    loss_reasoning: bool = True
+    """For chats: false takes the assistant's reasoning out of what is supervised."""
     on_no_loss: Literal["error", "accept"] = "error"
     """For chats, and prompts with completions: `error` makes no export of a dataset of which no
     token at all is supervised; `accept` makes it."""
@@ -115,9 +138,10 @@ class ChatConfig(Config):
             yield "chat_format", "null, or `messages` beside it, or `prompt` and `completion`"
         named = [(name, of) for name in _COLUMNS for of in _as_tuple(getattr(self, name))]
         if not self.is_rendered:
-            for name in ("system", "tools", "chat_template", *_KWARGS):
-                if getattr(self, name):
-                    yield name, "null, for there are no messages"
+            for name in ("system", "tools", "chat_template", *_KWARGS, *OF_TEMPLATES):
+                default = type(self).model_fields[name].get_default(call_default_factory=True)
+                if getattr(self, name) != default:
+                    yield name, "left out, for there are no messages"
         yield from ((name, "the name of a field") for name, of in named if not of)
         own = ALPACA if self.chat_format == "alpaca" else ()
         columns = [*(of for of in own if of != "system" or not self.system)]
@@ -125,6 +149,10 @@ class ChatConfig(Config):
             if column in columns:
                 yield name, "another field than those beside it"
             columns.append(column)
+        if self.chat_date is not None and not _is_date(self.chat_date):
+            yield "chat_date", "a date, as 2026-01-31"
+        if "" in self.stop_tokens:
+            yield "stop_tokens", "texts of tokens, none of them empty"
         if taken := RESERVED & self.chat_template_kwargs.keys():
             yield _KWARGS[0], f"no name that every template gets, as {min(taken)!r}"
 
@@ -137,3 +165,14 @@ _COLUMNS = ("messages", "prompt", "completion", "system", "tools", _KWARGS[1])
 
 def _as_tuple(value: str | tuple[str, ...] | None) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else value or ()
+
+
+def _as_text(day: object) -> object:
+    """Return a date, which YAML makes of a bare 2026-01-31, as text."""
+    return day.isoformat() if isinstance(day, date) else day
+
+
+def _is_date(text: str) -> bool:
+    with suppress(ValueError):
+        return date.fromisoformat(text).isoformat() == text
+    return False

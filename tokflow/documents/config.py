@@ -211,11 +211,12 @@ class DocumentsConfig(ChatConfig):
     @property
     def for_training(self) -> Self:
         """The same, with the limits alone that hold where a tokenizer is trained, of each file and
-        by no tokens, and without columns that are kept."""
+        by no tokens, and without columns that are kept and choices of what is supervised."""
         limit = self.limit.model_copy(update={"tokens": None})
         if limit.scope == "dataset":
             limit = Limit(document_bytes=limit.document_bytes)
-        return self.model_copy(update={"limit": limit, "keep_columns": ()})
+        every = {"loss": "assistant", "loss_reasoning": True, "stop_tokens": ()}
+        return self.model_copy(update={"limit": limit, "keep_columns": (), **every})
 
     @property
     def user_function(self) -> UserFunction:

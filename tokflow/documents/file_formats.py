@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from tokflow.documents.chat_config import OF_TEMPLATES
 from tokflow.documents.config import DocumentsConfig, Limit
 from tokflow.documents.decoding import (
     is_compressed,
@@ -53,9 +54,11 @@ _OF_TEMPLATES = {"tools": "tools", "chat_template_kwargs_column": "chat_template
 _log = logging.getLogger(__name__)
 _QUOTED_FIELD = re.compile(rb'(?m)(?:^|\t)"(?=[^"]*(?:""|\t))(?:[^"\n]|"")*"(?=\t|\r?$)')
 """A field of tsv whose quotes hold a tab or quotes, as those have that write it as csv."""
-FIELDS_WITHOUT_DEFAULT = (
-    *("chat_format", "system", "tools", "chat_template_kwargs", "chat_template_kwargs_column"),
+_LEFT_OUT = (
+    *("keep_columns", "chat_format", "system", "tools"),
+    *("chat_template_kwargs", "chat_template_kwargs_column", *OF_TEMPLATES),
 )
+"""Fields that decide nothing where they have their defaults."""
 _ACCEPTANCE = ("on_bad_document", "max_rejects", "on_no_loss")
 _OF_TXT = ("document_per", "separator")
 
@@ -116,8 +119,9 @@ def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> d
         del fields["encoding"]
     if formats == {"txt"} and isinstance(config.text, str):
         del fields["text"]  # a file without columns
-    for name in ("keep_columns", *FIELDS_WITHOUT_DEFAULT):
-        if fields[name] in (None, {}, ()):
+    for name in _LEFT_OUT:
+        default = type(config).model_fields[name].get_default(call_default_factory=True)
+        if getattr(config, name) == default:
             del fields[name]
     for name, default in (("tokens", None), ("count_empty", True), ("scope", "file")):
         if fields["limit"][name] == default:

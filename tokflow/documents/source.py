@@ -81,7 +81,7 @@ class DocumentSource:
         there are, and their rows, depends on the files and the config alone. Each is either in a
         batch or given to `on_reject`, in order: with its file, and with its row there or, of a
         range of it, in the range; `max_rejects` is of all files together, and limits are of each.
-        `render`, from `tokflow.tokenizers.chat_renderer`, makes texts of messages. With `encode` a
+        `render`, from `tokflow.tokenizers.chat.renderer`, makes texts of messages. With `encode` a
         limit of tokens holds, too, and batches have the tokens that it made.
 
         Memory holds a few batches, or the largest document four times over, whatever the size of

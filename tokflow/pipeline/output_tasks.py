@@ -26,7 +26,7 @@ from tokflow.store.integrity import (
 from tokflow.store.manifest import is_complete, read_run
 from tokflow.store.store import Store
 from tokflow.store.unfinished import segment_folder
-from tokflow.tokenizers.chat_renderer import open_renderer
+from tokflow.tokenizers.chat.renderer import open_renderer
 
 KEPT_HERE_BYTES = 10_000_000_000
 """Of an output that is made of no more text all segments stay on the disk of the one machine that

@@ -93,6 +93,26 @@ def _supervised(of: Totals) -> str | None:
     return f"supervised: {num:,} of {counted(whole, 'token')} ({num * 1000 // whole / 10} %)"
 
 
+def _no_stop(of: Totals) -> str | None:
+    num = of.tokens["num_turns"]
+    if not num or of.tokens["num_turns_without_stop"] < num:
+        return None
+    return (
+        f"no stop token after any of {counted(num, 'turn')} of the assistant; name those that the "
+        "model ends with in documents.stop_tokens"
+    )
+
+
+def _other_blocks(of: Totals) -> str | None:
+    found = [f"{text} ({num:,})" for name, text in BLOCKS.items() if (num := of.tokens[name])]
+    return (
+        "the template's {% generation %} blocks are what is supervised, and differ from what the "
+        f"model has to emit, in the first chats: {', '.join(found)}"
+        if found
+        else None
+    )
+
+
 def _rejects(of: Totals) -> str | None:
     num, reasons = of.tokens["num_rejects"], of.reject_reasons.most_common()
     said = [f"{num_of:,} {_reason(reason)}" for reason, num_of in reasons]
@@ -119,11 +139,29 @@ def _short_rows(of: Totals) -> str | None:
     return f"short rows: {', '.join(short)}" if short else None
 
 
+BLOCKS = {
+    "num_blocks_with_header": "they begin before its turn",
+    "num_blocks_past_stop": "they go on after the stop token",
+    "num_blocks_without_stop": "they end before the stop token",
+    "num_other_blocks": "they leave out the beginning of a turn, or all of it",
+}
+"""Counts of chats whose generation blocks differ, with the difference."""
+
 NOTICES: Mapping[str, Text | tuple[str, str]] = {
     "supervised_tokens": _supervised,
     "documents_without_loss": (
         "num_documents_without_loss",
         "nothing to learn: {} document{s} without a supervised token",
+    ),
+    "stop_tokens": _no_stop,
+    "other_blocks": _other_blocks,
+    "unwritten": (
+        "num_unwritten",
+        "left out: words of {} message{s} that the chat template does not write",
+    ),
+    "dropped_reasoning": (
+        "num_dropped_reasoning",
+        "not written by the chat template: reasoning of {} message{s}",
     ),
     "boundary_tokens": (
         "num_documents_with_boundary_token",
@@ -160,7 +198,7 @@ NOTICES: Mapping[str, Text | tuple[str, str]] = {
 """Name to a count of token shards and its line, in which `{}` is the number and `{s}` an s unless
 that is 1, or to a function of all counts; the most important first."""
 
-LOSSES = {"unknown_tokens", "lost_text", "rejects", "lost_values"}
+LOSSES = {"unwritten", "unknown_tokens", "lost_text", "rejects", "lost_values"}
 """The notices of what is not in the outputs."""
 
 

@@ -17,7 +17,7 @@ from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.reference import MODEL_NAME, SPACE, load_processor
 from tokflow.tokenizers.engines.transformers_ import load_pretrained, without_advice
 from tokflow.tokenizers.patterns import GPT2, GPT2_REGEX, PATTERNS
-from tokflow.tokenizers.tokenizer import read_ranks, write_encoding
+from tokflow.tokenizers.tokenizer import GENERATION_NAME, read_ranks, write_encoding
 from tokflow.tokenizers.vocabulary import (
     ADDED_TOKENS_NAME,
     AS_THEY_STAND,
@@ -40,7 +40,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_BESIDE = ("tokenizer_config.json", SPECIAL_MAP_NAME, ADDED_TOKENS_NAME, "chat_template.jinja")
+_BESIDE = (
+    *("tokenizer_config.json", SPECIAL_MAP_NAME, ADDED_TOKENS_NAME, "chat_template.jinja"),
+    GENERATION_NAME,
+)
 
 HUB_FILES = ("tokenizer.json", *_BESIDE)
 """Files taken from a hub id or a folder; all that a tokenizer needs."""

@@ -29,6 +29,7 @@ from tokflow.tokenizers.hub import (
 )
 from tokflow.tokenizers.tokenizer import (
     BYTES_ENDS,
+    GENERATION_NAME,
     Encoding,
     Kind,
     Tokenizer,
@@ -159,7 +160,7 @@ class TokenizerSource:
         """
         path = self.path
         if path.is_file():
-            companions = ("tokenizer_config.json", "chat_template.jinja")
+            companions = ("tokenizer_config.json", "chat_template.jinja", GENERATION_NAME)
             beside = [path.parent / name for name in companions if self.config.kind == "file"]
             return [path, *(file for file in beside if file.is_file())]
         names = [file.name for file in path.iterdir() if file.is_file()] if path.is_dir() else []

@@ -34,6 +34,9 @@ END_OF_TEXT = "<|endoftext|>"
 RANKS_NAME = "ranks.tiktoken"
 """The file of tiktoken's ranks in the tokenizer's folder."""
 
+GENERATION_NAME = "generation_config.json"
+"""The file of stop tokens of chats, which no token of a text depends on."""
+
 
 class TokenizerConfig(Config):
     """The tokenizer, and the special tokens around and inside a document."""
@@ -227,6 +230,7 @@ def content_fingerprint(
     details: Mapping[str, Any], files: Mapping[str, FileEntry], *, version: int
 ) -> str:
     """Return the fingerprint of a tokenizer: of its files and special ids, whatever their origin.
+    Its stop tokens are in the recipes of chats, and not in it.
 
     `version` is that of the stage which wrote the files.
     """
@@ -234,7 +238,7 @@ def content_fingerprint(
         stage="tokenizer files",
         version=version,
         config={name: details[name] for name in _SPECIAL},
-        parents={name: entry.sha256 for name, entry in files.items()},
+        parents={name: entry.sha256 for name, entry in files.items() if name != GENERATION_NAME},
     )
     return content.fingerprint
 

@@ -11,7 +11,7 @@ from typing import Any
 from tokflow.documents import DocumentsConfig, DocumentSource
 from tokflow.errors import TokenizerError
 from tokflow.raw import RawFile, check_unchanged
-from tokflow.tokenizers.chat_renderer import open_renderer
+from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.engines.protocol import panics_as_errors, text_buffers
 from tokflow.tokenizers.patterns import (
     GPT2,

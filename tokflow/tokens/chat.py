@@ -7,10 +7,11 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.documents import Batch
+from tokflow.documents import Batch, DocumentsConfig
 from tokflow.errors import TokenizerError
 from tokflow.store.tables import to_texts
-from tokflow.tokenizers.chat_template import CharSpan
+from tokflow.tokenizers.chat.marks import CharSpan
+from tokflow.tokenizers.chat.opening import open_template, tokens_of_chats
 from tokflow.tokenizers.engines import Encoded, Engine, InText, open_reference
 from tokflow.tokenizers.engines.protocol import any_of, encoded_from_lists
 from tokflow.tokenizers.tokenizer import SpecialTokensInText, Tokenizer
@@ -40,7 +41,11 @@ class ChatEncoder:
     """
 
     def __init__(
-        self, engine: Engine, tokenizer: Tokenizer, special_tokens_in_text: SpecialTokensInText
+        self,
+        engine: Engine,
+        documents: DocumentsConfig,
+        tokenizer: Tokenizer,
+        special_tokens_in_text: SpecialTokensInText,
     ) -> None:
         self._engine = engine
         self._tokenizer = tokenizer
@@ -48,7 +53,11 @@ class ChatEncoder:
         self._is_error = special_tokens_in_text == "error"
         self._places = TokenPlaces(tokenizer)
         self._reference = cache(lambda in_text: open_reference(tokenizer, in_text=in_text))
-        self._ids = control_tokens(tokenizer)
+        self._ids = ids = control_tokens(tokenizer)
+        if documents.is_rendered:
+            self._ids = tokens_of_chats(open_template(documents, tokenizer), tokenizer)
+        self._by_use = self._ids.keys() - ids.keys()
+        """Tokens that an engine takes wherever they stand, also of plain text."""
         self._names = any_of(self._ids)
         self._filler = _filler(self._ids)
         unknown = unknown_id(tokenizer)
@@ -171,7 +180,9 @@ class ChatEncoder:
         expected = self._reference("control").encode(to_texts([filled]))
         if not np.array_equal(self._joined(filled, cuts)[0], expected.token_ids):
             raise _not_separable(where, "that encodes what is beside a control token as if alone")
-        token_ids, chars = self._joined(text, cuts)
+        by_use = [span for span in spelt if text[slice(*span)] in self._by_use]
+        apart = [(start + 1, start + 1) for start, _ in by_use]  # so that no engine finds them
+        token_ids, chars = self._joined(text, sorted([*cuts, *apart]))
         of_template = [name for a, b in cuts if self._ids[name := text[a:b]] in self._name_of]
         if np.count_nonzero(np.isin(token_ids, list(self._name_of))) != len(of_template):
             raise _not_separable(where, "that makes no control token of plain text")
@@ -185,10 +196,11 @@ class ChatEncoder:
         chars = self._places.spans(between, encoded, in_text="ordinary")
         chars = chars + np.repeat(edges[::2], np.diff(encoded.offsets))[:, None]
         at_cuts = encoded.offsets[1:-1]
-        of_cuts = [self._ids[text[start:stop]] for start, stop in cuts]
-        ids = np.insert(encoded.token_ids.astype(np.uint32), at_cuts, of_cuts)
         of_names = np.array(cuts, dtype=np.int64).reshape(-1, 2)
-        return ids, np.insert(chars, at_cuts, of_names, axis=0)
+        is_token = of_names[:, 1] > of_names[:, 0]
+        of_cuts = [self._ids[text[start:stop]] for start, stop in of_names[is_token].tolist()]
+        ids = np.insert(encoded.token_ids.astype(np.uint32), at_cuts[is_token], of_cuts)
+        return ids, np.insert(chars, at_cuts[is_token], of_names[is_token], axis=0)
 
 
 def _filler(names: Iterable[str]) -> str:

@@ -48,7 +48,7 @@ class DocumentEncoder:
         self.encoding = encoding
         self.engine = engine_for(encoding, documents)
         how = encoding.tokenizer, encoding.config.special_tokens_in_text
-        self._chats = ChatEncoder(self.engine, *how) if documents.is_chat else None
+        self._chats = ChatEncoder(self.engine, documents, *how) if documents.is_chat else None
         self._is_limited = documents.limit.tokens is not None
         self._counter = SpecialTokenCounter(encoding.tokenizer.special_tokens)
         self.lost = LostText(encoding, in_text_of(documents, how[1]))

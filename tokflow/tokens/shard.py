@@ -27,7 +27,8 @@ from tokflow.store.manifest import Manifest, Recipe, write_manifest
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.tables import read_table, to_arrow, to_numpy
 from tokflow.store.versions import known_changes
-from tokflow.tokenizers.chat_renderer import open_renderer
+from tokflow.tokenizers.chat.opening import stop_tokens
+from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.tokenizer import Encoding, Tokenizer, TokenizerConfig
 from tokflow.tokens.bos_eos import TokenBatch
 from tokflow.tokens.encoder import DocumentEncoder
@@ -52,6 +53,9 @@ from tokflow.tokens.token_source import TokenSource, mapped
 
 TOKENS_VERSION = 4
 """Raised when the same input would give other bytes."""
+
+CHATS_VERSION = 1
+"""Raised when the same chats would; the tokens of texts are not made again."""
 
 BATCH_BYTES = 8_000_000
 """Text tokenized at once. Batches of 2 MB take gigatoken up to a third more processor time, and it
@@ -177,9 +181,10 @@ def tokens_recipe(
     is_control = config.special_tokens_in_text == "control" and has_special
     is_wrong = tokenizer is not None and tokenizer.verdict is not None
     has_either = config.eos == "last" or config.bos == "first"
+    stops = stop_tokens(documents, tokenizer) if documents.is_rendered else []
     return Recipe(
         stage="tokens",
-        version=TOKENS_VERSION,
+        version=TOKENS_VERSION + (CHATS_VERSION if documents.is_rendered else 0),
         config={
             "documents": deciding_fields(documents, raw.sizes if raw else {}),
             "eos": config.eos,
@@ -187,6 +192,7 @@ def tokens_recipe(
             **({} if config.eos_of_empty or not has_either else {"eos_of_empty": False}),
             "special_tokens_in_text": "control" if is_control else "ordinary",
             **({"engine": "reference"} if is_wrong else {}),
+            **({"stop_tokens": stops} if stops else {}),
             **({"range_bytes": ranges.RANGE_BYTES} if is_in_ranges else {}),
             **known_changes("tokens", config.kind),
         },

@@ -33,6 +33,7 @@ from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksum, write_manifest
 from tokflow.store.store import StoredOutput
 from tokflow.store.tables import TableWriter, make_table, offsets_of
+from tokflow.tokenizers.chat.renderer import CHAT_COUNTS
 from tokflow.tokenizers.engines.protocol import text_buffers
 from tokflow.tokens.bos_eos import TokenBatch
 
@@ -112,6 +113,7 @@ class ShardWriter:
         names = ["documents", "empty_documents", "chars", "bytes", "tokens"]
         of_chats = ["loss_tokens", "documents_without_loss", "documents_with_boundary_token"]
         names += of_chats if has_loss_mask else []
+        names += CHAT_COUNTS if documents.is_rendered else ()
         self.counts = {f"num_{name}": 0 for name in names}
         self.num_eos = 0
         """Ids that are EOS, also of texts."""
@@ -153,6 +155,9 @@ class ShardWriter:
         if tokens.has_boundary_token is not None:
             num_boundary = int(np.count_nonzero(tokens.has_boundary_token))
             counts["num_documents_with_boundary_token"] += num_boundary
+        if batch.chat_counts is not None:
+            for name, num in zip(CHAT_COUNTS, batch.chat_counts.sum(axis=0).tolist(), strict=True):
+                counts[f"num_{name}"] += num
 
     @property
     def num_lost_values(self) -> int:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tokflow.documents import DocumentsConfig, DocumentSource, Limit, Reject, Render
 from tokflow.documents.ranges import Range, open_range, ranges_of
 from tokflow.errors import BadDocumentError, ConfigError, TokflowError
-from tokflow.tokenizers.chat_renderer import open_renderer
+from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow_tests.documents.test_documents import CASES
 
 PLAIN = DocumentsConfig()

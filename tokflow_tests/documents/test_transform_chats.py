@@ -10,7 +10,7 @@ from tokflow.documents import DocumentsConfig, DocumentSource, Reject
 from tokflow.documents.batch import ParsedBatch
 from tokflow.errors import BadDocumentError, ConfigError
 from tokflow.tokenizers.chat.formats import Chat, read_chat
-from tokflow.tokenizers.chat_renderer import open_renderer
+from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow_tests.chats import CHATS, PLAIN, chat, chat_dataset
 from tokflow_tests.outputs import documents_of
 from tokflow_tests.reading import write_records

@@ -139,8 +139,8 @@ def test_a_tokenizer_that_tells_no_places_is_named(tmp_path: Path):
     write_letters(tmp_path / "letters")
     letters = {"kind": "huggingface", "name": "letters", "trust_remote_code": True}
     dataset = chat_dataset(
-        tmp_path, [chat("a", "b")], documents={"chat_template": "{{ messages[0].content }}"},
-        tokenizer=letters,
+        tmp_path, [chat("a", "b")], tokenizer=letters,
+        documents={"chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}"},
     )  # fmt: skip
 
     with pytest.raises(TokenizerError) as caught:

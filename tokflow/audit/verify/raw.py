@@ -11,7 +11,7 @@ import pyarrow as pa
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.raw import RawPartition
 from tokflow.store.tables import to_numpy
-from tokflow.tokenizers.chat_renderer import open_renderer
+from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Encoding, in_text_of
 from tokflow.tokens.bos_eos import TokenBatch, add_bos_eos
@@ -50,7 +50,9 @@ def verify_against_raw(
     reference = open_reference(
         encoding.tokenizer, in_text=in_text_of(documents, encoding.config.special_tokens_in_text)
     )
-    sample = _Sample(shard=shard, encoding=encoding, reference=reference, chosen=chosen)
+    sample = _Sample(
+        shard=shard, documents=documents, encoding=encoding, reference=reference, chosen=chosen
+    )
     num_read, problems, source = 0, list[str](), DocumentSource(raw.paths, documents)
     for batch in source.batches(render=render, encode=_with_tokens_of(table)):
         first, num_read = num_read, num_read + len(batch.rows)
@@ -137,6 +139,7 @@ class _Sample:
     """Compares the tokens of some documents with those of the reference."""
 
     shard: TokenShard
+    documents: DocumentsConfig
     encoding: Encoding
     reference: ReferenceEngine
     chosen: npt.NDArray[np.int64]
@@ -146,7 +149,7 @@ class _Sample:
     @cached_property
     def _chats(self) -> ChatEncoder:
         how = self.encoding.tokenizer, self.encoding.config.special_tokens_in_text
-        return ChatEncoder(self.reference, *how)
+        return ChatEncoder(self.reference, self.documents, *how)
 
     def problems(self, first: int, batch: Batch, table: pa.Table) -> Iterator[str]:
         """Yield what is wrong with the chosen documents of a batch that begins with `first`."""

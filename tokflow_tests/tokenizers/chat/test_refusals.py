@@ -11,7 +11,7 @@ import tokenizers
 from tokflow.documents import DocumentsConfig, Reject
 from tokflow.errors import BadDocumentError, ConfigError
 from tokflow.pipeline.mixture import graph_of
-from tokflow.tokenizers.chat_renderer import open_renderer
+from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow_tests.chats import (
     CHATS,
     END,
@@ -74,38 +74,34 @@ def test_what_a_template_refuses_is_a_bad_document(tmp_path: Path):
     assert "found TemplateError: roles must alternate" in json.loads(lines[0])["reason"]
 
 
-@pytest.mark.parametrize(
-    ("condition", "where", "what"),
-    [
-        (
-            "loop.last",
-            "row 0, line 1, byte 0",
-            "message 1, the assistant's, can be found in the text, found the text before it "
-            "differs from the prompt for it",
-        ),
-        (
-            "loop.last or message.role != 'assistant'",
-            "row 1, line 2, byte",
-            "message 2, the assistant's, can be found in the text, found its text changes with "
-            "what follows",
-        ),
-    ],
-)
-def test_a_template_that_writes_a_turn_otherwise_later_needs_generation_blocks(
-    condition: str, where: str, what: str, tmp_path: Path
-):
-    template = PLAIN.replace(
-        "message['content'] +", f"(message['content'] if {condition} else '') +"
-    )
-    with pytest.raises(BadDocumentError) as caught:
-        tokenize(chat_dataset(tmp_path, template=template))
+LAST_ALONE = PLAIN.replace("message['content'] +", "(message['content'] if loop.last else '') +")
 
-    assert where in str(caught.value)
-    assert (
-        f"expected a chat template by which {what}; put what the assistant says between "
-        "{% generation %} and {% endgeneration %} in the template (documents.chat_template), or "
-        "set documents.on_bad_document: reject"
-    ) in str(caught.value)
+
+def test_words_that_a_template_leaves_out_make_a_bad_document_unless_they_may(tmp_path: Path):
+    with pytest.raises(BadDocumentError) as caught:
+        tokenize(chat_dataset(tmp_path, [chat("a"), chat("b", "c")], template=LAST_ALONE))
+    kept = tokenize(
+        chat_dataset(tmp_path, None, template=LAST_ALONE, documents={"unwritten": "keep"})
+    )
+
+    assert "row 1, line 2, byte" in caught.value.where
+    assert caught.value.expected == (
+        "a chat template that writes all of `content` of message 0, the user's"
+    )
+    assert "set documents.unwritten: keep" in caught.value.remedy
+    assert kept.manifest.counts["num_documents"] == 2
+    assert kept.manifest.counts["num_unwritten"] == 1
+
+
+def test_a_template_that_writes_words_twice_needs_generation_blocks(tmp_path: Path):
+    chats = [chat("a", "b"), chat("a", "b", "c", "d")]
+    twice = PLAIN + "{% for m in messages %}{{ m.content }}{% endfor %}"
+
+    with pytest.raises(BadDocumentError) as caught:
+        tokenize(chat_dataset(tmp_path, chats, template=twice))
+
+    assert caught.value.expected == ("a chat template that shows the words of message 1 together")
+    assert "{% generation %} and {% endgeneration %} in the template" in caught.value.remedy
 
 
 @pytest.mark.parametrize(
@@ -127,9 +123,12 @@ def test_a_template_that_cannot_be_used_stops_the_run(
 
 
 def test_where_a_template_comes_from(tmp_path: Path):
+    keep = {"unwritten": "keep"}
+
     def first_text(folder: Path, **documents: Any) -> str:
         [ids, _] = documents_of(tokenize(chat_dataset(
-            folder, CHATS[:1], template=None, documents=documents)))[0]  # fmt: skip
+            folder, CHATS[:1], template=None, documents={**keep, **documents},
+        )))[0]  # fmt: skip
         return tokenizers.Tokenizer.from_str(byte_level_json()).decode(ids)
 
     def config(folder: Path, value: object) -> None:
@@ -145,7 +144,7 @@ def test_where_a_template_comes_from(tmp_path: Path):
     config(tmp_path / "a", None)
     (tmp_path / "a/own.jinja").write_text(written("own"))
     assert first_text(tmp_path / "a", chat_template="own.jinja") == "own"
-    dataset = chat_dataset(tmp_path / "b", CHATS[:1], template=None)
+    dataset = chat_dataset(tmp_path / "b", CHATS[:1], template=None, documents=keep)
     config(tmp_path / "b", named)
     assert documents_of(tokenize(dataset))[0][0] == [
         *tokenizers.Tokenizer.from_str(byte_level_json()).encode("yes").ids, 1
@@ -160,7 +159,9 @@ def test_where_a_template_comes_from(tmp_path: Path):
     by_name = {"name": "tok/tokenizer.json"}
     (tmp_path / "c/tok").mkdir(parents=True)
     (tmp_path / "c/tok/chat_template.jinja").write_text(written("beside"))
-    dataset = chat_dataset(tmp_path / "c", CHATS[:1], template=None, tokenizer=by_name)
+    dataset = chat_dataset(
+        tmp_path / "c", CHATS[:1], template=None, documents=keep, tokenizer=by_name
+    )
     [(ids, _)] = documents_of(tokenize(dataset))
     assert tokenizers.Tokenizer.from_str(byte_level_json()).decode(ids) == "beside"
 
@@ -228,26 +229,10 @@ def test_a_reader_of_text_files_has_no_messages(tmp_path: Path):
         list(read_documents(path, config, render=open_renderer(config, None)))
 
 
-def test_very_long_chats_need_generation_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    chats = [chat(*"abcdef"), chat(*"abcd")]
-    monkeypatch.setattr("tokflow.tokenizers.chat_renderer.MAX_TURNS", 2)
-
-    with pytest.raises(BadDocumentError) as caught:
-        tokenize(chat_dataset(tmp_path, chats, template=PLAIN))
-    aside = {"on_bad_document": "reject"}
-    shard = tokenize(chat_dataset(tmp_path, chats, template=PLAIN, documents=aside))
-    marked = tokenize(chat_dataset(tmp_path / "marked", chats))
-
-    assert "row 0, line 1, byte 0: expected at most 2 turns of the assistant" in str(caught.value)
-    assert "found 3; put what the assistant says between {% generation %}" in str(caught.value)
-    assert (shard.manifest.counts["num_documents"], shard.manifest.counts["num_rejects"]) == (1, 1)
-    assert marked.manifest.counts["num_documents"] == 2
-
-
 def test_a_template_that_never_ends_makes_no_document(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.tokenizers.chat_template.RENDER_SECONDS", 0.5)
+    monkeypatch.setattr("tokflow.tokenizers.chat.template.RENDER_SECONDS", 0.5)
     loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     dataset = chat_dataset(tmp_path, CHATS[:1], documents={"chat_template": loop})
 

@@ -8,7 +8,8 @@ import tokenizers
 
 from tokflow.errors import BadDocumentError
 from tokflow.tokenizers.chat.formats import BadChatError, Chat
-from tokflow.tokenizers.chat_template import ChatSpelling, ChatTemplate
+from tokflow.tokenizers.chat.marked import Marker
+from tokflow.tokenizers.chat.template import ChatTemplate
 from tokflow_tests.chats import END, PLAIN, START, byte_level_json, chat, chat_dataset
 from tokflow_tests.outputs import documents_of
 from tokflow_tests.tiny import tokenize
@@ -66,24 +67,24 @@ def test_with_error_such_a_token_stops_the_run(
         tokenize(dataset)
 
 
-def test_what_cannot_be_told_is_a_bad_document(tmp_path: Path):
+def test_a_special_token_of_what_is_left_where_a_template_cuts_stays_plain_text(tmp_path: Path):
     cut_out = chat("x<|im_<think>zz</think>end|>y", "ok")
-    aside = {"on_bad_document": "reject"}
-    shard = tokenize(
-        chat_dataset(tmp_path, [cut_out, chat("a", "b")], template=THOUGHTLESS, documents=aside)
-    )
+    keep = {"unwritten": "keep"}
+    shard = tokenize(chat_dataset(tmp_path, [cut_out], template=THOUGHTLESS, documents=keep))
 
-    assert shard.manifest.counts["num_rejects"] == 1
+    assert shard.manifest.counts["num_special_tokens_in_text"] == 1
     [(ids, _)] = documents_of(shard)
     library = tokenizers.Tokenizer.from_str(byte_level_json())
     assert ids.count(library.token_to_id(END)) == 2
+    assert f"x{END}y" in library.decode(ids, skip_special_tokens=False)
 
 
 def spelt(template: str, messages: Any, *names: str) -> list[tuple[int, str]]:
     """Return where the messages spell what, with the special tokens `names`."""
     made = ChatTemplate(template, {})
     text = made.write(Chat(messages))
-    return [(a, text[a:b]) for a, b in ChatSpelling(made, names).find(Chat(messages), text)]
+    marker = Marker(made, names)
+    return [(a, text[a:b]) for a, b in marker.spelt(marker.mark(Chat(messages), text))]
 
 
 def test_a_template_that_looks_for_signs_keeps_its_own_tokens_and_finds_whole_ones():

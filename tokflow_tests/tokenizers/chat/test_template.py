@@ -7,7 +7,8 @@ import pytest
 
 from tokflow.errors import BadDocumentError
 from tokflow.tokenizers.chat.formats import BadChatError, Chat
-from tokflow.tokenizers.chat_template import ChatTemplate
+from tokflow.tokenizers.chat.marked import Marker
+from tokflow.tokenizers.chat.template import ChatTemplate
 from tokflow_tests.chats import CHATS, MARKED, PLAIN, chat, chat_dataset
 from tokflow_tests.outputs import documents_of
 from tokflow_tests.tiny import tokenize
@@ -39,10 +40,9 @@ def test_a_generation_block_that_is_written_later_is_supervised_where_it_is_writ
 
 
 def supervised(template: str, messages: Any = None, **names: str) -> list[str]:
-    made = ChatTemplate(template, names)
-    read = Chat(messages or chat("ab", "cd"))
-    text = made.write(read)
-    return [text[a:b] for a, b in made.generated(read, text)]
+    made, given = ChatTemplate(template, names), Chat(messages or chat("ab", "cd"))
+    text = made.write(given)
+    return [text[a:b] for a, b in Marker(made, []).mark(given, text).blocks]
 
 
 @pytest.mark.parametrize(

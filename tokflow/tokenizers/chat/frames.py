@@ -1,0 +1,222 @@
+"""Frames: where a template's text around the words of the assistant begins and ends a turn."""
+
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from tokflow.tokenizers.chat.marked import MarkedChat
+from tokflow.tokenizers.chat.marks import THINK, CharSpan, Event, Words, tags_of
+from tokflow.tokenizers.chat.template import ChatTemplate
+from tokflow.tokenizers.engines.protocol import any_of
+
+REMEMBERED_CHARS = 2_000
+"""Characters of a frame; how a longer one is divided is found anew in each chat."""
+REMEMBERED_FRAMES = 10_000
+
+PROBE = "qzqz"
+_USER = {"role": "user", "content": "x"}
+_ASSISTANT = {"role": "assistant", "content": PROBE}
+
+
+class FrameError(Exception):
+    """A turn that cannot be told from the text around it; `args`: what was expected, and found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A message in a text; spans are (start, stop) in code points."""
+
+    index: int
+    """Of the message in its chat."""
+    role: str
+    span: CharSpan
+    """All that the model has to emit, stop token included; of other roles, the words."""
+    parts: tuple[Words, ...]
+    """The words in it."""
+    has_stop: bool
+    """True if the span ends as the template ends what the assistant says."""
+
+
+class Frames:
+    """The frames that a template puts around turns, learnt from shorter chats and remembered."""
+
+    def __init__(
+        self, template: ChatTemplate, special_tokens: Iterable[str], stops: Iterable[str]
+    ) -> None:
+        """Take a template. `stops`: tokens after which the model is asked for no more."""
+        self._stops = list(stops)
+        self._special = sorted({*special_tokens, *self._stops} - {""}, key=len, reverse=True)
+        self._any_special = any_of(self._special)
+        names = sorted([*self._special, *tags_of(template.source)], key=len, reverse=True)
+        self._piece = re.compile("(" + "|".join([*map(re.escape, names), r"\n+"]) + ")")
+        self._memory: dict[Hashable, int] = {}
+        self._prompt, self._is_open, self._closers = self._probed(template)
+
+    def _probed(self, template: ChatTemplate) -> tuple[str | None, bool, list[str]]:
+        """Return the generation prompt after a user, whether nothing closes what the assistant
+        says, and the special tokens that do, at the end of a chat and before another message."""
+        asked = template.try_writing([_USER])
+        prompt = template.try_writing([_USER], add_generation_prompt=True)
+        given = None
+        if asked is not None and prompt is not None and prompt.startswith(asked):
+            given = prompt[len(asked) :]
+        last = template.try_writing([_USER, _ASSISTANT])
+        inner = template.try_writing([_USER, _ASSISTANT, _USER])
+        tail = "" if last is None or PROBE not in last else last.rsplit(PROBE, 1)[1].rstrip()
+        closers = [name for name in self._special if tail.endswith(name)]
+        if tail and inner is not None and PROBE in inner:
+            first = self._any_special.search(inner.rsplit(PROBE, 1)[1])
+            closers += [first.group()] if first else []
+        return given, not tail, closers
+
+    def turns(self, chat: MarkedChat) -> list[Turn]:
+        """Return the turns of the assistant, in the order of the text. Raises: FrameError."""
+        of_assistant = {i for i, of in enumerate(chat.messages) if of["role"] == "assistant"}
+        said = [event.message for event in chat.events if event.message in of_assistant]
+        is_ordered = said == sorted(said)
+        turns: list[Turn] = []
+        floor = 0
+        for index in sorted(of_assistant):
+            turn = self._turn(chat, index, floor if is_ordered else 0)
+            if turn is not None:
+                turns.append(turn)
+                floor = max(floor, turn.span[1])
+        turns.sort(key=lambda turn: turn.span)
+        for one, other in pairwise(turns):
+            if other.span[0] < one.span[1]:
+                raise FrameError(f"message {other.index} beside message {one.index}", "it inside")
+        return turns
+
+    def _turn(self, chat: MarkedChat, index: int, floor: int) -> Turn | None:
+        """Return the turn of a message; None where the template writes nothing of it."""
+        runs, events, text = chat.runs.get(index, []), chat.events, chat.text
+        if len(runs) > 1:
+            raise FrameError(f"the words of message {index} together", "another message among them")
+        mine: Sequence[Event] = []
+        if not runs:
+            before, after = chat.around[index]
+        else:
+            [(first, last)] = runs
+            mine = events[first : last + 1]
+            before = events[first - 1].position if first else 0
+            after = events[last + 1].position if last + 1 < len(events) else len(text)
+        before = max(before, floor)
+        if after < before:
+            raise FrameError(f"a place of message {index}", "none")
+        begin = mine[0].position if mine else after
+        frame, key = text[before:begin], self._key(chat, index, is_first=floor == before)
+        start = before + self._remembered(
+            (*key, not mine, frame),
+            frame,
+            lambda: self._given(chat, index, before, frame, bool(mine)),
+        )
+        end = mine[-1].position if mine else start
+        frame = text[end:after]
+        said = len(frame)
+        if index + 1 < len(chat.messages):
+            key = (_shape(chat.messages[index]), mine[-1].kind if mine else None, chat.options)
+            said = self._remembered(
+                (*key, frame), frame, lambda: self._said(chat, index, end, frame, bool(mine))
+            )
+        stop, has_stop = self._stop(text, end, end + said, after, has_words=bool(mine))
+        if not mine and stop <= start:
+            if chat.messages[index].get("tool_calls"):
+                raise FrameError(f"the calls of message {index}", "none of their words")
+            return None
+        if stop < start or start > begin:
+            raise FrameError(
+                f"the generation prompt before the words of message {index}", "it after"
+            )
+        parts = tuple(chat.words_of.get(index, ()))
+        return Turn(index, "assistant", (start, stop), parts, has_stop)
+
+    def _key(self, chat: MarkedChat, index: int, *, is_first: bool) -> tuple[Hashable, ...]:
+        """Return all that the frame before a turn can depend on, as far as it is remembered."""
+        near = chat.messages[max(index - 2, 0) : index]
+        roles = tuple(message["role"] for message in near)
+        return roles, _shape(near[-1]) if near else (), is_first, chat.options
+
+    def _remembered(self, key: Hashable, frame: str, find: Callable[[], int]) -> int:
+        if (known := self._memory.get(key)) is not None:
+            return known
+        found = find()
+        if len(frame) <= REMEMBERED_CHARS and len(self._memory) < REMEMBERED_FRAMES:
+            self._memory[key] = found
+        return found
+
+    def _given(self, chat: MarkedChat, index: int, before: int, frame: str, has_words: bool) -> int:
+        """Return how much of the frame before a message the model is given.
+
+        The reasoning that a generation prompt opens counts as said, as in TRL's templates: so the
+        mask is the same whether the prompt does it or not.
+        """
+        prompt = given = self._prompt
+        if (shorter := chat.beginning(index, add_generation_prompt=True)) is not None:
+            plain, events = shorter
+            is_same = plain[:before] == chat.text[:before]
+            given = plain[before if is_same or not events else events[-1].position :]
+        if given is None:
+            raise FrameError(f"a generation prompt before message {index}", "none")
+        given = given[:found] if (found := given.rfind(THINK)) >= 0 else given
+        length = self._common(given, frame)
+        header = (prompt or "").split("\n")[0].split(THINK)[0]
+        has_header = bool(header.strip())
+        is_missing = bool(given.strip()) and not given[:length].strip()
+        if is_missing and not (has_header and header in frame):
+            raise FrameError(f"the prompt {given!r} before message {index}", repr(frame[-60:]))
+        has_common = bool(frame[:length].strip())
+        if has_header and (has_words or not has_common) and header in frame[length:]:
+            # A header that the prompt lacks here. Without words more turns may follow in the frame.
+            find = frame.rindex if has_words else frame.index
+            length = find(header, length) + len(header)
+            length += frame.startswith("\n", length)
+        return length
+
+    def _said(self, chat: MarkedChat, index: int, end: int, frame: str, has_words: bool) -> int:
+        """Return how much of the frame after a message stands there if nothing follows, too."""
+        if (shorter := chat.beginning(index + 1)) is None:
+            return 0
+        plain, events = shorter
+        if has_words:
+            ends = [event.position for event in events if event.message == index]
+            return self._common(plain[ends[-1] :], frame) if ends else 0
+        return self._common(plain[end:], frame) if plain[:end] == chat.text[:end] else 0
+
+    def _stop(
+        self, text: str, end: int, said: int, after: int, *, has_words: bool
+    ) -> tuple[int, bool]:
+        """Return the end of a turn, and whether it is a stop token."""
+        stop = end + len(text[end:said].rstrip())
+        known = (*self._closers, *self._stops)
+        closing = self._special if has_words and self._closers else known
+        has_stop = text.endswith(tuple(closing), end, stop)
+        if not has_stop or (self._stops and not text.endswith(known, end, stop)):
+            behind = text[stop:after]
+            found = self._any_special.match(text, after - len(behind.lstrip()), after)
+            if found and found.group() in known:
+                return found.end(), True
+        return stop, has_stop or not (self._is_open or self._closers)
+
+    def is_stop(self, text: str, start: int, stop: int) -> bool:
+        """Return whether text[start:stop] ends with a stop token, white space behind it aside."""
+        end = start + len(text[start:stop].rstrip())
+        return text.endswith((*self._closers, *self._stops), start, end)
+
+    def _common(self, one: str, other: str) -> int:
+        """Return the length of the common beginning, in whole special tokens, tags and lines."""
+        if other.startswith(one):
+            return len(one)
+        length = 0
+        pieces = zip(self._piece.split(one), self._piece.split(other), strict=False)
+        for piece, same in pieces:
+            if piece != same:
+                break
+            length += len(piece)
+        return length
+
+
+def _shape(message: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the fields of a message that are not empty."""
+    return tuple(sorted(key for key, value in message.items() if value))

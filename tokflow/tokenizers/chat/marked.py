@@ -1,0 +1,327 @@
+"""A chat with marks around its words, and the text that shows where they came to stand."""
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import accumulate, groupby
+
+from tokflow.tokenizers.chat.formats import BadChatError, Chat, Message
+from tokflow.tokenizers.chat.marks import (
+    BLOCK,
+    CALL,
+    CONTENT,
+    NAME,
+    OTHER,
+    REASONING,
+    STRUCTURE,
+    CharSpan,
+    Event,
+    Marks,
+    Words,
+    changed,
+    strings_of,
+    tags_of,
+    words_of,
+)
+from tokflow.tokenizers.chat.template import ChatTemplate
+from tokflow.tokenizers.engines.protocol import any_of
+
+Unmarked = frozenset[tuple[int, str]]
+"""Fields that are left without marks: the message and the path of each."""
+
+
+@dataclass(frozen=True)
+class MarkedChat:
+    """A chat whose words have marks, and its text."""
+
+    chat: Chat
+    """Without marks."""
+    marked: Chat
+    template: ChatTemplate
+    text: str
+    events: Sequence[Event]
+    """The marks in the text, in its order."""
+    blocks: Sequence[CharSpan] | None
+    """The generation blocks in the text; None for a template without."""
+    marks: Marks
+    unmarked: Unmarked = frozenset()
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """The messages without marks."""
+        return self.chat.messages
+
+    @cached_property
+    def options(self) -> Hashable:
+        """Identifier of what the template gets besides messages."""
+        return bool(self.chat.tools), repr(self.chat.template_kwargs)
+
+    def beginning(
+        self, num_messages: int, *, add_generation_prompt: bool = False
+    ) -> tuple[str, list[Event]] | None:
+        """Return text and events of the first messages; None where the template refuses them."""
+        shorter = replace(self.marked, messages=self.marked.messages[:num_messages])
+        written = self.template.try_writing(shorter, add_generation_prompt=add_generation_prompt)
+        return None if written is None else self.marks.take(written)
+
+    @cached_property
+    def words(self) -> Sequence[Words]:
+        """The places of words in the text."""
+        return words_of(self.events)
+
+    @cached_property
+    def words_of(self) -> Mapping[int, list[Words]]:
+        """The places of the words of each message that has some."""
+        found: dict[int, list[Words]] = {}
+        for words in self.words:
+            found.setdefault(words.message, []).append(words)
+        return found
+
+    @cached_property
+    def runs(self) -> Mapping[int, list[tuple[int, int]]]:
+        """First and last event of each run of events of a message, by the message."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        first = 0
+        for message, run in groupby(event.message for event in self.events):
+            stop = first + len(list(run))
+            found.setdefault(message, []).append((first, stop - 1))
+            first = stop
+        return found
+
+    @cached_property
+    def around(self) -> list[CharSpan]:
+        """For each message, the end of all words before it, and the start of those after it."""
+        num, end = len(self.messages), len(self.text)
+        ends, starts = [0] * (num + 1), [end] * (num + 1)  # the last is for the tools
+        for position, message, _, _ in self.events:
+            ends[message] = max(ends[message], position)
+            starts[message] = min(starts[message], position)
+        before = [0, *accumulate(ends[:num], max)][:num]
+        after = [*accumulate(reversed([*starts[1:num], end]), min)][::-1]
+        return list(zip(before, after, strict=True))
+
+    def unwritten(self) -> list[tuple[int, str]]:
+        """Return message and kind of words that the text does not have, or not all of them."""
+        found = Counter((words.message, words.kind) for words in self.words)
+        return sorted(
+            key
+            for key, num in self.marks.put.items()
+            if found[key] < (1 if key[1] == NAME else num)
+        )
+
+
+class Marker:
+    """Puts marks around the words of chats, and finds them in their text."""
+
+    def __init__(self, template: ChatTemplate, special_tokens: Iterable[str]) -> None:
+        self._template = template
+        names, tags = [name for name in special_tokens if name], tags_of(template.source)
+        self._tags, self._names = any_of(tags), any_of(names)
+        self._tag_names = any_of(tags & {*names}) if tags & {*names} else None
+        signs = {name: _signs_of(name) for name in names}
+        self._signs = sorted(set().union(*signs.values()))
+        letters = {name[0] for name, found in signs.items() if not found}
+        self._starts = sorted(
+            {*self._signs, *"".join(of + of.lower() + of.upper() for of in letters)}
+        )
+        self._is_signed = lru_cache(1_000)(self._has_sign)  # of roles, which are few
+        self._private = "" if template.source.isascii() else template.source
+        self._structure: set[str] = set()
+        """Paths of fields that this template does not copy."""
+
+    def mark(self, chat: Chat, text: str) -> MarkedChat:
+        """Return a chat with marks around all words that the template copies into its text.
+
+        Where all of them at once give another text, as where the template counts the characters of
+        a field, those that do it are left without.
+
+        Raises: BadChatError where the assistant has such words, or signs of special tokens are
+        among them.
+        """
+        found = self._marked(chat, text)
+        if self._template.has_generation and (found is None or found.blocks is None):
+            self._check_blocks(chat, text)
+        if found is not None:
+            return found
+        kinds = self._fields(chat)
+        unmarked = frozenset(self._unmarkable(chat, text, list(kinds)))
+        for message, path in sorted(unmarked):
+            kind, role = kinds[message, path], chat.messages[message]["role"]
+            if kind == OTHER:
+                self._structure.add(path)
+            elif role == "assistant" and kind in (CONTENT, REASONING, CALL):
+                raise not_copied(f"another text where the {kind} of message {message} is marked")
+        found = self._marked(chat, text, unmarked)
+        if found is None:
+            raise not_copied("another text where messages are marked")
+        return found
+
+    def _check_blocks(self, chat: Chat, text: str) -> None:
+        """Raise BadChatError where the template does not write its generation blocks as they are:
+        cuts or measures them, or parts what belongs together."""
+        marks = Marks(text + self._private, 0, self._tags)
+        written = self._template.try_writing(chat, block_marks=marks.of_blocks)
+        plain, events = marks.take(written or "")
+        if written is None or plain != text or _blocks(events) is None:
+            raise BadChatError(
+                "a chat template that writes its generation blocks as they are",
+                "one that changes, cuts or measures what such a block gave",
+                "put {% generation %} and {% endgeneration %} where the text is written "
+                "(documents.chat_template)",
+            )
+
+    def _has_sign(self, string: str) -> bool:
+        """Return whether a string has a sign that a special token begins or ends with."""
+        return any(sign in string for sign in self._signs)
+
+    def _can_spell(self, string: str) -> bool:
+        """Return whether a special token, or a part of one by which it is told, may be spelt."""
+        return any(start in string for start in self._starts)
+
+    def _fields(self, chat: Chat) -> dict[tuple[int, str], str]:
+        """Return the kind of each field with words, by its message and path."""
+        kinds: dict[tuple[int, str], str] = {}
+        for index, message in enumerate(chat.messages):
+
+            def note(string: str, path: str, kind: str, index: int = index) -> str:
+                kinds[index, path] = kind
+                return string
+
+            changed(message, note)
+        return kinds
+
+    def _unmarkable(
+        self, chat: Chat, text: str, fields: Sequence[tuple[int, str]]
+    ) -> set[tuple[int, str]]:
+        """Return the fields that change the text where they have marks, by halves."""
+        left = set(fields)
+
+        def look(some: Sequence[tuple[int, str]]) -> None:
+            if self._marked(chat, text, frozenset(left.difference(some))) is not None:
+                left.difference_update(some)
+            elif len(some) > 1:
+                look(some[: len(some) // 2])
+                look(some[len(some) // 2 :])
+
+        look(fields)
+        return left
+
+    def _marked(
+        self,
+        chat: Chat,
+        text: str,
+        unmarked: Unmarked = frozenset(),
+        names: re.Pattern[str] | None = None,
+    ) -> MarkedChat | None:
+        """Return a chat with marks in all fields but some; None if that gives another text.
+
+        `names`: special tokens to put marks in, as well.
+        """
+        try:
+            marks = Marks(text + self._private, len(chat.messages) + 1, self._tags)
+        except ValueError as error:
+            raise not_copied(str(error)) from error
+        index, message = -1, Message()
+
+        def change(string: str, path: str, kind: str) -> str:
+            if unmarked and (index, path) in unmarked:
+                return string
+            if names is not None:
+                string = marks.inside(string, index, names)
+            is_call_of_words = kind == NAME and not _is_nameless(message)
+            if kind == STRUCTURE or is_call_of_words or path in self._structure:
+                # Where it can spell special tokens, it has to be told from the template.
+                return marks.around(string, index, OTHER) if self._is_signed(string) else string
+            has_reasoning = kind == CONTENT and message["role"] == "assistant"
+            return marks.around(string, index, kind, has_reasoning=has_reasoning)
+
+        messages = []
+        for message in chat.messages:
+            index += 1
+            messages.append(changed(message, change))
+        index += 1
+        tools = chat.tools and [
+            changed(of, lambda string, path, _: change(string, path, STRUCTURE))
+            for of in chat.tools
+        ]
+        marked = replace(chat, messages=messages, tools=tools)
+        is_blocked = self._template.has_generation
+        block_marks = marks.of_blocks if is_blocked else None
+        written = self._template.try_writing(marked, block_marks=block_marks)
+        plain, events = marks.take(written or "")
+        blocks = _blocks(events) if is_blocked else None
+        if written is None or plain != text:
+            return None
+        events = [event for event in events if event.message != BLOCK] if is_blocked else events
+        return MarkedChat(chat, marked, self._template, text, events, blocks, marks, unmarked)
+
+    def spelt(self, chat: MarkedChat) -> list[CharSpan]:
+        """Return where the text has special tokens that messages spell, and not the template.
+
+        A special token is the messages' if a character of it is, also where the template joined it.
+
+        Raises: BadChatError where that cannot be told.
+        """
+        for index, path in chat.unmarked:
+            if self._can_spell("".join(strings_of(chat.messages[index].get(path.split(".")[0])))):
+                raise not_copied(f"another text where {path} of message {index} is marked")
+        words = chat.words
+        if self._tag_names and self._tag_names.search("\0".join(strings_of(chat.messages))):
+            # Those tags, which have no marks for the template's sake, get some inside.
+            marked = self._marked(chat.chat, chat.text, chat.unmarked, self._tag_names)
+            if marked is None:
+                raise not_copied("another text where special tokens that they spell are marked")
+            words = marked.words
+        elif not self._can_spell("".join([chat.text[of.start : of.stop] for of in words])):
+            return []
+        places = sorted((of.start, of.stop) for of in words)
+        found = []
+        for name in self._names.finditer(chat.text):
+            before = bisect_left(places, (name.end(), 0)) - 1
+            if before >= 0 and places[before][1] > name.start():
+                found.append(name.span())
+        return found
+
+
+def not_copied(found: str) -> BadChatError:
+    """Return the error of a template in whose text the words of messages cannot be told."""
+    return BadChatError(
+        "a chat template that copies what the messages say",
+        found,
+        "change what it measures, cuts or compares in the messages, or the template",
+    )
+
+
+def _signs_of(name: str) -> set[str]:
+    return {end for end in (name[0], name[-1]) if not end.isalnum()}
+
+
+def _is_nameless(message: Message) -> bool:
+    """Return whether a message has no words besides reasoning and the names of tools."""
+    kinds: list[str] = []
+
+    def note(string: str, path: str, kind: str) -> str:
+        kinds.extend([kind] if string.strip() else [])
+        return string
+
+    changed(message, note)
+    return not {CONTENT, CALL} & {*kinds}
+
+
+def _blocks(events: Sequence[Event]) -> list[CharSpan] | None:
+    """Return the outermost generation blocks; None where one is opened or closed alone."""
+    spans, depth, start = [], 0, 0
+    for position, message, _, is_closing in events:
+        if message != BLOCK:
+            continue
+        if not depth:
+            start = position
+        depth += -1 if is_closing else 1
+        if depth < 0:
+            return None
+        if not depth:
+            spans.append((start, position))
+    return None if depth else spans

@@ -1,0 +1,228 @@
+"""Chats -> text: a chat template writes the messages, and which characters are supervised."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokflow.documents import Batch, DocumentsConfig, Spans
+from tokflow.documents.batch import BadDocument, ParsedBatch
+from tokflow.store.tables import to_texts
+from tokflow.tokenizers.chat.formats import BadChatError, Chat, read_chat
+from tokflow.tokenizers.chat.frames import FrameError, Frames, Turn
+from tokflow.tokenizers.chat.loss import loss_spans
+from tokflow.tokenizers.chat.marked import MarkedChat, Marker
+from tokflow.tokenizers.chat.marks import CALL, CONTENT, NAME, CharSpan
+from tokflow.tokenizers.chat.opening import open_template, stop_tokens, tokens_of_chats
+from tokflow.tokenizers.chat.template import ChatTemplate
+from tokflow.tokenizers.engines.protocol import text_buffers
+from tokflow.tokenizers.tokenizer import Tokenizer
+
+COMPARED_CHATS = 100
+"""First chats of a file, of which generation blocks are compared with what the model must emit."""
+
+CHAT_COUNTS = (
+    *("turns", "turns_without_stop", "dropped_reasoning", "unwritten"),
+    *("blocks_with_header", "blocks_past_stop", "blocks_without_stop", "other_blocks"),
+)
+"""Counts of each chat: turns of the assistant, and those without a stop token; messages whose
+reasoning, or whose other words, the template does not write; and whether its generation blocks
+differ from what the model has to emit, by how."""
+
+GENERATION_REMEDY = (
+    "put what the assistant says between {% generation %} and {% endgeneration %} in the template "
+    "(documents.chat_template)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A chat as text; spans are (start, stop) in code points."""
+
+    text: str
+    turns: Sequence[Turn]
+    """The messages in the text, in its order: of the assistant all that the model has to emit or,
+    with generation blocks, these; of others the words. A message without words can lack."""
+    spelt: Sequence[CharSpan]
+    """Special tokens that the messages, and not the template, spell."""
+    loss_spans: Sequence[CharSpan]
+    """The characters that are supervised."""
+    counts: Mapping[str, int]
+    """Those of `CHAT_COUNTS` that are not 0."""
+
+
+def open_renderer(documents: DocumentsConfig, tokenizer: Tokenizer | None) -> "Renderer | None":
+    """Return what makes documents of messages; None where the documents are no messages.
+
+    Raises: as `open_template` does.
+    """
+    if not documents.is_rendered:
+        return None
+    template = open_template(documents, tokenizer)
+    return Renderer(
+        template,
+        documents,
+        special_tokens=tokens_of_chats(template, tokenizer),
+        stops=stop_tokens(documents, tokenizer),
+        bos_token=None if tokenizer is None else tokenizer.bos_token,
+    )
+
+
+class Renderer:
+    """A chat template with what it says, or does not say, of what is supervised.
+
+    The text is what transformers gives. A second one, with marks around the words of messages,
+    shows whose each part is; generation prompts of shorter chats, which are few and remembered,
+    show where a turn begins. A template with `{% generation %}` blocks says by them what is
+    supervised.
+
+    Source: transformers 5.23 `apply_chat_template`.
+    """
+
+    def __init__(
+        self,
+        template: ChatTemplate,
+        documents: DocumentsConfig,
+        special_tokens: Iterable[str] = (),
+        stops: Iterable[str] = (),
+        bos_token: str | None = None,
+    ) -> None:
+        """Take a template and, from the tokenizer, what is special in its text."""
+        special_tokens = list(special_tokens)
+        self._template = template
+        self._documents = documents
+        self._bos_token = bos_token
+        self._marker = Marker(template, special_tokens)
+        self._frames = Frames(template, special_tokens, stops)
+        self._left_to_compare = COMPARED_CHATS if template.has_generation else 0
+
+    def __call__(self, found: ParsedBatch) -> ParsedBatch:
+        """Return the documents that the template makes of the chats that were found."""
+        rendered: list[Rendered] = []
+        kept: list[int] = []
+        bad = list(found.bad)
+        offsets, data = text_buffers(found.batch.texts)
+        for index, row in enumerate(found.batch.rows.tolist()):
+            try:
+                record = data[offsets[index] : offsets[index + 1]].tobytes()
+                rendered.append(self.render(read_chat(record, self._documents)))
+            except BadChatError as error:
+                bad.append(BadDocument(row, found.place(row), error.problem))
+            else:
+                kept.append(index)
+        counts = [[chat.counts.get(name, 0) for name in CHAT_COUNTS] for chat in rendered]
+        batch = Batch(
+            found.batch.rows[kept],
+            to_texts([chat.text for chat in rendered]),
+            np.array([len(chat.text) for chat in rendered], dtype=np.int64),
+            Spans.of([chat.loss_spans for chat in rendered]),
+            Spans.of([chat.spelt for chat in rendered]),
+            chat_counts=np.array(counts, dtype=np.int64).reshape(-1, len(CHAT_COUNTS)),
+        )
+        return ParsedBatch(batch, tuple(sorted(bad, key=lambda document: document.row)))
+
+    def render(self, chat: Chat) -> Rendered:
+        """Return one chat as text. Raises: BadChatError; ConfigError as the template does."""
+        chat = self._template.fitted(chat)
+        text = self._template.write(chat)
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            surrogate = repr(error.object[error.start])
+            raise BadChatError("text", f"the lone surrogate {surrogate} in a message") from error
+        marked = self._marker.mark(chat, text)
+        counts = self._unwritten(marked)
+        turns, differing = self._turns(marked)
+        counts |= dict.fromkeys(differing, 1)
+        counts["turns"] = sum(turn.role == "assistant" for turn in turns)
+        counts["turns_without_stop"] = counts["turns"] - sum(turn.has_stop for turn in turns)
+        return Rendered(
+            text,
+            turns,
+            self._marker.spelt(marked),
+            loss_spans(chat, text, turns, self._documents, self._bos_token),
+            counts,
+        )
+
+    def _unwritten(self, marked: MarkedChat) -> dict[str, int]:
+        """Return the number of messages of which the text does not have all words."""
+        lost = marked.unwritten()
+        others = [(index, kind) for index, kind in lost if kind in (CONTENT, CALL, NAME)]
+        if others and self._documents.unwritten == "reject":
+            index, kind = others[0]
+            field = "content" if kind == CONTENT else "tool_calls"
+            raise BadChatError(
+                f"a chat template that writes all of `{field}` of message {index}, "
+                f"the {marked.messages[index]['role']}'s",
+                "one that leaves words out",
+                "use a template that writes them (documents.chat_template), take them out of the "
+                "messages, set documents.unwritten: keep",
+            )
+        return {
+            "dropped_reasoning": len(lost) - len(others),
+            "unwritten": len({index for index, _ in others}),
+        }
+
+    def _turns(self, marked: MarkedChat) -> tuple[list[Turn], list[str]]:
+        """Return the turns of all messages, and how generation blocks differ from them."""
+        others = [
+            Turn(index, role, (words[0].start, words[-1].stop), tuple(words), has_stop=False)
+            for index, words in marked.words_of.items()
+            if index < len(marked.messages) and len(marked.runs[index]) == 1
+            if (role := marked.messages[index]["role"]) != "assistant"
+        ]
+        differing: list[str] = []
+        if marked.blocks is not None:
+            turns = self._turns_of_blocks(marked, marked.blocks)
+            if self._left_to_compare:
+                self._left_to_compare -= 1
+                differing = self._compared(marked, turns)
+        else:
+            try:
+                turns = self._frames.turns(marked)
+            except FrameError as error:
+                expected, found = error.args
+                raise BadChatError(
+                    f"a chat template that shows {expected}", found, GENERATION_REMEDY
+                ) from error
+        return sorted([*turns, *others], key=lambda turn: turn.span), differing
+
+    def _turns_of_blocks(self, marked: MarkedChat, blocks: Sequence[CharSpan]) -> list[Turn]:
+        """Return a turn for each generation block: of the message whose words it has or, without
+        any, of the assistant's next."""
+        words = sorted(marked.words, key=lambda of: of.start)
+        starts = [of.start for of in words]
+        said = [index for index, of in enumerate(marked.messages) if of["role"] == "assistant"]
+        turns = []
+        for start, stop in blocks:
+            first = bisect_left(starts, start)
+            inside = [of for of in words[first : bisect_left(starts, stop)] if of.message in said]
+            if inside:
+                index = inside[0].message
+            else:
+                before = words[first - 1].message if first else -1
+                index = next((of for of in said if of > before), said[-1] if said else 0)
+            has_stop = self._frames.is_stop(marked.text, start, stop)
+            turns.append(Turn(index, "assistant", (start, stop), tuple(inside), has_stop))
+        return turns
+
+    def _compared(self, marked: MarkedChat, blocks: Sequence[Turn]) -> list[str]:
+        """Return how generation blocks differ from what the model has to emit."""
+        try:
+            turns = self._frames.turns(marked)
+        except FrameError:
+            return ["other_blocks"]
+        found = set()
+        for turn in turns:
+            start, stop = turn.span
+            own = [of.span for of in blocks if of.span[0] < stop and of.span[1] > start]
+            first, last = (
+                min((a for a, _ in own), default=stop),
+                max((b for _, b in own), default=0),
+            )
+            if first != start:
+                found.add("other_blocks" if first > start else "blocks_with_header")
+            if last != stop:
+                found.add("blocks_past_stop" if last > stop else "blocks_without_stop")
+        return sorted(found)

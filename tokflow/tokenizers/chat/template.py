@@ -1,0 +1,226 @@
+"""A chat template, applied as transformers does, with or without marks for generation blocks."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from tokflow.errors import ConfigError
+from tokflow.pools.bounded import OverBoundError, bounded
+from tokflow.tokenizers.chat.formats import BadChatError, Chat, Message
+from tokflow.tokenizers.engines.transformers_ import without_advice
+
+RENDER_SECONDS = 60.0
+"""Seconds that a template may take for one chat; one of 500 turns takes milliseconds."""
+
+TAGS = ("generation", "endgeneration")
+"""They begin and end the block in which a template writes what the model is to say."""
+
+_MEDIA = re.compile("image|audio|video|file")
+_PROBE = "qzqz"
+
+
+class ChatTemplate:
+    """A chat template, applied as transformers does.
+
+    Source: transformers 5.23 `render_jinja_template`.
+    """
+
+    def __init__(
+        self,
+        template: str,
+        names: Mapping[str, str],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Take a template, the special tokens by the names it has for them, and what else all
+        chats give it.
+
+        Raises: ConfigError where it is no Jinja.
+        """
+        without_advice()
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        self._render: Any = render_jinja_template
+        self.source = re.sub(r"\r\n?", "\n", template)  # as Jinja does
+        self._names: dict[str, Any] = dict(names)
+        self._kwargs = dict(kwargs or {})
+        self._tags = list(_generation_tags(self.source))
+        self.has_generation = bool(self._tags)
+        """True if the template marks the supervised text."""
+
+    def write(
+        self,
+        chat: Chat,
+        *,
+        add_generation_prompt: bool = False,
+        block_marks: tuple[str, str] | None = None,
+    ) -> str:
+        """Return the text of a chat. `block_marks`: characters to put around generation blocks.
+
+        Raises: ConfigError, BadChatError where the template does not take it.
+        """
+        import jinja2
+
+        template = self._with_marks(*block_marks) if block_marks else self.source
+        try:
+            with bounded(RENDER_SECONDS):
+                [text], _ = self._render(
+                    [list(chat.messages)],
+                    tools=chat.tools,
+                    chat_template=template,
+                    add_generation_prompt=add_generation_prompt,
+                    **{**self._names, **chat.template_kwargs},
+                )
+        except OverBoundError as error:
+            raise BadChatError(
+                "a chat template that ends, in bounded memory",
+                str(error),
+                "correct the template (documents.chat_template)",
+            ) from None
+        except jinja2.TemplateSyntaxError as error:
+            raise _syntax_error(error) from error
+        except ImportError:
+            raise
+        except Exception as error:  # whatever a template does with what it did not expect
+            found = f"{type(error).__name__}: {str(error).strip()[:200]}"
+            raise BadChatError("messages that the chat template takes", found) from error
+        return str(text)
+
+    def try_writing(self, chat: Chat | Sequence[Message], **options: Any) -> str | None:
+        """Return the text of a chat, or of messages alone; None where the template refuses it."""
+        if not isinstance(chat, Chat):
+            chat = Chat(chat, template_kwargs=self._kwargs)
+        with suppress(BadChatError):
+            return self.write(chat, **options)
+        return None
+
+    def fitted(self, chat: Chat) -> Chat:
+        """Return a chat with content and arguments of calls in the form that the template takes.
+
+        Where it wants strings, parts of text are joined; where it refuses JSON text as arguments,
+        or objects, the other form is given. All else stays as it is.
+
+        Raises: BadChatError for images, audio and video.
+        """
+        messages = []
+        for index, message in enumerate(chat.messages):
+            fields: dict[str, Any] = {}
+            if isinstance(content := message.get("content"), list):
+                _refuse_media(content, index)
+                texts = [part["text"] for part in content if _is_text(part)]
+                if len(texts) == len(content) and not self._takes_parts:
+                    fields["content"] = "".join(texts)
+            if (calls := message.get("tool_calls")) and self._other_form:
+                fields["tool_calls"] = [_changed_call(call, self._other_form) for call in calls]
+            messages.append({**message, **fields} if fields else message)
+        return replace(chat, messages=messages)
+
+    @cached_property
+    def _takes_parts(self) -> bool:
+        """True if the template writes parts of text as it does a string, or takes no strings."""
+        of_string = self.try_writing(_asked(_PROBE))
+        of_parts = self.try_writing(_asked([{"type": "text", "text": _PROBE}]))
+        return of_string is None or _PROBE not in of_string or of_parts == of_string
+
+    @cached_property
+    def _other_form(self) -> Callable[[Any], Any] | None:
+        """Function that gives the arguments of a call the form that the template takes; None where
+        it takes both, or none."""
+        arguments = {"x": "y"}
+        takes_object = self.try_writing(_calling(arguments)) is not None
+        takes_text = self.try_writing(_calling(json.dumps(arguments))) is not None
+        if takes_object == takes_text:
+            return None
+        return _as_object if takes_object else _as_text
+
+    def _with_marks(self, opening: str, closing: str) -> str:
+        """Return the template with filters for generation blocks, which put marks around them.
+
+        So a block may stand in a macro or in a `{% set %}` block, and be written later than it is
+        evaluated. Jinja has no filter that puts text behind another: it is turned round for that.
+        """
+        marking = f"filter replace('', '{opening}', 1) | reverse"
+        marking += f" | replace('', '{closing}', 1) | reverse"
+        parts, end = [], 0
+        for start, tag in self._tags:
+            parts += [self.source[end:start], marking if tag == TAGS[0] else "endfilter"]
+            end = start + len(tag)
+        return "".join((*parts, self.source[end:]))
+
+
+def _asked(content: Any) -> list[Message]:
+    return [{"role": "user", "content": content}, {"role": "assistant", "content": content}]
+
+
+def _calling(arguments: Any) -> list[Message]:
+    call = {
+        "type": "function",
+        "id": "call00000",
+        "function": {"name": "f", "arguments": arguments},
+    }
+    return [_asked("x")[0], {"role": "assistant", "content": "", "tool_calls": [call]}]
+
+
+def _changed_call(call: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a call with other arguments, also one that is no object with a `function`."""
+    if not isinstance(call, dict):
+        return call
+    if isinstance(call.get("function"), dict):
+        return {**call, "function": _changed_call(call["function"], change)}
+    return {**call, "arguments": change(call["arguments"])} if "arguments" in call else call
+
+
+def _as_object(arguments: Any) -> Any:
+    with suppress(ValueError, TypeError):
+        return json.loads(arguments)
+    return arguments
+
+
+def _as_text(arguments: Any) -> Any:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def _is_text(part: Any) -> bool:
+    is_named = isinstance(part, dict) and part.get("type", "text") == "text"
+    return is_named and isinstance(part.get("text"), str)
+
+
+def _refuse_media(content: Sequence[Any], index: int) -> None:
+    for part in content:
+        kind = str(part.get("type")) if isinstance(part, dict) else ""
+        if found := _MEDIA.search(kind):
+            raise BadChatError(
+                f"text as content of message {index}",
+                f"a part of type {kind!r}",
+                f"take chats with {found.group()} out, for tokflow makes tokens of text alone",
+            )
+
+
+def _generation_tags(template: str) -> Iterator[tuple[int, str]]:
+    """Yield where a template has the words of `TAGS` as tags: not in comments and raw blocks."""
+    import jinja2
+
+    lexer = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
+    at, is_tag = 0, False
+    try:
+        for _, kind, value in lexer.lex(template):
+            at = template.index(value, at)  # past white space that Jinja drops
+            if is_tag and kind == "name" and value in TAGS:
+                yield at, value
+            is_tag = kind == "block_begin" or (is_tag and kind == "whitespace")
+            at += len(value)
+    except jinja2.TemplateSyntaxError as error:
+        raise _syntax_error(error) from error
+
+
+def _syntax_error(error: Any) -> ConfigError:
+    return ConfigError(
+        where=f"documents.chat_template: line {error.lineno}",
+        expected="a Jinja template",
+        found=f"{error.message}",
+        remedy="correct the template",
+    )
