@@ -134,22 +134,6 @@ JSON_LINES = [
     b'{"text": "' + b"x" * 60 + b'"}',
 ]
 TEXT_LINES = [b"good", b"gr\xc3\xb6\xc3\x9fe", b"", b"\r", b" ", b"b\xff", b"x" * 70, b"a\r", MARK]
-CSV_LINES = [
-    b"0,good,\xc3\xa9",
-    b"1,b,c\r",
-    b"",
-    b"\r",
-    b"\r\r",
-    b",,",
-    b"2,a\xff,d",
-    b"3",
-    b"4,a,b,c",
-    b"5,a\rb,c",
-    b"\r" * 61,
-    b"6," + b"x" * 60 + b",b",
-    b"7,,",
-    MARK + b"8,b,c",
-]
 CUTS = st.lists(st.integers(0, 2000), max_size=6)
 MANY = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -168,8 +152,6 @@ FIELDS = st.sampled_from(
 LINES_OF = {
     ".jsonl": JSON_LINES,
     ".txt": TEXT_LINES,
-    ".csv": CSV_LINES,
-    ".tsv": [line.replace(b",", b"\t") for line in CSV_LINES],
 }
 
 
@@ -177,7 +159,6 @@ LINES_OF = {
 @MANY
 @given(
     data=st.data(),
-    blank=st.lists(st.sampled_from([b"", b"\r"]), max_size=3),
     fields=FIELDS,
     is_small=st.booleans(),
     has_mark=st.booleans(),
@@ -185,12 +166,11 @@ LINES_OF = {
     cuts=CUTS,
 )
 def test_ranges_of_text_give_what_the_whole_gives(
-    suffix, data, blank, fields, is_small, has_mark, has_end, cuts, tmp_path: Path
+    suffix, data, fields, is_small, has_mark, has_end, cuts, tmp_path: Path
 ):
     lines = data.draw(st.lists(st.sampled_from(LINES_OF[suffix]), max_size=30))
-    header = {".csv": [*blank, b"id,text,other"], ".tsv": [*blank, b"id\ttext\tother"]}
     path = tmp_path / f"a{suffix}"
-    content = MARK * has_mark + b"\n".join([*header.get(suffix, []), *lines]) + b"\n" * has_end
+    content = MARK * has_mark + b"\n".join(lines) + b"\n" * has_end
     path.write_bytes(content)
     fields = {"document_per": "line"} if suffix == ".txt" else fields
 
@@ -248,18 +228,6 @@ def test_awkward_texts_of_every_kind_of_file_are_the_same_in_ranges(name: str, t
     assert (ranges != ()) == (name in CUT_CASES)
     if ranges:
         assert found == find(path, config)
-
-
-@pytest.mark.parametrize("quoting", [None, "none"])
-def test_a_csv_in_which_a_quote_may_begin_a_field_is_whole(quoting, tmp_path: Path):
-    path = tmp_path / "a.csv"
-    path.write_text("id,text\n" + "1,a\n" * 100 + '2,"b"\n' + "3,c\n" * 100)
-
-    config = DocumentsConfig(quoting=quoting)
-
-    assert len(ranges_of(path, config, range_bytes=100)) == (9 if quoting else 0)
-    path.write_text(path.read_text().replace('"', ""))
-    assert len(ranges_of(path, config, range_bytes=100)) == 9
 
 
 # What is odd

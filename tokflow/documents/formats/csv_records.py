@@ -179,7 +179,7 @@ class RecordCutter:
         self._blocks = blocks
         self._max_bytes = max_bytes
         self._dialect = dialect
-        self.begin = self._byte_offset = byte_offset
+        self._byte_offset = byte_offset
         self._line = 1
         self._record_line = 1
         self._is_mid_line = False

@@ -8,10 +8,8 @@ Excel's line `sep=;` before the header.
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -35,8 +33,7 @@ from tokflow.documents.formats.csv_records import (
     RecordCutter,
     dialect_of,
 )
-from tokflow.documents.formats.txt import count_before
-from tokflow.documents.ranges import Before, OpenRange, Range, read_text, text_ranges
+from tokflow.documents.ranges import read_text
 from tokflow.errors import ConfigError, RawFileError
 from tokflow.store.tables import texts_of
 
@@ -49,18 +46,17 @@ _EXCEL_LINE = re.compile(rb'"?sep=([^"\r\n\x80-\xff])"?\s*', re.IGNORECASE)
 
 def column_names(path: Path, config: DocumentsConfig) -> list[str]:
     """Return the names of the top-level columns."""
-    return _read_header(path, config).names
+    return _read_header(path, config)
 
 
 def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
     """Return the names of the columns; none of them is known to hold chats."""
-    return _read_header(path, config).names, []
+    return _read_header(path, config), []
 
 
 def check_columns(path: Path, config: DocumentsConfig) -> None:
     """Raise ConfigError unless the file has the columns of `config`."""
-    names = _read_header(path, config).names
-    _indices(names, config, path)
+    _indices(_read_header(path, config), config, path)
 
 
 def find_delimiter(path: Path, config: DocumentsConfig) -> str | None:
@@ -75,72 +71,34 @@ def find_delimiter(path: Path, config: DocumentsConfig) -> str | None:
     return None if delimiter == dialect.delimiter else delimiter.decode()
 
 
-def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
-    """Return what stands before a range of lines of a file without quotes; the header is no row."""
-    count = count_before(path, config, within, blank=b"\r")
-    num_records = _read_header(path, config).num_records
-    return Before(count.lines, max(0, count.rows - num_records * config.documents_per_record))
-
-
-def ranges(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range, ...]:
-    """Return ranges of lines; none where line ends can be text, for the file has a double quote
-    that may begin a field. All of a file without one is read, at 5 GB/s."""
-    if dialect_of(path, config).has_quotes:
-        with path.open("rb", buffering=0) as file:
-            while block := file.read(_BLOCK):
-                if b'"' in block:
-                    return ()
-    return text_ranges(path, range_bytes)
-
-
 def read(
-    path: Path, config: DocumentsConfig, batch_bytes: int, within: OpenRange | None = None
+    path: Path, config: DocumentsConfig, batch_bytes: int, within: None = None
 ) -> Iterator[ParsedBatch]:
-    """Yield the documents of about `batch_bytes` of the file at once."""
+    """Yield the documents of about `batch_bytes` of the file at once; it has no ranges."""
     cutter, dialect = _cutter(path, config, batch_bytes), dialect_of(path, config)
-    header = _header(records := iter(cutter), dialect, path, config)
-    if within is not None:
-        cutter = _cutter(path, config, batch_bytes, within)
-        records = iter(cutter)
-        if cutter.begin <= header.byte_offset:  # it may also be in the next range
-            while (some := next(records, None)) and some.byte_offset < header.byte_offset:
-                pass
-    indices = _indices(header.names, config, path)
+    names = _header(records := iter(cutter), dialect, path, config)
+    indices = _indices(names, config, path)
     kept = sorted({index for index in indices if index is not None})
-    cutter.pattern = dialect.records(len(header.names), set(kept))
+    cutter.pattern = dialect.records(len(names), set(kept))
     order = [None if index is None else kept.index(index) for index in indices]
     for some in records:
         if isinstance(some, RecordBatch):
             yield _documents(some, order, dialect, config)
         else:
-            num_lines = 0 if within is None else within.before.lines
-            in_file = replace(
-                some, first_line=some.first_line + num_lines, line=some.line + num_lines
-            )
-            problem = _what_is_wrong(in_file, dialect, len(header.names), config)
+            problem = _what_is_wrong(some, dialect, len(names), config)
             places = (place for place in some.lines() for _ in range(config.documents_per_record))
             # One more than may be set aside is the end, however many there are.
             yield all_bad(problem, islice(places, config.max_rejects + 1))
 
 
-def _cutter(
-    path: Path, config: DocumentsConfig, size: int = _BLOCK, within: OpenRange | None = None
-) -> RecordCutter:
-    """Return the records of the file, or of a range, read in blocks of about `size`."""
-    begin, blocks = read_text(path, within, block_bytes=size, encoding=config.encoding)
+def _cutter(path: Path, config: DocumentsConfig, size: int = _BLOCK) -> RecordCutter:
+    """Return the records of the file, read in blocks of about `size`."""
+    begin, blocks = read_text(path, None, block_bytes=size, encoding=config.encoding)
     most = config.limit.document_bytes
     return RecordCutter(blocks, dialect_of(path, config), max_bytes=most, byte_offset=begin)
 
 
-class _Header(NamedTuple):
-    names: list[str]
-    """The names of the columns."""
-    byte_offset: int
-    num_records: int
-    """1, or 2 where Excel's line comes before it."""
-
-
-def _read_header(path: Path, config: DocumentsConfig) -> _Header:
+def _read_header(path: Path, config: DocumentsConfig) -> list[str]:
     return _header(iter(_cutter(path, config)), dialect_of(path, config), path, config)
 
 
@@ -149,14 +107,14 @@ def _header(
     dialect: Dialect,
     path: Path,
     config: DocumentsConfig,
-) -> _Header:
-    """Return the header, which is read; before it is known every record is odd."""
-    first = next(records, None)
-    num_records = 1
+) -> list[str]:
+    """Return the names of the columns, which are read; before they are known every record is
+    odd."""
+    first, line = next(records, None), 1
     if isinstance(first, OddRecord) and (named := _EXCEL_LINE.fullmatch(first.data)):
         if named[1] != dialect.delimiter:
             raise _delimiter_error(path, named[1], "a line `sep=` that names", dialect)
-        first, num_records = next(records, None), 2
+        first, line = next(records, None), 2
     found = "an empty file"
     if isinstance(first, OddRecord):
         refuse_other_kinds(first.data, path, expected="a header with the names of the columns")
@@ -165,14 +123,14 @@ def _header(
             raise _delimiter_error(path, likely, "a header with more of", dialect)
         try:
             if first.problem == "shape":
-                return _Header(list(dialect.fields(first.data)), first.byte_offset, num_records)
+                return list(dialect.fields(first.data))
             found = "too large a record"
             if first.problem == "open quotes":
                 found = _open_quotes(first, dialect)[1]
         except ValueError as error:
             found = str(error)
     raise RawFileError(
-        where=f"{path}, line {num_records}",
+        where=f"{path}, line {line}",
         expected="a header with the names of the columns",
         found=found,
         remedy="put the header back, or remove the file",
