@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from tokflow.store.manifest import Manifest
+from tokflow_tests.fuzz.packing import pack
 from tokflow_tests.tiny import EOS, build, declare, many_ids
 
 Arrays = dict[str, np.ndarray]
@@ -95,14 +96,19 @@ class Known:
         The documents of each raw file end to end, cut into rows; then, again end to end and cut,
         what filled no row. A document that a row's edge cuts begins again as a new segment.
         """
-        rows, tails = [], []
-        for number, file in enumerate(self.files[part]):
-            cells = [((number, d), token) for d, ids in enumerate(file) for token in ids]
-            whole = len(cells) - len(cells) % self.sequence_length
-            rows += _cut(cells[:whole], self.sequence_length)
-            tails += cells[whole:]
-        rows += _cut(tails, self.sequence_length)
-        return _row_arrays(rows, self.sequence_length, pad_id=self.eos_id or 0)
+        lengths = [[*map(len, file)] for file in self.files[part]]
+        documents, length = self.documents(part), self.sequence_length
+        cells = np.zeros((0, length, 3), dtype=np.int64)
+        for row in pack(lengths, {"sequence_length": length}).rows:
+            found = [
+                (documents[run.piece][run.start + position], segment, position)
+                for segment, run in enumerate(row, 1)
+                for position in range(run.size)
+            ]
+            found += [(self.eos_id or 0, 0, 0)] * (length - len(found))
+            cells = np.concatenate([cells, [found]])
+        names = ("token_ids", "segment_ids", "position_ids")
+        return dict(zip(names, np.moveaxis(cells, -1, 0), strict=True))
 
     def columns(self, part: str, *, padding: bool = True) -> Arrays:
         """Return each column of the rows end to end, and as `<name>.lengths` what each row has."""
@@ -224,6 +230,20 @@ def _run(peer: str, *arguments: object, run_in: str) -> None:
         pytest.fail(f"{' '.join(map(str, command))}\n{done.stdout[-2_000:]}{done.stderr[-4_000:]}")
 
 
+def printed_by(peer: str, code: str, *arguments: object, home: Path, **variables: str) -> str:
+    """Return what Python code prints in the peer's environment; in `home` Hugging Face's libraries
+    keep what they keep."""
+    done = subprocess.run(
+        [str(python_of(peer)), "-P", "-c", code, *map(str, arguments)],
+        env={**os.environ, "HF_HOME": str(home), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4_000:]
+    return done.stdout
+
+
 def python_of(peer: str) -> Path:
     """Return the Python of the peer's environment, which `make test-interop` makes."""
     selected = os.environ.get("TOKFLOW_PEERS", "").split()
@@ -246,22 +266,3 @@ def assert_same(found: Mapping[str, np.ndarray], expected: Mapping[str, Any]) ->
 
 def _encode(text: str, ids: str) -> list[int]:
     return [int(word[1:]) for word in text.split()] if ids == "many" else [*text.encode()]
-
-
-def _cut(cells: list[Any], length: int) -> list[list[Any]]:
-    return [cells[start : start + length] for start in range(0, len(cells), length)]
-
-
-def _row_arrays(rows: list[list[Any]], length: int, *, pad_id: int) -> Arrays:
-    token_ids = np.full((len(rows), length), pad_id, dtype=np.int64)
-    segment_ids = np.zeros((len(rows), length), dtype=np.int64)
-    position_ids = np.zeros((len(rows), length), dtype=np.int64)
-    for number, row in enumerate(rows):
-        segment, position, last = 0, 0, None
-        for column, (document, token) in enumerate(row):
-            segment, position = (segment, position + 1) if document == last else (segment + 1, 0)
-            last = document
-            token_ids[number, column] = token
-            segment_ids[number, column] = segment
-            position_ids[number, column] = position
-    return {"token_ids": token_ids, "segment_ids": segment_ids, "position_ids": position_ids}

@@ -1,8 +1,6 @@
 """The splits of a dataset are those that `load_dataset` and `load_from_disk` find."""
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +8,7 @@ import pytest
 from tokflow.documents import DocumentsConfig
 from tokflow.raw import RawConfig, list_raw, read_raw_files
 from tokflow_tests.hub import Hub
-from tokflow_tests.interop.harness import python_of
+from tokflow_tests.interop.harness import printed_by
 from tokflow_tests.reading import read_documents
 
 pytestmark = pytest.mark.interop
@@ -67,24 +65,12 @@ def test_the_documents_of_each_split_are_those_of_load_dataset(name: str, hub: H
     for key, source in sources.items():
         for batch in read_documents(raw_files[key].path, DocumentsConfig()):
             found.setdefault(source.source_split, []).extend(batch.texts.to_pylist())
-    done = subprocess.run(
-        [python_of("datasets"), "-P", "-c", LOAD, config or ""],
-        env={**os.environ, "HF_HOME": str(tmp_path / "home")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert found == json.loads(done.stdout)
+    loaded = printed_by("datasets", LOAD, config or "", home=tmp_path / "home")
+    assert found == json.loads(loaded)
 
 
 def test_a_folder_of_save_to_disk_has_its_documents_in_their_order(tmp_path: Path):
-    subprocess.run(
-        [python_of("datasets"), "-P", "-c", SAVE, str(tmp_path / "saved")],
-        env={**os.environ, "HF_HOME": str(tmp_path / "home")},
-        capture_output=True,
-        check=True,
-    )
-
+    printed_by("datasets", SAVE, tmp_path / "saved", home=tmp_path / "home")
     sources = list_raw(RawConfig(files="saved"), base=tmp_path).sources
 
     found: dict[str, list[str]] = {}

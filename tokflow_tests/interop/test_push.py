@@ -1,15 +1,13 @@
 """`load_dataset` reads the parts of an export that was pushed, whole and streamed."""
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tokflow.push.upload import push_export
 from tokflow_tests.hub import Hub
-from tokflow_tests.interop.harness import known_dataset, python_of
+from tokflow_tests.interop.harness import known_dataset, printed_by
 
 pytestmark = [
     pytest.mark.interop,
@@ -44,15 +42,7 @@ def writable(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Hub:
 
 
 def load(home: Path, *config: str) -> dict[str, list[object]]:
-    done = subprocess.run(
-        [python_of("datasets"), "-P", "-c", LOAD, *config],
-        env={**os.environ, "HF_HOME": str(home)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4_000:]
-    return json.loads(done.stdout)
+    return json.loads(printed_by("datasets", LOAD, *config, home=home))
 
 
 @pytest.mark.parametrize("format_", OPTIONS)

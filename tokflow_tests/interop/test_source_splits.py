@@ -6,7 +6,6 @@ REPOSITORIES=3000 draws as many; `datasets` opens half of them or more, and refu
 import json
 import os
 import random
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import yaml
 from tokflow.raw.globs import format_of_name, path_regex
 from tokflow.raw.hub_repository import card_of
 from tokflow.raw.source_splits import find_splits
-from tokflow_tests.interop.harness import python_of
+from tokflow_tests.interop.harness import printed_by
 
 pytestmark = pytest.mark.interop
 
@@ -144,12 +143,8 @@ def test_the_files_of_each_split_are_those_that_datasets_finds(tmp_path: Path):
             (folder / "README.md").write_text(card)
         asked.append((str(folder), config))
     (tmp_path / "cases.json").write_text(json.dumps(asked))
-    subprocess.run(
-        [python_of("datasets"), "-P", "-c", FIND, tmp_path / "cases.json", tmp_path / "found.json"],
-        env={**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        check=True,
-    )
+    given = tmp_path / "cases.json", tmp_path / "found.json"
+    printed_by("datasets", FIND, *given, home=tmp_path / "home", HF_HUB_OFFLINE="1")
     found = json.loads((tmp_path / "found.json").read_text())
 
     num_compared = 0

@@ -1,4 +1,5 @@
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,12 @@ from tokflow.tokenizers.tokenizer import TokenizerConfig
 from tokflow_tests.texts import awkward_strings
 from tokflow_tests.tiny import declare_texts, save_tokenizer
 
-SOME_TEXTS = awkward_strings()[2_000:4_000]
+
+@cache
+def some_texts() -> tuple[str, ...]:
+    return awkward_strings()[2_000:4_000]
+
+
 OWN = r"\d|[^\d]+"
 
 
@@ -46,7 +52,7 @@ def test_each_pattern_splits_in_its_own_way(pattern: str, words: list[str]):
 def test_a_pattern_trains_as_the_tokenizers_library_trains_with_it(pattern: str, tmp_path: Path):
     dataset = declare_texts(
         tmp_path,
-        SOME_TEXTS,
+        some_texts(),
         kind="trained",
         special_tokens=["end"],
         vocab_size=701,
@@ -64,7 +70,7 @@ def test_a_pattern_trains_as_the_tokenizers_library_trains_with_it(pattern: str,
     trainer = trainers.BpeTrainer(
         vocab_size=700, min_frequency=0, initial_alphabet=alphabet, show_progress=False
     )
-    reference.train_from_iterator(SOME_TEXTS, trainer)
+    reference.train_from_iterator(some_texts(), trainer)
     made = json.loads((saved.folder / "tokenizer.json").read_text(encoding="utf-8"))
     assert made["model"]["merges"] == json.loads(reference.to_str())["model"]["merges"]
     assert len(made["model"]["merges"]) == 444
@@ -76,7 +82,7 @@ def test_a_pattern_trains_as_the_tokenizers_library_trains_with_it(pattern: str,
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_gigatoken_knows_the_patterns_that_have_a_name(pattern: str, tmp_path: Path):
-    dataset = declare_texts(tmp_path, SOME_TEXTS, kind="trained", vocab_size=400, pattern=pattern)
+    dataset = declare_texts(tmp_path, some_texts(), kind="trained", vocab_size=400, pattern=pattern)
 
     engine = open_engine(save_tokenizer(dataset))
 

@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,13 @@ from tokflow.tokenizers.training import SEPARATOR, train_tokenizer
 from tokflow_tests.texts import awkward_strings
 from tokflow_tests.tiny import declare_texts, save_tokenizer, write_texts
 
-SOME_TEXTS = awkward_strings()[2_000:6_000]
+
+@cache
+def some_texts() -> tuple[str, ...]:
+    return awkward_strings()[2_000:6_000]
 
 
-def train(folder: Path, texts: tuple[str, ...] = SOME_TEXTS, **tokenizer: object) -> Path:
+def train(folder: Path, texts: tuple[str, ...] | None, **tokenizer: object) -> Path:
     dataset = declare_texts(folder, texts, **{"kind": "trained", **tokenizer})
     return save_tokenizer(dataset).folder / "tokenizer.json"
 
@@ -32,14 +36,14 @@ def ids_of(path: Path) -> dict[str, int]:
 @pytest.mark.parametrize("pattern", ["gpt2", "o200k"])
 def test_the_same_files_give_the_same_bytes(pattern: str, tmp_path: Path):
     fields = {"vocab_size": 600, "pattern": pattern}
-    first, second = (train(tmp_path / name, SOME_TEXTS[:1_000], **fields) for name in "ab")
+    first, second = (train(tmp_path / name, some_texts()[:1_000], **fields) for name in "ab")
 
     assert first.read_bytes() == second.read_bytes()
 
 
 def test_the_number_of_threads_does_not_matter(tmp_path: Path):
     text, made = tmp_path / "text", tmp_path / "merges"
-    text.write_bytes(b"".join(text.encode() + SEPARATOR for text in SOME_TEXTS))
+    text.write_bytes(b"".join(text.encode() + SEPARATOR for text in some_texts()))
     program = (
         "import sys; from pathlib import Path;"
         "from tokflow.tokenizers.training import _find_merges;"
@@ -63,7 +67,7 @@ def test_the_order_in_which_files_are_listed_does_not_matter(tmp_path: Path):
         folder = tmp_path / str(order[0])
         dataset = declare_texts(folder, None, kind="trained", vocab_size=600)
         for index in (0, 1):
-            write_texts(folder / "raw" / f"{index}.jsonl", SOME_TEXTS[index::2])
+            write_texts(folder / "raw" / f"{index}.jsonl", some_texts()[index::2])
         origin = tokenizer_source(graph_of(dataset).tokenizer_output)
         files = {key: origin.raw_files[key] for key in (f"{index}.jsonl" for index in order)}
         (folder / "made").mkdir()
@@ -94,7 +98,7 @@ def test_ids_are_the_bytes_then_merges_then_special_tokens(tmp_path: Path):
 
 @pytest.mark.parametrize("vocab_size", [257, 600])
 def test_vocab_size_is_the_number_of_ids(vocab_size: int, tmp_path: Path):
-    path = train(tmp_path, vocab_size=vocab_size)
+    path = train(tmp_path, some_texts(), vocab_size=vocab_size)
 
     assert sorted(ids_of(path).values()) == list(range(vocab_size))
 
@@ -115,7 +119,7 @@ def test_no_merge_crosses_two_documents(tmp_path: Path):
 
 
 def test_every_awkward_string_comes_back_from_its_tokens(tmp_path: Path):
-    tokenizer = tokenizers.Tokenizer.from_file(str(train(tmp_path, vocab_size=600)))
+    tokenizer = tokenizers.Tokenizer.from_file(str(train(tmp_path, some_texts(), vocab_size=600)))
     tokenizer.encode_special_tokens = True
 
     encodings = tokenizer.encode_batch(list(awkward_strings()[::20]))

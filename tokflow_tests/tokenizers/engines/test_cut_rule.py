@@ -57,7 +57,7 @@ PIECES = (
 )
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
 
-TRAINING_TEXTS = [*awkward_strings()[::40], *("the foo bar a b x y don't 12 漢字 中 ..." * 3,) * 40]
+WORDS = "the foo bar a b x y don't 12 漢字 中 ..."
 
 
 def trained(
@@ -65,13 +65,14 @@ def trained(
     trainer: Any,
     pre_tokenizer: Any = None,
     normalizer: Any = None,
-    texts: Sequence[str] = TRAINING_TEXTS,
+    texts: Sequence[str] = (),
 ):
     tokenizer = Tokenizer(model)
     if pre_tokenizer is not None:
         tokenizer.pre_tokenizer = pre_tokenizer
     if normalizer is not None:
         tokenizer.normalizer = normalizer
+    texts = texts or [*awkward_strings()[::40], *[WORDS * 3] * 40]
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,6 @@ from tokflow_tests.tiny import FEW_TEXTS, declare_texts, save_tokenizer, tokeniz
 from tokflow_tests.wrong_engine import gate_wrong_engine
 
 TRAINING_TEXT = ["It's 12 o'clock, the naïve café opens its doors.\n", "def f(x):\n    return x\n"]
-SOME_STRINGS = (*TRAINING_TEXT, *FEW_TEXTS, *awkward_strings()[::40])
 BYTE_LEVEL = pre_tokenizers.ByteLevel
 
 
@@ -72,6 +72,11 @@ if tokenizers.__version__ == COMPARED["tokenizers"]:  # NFC of another goes to t
     SUPPORTED["NFC"] = lambda: byte_level_bpe(normalizers.NFC())
 
 
+@cache
+def some_strings() -> tuple[str, ...]:
+    return (*TRAINING_TEXT, *FEW_TEXTS, *awkward_strings()[::40])
+
+
 def save(tokenizer: tokenizers.Tokenizer, folder: Path, **fields: object) -> dict[str, str]:
     """Return the config of the tokenizer, saved with some fields of its JSON changed."""
     path = folder / "own.json"
@@ -96,11 +101,11 @@ def test_what_gigatoken_does_not_support_goes_to_the_reference_and_says_why(
     name: str, tmp_path: Path
 ):
     tokenizer = UNSUPPORTED[name]()
-    dataset = declare_texts(tmp_path, SOME_STRINGS, **save(tokenizer, tmp_path))
+    dataset = declare_texts(tmp_path, some_strings(), **save(tokenizer, tmp_path))
 
     shard = tokenize(dataset)
 
-    assert token_lists(shard) == reference_tokens(tokenizer, SOME_STRINGS)
+    assert token_lists(shard) == reference_tokens(tokenizer, some_strings())
     assert run_of(shard)["engine"] == "tokenizers"
     assert run_of(shard)["engine_reason"].startswith("gigatoken does not take this tokenizer: ")
     assert "\n" not in run_of(shard)["engine_reason"]
@@ -111,9 +116,9 @@ def test_what_gigatoken_supports_gives_the_tokens_of_the_reference(name: str, tm
     tokenizer = SUPPORTED[name]()
     config = {**save(tokenizer, tmp_path), "engine": "gigatoken"}
 
-    shard = tokenize(declare_texts(tmp_path, SOME_STRINGS, **config))
+    shard = tokenize(declare_texts(tmp_path, some_strings(), **config))
 
-    assert token_lists(shard) == reference_tokens(tokenizer, SOME_STRINGS)
+    assert token_lists(shard) == reference_tokens(tokenizer, some_strings())
     assert run_of(shard)["engine"] == "gigatoken"
 
 
