@@ -37,7 +37,7 @@ docs: $(READY) .venv-docs/ready ## The documentation as a site, in build/docs; l
 		|| { cat .venv-docs/log; exit 1; } # --quiet would take no warning for an error
 	@echo "build/docs/index.html"
 
-examples: $(READY) ## Five workflows on small data, read by their own readers (NAMES='sst2 lance' picks some)
+examples: $(READY) ## Six workflows on small data, read by their own readers (NAMES='sst2 lance' picks some)
 	@$(BIN)/python -m examples $(NAMES) $(ARGS)
 
 example-train: .venv-interop/loaders/ready ## A small training with torch: a bin, a parquet, a mixture

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from examples.small import SMALLER, environment_of, small_hub, write_small
 
-EXAMPLES = ("lance", "c_code", "tinystories", "sst2", "several")
+EXAMPLES = ("lance", "c_code", "tinystories", "sst2", "several", "chats")
 WITH_TORCH = ("train",)
 """Those that need torch too, which the environment of `make example-train` has."""
 

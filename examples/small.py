@@ -15,10 +15,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tokflow_tests.chats import END, byte_level_json
 from tokflow_tests.hub import Hub, serve_hub
 
 SMALLER = {
     "lance": {"500_000": "400"},
+    "chats": {"Qwen/Qwen3-4B": "./data/raw/tokenizer"},
     "several": {"32_000": "600"},
     "c_code": {"100_000_000": "500_000", "102_000_000": "520_500", "2_000_000": "20_500"},
 }
@@ -87,6 +89,69 @@ def _several() -> dict[str, bytes]:
     }
 
 
+def _chats() -> dict[str, bytes]:
+    """Return questions and answers, some of them by way of a tool; and a tokenizer whose template
+    takes tools, in the manner of Qwen's."""
+    rng = random.Random("chats")
+    lines = []
+    for _ in range(300):
+        messages = [{"role": "system", "content": words(rng, 6)}]
+        for _ in range(rng.randrange(1, 4)):
+            messages.append({"role": "user", "content": words(rng, rng.randrange(3, 60))})
+            if rng.random() < 0.3:
+                messages += _tool_use(rng)
+            messages.append({"role": "assistant", "content": story(rng, rng.randrange(1, 4))})
+        lines.append(json.dumps({"messages": messages, "tools": TOOLS}) + "\n")
+    fields = {"eos_token": END, "chat_template": TEMPLATE}
+    return {
+        "chats/0.jsonl": "".join(lines).encode(),
+        "tokenizer/tokenizer.json": byte_level_json().encode(),
+        "tokenizer/tokenizer_config.json": json.dumps(fields).encode(),
+    }
+
+
+def _tool_use(rng: random.Random) -> list[dict]:
+    call = {"name": "weather", "arguments": {"place": rng.choice(WORDS), "days": 3}}
+    return [
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"type": "function", "function": call}],
+        },
+        {"role": "tool", "content": words(rng, 4)},
+    ]
+
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "description": "The weather at a place.",
+            "parameters": {
+                "type": "object",
+                "properties": {"place": {"type": "string"}, "days": {"type": "integer"}},
+            },
+        },
+    }
+]
+
+
+TEMPLATE = """\
+{%- if tools %}<|im_start|>system
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}<|im_end|>
+{% endif %}
+{%- for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}
+{%- for call in message.tool_calls or [] %}<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>{% endfor %}<|im_end|>
+{% endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
+
 def _train() -> dict[str, bytes]:
     rng = random.Random("train")
     stories = [{"content": story(rng, rng.randrange(1, 40))} for _ in range(120)]
@@ -99,6 +164,7 @@ def _train() -> dict[str, bytes]:
 
 FILES: Mapping[str, Callable[[], dict[str, bytes]]] = {
     "c_code": _c_code,
+    "chats": _chats,
     "several": _several,
     "train": _train,
 }

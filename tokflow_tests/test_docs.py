@@ -74,6 +74,18 @@ def test_the_yaml_of_mixtures_declares_three_datasets(tmp_path: Path):
     assert [source.name for source in datasets[2].sources] == ["code", "prose"]
 
 
+def test_each_dataset_of_chats_is_one_for_the_trainer_under_whose_name_it_stands(tmp_path: Path):
+    sections = re.split(r"^## ", text_of("chats.md"), flags=re.MULTILINE)[1:5]
+    found = {}
+    for section in sections:
+        block, *_ = blocks(section, "yaml")
+        (tmp_path / "my.yaml").write_text(block, encoding="utf-8")
+        [export] = load_dataset(tmp_path / "my.yaml").exports
+        found[section.splitlines()[0].lower()] = export.name
+
+    assert found == {name: name for name in ("trl", "axolotl", "torchtitan", "megatron-bridge")}
+
+
 def first_cells(page: str, heading: str) -> list[str]:
     """Return the names in the first column of the table under a heading."""
     section = text_of(page).split(f"# {heading}\n")[1].split("\n## ")[0]

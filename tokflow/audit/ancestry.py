@@ -1,16 +1,10 @@
-"""Ancestors of a stored output, opened without the dataset's config, and the texts that the index
-of an export leads to in them."""
+"""Ancestors of a stored output, opened without the dataset's config."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
+from typing import Any
 
 from tokflow.errors import MissingOutputError
 from tokflow.exports import Export, Part
@@ -25,18 +19,15 @@ from tokflow.sequences.stage import SEQUENCES
 from tokflow.split.mixed_split import source_and_key
 from tokflow.split.mixture import mixture_of
 from tokflow.split.shuffle import ExportOrder, order_of
-from tokflow.split.spans import SPANS_NAME, PartSpans, Split
+from tokflow.split.spans import Split
 from tokflow.split.stage import MIXED_SPLIT, SPLIT
 from tokflow.stage import Stage, stage_of
 from tokflow.store.integrity import check_files
 from tokflow.store.store import Store, StoredOutput
 from tokflow.store.stored_outputs import made_in
-from tokflow.store.tables import to_numpy
 from tokflow.tokenizers.stage import TOKENIZER
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens.shard import TokenShard, is_shard
-from tokflow.tokens.shard_files import DOCUMENTS_NAME
-from tokflow.tokens.token_source import TokenSource
 
 
 def place_of(output: StoredOutput) -> Path:
@@ -51,10 +42,6 @@ def dataset_folder_of(output: StoredOutput) -> Path:
     """Return `<store>/<dataset>`, if an output is where it was made; else a folder above it."""
     parents = output.folder.parents
     return parents[min(len(place_of(output).parts), len(parents)) - 1]
-
-
-CutChars: TypeAlias = dict[tuple[int, int], int]
-"""Characters of each span of cut documents, by document and first character."""
 
 
 class Ancestry:
@@ -233,158 +220,6 @@ def _partitions_with(export: StoredOutput, raw_file: str) -> Iterator[str]:
         yield prefix + partitions[number - 1]
     if raw_file in partitions:
         yield prefix + raw_file
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TokenizedText:
-    """A text that was tokenized: a document, or a span of one that was cut."""
-
-    source: TokenSource
-    """All tokens of its split, its own among them."""
-    token_start: int
-    num_tokens: int
-    """Tokens with the BOS and EOS that were put around it."""
-    char_start: int
-    """Code points of the document before it."""
-    num_chars: int
-    may_hold_special: bool
-    """True if the text itself can hold EOS or BOS, as chats do."""
-    may_have_added: tuple[bool, bool]
-    """True if a BOS can have been put before it, and an EOS behind it."""
-    record: int | None
-    """The record that a transform made the document of."""
-    shard: TokenShard
-    """The token shard of its document."""
-    raw_file: str
-    row: int
-    """Row of its document in the raw file."""
-    text_hash: bytes
-    """Hash of the whole document."""
-    is_cut: bool
-    """True if it is a span of its document, or a budget of tokens ended it early."""
-
-    @property
-    def token_ids(self) -> npt.NDArray[np.unsignedinteger]:
-        """All its tokens, (num_tokens,)."""
-        return self.between(0, self.num_tokens)
-
-    def between(self, start: int, stop: int) -> npt.NDArray[np.unsignedinteger]:
-        """Return some of its tokens, counted from its first."""
-        stop = min(stop, self.num_tokens)
-        return self.source.read(self.token_start + start, self.token_start + stop)
-
-
-class Texts:
-    """Finds the texts of one split; each of its tables is read once."""
-
-    def __init__(self, split: Split) -> None:
-        self.split = split
-        self._of_parts: dict[str, tuple[PartSpans, npt.NDArray[np.int64], CutChars]] = {}
-
-    def text_of(self, entry: Mapping[str, Any]) -> TokenizedText:
-        """Return the text that a row of the index is of."""
-        shard = self.split.shard
-        row = shard.origins.row_of(entry["raw_file"], entry["row"])
-        document = int(np.searchsorted(self._rows, row))
-        spans, order, cut_chars = self._of_part(entry["part"])
-        char_start = entry["char_start"]
-        edges = np.searchsorted(spans.document, (document, document + 1), sorter=order)
-        of_document = order[slice(*edges)]
-        at = of_document[np.searchsorted(spans.char_start[of_document], char_start)]
-        facts, config = self._documents.slice(document, 1).to_pylist()[0], shard.manifest.config
-        num_chars = cut_chars.get((document, char_start), facts["num_chars"])
-        is_chat_or_control = config["special_tokens_in_text"] == "control" or shard.has_loss_mask
-        return TokenizedText(
-            source=self._source,
-            token_start=int(spans.token_start[at]),
-            num_tokens=int(spans.num_tokens[at]),
-            char_start=char_start,
-            num_chars=num_chars,
-            may_hold_special=is_chat_or_control,
-            may_have_added=(config["bos"] == "first", config["eos"] == "last"),
-            record=facts.get("record"),
-            shard=shard,
-            raw_file=entry["raw_file"],
-            row=entry["row"],
-            text_hash=facts["text_hash"],
-            is_cut=(document, char_start) in cut_chars,
-        )
-
-    @cached_property
-    def _documents(self) -> pa.Table:
-        has_records = "num_records" in self.split.shard.manifest.counts
-        columns = ["row", "num_chars", "text_hash", *(["record"] if has_records else [])]
-        return self.split.shard.documents(columns)
-
-    @cached_property
-    def _rows(self) -> npt.NDArray[np.int64]:
-        return to_numpy(self._documents["row"])
-
-    @cached_property
-    def _source(self) -> TokenSource:
-        return self.split.token_source(is_lazy=True)
-
-    def _of_part(self, part: str) -> tuple[PartSpans, npt.NDArray[np.int64], CutChars]:
-        """Return the spans of a part, which can be shuffled, their order by document and place in
-        it, and the characters of spans of cut documents."""
-        if part not in self._of_parts:
-            rows = self.split.span_table(part)
-            rows = rows.filter(rows["is_cut"])
-            names = ("document", "char_start", "num_chars")
-            document, char_start, num_chars = (rows[name].to_pylist() for name in names)
-            keys = zip(document, char_start, strict=True)
-            cut_chars = dict(zip(keys, num_chars, strict=True))
-            spans = self.split.spans(part)
-            order = np.lexsort((spans.char_start, spans.document))
-            self._of_parts[part] = spans, order, cut_chars
-        return self._of_parts[part]
-
-
-class ExportTexts:
-    """Finds the texts of an export, in the splits of its raw files; each is opened once."""
-
-    def __init__(
-        self, export: StoredOutput, ancestry: Ancestry, *, max_splits: int | None = None
-    ) -> None:
-        """`max_splits`: how many are opened; any more count as not there."""
-        self._export, self._ancestry, self._max_splits = export, ancestry, max_splits
-        self._of_files: dict[str, Texts] = {}
-        self._of_splits: dict[Path, Texts] = {}
-        self.has_left_out = False
-        """True once a split was not opened because of `max_splits`."""
-
-    def outputs_of(self, entry: Mapping[str, Any]) -> tuple[Split, TokenShard]:
-        """Return the outputs that the text of a row of the index is read from. Raises: as
-        `text_of`."""
-        split = self._open(entry).split
-        return split, split.shard
-
-    def text_of(self, entry: Mapping[str, Any]) -> TokenizedText:
-        """Return the text that a row of the index is of.
-
-        Raises: MissingOutputError where the store does not have the split of its raw file;
-        CorruptOutputError where a table is damaged.
-        """
-        return self._open(entry).text_of(entry)
-
-    def _open(self, entry: Mapping[str, Any]) -> Texts:
-        name = entry["raw_file"]
-        if name not in self._of_files:
-            if len(self._of_splits) == self._max_splits:
-                self.has_left_out = True
-                raise MissingOutputError(
-                    where=self._export.folder,
-                    expected=f"raw files of {self._max_splits:,} splits",
-                    found=name,
-                    remedy="trace its tokens alone",
-                )
-            split = self._ancestry.split_of(self._export, name)
-            if split.folder not in self._of_splits:
-                tables = {SPANS_NAME, *split.shard.names(DOCUMENTS_NAME)}
-                check_files(split, split.shard, only=tables)
-                self._of_splits[split.folder] = Texts(split)
-            self._of_files[name] = self._of_splits[split.folder]
-        return self._of_files[name]
 
 
 def open_tokenizer(export: StoredOutput, ancestry: Ancestry) -> Tokenizer | None:

@@ -7,19 +7,22 @@ characters of each. Nothing of a dataset's own code is run for it.
 """
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.audit.ancestry import TokenizedText
+from tokflow.audit.chats import ChatSpan, chat_spans, pair_spans, spans_of_tokens
+from tokflow.audit.texts import TokenizedText
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource
-from tokflow.errors import TokflowError
+from tokflow.documents.batch import ParsedBatch, Problem
+from tokflow.errors import BadDocumentError, TokflowError
 from tokflow.store.tables import texts_of
+from tokflow.tokenizers.chat.formats import read_chat
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.engines import Encoded, ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer, in_text_of
@@ -41,6 +44,8 @@ class RawText:
     """Tokens of the stored text before the first one of these: 1 behind a BOS."""
     chars: TokenChars
     """Characters of each token except BOS and EOS, counted in `text`."""
+    spans: Callable[[], list[ChatSpan]] | None = None
+    """Of a chat, gives its spans."""
 
     def between(self, first: int, last: int) -> tuple[int, int]:
         """Return the characters of the stored tokens from `first` to `last`; where these are BOS or
@@ -98,6 +103,7 @@ class Characters:
         """The code points that begin in each token."""
         self._bytes_left = max_bytes
         self._readers: dict[Path, _Reader] = {}
+        self._last_chat: tuple[tuple[str, int], RawText | None, list[ChatSpan]] | None = None
 
     def of(self, text: TokenizedText) -> TextChars:
         """Return a text without the BOS and EOS that were put around it.
@@ -183,7 +189,12 @@ class Characters:
         another one is, a transform made the text, or the tokenizer gives no character offsets."""
         with suppress(TokflowError, OSError):
             documents = _documents_of(text.shard)
-            if documents is None or (batch := self._document(text, documents)) is None:
+            if documents is None or (reader := self._reader(text, documents)) is None:
+                return None
+            if (read := reader.document(text.row)) is None:
+                return None
+            record, batch = read
+            if text_hashes(batch.texts).to_pylist() != [text.text_hash]:
                 return None
             for part in _parts(batch, text):
                 encoded, chars = self._encode(part, text.shard, documents)
@@ -191,15 +202,37 @@ class Characters:
                 if found is not None:
                     first, num = found
                     raw = str(part.texts[0].as_py())
-                    return RawText(raw, first, _with_marks(raw, chars[:num]))
+                    of_chat = partial(reader.spans, record) if documents.is_chat else None
+                    return RawText(raw, first, _with_marks(raw, chars[:num]), of_chat)
         return None
+
+    def spans_of_chat(
+        self, text: TokenizedText, first: int, last: int
+    ) -> list[tuple[int, ChatSpan]]:
+        """Return the tokens of a chat from `first` to `last` by whose words they are, and whether
+        and why they are supervised: how many, and the span. Where the chat cannot be read again,
+        only whether is known; of other documents nothing."""
+        if text.masks is None:
+            return []
+        key = text.raw_file, text.row
+        if self._last_chat is None or self._last_chat[0] != key:
+            raw = self._find(text)
+            self._last_chat = key, raw, raw.spans() if raw and raw.spans else []
+        _, raw, spans = self._last_chat
+        chars: list[int | None] = [None] * (last - first)
+        if raw is not None:
+            own = range(max(first, raw.first), min(last, raw.first + len(raw.chars)))
+            for token in own:
+                chars[token - first] = int(raw.chars[token - raw.first, 0])
+        mask = text.masks.read(text.token_start + first, text.token_start + last)
+        return [*spans_of_tokens(spans, chars, mask)]
 
     @cached_property
     def _places(self) -> TokenPlaces:
         return TokenPlaces(self._tokenizer)
 
-    def _document(self, text: TokenizedText, documents: DocumentsConfig) -> Batch | None:
-        """Return the document of a text as a batch of its own, read from the raw file again."""
+    def _reader(self, text: TokenizedText, documents: DocumentsConfig) -> "_Reader | None":
+        """Return what reads the raw file of a text again; None where it is not there."""
         path = text.shard.origins.path_of(text.raw_file, text.shard.stored.run())
         if path is None or not path.is_file():
             return None
@@ -211,9 +244,7 @@ class Characters:
                     return None
             reader = _Reader(path, documents, self._tokenizer)
             self._readers[path] = reader
-        found = reader.document(text.row)
-        is_it = found is not None and text_hashes(found.texts).to_pylist() == [text.text_hash]
-        return found if is_it else None
+        return reader
 
     def _encode(
         self, batch: Batch, shard: TokenShard, documents: DocumentsConfig
@@ -228,18 +259,62 @@ class Characters:
         return encoded, self._places.spans(batch.texts, encoded, in_text=in_text)
 
 
+def first_chat(path: Path, documents: DocumentsConfig, tokenizer: Tokenizer) -> list[ChatSpan]:
+    """Return the spans of the first chat of a raw file; none where it has no chat.
+
+    Raises: TokflowError where it cannot be read, or the template does not write it.
+    """
+    reader = _Reader(path, documents, tokenizer)
+    if (record := reader.first()) is None:
+        return []
+    if problem := reader.problem(record):
+        raise BadDocumentError(
+            path=path,
+            row=0,
+            expected=problem.expected,
+            found=problem.found,
+            remedy=problem.remedy or "correct the chat, or set documents.on_bad_document: reject",
+        )
+    return reader.spans(record)
+
+
 class _Reader:
     """Reads documents of a raw file one after another, each batch once."""
 
     def __init__(self, path: Path, documents: DocumentsConfig, tokenizer: Tokenizer) -> None:
-        render = open_renderer(documents, tokenizer)
-        self._batches = DocumentSource([path], documents).batches(render=render)
+        self._documents, self._render = documents, open_renderer(documents, tokenizer)
+        as_it_is = (lambda found: found) if documents.is_rendered else None
+        self._batches = DocumentSource([path], documents).batches(render=as_it_is)
         self._batch: Batch | None = None
         self.first_row = 0
         """The first row of the batch that was read last; those before it are found no more."""
 
-    def document(self, row: int) -> Batch | None:
-        """Return one document; None where the file has none at that row."""
+    def document(self, row: int) -> tuple[Batch, Batch] | None:
+        """Return one record and the document that it is, each as a batch; None where the file has
+        none at that row."""
+        if (record := self._record(row)) is None:
+            return None
+        return record, self._render(ParsedBatch(record)).batch if self._render else record
+
+    def problem(self, record: Batch) -> Problem | None:
+        """Return what is wrong with a record that is a chat."""
+        bad = self._render(ParsedBatch(record)).bad if self._render else ()
+        return bad[0].problem if bad else None
+
+    def spans(self, record: Batch) -> list[ChatSpan]:
+        """Return the spans of a record that is a chat."""
+        text = str(record.texts[0].as_py())
+        if self._render is None:
+            return pair_spans(text, record.loss_spans.document(0) if record.loss_spans else [])
+        chat = read_chat(text.encode(), self._documents)
+        return chat_spans(chat, self._render.render(chat), self._documents)
+
+    def first(self) -> Batch | None:
+        """Return the first record."""
+        batch = next(self._batches, None)
+        return None if batch is None else batch.slice(0, 1)
+
+    def _record(self, row: int) -> Batch | None:
         while self._batch is None or row > int(self._batch.rows[-1]):
             batch = next(self._batches, None)
             if batch is None:

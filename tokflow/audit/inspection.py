@@ -1,7 +1,8 @@
 """Inspection of an output, for people: its manifest, and its first sequences decoded."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.audit.ancestry import Ancestry, open_tokenizer
+from tokflow.audit.characters import Characters
+from tokflow.audit.chats import ChatSpan
+from tokflow.audit.texts import ExportTexts, Texts, TokenizedText
 from tokflow.audit.token_texts import TokenTexts
 from tokflow.errors import MissingOutputError, UntrustedCodeError
 from tokflow.exports import Export, Part
@@ -39,6 +43,8 @@ class Segment:
     text: str | None
     """None where the tokenizer is not in the store or may not run, and for padding."""
     is_padding: bool = False
+    spans: tuple[ChatSpan, ...] = ()
+    """Of a chat, where `text` is known: its tokens by whose words they are."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,11 +84,12 @@ def inspect_output(
     notes: list[str] = []
     excerpts: list[Excerpt] = []
     texts: TokenTexts | None = None
+    chats: _Chats | None = None
     ancestry = Ancestry()
     if (tokenizer := open_tokenizer(found, ancestry)) is not None:
         texts = TokenTexts(replace(tokenizer, trust_remote_code=trust_remote_code))
         try:
-            _ = texts.engine
+            chats = _Chats(found, ancestry, Characters(tokenizer, texts.engine, texts.bytes_by_id))
         except UntrustedCodeError as error:
             texts = None
             notes.append(f"tokens are shown as ids: {error}")
@@ -90,7 +97,7 @@ def inspect_output(
         notes.append("its tokenizer is not in this store: tokens are shown as ids")
     try:
         for beginning in _beginnings(found, num_sequences, ancestry) if num_sequences else ():
-            excerpts += beginning.excerpts(texts, num_sequences)
+            excerpts += beginning.excerpts(texts, chats, num_sequences)
     except MissingOutputError:
         notes.append("its tokens are elsewhere and cannot be shown")
     if is_export(found.manifest) and not (export := Export(found)).is_read:
@@ -115,7 +122,9 @@ class _Beginning:
     entries: list[dict[str, Any]]
     """Rows of an index: position, num_tokens, raw_file, row."""
 
-    def excerpts(self, texts: TokenTexts | None, num: int) -> Iterator[Excerpt]:
+    def excerpts(
+        self, texts: TokenTexts | None, chats: "_Chats | None", num: int
+    ) -> Iterator[Excerpt]:
         """Yield at most `num` sequences, or as many excerpts of a stream."""
         length = self.sequence_length or STREAM_TOKENS
         values = (array.reshape(-1) for array in self.token_ids)
@@ -128,7 +137,7 @@ class _Beginning:
                 name = f"sequence {start // length:,}"
             shown = range(start, stop)[self.written or ALL_POSITIONS]
             segments = (
-                _segment(token_ids[begin:end], entry, texts)
+                _segment(token_ids[begin:end], begin, entry, texts, chats)
                 for begin, end, entry in segments_of(self.entries, shown)
                 if entry is not None or self.written is not None
             )
@@ -154,13 +163,53 @@ def segments_of(
 
 
 def _segment(
-    token_ids: npt.NDArray[Any], entry: dict[str, Any] | None, texts: TokenTexts | None
+    token_ids: npt.NDArray[Any],
+    begin: int,
+    entry: dict[str, Any] | None,
+    texts: TokenTexts | None,
+    chats: "_Chats | None",
 ) -> Segment:
     ids = tuple(token_ids.tolist())
     if entry is None:
         return Segment(document=None, token_ids=ids, text=None, is_padding=True)
-    text = None if texts is None else texts.decoded(ids)
-    return Segment(document=f"{entry['raw_file']}:{entry['row']}", token_ids=ids, text=text)
+    document = f"{entry['raw_file']}:{entry['row']}"
+    if texts is None:
+        return Segment(document=document, token_ids=ids, text=None)
+    spans, at = list[ChatSpan](), 0
+    for num, span in chats.spans(entry, begin, len(ids)) if chats else ():
+        own = ids[at : (at := at + num)]
+        spans.append(replace(span, token_ids=own, text=texts.decoded(own)))
+    return Segment(document=document, token_ids=ids, text=texts.decoded(ids), spans=tuple(spans))
+
+
+class _Chats:
+    """Finds whose words the tokens of chats are."""
+
+    def __init__(self, found: StoredOutput, ancestry: Ancestry, characters: Characters) -> None:
+        self._found, self._ancestry, self._characters = found, ancestry, characters
+
+    @cached_property
+    def _text_of(self) -> Callable[[Mapping[str, Any]], TokenizedText] | None:
+        """Gives the text that a row of the index is of; None of an output that has no chats."""
+        found, ancestry, counts = self._found, self._ancestry, self._found.manifest.counts
+        if is_export(found.manifest):
+            is_lost = "loss_mask" in found.manifest.details.get("lost", ())
+            is_chats = is_lost or any(name.endswith("num_loss_tokens") for name in counts)
+            return ExportTexts(found, ancestry).text_of if is_chats else None
+        shard = ancestry.shard(found)
+        split = None if is_shard(found.manifest) else ancestry.split(found)
+        return Texts(shard, split).text_of if shard.has_loss_mask else None
+
+    def spans(
+        self, entry: Mapping[str, Any], begin: int, num: int
+    ) -> Iterable[tuple[int, ChatSpan]]:
+        """Return how many tokens from a position on are of which span, given their row of the
+        index; nothing where they are of no chat."""
+        if self._text_of is None:
+            return ()
+        first = entry.get("token_in_piece", 0) + begin - entry["position"]
+        text = self._text_of({"part": "", "char_start": 0, **entry})
+        return self._characters.spans_of_chat(text, first, first + num)
 
 
 def _beginnings(found: StoredOutput, num: int, ancestry: Ancestry) -> Iterator[_Beginning]:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tokflow.audit.ancestry import Ancestry, ExportTexts, TokenizedText, open_tokenizer
+from tokflow.audit.ancestry import Ancestry, open_tokenizer
 from tokflow.audit.characters import Characters
+from tokflow.audit.texts import ExportTexts, TokenizedText
 from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError
 from tokflow.exports import INDEX_NAME, Export
 from tokflow.exports.index import INDEX_SCHEMA, read_index

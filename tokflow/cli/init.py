@@ -3,23 +3,37 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
 
 import tokflow
+from tokflow.audit.characters import first_chat
 from tokflow.cli.options import ExistingTokenizer, Json, ProjectFolder, RawFiles, TextField
-from tokflow.cli.terminal import described_left_out, print_json, print_styled, shown_path
-from tokflow.errors import ConfigError, shortened
+from tokflow.cli.terminal import (
+    described_left_out,
+    print_chat,
+    print_error,
+    print_json,
+    print_styled,
+    shown_path,
+)
+from tokflow.documents import DocumentsConfig
+from tokflow.errors import ConfigError, TokflowError, shortened
 from tokflow.pipeline.dataset import DEFAULT_STORE
-from tokflow.pipeline.declared import YAML_NAMES
+from tokflow.pipeline.declared import YAML_NAMES, load_datasets
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.project import Project, find_project
 from tokflow.pipeline.raw_patterns import as_name, name_of, patterns_of, shortened_to
+from tokflow.pipeline.run import make_output
 from tokflow.pipeline.suggestion import Suggestion, suggest
 from tokflow.pipeline.yaml_writer import check_new, dataset_yaml
 from tokflow.raw.globs import has_wildcard
 from tokflow.shown import counted, printable, redact, size
 from tokflow.store.config import expanded
+from tokflow.store.store import Store
+from tokflow.store.urls import is_url
 from tokflow.tokenizers.tokenizer import fields_of_name, is_path
 
 DatasetName = Annotated[
@@ -75,6 +89,23 @@ def main(
         print_json(document)
     else:
         _print(document, suggested, output)
+
+
+def _print_first_chat(output: Path) -> None:
+    """Print the first chat with its loss mask, or why that cannot be."""
+    try:
+        with TemporaryDirectory(prefix="tokflow-init-") as folder:
+            [dataset] = load_datasets(output, store=Store(Path(folder)))
+            graph = graph_of(dataset)
+            make_output(graph, "tokenizer", "tokenizer")
+            path = graph.raw_file(next(iter(graph.sources))).path
+            spans = first_chat(path, dataset.documents, graph.tokenizer)
+    except TokflowError as error:
+        print_error(f"the first chat cannot be shown: {error}")
+        return
+    print("\nthe first, with a tick where it is supervised:\n")
+    print_chat(spans)
+    print()
 
 
 def _tokenizer_section(name: str | None, base: Path) -> dict[str, Any] | None:
@@ -214,6 +245,8 @@ def _print(document: dict[str, Any], suggested: Suggestion, output: Path) -> Non
         )
     if suggested.left_out:
         print(described_left_out(suggested.left_out))
+    if DocumentsConfig(**suggested.documents).is_chat and not is_url(document["files"][0]):
+        _print_first_chat(output)
     print(f"wrote {shown_path(output)}\n\nnext:")
     for command in document["commands"]:
         print(f"  {command}")

@@ -8,6 +8,7 @@ from tokflow.audit.inspection import Inspection, Segment, inspect_output
 from tokflow.audit.token_texts import drawn
 from tokflow.cli.options import FirstShown, Html, Json, PartShown, SequencesShown, Trust
 from tokflow.cli.terminal import (
+    print_chat,
     print_json,
     print_rows,
     print_styled,
@@ -139,6 +140,9 @@ def _print_segment(segment: Segment, number: int) -> None:
     print_styled((f"  {segment.document or 'document'}", "dim"))
     if segment.text is None:
         print(f"  │ {shown_ids(segment.token_ids)}")
+        return
+    if segment.spans:
+        print_chat(segment.spans)
         return
     color = ("cyan", "yellow")[number % 2]
     text = drawn(segment.text).removesuffix("\n")

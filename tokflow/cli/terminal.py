@@ -24,6 +24,7 @@ from tokflow.shown import printable, redacted, shown_text
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from tokflow.audit.chats import ChatSpan
     from tokflow.pipeline.results import Notice
     from tokflow.raw import LeftOut
     from tokflow.store.store import Store
@@ -177,6 +178,23 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
     from tokflow.pipeline.describe import formatted_rows
 
     print_table(*formatted_rows(rows))
+
+
+def print_chat(spans: "Sequence[ChatSpan]") -> None:
+    """Print the spans of a chat, each behind whose it is and, with a tick, why it is supervised;
+    what is supervised is green on a terminal."""
+    from tokflow.audit.token_texts import drawn
+
+    labels = [f"{'✓' if of.is_supervised else ' '} {of.role}" for of in spans]
+    labels = [
+        f"{label}: {of.reason}" if of.reason else label
+        for label, of in zip(labels, spans, strict=True)
+    ]
+    width = max(map(len, labels), default=0)
+    for label, of in zip(labels, spans, strict=True):
+        style = "green" if of.is_supervised else "dim"
+        for number, line in enumerate(drawn(of.text).removesuffix("\n").split("\n")):
+            print_styled((f"  {'' if number else label:{width}} │ ", "dim"), (line, style))
 
 
 def shown_ids(token_ids: Sequence[int]) -> str:

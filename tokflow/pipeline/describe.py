@@ -51,6 +51,10 @@ KINDS: dict[str, Kind] = {
     "num_exported_tokens": Kind("{} token{s}"),
     "num_loss_tokens": Kind("{} supervised token{s}", "supervised tokens", is_in_log=True),
     "supervised_fraction": Kind("{} supervised", "supervised", is_optional=True),
+    "num_turns": Kind("{} turn{s}", "turns", is_in_log=True),
+    "num_turns_without_stop": Kind(label="turns without a stop token", is_optional=True),
+    "num_dropped_reasoning": Kind(label="reasoning not written", is_optional=True),
+    "num_unwritten": Kind(label="messages not written", is_optional=True, is_loss=True),
     "tokens_fraction": Kind(label="share"),
     "bytes_per_token": Kind("{} bytes per token"),
     "chars_per_token": Kind(label="characters per token"),
@@ -80,6 +84,13 @@ KINDS: dict[str, Kind] = {
     "is_new": Kind(label="made by this run"),
 }
 """Name of a number to its notation."""
+
+
+CHAT_NUMBERS = (
+    *("num_turns", "num_loss_tokens", "supervised_fraction"),
+    *("num_turns_without_stop", "num_dropped_reasoning", "num_unwritten"),
+)
+"""The numbers of chats, in the order in which they are shown."""
 
 
 def kind_of(name: str) -> Kind:
@@ -177,12 +188,13 @@ def _tokenizer(manifest: Manifest, run: Mapping[str, Any]) -> Description:
 
 def _tokens(manifest: Manifest, run: Mapping[str, Any]) -> Description:
     counts = manifest.counts
+    of_chats = {**counts, **_supervised(counts)}
     first = ("num_documents", "num_empty_documents", "num_chars", "num_bytes", "num_tokens")
     return Description(
         {
             **{name: counts[name] for name in first},
             "bytes_per_token": ratio(counts["num_bytes"], counts["num_tokens"]),
-            **_supervised(counts),
+            **{name: of_chats[name] for name in CHAT_NUMBERS if name in of_chats},
             **{name: run[name] for name in ("megabytes_per_second", "engine") if name in run},
             "num_rejects": counts["num_rejects"],
             "num_left_out": counts.get("num_left_out", 0),

@@ -46,8 +46,11 @@ def check_supervised(
         roles = dict.fromkeys(repr(role) for of in graphs for role in _roles(of))
         found += f", in messages of the roles {first_five([*roles])}"
         remedy = "give the messages that are to be learnt the role 'assistant'"
+        if "'assistant'" in roles:
+            remedy = "give the assistant words, and no `train: false` or `weight: 0` beside them"
+    field = next(of for of in ("messages", "completion", "chat_format") if getattr(configs[0], of))
     raise ConfigError(
-        where=f"{name}: documents.{'messages' if configs[0].messages else 'completion'}",
+        where=f"{name}: documents.{field}",
         expected="tokens that are supervised",
         found=found,
         remedy=f"{remedy}, or set documents.on_no_loss: accept",

@@ -98,6 +98,7 @@ Any number of formats, each with its own manifest of counts, checksums and linea
 BIN = "nanoGPT's: token ids and nothing else"
 PARQUET = "input_ids, attention_mask, segment_ids and position_ids"
 SUPERVISED = "input_ids, attention_mask, segment_ids, position_ids and loss_mask"
+PRESET = "preset: trl # or axolotl, torchtitan, torchtune, megatron-bridge: what each reads"
 UNSUPERVISED = "drop_unsupervised: true # rows in which nothing is supervised"
 
 EXECUTOR = """\
@@ -150,7 +151,7 @@ def _packing_and_exports(suggested: Suggestion) -> tuple[str, str]:
     if suggested.is_chat:
         fields = {"strategy": "best_fit", "sequence_length": 4096}
         packing = f"{_section(PACKING_CHATS, 'packing', fields)}  # {UNSUPERVISED}\n"
-        exports = f"  - parquet # {SUPERVISED}\n"
+        exports = f"  - parquet # {SUPERVISED}\n  # - {PRESET}\n"
     else:
         packing = _section(PACKING, "packing", {"strategy": "concat", "sequence_length": 1024})
         exports = f"  - bin # {BIN}\n  - parquet # {PARQUET}\n"

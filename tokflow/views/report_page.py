@@ -11,7 +11,7 @@ from typing import Any
 
 from tokflow.audit.token_texts import TokenTexts
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.describe import describe, formatted, label, shown_columns
+from tokflow.pipeline.describe import CHAT_NUMBERS, describe, formatted, label, shown_columns
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.status import STATES
 from tokflow.store.integrity import once_more
@@ -125,6 +125,7 @@ def _values(
     return {
         "dataset": facts.plan.dataset,
         "tiles": _tiles(facts),
+        "chats": _chats(facts),
         "made_by": _made_by(facts),
         "problems": _problems(facts.plan),
         "notices": [notice.text for notice in facts.plan.totals.notices()],
@@ -154,6 +155,13 @@ def _tiles(facts: StoreFacts) -> list[tuple[str, str]]:
         shown = ("fill_fraction", "num_dropped_tokens")
         tiles += [(f"{label(each)}{of_name}", formatted(each, of[each])) for each in shown]
     return [*tiles, (label("num_rejects"), formatted("num_rejects", text["num_rejects"]))]
+
+
+def _chats(facts: StoreFacts) -> list[tuple[str, str]]:
+    """Return the numbers of chats, without those that are 0 where that is as usual."""
+    text = facts.text.whole if facts.text else {}
+    shown = shown_columns([{name: text[name] for name in CHAT_NUMBERS if name in text}])
+    return [(label(of), formatted(of, text[of])) for of in shown]
 
 
 def _made_by(facts: StoreFacts) -> list[tuple[str, str]]:

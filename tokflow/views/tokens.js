@@ -37,7 +37,7 @@ function readWindow(of) {
       }
     } else {
       read.segments.push(segment);
-      [segment.row, segment.token, segment.chars, segment.flags = 0, segment.places] = others;
+      [segment.row, segment.token, segment.chars, segment.flags = 0, segment.places, segment.turns] = others;
       const own = ids.slice(next, next + num);
       const loss = mask && mask.slice(next, next + num);
       read.tokens.push(...readTokens(segment, own, loss));
@@ -51,13 +51,14 @@ function readWindow(of) {
 // Text comes where a character ends; of a token that is less than a character it is "".
 function readTokens(segment, ids, loss) {
   const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
-  const { flags, places } = segment; // places: where bytes do not tell them, those of each token
+  const { flags, places, turns } = segment; // places: where bytes do not tell them, those of each token
+  const said = (turns || []).flatMap(([num, words]) => Array(num).fill(words));
   const numBefore = (flags & FLAG.EOS_FIRST ? 1 : 0) + (flags & FLAG.BOS ? 1 : 0);
   let { chars } = segment;
   let isWhole = true; // nothing of a character is left in the decoder
   const tokens = ids.map((id, index) => {
     const { bytes, text, numBegun } = knownOf(id);
-    const token = { id, bytes, segment, column: index, isLoss: loss ? loss[index] : true };
+    const token = { id, bytes, segment, column: index, isLoss: loss ? loss[index] : true, said: said[index] };
     token.text = isWhole && text !== null ? text : bytes && decoder.decode(bytes, { stream: true });
     isWhole = text !== null;
     token.added = (index < numBefore && (flags & FLAG.EOS_FIRST ? "EOS" : "BOS")) ||

@@ -208,6 +208,7 @@ function cardRows(token, index) {
   rows.push(["token of its text", number(ofText)]);
   if (!isStream) rows.push(["column", number(place % length)]);
   rows.push([`position in ${part().name}`, number(place)]);
+  if (token.said) rows.push(["turn", token.said]);
   if (readWindow(shown()).isMasked) rows.push(["loss", token.isLoss ? "counts" : "does not count"]);
   return rows;
 }

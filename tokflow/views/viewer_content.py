@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.audit.ancestry import Ancestry, ExportTexts
+from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.characters import Characters, TextChars
 from tokflow.audit.inspection import segments_of
+from tokflow.audit.texts import ExportTexts
 from tokflow.audit.token_texts import TokenTexts
 from tokflow.errors import MissingOutputError
 from tokflow.exports import Export
@@ -48,9 +49,10 @@ stands for no character; its first token of the text begins with a space that th
 have; characters are counted in the text that the tokenizer normalised, for the raw file cannot be
 read again; its first token is the EOS of the text, which the format has before it."""
 
-Place = tuple[int, int] | tuple[int, int, list[int]]
-"""Code points of the document before a segment, and its flags; where the raw file was read again
-the characters of each of its tokens but BOS and EOS, start and stop, counted from there."""
+Place = tuple[Any, ...]
+"""Code points of the document before a segment, and its flags; where bytes do not tell them, the
+characters of each of its tokens but BOS and EOS, start and stop, counted from there, or 0; of chats
+the turns that its tokens are of: how many tokens, and words that say whose and why."""
 
 
 def as_json(value: Any) -> bytes:
@@ -209,11 +211,16 @@ class Places:
                 | NO_SPACE * (found.space == 1 and found.first in is_in)
                 | NORMALISED * found.is_normalised
             )
+            spans = self._characters.spans_of_chat(text, first, first + num)
+            said = [(num_of, ": ".join(filter(None, (of.role, of.reason)))) for num_of, of in spans]
+            turns = [said] if any(words for _, words in said) else []
             if raw is None:
-                return text.char_start + self._characters.before(found, first), flags
+                before = text.char_start + self._characters.before(found, first)
+                return before, flags, *([0, *turns] if turns else [])
             start, _ = raw.between(first, first + num)
             own = slice(max(0, first - raw.first), max(0, first + num - raw.first))
-            return text.char_start + start, flags, (raw.chars[own] - start).reshape(-1).tolist()
+            chars = (raw.chars[own] - start).reshape(-1).tolist()
+            return text.char_start + start, flags, chars, *turns
 
     def _found(self, entry: Mapping[str, Any]) -> TextChars:
         key = tuple(entry[name] for name in ("part", "raw_file", "row", "char_start"))
@@ -306,8 +313,7 @@ class Content:
         """Return a window as JSON, and the tokens and files that are new in it.
 
         [position, token ids, segments, loss mask]. A segment is [tokens, file, row, token in its
-        text, characters before it or null, flags] and, where the bytes of its tokens do not tell
-        them, the characters of each but BOS and EOS: start and stop, counted from there. Of
+        text, and its Place, of which the first is null where it is not known]. Of
         padding, whose ids are left out, it is [tokens, PADDING, id, 1 if it is in the files]. The
         loss mask is the lengths of its runs, loss tokens first; of a window where every token
         counts, 0.

@@ -9,8 +9,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from tokflow.audit.ancestry import Ancestry, ExportTexts, open_tokenizer
+from tokflow.audit.ancestry import Ancestry, open_tokenizer
 from tokflow.audit.characters import Characters
+from tokflow.audit.texts import ExportTexts
 from tokflow.audit.token_texts import TokenTexts
 from tokflow.errors import ConfigError, UntrustedCodeError, shortened
 from tokflow.exports import Export

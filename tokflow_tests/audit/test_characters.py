@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from tokflow.audit.ancestry import Ancestry, ExportTexts
+from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.characters import Characters
+from tokflow.audit.texts import ExportTexts
 from tokflow.audit.trace import TokenOrigin, trace_tokens
 from tokflow.exports.index import read_index
 from tokflow.exports.reading import find_export

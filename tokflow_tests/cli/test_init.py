@@ -220,6 +220,19 @@ def test_preference_pairs_are_refused_by_name(answers: tuple[Any, Any], tmp_path
     assert json_of("init", "a.jsonl", "--text", "prompt")["documents"] == {"text": "prompt"}
 
 
+def test_the_first_chat_is_shown_with_its_mask_or_why_it_cannot_be(tmp_path: Path):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": CHAT}) + "\n")
+    save_chat_tokenizer(tmp_path)
+
+    shown = run("init", "a.jsonl", "--tokenizer", "tok", "--output", "shown.yaml")
+    refused = run("init", "a.jsonl", "--tokenizer", "bytes", "--output", "refused.yaml")
+
+    assert "    user: given                    │ Hello there\n" in shown.stdout
+    assert "  ✓ assistant: content, stop token │ General Kenobi<|im_end|>\n" in shown.stdout
+    assert (refused.exit_code, (tmp_path / "refused.yaml").exists()) == (0, True)
+    assert "the first chat cannot be shown: documents.chat_template: " in refused.stderr
+
+
 def test_a_column_of_text_is_read_where_it_is_named_beside_chats(tmp_path: Path):
     write_records(tmp_path / "a.jsonl", [{"messages": CHAT, "text": "Once"}])
 

@@ -1,7 +1,8 @@
 from pathlib import Path
 
+from tokflow_tests.chats import chat, chat_dataset
 from tokflow_tests.cli.commands import json_of, run
-from tokflow_tests.tiny import TEXTS, write_raw, write_yaml
+from tokflow_tests.tiny import TEXTS, build, write_raw, write_yaml
 
 
 def test_an_inspection_marks_where_documents_begin(store: Path):
@@ -29,6 +30,22 @@ def test_an_inspection_shows_line_ends_and_spells_out_what_a_terminal_obeys(conf
     result = run("inspect", config.parent / "store/small/tokens/a.jsonl")
 
     assert "  │ x⏎\n  │ y\\x1b[31m⇥z<eos>\n" in result.stdout
+
+
+def test_an_inspection_of_chats_ticks_what_is_supervised(tmp_path: Path):
+    build(chat_dataset(tmp_path, [chat("q", "a")], exports=["parquet"]))
+
+    result = run("inspect", tmp_path / "store/chats/exports/parquet", "--sequences", "1")
+
+    assert (
+        "  chats.jsonl:0\n"
+        "    template                       │ <|im_start|>user⏎\n"
+        "    user: given                    │ q\n"
+        "    template                       │ <|im_end|>⏎\n"
+        "                                   │ <|im_start|>assistant⏎\n"
+        "  ✓ assistant: content, stop token │ a<|im_end|>\n"
+        "    template                       │ ⏎\n"
+    ) in result.stdout
 
 
 def test_the_json_of_an_inspection_has_the_manifest(store: Path):

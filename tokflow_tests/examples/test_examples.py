@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatch
 from functools import cache
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import lance
 import numpy as np
@@ -18,6 +20,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+import tokenizers
 
 from examples.running import CONSUMERS, EXAMPLES, HERE, WITH_TORCH, prepare
 from examples.small import HUB, environment_of, small_hub
@@ -88,6 +91,7 @@ NAMES = {
     "tinystories": ["tinystories", "tinystories_eos"],
     "sst2": ["sst2", "sst2_drawn"],
     "several": ["articles", "code", "code_gpt2", "both"],
+    "chats": ["chats"],
 }
 
 
@@ -122,6 +126,10 @@ SAID = {
         "articles: 108 rows, 169073 tokens, 108 segments",
         "both: 194 rows, 387110 tokens, 306 segments",
     ],
+    "chats": [
+        "trl: 49 rows of 292 chats",
+        "axolotl: 292 rows of one chat, the longest 1287",
+    ],
 }
 """By example, lines that its consumer prints."""
 
@@ -147,6 +155,35 @@ def test_a_second_run_of_each_example_makes_nothing(name: str, examples: Example
         built = build_dataset(dataset)
 
         assert (built.num_new, built.failed) == (0, ())
+
+
+def test_rows_of_chats_have_labels_of_what_the_assistant_says_alone(examples: Examples):
+    folder = examples.folder("chats")
+    latest = folder / "data/store/chats/exports"
+    [path] = (latest / "axolotl/latest").glob("train-*.parquet")
+    rows = pq.read_table(path).to_pylist()
+    [file] = folder.glob("data/store/chats/tokenizer/*/tokenizer.json")
+    tokenizer = tokenizers.Tokenizer.from_file(str(file))
+    lines = (folder / "data/raw/chats/0.jsonl").read_text().splitlines()
+    said = {"".join(map(said_in, json.loads(line)["messages"])) for line in lines}
+
+    for row in rows:
+        labels = [token for token in row["labels"] if token != -100]
+        assert tokenizer.decode(labels, skip_special_tokens=False) in said
+    [path] = (latest / "trl/latest/train").glob("data-*.arrow")
+    packed = pa.ipc.open_stream(path).read_all()
+    assert sorted(chain.from_iterable(packed["seq_lengths"].to_pylist())) == sorted(
+        len(row["input_ids"]) for row in rows
+    )
+
+
+def said_in(message: dict[str, Any]) -> str:
+    """Return what the model has to emit of a message."""
+    if message["role"] != "assistant":
+        return ""
+    calls = [of["function"] for of in message.get("tool_calls", ())]
+    written = (f"<tool_call>\n{json.dumps(call)}\n</tool_call>" for call in calls)
+    return f"{message['content']}{''.join(written)}<|im_end|>"
 
 
 def of_hub(name: str, pattern: str, column: str) -> list[str]:

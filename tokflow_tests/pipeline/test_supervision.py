@@ -2,6 +2,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.chats import chat_dataset
@@ -33,6 +35,33 @@ def test_no_export_is_made_of_chats_of_which_no_token_is_supervised(tmp_path: Pa
     assert said["documents_without_loss"] == (
         "nothing to learn: 2 documents without a supervised token"
     )
+
+
+@pytest.mark.parametrize(
+    ("documents", "record"),
+    [
+        (
+            {"messages": "messages"},
+            {"messages": [{"role": "assistant", "content": "a", "train": False}]},
+        ),
+        ({"messages": None, "chat_format": "alpaca"}, {"instruction": "a", "output": ""}),
+    ],
+)
+def test_the_error_names_the_field_of_chats_of_which_the_assistant_has_no_words(
+    documents: dict[str, Any], record: dict[str, Any], tmp_path: Path
+):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/a.jsonl").write_text(json.dumps(record) + "\n")
+    template = "{% for m in messages if m.content %}{{ m.content }};{% endfor %}"
+    fields = {**documents, "chat_template": template}
+    dataset = chat_dataset(
+        tmp_path, None, documents=fields, tokenizer={"eos": "none"}, exports=["npy"]
+    )
+
+    [failed] = build_dataset(dataset).failed
+
+    assert str(failed.error).startswith(f"chats: documents.{[*documents][-1]}: ")
+    assert "'assistant'; give the assistant words, and no `train: false`" in str(failed.error)
 
 
 def test_it_is_made_where_that_is_accepted_and_nothing_else_again(tmp_path: Path):

@@ -11,6 +11,7 @@ from tokflow.pipeline.plan import make_plan
 from tokflow.views.report_facts import ShardSample, StoreFacts, make_excerpts, spread
 from tokflow.views.report_page import make_report
 from tokflow.views.report_pictures import count_ids, length_pictures, open_texts
+from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.pipeline.test_mixture import declare_mixture
 from tokflow_tests.tiny import EOS, build, declare, declare_small, many_ids, tokenize
 
@@ -149,6 +150,18 @@ def test_files_that_fill_no_sequence_are_shown_as_they_are_split(tmp_path: Path)
 
     assert excerpt.sequence is None
     assert [of.text for of in excerpt.segments[0].first] == ["a", "b", "<eos>"]
+
+
+def test_chats_have_a_section_with_their_numbers(tmp_path: Path, small: StoreFacts):
+    dataset = chat_dataset(tmp_path, CHATS)
+    build(dataset)
+
+    page = make_report(dataset).html.decode()
+
+    section = page.split('<h2 id="chats">')[1].split("</section>")[0]
+    assert re.findall(r"<b>(.*?)</b><span>(.*?)</span>", section)[0] == ("5", "turns")
+    assert "supervised tokens" in section
+    assert 'id="chats"' not in make_report(small.plan.dataset).html.decode()
 
 
 def test_a_mixture_shows_what_was_planned_and_what_came_out(tmp_path: Path):

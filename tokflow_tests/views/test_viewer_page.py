@@ -210,6 +210,9 @@ def test_the_loss_mask_is_told_by_runs_of_tokens(tmp_path: Path):
         runs = window[3] or [sum(segment_ids != 0)]
         told = [i % 2 == 0 for i, num in enumerate(runs) for _ in range(num)]
         assert told == mask[segment_ids != 0].tolist()
+    turns = data["parts"][0]["windows"][0][2][0][7]
+    assert [words for _, words in turns][1::2] == ["user: given", "assistant: content, stop token"]
+    assert sum(num for num, _ in turns) == data["parts"][0]["windows"][0][2][0][0]
     assert data["notes"] == []
     assert "bin does not keep which labels count" in data_of(lost)["notes"][-1]
 

@@ -1,0 +1,118 @@
+"""Chats for people: whose words each token is of, whether it is supervised, and why."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from tokflow.documents import DocumentsConfig
+from tokflow.tokenizers.chat.formats import Chat
+from tokflow.tokenizers.chat.frames import Turn
+from tokflow.tokenizers.chat.renderer import Rendered
+
+TEMPLATE = "template"
+"""The role of what no message says."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChatSpan:
+    """Neighbouring characters, or tokens, of a chat that are supervised or not for one reason."""
+
+    role: str
+    """Of the message that it is of, or TEMPLATE; of a prompt and completion these words; empty
+    where the chat cannot be read again."""
+    is_supervised: bool
+    reason: str
+    text: str = ""
+    token_ids: tuple[int, ...] = ()
+    """Empty for characters."""
+
+
+def chat_spans(chat: Chat, rendered: Rendered, documents: DocumentsConfig) -> list[ChatSpan]:
+    """Return the spans of a chat's text, end to end."""
+    text, turns, loss = rendered.text, rendered.turns, rendered.loss_spans
+    inner = {edge for span in (*loss, *(of.span for of in turns)) for edge in span}
+    found = []
+    for start, stop in pairwise(sorted({0, len(text), *inner})):
+        is_supervised = any(first <= start < last for first, last in loss)
+        turn = next((of for of in turns if of.span[0] <= start < of.span[1]), None)
+        is_in_part = turn and any(turn.span[0] <= first < turn.span[1] for first, _ in loss)
+        reason = _reason(chat, turn, documents, (start, stop), is_supervised, bool(is_in_part))
+        found.append(
+            ChatSpan(
+                role=turn.role if turn else TEMPLATE,
+                is_supervised=is_supervised,
+                reason=reason,
+                text=text[start:stop],
+            )
+        )
+    return found
+
+
+def _reason(
+    chat: Chat,
+    turn: Turn | None,
+    documents: DocumentsConfig,
+    span: tuple[int, int],
+    is_supervised: bool,
+    is_in_part: bool,
+) -> str:
+    """Return why a span is supervised, or is not. `is_in_part`: some of its turn is."""
+    if turn is None:
+        return "loss: all" if is_supervised else ""
+    message, is_said = chat.messages[turn.index], turn.role == "assistant"
+    asked = [f"{of}: {message[of]}".lower() for of in ("train", "weight") if of in message]
+    if is_supervised and not is_said:
+        return asked[0] if asked else "loss: all"
+    if is_supervised:
+        kinds = [of.kind for of in turn.parts if of.start < span[1] and of.stop > span[0]]
+        stop = ["stop token"] if turn.has_stop and span[1] == turn.span[1] else []
+        return ", ".join(dict.fromkeys([*kinds, *stop]))
+    if not is_said:
+        return "given"
+    if is_in_part:
+        return "loss_reasoning: false"
+    if asked or documents.loss == "last":
+        return asked[0] if asked else "loss: last"
+    return "in the prompt"
+
+
+def pair_spans(text: str, loss_spans: Sequence[tuple[int, int]]) -> list[ChatSpan]:
+    """Return a prompt and its completion, `loss_spans`, as spans."""
+    [(start, stop)] = loss_spans
+    parts = (("prompt", False, 0, start), ("completion", True, start, stop))
+    return [
+        ChatSpan(role=role, is_supervised=is_one, reason="", text=text[first:last])
+        for role, is_one, first, last in parts
+        if first < last
+    ]
+
+
+def spans_of_tokens(
+    spans: Sequence[ChatSpan], chars: Sequence[int | None], loss_mask: npt.NDArray[np.uint8]
+) -> Iterator[tuple[int, ChatSpan]]:
+    """Yield neighbouring tokens of a chat by what they are of: their number, and the span.
+
+    `chars`: the character that each token begins with, by which it is of a span; None of a BOS or
+    EOS that was put around the text. `loss_mask`: whether each is supervised, as it is stored.
+    """
+    starts = np.cumsum([0, *(len(of.text) for of in spans)]).tolist()
+
+    def number(token: int) -> tuple[int | None, bool]:
+        char, is_supervised = chars[token], bool(loss_mask[token])
+        if not spans or char is None:
+            return (None if not spans else -1), is_supervised
+        return min(bisect_right(starts, char) - 1, len(spans) - 1), is_supervised
+
+    for (of, is_supervised), tokens in groupby(range(len(chars)), number):
+        span = ChatSpan(role="", is_supervised=is_supervised, reason="")
+        if of == -1:
+            span = ChatSpan(role=TEMPLATE, is_supervised=is_supervised, reason="added")
+        elif of is not None:
+            span = ChatSpan(
+                role=spans[of].role, is_supervised=is_supervised, reason=spans[of].reason
+            )
+        yield len([*tokens]), span
