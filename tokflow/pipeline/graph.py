@@ -10,9 +10,8 @@ from tokflow.documents import DocumentsConfig
 from tokflow.documents.file_formats import check_columns
 from tokflow.errors import ConfigError, first_five
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.limited import NAME_OR_RUN, LimitedFiles
 from tokflow.pipeline.output import NeededOutputs, Output
-from tokflow.pipeline.raw_files import RawFiles
+from tokflow.pipeline.raw_files import NAME_OR_RUN, LimitedFiles, RawFiles
 from tokflow.pipeline.stages import for_mixtures, up_to
 from tokflow.pipeline.supervised import check_supervised
 from tokflow.raw import Listing, Progress, RawFile, RawPartition, RawSource

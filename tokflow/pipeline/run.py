@@ -17,10 +17,9 @@ from tokflow.errors import ConfigError, MissingOutputError, TokflowError, first_
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import note_failures
 from tokflow.pipeline.graph import BuildGraph
-from tokflow.pipeline.limited import in_taking_order
 from tokflow.pipeline.mixture import MixtureGraph, graph_of
 from tokflow.pipeline.output import Output
-from tokflow.pipeline.raw_files import FileShare
+from tokflow.pipeline.raw_files import FileShare, in_taking_order
 from tokflow.pipeline.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.pipeline.stages import for_mixtures, up_to
 from tokflow.pipeline.tasks import engine_of, is_small, make_outputs

@@ -1,7 +1,7 @@
 """The rule of a split: the part that each document, or each span of one, belongs to."""
 
 import fnmatch
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
@@ -178,7 +178,14 @@ class SplitConfig(Config):
 
     def check(self) -> None:
         """Refuse names that cannot be, parts of two forms, and parts that overlap."""
-        _check_part_names(self.parts)
+        if not self.parts:
+            remedy = "name one, or leave `split` out to put everything into train"
+            raise _error_of_parts("at least one part", "none", remedy)
+        for name in self.parts:
+            check_name(name, where="parts", becomes="a file", marks="-_")
+        if NOT_TAKEN in self.parts:
+            remedy = "rename the part: counts use that name for text in no part"
+            raise _error_of_parts("another name", repr(NOT_TAKEN), remedy)
         is_of_ranges = self.form in _FORMS_OF_RANGES
         forms = {of.form or (self.form if is_of_ranges else "none") for of in self.parts.values()}
         if len(forms) > 1:
@@ -205,17 +212,6 @@ class SplitConfig(Config):
             if total > 1 + 1e-9:
                 remedy = "lower one, since parts may not overlap"
                 raise _error_of_parts("fractions that add up to at most 1", f"{total:g}", remedy)
-
-
-def _check_part_names(names: Collection[str]) -> None:
-    if not names:
-        remedy = "name one, or leave `split` out to put everything into train"
-        raise _error_of_parts("at least one part", "none", remedy)
-    for name in names:
-        check_name(name, where="parts", becomes="a file", marks="-_")
-    if NOT_TAKEN in names:
-        remedy = "rename the part: counts use that name for text in no part"
-        raise _error_of_parts("another name", repr(NOT_TAKEN), remedy)
 
 
 def _error_of_parts(expected: str, found: str, remedy: str) -> ConfigError:

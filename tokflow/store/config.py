@@ -133,14 +133,11 @@ class Config(pydantic.BaseModel):
     @classmethod
     def _explain(cls, values: object, handler: pydantic.ModelWrapValidatorHandler[Self]) -> Self:
         try:
-            return handler(values)
+            made = handler(values)
         except pydantic.ValidationError as error:
             raise explained(error, cls.model_fields, values) from None
-
-    @pydantic.model_validator(mode="after")
-    def _checked(self) -> Self:
-        self.check()
-        return self
+        made.check()
+        return made
 
 
 def check_keys(

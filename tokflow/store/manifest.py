@@ -229,7 +229,6 @@ def read_manifest(folder: Path, likely: Recipe | None = None) -> Manifest:
             remedy="name the folder of a token shard or an export, or run `tokflow run` first",
         ) from None
     fields = _parsed(path, data)
-    _check_version(path, fields.get("format_version"))
     if not has_its_digest(data):
         expected = "in its second line the sha256 of the others, as it was written"
         raise damaged(path, expected, "other bytes")
@@ -247,17 +246,15 @@ def read_manifest(folder: Path, likely: Recipe | None = None) -> Manifest:
 
 
 def _parsed(path: str, data: bytes) -> dict[str, Any]:
+    """Return the fields of a manifest. A newer format is refused first: whatever its digest is, it
+    is not ours to fix."""
     try:
         fields = plain_json(data)
     except (ValueError, RecursionError) as error:
         raise damaged(path, "JSON", str(error)) from error
     if not isinstance(fields, dict):
         raise damaged(path, "the fields of a manifest", type(fields).__name__)
-    return fields
-
-
-def _check_version(path: str, version: object) -> None:
-    """Refuse a newer format first: whatever its digest is, it is not ours to fix."""
+    version = fields.get("format_version")
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise ForeignOutputError(
             where=path,
@@ -267,6 +264,7 @@ def _check_version(path: str, version: object) -> None:
         )
     if version != FORMAT_VERSION:
         raise damaged(path, f"format_version {FORMAT_VERSION}", repr(version))
+    return fields
 
 
 def _field_problems(

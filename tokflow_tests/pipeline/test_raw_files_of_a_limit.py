@@ -9,10 +9,9 @@ from tokflow.errors import ConfigError
 from tokflow.pipeline import raw_files
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.gc import find_garbage
-from tokflow.pipeline.limited import in_taking_order
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
-from tokflow.pipeline.raw_files import FileShare
+from tokflow.pipeline.raw_files import FileShare, in_taking_order
 from tokflow.pipeline.run import build_dataset
 from tokflow.raw.files import hash_file
 from tokflow.store.listed_files import Stamp
