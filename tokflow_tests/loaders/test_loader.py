@@ -1,9 +1,7 @@
 import gc
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,73 +19,9 @@ from tokflow_tests.tiny import EOS, build, declare
 
 NUM_ROWS = 101
 
-WORLDS = [1, 2, 3, 8]
-
 
 def rows_of(num_rows: int = NUM_ROWS) -> Rows:
     return in_order(CountingRows(num_rows))
-
-
-def batches_of_world(
-    world_size: int,
-    *,
-    batch_size: int = 24,
-    state: dict | None = None,
-    skipped: range = range(0),
-    **options,
-) -> Iterator[tuple[list[int], dict]]:
-    """Yield, batch by batch, the rows of all ranks together and their state, the same on each."""
-    ranks = [
-        Loader(rows_of(), batch_size=batch_size, rank=rank, world_size=world_size, **options)
-        for rank in range(world_size)
-    ]
-    for loader in ranks:
-        if state is not None:
-            loader.load_state_dict(state)
-        if skipped:
-            loader.skip(skipped)
-    for batches in zip(*ranks, strict=True):
-        first, *others = [loader.state_dict() for loader in ranks]
-        assert all(state == first for state in others)
-        yield [row for batch in batches for row in batch["index"].tolist()], first
-
-
-def order_of(num_samples: int, seed: int | None = 1) -> list[int]:
-    """Return the rows of the samples as the order alone has them."""
-    return rows_of().epochs(seed).gather(np.arange(num_samples))["index"].tolist()
-
-
-@pytest.mark.parametrize("world_size", WORLDS)
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_ranks_together_have_the_samples_of_one(world_size: int, prefetch: int):
-    found = list(batches_of_world(world_size, seed=1, num_epochs=2, prefetch=prefetch))
-
-    assert [row for batch, _ in found for row in batch] == order_of(2 * NUM_ROWS)
-    assert [len(batch) for batch, _ in found] == [24] * 8 + [10]
-    assert [state["samples"] for _, state in found] == [*range(24, 202, 24), 202]
-
-
-def test_a_world_that_changes_in_mid_epoch_loses_and_repeats_nothing():
-    found: list[int] = []
-    state = None
-    for world_size, batch_size, num_batches in [(1, 24, 2), (8, 9, 3), (3, 40, 1), (2, 7, 4)]:
-        batches = batches_of_world(world_size, batch_size=batch_size, state=state, seed=1)
-        for batch, behind in islice(batches, num_batches):
-            found += batch
-            state = behind
-
-    assert found == order_of(48 + 27 + 40 + 28)
-
-
-@pytest.mark.parametrize("world_size", WORLDS)
-def test_skipped_samples_are_in_no_batch_also_after_a_resume(world_size: int):
-    batches = batches_of_world(world_size, batch_size=16, skipped=range(20, 50), seed=1)
-    [(first, _), (second, state)] = islice(batches, 2)
-    third, _ = next(batches_of_world(world_size, batch_size=24, state=state, seed=1))
-
-    order = order_of(100)
-    assert first + second + third == order[:20] + order[50 : 50 + 16 + 12 + 8]
-    assert state["skipped"] == [[20, 50]]
 
 
 def test_the_state_does_not_count_batches_made_ahead():

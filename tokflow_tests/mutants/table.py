@@ -251,13 +251,13 @@ FAULTS = {
             "a last sequence that is full is taken for the tail",
             "stops[-1] - starts[-1] < config.stored_length",
             "stops[-1] - starts[-1] <= config.stored_length",
-            "test_pieces_that_fill_rows_exactly_leave_no_tail",
+            "test_rows_are_those_of_the_plain_model",
         ),
         (
             "the tail is kept where it is to be dropped",
             'is_left_out[packed.num_sequences :] |= config.tail == "drop"',
             "pass",
-            "test_the_tails_of_all_files_fill_rows_together_and_what_is_left_is_padded_or_dropped",
+            "test_rows_are_those_of_the_plain_model",
         ),
         (
             "what a document has behind a sequence's edge is its beginning again",
@@ -315,13 +315,13 @@ FAULTS = {
             "a training that goes on leaves a sample out",
             'return Position(num_samples, _skipped(state["skipped"]))',
             'return Position(num_samples + 1, _skipped(state["skipped"]))',
-            "test_a_world_that_changes_in_mid_epoch_loses_and_repeats_nothing",
+            "test_a_training_reads_what_a_plain_model_of_it_reads",
         ),
         (
             "two ranks have the same sample",
             "return numbers[first:last]",
             "return numbers[first : last + 1]",
-            "test_ranks_together_have_the_samples_of_one",
+            "test_a_training_reads_what_a_plain_model_of_it_reads",
         ),
         (
             "every epoch has the order of the first",
@@ -345,7 +345,7 @@ FAULTS = {
             "a later stage of a mixture has the rows of the first again",
             "np.repeat(stage.taken + before - ",
             "np.repeat(before - ",
-            "test_each_source_gives_all_of_its_rows_in_every_epoch_through_all_stages",
+            "test_a_training_reads_what_a_plain_model_of_it_reads",
         ),
     ],
     "store": [

@@ -1,9 +1,8 @@
-"""Rows of any documents: what holds by every strategy, and the plain algorithm of each."""
+"""Rows of any documents: those of a plain model, and what holds by every strategy."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import get_args
 
 import numpy as np
@@ -22,6 +21,7 @@ from tokflow.sequences.packing import (
 )
 from tokflow.sequences.turns import SpanMask
 from tokflow.tokens.token_source import TokenSource
+from tokflow_tests.fuzz import packing as plain
 from tokflow_tests.outputs import int64
 from tokflow_tests.sequences.test_packing import Token, columns, lengths_of_rows
 
@@ -148,6 +148,23 @@ def configs(draw: st.DrawFn, strategy: str) -> PackingConfig:
 every_strategy = pytest.mark.parametrize("strategy", get_args(Strategy))
 
 
+@pytest.mark.parametrize("strategy", plain.EXACT)
+@no_deadline
+@given(data=st.data(), files=files_of_lengths)
+def test_rows_are_those_of_the_plain_model(strategy: str, data, files):
+    side = {"truncation_side": data.draw(st.sampled_from(["left", "right"]))}
+    config = data.draw(configs(strategy)).model_copy(update=side)
+    firsts = np.cumsum([0, *map(len, files)])
+
+    rows = pack_files(files, config).all
+
+    found = [
+        [plain.Run(firsts[file] + piece, first, size) for (file, piece, first), size, _ in of]
+        for of in (row.segments for row in rows)
+    ]
+    assert found == plain.pack([file.tolist() for file in files], config.model_dump()).rows
+
+
 @every_strategy
 @no_deadline
 @given(data=st.data(), files=files_of_lengths)
@@ -164,7 +181,7 @@ def test_every_token_is_in_a_row_that_may_hold_it_or_declared(strategy: str, dat
 
 
 @every_strategy
-@no_deadline
+@settings(deadline=None, max_examples=50)
 @given(data=st.data(), files=files_of_lengths)
 def test_no_row_is_without_a_supervised_token_and_the_account_closes(strategy: str, data, files):
     config = data.draw(configs(strategy)).model_copy(update={"drop_unsupervised": True})
@@ -259,7 +276,13 @@ def check_rows(rows: Rows, config: PackingConfig) -> None:
         starts = [first for first, _, _ in row.segments]
         assert starts == sorted(starts)
         assert len({first[:2] for first in starts}) == len(starts)
+        if config.strategy != "concat" and config.overlong == "split":
+            again = [config.stored_overlap if first[2] else 0 for first in starts]
+            assert [repeated for _, _, repeated in row.segments] == again
     for made in rows.in_files:
+        repeated = [row.num_repeated for row in made]
+        if config.strategy == "concat":
+            assert repeated == [0, *[config.stored_overlap] * len(made)][: len(made)]
         firsts = [row.segments[0][0] for row in made]
         assert firsts == sorted(firsts)
         if config.strategy == "concat":
@@ -304,87 +327,18 @@ def check_tail(rows: Rows, files: Sequence[np.ndarray], config: PackingConfig) -
         assert rows.all in (padded, padded[:-1])
 
 
-@every_strategy
-@no_deadline
-@given(data=st.data(), lengths=lengths)
-def test_what_is_repeated_is_the_end_of_the_row_that_is_continued(strategy: str, data, lengths):
-    config = data.draw(configs(strategy)).model_copy(update={"min_sample_length": 1})
-
-    rows = rows_of(pack_spans(lengths, config), [(0, piece, 0) for piece in range(len(lengths))])
-
-    overlap = config.stored_overlap
-    if strategy == "concat":
-        assert all(row.num_repeated == 0 for row in rows[:1])
-        for before, row in pairwise(rows):
-            assert row.num_repeated == overlap
-            assert row.tokens[:overlap] == before.tokens[len(before.tokens) - overlap :]
-        return
-    ends = {
-        (first[0], first[1], first[2] + size) for row in rows for first, size, _ in row.segments
-    }
-    for row in rows:
-        for (file, piece, first), size, repeated in row.segments:
-            assert repeated == (overlap if first else 0)
-            assert repeated < size
-            assert not first or (file, piece, first + overlap) in ends
-
-
-def best_fit_decreasing(sizes: Sequence[int], room: int) -> int:
-    """Return how many rows the plain algorithm makes."""
-    rooms: list[int] = []
-    for size in sorted(sizes, reverse=True):
-        fitting = [(left, row) for row, left in enumerate(rooms) if left >= size]
-        if fitting:
-            rooms[min(fitting)[1]] -= size
-        else:
-            rooms.append(room - size)
-    return len(rooms)
-
-
 wide = st.lists(st.integers(1, 60), max_size=80)
 
 
 @no_deadline
 @given(sizes=wide, room=st.integers(1, 60))
-def test_best_fit_makes_as_many_rows_as_plain_best_fit_decreasing(sizes: list[int], room: int):
-    sizes = [size for size in sizes if size <= room]
+def test_best_fit_fills_rows_as_plain_best_fit_decreasing_does(sizes: list[int], room: int):
+    config = PackingConfig(strategy="best_fit", sequence_length=room)
 
-    packed = pack_spans(int64(*sizes), PackingConfig(strategy="best_fit", sequence_length=room))
+    packed = pack_spans(int64(*sizes), config)
 
-    assert len(lengths_of_rows(packed)) == best_fit_decreasing(sizes, room)
-
-
-def fitted(sizes: Sequence[int], room: int, *, only_last: bool) -> list[list[int]]:
-    """Return the documents of each row by plain next-fit or first-fit."""
-    rows: list[list[int]] = []
-    for document, size in enumerate(sizes):
-        open_rows = rows[-1:] if only_last else rows
-        for row in open_rows:
-            if sum(sizes[one] for one in row) + size <= room:
-                row.append(document)
-                break
-        else:
-            rows.append([document])
-    return rows
-
-
-@pytest.mark.parametrize("strategy", ["greedy", "first_fit"])
-@no_deadline
-@given(sizes=wide, room=st.integers(1, 60))
-def test_greedy_and_first_fit_put_each_document_where_the_plain_algorithm_does(
-    strategy: Strategy, sizes: list[int], room: int
-):
-    sizes = [size for size in sizes if size < room]  # a full row of its own changes no other
-
-    packed = pack_spans(int64(*sizes), PackingConfig(strategy=strategy, sequence_length=room))
-
-    found: dict[int, list[int]] = {}
-    for row, piece in zip(
-        packed.segments.sequence.tolist(), packed.segments.span.tolist(), strict=True
-    ):
-        found.setdefault(row, []).append(piece)
-    expected = fitted(sizes, room, only_last=strategy == "greedy")
-    assert sorted(found.values()) == sorted(expected)
+    finished = lengths_of_rows(packed)[: packed.num_sequences]
+    assert sorted(map(sum, finished)) == plain.best_fit_fills(sizes, config.model_dump())
 
 
 @no_deadline

@@ -107,34 +107,6 @@ def test_each_document_belongs_to_the_part_that_the_rule_says(
     assert part_of(texts, parts=parts, **config) == expected
 
 
-THREE_PARTS = {
-    "train": {"start": 0, "characters": 2},
-    "validation": {"start": 2, "characters": 3},
-    "test": {"start": 5},
-}
-GAPS = {"train": {"start": 2, "characters": 2}, "test": {"start": 6, "characters": 1}}
-OPEN_AT_3 = {"train": {"start": 0, "characters": 3}, "validation": {"start": 3}}
-
-
-@pytest.mark.parametrize(
-    ("texts", "parts", "first_char", "expected"),
-    [
-        (["abcdefgh"], GAPS, 0, [("ab", -1), ("cd", 0), ("ef", -1), ("g", 1), ("h", -1)]),
-        (["abcdefgh"], THREE_PARTS, 0, [("ab", 0), ("cde", 1), ("fgh", 2)]),
-        (["aaaaa", "bbbb"], TWO_PARTS, 0, [("aaaaa", 0), ("bbbb", 1)]),
-        (["😀é", "漢😀字"], OPEN_AT_3, 0, [("😀é", 0), ("漢", 0), ("😀字", 1)]),
-        (["abcd"], TWO_PARTS, 3, [("ab", 0), ("cd", 1)]),
-    ],
-    ids=["gaps", "three parts", "an edge between documents", "code points", "of the dataset"],
-)
-def test_documents_are_cut_at_each_edge_of_a_part(
-    texts: list[str], parts: dict, first_char: int, expected: list[tuple[str, int]]
-):
-    position = FilePosition(first_char=first_char)
-
-    assert pieces_of(texts, parts=parts, scope="dataset", position=position) == expected
-
-
 def test_with_boundary_character_documents_are_cut_where_a_part_ends():
     pieces = assign(texts_of(3, 4, 3), parts=TWO_PARTS, boundary="character")
 
