@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch.distributed import checkpoint
 from torchtitan.components.dataloader import BaseDataLoader
-from torchtitan.models.common.attention import create_varlen_metadata_for_document
 
 from tokflow.loaders.samples import with_cu_seqlens
 from tokflow_tests.chats import CHATS, chat_dataset
@@ -64,39 +63,42 @@ def test_torchtitan_gets_inputs_and_labels(code: dict[str, Any]):
     assert labels.tolist() == expected["labels"].tolist()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what torchtitan imports
 def test_torchtitan_learns_of_chats_what_is_meant_and_attends_within_them(
     code: dict[str, Any], tmp_path: Path
 ):
+    from torchtitan.models.common.attention import create_varlen_metadata_for_document
+
     packing = {"strategy": "best_fit", "sequence_length": 128}
     preset = [{"preset": "torchtitan"}]
     dataset = chat_dataset(tmp_path, CHATS * 5, packing=packing, exports=preset)
-    folder = build(dataset).export("torchtitan").folder
-    config = code["TokflowDataLoader"].Config(dataset_path=str(folder))
-    sizes = {"dp_rank": 0, "dp_world_size": 1, "seq_len": 128, "local_batch_size": 3}
+    config = code["TokflowDataLoader"].Config(
+        dataset_path=str(build(dataset).export("torchtitan").folder)
+    )
+    sizes = {"dp_rank": 0, "dp_world_size": 1, "seq_len": 128, "local_batch_size": 4}
     found = config.build(**sizes, tokenizer=None)
 
     inputs, labels = next(iter(found))
-    metadata = create_varlen_metadata_for_document(inputs["positions"])
 
-    batch = with_cu_seqlens(found.loader.samples.gather(np.arange(3)))
-    padding = batch["segment_ids"].reshape(-1) == 0
-    of_padding = np.flatnonzero(padding)  # to torchtitan each is a document
-    edges = np.union1d(batch["cu_seqlens"], of_padding)
-    assert metadata.cu_seq_q.tolist() == edges.tolist()
-    flat, is_loss = inputs["input"].reshape(-1).numpy(), labels.reshape(-1).numpy() != -100
-    whole = {tuple(ids): mask for ids, mask in documents_of(tokenize(dataset))}
-    num_found = 0
-    for first, last in pairwise(batch["cu_seqlens"].tolist()):
-        ids = (*flat[first:last].tolist(),)
-        [mask] = {(*mask[1:],) for of, mask in whole.items() if of[: len(ids)] == ids} or [None]
-        if padding[first]:
-            assert not is_loss[first:last].any()
-            continue
-        num = last - first
-        assert mask is not None
-        assert is_loss[first:last].tolist()[: len(mask)] == [*map(bool, mask[:num])]
-        num_found += 1
-    assert num_found > 5
+    batch = with_cu_seqlens(found.loader.samples.gather(np.arange(4)))
+    edges, is_padding = batch["cu_seqlens"], batch["segment_ids"].reshape(-1) == 0
+    # To torchtitan each token of padding is a document.
+    of_torchtitan = create_varlen_metadata_for_document(inputs["positions"]).cu_seq_q.numpy()
+    assert of_torchtitan.tolist() == np.union1d(edges, np.flatnonzero(is_padding)).tolist()
+    tokens, losses = inputs["input"].reshape(-1), labels.reshape(-1) != -100
+    learnt = {
+        tuple(tokens[first:last].tolist()): losses[first:last].tolist()
+        for first, last in pairwise(edges.tolist())
+        if not is_padding[first]
+    }
+    meant = {
+        tuple(ids): [*map(bool, mask[1:]), False] for ids, mask in documents_of(tokenize(dataset))
+    }
+    # The last token of a row is a label alone.
+    meant |= {ids[:-1]: loss[:-1] for ids, loss in meant.items()}
+    assert learnt == {ids: meant[ids] for ids in learnt}
+    assert len(learnt) > 2
+    assert not losses[torch.from_numpy(is_padding)].any()
 
 
 def test_a_checkpoint_goes_on_with_another_number_of_ranks(code: dict[str, Any], tmp_path: Path):
