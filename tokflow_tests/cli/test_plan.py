@@ -1,6 +1,8 @@
 import re
 from pathlib import Path
 
+import yaml
+
 from tokflow_tests.cli.commands import json_of, run
 from tokflow_tests.tiny import write_raw, write_yaml
 
@@ -31,6 +33,22 @@ def test_the_json_of_a_plan_has_causes_and_bytes(config: Path):
     assert (first["stage"], first["cause"]) == ("tokenizer", "missing")
     assert second["details"] == ["waits for the tokenizer"]
     assert second["num_bytes"] == (config.parent / "raw/a.jsonl").stat().st_size
+
+
+def test_a_plan_shows_what_a_preset_stands_for(config: Path):
+    write_yaml(config.parent, exports=["bin", {"preset": "trl", "shards": 2}])
+
+    lines = run("plan", "--config", config).stdout.splitlines()
+    (document,) = json_of("plan", "--config", config)["datasets"]
+
+    options = {"padding": "none", "columns": ["labels", "seq_lengths"], "shards": 2}
+    assert document["exports"] == [
+        {"format": "bin"},
+        {"name": "trl", "format": "hf_dataset", **options},
+    ]
+    assert [yaml.safe_load(line) for line in lines if line.startswith("trl: {")] == [
+        {"trl": document["exports"][1]}
+    ]
 
 
 def test_a_plan_of_a_bad_file_says_what_failed_and_when(config: Path):

@@ -308,3 +308,20 @@ def test_each_pass_of_a_mixture_has_the_columns_that_its_source_keeps(tmp_path: 
 
     index = index_of(built.export("bin").folder, "train")
     assert [row["url"] for row in index] == ["code-0", "code-1"] * 2 + [None, None]
+
+
+def test_a_kept_column_with_the_name_that_another_was_given_is_refused(tmp_path: Path):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/a.jsonl").write_text('{"text": "a", "tokens": "b"}\n')
+    dataset = declare(
+        tmp_path,
+        {},
+        documents={"keep_columns": ["tokens"]},
+        packing={"strategy": "one_document"},
+        exports=[{"preset": "torchtune"}],
+    )
+
+    [failed] = build_dataset(dataset).failed
+
+    assert isinstance(failed.error, ConfigError)
+    assert failed.error.where == "exports: torchtune: rename"
