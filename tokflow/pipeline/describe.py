@@ -55,6 +55,11 @@ KINDS: dict[str, Kind] = {
     "num_turns_without_stop": Kind(label="turns without a stop token", is_optional=True),
     "num_dropped_reasoning": Kind(label="reasoning not written", is_optional=True),
     "num_unwritten": Kind(label="messages not written", is_optional=True, is_loss=True),
+    "num_with_tools": Kind(label="chats with tools", is_optional=True),
+    "num_system_chars": Kind(label="characters of the system", is_optional=True),
+    "num_user_chars": Kind(label="characters of the user", is_optional=True),
+    "num_assistant_chars": Kind(label="characters of the assistant", is_optional=True),
+    "num_tool_chars": Kind(label="characters of tools", is_optional=True),
     "tokens_fraction": Kind(label="share"),
     "bytes_per_token": Kind("{} bytes per token"),
     "chars_per_token": Kind(label="characters per token"),
@@ -88,7 +93,8 @@ KINDS: dict[str, Kind] = {
 
 CHAT_NUMBERS = (
     *("num_turns", "num_loss_tokens", "supervised_fraction"),
-    *("num_turns_without_stop", "num_dropped_reasoning", "num_unwritten"),
+    *("num_turns_without_stop", "num_dropped_reasoning", "num_unwritten", "num_with_tools"),
+    *(f"num_{role}_chars" for role in ("system", "user", "assistant", "tool")),
 )
 """The numbers of chats, in the order in which they are shown."""
 

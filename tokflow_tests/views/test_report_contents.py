@@ -11,7 +11,7 @@ from tokflow.pipeline.plan import make_plan
 from tokflow.views.report_facts import ShardSample, StoreFacts, make_excerpts, spread
 from tokflow.views.report_page import make_report
 from tokflow.views.report_pictures import count_ids, length_pictures, open_texts
-from tokflow_tests.chats import CHATS, chat_dataset
+from tokflow_tests.chats import PLAIN, chat, chat_dataset
 from tokflow_tests.pipeline.test_mixture import declare_mixture
 from tokflow_tests.tiny import EOS, build, declare, declare_small, many_ids, tokenize
 
@@ -153,14 +153,19 @@ def test_files_that_fill_no_sequence_are_shown_as_they_are_split(tmp_path: Path)
 
 
 def test_chats_have_a_section_with_their_numbers(tmp_path: Path, small: StoreFacts):
-    dataset = chat_dataset(tmp_path, CHATS)
+    chats = [chat("four", "a", "b", "c", system="be brief"), chat("never answered")]
+    dataset = chat_dataset(tmp_path, chats, template=PLAIN)
     build(dataset)
 
     page = make_report(dataset).html.decode()
 
     section = page.split('<h2 id="chats">')[1].split("</section>")[0]
-    assert re.findall(r"<b>(.*?)</b><span>(.*?)</span>", section)[0] == ("5", "turns")
-    assert "supervised tokens" in section
+    tiles = {name: value for value, name in re.findall(r"<b>(.*?)</b><span>(.*?)</span>", section)}
+    assert {"supervised tokens", "supervised"} < tiles.keys()
+    assert [tiles["turns"], tiles["characters of the system"]] == ["2", "8"]
+    assert tiles["characters of the user"] == str(len("four" + "b" + "never answered"))
+    assert tiles["characters of the assistant"] == str(len("a<|im_end|>" + "c<|im_end|>"))
+    assert "characters of tools" not in tiles
     assert 'id="chats"' not in make_report(small.plan.dataset).html.decode()
 
 

@@ -25,10 +25,12 @@ COMPARED_CHATS = 100
 CHAT_COUNTS = (
     *("turns", "turns_without_stop", "dropped_reasoning", "unwritten"),
     *("blocks_with_header", "blocks_past_stop", "blocks_without_stop", "other_blocks"),
+    *("with_tools", "system_chars", "user_chars", "assistant_chars", "tool_chars"),
 )
 """Counts of each chat: turns of the assistant, and those without a stop token; messages whose
-reasoning, or whose other words, the template does not write; and whether its generation blocks
-differ from what the model has to emit, by how."""
+reasoning, or whose other words, the template does not write; whether its generation blocks differ
+from what the model has to emit, by how; whether it has tools; and the characters of its turns, by
+role."""
 
 GENERATION_REMEDY = (
     "put what the assistant says between {% generation %} and {% endgeneration %} in the template "
@@ -137,6 +139,10 @@ class Renderer:
         counts |= dict.fromkeys(differing, 1)
         counts["turns"] = sum(turn.role == "assistant" for turn in turns)
         counts["turns_without_stop"] = counts["turns"] - sum(turn.has_stop for turn in turns)
+        counts["with_tools"] = int(chat.tools is not None)
+        for turn in turns:
+            name = f"{turn.role}_chars"
+            counts[name] = counts.get(name, 0) + turn.span[1] - turn.span[0]
         return Rendered(
             text,
             turns,
