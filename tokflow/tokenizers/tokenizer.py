@@ -15,7 +15,7 @@ from pydantic import Field
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, CorruptOutputError, TokenizerError, shortened
 from tokflow.store.config import Config, Listed
-from tokflow.store.manifest import FileEntry, Manifest, Recipe
+from tokflow.store.manifest import FileEntry, Manifest, Recipe, damaged
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.urls import is_url
 from tokflow.store.verdicts import read_verdict
@@ -338,17 +338,22 @@ def scan_tokenizer_json(folder: Path) -> dict[str, Any]:
     decoded (`msgspec.Raw`); empty where a tokenizer has none.
 
     They are nearly all of the file: 128,000 ids take 30 ms, and 230 ms when they are decoded.
+
+    Raises: CorruptOutputError where it is not JSON.
     """
     path = folder / "tokenizer.json"
     if not path.is_file():
         return {}
-    raw = msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
-    model = msgspec.json.decode(raw.pop("model", b"{}"), type=dict[str, msgspec.Raw])
-    fields = {name: msgspec.json.decode(json) for name, json in raw.items()}
-    fields["model"] = {
-        name: json if name in ("vocab", "merges") else msgspec.json.decode(json)
-        for name, json in model.items()
-    }
+    try:
+        raw = msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
+        model = msgspec.json.decode(raw.pop("model", b"{}"), type=dict[str, msgspec.Raw])
+        fields = {name: msgspec.json.decode(json) for name, json in raw.items()}
+        fields["model"] = {
+            name: json if name in ("vocab", "merges") else msgspec.json.decode(json)
+            for name, json in model.items()
+        }
+    except msgspec.MsgspecError as error:
+        raise damaged(path, "JSON", str(error)) from error
     return fields
 
 

@@ -101,6 +101,8 @@ def stop_tokens(documents: DocumentsConfig, tokenizer: Tokenizer | None) -> list
     if documents.stop_tokens or tokenizer is None:
         return list(documents.stop_tokens)
     found = read_config(tokenizer.folder, GENERATION_NAME).get("eos_token_id")
+    if found is None:  # so that a recipe reads no tokenizer.json in vain
+        return []
     ids = found if isinstance(found, list) else [found]
     names = {
         id_: name for name, id_ in [*_added(tokenizer).items(), *control_tokens(tokenizer).items()]
