@@ -104,6 +104,30 @@ FAULTS = {
     ],
     "tokenizers": [
         (
+            "what follows a stop token is supervised",
+            "stop = end + len(text[end:said].rstrip())",
+            "stop = said",
+            "test_a_turn_is_all_after_the_generation_prompt_up_to_its_stop_token",
+        ),
+        (
+            "the role header before an answer is supervised",
+            "start = before + self._remembered(",
+            "start = before + 0 * self._remembered(",
+            "test_a_turn_is_all_after_the_generation_prompt_up_to_its_stop_token",
+        ),
+        (
+            "special tokens that users spell become control tokens",
+            "if before >= 0 and places[before][1] > name.start():",
+            "if False:",
+            "test_special_tokens_that_users_spell_stay_plain_text",
+        ),
+        (
+            "words that a template leaves out are not missed",
+            "if found[key] < (1 if key[1] == NAME else num)",
+            "if False",
+            "test_words_that_a_template_leaves_out_make_a_bad_document_unless_they_may",
+        ),
+        (
             "added tokens are cut by chunks",
             'token for token in added if in_text == "control" or not token["special"]',
             "token for token in added if False",
@@ -147,6 +171,12 @@ FAULTS = {
         ),
     ],
     "tokens": [
+        (
+            "stop tokens decide no token shard of chats",
+            '**({"stop_tokens": stops} if stops else {}),',
+            "",
+            "test_stop_tokens_come_with_the_tokenizer_and_make_no_other_tokenizer",
+        ),
         (
             "an empty document has no EOS",
             "> 0) | encoding.config.eos_of_empty",

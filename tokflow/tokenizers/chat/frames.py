@@ -54,6 +54,11 @@ class Frames:
         self._memory: dict[Hashable, int] = {}
         self._prompt, self._is_open, self._closers = self._probed(template)
 
+    @property
+    def has_prompt(self) -> bool:
+        """True if the template writes a generation prompt."""
+        return bool(self._prompt)
+
     def _probed(self, template: ChatTemplate) -> tuple[str | None, bool, list[str]]:
         """Return the generation prompt after a user, whether nothing closes what the assistant
         says, and the special tokens that do, at the end of a chat and before another message."""

@@ -105,7 +105,7 @@ class MarkedChat:
 
     def unwritten(self) -> list[tuple[int, str]]:
         """Return message and kind of words that the text does not have, or not all of them."""
-        found = Counter((words.message, words.kind) for words in self.words)
+        found = Counter((of.message, of.kind) for of in self.words if of.stop > of.start)
         return sorted(
             key
             for key, num in self.marks.put.items()

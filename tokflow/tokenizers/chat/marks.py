@@ -34,7 +34,7 @@ _FIRST, _LAST = 0xF0000, 0x10FFFD
 _PER_MESSAGE = 2 * len(KINDS)
 _PRIVATE = re.compile(f"[{chr(_FIRST)}-{chr(_LAST)}]")
 _LITERAL = re.compile(r"""'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)\"""")
-_TAG = re.compile(r"<[^<>|]+>|\[/?[A-Z]+\]")
+_TAG = re.compile(r"<[^<>|\uff5c]+>|\[/?[A-Z]+\]")  # without the bars of control tokens
 
 
 class Event(NamedTuple):

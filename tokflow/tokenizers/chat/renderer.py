@@ -223,12 +223,11 @@ class Renderer:
         for turn in turns:
             start, stop = turn.span
             own = [of.span for of in blocks if of.span[0] < stop and of.span[1] > start]
-            first, last = (
-                min((a for a, _ in own), default=stop),
-                max((b for _, b in own), default=0),
-            )
-            if first != start:
-                found.add("other_blocks" if first > start else "blocks_with_header")
-            if last != stop:
+            first, last = min(own, default=(stop, stop))[0], max(end for _, end in [*own, (0, 0)])
+            if not own or (first > start and self._frames.has_prompt):
+                found.add("other_blocks")
+            elif first < start:
+                found.add("blocks_with_header")
+            if own and last != stop:
                 found.add("blocks_past_stop" if last > stop else "blocks_without_stop")
         return sorted(found)

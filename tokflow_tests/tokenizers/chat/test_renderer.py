@@ -409,3 +409,27 @@ def test_other_kwargs_of_the_config_make_the_tokens_again(tmp_path: Path):
 
     assert recipe({}) == tokenize(chat_dataset(tmp_path)).manifest.recipe.fingerprint
     assert len({recipe({}), recipe({"a": 1}), recipe({"a": 2})}) == 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "count"),
+    [
+        ("+ eos_token }}{% endgeneration %}", "+ eos_token }}{% endgeneration %}", None),
+        ("+ eos_token }}{% endgeneration %}", "}}{% endgeneration %}{{ eos_token }}",
+         "num_blocks_without_stop"),
+        ("{% endgeneration %}{% else %}", "{{ '\n' }}{% endgeneration %}{% else %}",
+         "num_blocks_past_stop"),
+        ("{% generation %}{{", "{{ '' }}{% generation %}{{ '' }}{{", None),
+        ("{{ message['content'] + eos_token }}{% endgeneration %}",
+         "{% endgeneration %}{{ message['content'] + eos_token }}", "num_other_blocks"),
+    ],
+)  # fmt: skip
+def test_generation_blocks_are_compared_with_what_the_model_has_to_emit(
+    old: str, new: str, count: str | None, tmp_path: Path
+):
+    prompt = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    template = MARKED.replace(old, new, 1) + prompt
+    shard = tokenize(chat_dataset(tmp_path, CHATS[:2], template=template))
+
+    found = {name: num for name, num in shard.manifest.counts.items() if "_blocks" in name and num}
+    assert [*found] == ([count] if count else [])
