@@ -9,9 +9,9 @@ import yaml
 
 from tokflow.cli.app import COMMANDS
 from tokflow.exports import FORMATS
+from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import load_datasets
 from tokflow.sequences.packing import PACKERS
-from tokflow_tests.tiny import load_dataset
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -33,11 +33,15 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
-def test_the_yaml_of_your_data_declares_a_dataset(tmp_path: Path):
-    [block] = blocks(text_of("data.md"), "yaml")
-    (tmp_path / "my.yaml").write_text(block, encoding="utf-8")
+def datasets_of(page: str, folder: Path) -> list[Dataset]:
+    """Return the datasets that the YAML of a page declares."""
+    [block] = blocks(text_of(page), "yaml")
+    (folder / "my.yaml").write_text(block, encoding="utf-8")
+    return load_datasets(folder / "my.yaml")
 
-    dataset = load_dataset(tmp_path / "my.yaml")
+
+def test_the_yaml_of_your_data_declares_a_dataset(tmp_path: Path):
+    [dataset] = datasets_of("data.md", tmp_path)
 
     assert dataset.name == "stack_c"
     assert dataset.split.parts["train"].characters == 100_000_000
@@ -47,10 +51,7 @@ def test_the_yaml_of_your_data_declares_a_dataset(tmp_path: Path):
 
 
 def test_the_yaml_of_packing_declares_a_dataset(tmp_path: Path):
-    [block] = blocks(text_of("packing.md"), "yaml")
-    (tmp_path / "my.yaml").write_text(block, encoding="utf-8")
-
-    dataset = load_dataset(tmp_path / "my.yaml")
+    [dataset] = datasets_of("packing.md", tmp_path)
 
     assert dataset.packing.strategy == "best_fit"
     assert dataset.packing.of_part("validation").sequence_length == 512
@@ -65,10 +66,7 @@ def test_the_site_has_every_page_of_docs():
 
 
 def test_the_yaml_of_mixtures_declares_three_datasets(tmp_path: Path):
-    [block] = blocks(text_of("mixtures.md"), "yaml")
-    (tmp_path / "my.yaml").write_text(block, encoding="utf-8")
-
-    datasets = load_datasets(tmp_path / "my.yaml")
+    datasets = datasets_of("mixtures.md", tmp_path)
 
     assert [dataset.name for dataset in datasets] == ["code", "prose", "mixed"]
     assert [source.name for source in datasets[2].sources] == ["code", "prose"]

@@ -16,7 +16,7 @@ import pytest
 import tokflow
 from tokflow.store.zstd import zstd
 from tokflow_tests.chats import chat, save_chat_tokenizer
-from tokflow_tests.cli.commands import json_of, run
+from tokflow_tests.cli.commands import json_of, refused, run
 from tokflow_tests.hub import Hub
 from tokflow_tests.projects import declare_in, make_project
 from tokflow_tests.raw.test_saved_folders import save_splits
@@ -199,11 +199,10 @@ def test_chats_are_recognised_and_what_is_written_builds(name: str, suffix: str,
 def test_no_tokenizer_is_trained_on_chats(name: str, tmp_path: Path):
     write_records(tmp_path / "a.jsonl", [OF_CHATS[name][0]])
 
-    result = run("init", "a.jsonl")
+    message = refused("init", "a.jsonl")
 
-    assert result.exit_code == 2
-    assert result.stderr.startswith("error: a.jsonl: expected a tokenizer")
-    assert "; write --tokenizer FOLDER, or a hub id" in result.stderr
+    assert message.startswith("error: a.jsonl: expected a tokenizer")
+    assert "; write --tokenizer FOLDER, or a hub id" in message
     assert not (tmp_path / "a.yaml").exists()
 
 
@@ -213,10 +212,9 @@ def test_preference_pairs_are_refused_by_name(answers: tuple[Any, Any], tmp_path
     record = {"prompt": "Hello", "chosen": chosen, "rejected": rejected}
     write_records(tmp_path / "a.jsonl", [record])
 
-    result = run("init", "a.jsonl", "--tokenizer", "bytes")
+    message = refused("init", "a.jsonl", "--tokenizer", "bytes")
 
-    assert result.exit_code == 2
-    assert "found preference pairs, in 'chosen' and 'rejected'" in result.stderr
+    assert "found preference pairs, in 'chosen' and 'rejected'" in message
     assert json_of("init", "a.jsonl", "--text", "prompt")["documents"] == {"text": "prompt"}
 
 
@@ -295,10 +293,7 @@ def test_nothing_is_ever_overwritten(tmp_path: Path):
     write(tmp_path / "a.jsonl")
     (tmp_path / "a.yaml").write_text("mine")
 
-    result = run("init", "a.jsonl")
-
-    assert result.exit_code == 2
-    assert "expected a path where nothing is yet" in result.stderr
+    assert "expected a path where nothing is yet" in refused("init", "a.jsonl")
     assert (tmp_path / "a.yaml").read_text() == "mine"
 
 
@@ -359,10 +354,9 @@ def test_no_dataset_of_the_project_is_disabled_or_hidden(
 ):
     before = sorted(project.rglob("*"))
 
-    result = run("init", "a.jsonl", *arguments)
+    told = refused("init", "a.jsonl", *arguments)
 
-    assert result.exit_code == 2
-    assert message.replace("PROJECT", str(project)) in result.stderr
+    assert message.replace("PROJECT", str(project)) in told
     assert sorted(project.rglob("*")) == before
 
 
@@ -429,10 +423,9 @@ def test_of_a_dataset_with_configs_the_yaml_to_write_is_named(hub: Hub):
     card += b"- {config_name: sst2, data_files: b.txt}\n---\n"
     hub.push("team/glue", {"README.md": card, "a.txt": b"a", "b.txt": b"b"})
 
-    result = run("init", "hf://datasets/team/glue")
+    message = refused("init", "hf://datasets/team/glue")
 
-    assert result.exit_code == 2
-    assert result.stderr.endswith(
+    assert message.endswith(
         "raw.config: expected one of cola, sst2, found none, and no default; write a YAML with "
         "`raw: {files: hf://datasets/team/glue, config: ...}` and one of them\n"
     )

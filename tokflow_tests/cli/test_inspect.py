@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from tokflow_tests.chats import chat, chat_dataset
-from tokflow_tests.cli.commands import json_of, run
+from tokflow_tests.cli.commands import json_of, refused, run
 from tokflow_tests.tiny import TEXTS, build, write_raw, write_yaml
 
 
@@ -83,7 +83,4 @@ def test_a_page_of_an_export_is_written_and_its_size_printed(store: Path, tmp_pa
 
 
 def test_the_options_of_a_page_are_refused_without_one(store: Path):
-    result = run("inspect", store / "exports/parquet", "--first", "3")
-
-    assert result.exit_code == 2
-    assert "add `--html FILE`" in result.stderr
+    assert "add `--html FILE`" in refused("inspect", store / "exports/parquet", "--first", "3")

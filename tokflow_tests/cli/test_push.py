@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow_tests.cli.commands import json_of, run
+from tokflow_tests.cli.commands import json_of, refused, run
 from tokflow_tests.hub import Hub
 
 pytestmark = [
@@ -34,7 +34,6 @@ def test_push_prints_json(store: Path, hub: Hub):
 
 
 def test_push_refuses_what_is_no_repository_of_the_hub(store: Path):
-    result = run("push", store / "exports/bin", "s3://bucket/exports")
+    message = refused("push", store / "exports/bin", "s3://bucket/exports")
 
-    assert result.exit_code == 2
-    assert "expected hf://datasets/org/name[@revision][/folder]" in result.stderr
+    assert "expected hf://datasets/org/name[@revision][/folder]" in message

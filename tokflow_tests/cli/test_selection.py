@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from tokflow.cli.app import app
 from tokflow.pipeline.yaml_file import _standard_input
-from tokflow_tests.cli.commands import run
+from tokflow_tests.cli.commands import refused, run
 from tokflow_tests.tiny import write_raw
 
 
@@ -47,10 +47,9 @@ def test_every_config_is_built_planned_verified_and_collected(two: list[str | Pa
 def test_two_configs_of_one_name_and_one_store_are_refused(two: list[str | Path], tmp_path: Path):
     same = declare(tmp_path, "same.yaml", name="two")
 
-    result = run("run", *two, "--config", same)
+    message = refused("run", *two, "--config", same)
 
-    assert result.exit_code == 2
-    assert result.stderr == (
+    assert message == (
         "error: --config: expected datasets of different names, or with different stores, found "
         f"'two' in {tmp_path}/store for both {tmp_path}/two.yaml and {same}; rename one of them, "
         "or leave one out\n"

@@ -10,7 +10,7 @@ import yaml
 
 from tokflow.loaders import open_rows
 from tokflow.store.remote.places import objects_at
-from tokflow_tests.cli.commands import run
+from tokflow_tests.cli.commands import refused, run
 from tokflow_tests.hub import Hub
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.tiny import SMALL, TEXTS, load_dataset, write_raw, write_yaml
@@ -122,10 +122,9 @@ def test_a_mixture_is_read_with_the_manifests_of_its_sources(url: str, machine: 
 
 
 def test_a_url_without_a_store_is_wrong_usage(url: str, machine: Path):
-    result = run("inspect", f"{url}/smal/")
+    message = refused("inspect", f"{url}/smal/")
 
-    assert result.exit_code == 2
-    assert result.stderr.startswith(f"error: {url}/smal: expected a store")
+    assert message.startswith(f"error: {url}/smal: expected a store")
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")

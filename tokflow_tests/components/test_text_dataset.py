@@ -202,9 +202,12 @@ def test_a_component_that_python_makes_is_a_dataset_too():
     assert "small/tokens" in keys_of(dg.build_defs_for_component(component))
 
 
-def test_every_field_has_the_description_under_it():
-    schema = TextDataset.get_model_cls().model_json_schema()
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    return TextDataset.get_model_cls().model_json_schema()
 
+
+def test_every_field_has_the_description_under_it(schema: dict[str, Any]):
     assert set(schema["properties"]) == {*Dataset.model_fields, "defaults", "datasets"}
     undescribed = [
         f"{name}.{field}"
@@ -217,9 +220,7 @@ def test_every_field_has_the_description_under_it():
     assert tokenizer["bos"]["description"].startswith("first: the BOS id begins each document")
 
 
-def test_the_schema_allows_what_a_yaml_holds():
-    schema = TextDataset.get_model_cls().model_json_schema()
-
+def test_the_schema_allows_what_a_yaml_holds(schema: dict[str, Any]):
     files = schema["$defs"]["RawConfig"]["properties"]["files"]["anyOf"]
     assert [choice["type"] for choice in files] == ["string", "array"]
     assert schema["properties"]["exports"]["items"] == {"$ref": "#/$defs/ExportConfig"}
@@ -230,9 +231,7 @@ def test_the_schema_allows_what_a_yaml_holds():
     assert all(field.get("description") for one in formats for field in one["properties"].values())
 
 
-def test_no_number_and_no_choice_is_without_a_template_at_any_depth():
-    schema = TextDataset.get_model_cls().model_json_schema()
-
+def test_no_number_and_no_choice_is_without_a_template_at_any_depth(schema: dict[str, Any]):
     assert list(without_template(schema)) == []
     for packing in ("PackingConfig", "PartOfPackingConfig"):
         parts = schema["$defs"][packing]["properties"]["parts"]
@@ -257,9 +256,7 @@ def without_template(schema: dict[str, Any], *, has_text: bool = False) -> Itera
         yield from without_template(of)
 
 
-def test_the_schema_allows_several_datasets_each_a_part_of_one():
-    schema = TextDataset.get_model_cls().model_json_schema()
-
+def test_the_schema_allows_several_datasets_each_a_part_of_one(schema: dict[str, Any]):
     part = schema["$defs"]["PartOfDataset"]
     assert schema["properties"]["defaults"]["$ref"] == "#/$defs/PartOfDataset"
     assert set(part["properties"]) == set(Dataset.model_fields) - {"name"}

@@ -65,6 +65,12 @@ def believe_files(folder: Path) -> None:
     edit_manifest(folder, change)
 
 
+def edit_ids(path: Path, position: int, token_id: int) -> None:
+    token_ids = np.fromfile(path, dtype="<u2")
+    token_ids[position] = token_id
+    token_ids.tofile(path)
+
+
 def edit_table(path: Path, column: str, change: Callable[[list[Any]], None]) -> None:
     table = pq.read_table(path)
     values = table[column].to_pylist()
@@ -135,10 +141,8 @@ def test_an_id_past_the_vocabulary_and_an_eos_too_many_or_too_few_are_found(
 ):
     _, graph = small
     shard = graph.open_tokens("a.jsonl")
-    token_ids = np.fromfile(shard.folder / "tokens.bin", dtype="<u2")
-    token_ids[position] = token_id
 
-    token_ids.tofile(shard.folder / "tokens.bin")
+    edit_ids(shard.folder / "tokens.bin", position, token_id)
 
     assert verify_tokens(shard) == [f"{shard.folder}/tokens.bin: {of}" for of in expected]
 
@@ -216,9 +220,7 @@ def test_other_tokens_of_a_cut_span_are_found_where_its_text_is(tmp_path: Path):
     made, graph = built(tmp_path, split=SPLITS["cut"])
     folder = graph.split("a.jsonl").folder
     path = folder / "cut_tokens.bin"
-    token_ids = np.fromfile(path, dtype="<u2")
-    token_ids[0] = ord("X")
-    token_ids.tofile(path)
+    edit_ids(path, 0, ord("X"))
     believe_files(folder)
 
     [of_path] = verify_path(folder)
@@ -394,9 +396,7 @@ def test_a_shard_of_other_text_is_found_in_the_raw_file(small: tuple[Dataset, Bu
 def test_other_tokens_than_the_reference_are_found(small: tuple[Dataset, BuildGraph]):
     made, graph = small
     shard = graph.open_tokens("b.jsonl")
-    token_ids = np.fromfile(shard.folder / "tokens.bin", dtype="<u2")
-    token_ids[0] = ord("F")
-    token_ids.tofile(shard.folder / "tokens.bin")
+    edit_ids(shard.folder / "tokens.bin", 0, ord("F"))
 
     problems = verify_against_raw(graph.raw("b.jsonl"), shard, made.documents, graph.encoding)
 
@@ -421,9 +421,7 @@ def test_a_raw_file_with_more_documents_than_the_shard_is_found(small: tuple[Dat
 def test_reading_the_raw_file_stops_where_it_is_asked_to(small: tuple[Dataset, BuildGraph]):
     made, graph = small
     shard = graph.open_tokens("b.jsonl")
-    token_ids = np.fromfile(shard.folder / "tokens.bin", dtype="<u2")
-    token_ids[-2] = ord("8")
-    token_ids.tofile(shard.folder / "tokens.bin")
+    edit_ids(shard.folder / "tokens.bin", -2, ord("8"))
 
     problems = verify_against_raw(
         graph.raw("b.jsonl"), shard, made.documents, graph.encoding, max_characters=5
