@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import corpus, fixed, growth, jobs, programs, prose, speed
+from benchmarks import corpus, fixed, growth, jobs, packing, programs, prose, speed
 from benchmarks.compare import compare
 from benchmarks.process import Measurement, OverTimeError, measure
 
@@ -325,3 +325,17 @@ def test_a_build_again_by_any_way_to_build_adds_little_to_the_history(shared: Pa
     assert costs["tokflow run NAME"].history_bytes > 500_000
     assert costs["tokflow run NAME again"].history_bytes == 0
     assert 0 < costs["dagster job execute again"].history_bytes < 300_000
+
+
+def test_each_strategy_is_measured_on_the_same_lengths():
+    lengths = packing.make_lengths(1_000)
+
+    found = packing.measure_packing(lengths, sequence_length=2_048)
+
+    assert tuple(found) == packing.STRATEGIES
+    for one in found.values():
+        assert one.num_sequences * 2_048 - one.num_padding == lengths.sum()
+        assert 0 < one.fill_fraction <= 1
+    assert found["greedy"].fill_fraction < found["best_fit"].fill_fraction
+    assert found["best_fit"].cut_fraction < found["concat"].cut_fraction
+    assert len(list(packing.table(found))) == 1 + len(found)

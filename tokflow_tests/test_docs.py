@@ -1,17 +1,28 @@
-"""The pages of docs: code, tables and links. `make docs` checks the site that they become."""
+"""README and the pages of docs do what they say: code, tables, commands and links.
 
+`make docs` checks the site that they become.
+"""
+
+import json
+import os
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
+from benchmarks import scale
+from docs.site import reference
 from tokflow.cli.app import COMMANDS
 from tokflow.exports import FORMATS
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import load_datasets
 from tokflow.sequences.packing import PACKERS
+from tokflow_tests.cli.commands import run
+from tokflow_tests.object_store import ObjectStore
+from tokflow_tests.tiny import load_dataset, write_raw, write_yaml
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -154,3 +165,162 @@ def test_the_code_page_names_files_that_exist_for_each_thing_to_add():
     ]
     assert all(places.values())
     assert [path for of in places.values() for path in of if not (ROOT / path).is_file()] == []
+
+
+SCALE = text_of("scale.md")
+JOBS = {
+    "SLURM_ARRAY_TASK_ID": "64",
+    "JOB_COMPLETION_INDEX": "63",
+    "AWS_BATCH_JOB_ARRAY_INDEX": "63",
+}
+"""The last of 64 jobs, as each scheduler numbers it."""
+
+
+@pytest.mark.slow
+def test_the_tables_are_those_of_the_benchmark():
+    printed = ["\n".join(table(scale.FINEWEB)) + "\n" for table in scale.TABLES.values()]
+
+    assert blocks(SCALE, "text") == printed, "run `make bench-scale` and paste its tables"
+
+
+def _words_of(script: str) -> list[str]:
+    """Return the words that a script of the page calls tokflow with, as the shell makes them."""
+    shown = f'tokflow() {{ printf "%s\\n" "$@"; }}\n{script}'
+    environment = {**os.environ, **JOBS}
+    done = subprocess.run(["sh", "-c", shown], env=environment, capture_output=True, check=True)
+    return done.stdout.decode().splitlines()
+
+
+def test_the_line_of_each_scheduler_builds_the_last_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    write_raw(tmp_path, {f"{n:02}.jsonl": [f"{n}"] for n in range(64)})
+    write_yaml(tmp_path, name="web").rename("web.yaml")
+    [job] = map(yaml.safe_load, blocks(SCALE, "yaml"))
+    command = job["spec"]["template"]["spec"]["containers"][0]["command"]
+    scripts = [script for script in [*blocks(SCALE, "sh"), command[2]] if "--shard" in script]
+
+    lines = [_words_of(script) for script in scripts]
+
+    assert len(lines) == 3
+    assert all(line == lines[0] for line in lines)
+    result = run(*lines[0])
+    assert result.exit_code == 0, result.output
+    assert [path.name for path in (tmp_path / "store/web/tokens").iterdir()] == ["63.jsonl"]
+
+
+def test_every_line_for_the_shell_has_options_that_there_are():
+    for script in blocks(SCALE, "sh"):
+        assert run(*_words_of(script), "--help").exit_code == 0, script
+
+
+OBJECT_STORES = text_of("object_stores.md")
+
+PERMISSIONS = {
+    "LIST": "s3:ListBucket",
+    "GET": "s3:GetObject",
+    "HEAD": "s3:GetObject",
+    "PUT": "s3:PutObject",
+    "COPY": "s3:PutObject",
+    "BEGIN": "s3:PutObject",
+    "PART": "s3:PutObject",
+    "PART_COPY": "s3:PutObject",
+    "COMPLETE": "s3:PutObject",
+    "DELETE": "s3:DeleteObject",
+    "ABORT": "s3:AbortMultipartUpload",
+    "UPLOADS": "s3:ListBucketMultipartUploads",
+}
+"""By the kind of request; there is no other, such as of the bucket itself."""
+
+
+def test_the_commands_and_the_code_of_the_page_work(
+    tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+):
+    [declared], [commands], [code] = (
+        blocks(OBJECT_STORES, language) for language in ("yaml", "sh", "python")
+    )
+    monkeypatch.chdir(tmp_path)
+    object_store.put("raw/a.jsonl", b'{"text": "Some text of a page."}\n' * 40)
+    Path("web.yaml").write_text(declared.replace("s3://bucket", object_store.url))
+
+    with object_store.counted() as count:
+        for line in commands.replace("s3://bucket", object_store.url).splitlines():
+            result = run(*line.split()[1:])
+            assert result.exit_code == 0, result.output
+            assert str(tmp_path / "cache") not in result.output
+        found: dict = {}
+        exec(code.replace("s3://bucket", object_store.url), found)
+
+    assert found["batch"]["input_ids"].shape == (8, 16)
+    assert count["UPLOADS"] > 0
+    assert {*count} <= {*PERMISSIONS}
+
+
+def test_the_policy_of_the_page_allows_what_servers_see_and_no_more():
+    policy, rule = map(json.loads, blocks(OBJECT_STORES, "json"))
+    allowed = [action for part in policy["Statement"] for action in part["Action"]]
+
+    assert sorted(allowed) == sorted({*PERMISSIONS.values()})
+    assert sorted(re.findall(r"^\| `(s3:\w+)`", OBJECT_STORES, re.M)) == sorted(allowed)
+    assert rule["Rules"][0]["Status"] == "Enabled"
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_six_lines_of_the_readme_declare_a_dataset(tmp_path: Path):
+    [block] = blocks(README, "yaml")
+    (tmp_path / "mine.yaml").write_text(block, encoding="utf-8")
+
+    dataset = load_dataset(tmp_path / "mine.yaml")
+
+    assert len(block.splitlines()) == 6
+    assert dataset.name == "mine"
+    assert [export.name for export in dataset.exports] == ["bin", "parquet"]
+    assert len(FORMATS) == 19  # "any of nineteen formats"
+
+
+def test_the_readme_is_one_screen_for_each_of_its_first_two_questions():
+    sections = README.split("\n## ")
+
+    assert all(len(section.splitlines()) <= 40 for section in sections)
+    assert len(README) < 6_000
+
+
+def test_every_command_has_a_section():
+    page = "\n".join(reference.command_line())
+
+    assert re.findall(r"^## tokflow ([\w-]+)$", page, re.MULTILINE) == sorted(COMMANDS)
+    assert "`-o, --output FILE`" in page
+    assert "`--private, --public`" in page
+    assert "\\[tool.dg.project\\]" in page
+
+
+def test_every_field_of_a_yaml_has_an_anchor_and_says_what_it_takes():
+    page = "\n".join(reference.yaml_fields())
+
+    anchors = re.findall(r"^### `\w+` \{ #([\w.\-]+) \}$", page, re.MULTILINE)
+    assert len(anchors) == len({*anchors})
+    assert {field.removesuffix("-field") for field in anchors} > {*Dataset.model_fields}
+    assert "\nwhole number from 1 to 16,777,216 · default `1024`\n" in page
+    assert "\ntext · required\n" in page
+    assert all(f"(#{name})" in page for name in ("raw", "documents.limit", "split.parts.NAME"))
+
+
+def test_every_format_has_its_files_and_options():
+    page = "\n".join(reference.formats())
+
+    assert re.findall(r"^## (\w+)$", page, re.MULTILINE) == sorted(FORMATS)
+    assert "`key = 'text'`" in page
+
+
+def test_every_public_function_is_in_the_reference():
+    page = "\n".join(reference.python())
+
+    for name in ("tokflow.tokenize_and_save", "tokflow.loaders.Loader", "tokflow.errors"):
+        assert f"::: {name}\n" in page
+
+
+def test_only_code_is_marked_in_escaped_text():
+    assert reference.escaped("a_b *c* [d] `e_f` {g}") == r"a\_b \*c\* \[d\] `e_f` \{g}"
