@@ -165,9 +165,9 @@ FAULTS = {
         ),
         (
             "the turns of the user are supervised",
-            'if message["role"] != "assistant" or',
-            'if message["role"] == "system" or',
-            "test_a_template_without_generation_blocks_is_rendered_turn_by_turn",
+            'if of["role"] == "assistant"}',
+            'if of["role"] != "system"}',
+            "test_without_generation_blocks_the_model_learns_what_it_has_to_emit",
         ),
     ],
     "tokens": [
@@ -317,7 +317,7 @@ FAULTS = {
         ),
         (
             "labels are those of tokens that are not supervised",
-            "np.where(sequences.loss_mask, token_ids, np.int32(NO_LABEL))",
+            "np.where(is_label, token_ids, np.int32(NO_LABEL))",
             "token_ids",
             "test_each_column_says_what_trainers_expect_of_its_name",
         ),
