@@ -160,7 +160,7 @@ class StreamRows(OpenedRows):
         """Return which labels count, the end of the stream left aside."""
         counts = empty((len(starts), self.sequence_length), np.bool_)
         if self.has_loss_mask:
-            np.copyto(counts, self._taken("loss_mask", starts)[:, 1:])
+            counts[:] = self._taken("loss_mask", starts)[:, 1:]  # of int64 where there is no row
         else:
             counts.fill(True)
         if not self.across_documents:

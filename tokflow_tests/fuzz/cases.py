@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from tokflow_tests.fuzz.chats import add_chats, is_chat, may_be_bad
 from tokflow_tests.fuzz.exports import is_stream, random_export
 from tokflow_tests.fuzz.model import Documents, RawFile, documents_of, form_of
 from tokflow_tests.fuzz.raw_files import FORMATS, random_file
@@ -56,15 +57,21 @@ def make_case(seed: int, folder: Path) -> Case:
     random = Random(seed)
     reference = open_reference(tokenizer_of(seed), folder)
     documents = _documents(random)
+    chats = Random(f"chats {seed}")
+    if reference.fields["kind"] == "bytes" and chats.random() < 0.3 and "join" not in documents:
+        add_chats(chats, documents)
     _add_transform(Random(f"transform {seed}"), documents)
     _add_limit(Random(f"limit {seed}"), documents, reference.fields["kind"])
     files = _files(random, documents)
     kept = Random(f"kept {seed}")
-    if kept.random() < 0.2 and all(file.records is not None for file in files):
+    is_plain = all(file.records is not None for file in files) and not is_chat(documents)
+    if kept.random() < 0.2 and is_plain:
         documents["keep_columns"] = kept.sample(documents["columns"], 1)
-    documents.pop("columns")
+    columns = documents.pop("columns")
     read = {file.key: documents_of(file, documents) for file in files}
     split = _split(random, read) if random.random() < 0.85 else None
+    if split and is_chat(documents):
+        split.pop("boundary", None)
     tokenizer = _tokenizer(random, reference)
     packing = _packing(random)
     parts = list(split["parts"]) if split else ["train"]
@@ -85,7 +92,9 @@ def make_case(seed: int, folder: Path) -> Case:
         tokenizer=tokenizer_of(seed),
         attributes=attributes,
         files=tuple(files),
-        later=_later(random, files, documents, split) if random.random() < 0.08 else None,
+        later=_later(random, files, {**documents, "columns": columns}, split)
+        if random.random() < 0.08
+        else None,
         is_command_line=random.random() < 0.01,
     )
 
@@ -128,7 +137,7 @@ def _add_limit(random: Random, config: dict[str, Any], kind: str) -> None:
 
 def _add_transform(random: Random, config: dict[str, Any]) -> None:
     """Let a function make the documents; drawn apart, so that other cases stay as they were."""
-    if "join" in config or random.random() < 0.8:
+    if "join" in config or random.random() < 0.8 or is_chat(config):
         return
     name = random.choice(("some", "words")) if config.get("on_bad_document") else "some"
     if isinstance(config.get("text"), list) or random.random() < 0.2:
@@ -141,12 +150,14 @@ def _add_transform(random: Random, config: dict[str, Any]) -> None:
 def _files(random: Random, config: Mapping[str, Any]) -> list[RawFile]:
     is_rejecting = config.get("on_bad_document") == "reject"
     is_of_records = "transform" in config and isinstance(config.get("text"), list)
-    formats = [f for f in FORMATS if f != "txt" or not ("join" in config or is_of_records)]
+    has_columns = "join" in config or is_of_records or is_chat(config)
+    formats = [f for f in FORMATS if f != "txt" or not has_columns]
     files = []
     for stem in random.sample(STEMS, random.choice((1, 1, 2, 2, 3, 5))):
         has_bad = random.random() < (0.6 if is_rejecting else 0.02) and not is_of_records
+        has_bad = has_bad and (not is_chat(config) or may_be_bad(config))
         file_format = random.choice(formats)
-        files.append(random_file(random, stem, file_format, config["columns"], has_bad=has_bad))
+        files.append(random_file(random, stem, file_format, config, has_bad=has_bad))
     return files
 
 
@@ -157,10 +168,11 @@ def _later(
     split: dict[str, Any] | None,
 ) -> tuple[RawFile, ...]:
     """Return the files of a second build: some gone, one new; those that a part names stay."""
-    columns = config.get("text", "text")
-    columns = (columns,) if isinstance(columns, str) else columns
+    if not is_chat(config):
+        columns = config.get("text", "text")
+        config = {"columns": (columns,) if isinstance(columns, str) else columns}
     stems = [stem for stem in STEMS if not any(file.key.startswith(stem) for file in files)]
-    new = random_file(random, random.choice(stems), "jsonl", columns, has_bad=False)
+    new = random_file(random, random.choice(stems), "jsonl", config, has_bad=False)
     kept = [file for file in files if random.random() < 0.7 or form_of(split) == "files"]
     return (*kept, new)
 

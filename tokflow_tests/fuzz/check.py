@@ -20,6 +20,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.fuzz.cases import Case
+from tokflow_tests.fuzz.chats import is_chat
 from tokflow_tests.fuzz.check_export import ExportToCheck, check_export
 from tokflow_tests.fuzz.check_kept import check_kept
 from tokflow_tests.fuzz.check_stages import assigned_parts, check_split, check_tokens
@@ -212,6 +213,7 @@ class _Run:
                 reference=self.reference,
                 config=self.config["tokenizer"],
                 keep_columns=of_documents.get("keep_columns", ()),
+                is_chat=is_chat(of_documents),
             )
             checked = check_export(export)
             check_kept(made.output.folder, of_documents, self.files, self.documents)

@@ -44,6 +44,8 @@ class ExportToCheck:
     """Of the tokenizer."""
     keep_columns: Sequence[str] = ()
     """Of the documents."""
+    is_chat: bool = False
+    """Whether only some tokens are supervised."""
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -181,7 +183,8 @@ def _check_stream(
     moves_eos = made.moves_eos
     tokens = [p.tokens[at] for p in pieces for at in _order(p, moves_eos=moves_eos)]
     same(f"{where}: tokens", expected=tokens, found=found.tokens)
-    check_loaded_stream(where, made.folder, part, found)
+    mask = [p.mask[at] for p in pieces for at in _order(p, moves_eos=moves_eos)]
+    check_loaded_stream(where, made.folder, part, found, mask)
     _check_index(where, _origins(pieces, moves_eos=moves_eos), runs)
     counts = {"num_tokens": len(tokens), "num_dropped_tokens": 0}
     lengths = [len(piece.tokens) for piece in pieces]
@@ -276,9 +279,11 @@ def _filled(
 ) -> Row:
     """Return the tokens of a row and which segment each is of, filled up to its length."""
     filled = [
-        (token, number)
+        (token, number, is_label)
         for number, (piece, start, size) in enumerate(row, start=1)
-        for token in pieces[piece].tokens[start : start + size]
+        for token, is_label in [*zip(pieces[piece].tokens, pieces[piece].mask, strict=True)][
+            start : start + size
+        ]
     ]
-    rest = [(PADDING, 0)] * (row_length(made.packings[part]) - len(filled))
+    rest = [(PADDING, 0, 0)] * (row_length(made.packings[part]) - len(filled))
     return [*rest, *filled] if is_left else [*filled, *rest]

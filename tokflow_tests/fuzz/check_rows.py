@@ -26,6 +26,9 @@ NO_LABEL = -100
 OF_COLUMNS = ("arrow", "easydel", "hf_dataset", "jsonl", "parquet")
 """Formats whose rows have the columns that are kept of their document."""
 
+MASKS = {**dict.fromkeys((*OF_COLUMNS, "lance"), "loss_mask"), "easydel": "labels"}
+"""The field that the rows of chats have in addition, by format."""
+
 
 def check_rows(
     where: str,
@@ -71,16 +74,18 @@ def _check_fields(
         tokens = [t for run in row for t in pieces[run.piece].tokens[run.start :][: run.size]]
         segments = [n for n, size in enumerate(sizes, start=1) for _ in range(size)]
         positions = [n for size in sizes for n in range(size)]
-        labels = [t if n else NO_LABEL for t, n in zip(tokens, positions, strict=True)]
+        mask = [of for run in row for of in pieces[run.piece].mask[run.start :][: run.size]]
+        counts = [int(n > 0 and of) for n, of in zip(positions, mask, strict=True)]
+        labels = [t if of else NO_LABEL for t, of in zip(tokens, counts, strict=True)]
         expected = {
             "token_ids": [*[pad_id] * before, *tokens, *[pad_id] * after],
             "labels": [*[NO_LABEL] * before, *labels, *[NO_LABEL] * after],
             "seq_lengths": sizes,
             "seq_start_id": [sum(sizes[:n]) for n in range(len(sizes))],
         }
-        ones, nexts = [1] * len(tokens), [int(n > 0) for n in [*positions[1:], 0]]
+        ones, nexts = [1] * len(tokens), [*counts[1:], 0]
         of_tokens = {"segment_ids": segments, "position_ids": positions, "next_loss_mask": nexts}
-        for name, values in {**of_tokens, "attention_mask": ones, "loss_mask": ones}.items():
+        for name, values in {**of_tokens, "attention_mask": ones, "loss_mask": mask}.items():
             expected[name] = [*[0] * before, *values, *[0] * after]
         if part not in of_one:
             expected |= dict.fromkeys(kept)
@@ -88,7 +93,11 @@ def _check_fields(
             if name in expected:
                 of_row = f"{where}: row {number}: {name}"
                 same(of_row, expected=expected[name], found=values[number])
-    names = {"token_ids", *_columns(made.options), *kept} if rows else {*found.fields}
+    columns = _columns(made.options)
+    tells_padding = {"attention_mask", "segment_ids", "seq_lengths"} & columns
+    if made.is_chat and tells_padding and not {"labels", "loss_mask"} & columns:
+        columns |= {MASKS[of] for of in MASKS if of == made.options["format"]}
+    names = {"token_ids", *columns, *kept} if rows else {*found.fields}
     same(f"{where}: columns", expected=names, found={*found.fields})
 
 

@@ -98,4 +98,9 @@ def check_split(made: Any, pieces: Pieces, key: str) -> None:
         sizes = [len(piece.tokens) for piece in some]
         expected[f"{part}.num_tokens"] = sum(sizes)
         expected[f"{part}.num_tokens_of_longest"] = max(sizes, default=0)
-    same(f"split of {key}: counts", expected=expected, found=dict(made.manifest.counts))
+    counts = dict(made.manifest.counts)
+    has_mask = any(name.endswith(".num_loss_tokens") for name in counts)
+    for part, of_files in pieces.items() if has_mask else ():
+        expected[f"{part}.num_loss_tokens"] = sum(sum(piece.mask) for piece in of_files[key])
+    found = {name: of for name, of in counts.items() if name in expected or not has_mask}
+    same(f"split of {key}: counts", expected=expected, found=found)

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from tokflow_tests.fuzz import functions
+from tokflow_tests.fuzz.chats import is_chat, mask_of, written
 from tokflow_tests.fuzz.orders import document_place, taking_order
 from tokflow_tests.fuzz.references import Reference
 
@@ -60,6 +61,8 @@ class Piece:
     tokens: tuple[int, ...]
     """BOS and EOS included."""
     is_cut: bool
+    mask: tuple[int, ...]
+    """1 for the tokens that are supervised."""
 
 
 NO_PART = "no_part"
@@ -165,6 +168,8 @@ def _values(file: RawFile, config: Config) -> list[Any]:
 
 def _texts(file: RawFile, config: Config) -> list[str | None]:
     """Return the text of each row; None for one that is bad."""
+    if is_chat(config):
+        return [written(record, config) for record in file.records or ()]
     if file.records is None:
         return [_decoded(piece) for piece in _pieces_of_txt(file.content, config)]
     columns = config.get("text", "text")
@@ -249,15 +254,17 @@ def pieces_of(
                 cuts = _cuts(text, key, first_char, first_document, split)
             edges = [*(start for start, _ in cuts), len(text)]
             for number, (start, part) in enumerate(cuts):
-                side = text[start : edges[number + 1]]
+                side = text[start : edges[number + 1]] if len(cuts) > 1 else text
+                tokens = encode(side)
                 pieces[part][key].append(
                     Piece(
                         file=key,
                         row=row,
                         char_start=start,
                         text=side,
-                        tokens=encode(side),
+                        tokens=tokens,
                         is_cut=len(cuts) > 1,
+                        mask=tuple(mask_of(side, tokens)),
                     )
                 )
             first_char += len(text)

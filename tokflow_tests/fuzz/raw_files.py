@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tokflow_tests.fuzz.chats import CHAT_STARTS, is_chat, random_record
 from tokflow_tests.fuzz.model import RawFile
 from tokflow_tests.fuzz.texts import random_text
 
@@ -30,9 +31,10 @@ Writer = Callable[[Random, Sequence[str], list[Record], bool], bytes]
 
 
 def random_file(
-    random: Random, stem: str, file_format: str, columns: Sequence[str], *, has_bad: bool
+    random: Random, stem: str, file_format: str, config: Mapping[str, Any], *, has_bad: bool
 ) -> RawFile:
     """Return a raw file; `stem` is its name without suffixes."""
+    columns = config["columns"]
     suffix = {"arrow": random.choice((".arrow", ".feather", ".ipc"))}.get(file_format)
     suffix = suffix or f".{file_format}"
     if file_format == "txt":
@@ -43,7 +45,10 @@ def random_file(
     if random.random() < 0.03:
         num_records = 200
     records: list[Record] = [
-        {name: random_text(random) for name in columns} for _ in range(num_records)
+        random_record(random, config)
+        if is_chat(config)
+        else {name: random_text(random) for name in columns}
+        for _ in range(num_records)
     ]
     written = _WRITERS[file_format](random, columns, records, has_bad)
     if file_format in ("parquet", "arrow"):
@@ -124,6 +129,8 @@ def _json_line(
         if kind == "missing":
             continue
         value = text if column not in replaced else _BAD_JSON.get(kind, mark)
+        if str(text).startswith(CHAT_STARTS) and column not in replaced and random.random() < 0.5:
+            value = json.loads(str(text))
         *above, name = column.split(".")
         at = fields
         for key in above:

@@ -9,8 +9,10 @@ import pytest
 
 from tokflow.exports import FORMATS, part
 from tokflow.split import permutation
+from tokflow.tokenizers.chat import formats
 from tokflow_tests.fuzz import exports
 from tokflow_tests.fuzz.cases import Case, make_case, tokenizer_of
+from tokflow_tests.fuzz.chats import is_chat
 from tokflow_tests.fuzz.check import Checker, DifferenceError, Tally
 from tokflow_tests.fuzz.packing import Run, pack
 from tokflow_tests.fuzz.readers import READERS
@@ -20,6 +22,14 @@ def cases(folder: Path, number: int) -> list[Case]:
     """Return some cases of the tokenizer that is there at once."""
     of_bytes = (seed for seed in count() if tokenizer_of(seed) == "bytes")
     return [make_case(seed, folder) for seed in islice(of_bytes, number)]
+
+
+def chat_cases(folder: Path, number: int) -> list[Case]:
+    """Return some cases whose documents are chats."""
+    seeds = (seed for seed in count() if tokenizer_of(seed) == "bytes")
+    made = (make_case(seed, folder) for seed in seeds)
+    of_chats = (case for case in made if is_chat(case.attributes.get("documents", {})))
+    return list(islice(of_chats, number))
 
 
 def run(some: list[Case], folder: Path) -> list[Tally]:
@@ -33,6 +43,26 @@ def test_cases_are_as_the_model_has_them(tmp_path: Path):
 
     assert sum(tally.tokens for tally in tallies) > 1_000
     assert sum(tally.traces for tally in tallies) > 10
+
+
+def test_cases_of_chats_are_as_the_model_has_them(tmp_path: Path):
+    some = chat_cases(tmp_path, 3)
+
+    tallies = run(some, tmp_path)
+
+    assert sum(tally.tokens for tally in tallies) > 1_000
+
+
+def test_a_wrong_mask_of_chats_is_found(monkeypatch: Any, tmp_path: Path):
+    monkeypatch.setitem(formats.SHAREGPT_ROLES, "gpt", "user")
+    of_sharegpt = [
+        case
+        for case in chat_cases(tmp_path, 12)
+        if case.attributes["documents"].get("chat_format") == "sharegpt"
+    ]
+
+    with pytest.raises(DifferenceError):
+        run(of_sharegpt, tmp_path)
 
 
 def test_a_seed_is_always_the_same_case(tmp_path: Path):
