@@ -278,6 +278,18 @@ FAULTS = {
     ],
     "sequences": [
         (
+            "of a row that is left out, repeated tokens count as dropped",
+            "kept = replace(kept, num_repeated=_num_repeated(kept, covered))",
+            "pass",
+            "test_no_row_is_without_a_supervised_token_and_the_account_closes",
+        ),
+        (
+            "a turn that goes on in a row counts as one more",
+            "begins[first] = is_turn[first] & ~has_before[some]",
+            "pass",
+            "test_no_row_is_without_a_supervised_token_and_the_account_closes",
+        ),
+        (
             "a last sequence that is full is taken for the tail",
             "stops[-1] - starts[-1] < config.stored_length",
             "stops[-1] - starts[-1] <= config.stored_length",

@@ -94,8 +94,13 @@ CHATS = [
 ]
 
 
-@pytest.mark.parametrize("shuffle", [{}, {"seed": 1, "documents": "dataset"}])
-@pytest.mark.parametrize("strategy", ["concat", "greedy", "best_fit", "pool", "one_document"])
+@pytest.mark.parametrize(
+    ("strategy", "shuffle"),
+    [
+        *((strategy, {}) for strategy in ("concat", "greedy", "pool", "one_document")),
+        ("best_fit", {"seed": 1, "documents": "dataset"}),
+    ],
+)
 def test_a_dataset_has_no_row_without_a_supervised_token_and_the_account_closes(
     strategy: str, shuffle: dict[str, Any], tmp_path: Path
 ):
