@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +68,9 @@ def write_records(path: Path, records: list[dict[str, Any]], *, rows: int = 2) -
     else:
         write_table(path, pa.Table.from_pylist(records), rows=rows)
     return path
+
+
+def in_blocks(data: bytes, sizes: Sequence[int]) -> list[bytes]:
+    """Cut bytes into blocks of these sizes and what is left, of which none is empty."""
+    edges = [0, *accumulate(sizes), len(data)]
+    return [data[start:stop] for start, stop in pairwise(edges) if start < min(stop, len(data))]

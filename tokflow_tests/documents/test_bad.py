@@ -276,15 +276,14 @@ ODD: list[Odd] = [
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-@pytest.mark.parametrize("mode", ["error", "reject"])
 @pytest.mark.parametrize("odd", ODD, ids=[f"{odd[0]}: {odd[1]}" for odd in ODD])
-def test_what_is_odd_is_taken_as_it_is(odd: Odd, mode: Any, suffix: str, tmp_path: Path):
+def test_what_is_odd_is_taken_as_it_is(odd: Odd, suffix: str, tmp_path: Path):
     name, _, content, texts = odd
     path = tmp_path / f"{name}{suffix}"
     path.write_bytes(gzip.compress(content) if suffix else content)
-    rejects: list[Reject] = []
+    rejecting, rejects = DocumentsConfig(on_bad_document="reject"), list[Reject]()
 
-    assert texts_of(path, DocumentsConfig(on_bad_document=mode), on_reject=rejects.append) == texts
+    assert texts_of(path) == texts_of(path, rejecting, on_reject=rejects.append) == texts
     assert rejects == []
 
 
@@ -363,19 +362,19 @@ FILES: list[File] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", ["error", "reject"])
 @pytest.mark.parametrize("file", FILES, ids=[f"{file[0]}: {file[1]}" for file in FILES])
-def test_a_file_that_is_wrong_is_an_error_in_both_modes(file: File, mode: Any, tmp_path: Path):
+def test_a_file_that_is_wrong_is_an_error_in_both_modes(file: File, tmp_path: Path):
     name, _, content, text, kind, begin, end = file
     path = tmp_path / name
     path.write_bytes(content())
 
-    error = error_of(path, DocumentsConfig(text=text, on_bad_document=mode))
+    for mode in ("error", "reject"):
+        error = error_of(path, DocumentsConfig(text=text, on_bad_document=mode))
 
-    assert type(error) is kind
-    assert str(error).startswith(f"{path}{begin}")
-    assert str(error).endswith(end)
-    assert str(error).count(": expected ") == 1
+        assert type(error) is kind
+        assert str(error).startswith(f"{path}{begin}")
+        assert str(error).endswith(end)
+        assert str(error).count(": expected ") == 1
 
 
 @pytest.mark.parametrize(

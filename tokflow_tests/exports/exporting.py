@@ -4,10 +4,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tokflow.exports import Export
+from tokflow.exports.format import Arrays
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.results import StageResult
 from tokflow.store.manifest import Manifest
 from tokflow_tests.fuzz import readers
+from tokflow_tests.outputs import stored
 from tokflow_tests.tiny import build, declare
 
 MANY_IDS = {"kind": "file", "name": "many.json", "eos_token": "<eos>", "engine": "reference"}
@@ -43,3 +46,8 @@ def fields_in(made: StageResult, part: str) -> dict[str, list[Any]]:
     found = readers.READERS[format_](export)
     assert isinstance(found, readers.Rows)
     return dict(found.fields)
+
+
+def read(folder: Path, manifest: Manifest | None = None, part: str = "train") -> list[Arrays]:
+    """Return what the reader of its format yields of a part of an export."""
+    return list(Export(stored(folder, manifest)).read(part))

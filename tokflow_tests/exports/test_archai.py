@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.exports import FORMATS, Export
-from tokflow_tests.exports.exporting import export
-from tokflow_tests.outputs import parts, stored
+from tokflow.exports import FORMATS
+from tokflow_tests.exports.exporting import export, read
+from tokflow_tests.outputs import parts
 from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source
 from tokflow_tests.tiny import EOS, build, declare, many_ids
 
@@ -154,7 +154,7 @@ def test_ids_have_the_dtype_that_archai_chooses(vocab_size: int, dtype: type, tm
     ARCHAI.write(sized, ARCHAI.options(), tmp_path)
 
     assert np.load(tmp_path / "train.npy").dtype == dtype
-    [fields] = Export(stored(tmp_path, manifest)).read("train")
+    [fields] = read(tmp_path, manifest)
     assert fields["token_ids"].dtype == np.uint16
     assert fields["token_ids"].tolist() == [*b"ab", EOS]
 

@@ -24,7 +24,7 @@ from tokflow.exports.reading import pieces
 from tokflow.exports.table_files import lists_in
 from tokflow.pipeline.results import StageResult
 from tokflow.sequences.segments import Sequences
-from tokflow_tests.exports.exporting import export_as, fields_in
+from tokflow_tests.exports.exporting import export_as, fields_in, read
 from tokflow_tests.outputs import make_manifest, make_recipe, stored
 from tokflow_tests.tiny import EOS, build, declare
 
@@ -226,7 +226,7 @@ def assert_counted_and_shown_as_in_files(made: StageResult) -> None:
         padding = [t for of in shown for s in of.segments if s.is_padding for t in s.token_ids]
         assert padding == [PAD] * sum(row.count(PAD) for row in rows)
         assert made.manifest.counts[f"{part}.num_padding"] == len(padding)
-        [fields] = Export(stored(made.folder, made.manifest)).read(part)
+        [fields] = read(made.folder, made.manifest, part)
         assert (
             Export(stored(made.folder, made.manifest)).num_positions(part)
             == fields["token_ids"].size
@@ -245,7 +245,7 @@ def test_each_part_is_read_with_its_own_side(tmp_path: Path):
         padding="none",
     )
 
-    found = {part: [*Export(stored(folder, manifest)).read(part)] for part in split["parts"]}
+    found = {part: read(folder, manifest, part) for part in split["parts"]}
     assert found["train"][0]["token_ids"].tolist() == [[*b"a", EOS, PAD, PAD, PAD]]
     assert found["validation"][0]["token_ids"].tolist() == [[PAD, PAD, PAD, *b"b", EOS]]
     assert verify_export(stored(folder, manifest)) == []

@@ -27,7 +27,7 @@ from tokflow.sequences.segments import Sequences
 from tokflow.store.listed_files import broken_files
 from tokflow.store.manifest import Manifest, read_manifest
 from tokflow_tests.chats import chat, chat_dataset, write_chats
-from tokflow_tests.exports.exporting import MANY_IDS, export
+from tokflow_tests.exports.exporting import MANY_IDS, export, read
 from tokflow_tests.fuzz import readers as plain_readers
 from tokflow_tests.outputs import content, index_of, parts, stored
 from tokflow_tests.tiny import EOS, build, declare, ids, many_ids
@@ -544,7 +544,7 @@ def fields_of(part: Part, manifest: Manifest) -> dict[str, np.ndarray]:
 
 def read_whole(folder: Path, manifest: Manifest, part: str) -> dict[str, np.ndarray] | None:
     """Return all that our own reader yields of a part, joined; None where it yields nothing."""
-    arrays = list(Export(stored(folder, manifest)).read(part))
+    arrays = read(folder, manifest, part)
     return joined(arrays) if arrays else None
 
 
@@ -656,7 +656,7 @@ def test_the_largest_pad_id_is_written_by_every_format_of_rows(tmp_path: Path):
 
     for each in exports:
         made = built.export(each["name"])
-        [rows] = Export(stored(made.output.folder, made.manifest)).read("train")
+        [rows] = read(made.output.folder, made.manifest)
         assert rows["token_ids"].tolist() == [[69_999, 70_000, pad_id, pad_id]], each["name"]
     assert len(exports) > 9
 

@@ -5,19 +5,11 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.exports import Export
-from tokflow.exports.format import Arrays
 from tokflow.exports.formats.datatrove import _for_people
-from tokflow.store.manifest import Manifest
 from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.outputs import stored
 from tokflow_tests.tiny import declare, many_ids
 
 export = partial(export_as, "datatrove")
-
-
-def read(folder: Path, manifest: Manifest, part: str = "train") -> list[Arrays]:
-    return list(Export(stored(folder, manifest)).read(part))
 
 
 def ends_of(path: Path) -> list[int]:

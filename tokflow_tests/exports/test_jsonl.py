@@ -9,10 +9,7 @@ import pytest
 from backports import zstd
 
 from tokflow.errors import CorruptOutputError
-from tokflow.exports import Export
-from tokflow.store.manifest import read_manifest
-from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.outputs import stored
+from tokflow_tests.exports.exporting import export_as, read
 from tokflow_tests.tiny import EOS
 
 
@@ -99,7 +96,7 @@ def test_lines_are_read_whole_however_they_are_cut(
     monkeypatch.setattr("tokflow.exports.formats.jsonl.READ_BYTES", read_bytes)
     folder = exported(tmp_path, ["abcdefghij"])
 
-    arrays = Export(stored(folder, read_manifest(folder))).read("train")
+    arrays = read(folder)
 
     rows = np.concatenate([fields["token_ids"] for fields in arrays])
     assert rows.reshape(-1).tolist() == [*b"abcdefghij", EOS, EOS]
@@ -120,7 +117,7 @@ def test_lines_that_are_no_such_rows_are_an_error_that_names_the_file(lines: str
     path.write_text(lines)
 
     with pytest.raises(CorruptOutputError) as raised:
-        list(Export(stored(folder, read_manifest(folder))).read("train"))
+        read(folder)
 
     assert str(raised.value).startswith(f"{path}: expected what its format says, found ")
 
@@ -132,4 +129,4 @@ def test_a_file_with_fewer_or_more_lines_than_it_should_have_is_damaged(lines: i
     path.write_text(lines * '{"input_ids":[97,98,256,99],"segment_ids":[1,1,1,2]}\n')
 
     with pytest.raises(CorruptOutputError, match=f"2 sequences in a portion, found {lines};"):
-        list(Export(stored(folder, read_manifest(folder))).read("train"))
+        read(folder)

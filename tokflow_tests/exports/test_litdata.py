@@ -8,11 +8,10 @@ import pytest
 from backports import zstd
 
 from tokflow.errors import CorruptOutputError
-from tokflow.exports import Export
 from tokflow.exports.formats.litdata import LitdataOptions
 from tokflow.pipeline.run import build_dataset
-from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.outputs import content, stored
+from tokflow_tests.exports.exporting import export_as, read
+from tokflow_tests.outputs import content
 from tokflow_tests.tiny import declare
 
 NO_EOS = {"tokenizer": {"kind": "bytes", "eos": "none"}}
@@ -185,4 +184,4 @@ def test_a_chunk_that_is_cut_short_is_refused(tmp_path: Path):
     path.write_bytes(path.read_bytes()[:-2])
 
     with pytest.raises(CorruptOutputError, match="expected 26 bytes, 2 items in them, found 24"):
-        list(Export(stored(folder, manifest)).read("train"))
+        read(folder, manifest)

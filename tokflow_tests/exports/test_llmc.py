@@ -8,7 +8,7 @@ from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import Export
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import Manifest
-from tokflow_tests.exports.exporting import MANY_IDS, export_as
+from tokflow_tests.exports.exporting import MANY_IDS, export_as, read
 from tokflow_tests.outputs import stored
 from tokflow_tests.tiny import EOS, declare, many_ids
 
@@ -16,7 +16,7 @@ export = partial(export_as, "llmc")
 
 
 def tokens_of(folder: Path, manifest: Manifest, part: str = "train") -> list[list[int]]:
-    return [of["token_ids"].tolist() for of in Export(stored(folder, manifest)).read(part)]
+    return [of["token_ids"].tolist() for of in read(folder, manifest, part)]
 
 
 def names_of(folder: Path) -> list[str]:

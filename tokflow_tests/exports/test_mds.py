@@ -10,10 +10,8 @@ import xxhash
 from backports import zstd
 
 from tokflow.errors import ConfigError, CorruptOutputError
-from tokflow.exports import Export
 from tokflow.pipeline.run import build_dataset
-from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.outputs import stored
+from tokflow_tests.exports.exporting import export_as, read
 from tokflow_tests.tiny import EOS, declare
 
 ALL_FIELDS = {"t": "token_ids", "p": "position_ids", "s": "segment_ids", "m": "loss_mask"}
@@ -153,4 +151,4 @@ def test_a_shard_that_is_cut_short_is_refused(tmp_path: Path):
     path.write_bytes(path.read_bytes()[:-1])
 
     with pytest.raises(CorruptOutputError, match="2 items in them, found"):
-        list(Export(stored(folder, manifest)).read("train"))
+        read(folder, manifest)

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from tokflow.errors import CorruptOutputError
-from tokflow.exports import FORMATS, Export
-from tokflow.exports.format import Arrays
+from tokflow.exports import FORMATS
 from tokflow.exports.formats.megatron import MegatronOptions
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, chat_dataset
-from tokflow_tests.exports.exporting import MANY_IDS
-from tokflow_tests.outputs import documents_of, parts, stored
+from tokflow_tests.exports.exporting import MANY_IDS, read
+from tokflow_tests.outputs import documents_of, parts
 from tokflow_tests.tiny import EOS, build, declare, many_ids, tokenize
 
 WITHOUT_EOS = {"tokenizer": {"kind": "bytes", "eos": "none"}}
@@ -29,10 +28,6 @@ def export(
     dataset = declare(folder, files, exports=exports, **(attributes or {}))
     made = build(dataset).export("megatron")
     return dataset, made.output.folder, made.manifest
-
-
-def read(folder: Path, manifest: Manifest, part: str = "train") -> list[Arrays]:
-    return list(Export(stored(folder, manifest)).read(part))
 
 
 def index_of(path: Path) -> dict[str, Any]:

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from tokflow.errors import CorruptOutputError
-from tokflow.exports import Export
 from tokflow.exports.formats.modalities import INDEX_START, INDEX_STOP, _entries
-from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.outputs import content, int64, stored
+from tokflow_tests.exports.exporting import export_as, read
+from tokflow_tests.outputs import content, int64
 
 NO_EOS = {"tokenizer": {"kind": "bytes", "eos": "none"}}
 
@@ -45,7 +44,7 @@ def test_documents_without_tokens_are_in_the_index(tmp_path: Path):
     folder, manifest = export(tmp_path, {"a.jsonl": ["", "ab", "", "c", ""]}, attributes=NO_EOS)
 
     index = pickle.loads((folder / "train.pbin").read_bytes()[12 + 6 :])
-    [own] = Export(stored(folder, manifest)).read("train")
+    [own] = read(folder, manifest)
 
     assert index == [(0, 0), (0, 4), (4, 0), (4, 2), (6, 0)]
     assert own["offsets"].tolist() == [0, 0, 2, 2, 3, 3]
@@ -69,7 +68,7 @@ def test_an_index_that_is_not_ours_is_refused_and_not_loaded(tmp_path: Path):
     path.write_bytes(path.read_bytes()[: 12 + 6] + harm + padding)
 
     with pytest.raises(CorruptOutputError, match="an index that tokflow did not write"):
-        list(Export(stored(folder, manifest)).read("train"))
+        read(folder, manifest)
 
     assert not touched.exists()
     pickle.loads(harm)
@@ -83,7 +82,7 @@ def test_a_file_that_is_cut_short_is_refused(tmp_path: Path):
         path.write_bytes(path.read_bytes()[:size])
 
         with pytest.raises(CorruptOutputError, match=f"in a file of {size}; delete the export"):
-            list(Export(stored(folder, manifest)).read("train"))
+            read(folder, manifest)
 
 
 def test_data_that_the_index_does_not_fit_is_refused(tmp_path: Path):
@@ -94,7 +93,7 @@ def test_data_that_the_index_does_not_fit_is_refused(tmp_path: Path):
     path.write_bytes(moved)
 
     with pytest.raises(CorruptOutputError, match="data that it does not fit"):
-        list(Export(stored(folder, manifest)).read("train"))
+        read(folder, manifest)
 
 
 def test_an_index_of_which_a_byte_is_wrong_is_refused(tmp_path: Path):
@@ -107,4 +106,4 @@ def test_an_index_of_which_a_byte_is_wrong_is_refused(tmp_path: Path):
         path.write_bytes(data)
 
         with pytest.raises(CorruptOutputError, match="an index that tokflow did not write"):
-            list(Export(stored(folder, manifest)).read("train"))
+            read(folder, manifest)

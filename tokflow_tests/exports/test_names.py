@@ -10,6 +10,7 @@ from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Export, Part
 from tokflow.exports.options import ShardOptions
 from tokflow.store.manifest import FileEntry, Manifest, read_manifest
+from tokflow_tests.exports.exporting import read
 from tokflow_tests.outputs import parts, stored
 from tokflow_tests.tiny import build, declare
 
@@ -62,7 +63,7 @@ def test_a_part_s_file_is_called_as_the_yaml_says_and_read_and_verified_by_that_
     folder = made.output.folder
 
     assert sorted(path.name for path in folder.glob(f"*{Path(expected[0]).suffix}")) == expected
-    [own] = Export(stored(folder, made.manifest)).read("validation")
+    [own] = read(folder, made.manifest, "validation")
     assert sorted(own["token_ids"].tolist()) == [*b"c", 256]
     of_parts = list(parts(dataset, format_).values())
     assert verify_export(stored(folder, made.manifest), of_parts) == []

@@ -4,12 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokflow.exports import Export
-from tokflow.exports.format import Arrays
-from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, MARKED, chat_dataset
-from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.outputs import content, documents_of, stored
+from tokflow_tests.exports.exporting import export_as, read
+from tokflow_tests.outputs import content, documents_of
 from tokflow_tests.tiny import EOS, build, tokenize
 
 TWO_PARTS = {"split": {"parts": {"train": {"documents": 2}, "validation": {"start": 2}}}}
@@ -17,10 +14,6 @@ ENDS_WITH_EOS = MARKED.replace("{{ '\n' }}{% endfor %}", "{% endfor %}")
 OF_TOKFLOW = {"_tokflow/index.parquet", "_tokflow/manifest.json"}
 
 export = partial(export_as, "npy")
-
-
-def read(folder: Path, manifest: Manifest, part: str = "train") -> list[Arrays]:
-    return list(Export(stored(folder, manifest)).read(part))
 
 
 def names_of(folder: Path) -> list[str]:

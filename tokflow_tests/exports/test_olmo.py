@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from tokflow.errors import CorruptOutputError
-from tokflow.exports import Export
 from tokflow.exports.formats.olmo import GZIP_LEVEL
 from tokflow_tests.chats import CHATS, chat_dataset
-from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.outputs import content, documents_of, stored
+from tokflow_tests.exports.exporting import export_as, read
+from tokflow_tests.outputs import content, documents_of
 from tokflow_tests.tiny import build, tokenize
 
 FILES = {"a.jsonl": ["ab", "", "c"], "b.jsonl": ["defg"]}
@@ -57,7 +56,7 @@ def test_a_name_with_a_comma_stands_in_quotes(tmp_path: Path):
     folder, manifest = export(tmp_path, {"a,b.jsonl": ["ab"], "c.jsonl": ["d"]})
 
     lines = lines_of(folder / "train/part-0-00000.csv.gz")
-    [own] = Export(stored(folder, manifest)).read("train")
+    [own] = read(folder, manifest)
 
     assert lines == ['0,3,"a,b.jsonl:0","a,b.jsonl",1', "3,5,c.jsonl:0,c.jsonl,1"]
     assert own["offsets"].tolist() == [0, 3, 5]
@@ -87,7 +86,7 @@ def test_the_loss_mask_of_chats_is_a_byte_per_token_in_a_file_of_its_own(tmp_pat
     assert [len(mask) for mask in masks] == [len(run) for run in tokens]
     assert np.concatenate(masks).astype(int).tolist() == expected
     assert made.manifest.counts["train.num_loss_tokens"] == sum(expected)
-    own = list(Export(stored(made.output.folder, made.manifest)).read("train"))
+    own = read(made.output.folder, made.manifest)
     assert [fields["loss_mask"].tolist() for fields in own] == [mask.tolist() for mask in masks]
     assert "lost" not in made.manifest.details
 
@@ -101,4 +100,4 @@ def test_lines_that_are_not_about_every_token_are_refused(lines: str, tmp_path: 
     path.write_bytes(gzip.compress(lines.encode()))
 
     with pytest.raises(CorruptOutputError, match="expected documents end to end, 11 tokens in all"):
-        list(Export(stored(folder, manifest)).read("train"))
+        read(folder, manifest)

@@ -5,10 +5,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import CorruptOutputError
-from tokflow.exports import Export
-from tokflow.store.manifest import read_manifest
-from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.outputs import stored
+from tokflow_tests.exports.exporting import export_as, read
 
 
 def exported(folder: Path, texts: list[str], **options) -> Path:
@@ -57,6 +54,6 @@ def test_a_damaged_shard_is_an_error_that_names_it(start: int, data: bytes, tmp_
         file.write(data)
 
     with pytest.raises(CorruptOutputError) as raised:
-        list(Export(stored(folder, read_manifest(folder))).read("train"))
+        read(folder)
 
     assert str(raised.value).startswith(f"{path}: expected what its format says, found ")

@@ -5,7 +5,6 @@ import pytest
 
 from tokflow.errors import ConfigError
 from tokflow.sequences.packing import (
-    PACKERS,
     PackingConfig,
     PackingResult,
     Strategy,
@@ -81,15 +80,6 @@ def test_each_strategy_chooses_a_row_in_its_own_way(
     assert lengths_of_rows(packed) == rows
     assert packed.segments.span.tolist() == spans
     assert packed.num_sequences == num_sequences
-
-
-@pytest.mark.parametrize("num_tokens", [(), (0,), (0, 0)], ids=str)
-@pytest.mark.parametrize("strategy", PACKERS)
-def test_no_tokens_make_no_row(strategy: Strategy, num_tokens: tuple[int, ...]):
-    packed = pack_spans(int64(*num_tokens), of_4(strategy=strategy))
-
-    assert columns(packed) == [[], [], [], [], []]
-    assert packed.num_sequences == 0
 
 
 @pytest.mark.parametrize(

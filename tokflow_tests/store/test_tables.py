@@ -160,16 +160,16 @@ def test_a_table_without_rows_can_be_read(tmp_path: Path):
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint16, np.uint32, np.float64, bool])
-@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 1000])
-def test_numbers_come_back_from_arrow_as_they_went(dtype, length):
-    values = (np.arange(length) * 7 % 3).astype(dtype)
+def test_numbers_come_back_from_arrow_as_they_went(dtype):
+    for length in (0, 1, 7, 8, 9, 1000):
+        values = (np.arange(length) * 7 % 3).astype(dtype)
 
-    array = to_arrow(values)
+        array = to_arrow(values)
 
-    array.validate(full=True)
-    assert array.to_pylist() == values.tolist()
-    assert to_numpy(array).dtype == values.dtype
-    assert to_numpy(array).tolist() == values.tolist()
+        array.validate(full=True)
+        assert array.to_pylist() == values.tolist()
+        assert to_numpy(array).dtype == values.dtype
+        assert to_numpy(array).tolist() == values.tolist()
 
 
 @pytest.mark.parametrize("dtype", [np.int64, bool])

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokflow.documents.formats.csv_records import Dialect, OddRecord, RecordCutter
+from tokflow_tests.reading import in_blocks
 
 COMMAS = Dialect(b",")
 SHAPES = [COMMAS.records(1, {0}), COMMAS.records(2, {0, 1})]
@@ -35,11 +36,7 @@ def cutter_of(
     content: str, shape: re.Pattern[bytes], sizes: list[int], max_bytes: int = 1000
 ) -> RecordCutter:
     """Return the records of `content` in blocks of the sizes, one after another."""
-    data, blocks = content.encode(), []
-    for size in sizes:
-        blocks.append(data[:size])
-        data = data[size:]
-    blocks = [block for block in (*blocks, data) if block]
+    blocks = in_blocks(content.encode(), sizes)
     cutter = RecordCutter(blocks, COMMAS, max_bytes=max_bytes, byte_offset=0)
     cutter.pattern = shape
     return cutter

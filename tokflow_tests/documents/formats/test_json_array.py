@@ -14,7 +14,7 @@ from tokflow.documents.file_formats import text_columns
 from tokflow.documents.formats.json_array import cut_records
 from tokflow.documents.ranges import ranges_of
 from tokflow.errors import RawFileError
-from tokflow_tests.reading import read_documents
+from tokflow_tests.reading import in_blocks, read_documents
 
 PIECES = ['"', "\\", '"a,]"', r'"\\""', "[", "]", "{", "}", ",", " ", "\n", "1", '{"a": [1, {}]}']
 BLANK = " \t\r\n"
@@ -51,11 +51,7 @@ def elements_of(content: str) -> list[tuple[str, int, int]] | None:
 def test_elements_do_not_depend_on_blocks(content: str, sizes: list[int], max_bytes: int):
     first, _, others = content.partition("\n")
     assume(not first.rstrip().endswith("]") or others.strip()[:1] in {"", *",[]}"})
-    data, blocks = content.encode(), []
-    for size in sizes:
-        blocks.append(data[:size])
-        data = data[size:]
-    blocks = [block for block in (*blocks, data) if block]
+    blocks = in_blocks(content.encode(), sizes)
     path, expected = Path("a"), elements_of(content)
     found: list[tuple[str | None, int | None, int | None]] = []
 
