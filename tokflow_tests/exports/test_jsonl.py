@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from backports import zstd
 
-from tokflow.errors import CorruptOutputError
 from tokflow_tests.exports.exporting import export_as, read
 from tokflow_tests.tiny import EOS
 
@@ -100,33 +99,3 @@ def test_lines_are_read_whole_however_they_are_cut(
 
     rows = np.concatenate([fields["token_ids"] for fields in arrays])
     assert rows.reshape(-1).tolist() == [*b"abcdefghij", EOS, EOS]
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        '{"input_ids":[97,98,256,99],"segment_ids":[1,1,1,2]',
-        '{"input_ids":[97,98,256,99,5],"segment_ids":[1,1,1,2]}',
-        '{"input_ids":[97,98,256,99],"segment_ids":[1,1,1,2]}\n{"input_ids":[256,256,256,256]}',
-        '{"input_ids":["a"],"segment_ids":[1,1,1,2]}',
-    ],
-)
-def test_lines_that_are_no_such_rows_are_an_error_that_names_the_file(lines: str, tmp_path: Path):
-    folder = exported(tmp_path, ["ab", "c"])
-    path = folder / "train-00000-of-00001.jsonl"
-    path.write_text(lines)
-
-    with pytest.raises(CorruptOutputError) as raised:
-        read(folder)
-
-    assert str(raised.value).startswith(f"{path}: expected what its format says, found ")
-
-
-@pytest.mark.parametrize("lines", [1, 3])
-def test_a_file_with_fewer_or_more_lines_than_it_should_have_is_damaged(lines: int, tmp_path: Path):
-    folder = exported(tmp_path, ["ab", "c"])
-    path = folder / "train-00000-of-00001.jsonl"
-    path.write_text(lines * '{"input_ids":[97,98,256,99],"segment_ids":[1,1,1,2]}\n')
-
-    with pytest.raises(CorruptOutputError, match=f"2 sequences in a portion, found {lines};"):
-        read(folder)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokflow.errors import CorruptOutputError
 from tokflow.exports import FORMATS
 from tokflow.exports.formats.megatron import MegatronOptions
 from tokflow.pipeline.dataset import Dataset
@@ -130,17 +129,6 @@ def test_documents_are_whole_where_they_become_another_type(
         ([EOS, *b"c", EOS], [0, 1, 3]),
         ([*b"defg", EOS], [0, 5]),
     ]
-
-
-@pytest.mark.parametrize("damage", [(0, b"MMAP"), (9, b"\2"), (17, b"\6")])
-def test_an_index_that_is_not_megatrons_is_an_error(tmp_path: Path, damage: tuple[int, bytes]):
-    _, folder, manifest = export(tmp_path, {"a.jsonl": ["abc"]})
-    with (folder / "train_text_document.idx").open("r+b") as file:
-        file.seek(damage[0])
-        file.write(damage[1])
-
-    with pytest.raises(CorruptOutputError, match="version 1 and dtype 4 or 8"):
-        read(folder, manifest)
 
 
 def test_the_loss_mask_of_chats_stands_beside_their_tokens(tmp_path: Path):

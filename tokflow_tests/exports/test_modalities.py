@@ -75,16 +75,6 @@ def test_an_index_that_is_not_ours_is_refused_and_not_loaded(tmp_path: Path):
     assert touched.exists()
 
 
-def test_a_file_that_is_cut_short_is_refused(tmp_path: Path):
-    folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "c"]})
-    path = folder / "train.pbin"
-    for size in (40, 17, 12, 11, 0):
-        path.write_bytes(path.read_bytes()[:size])
-
-        with pytest.raises(CorruptOutputError, match=f"in a file of {size}; delete the export"):
-            read(folder, manifest)
-
-
 def test_data_that_the_index_does_not_fit_is_refused(tmp_path: Path):
     folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "c"]})
     path = folder / "train.pbin"
