@@ -20,6 +20,8 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.declared import make_dataset
 
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+KEYS = ["a.txt", "b.txt", "c.txt"]
+"""Raw files of a case, as it begins."""
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 is_built = pytest.mark.usefixtures("_built")

@@ -13,6 +13,7 @@ from tokflow.exports import Part
 from tokflow.exports.stage import parts_of
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
+from tokflow.pipeline.results import BuildResult
 from tokflow.shown import shown_text, stands_for_url
 from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest, Recipe, read_manifest, sealed
 from tokflow.store.remote.places import Place
@@ -155,6 +156,11 @@ def fetched(path: Path) -> Path:
     """Return a file of an output at a URL, by its path in the cache, which it has then."""
     store_of(path).bring([path])
     return path
+
+
+def new_in(built: BuildResult) -> list[tuple[str, str]]:
+    """Return the stage and the name of each output that a build made."""
+    return [(made.output.stage, made.output.name) for made in built.made if made.is_new]
 
 
 def problems_of(dataset: Dataset) -> list[str]:

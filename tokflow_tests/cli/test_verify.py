@@ -22,10 +22,7 @@ def test_a_broken_output_fails_the_verification(store: Path, config: Path):
     result = run("verify", "--config", config)
 
     assert result.exit_code == 1
-    assert result.stderr.splitlines()[0] == (
-        f"error: {folder}/tokens.bin: expected 58 bytes, found 0; "
-        f"remove the folder {folder} and run `tokflow run` again"
-    )
+    assert result.stderr.startswith(f"error: {folder}/tokens.bin: expected 58 bytes, found 0; ")
     assert "failed  tokens of a.jsonl" in result.stdout
 
 

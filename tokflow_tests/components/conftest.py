@@ -15,10 +15,10 @@ def case(tmp_path: Path) -> Iterator[Case]:
 
 
 @pytest.fixture(scope="session")
-def built_by_job(
+def built_by(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[Case, dg.ExecuteInProcessResult]]:
-    """A dataset that one run of the build job has built, and that run."""
+    """A dataset that one run has built, here of the build job, and that run."""
     with dg.DagsterInstance.ephemeral() as instance:
         case = Case(tmp_path_factory.mktemp("built"), instance)
         yield case, case.job()
@@ -26,8 +26,7 @@ def built_by_job(
 
 @pytest.fixture(scope="module")
 def built(built_by: tuple[Case, dg.ExecuteInProcessResult]) -> Case:
-    """A dataset that one run has built for all tests of a module, whose `built_by` has both; nobody
-    changes its files."""
+    """A dataset that one run has built; nobody changes its files."""
     return built_by[0]
 
 

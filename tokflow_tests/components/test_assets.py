@@ -24,14 +24,12 @@ from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset, make_stage
 from tokflow.raw.files import hash_file
 from tokflow.store.manifest import read_run
-from tokflow_tests.dagster_case import Case, checks, failure, is_built, selection, shown
+from tokflow_tests.dagster_case import KEYS, Case, checks, failure, is_built, selection, shown
 from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source
 from tokflow_tests.raw.fetching import Server, serving
 from tokflow_tests.raw.servers import served
 from tokflow_tests.tiny import build, declare
 from tokflow_tests.wrong_engine import use_wrong_engine
-
-KEYS = ["a.txt", "b.txt", "c.txt"]
 
 Result = dg.ExecuteInProcessResult
 

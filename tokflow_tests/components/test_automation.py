@@ -25,13 +25,12 @@ from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.atomic import boot
 from tokflow.views.picture import has_report
-from tokflow_tests.dagster_case import QUIET, Case, Sensor
+from tokflow_tests.dagster_case import KEYS, QUIET, Case, Sensor
 from tokflow_tests.tiny import many_ids
 
 BUILD = ["small_build"]
 STARTED = dg.DagsterRunStatus.STARTED
 THE_ID = "0" * 32
-KEYS = ["a.txt", "b.txt", "c.txt"]
 
 
 @contextmanager

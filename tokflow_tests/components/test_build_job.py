@@ -10,22 +10,15 @@ from tokflow.audit.checks import CHECKS
 from tokflow.components import BuildOptions, run_build_job
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.run import build_dataset
-from tokflow_tests.dagster_case import QUIET, Case, checks, failure, is_built, shown
+from tokflow_tests.dagster_case import KEYS, QUIET, Case, checks, failure, is_built, shown
 from tokflow_tests.raw.fetching import Server, serving
 from tokflow_tests.wrong_engine import use_wrong_engine
-
-KEYS = ["a.txt", "b.txt", "c.txt"]
 
 Result = dg.ExecuteInProcessResult
 
 
 def build(case: Case) -> Result:
     return case.job()
-
-
-@pytest.fixture(scope="module")
-def built_by(built_by_job: tuple[Case, Result]) -> tuple[Case, Result]:
-    return built_by_job
 
 
 def reported(result: Result) -> dict[str, int]:

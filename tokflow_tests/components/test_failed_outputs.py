@@ -11,17 +11,11 @@ from tokflow.components.instance import find_old_runs
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.status import FileStatus
 from tokflow_tests.components.test_build_job import build
-from tokflow_tests.dagster_case import Case, failure, is_built, selection, shown_failed
+from tokflow_tests.dagster_case import KEYS, Case, failure, is_built, selection, shown_failed
 
-KEYS = ["a.txt", "b.txt", "c.txt"]
 EXPORTS = {"exports/bin", "exports/parquet"}
 OF_B = {"tokens:b.txt", "split:b.txt", "sequences:b.txt"}
 BAD = b"not \xff UTF-8\n"
-
-
-@pytest.fixture(scope="module")
-def built_by(built_by_job: tuple[Case, dg.ExecuteInProcessResult]):
-    return built_by_job
 
 
 def break_b(case: Case) -> None:

@@ -17,9 +17,7 @@ from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import Plan, make_plan
 from tokflow.pipeline.status import FileStatus
 from tokflow_tests.components.test_build_job import build
-from tokflow_tests.dagster_case import QUIET, Case, Sensor, selection, shown
-
-KEYS = ["a.txt", "b.txt", "c.txt"]
+from tokflow_tests.dagster_case import KEYS, QUIET, Case, Sensor, selection, shown
 
 
 @pytest.fixture(autouse=True)

@@ -5,9 +5,8 @@ import pytest
 
 from tokflow.components import make_definitions
 from tokflow.pipeline.declared import make_dataset
-from tokflow_tests.dagster_case import Case, checks, failure
+from tokflow_tests.dagster_case import KEYS, Case, checks, failure
 
-KEYS = ["a.txt", "b.txt", "c.txt"]
 PREFIX = ["warehouse", "raw-text", "my-data"]
 
 

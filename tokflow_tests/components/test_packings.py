@@ -4,9 +4,8 @@ import dagster as dg
 import pytest
 
 from tokflow.pipeline.mixture import graph_of
-from tokflow_tests.dagster_case import Case, failure
+from tokflow_tests.dagster_case import KEYS, Case, failure
 
-KEYS = ["a.txt", "b.txt", "c.txt"]
 SHORT = {"format": "parquet", "name": "short", "packing": {"sequence_length": 8}}
 PICKLE = {"format": "pickle", "packing": {"sequence_length": 8, "pad_id": 1}}
 

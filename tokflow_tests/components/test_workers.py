@@ -10,9 +10,7 @@ import yaml
 from tokflow.components import steps
 from tokflow.pools import open_pool
 from tokflow.pools.pool import Pool
-from tokflow_tests.dagster_case import Case, failure
-
-KEYS = ["a.txt", "b.txt", "c.txt"]
+from tokflow_tests.dagster_case import KEYS, Case, failure
 
 
 @pytest.fixture

@@ -11,16 +11,11 @@ from tokflow.audit.verify.verification import verify_dataset
 from tokflow.documents import DocumentsConfig, Limit, deciding_fields
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.plan import make_plan
-from tokflow.pipeline.results import BuildResult
 from tokflow.pipeline.run import build_dataset
-from tokflow_tests.outputs import content
+from tokflow_tests.outputs import content, new_in
 from tokflow_tests.tiny import build, declare, many_ids
 
 REJECT = {"on_bad_document": "reject"}
-
-
-def new(built: BuildResult) -> list[tuple[str, str]]:
-    return [(made.output.stage, made.output.name) for made in built.made if made.is_new]
 
 
 def dataset(folder: Path, **fields: Any) -> Dataset:
@@ -47,7 +42,7 @@ def test_a_bad_line_that_is_set_aside_makes_no_other_file_again(folder: Path):
     [failed] = build_dataset(dataset(folder)).failed
 
     assert failed.name == "b.jsonl"
-    assert new(build(dataset(folder, documents=REJECT))) == [
+    assert new_in(build(dataset(folder, documents=REJECT))) == [
         ("tokens", "b.jsonl"),
         ("split", "b.jsonl"),
         ("sequences", "b.jsonl"),
@@ -72,7 +67,7 @@ def test_a_bad_line_set_aside_is_an_error_again_once_it_is_to_be_one(folder: Pat
         "config changed (it has bad documents or special tokens, now an error)",
     )
     assert any(verified.problems for verified in verify_dataset(strict))
-    assert new(build(dataset(folder, documents={**REJECT, "max_rejects": 1}))) == []
+    assert new_in(build(dataset(folder, documents={**REJECT, "max_rejects": 1}))) == []
 
 
 def test_a_special_token_in_a_text_is_an_error_once_it_is_to_be_one(folder: Path):
@@ -89,7 +84,7 @@ def test_another_tokenizer_makes_all_tokens_again(folder: Path):
 
     built = build(dataset(folder, tokenizer={"eos_token": "w9"}))
 
-    assert new(built)[:3] == [
+    assert new_in(built)[:3] == [
         ("tokenizer", "tokenizer"),
         ("tokens", "a.jsonl"),
         ("tokens", "b.jsonl"),
@@ -103,7 +98,7 @@ def test_what_auto_stands_for_and_an_error_that_does_not_occur_remake_nothing(tm
         tmp_path, documents={"format": "jsonl"}, tokenizer={"special_tokens_in_text": "error"}
     )
 
-    assert new(build(other)) == []
+    assert new_in(build(other)) == []
 
 
 @pytest.mark.parametrize(
@@ -143,7 +138,7 @@ def test_a_limit_of_bytes_decides_of_a_small_file_that_is_gzip_under_a_plain_nam
 
     smaller = {**documents, "limit": {"document_bytes": 1_000}}
 
-    assert new(build(dataset(tmp_path, documents=smaller))) != []
+    assert new_in(build(dataset(tmp_path, documents=smaller))) != []
 
 
 @pytest.mark.parametrize(("eos", "is_deciding"), [("last", True), ("none", False)])
@@ -154,7 +149,7 @@ def test_the_end_of_empty_documents_decides_where_documents_end(
 
     built = build(dataset(folder, tokenizer={"eos": eos, "eos_of_empty": False}))
 
-    assert bool(new(built)) == is_deciding
+    assert bool(new_in(built)) == is_deciding
 
 
 def test_special_tokens_in_a_text_decide_nothing_where_there_are_none(tmp_path: Path):
@@ -162,7 +157,7 @@ def test_special_tokens_in_a_text_decide_nothing_where_there_are_none(tmp_path: 
 
     control = {"kind": "bytes", "special_tokens_in_text": "control"}
 
-    assert new(build(declare(tmp_path, tokenizer=control))) == []
+    assert new_in(build(declare(tmp_path, tokenizer=control))) == []
 
 
 @pytest.mark.parametrize(
@@ -214,7 +209,7 @@ def test_a_side_decides_where_something_is_added_or_taken_away_there(
 
     built = build(dataset(folder, packing={**usual, **packing}, exports=["parquet", "bin"]))
 
-    assert [stage for stage, _ in new(built)] == stages
+    assert [stage for stage, _ in new_in(built)] == stages
 
 
 def test_what_dagster_shows_and_when_and_how_it_runs_makes_nothing_again(folder: Path):
@@ -232,4 +227,4 @@ def test_what_dagster_shows_and_when_and_how_it_runs_makes_nothing_again(folder:
         "executor": "multiprocess",
     }
 
-    assert new(build(dataset(folder, **shown))) == []
+    assert new_in(build(dataset(folder, **shown))) == []

@@ -14,7 +14,7 @@ from tokflow.pipeline.results import Reporter, StageResult
 from tokflow.pipeline.run import build_dataset, make_output
 from tokflow.split.spans import write_split
 from tokflow.tokens.shard import TokenShard
-from tokflow_tests.outputs import content, touched
+from tokflow_tests.outputs import content, new_in, touched
 from tokflow_tests.tiny import EOS, build, declare, write_texts
 
 FILES = {
@@ -100,7 +100,7 @@ def test_one_bad_file_stops_no_other_and_completes_the_dataset_when_it_is_fixed(
     assert not (dataset.folder / "exports").exists()
     assert not (dataset.folder / "tokens" / "b.jsonl").exists()
     write_texts(tmp_path / "raw" / "b.jsonl", ["b"])
-    assert stages_of(tuple(made for made in build(dataset).made if made.is_new)) == [
+    assert new_in(build(dataset)) == [
         ("tokens", "b.jsonl"),
         ("split", "b.jsonl"),
         ("export", "bin"),

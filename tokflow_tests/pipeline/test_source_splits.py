@@ -11,7 +11,7 @@ from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow_tests.hub import Hub
-from tokflow_tests.outputs import parts, tokens_of
+from tokflow_tests.outputs import new_in, parts, tokens_of
 from tokflow_tests.tiny import build, declare, ids
 
 TRAIN, TEST = "data/train-00000-of-00001.jsonl", "data/test-00000-of-00001.jsonl"
@@ -58,7 +58,7 @@ def test_a_new_commit_builds_what_is_new_in_it_alone(hub: Hub, tmp_path: Path):
     after = make_plan(dataset)
 
     assert [planned.name for planned in plan.missing if planned.stage == "tokens"] == [TEST]
-    assert [(of.output.stage, of.output.name) for of in built.made if of.is_new] == [
+    assert new_in(built) == [
         *((stage, TEST) for stage in ("tokens", "split")),
         ("export", "bin"),
     ]

@@ -7,6 +7,7 @@ import pytest
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.run import build_dataset
 from tokflow_tests.chats import chat_dataset
+from tokflow_tests.outputs import new_in
 from tokflow_tests.tiny import build, declare
 
 ROLES = [[{"role": "human", "content": "hi"}, {"role": "gpt", "content": "hello"}]] * 2
@@ -69,7 +70,7 @@ def test_it_is_made_where_that_is_accepted_and_nothing_else_again(tmp_path: Path
 
     built = build(chats(tmp_path, on_no_loss="accept"))
 
-    new = [(made.output.stage, made.output.name) for made in built.made if made.is_new]
+    new = new_in(built)
     assert new == [("export", "bin"), ("export", "parquet")]
 
 

@@ -43,8 +43,9 @@ def problems_of(found: Iterable[Verification]) -> dict[str, tuple[str, ...]]:
     return {verified.name: verified.problems for verified in found if verified.problems}
 
 
-@pytest.mark.parametrize("name", ["tokens.bin", "documents.parquet"])
-@pytest.mark.parametrize("whole", ["store", "dataset"])
+@pytest.mark.parametrize(
+    ("whole", "name"), [("store", "tokens.bin"), ("dataset", "documents.parquet")]
+)
 def test_a_damaged_shard_is_the_one_problem_of_all_that_was_made_from_it(
     whole: str, name: str, small: Dataset
 ):
