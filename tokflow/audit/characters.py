@@ -19,8 +19,8 @@ import numpy.typing as npt
 from tokflow.audit.chats import ChatSpan, chat_spans, pair_spans, spans_of_tokens
 from tokflow.audit.texts import TokenizedText
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource
-from tokflow.documents.batch import ParsedBatch, Problem
-from tokflow.errors import BadDocumentError, TokflowError
+from tokflow.documents.batch import ParsedBatch
+from tokflow.errors import TokflowError
 from tokflow.store.tables import texts_of
 from tokflow.tokenizers.chat.formats import read_chat
 from tokflow.tokenizers.chat.renderer import open_renderer
@@ -219,13 +219,11 @@ class Characters:
             raw = self._find(text)
             self._last_chat = key, raw, raw.spans() if raw and raw.spans else []
         _, raw, spans = self._last_chat
-        chars: list[int | None] = [None] * (last - first)
+        chars = np.full(text.num_tokens, -1)
         if raw is not None:
-            own = range(max(first, raw.first), min(last, raw.first + len(raw.chars)))
-            for token in own:
-                chars[token - first] = int(raw.chars[token - raw.first, 0])
+            chars[raw.first : raw.first + len(raw.chars)] = raw.chars[:, 0]
         mask = text.masks.read(text.token_start + first, text.token_start + last)
-        return [*spans_of_tokens(spans, chars, mask)]
+        return [*spans_of_tokens(spans, chars[first:last], mask)]
 
     @cached_property
     def _places(self) -> TokenPlaces:
@@ -264,18 +262,14 @@ def first_chat(path: Path, documents: DocumentsConfig, tokenizer: Tokenizer) -> 
 
     Raises: TokflowError where it cannot be read, or the template does not write it.
     """
-    reader = _Reader(path, documents, tokenizer)
-    if (record := reader.first()) is None:
+    limit = documents.limit.model_copy(update={"documents": 1})
+    source = DocumentSource([path], documents.model_copy(update={"limit": limit}))
+    render = open_renderer(documents, tokenizer)
+    if (batch := next(source.batches(batch_bytes=1, render=render), None)) is None:
         return []
-    if problem := reader.problem(record):
-        raise BadDocumentError(
-            path=path,
-            row=0,
-            expected=problem.expected,
-            found=problem.found,
-            remedy=problem.remedy or "correct the chat, or set documents.on_bad_document: reject",
-        )
-    return reader.spans(record)
+    reader = _Reader(path, documents, tokenizer)
+    read = reader.document(int(batch.rows[0]))
+    return reader.spans(read[0]) if read else []
 
 
 class _Reader:
@@ -296,11 +290,6 @@ class _Reader:
             return None
         return record, self._render(ParsedBatch(record)).batch if self._render else record
 
-    def problem(self, record: Batch) -> Problem | None:
-        """Return what is wrong with a record that is a chat."""
-        bad = self._render(ParsedBatch(record)).bad if self._render else ()
-        return bad[0].problem if bad else None
-
     def spans(self, record: Batch) -> list[ChatSpan]:
         """Return the spans of a record that is a chat."""
         text = str(record.texts[0].as_py())
@@ -308,11 +297,6 @@ class _Reader:
             return pair_spans(text, record.loss_spans.document(0) if record.loss_spans else [])
         chat = read_chat(text.encode(), self._documents)
         return chat_spans(chat, self._render.render(chat), self._documents)
-
-    def first(self) -> Batch | None:
-        """Return the first record."""
-        batch = next(self._batches, None)
-        return None if batch is None else batch.slice(0, 1)
 
     def _record(self, row: int) -> Batch | None:
         while self._batch is None or row > int(self._batch.rows[-1]):

@@ -1,8 +1,7 @@
 """Chats for people: whose words each token is of, whether it is supervised, and why."""
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
 import numpy as np
@@ -92,27 +91,19 @@ def pair_spans(text: str, loss_spans: Sequence[tuple[int, int]]) -> list[ChatSpa
 
 
 def spans_of_tokens(
-    spans: Sequence[ChatSpan], chars: Sequence[int | None], loss_mask: npt.NDArray[np.uint8]
+    spans: Sequence[ChatSpan], chars: npt.NDArray[np.int64], loss_mask: npt.NDArray[np.uint8]
 ) -> Iterator[tuple[int, ChatSpan]]:
     """Yield neighbouring tokens of a chat by what they are of: their number, and the span.
 
-    `chars`: the character that each token begins with, by which it is of a span; None of a BOS or
-    EOS that was put around the text. `loss_mask`: whether each is supervised, as it is stored.
+    `chars`: the character that each token begins with, by which it is of a span; -1 of a BOS or EOS
+    that was put around the text. `loss_mask`: whether each is supervised, as it is stored. Without
+    spans, only that is known.
     """
-    starts = np.cumsum([0, *(len(of.text) for of in spans)]).tolist()
-
-    def number(token: int) -> tuple[int | None, bool]:
-        char, is_supervised = chars[token], bool(loss_mask[token])
-        if not spans or char is None:
-            return (None if not spans else -1), is_supervised
-        return min(bisect_right(starts, char) - 1, len(spans) - 1), is_supervised
-
-    for (of, is_supervised), tokens in groupby(range(len(chars)), number):
-        span = ChatSpan(role="", is_supervised=is_supervised, reason="")
-        if of == -1:
-            span = ChatSpan(role=TEMPLATE, is_supervised=is_supervised, reason="added")
-        elif of is not None:
-            span = ChatSpan(
-                role=spans[of].role, is_supervised=is_supervised, reason=spans[of].reason
-            )
-        yield len([*tokens]), span
+    role, reason = (TEMPLATE, "added") if spans else ("", "")
+    known = [*spans, ChatSpan(role=role, is_supervised=False, reason=reason)]
+    stops = np.cumsum([len(of.text) for of in spans])
+    numbers = np.minimum(np.searchsorted(stops, chars, side="right"), max(len(spans) - 1, 0))
+    numbers[chars < 0] = len(spans)
+    pairs = zip(numbers.tolist(), (loss_mask > 0).tolist(), strict=True)
+    for (number, is_supervised), tokens in groupby(pairs):
+        yield len([*tokens]), replace(known[number], is_supervised=is_supervised, text="")

@@ -223,9 +223,9 @@ def _counts_of(parts: Sequence[Part], config: ExportConfig) -> dict[str, int]:
 
     num_tokens: padding not counted. num_dropped_tokens. Of sequences num_sequences, num_padding
     (as much as the files have of it), num_repeated_tokens (in another sequence too) and the fields
-    of PackingCounts; of chats TURN_COUNTS and num_unsupervised_sequences, the ones written without
-    a supervised token. Of chats, where the format keeps the loss mask, num_loss_tokens; where it
-    keeps offsets, num_documents.
+    of PackingCounts; of chats the turns that were cut or dropped, and num_unsupervised_sequences,
+    the ones written without a supervised token. Of chats, where the format keeps the loss mask,
+    num_loss_tokens; where it keeps offsets, num_documents.
 
     Raises: CorruptOutputError where a token was neither written nor dropped as the config says.
     """

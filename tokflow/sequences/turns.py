@@ -19,10 +19,6 @@ NO_MASK = 2
 """In a source, the value of tokens of documents that are no chats: supervised, but of no turn."""
 
 
-TURN_COUNTS = ("num_cut_turns", "num_dropped_turns")
-"""Names of what `turn_counts` returns; sequences of older stores have none of them."""
-
-
 class MaskSource(Protocol):
     """Loss mask of the tokens of one split or of several, end to end."""
 
@@ -66,7 +62,7 @@ class SpanMask:
         if once.num_tokens.sum() > packed_once.num_tokens.sum():
             num_dropped = self._num_turns(once) - self._num_turns(packed_once)
         num_cut = int(np.count_nonzero((pairs.reshape(-1, 2) == 1).all(axis=1)))
-        return dict(zip(TURN_COUNTS, (num_cut, num_dropped), strict=True))
+        return {"num_cut_turns": num_cut, "num_dropped_turns": num_dropped}
 
     def _num_turns(self, segments: Segments) -> int:
         """Return how many turns begin in segments."""

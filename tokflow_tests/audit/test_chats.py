@@ -13,6 +13,7 @@ from tokflow.pipeline.run import build_dataset
 from tokflow.tokenizers.chat.formats import Chat
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow_tests.chats import CHATS, chat, chat_dataset
+from tokflow_tests.outputs import int64
 from tokflow_tests.tiny import declare
 
 TEMPLATE = (
@@ -88,7 +89,7 @@ def test_tokens_are_of_the_span_that_they_begin_in_and_of_the_mask_that_is_store
 
     found = [
         (num, of.role, of.is_supervised)
-        for num, of in spans_of_tokens(spans, [None, 0, 1, 2, None], mask)
+        for num, of in spans_of_tokens(spans, int64(-1, 0, 1, 2, -1), mask)
     ]
 
     assert found == [

@@ -14,7 +14,6 @@ from tokflow.pipeline.output import Output
 from tokflow.pools.pool import ignore
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, write_sequences
-from tokflow.sequences.turns import TURN_COUNTS
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME, CutEncoder
 from tokflow.split.mixed_split import remake_mixed_split
 from tokflow.split.rule import NO_PART, NOT_TAKEN, FileSpans
@@ -92,8 +91,7 @@ def verify_sequences(sequences: FileSequences) -> list[str]:
     with TemporaryDirectory(prefix="tokflow.") as folder, Reading():
         about: dict[str, Any] = {"dataset": manifest.dataset, "recipe": manifest.recipe}
         write_sequences(split, config, Path(folder), **about)
-        turns = {f"{part}.{name}" for part in split.parts for name in TURN_COUNTS}
-        return [*problems, *_differences(sequences, Path(folder), turns - manifest.counts.keys())]
+        return [*problems, *_differences(sequences, Path(folder))]
 
 
 def _stored_cut_tokens(split: Split, spans: FileSpans, folder: Path) -> npt.NDArray[np.int64]:
