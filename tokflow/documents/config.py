@@ -328,7 +328,10 @@ def correct_column(
         return "correct documents.keep_columns"
     match config.field_of(column):
         case "messages":
-            return "set documents.messages to the field that holds the chat"
+            return (
+                "set documents.messages to the field that holds the chat; of preference pairs "
+                "that is `chosen`, for tokflow trains on no pairs"
+            )
         case "prompt" | "completion":
             return "set documents.prompt and documents.completion to the fields that hold them"
         case "chat_format":

@@ -109,7 +109,11 @@ def test_a_json_field_that_cannot_be_looked_up_is_refused(
 @pytest.mark.parametrize(
     ("documents", "remedy"),
     [
-        ({"messages": "messages"}, "set documents.messages to the field that holds the chat"),
+        (
+            {"messages": "messages"},
+            "set documents.messages to the field that holds the chat; of preference pairs that is "
+            "`chosen`, for tokflow trains on no pairs",
+        ),
         ({"prompt": "a", "completion": "b"}, "set documents.prompt and documents.completion to"),
     ],
 )

@@ -3,10 +3,11 @@
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate, groupby
+from typing import TypeAlias
 
 from tokflow.tokenizers.chat.formats import BadChatError, Chat, Message
 from tokflow.tokenizers.chat.marks import (
@@ -15,7 +16,6 @@ from tokflow.tokenizers.chat.marks import (
     CONTENT,
     NAME,
     OTHER,
-    REASONING,
     STRUCTURE,
     CharSpan,
     Event,
@@ -29,8 +29,8 @@ from tokflow.tokenizers.chat.marks import (
 from tokflow.tokenizers.chat.template import ChatTemplate
 from tokflow.tokenizers.engines.protocol import any_of
 
-Unmarked = frozenset[tuple[int, str]]
-"""Fields that are left without marks: the message and the path of each."""
+Leaves: TypeAlias = Callable[[str, str], bool]
+"""Function of the kind of a string and the role of its message: True if it gets no marks."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,9 @@ class MarkedChat:
     blocks: Sequence[CharSpan] | None
     """The generation blocks in the text; None for a template without."""
     marks: Marks
-    unmarked: Unmarked = frozenset()
+    leaves: Leaves | None
+    unmarked: Sequence[str]
+    """Strings that were left without marks."""
 
     @property
     def messages(self) -> Sequence[Message]:
@@ -129,34 +131,22 @@ class Marker:
         )
         self._is_signed = lru_cache(1_000)(self._has_sign)  # of roles, which are few
         self._private = "" if template.source.isascii() else template.source
-        self._structure: set[str] = set()
-        """Paths of fields that this template does not copy."""
 
     def mark(self, chat: Chat, text: str) -> MarkedChat:
         """Return a chat with marks around all words that the template copies into its text.
 
-        Where all of them at once give another text, as where the template counts the characters of
-        a field, those that do it are left without.
+        Where they give another text, as where the template measures or compares a field, those in
+        fields that no format knows are left without, then all but the assistant's.
 
-        Raises: BadChatError where the assistant has such words, or signs of special tokens are
-        among them.
+        Raises: BadChatError where that does not help.
         """
         found = self._marked(chat, text)
         if self._template.has_generation and (found is None or found.blocks is None):
             self._check_blocks(chat, text)
-        if found is not None:
-            return found
-        kinds = self._fields(chat)
-        unmarked = frozenset(self._unmarkable(chat, text, list(kinds)))
-        for message, path in sorted(unmarked):
-            kind, role = kinds[message, path], chat.messages[message]["role"]
-            if kind == OTHER:
-                self._structure.add(path)
-            elif role == "assistant" and kind in (CONTENT, REASONING, CALL):
-                raise not_copied(f"another text where the {kind} of message {message} is marked")
-        found = self._marked(chat, text, unmarked)
+        found = found or self._marked(chat, text, _leaves_unknown_fields)
+        found = found or self._marked(chat, text, _leaves_all_but_the_assistant)
         if found is None:
-            raise not_copied("another text where messages are marked")
+            raise not_copied("another text where the words of the assistant are marked")
         return found
 
     def _check_blocks(self, chat: Chat, text: str) -> None:
@@ -181,58 +171,30 @@ class Marker:
         """Return whether a special token, or a part of one by which it is told, may be spelt."""
         return any(start in string for start in self._starts)
 
-    def _fields(self, chat: Chat) -> dict[tuple[int, str], str]:
-        """Return the kind of each field with words, by its message and path."""
-        kinds: dict[tuple[int, str], str] = {}
-        for index, message in enumerate(chat.messages):
-
-            def note(string: str, path: str, kind: str, index: int = index) -> str:
-                kinds[index, path] = kind
-                return string
-
-            changed(message, note)
-        return kinds
-
-    def _unmarkable(
-        self, chat: Chat, text: str, fields: Sequence[tuple[int, str]]
-    ) -> set[tuple[int, str]]:
-        """Return the fields that change the text where they have marks, by halves."""
-        left = set(fields)
-
-        def look(some: Sequence[tuple[int, str]]) -> None:
-            if self._marked(chat, text, frozenset(left.difference(some))) is not None:
-                left.difference_update(some)
-            elif len(some) > 1:
-                look(some[: len(some) // 2])
-                look(some[len(some) // 2 :])
-
-        look(fields)
-        return left
-
     def _marked(
         self,
         chat: Chat,
         text: str,
-        unmarked: Unmarked = frozenset(),
+        leaves: Leaves | None = None,
         names: re.Pattern[str] | None = None,
     ) -> MarkedChat | None:
-        """Return a chat with marks in all fields but some; None if that gives another text.
-
-        `names`: special tokens to put marks in, as well.
+        """Return a chat with marks in all fields but those that `leaves` names; None if that gives
+        another text. `names`: special tokens to put marks in, as well.
         """
         try:
             marks = Marks(text + self._private, len(chat.messages) + 1, self._tags)
         except ValueError as error:
             raise not_copied(str(error)) from error
+        unmarked: list[str] = []
         index, message = -1, Message()
 
         def change(string: str, path: str, kind: str) -> str:
-            if unmarked and (index, path) in unmarked:
+            if leaves and leaves(kind, str(message.get("role"))):
+                unmarked.append(string)
                 return string
             if names is not None:
                 string = marks.inside(string, index, names)
-            is_call_of_words = kind == NAME and not _is_nameless(message)
-            if kind == STRUCTURE or is_call_of_words or path in self._structure:
+            if kind == STRUCTURE or (kind == NAME and not _is_nameless(message)):
                 # Where it can spell special tokens, it has to be told from the template.
                 return marks.around(string, index, OTHER) if self._is_signed(string) else string
             has_reasoning = kind == CONTENT and message["role"] == "assistant"
@@ -256,7 +218,9 @@ class Marker:
         if written is None or plain != text:
             return None
         events = [event for event in events if event.message != BLOCK] if is_blocked else events
-        return MarkedChat(chat, marked, self._template, text, events, blocks, marks, unmarked)
+        return MarkedChat(
+            chat, marked, self._template, text, events, blocks, marks, leaves, unmarked
+        )
 
     def spelt(self, chat: MarkedChat) -> list[CharSpan]:
         """Return where the text has special tokens that messages spell, and not the template.
@@ -265,13 +229,12 @@ class Marker:
 
         Raises: BadChatError where that cannot be told.
         """
-        for index, path in chat.unmarked:
-            if self._can_spell("".join(strings_of(chat.messages[index].get(path.split(".")[0])))):
-                raise not_copied(f"another text where {path} of message {index} is marked")
+        if self._can_spell("\0".join(chat.unmarked)):
+            raise not_copied("another text where all words are marked")
         words = chat.words
         if self._tag_names and self._tag_names.search("\0".join(strings_of(chat.messages))):
             # Those tags, which have no marks for the template's sake, get some inside.
-            marked = self._marked(chat.chat, chat.text, chat.unmarked, self._tag_names)
+            marked = self._marked(chat.chat, chat.text, chat.leaves, self._tag_names)
             if marked is None:
                 raise not_copied("another text where special tokens that they spell are marked")
             words = marked.words
@@ -293,6 +256,14 @@ def not_copied(found: str) -> BadChatError:
         found,
         "change what it measures, cuts or compares in the messages, or the template",
     )
+
+
+def _leaves_unknown_fields(kind: str, role: str) -> bool:
+    return kind == OTHER
+
+
+def _leaves_all_but_the_assistant(kind: str, role: str) -> bool:
+    return kind == OTHER or (kind != STRUCTURE and role != "assistant")
 
 
 def _signs_of(name: str) -> set[str]:
