@@ -184,7 +184,8 @@ class Marker:
         try:
             marks = Marks(text + self._private, len(chat.messages) + 1, self._tags)
         except ValueError as error:
-            raise not_copied(str(error)) from error
+            expected = "a chat of at most 13,000 messages, and without private characters"
+            raise BadChatError(expected, f"{len(chat.messages):,} messages, and {error}") from error
         unmarked: list[str] = []
         index, message = -1, Message()
 

@@ -31,7 +31,7 @@ _KIND_OF_FIELD = {
 
 _FIRST, _LAST = 0xF0000, 0x10FFFD
 """Private characters of planes 15 and 16."""
-_PER_MESSAGE = 2 * len(KINDS)
+_PER_MESSAGE = 2 * len(KINDS) - 2  # structure has no marks of its own
 _PRIVATE = re.compile(f"[{chr(_FIRST)}-{chr(_LAST)}]")
 _LITERAL = re.compile(r"""'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)\"""")
 _TAG = re.compile(r"<[^<>|\uff5c]+>|\[/?[A-Z]+\]")  # without the bars of control tokens

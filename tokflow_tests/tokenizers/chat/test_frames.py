@@ -159,6 +159,11 @@ def test_two_renders_a_chat_however_long(family: str, monkeypatch: pytest.Monkey
     assert rendered.counts["turns"] == 120
 
 
+def test_a_chat_of_more_messages_than_there_are_private_characters_is_a_bad_document():
+    with pytest.raises(BadChatError, match="a chat of at most 13,000 messages"):
+        renderer_of(FAMILIES["chatml"]).render(Chat(TWO_TURNS * 4_000))
+
+
 def holds(family: Family, kind: str, chat: Chat, rendered: Rendered) -> None:
     """Assert all that is true of every chat that a template takes."""
     text = rendered.text
