@@ -38,5 +38,5 @@ def _load(project: Project) -> dg.Definitions:
             raise
         told = "loaded are the datasets alone, since Dagster cannot load all of %s: %s"
         logging.getLogger("tokflow").error(told, project.defs, error)
-    loaded = TextDataset.declared(of for of in declarations if is_first(of, declarations))
-    return loaded.definitions(loaded.datasets)
+    own = (of for of in declarations if is_first(of, declarations))
+    return TextDataset.declared(own).definitions()

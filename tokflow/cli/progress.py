@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tokflow.cli.terminal import console, print_error, print_styled
 from tokflow.pipeline.lines import Lines, Pace, text_bytes_of
 from tokflow.pipeline.plan import Plan
-from tokflow.pipeline.results import Reporter, StageFailure, StageResult
+from tokflow.pipeline.results import Reporter, StageBegun, StageFailure, StageResult
 from tokflow.shown import printable, size, speed
 
 if TYPE_CHECKING:
@@ -86,21 +86,20 @@ class Bars(Errors):
     def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
-    def stage(self, stage: str, *, num_outputs: int, num_bytes: int) -> None:
-        """Begin a bar, if there is something to make."""
-        self._stage, self._bar = stage, None
-        sizes = [num_bytes for (of, _), num_bytes in self._sizes.items() if of == stage]
+    def begun(self, begun: StageBegun) -> None:
+        """Begin a bar, if there is something to make, or make it longer."""
+        if begun.is_more:
+            self._pace.total += begun.num_bytes
+            if self._bar is not None:
+                self._progress.update(self._bar, total=self._pace.total)
+            return
+        self._stage, self._bar = begun.stage, None
+        sizes = [num_bytes for (of, _), num_bytes in self._sizes.items() if of == begun.stage]
         self._pace = Pace(max(sum(sizes), 1), ratio=self._pace.ratio)
         if sizes:
             self._bar = self._progress.add_task(
-                "", total=self._pace.total, stage=stage, size="", speed="", name=""
+                "", total=self._pace.total, stage=begun.stage, size="", speed="", name=""
             )
-
-    def more(self, *, num_outputs: int, num_bytes: int) -> None:
-        """Make the bar longer."""
-        self._pace.total += num_bytes
-        if self._bar is not None:
-            self._progress.update(self._bar, total=self._pace.total)
 
     def advance(self, num_documents: int, num_bytes: int) -> None:
         """Move the bar by text that was tokenized."""

@@ -1,7 +1,8 @@
 """Definitions of a dataset for Dagster, and its build as a run in this process."""
 
-from tokflow.components.build_job import BuildOptions, RecordedBuild, run_build_job
+from tokflow.components.build_job import run_build_job
 from tokflow.components.instance import open_instance
+from tokflow.components.recorded_build import BuildOptions, RecordedBuild
 from tokflow.components.text_dataset import TextDataset, make_definitions
 
 __all__ = [

@@ -5,7 +5,6 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 
-from tokflow.components.checks import check_specs
 from tokflow.components.dagster_names import (
     OWN_ASSETS,
     asset_key,
@@ -15,7 +14,6 @@ from tokflow.components.dagster_names import (
     partition_set,
 )
 from tokflow.components.history import code_version
-from tokflow.components.steps import RESOURCE, WORKERS, make_body
 from tokflow.exports.columns import schema_of
 from tokflow.exports.config import DeclaredExports
 from tokflow.exports.stage import EXPORT
@@ -29,20 +27,19 @@ from tokflow.tokens.shard_files import DOCUMENTS_SCHEMA
 from tokflow.tokens.stage import TOKENS
 
 
-def make_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
+def asset_specs(dataset: Dataset) -> list[dg.AssetSpec]:
     """Return the assets of a dataset, parents first."""
-    return [_asset(dataset, stage, name) for stage, name in asset_keys(dataset)]
+    return [_spec(dataset, stage, name) for stage, name in asset_keys(dataset)]
 
 
-def _asset(dataset: Dataset, stage: str, name: str) -> dg.AssetsDefinition:
+def _spec(dataset: Dataset, stage: str, name: str) -> dg.AssetSpec:
     """Return one asset with what all assets of a dataset have."""
-    key, of_parents = asset_key(dataset, stage, name), parents(dataset, stage, name)
-    step = stage_named(dataset.stages, stage)
+    step, of_parents = stage_named(dataset.stages, stage), parents(dataset, stage, name)
     kinds, config, description = _described(dataset, stage, name)
     fields = config if isinstance(config, dict) else config.model_dump(exclude_defaults=True)
     shown = {"config": dg.MetadataValue.json(_redacted(fields))} if fields else {}
-    spec = dg.AssetSpec(
-        key,
+    return dg.AssetSpec(
+        asset_key(dataset, stage, name),
         deps=[dg.AssetDep(of, partition_mapping=mapping) for of, mapping in of_parents.items()],
         partitions_def=partition_set(dataset) if is_partitioned(dataset, stage) else None,
         group_name=dagster_name(dataset.name),
@@ -54,15 +51,6 @@ def _asset(dataset: Dataset, stage: str, name: str) -> dg.AssetsDefinition:
         code_version=code_version(dataset, stage, name),
         freshness_policy=_freshness_of(dataset.schedule) if step and step.has_latest else None,
     )
-    return dg.multi_asset(  # of one, since only such a step can be asked for its checks alone
-        name=key.to_python_identifier(),
-        specs=[spec],
-        check_specs=check_specs(stage, key),
-        can_subset=True,
-        backfill_policy=dg.BackfillPolicy.single_run(),
-        pool=dataset.pool if step else None,
-        resource_defs={RESOURCE: WORKERS},
-    )(make_body(dataset, stage, name))
 
 
 def _described(dataset: Dataset, stage: str, name: str) -> tuple[set[str], Any, str]:

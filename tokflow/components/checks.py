@@ -1,6 +1,6 @@
 """Asset checks: those of `tokflow.audit.checks`, as Dagster declares and reports them."""
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import dagster as dg
@@ -9,14 +9,15 @@ from tokflow.audit.checks import CHECKS, MAX_SHOWN, Checker, CheckOutcome
 from tokflow.components.dagster_names import (
     FILES,
     asset_key,
-    packing_of_asset,
+    asset_keys,
 )
 from tokflow.components.markdown import MAX_REASON, MAX_ROWS
 from tokflow.errors import shortened
+from tokflow.pipeline.dataset import Dataset
+from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.status import FileStatus, file_statuses
 from tokflow.shown import clipped, counted, printable
-from tokflow.stage import stage_named
 
 FILES_CHECK = "every_file_is_built"
 """The check of the list of raw files, and no other asset."""
@@ -43,27 +44,32 @@ def check_specs(stage: str, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
     return [*specs, *(dg.AssetCheckSpec(of, asset=key, description=own[of]) for of in own)]
 
 
-def check_results(
-    checker: Checker,
-    stage: str,
-    name: str,
-    names: Sequence[str],
-    only: Container[str],
-    *,
-    is_alone: bool = False,
+def recheck(dataset: Dataset, asked: Collection[dg.AssetCheckKey]) -> Iterator[dg.AssetCheckResult]:
+    """Compute checks of what is built, of all files, since checks have no partitions, whatever is
+    remembered; nothing is made."""
+    graph = graph_of(dataset, offline=True)
+    checker = Checker(graph, recheck=True)
+    for (stage, name), key in asset_keys(dataset).items():
+        names = {of.name for of in asked if of.asset_key == key}
+        if FILES_CHECK in names:
+            yield check_files(key, file_statuses(make_plan(dataset)))
+        elif names:
+            outputs = [of for of in graph.outputs_of(stage, graph.partitions) if of.variant == name]
+            made = [of for of in outputs if of.is_made]
+            for outcome in checker.outcomes(stage, made or outputs, only=names):
+                yield check_result(key, outcome)
+
+
+def check_of_files(
+    context: dg.AssetExecutionContext, dataset: Dataset
 ) -> Iterator[dg.AssetCheckResult]:
-    """Yield the results of the checks called `only` of an asset, the export `name` for one, in its
-    outputs of these names. `is_alone`: no run of assets, which may build what is not built yet."""
-    graph = checker.graph
-    key = asset_key(graph.dataset, stage, name)
-    if FILES_CHECK in only:
-        statuses = file_statuses(make_plan(graph.dataset))
-        yield check_files(key, [of for of in statuses if is_alone or of.state == "failed"])
-    if stage_named(graph.dataset.stages, stage) is not None:
-        packing = packing_of_asset(graph.dataset, stage, name)
-        outputs = [graph.named(stage, each, packing) for each in names]
-        for outcome in checker.outcomes(stage, outputs, only=only):
-            yield check_result(key, outcome)
+    """Yield the check of the list of files if a run selects it; files that nobody has built yet are
+    none of its business."""
+    key = asset_key(dataset, FILES)
+    if dg.AssetCheckKey(key, FILES_CHECK) in context.selected_asset_check_keys:
+        yield check_files(
+            key, [of for of in file_statuses(make_plan(dataset)) if of.state == "failed"]
+        )
 
 
 def check_files(key: dg.AssetKey, statuses: Sequence[FileStatus]) -> dg.AssetCheckResult:

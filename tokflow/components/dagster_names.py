@@ -64,17 +64,19 @@ def is_partitioned(dataset: Dataset, stage: str) -> bool:
     return (stage_named(dataset.stages, stage) or OWN_ASSETS[stage]).is_of_file
 
 
+def is_of_all_files(dataset: Dataset, stage: str) -> bool:
+    """Return whether an asset is made of all partitions together, as an export is."""
+    step = stage_named(dataset.stages, stage)
+    is_before = stage == RAW if step is None else step.is_of_file or step.decides_all
+    return not is_before
+
+
 def asset_key(dataset: Dataset, stage: str, name: str = "") -> dg.AssetKey:
     """Return the key of one asset: `[<dataset>, <stage>]`, `[<dataset>, "exports", <name>]` or
     `[<dataset>, "sequences", <name of a packing>]`, after the prefix that the dataset asks for."""
     step = stage_named(dataset.stages, stage)
     own = filter(None, [step.path if step else stage, name])
     return dg.AssetKey([*dataset.key_prefix, dataset.name, *own])
-
-
-def packing_of_asset(dataset: Dataset, stage: str, name: str) -> str:
-    """Return the variant of all partitions of an asset: the name of a packing, mostly empty."""
-    return name if is_partitioned(dataset, stage) else ""
 
 
 def asset_keys(dataset: Dataset) -> dict[tuple[str, str], dg.AssetKey]:
@@ -89,8 +91,10 @@ def asset_keys(dataset: Dataset) -> dict[tuple[str, str], dg.AssetKey]:
 def parents(
     dataset: Dataset, stage: str, name: str = ""
 ) -> dict[dg.AssetKey, dg.PartitionMapping | None]:
-    """Return what an asset is made from, and whether from all partitions or its own alone."""
-    all_files, own = dg.AllPartitionMapping(), dg.IdentityPartitionMapping()
+    """Return what an asset is made from, and whether each partition from all partitions of it.
+
+    Other mappings Dagster infers itself, which takes only one for each parent of a step.
+    """
     step = stage_named(dataset.stages, stage)
     inputs = step.inputs(dataset, name) if step else OWN_ASSETS[stage].inputs(dataset)
     found: dict[dg.AssetKey, dg.PartitionMapping | None] = {}
@@ -99,9 +103,10 @@ def parents(
         is_own = bool(stage_named(dataset.stages, of.stage) or OWN_ASSETS.get(of.stage))
         owners = (dataset,) if is_own and not of.dataset else dataset.sources
         for having in [sources[of.dataset]] if of.dataset else owners:
-            mapping = all_files if of.reach == "all" or having is not dataset else own
-            is_split_up = is_partitioned(having, of.stage)
-            found[asset_key(having, of.stage, of.variant)] = mapping if is_split_up else None
+            is_split_up = is_partitioned(having, of.stage) and is_partitioned(dataset, stage)
+            is_all = is_split_up and (of.reach == "all" or having is not dataset)
+            mapping = dg.AllPartitionMapping() if is_all else None
+            found[asset_key(having, of.stage, of.variant)] = mapping
     is_of_all = step and not step.is_of_file and any(of.is_of_all_here for of in inputs)
     if is_of_all and dataset.mixture is None:
         found[asset_key(dataset, FILES)] = None

@@ -1,25 +1,44 @@
-"""Outputs that a failing run could not make, as Dagster's pages show them: failed, and not green.
+"""Failures of a run: why it fails, and the outputs that Dagster's pages show as failed, not green.
 
 Dagster shows an output as failed where a run that failed was to make it, and has not since. A run
-of assets says at its beginning what it is to make; the build job, which is none, says so of what
-has failed. The output is green again as soon as it is recorded anew.
+says at its beginning which assets it is to make, and of these which partitions, if it has keys;
+without keys the build says so of what has failed. The output is green again as soon as it is
+recorded anew, and an asset without partitions after a run that was to make it and did not fail.
 """
 
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TypeAlias, get_type_hints
 
 import dagster as dg
 
-from tokflow.components.dagster_names import FILES, asset_key
+from tokflow.components.dagster_names import (
+    FILES,
+    asset_key,
+    asset_keys,
+    is_of_all_files,
+    is_partitioned,
+)
+from tokflow.errors import FetchError, first_five, message_of, shortened
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.graph import BuildGraph
 from tokflow.pipeline.results import StageFailure, StageResult
-from tokflow.pipeline.stages import up_to
-from tokflow.shown import counted
+from tokflow.shown import clipped, counted, printable
 from tokflow.stage import Stage, stage_named
+
+FETCH_AGAIN = dg.RetryPolicy(
+    max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS
+)
+"""Retries on top of those of each download: a server may be away for longer. Not the policy of a
+step, since with one Dagster begins a step again that a user has terminated."""
+
+MAX_SHOWN = 50
+"""Files that a failure lists."""
+
+MAX_LINE = 1_000
+"""Characters of what it says of one."""
 
 MAX_MARKED = 1_000
 """Outputs that one run marks, since each takes some 5 ms; those without partitions come first."""
@@ -53,24 +72,36 @@ def mark_failed(
         context.log.warning("%s failed, which the pages of assets do not show as failed", said)
 
 
+def repeat_events(
+    context: dg.AssetExecutionContext, dataset: Dataset, *, but: Collection[FailedOutput]
+) -> None:
+    """Record again what a run was to make and found as it is, but for what has failed: without an
+    event Dagster shows it as failed, or as not made. Each partition has one already."""
+    for (stage, name), key in asset_keys(dataset).items():
+        is_meant = key in context.selected_asset_keys and not is_partitioned(dataset, stage)
+        if is_meant and (stage, name, None) not in but:
+            last = context.instance.get_latest_materialization_event(key)
+            if last and last.run_id != context.run.run_id and last.asset_materialization:
+                context.log_event(last.asset_materialization)
+
+
 def failed_outputs(
     graph: BuildGraph,
     failed: Sequence[StageFailure],
     *,
     made: Iterable[StageResult] = (),
-    until: str | None = None,
+    needed: Container[tuple[str, str]] | None = None,
 ) -> Iterator[FailedOutput]:
-    """Yield what failed, and all that would be made of it up to a stage, except what is `made`.
+    """Yield what failed, and all that would be made of it, except what is `made`; `needed`: of
+    these assets alone.
 
     Without a failure checks have kept the exports from being made. A raw file that cannot be read
     stays what it is: its tokens have failed.
     """
     there = {(of.output.stage, of.output.variant, of.output.key or None) for of in made}
     dataset = graph.dataset
-    steps = dataset.stages if until is None else up_to(until, dataset.stages)
-    stages = {of.name for of in steps}
     for output in (*_of_dataset(dataset, failed), *_of_files(graph, failed)):
-        if output[0] in stages and output not in there:
+        if (needed is None or output[:2] in needed) and output not in there:
             yield output
 
 
@@ -82,7 +113,7 @@ def exports_and_files(dataset: Dataset) -> list[FailedOutput]:
 
 def _of_all_files(dataset: Dataset) -> list[tuple[Stage, str]]:
     """Return the stages and variants that are made from all partitions."""
-    steps = [of for of in dataset.stages if not (of.is_of_file or of.decides_all)]
+    steps = [of for of in dataset.stages if is_of_all_files(dataset, of.name)]
     return [(of, variant) for of in steps for variant in of.variants(dataset)]
 
 
@@ -137,3 +168,46 @@ def _first_of_all(graph: BuildGraph, failed: Sequence[StageFailure]) -> int:
         else:
             firsts += [each for each in counted if number < each]
     return min(firsts)
+
+
+def failure_of(
+    graph: BuildGraph,
+    errors: Mapping[str, Exception],
+    *,
+    num_keys: int,
+    problems: Sequence[str] = (),
+) -> dg.Failure:
+    """Return the failure that names each file, of `num_keys`, which could not be built, and the
+    problems that checks found."""
+    keys_of: dict[str, list[str]] = {}
+    for key, error in errors.items():
+        keys_of.setdefault(message_of(error, where=key), []).append(key)
+    said = [
+        printable(f"{first_five(keys)}: {message}", keep="\n\t")
+        for message, keys in keys_of.items()
+    ]
+    lines = [clipped(line, MAX_LINE) for line in said]
+    if errors and num_keys > 1:
+        rest = "; the others were, and are recorded" if len(errors) < num_keys else ""
+        head = f"{len(errors):,} of {num_keys:,} files could not be built{rest}"
+        lines = [head, *shortened(lines, MAX_SHOWN)]
+    failure = dg.Failure(
+        f"{graph.dataset.name}: " + "\n".join([*lines, *problems]),
+        metadata={"files": dg.MetadataValue.json(list(errors)[:MAX_SHOWN])},
+        allow_retries=any(isinstance(error, FetchError) for error in errors.values()),
+    )
+    failure.__cause__ = next(iter(errors.values()), None)
+    return failure
+
+
+def again_if_fetched(
+    failure: dg.Failure, context: dg.AssetExecutionContext
+) -> dg.Failure | dg.RetryRequested:
+    """Return what a step raises: the failure, or where a server did not give a file, a request to
+    try once more."""
+    tries = context.retry_number
+    if not failure.allow_retries or tries >= FETCH_AGAIN.max_retries:
+        return failure
+    again = dg.RetryRequested(FETCH_AGAIN.max_retries, FETCH_AGAIN.calculate_delay(tries + 1))
+    again.__cause__ = failure
+    return again

@@ -135,6 +135,7 @@ def sync_files(
     *,
     log: Log | None = None,
     to_build: Collection[str] = (),
+    is_listed: bool = True,
     with_status: bool = False,
 ) -> SyncedFiles:
     """Register new raw files as partitions, retire those that are gone, record each new content.
@@ -145,7 +146,8 @@ def sync_files(
     the partitions `to_build` here: each event takes 5 to 12 ms. A remote file is only listed: what
     its content is shows when `raw` fetches it. The list itself is recorded as a materialization of
     `files`, so that a file which comes or goes makes the exports stale, too; `with_status`: also
-    where only the status of a file is another. `changes`: those that a look has found just now.
+    where only the status of a file is another. Without `is_listed` only the contents of `to_build`
+    are read and recorded. `changes`: those that a look has found just now.
 
     Raises: ConfigError, RawFileError where the files cannot be listed; nothing is retired then.
     """
@@ -153,6 +155,10 @@ def sync_files(
     if dataset.sources:  # whose raw files are theirs to record
         _update(instance, dataset, changes)
         return SyncedFiles(added=changes.added, removed=changes.removed)
+    if not is_listed:
+        found = known_partitions(changes.graph, known_files(changes.graph, to_build))
+        record_raw(instance, changes.graph, found, log)
+        return SyncedFiles()
     raw_files = known_files(changes.graph)
     known = AssetHistory(instance, dataset, RAW).versions
     partitions = known_partitions(changes.graph, raw_files)
@@ -242,12 +248,6 @@ def record_listing(
             check = check_files(history.key, statuses)
             log_check(log or instance.report_runless_asset_event, check)
     return is_new
-
-
-def report_listing(graph: BuildGraph, raw_files: Mapping[str, RawFile | None]) -> Report:
-    """Return the report of the list of raw files, with the status of each. `graph`: an offline
-    one."""
-    return _report_files(graph, raw_files, file_statuses(make_plan(graph.dataset, graph=graph)))
 
 
 def record_status(instance: dg.DagsterInstance, dataset: Dataset, log: Log | None = None) -> bool:

@@ -219,7 +219,11 @@ class AssetHistory:
     def _is_failed(self) -> bool:
         """True if a run has failed to make an asset without partitions since it was recorded."""
         record = self._records.get(self.key)
-        return record is not None and record.run_id != self._entries[self.key].last_run_id
+        last = self._entries[self.key].last_run_id if record else None
+        if record is None or last is None or record.run_id == last:
+            return False
+        run = self.instance.get_run_by_id(last)
+        return run is not None and run.status is dg.DagsterRunStatus.FAILURE
 
     @cached_property
     def _records(self) -> Mapping[dg.AssetKey, dg.EventLogRecord | None]:

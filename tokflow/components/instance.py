@@ -159,7 +159,10 @@ def _runs_of_latest_events(instance: dg.DagsterInstance) -> Iterator[str]:
     )
     planned = dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
     for key in instance.all_asset_keys():
-        yield from (str(of.asset_entry.last_run_id) for of in instance.get_asset_records([key]))
+        for record in instance.get_asset_records([key]):
+            last = instance.get_run_by_id(str(record.asset_entry.last_run_id))
+            if last and not last.is_success:  # else it is named below, or found all as it was
+                yield last.run_id
         made = storage.get_latest_storage_id_by_partition(key, events[0][0])
         for partition, own in storage.get_latest_storage_id_by_partition(key, planned).items():
             if own > made.get(partition, 0):

@@ -6,7 +6,7 @@ from typing import Any
 
 import dagster as dg
 
-from tokflow.components.dagster_names import REPORT, asset_keys
+from tokflow.components.dagster_names import REPORT, asset_key, asset_keys
 from tokflow.components.file_partitions import record_status
 from tokflow.components.history import AssetHistory
 from tokflow.components.markdown import report_link, report_pictures
@@ -57,25 +57,31 @@ def report_page(dataset: Dataset) -> Report:
 
 
 def record_pages(
-    context: dg.OpExecutionContext, dataset: Dataset, *, is_news: bool, with_report: bool
+    context: dg.AssetExecutionContext, dataset: Dataset, *, is_news: bool, is_asked: bool = False
 ) -> None:
     """Record what people look at after a build: the status of the files where that is news, and a
-    report where it is, or where there is none, or one that was drawn before the exports were made.
+    report, if the run selects it, where it is, or where there is none, or one that was drawn before
+    the exports were made; with `is_asked` in any case.
 
     A failure is a warning in the log and harms no data: the report stays stale, and the next build
     draws it.
+
+    Raises: what keeps a report that `is_asked` from being drawn.
     """
+    is_meant = asset_key(dataset, REPORT) in context.selected_asset_keys
+    is_asked &= is_meant
     try:
         if is_news and dataset.mixture is None:
             is_news = record_status(context.instance, dataset, context.log_event)
-        is_asked = with_report and _is_declared(dataset)
-        is_due = is_asked and (is_news or is_report_behind(context.instance, dataset))
-        if is_due and _is_begun(dataset):
+        is_due = is_meant and (is_news or is_report_behind(context.instance, dataset))
+        if is_asked or (is_due and _is_begun(dataset)):
             report = report_page(dataset)
             history = AssetHistory(context.instance, dataset, REPORT)
-            if history.unrecorded({"": report.data_version}):
+            if is_asked or history.unrecorded({"": report.data_version}):
                 history.record({"": report}, context.log_event)
     except Exception as error:
+        if is_asked:
+            raise
         context.log.warning(str(explained(error, where=f"the report of {dataset.name}")))
 
 

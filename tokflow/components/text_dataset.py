@@ -5,9 +5,9 @@ import hashlib
 import logging
 import os
 import re
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import starmap
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -16,9 +16,8 @@ import click
 import dagster as dg
 import pydantic
 
-from tokflow.components.assets import make_assets
 from tokflow.components.automation import build_schedule, files_sensor, scan_job
-from tokflow.components.build_job import build_job
+from tokflow.components.build_job import BuildJob, asset_job, build_asset
 from tokflow.errors import TokflowError
 from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import DEFAULT_STORE, Dataset
@@ -167,16 +166,30 @@ class TextDataset(dg.Component):
         is_alone = getattr(context.component_loc, "file_path", None) == context.project_root
         # Of what `build_defs_for_component` is given, whose tree is the whole working folder.
         others = [] if is_alone else context.component_tree.get_all_components(TextDataset)
-        datasets = {of.name: of for component in (*others, self) for of in component.datasets}
-        is_of_all = bool(datasets) and min(datasets) in {of.name for of in self.datasets}
-        return self.definitions(list(datasets.values()) if is_of_all else [])
+        assets = {
+            name: of for component in (*others, self) for name, of in component.assets.items()
+        }
+        is_of_all = bool(assets) and min(assets) in self.assets
+        return self.definitions(assets.values() if is_of_all else ())
 
-    def definitions(self, with_jobs: Sequence[Dataset]) -> dg.Definitions:
-        """Return the assets of the datasets, those of the broken ones, and the jobs of some."""
+    @cached_property
+    def assets(self) -> Mapping[str, tuple[Dataset, dg.AssetsDefinition]]:
+        """The datasets by their names, each with its assets, which are those of its job, too."""
+        return {of.name: (of, build_asset(of)) for of in self.datasets}
+
+    def definitions(
+        self, with_jobs: Iterable[tuple[Dataset, dg.AssetsDefinition]] | None = None
+    ) -> dg.Definitions:
+        """Return the assets of the datasets, those of the broken ones, and the jobs, by default of
+        all these datasets."""
         return dg.Definitions.merge(
-            *map(_assets_of, self.datasets),
+            *(
+                # With the executor that the dataset asks for.
+                dg.Definitions(assets=[assets], executor=EXECUTORS.get(dataset.executor))
+                for dataset, assets in self.assets.values()
+            ),
             *starmap(_broken, self.broken.items()),
-            _jobs_of(with_jobs),
+            _jobs_of(self.assets.values() if with_jobs is None else with_jobs),
         )
 
 
@@ -200,25 +213,17 @@ def _declarations(
 
 def make_definitions(*datasets: Dataset) -> dg.Definitions:
     """Return all definitions of the datasets of a code location."""
-    return TextDataset(datasets).definitions(datasets)
+    return TextDataset(datasets).definitions()
 
 
-def _assets_of(dataset: Dataset) -> dg.Definitions:
-    """Return the assets of a dataset, and the executor that it asks for."""
-    with warnings.catch_warnings():
-        # Backfill policies and a few more are called beta though they stay as they are in 1.13.
-        warnings.simplefilter("ignore", category=dg.BetaWarning)
-        warnings.simplefilter("ignore", category=dg.PreviewWarning)
-        return dg.Definitions(assets=make_assets(dataset), executor=EXECUTORS.get(dataset.executor))
-
-
-def _jobs_of(datasets: Sequence[Dataset]) -> dg.Definitions:
+def _jobs_of(made: Iterable[tuple[Dataset, dg.AssetsDefinition]]) -> dg.Definitions:
     """Return the jobs and schedules of datasets, and the sensor that they share."""
-    builds = {dataset.name: build_job(dataset) for dataset in datasets}
-    jobs = [*builds.values(), *map(scan_job, datasets)]
+    builds = [(dataset, BuildJob(asset_job(dataset, assets))) for dataset, assets in made]
+    datasets = [dataset for dataset, _ in builds]
+    jobs = [*(job for _, job in builds), *map(scan_job, datasets)]
     return dg.Definitions(
         jobs=jobs,
-        schedules=[build_schedule(of, builds[of.name]) for of in datasets if of.schedule],
+        schedules=[build_schedule(of, job) for of, job in builds if of.schedule],
         sensors=[files_sensor(datasets, jobs)] if datasets else [],
     )
 

@@ -132,7 +132,7 @@ class Dataset(Config):
     key_prefix: KeyPrefix = ()
     """What its asset keys begin with, before its name: `warehouse/raw` or `[warehouse, raw]`."""
     pool: PoolName = "tokflow"
-    """Dagster's pool of the steps that take the whole machine; its limit is the instance's."""
+    """Dagster's pool of builds, which take the whole machine; its limit is the instance's."""
     executor: Literal["in_process", "multiprocess"] | None = None
     """How Dagster runs the steps where assets are materialized: all in the process of the run, or
     each in one of its own, which takes seconds to start. It holds for the whole code location, for

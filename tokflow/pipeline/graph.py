@@ -60,8 +60,6 @@ class BuildGraph:
         """The stages by their names."""
         self.folder: Path = dataset.folder
         """Folder of all outputs of the dataset."""
-        self.has_new_verdict = False
-        """True if gigatoken was found wrong since, so that other tokens are expected now."""
         self.files = RawFiles(dataset, offline=offline, rehash=rehash)
         self._outputs: dict[tuple[str, str, str], Output] = {}
         self._shared: dict[Stage, Any] = {}
@@ -322,7 +320,6 @@ class BuildGraph:
         """Keep in the store what gigatoken did wrong with the tokenizer, and expect the tokens of
         the reference from now on."""
         write_verdict(self.tokenizer, difference)
-        self.has_new_verdict = True
         self._outputs = {(TOKENIZER.name, "", ""): self.tokenizer_output}
         self._needed, self._shared = NeededOutputs(), {}
         for name in ("tokenizer", "limited"):

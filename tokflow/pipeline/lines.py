@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from tokflow.pipeline.describe import describe, describe_all
-from tokflow.pipeline.results import Reporter, StageFailure, StageResult
+from tokflow.pipeline.results import Reporter, StageBegun, StageFailure, StageResult
 from tokflow.shown import counted, duration, size, speed
 from tokflow.stage import Stage
 
@@ -139,15 +139,14 @@ class Lines(Reporter):
         """Outputs of the stage that were made."""
         self._pace = Pace(0)
 
-    def stage(self, stage: str, *, num_outputs: int, num_bytes: int) -> None:
-        """Begin to count."""
-        self._stage, self._num_files, self._num_done, self._new = stage, num_outputs, 0, []
-        self._pace = Pace(num_bytes)
-
-    def more(self, *, num_outputs: int, num_bytes: int) -> None:
-        """Count them, too."""
-        self._num_files += num_outputs
-        self._pace.total += num_bytes
+    def begun(self, begun: StageBegun) -> None:
+        """Begin to count, or count these, too."""
+        if begun.is_more:
+            self._num_files += begun.num_outputs
+            self._pace.total += begun.num_bytes
+            return
+        self._stage, self._num_files = begun.stage, begun.num_outputs
+        self._num_done, self._new, self._pace = 0, [], Pace(begun.num_bytes)
 
     def advance(self, num_documents: int, num_bytes: int) -> None:
         """Count text that was tokenized; say so if it is time."""

@@ -241,6 +241,22 @@ class StageFailure:
 
 
 @dataclass(frozen=True, slots=True)
+class StageBegun:
+    """The beginning of a stage, or more that it turns out to have to make."""
+
+    stage: str
+    num_outputs: int
+    num_bytes: int
+    """Raw bytes of the files that it has to do."""
+    is_more: bool = False
+    """True if these outputs come on top of those of the event before."""
+
+
+Event: TypeAlias = StageBegun | StageResult | StageFailure
+"""What a build yields."""
+
+
+@dataclass(frozen=True, slots=True)
 class BuildResult:
     """Everything that `build_dataset` made, and what it could not make."""
 
@@ -293,13 +309,20 @@ class BuildResult:
 
 
 class Reporter:
-    """Events of a build, each a method; a progress display overrides those that it shows."""
+    """A reader of a build's events, each kind by a method; a progress display overrides those that
+    it shows."""
 
-    def stage(self, stage: str, *, num_outputs: int, num_bytes: int) -> None:
-        """A stage begins, with the raw bytes of the files it has to do."""
+    def hear(self, event: Event) -> None:
+        """Hear of an event."""
+        if isinstance(event, StageBegun):
+            self.begun(event)
+        elif isinstance(event, StageResult):
+            self.made(event)
+        else:
+            self.failed(event)
 
-    def more(self, *, num_outputs: int, num_bytes: int) -> None:
-        """The stage has further outputs to make, of files with this many raw bytes."""
+    def begun(self, begun: StageBegun) -> None:
+        """A stage begins, or has more to make."""
 
     def advance(self, num_documents: int, num_bytes: int) -> None:
         """Documents with `num_bytes` of text were tokenized."""
@@ -309,7 +332,3 @@ class Reporter:
 
     def failed(self, failed: StageFailure) -> None:
         """An output could not be made."""
-
-    def may_export(self) -> bool:
-        """Return whether exports may be made, now that all else is there."""
-        return True

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import Result
 
 from tokflow.cli.recorded import is_recorded, note_recorded
-from tokflow.components import build_job
+from tokflow.components import make_definitions, recorded_build
 from tokflow.components.instance import PROCESS_TAG
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.run import build_dataset
@@ -105,7 +105,8 @@ def test_a_run_records_what_was_built_without_dagster_and_ends_one_that_was_kill
     with dg.DagsterInstance.from_config(str(home)) as instance:
         run_id = str(uuid.uuid4())
         gone = f"{run_id} {socket.gethostname()} another-boot machine 1"
-        job, started = build_job.build_job(dataset), dg.DagsterRunStatus.STARTED
+        job = make_definitions(dataset).resolve_job_def("small_build")
+        started = dg.DagsterRunStatus.STARTED
         instance.create_run_for_job(job, run_id=run_id, status=started, tags={PROCESS_TAG: gone})
 
     result = run("run", "small")
@@ -196,7 +197,7 @@ def test_a_run_that_is_told_to_end_does_and_dagster_knows(
     first_run: tuple[Path, Path, Result], monkeypatch: pytest.MonkeyPatch
 ):
     end = signal.SIGTERM
-    monkeypatch.setattr(build_job, "build_dataset", lambda *_, **__: signal.raise_signal(end))
+    monkeypatch.setattr(recorded_build, "Build", lambda *_, **__: signal.raise_signal(end))
 
     result = run("run", "small", "--recheck")
 

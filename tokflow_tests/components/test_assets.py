@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from tokflow.audit.checks import Checker
 from tokflow.components import make_definitions
-from tokflow.components.checks import check_results
+from tokflow.components.checks import check_result
 from tokflow.components.dagster_names import asset_keys
 from tokflow.components.file_partitions import sync_files
 from tokflow.components.history import code_version
@@ -21,10 +22,21 @@ from tokflow.exports import FORMATS
 from tokflow.pipeline.dataset import Dataset
 from tokflow.pipeline.failures import read_failures
 from tokflow.pipeline.mixture import graph_of
-from tokflow.pipeline.run import build_dataset, make_stage
+from tokflow.pipeline.run import build_dataset
+from tokflow.pipeline.tasks import make_outputs
 from tokflow.raw.files import hash_file
 from tokflow.store.manifest import read_run
-from tokflow_tests.dagster_case import KEYS, Case, checks, failure, is_built, selection, shown
+from tokflow_tests.dagster_case import (
+    KEYS,
+    QUIET,
+    Case,
+    checks,
+    failure,
+    is_built,
+    selection,
+    shown,
+    shown_failed,
+)
 from tokflow_tests.pipeline.test_mixture import declare_mixture, declare_source
 from tokflow_tests.raw.fetching import Server, serving
 from tokflow_tests.raw.servers import served
@@ -64,7 +76,6 @@ def test_one_run_over_all_partitions_builds_everything(built_by: tuple[Case, Res
 def test_the_tokens_of_one_file_are_made_alone_and_without_checks_if_they_are_left_out(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ):
-    case.run(selection("tokenizer"))
     hashed = []
 
     def hash_and_note(path, *arguments, **more):
@@ -86,13 +97,9 @@ def test_every_partition_of_one_run_has_the_data_version_of_its_own_output(built
     assert [built.data_version("raw", partition=key) for key in KEYS] == [
         graph.raw_file(key).sha256 for key in KEYS
     ]
-    for stage, output in (
-        ("tokens", graph.tokens),
-        ("split", graph.split),
-        ("sequences", graph.sequences),
-    ):
+    for stage in ("tokens", "split", "sequences"):
         assert [built.data_version(stage, partition=key) for key in KEYS] == [
-            output(key).fingerprint for key in KEYS
+            graph.output(stage, key).fingerprint for key in KEYS
         ]
 
 
@@ -173,18 +180,73 @@ def test_a_verdict_on_gigatoken_makes_the_partitions_before_it_again(
     assert case.not_fresh() == {}
 
 
-def test_without_a_tokenizer_the_failure_says_what_to_materialize(case: Case):
-    result = case.run(selection("tokens"), keys=["a.txt"])
+def test_a_run_of_one_export_makes_all_that_it_is_made_from_and_no_more(case: Case):
+    case.write("d", "new\n")
 
-    assert "materialize small/tokenizer" in failure(result)
-    assert failure(result).endswith("The job small_build makes all that is missing.")
+    result = case.run(selection("exports", "bin"))
+
+    assert result.success, failure(result)
+    assert case.partitions() == [*KEYS, "d.txt"]
+    assert {of.split(":")[0] for of in case.not_fresh()} == {"sequences", "exports/parquet"}
+    again = case.run(selection("exports", "bin"))
+    assert materialized(again) == {"exports/bin": 1}  # what is asked for is told of once more
 
 
-def test_a_run_without_a_partition_says_to_choose_some_or_to_launch_the_job(case: Case):
-    result = case.run(selection("raw"))
+@is_built
+def test_a_range_of_what_is_up_to_date_records_all_that_it_is_asked_for(case: Case):
+    result = case.run(keys=KEYS)
 
-    assert failure(result).startswith("small/raw: expected the partitions to build, found a run")
-    assert "the job small_build" in failure(result)
+    of_files = dict.fromkeys(("raw", "tokens", "split", "sequences"), 3)
+    of_all = dict.fromkeys(("files", "tokenizer", "exports/bin", "exports/parquet"), 1)
+    assert materialized(result) == of_files | of_all
+    assert shown_failed(case.instance, case.dataset) == set()
+    assert case.not_fresh() == {}
+
+
+@is_built
+def test_a_key_of_all_assets_leaves_exports_that_are_whole_as_they_are(case: Case):
+    case.write("b", "other\ntext\nhere\n")
+
+    result = case.run(keys=["b.txt"])
+
+    assert result.success, failure(result)
+    assert materialized(result)["exports/bin"] == materialized(result)["tokens"] == 1
+    assert case.not_fresh() == {}
+
+
+def test_the_tokenizer_is_made_without_a_look_into_files(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.raw.files.hash_file", None)
+
+    result = case.run(selection("tokenizer"))
+
+    assert result.success, failure(result)
+    assert materialized(result) == {"tokenizer": 1}
+
+
+def test_an_asset_behind_an_export_runs_in_the_same_run(case: Case):
+    @dg.asset(deps=[["small", "exports", "bin"]])
+    def training() -> None:
+        """Use the export."""
+
+    both = dg.Definitions.merge(case.defs, dg.Definitions(assets=[training]))
+    chosen = selection("exports", "bin") | dg.AssetSelection.assets("training")
+    job = dg.define_asset_job("both", selection=chosen)
+    resolved = dg.Definitions.merge(both, dg.Definitions(jobs=[job])).resolve_job_def("both")
+
+    result = resolved.execute_in_process(QUIET, instance=case.instance)
+
+    assert [event.step_key for event in result.get_step_success_events()] == [
+        "small_build_all",
+        "training",
+    ]
+
+
+def materialized(result: Result) -> dict[str, int]:
+    """Return how many events each asset has in a run."""
+    events = [event for event in result.all_events if event.is_step_materialization]
+    return dict(Counter("/".join(event.asset_key.path[1:]) for event in events))
 
 
 def test_a_partition_registered_by_hand_is_refused(case: Case):
@@ -248,8 +310,10 @@ def test_the_log_of_a_run_says_what_was_made(built_by: tuple[Case, Result]):
     logs = case.instance.all_logs(result.run_id)
     said = [of.user_message for of in logs if of.level == logging.INFO and not of.is_dagster_event]
     assert sorted(line.partition(":")[0] for line in said) == [
+        "3 files",
         "export bin",
         "export parquet",
+        "raw files",
         "sequences",
         "split",
         "tokenizer",
@@ -344,7 +408,6 @@ def test_damaged_tokens_stop_what_would_be_made_of_them(case: Case):
     failed = [e for e in checks(result) if not e.passed]
     assert [e.check_name for e in failed] == ["equal_to_reference"]
     assert "a.txt:0: expected the tokens" in str(failed[0].description)
-    assert "small__split" not in {event.step_key for event in result.get_step_success_events()}
 
 
 @is_built
@@ -369,10 +432,12 @@ def test_an_export_too_large_to_be_read_again_is_well_though_it_repeats_tokens(
     build(case.dataset)
     graph = graph_of(case.dataset)
 
-    [result] = check_results(Checker(graph), "export", "parquet", ["parquet"], {"complete"})
+    export = graph.output("export", variant="parquet")
 
-    assert result.passed
-    counts = graph.output("export", variant=case.dataset.exports[1].name).manifest().counts
+    [outcome] = Checker(graph).outcomes("export", [export])
+
+    assert not outcome.problems
+    counts = export.manifest().counts
     assert counts["train.num_repeated_tokens"] > 0
 
 
@@ -381,7 +446,11 @@ def test_a_text_in_two_parts_is_a_warning(case: Case):
     case.write("a", f"{text}\nsomething else\n{text}\n")
     build(case.dataset)
 
-    [shared] = check_results(Checker(graph_of(case.dataset)), "split", "", KEYS, SHARED)
+    graph = graph_of(case.dataset)
+    splits = [graph.split(key) for key in KEYS]
+
+    [outcome] = Checker(graph).outcomes("split", splits, only=SHARED)
+    shared = check_result(dg.AssetKey(["small", "split"]), outcome)
 
     assert (shared.passed, shared.severity.value) == (False, "WARN")
     assert "a.txt:2" in str(shared.description)
@@ -475,11 +544,10 @@ def test_the_columns_that_are_shown_are_those_of_the_files_of_each_part(tmp_path
 def columns_shown(dataset: Dataset) -> dict[str, list[str] | None]:
     """Return the columns that the web UI shows of each export."""
     shown = {}
-    for asset in make_definitions(dataset).assets:
-        [(key, metadata)] = asset.metadata_by_key.items()
-        if key.path[1] == "exports":
-            schema = metadata.get("dagster/column_schema")
-            shown[key.path[2]] = schema and [column.name for column in schema.columns]
+    for spec in make_definitions(dataset).resolve_all_asset_specs():
+        if spec.key.path[1] == "exports":
+            schema = spec.metadata.get("dagster/column_schema")
+            shown[spec.key.path[2]] = schema and [column.name for column in schema.columns]
     return shown
 
 
@@ -525,7 +593,9 @@ def test_a_fetch_that_fails_is_tried_again_and_what_the_step_made_before_is_repo
     case: Case, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("tokflow.raw.remote.time.sleep", lambda seconds: None)
-    monkeypatch.setattr("tokflow.components.steps.FETCH_AGAIN", dg.RetryPolicy(max_retries=2))
+    monkeypatch.setattr(
+        "tokflow.components.failed_outputs.FETCH_AGAIN", dg.RetryPolicy(max_retries=2)
+    )
     case.attributes["raw"] = {"files": ["raw/*.txt", "http://127.0.0.1:1/d.txt"]}
     sync_files(case.instance, case.dataset)
     case.run(selection("tokenizer"))
@@ -547,13 +617,13 @@ def test_a_raw_file_that_changes_while_tokens_are_made_makes_them_stale(
 ):
     case.write("b", "other\ntext\nhere\n")
 
-    def make_then_change(graph, stage, *arguments, **more):
-        made = make_stage(graph, stage, *arguments, **more)
-        case.write("a", "changed\nmeanwhile\n")
-        sync_files(case.instance, case.dataset)
-        return made
+    def make_then_change(graph, outputs, *arguments, **more):
+        yield from make_outputs(graph, outputs, *arguments, **more)
+        if outputs[0].step.has_engine:
+            case.write("a", "changed\nmeanwhile\n")
+            sync_files(case.instance, case.dataset)
 
-    monkeypatch.setattr("tokflow.components.steps.make_stage", make_then_change)
+    monkeypatch.setattr("tokflow.pipeline.run.make_outputs", make_then_change)
     result = case.run(selection("tokens").without_checks(), keys=KEYS)
 
     assert result.success, failure(result)

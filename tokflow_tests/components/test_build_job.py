@@ -51,6 +51,16 @@ def test_one_run_builds_everything_of_a_dataset_that_dagster_has_never_seen(
     assert all(evaluation.passed for evaluation in evaluations)
 
 
+def test_the_job_has_all_assets_and_some_of_them_can_be_chosen(built: Case):
+    job, key = built.defs.resolve_job_def("small_build"), dg.AssetKey(["small", "tokens"])
+    graph = built.defs.resolve_asset_graph()
+
+    assert set(job.asset_layer.selected_asset_keys) == graph.get_all_asset_keys()
+    some = job.get_subset(asset_selection={key})
+    result = some.execute_in_process(QUIET, instance=built.instance, partition_key="a.txt")
+    assert reported(result) == {"tokens": 1}
+
+
 def test_a_second_run_reports_nothing(built: Case):
     second = build(built)
 
@@ -198,7 +208,7 @@ def test_a_run_that_was_killed_before_its_checks_leaves_them_to_the_next(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("tokflow.components.build_job.Checker", killed)
+        patch.setattr("tokflow.components.recorded_build.Checker", killed)
         first = build(case)
 
     assert set(case.not_fresh()) == {"exports/bin", "exports/parquet"}

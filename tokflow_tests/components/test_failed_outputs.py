@@ -65,7 +65,7 @@ def test_a_tokenizer_that_cannot_be_made_has_failed_and_all_that_waits_for_it(ca
     assert "gone.json" in failure(build(case))
 
     of_files = {f"{stage}:{key}" for stage in ("tokens", "split", "sequences") for key in KEYS}
-    assert failed(case) == {"tokenizer", *of_files, *EXPORTS}
+    assert failed(case) == {"tokenizer", *of_files, *EXPORTS, "report"}
     assert check_of(case).metadata["num_failed"].value == 3
     assert not case.instance.fetch_materializations(
         dg.AssetKey(["small", "report"]), limit=1

@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 import yaml
 
-from tokflow.components import steps
+from tokflow.components import recorded_build
 from tokflow.pools import open_pool
 from tokflow.pools.pool import Pool
 from tokflow_tests.dagster_case import KEYS, Case, failure
@@ -28,7 +28,7 @@ def test_a_run_s_config_says_how_many_processes_work_and_nothing_is_written_wher
         asked.append(of_config)
         return open_pool(1, "local")  # that no byte depends on their number pipeline/test_jobs says
 
-    monkeypatch.setattr(steps, "open_pool", open_asked)
+    monkeypatch.setattr(recorded_build, "open_pool", open_asked)
     resources = {
         "tokflow_workers": {"config": {"jobs": 2, "pool": "local"}},
         "io_manager": {"config": {"base_dir": str(case.folder / "elsewhere")}},
@@ -41,14 +41,10 @@ def test_a_run_s_config_says_how_many_processes_work_and_nothing_is_written_wher
     assert not (case.folder / "elsewhere").exists()
 
 
-def test_what_takes_all_cores_waits_for_its_like_and_downloads_do_not(case: Case):
-    def pools(*path: str) -> set[str]:
-        [asset] = [of for of in case.defs.assets or () if dg.AssetKey(["small", *path]) in of.keys]
-        return set(asset.op.pools)
+def test_builds_which_take_all_cores_wait_for_their_like(case: Case):
+    [assets] = case.defs.assets or ()
 
-    assert pools("raw") == set()
-    for path in (("tokenizer",), ("tokens",), ("split",), ("sequences",), ("exports", "bin")):
-        assert pools(*path) == {"tokflow"}
+    assert set(assets.op.pools) == {"tokflow"}
     config = yaml.safe_load((Path(__file__).parents[2] / "dagster.yaml").read_text())
     assert config["concurrency"]["pools"] == {"granularity": "run", "default_limit": 1}
 
@@ -90,14 +86,10 @@ def test_no_variable_of_the_environment_comes_into_a_run_by_its_config(
         for field in ("jobs", "pool")
     ]
 
-    for config in (*workers, {"ops": {"small__tokens": {"config": secret}}}):
+    for config in (*workers, {"ops": {"small_build_all": {"config": secret}}}):
         with pytest.raises(dg.DagsterInvalidConfigError) as refused:
             case.run(keys=KEYS, config=config)
         assert "hunter2" not in str(refused.value)
-    unread = {"ops": {"small_build_all": {"config": secret}}}
-    build = case.defs.resolve_job_def("small_build")
-    result = build.execute_in_process(run_config=unread, instance=case.instance)
-
-    records = case.instance.get_records_for_run(result.run_id).records
-    assert result.success
-    assert "hunter2" not in str([record.event_log_entry for record in records])
+        with pytest.raises(dg.DagsterInvalidConfigError) as refused:
+            case.defs.resolve_job_def("small_build").execute_in_process(config)
+        assert "hunter2" not in str(refused.value)

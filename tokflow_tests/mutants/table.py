@@ -493,8 +493,8 @@ FAULTS = {
         ),
         (
             "exports are made without the file that failed",
-            "is_whole = not self.failed and (",
-            "is_whole = (",
+            "return is_built and not self.failed",
+            "return is_built",
             "test_one_bad_file_stops_no_other_and_completes_the_dataset_when_it_is_fixed",
         ),
         (

@@ -10,7 +10,7 @@ import pytest
 
 from tokflow.pipeline import tasks
 from tokflow.pipeline.dataset import Dataset
-from tokflow.pipeline.results import Reporter, StageResult
+from tokflow.pipeline.results import Reporter, StageBegun, StageResult
 from tokflow.pipeline.run import build_dataset
 from tokflow.store.manifest import FileEntry, checksum, folder_of_manifest, read_manifest
 from tokflow.store.s3_client import S3Client
@@ -49,8 +49,8 @@ class Disturbed(Reporter):
         self.counts: Counter[str] = Counter()
         self.num_bytes = 0
 
-    def stage(self, stage: Any, *, num_outputs: int, num_bytes: int) -> None:
-        self.stages.append(stage)
+    def begun(self, begun: StageBegun) -> None:
+        self.stages.append(begun.stage)
 
     def made(self, made: StageResult) -> None:
         self.counts[made.output.stage] += 1

@@ -10,7 +10,7 @@ import tokflow
 from tokflow.errors import BadDocumentError, ConfigError, MissingOutputError
 from tokflow.pipeline import run
 from tokflow.pipeline.mixture import graph_of
-from tokflow.pipeline.results import Reporter, StageResult
+from tokflow.pipeline.results import Reporter, StageBegun, StageResult
 from tokflow.pipeline.run import build_dataset, make_output
 from tokflow.split.spans import write_split
 from tokflow.tokens.shard import TokenShard
@@ -220,8 +220,8 @@ def test_a_reporter_hears_of_every_stage_output_and_byte(tmp_path: Path):
     heard: list[Any] = []
 
     class Listener(Reporter):
-        def stage(self, stage: str, *, num_outputs: int, num_bytes: int) -> None:
-            heard.append((stage, num_outputs))
+        def begun(self, begun: StageBegun) -> None:
+            heard.append((begun.stage, begun.num_outputs))
 
         def advance(self, num_documents: int, num_bytes: int) -> None:
             heard.append((num_documents, num_bytes))

@@ -16,7 +16,7 @@ from tokflow.pipeline.gc import find_garbage
 from tokflow.pipeline.mixture import graph_of
 from tokflow.pipeline.plan import make_plan
 from tokflow.pipeline.results import BuildResult
-from tokflow.pipeline.run import build_dataset, make_output
+from tokflow.pipeline.run import build_dataset
 from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow.store.store import Store
 from tokflow_tests.outputs import problems_at, problems_of, token_lists
@@ -126,23 +126,6 @@ def test_a_verdict_on_a_piece_of_a_cut_document_is_one_on_the_tokens_of_all_file
     stages = [made.output.stage for made in built.made]
     assert all(made.is_new for made in built.made)
     assert stages == ["tokenizer", *["tokens"] * 2, *["split"] * 2, "export"]
-
-
-def test_a_split_after_such_a_verdict_makes_the_tokens_of_its_file_again(tmp_path: Path):
-    write_texts(tmp_path / "one" / "a.jsonl", ["strange!", *UNSEEN[1:]])
-    write_texts(tmp_path / "one" / "b.jsonl", ["b"])
-    parts = {"train": PartConfig(characters=7), "validation": PartConfig(start=7)}
-    split = SplitConfig(parts=parts, boundary="character")
-    graph = graph_of(declare(tmp_path).model_copy(update={"split": split}))
-    make_output(graph, "tokenizer", "tokenizer")
-    for key in graph.sources:
-        make_output(graph, "tokens", key)
-
-    made = [make_output(graph, "split", key) for key in graph.sources]
-
-    assert graph.has_new_verdict
-    tokens = {made.manifest.parents["tokens"] for made in made}
-    assert tokens == {graph.tokens(key).fingerprint for key in graph.sources}
 
 
 def test_a_plan_says_that_gigatoken_was_wrong(tmp_path: Path):

@@ -9,7 +9,8 @@ import xxhash
 
 from tokflow.errors import CorruptOutputError, RawFileError
 from tokflow.pipeline.mixture import graph_of
-from tokflow.pipeline.run import make_output, make_stage
+from tokflow.pipeline.run import make_output
+from tokflow.pipeline.tasks import make_outputs
 from tokflow.pools.pool import InProcess
 from tokflow.store.listed_files import broken_files
 from tokflow.tokens.shard import open_token_shard, write_token_shard
@@ -147,9 +148,8 @@ def test_a_raw_file_that_changes_while_it_is_read_is_an_error_and_leaves_nothing
         with (tmp_path / "raw" / "texts.jsonl").open("a") as file:
             file.write('{"text": "b"}\n')
 
-    made = make_stage(graph, "tokens", ["texts.jsonl"], InProcess(), advance=append)
+    [(_, error)] = make_outputs(graph, [output], InProcess(), advance=append)
 
-    error = made["texts.jsonl"]
     assert isinstance(error, RawFileError)
     assert str(error) == (
         f"{tmp_path / 'raw' / 'texts.jsonl'}: expected a raw file that stays as it is while it is "
