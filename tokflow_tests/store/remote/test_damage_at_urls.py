@@ -10,7 +10,7 @@ from tokflow.store.stored_outputs import find_output
 from tokflow_tests.cli.commands import run
 from tokflow_tests.object_store import ObjectStore
 from tokflow_tests.outputs import fetched, problems_at
-from tokflow_tests.tiny import TEXTS, build, declare_small, write_raw, write_yaml
+from tokflow_tests.tiny import build, declare_small, write_raw, write_yaml
 
 
 def test_damage_is_found_at_the_url_and_not_in_the_cache(tmp_path: Path, object_store: ObjectStore):
@@ -53,7 +53,7 @@ def test_damage_is_found_at_the_url_and_not_in_the_cache(tmp_path: Path, object_
 def test_recheck_makes_again_what_lacks_an_object_on_any_machine(
     tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_raw(tmp_path, TEXTS)
+    write_raw(tmp_path, {"a.jsonl": ["one", "two"]})
     store = f"{object_store.url}/store"
     config = ("--config", write_yaml(tmp_path, store=store, exports=["bin"]))
     assert run("run", *config).exit_code == 0
