@@ -144,6 +144,14 @@ def _export_columns(dataset: Dataset, name: str) -> Iterator[Column]:
         yield dg.TableColumn(name, str(of.type), described), _sources_of(dataset, of.name)
 
 
+_BESIDE_CHATS = {
+    "system": ("string", "what the system says first in a chat"),
+    "tools": ("list", "definitions of the tools of a chat"),
+    "chat_template_kwargs_column": ("object", "names for the template of a chat"),
+}
+"""Kind and description of columns that are read beside chats, by the field that names them."""
+
+
 def _raw_columns(dataset: Dataset, _: str) -> Iterator[Column]:
     """Yield the columns that are read; a raw file may have more."""
     documents = dataset.documents
@@ -153,7 +161,8 @@ def _raw_columns(dataset: Dataset, _: str) -> Iterator[Column]:
     elif documents.transform is not None:
         kind, described = "any", f"what {documents.transform} makes documents of"
     for column in _columns_of_text(dataset):
-        yield dg.TableColumn(column, kind, described), []
+        of_column = _BESIDE_CHATS.get(documents.field_of(column), (kind, described))
+        yield dg.TableColumn(column, *of_column), []
     for column in documents.keep_columns:
         if column not in documents.columns:
             yield dg.TableColumn(column, "any", "kept for each document"), []

@@ -258,12 +258,13 @@ def test_what_it_shows_as_comments_of_chats_is_what_a_dataset_may_have(tmp_path:
     text = (tmp_path / "a.yaml").read_text()
     (tmp_path / "template.jinja").write_text("{{ messages }}")
 
-    comments = r"# (chat_template|chat_template_kwargs|drop_unsupervised):"
+    comments = r"# (chat_template|chat_template_kwargs|loss|drop_unsupervised):"
     (tmp_path / "a.yaml").write_text(re.sub(comments, r"\1:", text))
 
     dataset = load_dataset(tmp_path / "a.yaml")
     assert dataset.documents.chat_template == "{{ messages }}"
     assert dataset.documents.chat_template_kwargs == {"enable_thinking": False}
+    assert dataset.documents.loss == "assistant"
     assert dataset.packing.drop_unsupervised
 
 

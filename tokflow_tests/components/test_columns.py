@@ -47,17 +47,27 @@ def test_lineage_leads_from_the_raw_column_to_the_columns_of_an_export(tmp_path:
     assert set(of_export) == set(exported)
 
 
-def test_a_column_that_is_text_and_kept_is_described_as_text(tmp_path: Path):
-    documents = {"text": ["title", "body"], "keep_columns": ["url", "body"]}
+@pytest.mark.parametrize(
+    ("documents", "types"),
+    [
+        (
+            {"text": ["title", "body"], "keep_columns": ["url", "body"]},
+            {"title": "string", "body": "string", "url": "any"},
+        ),
+        (
+            {"messages": "chat", "tools": "functions", "system": "prompt", "chat_template": "x"},
+            {"chat": "list", "functions": "list", "prompt": "string"},
+        ),
+    ],
+)
+def test_a_raw_column_has_the_type_of_what_is_read_of_it(
+    documents: dict[str, Any], types: dict[str, str], tmp_path: Path
+):
     dataset = declare(tmp_path, documents=documents, report=False)
 
     schema = column_metadata(dataset, "raw")["dagster/column_schema"]
 
-    assert {of.name: of.type for of in schema.columns} == {
-        "title": "string",
-        "body": "string",
-        "url": "any",
-    }
+    assert {of.name: of.type for of in schema.columns} == types
 
 
 @pytest.mark.parametrize(

@@ -90,21 +90,16 @@ def random_record(random: Random, config: Mapping[str, Any]) -> Record:
         elif config.get("chat_format") == "alpaca":
             made[column] = random_text(random)
         else:
-            is_prompt = column == config.get("prompt")
-            messages = _messages(random, has_assistant=not is_prompt)
+            messages = [_message(random) for _ in range(random.choice((1, 2, 2, 4, 7)))]
             is_sharegpt = config.get("chat_format") == "sharegpt"
             listed = [_as_sharegpt(random, of) for of in messages] if is_sharegpt else messages
             made[column] = json.dumps(listed, ensure_ascii=random.random() < 0.5)
     return made
 
 
-def _messages(random: Random, *, has_assistant: bool) -> list[Message]:
-    roles = ("user", "assistant", "tool", "call", "system") if has_assistant else ("user", "system")
-    return [_message(random, random.choice(roles)) for _ in range(random.choice((1, 2, 2, 4, 7)))]
-
-
-def _message(random: Random, role: str) -> Message:
-    more = {"name": None, "weight": 1} if random.random() < 0.2 else {}
+def _message(random: Random) -> Message:
+    role = random.choice(("user", "assistant", "tool", "call", "system"))
+    more = {"name": None, "weight": 0} if random.random() < 0.2 else {}
     if role != "call":
         return {"role": role, "content": random_text(random), **more}
     calls = [{"name": "f", "arguments": {"x": random_text(random), "y": None}}]
@@ -113,11 +108,12 @@ def _message(random: Random, role: str) -> Message:
 
 
 def _as_sharegpt(random: Random, message: Message) -> Message:
+    more = {key: message[key] for key in ("name", "weight") if key in message}
     if "tool_calls" in message:
         calls = [of["function"] for of in message["tool_calls"]]
         value: Any = calls[0] if len(calls) == 1 else calls
-        return {"from": "function_call", "value": random.choice((value, json.dumps(value)))}
-    return {"from": random.choice(SHAREGPT[message["role"]]), "value": message["content"]}
+        return {"from": "function_call", "value": random.choice((value, json.dumps(value))), **more}
+    return {"from": random.choice(SHAREGPT[message["role"]]), "value": message["content"], **more}
 
 
 def written(record: Mapping[str, str | None] | None, config: Mapping[str, Any]) -> Written | None:
@@ -129,14 +125,16 @@ def written(record: Mapping[str, str | None] | None, config: Mapping[str, Any]) 
     kwargs = config.get("chat_template_kwargs", {})
     kwargs = {**kwargs, **json.loads(record.get("kwargs") or "{}")}
     text = f"{json.dumps(tools, ensure_ascii=False)};" if tools else ""
+    first = len(json.loads(str(record["prompt"]))) if "prompt" in config else 0
     spans = []
-    for message in messages:
+    for index, message in enumerate(messages):
         text += f"{message['role']}: "
         start = len(text)
         text += message.get("content", "")
         for call in (of["function"] for of in message.get("tool_calls", ())):
             text += call["name"] + json.dumps(call["arguments"], ensure_ascii=False)
-        spans += [(start, len(text))] if message["role"] == "assistant" else []
+        is_said = message["role"] == "assistant" and message.get("weight") != 0
+        spans += [(start, len(text))] if is_said and index >= first else []
         text += ";"
     made = Written(text + (str(kwargs["mood"]) if "mood" in kwargs else ""))
     made.spans = spans
@@ -163,13 +161,14 @@ def _messages_of(
 def _as_message(message: Message) -> Message:
     if "from" not in message:
         return message
+    more = {"weight": message.get("weight")}
     if message["from"] == "function_call":
         value = message["value"]
         calls = json.loads(value) if isinstance(value, str) else value
         calls = calls if isinstance(calls, list) else [calls]
-        return {"role": "assistant", "tool_calls": [{"function": call} for call in calls]}
+        return {"role": "assistant", "tool_calls": [{"function": call} for call in calls], **more}
     [role] = [role for role, names in SHAREGPT.items() if message["from"] in names]
-    return {"role": role, "content": message["value"]}
+    return {"role": role, "content": message["value"], **more}
 
 
 def mask_of(text: str, tokens: Sequence[int]) -> list[int]:

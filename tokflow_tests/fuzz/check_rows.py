@@ -95,7 +95,8 @@ def _check_fields(
                 same(of_row, expected=expected[name], found=values[number])
     columns = _columns(made.options)
     tells_padding = {"attention_mask", "segment_ids", "seq_lengths"} & columns
-    if made.is_chat and tells_padding and not {"labels", "loss_mask"} & columns:
+    tells_mask = {"labels", "loss_mask", "next_loss_mask"} & columns
+    if made.is_chat and tells_padding and not tells_mask:
         columns |= {MASKS[of] for of in MASKS if of == made.options["format"]}
     names = {"token_ids", *columns, *kept} if rows else {*found.fields}
     same(f"{where}: columns", expected=names, found={*found.fields})
