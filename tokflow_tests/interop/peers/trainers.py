@@ -83,16 +83,17 @@ def read_axolotl(folder, part, sequence_length):
     sys.modules["posthog"] = types.ModuleType("posthog")  # its telemetry
     from axolotl.monkeypatch.utils import get_cu_seqlens_from_pos_ids, get_unpad_data
     from axolotl.utils.collators import V2BatchSamplerDataCollatorForSeq2Seq
+    from axolotl.utils.data.shared import load_dataset_with_config
     from axolotl.utils.data.wrappers import get_dataset_wrapper
     from axolotl.utils.dict import DictDefault
     from axolotl.utils.samplers import MultipackBatchSampler, get_dataset_lengths
     from axolotl.utils.trainer import process_datasets_for_packing
     from torch.utils.data import SequentialSampler
 
-    files = sorted(map(str, folder.glob(f"{part}-*.parquet")))
-    rows = datasets.load_dataset("parquet", data_files=files, split="train")
     config = DictDefault({"sample_packing": True, "sequence_len": sequence_length})
-    taken, _ = get_dataset_wrapper(DictDefault({"path": str(folder)}), None, config, None, rows)
+    declared = DictDefault({"path": str(folder), "split": part, "type": None})
+    rows = load_dataset_with_config(declared, use_auth_token=False)
+    taken, _ = get_dataset_wrapper(declared, None, config, None, rows)
     assert taken is rows
     rows, _ = process_datasets_for_packing(config, rows, None)
     sampler = MultipackBatchSampler(
