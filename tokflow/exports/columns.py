@@ -161,12 +161,13 @@ def lists_of(sequences: Sequences, name: str, written: slice | None = ALL_POSITI
     if name in STARTS:
         return _segments(sequences.segment_ids, is_token, name)
     values: npt.NDArray[Any]
-    is_label = sequences.loss_mask & (sequences.position_ids != 0)
-    if name == "labels":
-        token_ids = sequences.token_ids.astype(np.int32)
-        values = np.where(is_label, token_ids, np.int32(NO_LABEL))
-    elif name == "next_loss_mask":
-        values = np.pad(is_label[:, 1:], ((0, 0), (0, 1)))
+    if name in ("labels", "next_loss_mask"):
+        is_label = sequences.loss_mask & (sequences.position_ids != 0)
+        if name == "labels":
+            token_ids = sequences.token_ids.astype(np.int32)
+            values = np.where(is_label, token_ids, np.int32(NO_LABEL))
+        else:
+            values = np.pad(is_label[:, 1:], ((0, 0), (0, 1)))
     elif name == "attention_mask":
         values = is_token
     else:
