@@ -194,8 +194,19 @@ def taken_by_parts(listing: Listing, config: SplitConfig) -> Listing:
         return listing
     of_source = {key: source.source_split for key, source in listing.sources.items()}
     wanted = {str(part.source_split): name for name, part in config.parts.items()}
+    names = list(dict.fromkeys(filter(None, of_source.values())))
     for split, name in wanted.items():
-        _check_source_split(split, name, [each for each in of_source.values() if each])
+        if split not in names:
+            raise ConfigError(
+                where=f"split.parts.{name}.source_split",
+                expected=f"a split that is read: {', '.join(names)}"
+                if names
+                else "raw files of a source that has splits, as hf://datasets/org/name",
+                found=repr(split),
+                remedy=nearest(split, names) or "name one of them, or read it by raw.split"
+                if names
+                else "take them by {files: ...}, a pattern over their keys",
+            )
     others = [
         LeftOut(path=redact(source.url), found=f"of {_named(source)}, which no part takes")
         for source in listing.sources.values()
@@ -208,21 +219,6 @@ def taken_by_parts(listing: Listing, config: SplitConfig) -> Listing:
 
 def _named(source: RawSource) -> str:
     return f"the split {source.source_split}" if source.source_split else "no split"
-
-
-def _check_source_split(split: str, part: str, known: Sequence[str]) -> None:
-    if split not in known:
-        names = list(dict.fromkeys(known))
-        raise ConfigError(
-            where=f"split.parts.{part}.source_split",
-            expected=f"a split that is read: {', '.join(names)}"
-            if names
-            else "raw files of a source that has splits, as hf://datasets/org/name",
-            found=repr(split),
-            remedy=nearest(split, names) or "name one of them, or read it by raw.split"
-            if names
-            else "take them by {files: ...}, a pattern over their keys",
-        )
 
 
 def _check_patterns(config: SplitConfig, keys: Sequence[str]) -> None:
