@@ -94,13 +94,9 @@ def _supervised(of: Totals) -> str | None:
 
 
 def _no_stop(of: Totals) -> str | None:
-    num = of.tokens["num_turns"]
-    if not num or of.tokens["num_turns_without_stop"] < num:
-        return None
-    return (
-        f"no stop token after any of {counted(num, 'turn')} of the assistant; name those that the "
-        "model ends with in documents.stop_tokens"
-    )
+    num, whole = of.tokens["num_turns_without_stop"], of.tokens["num_turns"]
+    line = f"no stop token: after {num:,} of {counted(whole, 'turn')} of the assistant; name those "
+    return f"{line}that end one in documents.stop_tokens" if num else None
 
 
 def _other_blocks(of: Totals) -> str | None:

@@ -26,7 +26,7 @@ def loss_spans(
         spans, chosen = [(begin, len(text))], turns
         without = [turn.span for turn in turns if asked[turn.index] is False]
     else:
-        by_config = _said(chat, is_last=documents.loss == "last")
+        by_config = _said(chat, turns, is_last=documents.loss == "last")
         chosen = [
             turn
             for turn in turns
@@ -40,18 +40,17 @@ def loss_spans(
     return list(_subtracted(spans, sorted(without)))
 
 
-def _said(chat: Chat, *, is_last: bool) -> set[int]:
+def _said(chat: Chat, turns: Sequence[Turn], *, is_last: bool) -> set[int]:
     """Return the messages that are supervised where they say nothing of it.
 
     The last turn is all that the assistant says, between calls of tools too, after the last user
     before the end of it.
     """
-    roles = [message["role"] for message in chat.messages]
-    said = [index for index, role in enumerate(roles) if role == "assistant"]
+    said = {turn.index for turn in turns if turn.role == "assistant"}
     first = chat.first_supervised
     if is_last and said:
-        users = [index for index, role in enumerate(roles[: said[-1]]) if role == "user"]
-        first = max([first, *users])
+        before = chat.messages[: max(said)]
+        first = max([first, *(i for i, message in enumerate(before) if message["role"] == "user")])
     return {index for index in said if index >= first}
 
 

@@ -13,7 +13,7 @@ from tokflow.tokenizers.chat.formats import BadChatError, Chat, read_chat
 from tokflow.tokenizers.chat.frames import FrameError, Frames, Turn
 from tokflow.tokenizers.chat.loss import loss_spans
 from tokflow.tokenizers.chat.marked import MarkedChat, Marker
-from tokflow.tokenizers.chat.marks import CALL, CONTENT, NAME, CharSpan
+from tokflow.tokenizers.chat.marks import CALL, CONTENT, NAME, REASONING, CharSpan
 from tokflow.tokenizers.chat.opening import open_template, stop_tokens, tokens_of_chats
 from tokflow.tokenizers.chat.template import ChatTemplate
 from tokflow.tokenizers.engines.protocol import text_buffers
@@ -27,7 +27,8 @@ CHAT_COUNTS = (
     *("blocks_with_header", "blocks_past_stop", "blocks_without_stop", "other_blocks"),
     *("with_tools", "system_chars", "user_chars", "assistant_chars", "tool_chars"),
 )
-"""Counts of each chat: turns of the assistant, and those without a stop token; messages whose
+"""Counts of each chat: turns of the assistant, and those without a stop token, where the chat does
+not end with them; messages whose
 reasoning, or whose other words, the template does not write; whether its generation blocks differ
 from what the model has to emit, by how; whether it has tools; and the characters of its turns, by
 role."""
@@ -137,12 +138,11 @@ class Renderer:
         counts = self._unwritten(marked)
         turns, differing = self._turns(marked)
         counts |= dict.fromkeys(differing, 1)
-        counts["turns"] = sum(turn.role == "assistant" for turn in turns)
-        counts["turns_without_stop"] = counts["turns"] - sum(turn.has_stop for turn in turns)
-        counts["with_tools"] = int(chat.tools is not None)
-        for turn in turns:
-            name = f"{turn.role}_chars"
-            counts[name] = counts.get(name, 0) + turn.span[1] - turn.span[0]
+        last = {turn.index: turn for turn in turns if turn.role == "assistant"}  # of its blocks
+        counts["turns"] = len(last)
+        end = len(text.rstrip())  # where EOS can follow
+        open_turns = (turn for turn in last.values() if not turn.has_stop and turn.span[1] < end)
+        counts["turns_without_stop"] = sum(1 for _ in open_turns)
         return Rendered(
             text,
             turns,
@@ -166,18 +166,12 @@ class Renderer:
                 "messages, set documents.unwritten: keep",
             )
         return {
-            "dropped_reasoning": len(lost) - len(others),
+            "dropped_reasoning": len({index for index, kind in lost if kind == REASONING}),
             "unwritten": len({index for index, _ in others}),
         }
 
     def _turns(self, marked: MarkedChat) -> tuple[list[Turn], list[str]]:
         """Return the turns of all messages, and how generation blocks differ from them."""
-        others = [
-            Turn(index, role, (words[0].start, words[-1].stop), tuple(words), has_stop=False)
-            for index, words in marked.words_of.items()
-            if index < len(marked.messages) and len(marked.runs[index]) == 1
-            if (role := marked.messages[index]["role"]) != "assistant"
-        ]
         differing: list[str] = []
         if marked.blocks is not None:
             turns = self._turns_of_blocks(marked, marked.blocks)
@@ -192,23 +186,28 @@ class Renderer:
                 raise BadChatError(
                     f"a chat template that shows {expected}", found, GENERATION_REMEDY
                 ) from error
+        taken = {turn.index for turn in turns}
+        others = [
+            Turn(index, role, (words[0].start, words[-1].stop), tuple(words), has_stop=False)
+            for index, words in marked.words_of.items()
+            if index < len(marked.messages) and len(marked.runs[index]) == 1
+            if (role := marked.messages[index]["role"]) != "assistant" and index not in taken
+        ]
         return sorted([*turns, *others], key=lambda turn: turn.span), differing
 
     def _turns_of_blocks(self, marked: MarkedChat, blocks: Sequence[CharSpan]) -> list[Turn]:
-        """Return a turn for each generation block: of the message whose words it has or, without
-        any, of the assistant's next."""
+        """Return a turn for each generation block: of the message whose words it has, whatever its
+        role, or without any, of the assistant's next."""
         words = sorted(marked.words, key=lambda of: of.start)
         starts = [of.start for of in words]
         said = [index for index, of in enumerate(marked.messages) if of["role"] == "assistant"]
         turns = []
         for start, stop in blocks:
             first = bisect_left(starts, start)
-            inside = [of for of in words[first : bisect_left(starts, stop)] if of.message in said]
-            if inside:
-                index = inside[0].message
-            else:
-                before = words[first - 1].message if first else -1
-                index = next((of for of in said if of > before), said[-1] if said else 0)
+            inside = words[first : bisect_left(starts, stop)]
+            before = words[first - 1].message if first else -1
+            behind = next((index for index in said if index > before), said[-1] if said else 0)
+            index = inside[0].message if inside else behind
             has_stop = self._frames.is_stop(marked.text, start, stop)
             turns.append(Turn(index, "assistant", (start, stop), tuple(inside), has_stop))
         return turns

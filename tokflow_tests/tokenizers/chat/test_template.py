@@ -107,3 +107,14 @@ def test_a_generation_block_in_a_comment_is_none(tmp_path: Path):
         tokenize(chat_dataset(tmp_path / "plain", CHATS, template=PLAIN))
     )
     assert with_comment.manifest.counts["num_loss_tokens"] > 20
+
+
+def test_generation_blocks_are_supervised_whatever_the_role_is_called(tmp_path: Path):
+    chats = [[{"role": "human", "content": "a", "lang": "en"}, {"role": "gpt", "content": "b"}]]
+    template = MARKED.replace("== 'assistant'", "== 'gpt'")
+
+    shard = tokenize(chat_dataset(tmp_path, chats, template=template))
+
+    [(_, mask)] = documents_of(shard)
+    assert sum(mask) == 2
+    assert shard.manifest.counts["num_dropped_reasoning"] == 0
