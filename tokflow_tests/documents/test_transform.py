@@ -113,7 +113,7 @@ def test_a_record_becomes_no_document_or_one_or_several(suffix: str, tmp_path: P
     assert found.counts == (9, 6, 2)
 
 
-@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "arrow", "txt"])
 def test_ranges_give_what_the_whole_gives(suffix: str, tmp_path: Path):
     texts = ["a b", " ", "boom", "é f", " ", "boom", "x", "  ", "y z", "boom"]
     path = write_records(tmp_path / f"a.{suffix}", [{"text": text} for text in texts])
