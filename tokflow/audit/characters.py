@@ -103,6 +103,7 @@ class Characters:
         """The code points that begin in each token."""
         self._bytes_left = max_bytes
         self._readers: dict[Path, _Reader] = {}
+        self._engines: dict[tuple[str, str], tuple[ReferenceEngine, ChatEncoder]] = {}
         self._last_chat: tuple[tuple[str, int], RawText | None, list[ChatSpan]] | None = None
 
     def of(self, text: TokenizedText) -> TextChars:
@@ -249,9 +250,13 @@ class Characters:
     ) -> tuple[Encoded, TokenChars]:
         special = shard.manifest.config["special_tokens_in_text"]
         in_text = in_text_of(documents, special)
-        engine = open_reference(self._tokenizer, in_text=in_text)
-        if documents.is_chat:
+        key = special, documents.model_dump_json()
+        if key not in self._engines:  # which takes as long as many documents
+            engine = open_reference(self._tokenizer, in_text=in_text)
             chats = ChatEncoder(engine, documents, self._tokenizer, special)
+            self._engines[key] = engine, chats
+        engine, chats = self._engines[key]
+        if documents.is_chat:
             return chats.with_chars(batch)
         encoded = engine.encode(batch.texts)
         return encoded, self._places.spans(batch.texts, encoded, in_text=in_text)
