@@ -62,7 +62,7 @@ def failure_key(graph: BuildGraph, stage: str, name: str, packing: str = "") -> 
     """
     dataset = graph.dataset
     try:
-        if stage not in graph.steps:
+        if graph.steps.get(stage) is None:
             decides = [source.url for source in graph.partitions[name]]
         else:
             errors = dataset.documents.model_dump_json(), dataset.tokenizer.model_dump_json()
@@ -110,7 +110,7 @@ def note_failures(
 
 def _is_still_true(graph: BuildGraph, key: str, of: PastFailure, has_raw: Container[str]) -> bool:
     """Return whether a failure may be met again; those that a build did not try are."""
-    if of.stage not in graph.steps:
+    if graph.steps.get(of.stage) is None:
         return of.name not in has_raw and failure_key(graph, of.stage, of.name) == key
     if not _has_all_raw(graph, of.stage, of.name, has_raw):
         return of.name in graph.partitions or not graph.is_of_file(of.stage)

@@ -209,7 +209,8 @@ class BuildGraph:
 
     def is_of_file(self, stage: str) -> bool:
         """Return whether each partition has an output of a stage."""
-        return stage in self.steps and self.steps[stage].is_of_file
+        step = self.steps.get(stage)
+        return step is not None and step.is_of_file
 
     def outputs_for_mixtures(self) -> Iterator[Output]:
         """Yield the outputs that a mixture needs of the dataset as one of its sources."""
@@ -219,7 +220,8 @@ class BuildGraph:
         """Return one output by its name: a partition key, that of an export, or `tokenizer`."""
         if self.is_of_file(stage):
             return self.output(stage, name, packing)
-        variants = self.steps[stage].variants(self.dataset) if stage in self.steps else ()
+        step = self.steps.get(stage)
+        variants = step.variants(self.dataset) if step else ()
         return self.output(stage, variant=name if name in variants else "")
 
     @property

@@ -83,14 +83,14 @@ class MixtureGraph(BuildGraph):
 
     def output(self, stage: str, key: str = "", variant: str = "") -> Output:
         """Return one output: of a stage that the mixture has not, as tokens, that of a source."""
-        if stage in self.steps:
+        if self.steps.get(stage) is not None:
             return super().output(stage, key, variant)
         graph, of_source = self.at(key)
         return graph.output(stage, of_source, variant)
 
     def related(self, output: Output, stage: str) -> Output:
         """Return the output of a stage that one goes back to; of a split that of the source."""
-        if stage in self.steps and stage != output.stage:
+        if self.steps.get(stage) not in (None, output.step):
             return super().related(output, stage)
         graph, of_source = self.at(output.key)
         return graph.output(stage, of_source if graph.is_of_file(stage) else "")

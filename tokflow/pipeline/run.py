@@ -328,7 +328,7 @@ class Build:
 
     def _is_there(self, of: Input) -> bool:
         """Return whether an input that the dataset has once, as the tokenizer, was made."""
-        is_own = of.stage in self.graph.steps
+        is_own = self.graph.steps.get(of.stage) is not None
         if of.is_raw or of.dataset or not is_own or self.graph.is_of_file(of.stage):
             return True
         return self.graph.output(of.stage, variant=of.variant) in self.made

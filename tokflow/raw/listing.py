@@ -129,6 +129,17 @@ def list_raw(config: RawConfig, *, base: Path, store: Path | None = None) -> Lis
                 found=first_five([redact(of.text) for of in patterns]),
                 remedy=f"remove raw.{name}, or name a dataset",
             )
+    sources, left_out = _matched(patterns, config, store)
+    if store is not None:
+        sources |= _with_versions(sources.values())
+    others = _left_out(left_out, sources) if left_out else ()
+    return Listing(sources=dict(sorted(sources.items())), left_out=others)
+
+
+def _matched(
+    patterns: Sequence[Pattern], config: RawConfig, store: Path | None
+) -> tuple[dict[str, RawSource], dict[str, str]]:
+    """Return the raw files by their keys, and the kinds of what else the patterns match by URL."""
     origins_of_web = {pattern.origin for pattern in patterns if pattern.is_web}
     hosts = frozenset(str(urllib.parse.urlsplit(of).hostname) for of in origins_of_web)
     sources, left_out = dict[str, RawSource](), dict[str, str]()
@@ -155,10 +166,7 @@ def list_raw(config: RawConfig, *, base: Path, store: Path | None = None) -> Lis
             again = sources.setdefault(source.key, source)
             if again is not source:
                 sources[source.key] = _one_source(again, source)
-    if store is not None:
-        sources |= _with_versions(sources.values())
-    others = _left_out(left_out, sources) if left_out else ()
-    return Listing(sources=dict(sorted(sources.items())), left_out=others)
+    return sources, left_out
 
 
 def _roots(patterns: Sequence[Pattern]) -> dict[str, str]:

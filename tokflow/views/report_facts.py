@@ -113,7 +113,7 @@ class StoreFacts:
         by its own packing."""
         planned = self.plan.planned if step.has_engine else self.plan.own
         made = (of for of in planned if of.is_made and not of.packing)
-        return [of.folder for of in made if of.stage == step.name and of.folder]
+        return [of.folder for of in made if of.output.step.name == step.name and of.folder]
 
     @cached_property
     def text(self) -> Description | None:
