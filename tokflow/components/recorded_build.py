@@ -298,9 +298,7 @@ class _Recorder(Reporter):
         step = stage_named(self._dataset.stages, begun.stage)
         if step is None or begun.is_more:
             return
-        if self._is_behind:
-            self._sync()
-            self._is_behind = False
+        self._record_fetched()
         self._histories = {}
         if step.has_engine:
             stay = {of.name for of in self._dataset.stages if of.decides_all}
@@ -326,6 +324,11 @@ class _Recorder(Reporter):
             self._waiting.append(made)
         else:
             self._record(made)
+
+    def _record_fetched(self) -> None:
+        if self._is_behind:
+            self._sync()
+            self._is_behind = False
 
     def _record_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -365,6 +368,7 @@ class _Recorder(Reporter):
 
         Dagster is told of what was computed, and of the checks of what is new to it.
         """
+        self._record_fetched()
         self._record_waiting()
         selected = self._context.selected_asset_check_keys
         checker = Checker(self._graph, recheck=self._recheck)

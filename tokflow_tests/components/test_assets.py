@@ -1,5 +1,6 @@
 """The assets of a dataset, run by Dagster."""
 
+import hashlib
 import json
 import logging
 from collections import Counter
@@ -549,6 +550,18 @@ def columns_shown(dataset: Dataset) -> dict[str, list[str] | None]:
             schema = spec.metadata.get("dagster/column_schema")
             shown[spec.key.path[2]] = schema and [column.name for column in schema.columns]
     return shown
+
+
+def test_a_remote_file_is_recorded_where_raw_files_alone_are_asked_for(case: Case):
+    content = b"a line of text\n"
+    with serving(Server(content=content)) as server:
+        case.attributes["raw"] = {"files": server.url}
+
+        result = case.run(selection("raw"), keys=["a.txt"])
+
+    assert result.success, failure(result)
+    assert materialized(result) == {"raw": 1}
+    assert case.data_version("raw", partition="a.txt") == hashlib.sha256(content).hexdigest()
 
 
 def test_a_raw_file_that_is_fetched_as_it_is_read_is_reported_by_its_version(case: Case):
