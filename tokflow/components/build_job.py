@@ -191,12 +191,11 @@ def run_build_job(
 
     end_lost_runs(instance)
     dataset, run_id = graph.dataset, str(uuid.uuid4())
-    is_partial = options.partitions is not None
-    tags = {**process_tags(run_id), MAX_RETRIES_TAG: "0"}
+    tags, is_whole = {**process_tags(run_id), MAX_RETRIES_TAG: "0"}, options.partitions is None
     made = [
         key
         for (stage, _), key in asset_keys(dataset).items()
-        if stage != REPORT and (not is_partial or is_partitioned(dataset, stage))
+        if stage != REPORT and (is_whole or is_partitioned(dataset, stage))
     ]
     job = asset_job(dataset, build_asset(dataset, body), made)
     try:

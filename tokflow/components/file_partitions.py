@@ -155,11 +155,10 @@ def sync_files(
     if dataset.sources:  # whose raw files are theirs to record
         _update(instance, dataset, changes)
         return SyncedFiles(added=changes.added, removed=changes.removed)
+    raw_files = known_files(changes.graph, None if is_listed else to_build)
     if not is_listed:
-        found = known_partitions(changes.graph, known_files(changes.graph, to_build))
-        record_raw(instance, changes.graph, found, log)
+        record_raw(instance, changes.graph, known_partitions(changes.graph, raw_files), log)
         return SyncedFiles()
-    raw_files = known_files(changes.graph)
     known = AssetHistory(instance, dataset, RAW).versions
     partitions = known_partitions(changes.graph, raw_files)
     build = set(to_build)

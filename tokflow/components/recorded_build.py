@@ -181,14 +181,7 @@ def _build_one(
     build = Build(graph.online(), keys, advance=shown.advance, **of_build)
     checked = None if is_source or options.asked is None else context.selected_asset_check_keys
     recorder = _Recorder(context, build, sync, recheck=options.recheck, checked=checked)
-    workers = options.workers.get("jobs"), options.workers.get("pool")
-    with open_pool(*workers) as pool, closing(build.events(pool)) as events:
-        for event in events:
-            if isinstance(event, StageBegun) and not recorder.may_begin(event.stage):
-                break
-            shown.hear(event)
-            recorder.hear(event)
-    failed = recorder.check()
+    failed = _checked(build, recorder, shown, options.workers)
     built = replace(build.result(), seconds=time.perf_counter() - started)
     files, new = counted(built.num_files, "file"), counted(built.num_new, "output")
     num_old, num_recorded = len(built.made) - built.num_new, recorder.num_recorded
@@ -201,6 +194,20 @@ def _build_one(
     red = failed_outputs(graph, built.failed, made=built.made, needed=needed) if failure else ()
     checks = [*recorder.results, *check_of_files(context, dataset)]
     return RecordedBuild(built, problems, warnings, failure, num_recorded, [*red], checks)
+
+
+def _checked(
+    build: Build, recorder: "_Recorder", shown: Reporter, workers: Workers
+) -> list[dg.AssetCheckResult]:
+    """Build, as far as checks find nothing wrong; return all checks that fail."""
+    jobs, kind = workers.get("jobs"), workers.get("pool")
+    with open_pool(jobs, kind) as pool, closing(build.events(pool)) as events:
+        for event in events:
+            if isinstance(event, StageBegun) and not recorder.may_begin(event.stage):
+                break
+            shown.hear(event)
+            recorder.hear(event)
+    return recorder.check()
 
 
 def _failure(
