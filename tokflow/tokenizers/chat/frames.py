@@ -3,8 +3,9 @@
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokflow.tokenizers.chat.marked import MarkedChat
 from tokflow.tokenizers.chat.marks import THINK, CharSpan, Event, Words, tags_of
@@ -39,6 +40,17 @@ class Turn:
     """True if the span ends as the template ends what the assistant says."""
 
 
+class _Ends(NamedTuple):
+    """What a template writes where the assistant begins and ends."""
+
+    prompt: str | None
+    """The generation prompt after a user; None where the template has none."""
+    is_open: bool
+    """True if nothing closes what the assistant says."""
+    closers: tuple[str, ...]
+    """Special tokens that do, at the end of a chat and before another message."""
+
+
 class Frames:
     """The frames that a template puts around turns, learnt from shorter chats and remembered."""
 
@@ -52,16 +64,17 @@ class Frames:
         names = sorted([*self._special, *tags_of(template.source)], key=len, reverse=True)
         self._piece = re.compile("(" + "|".join([*map(re.escape, names), r"\n+"]) + ")")
         self._memory: dict[Hashable, int] = {}
-        self._prompt, self._is_open, self._closers = self._probed(template)
+        self._template = template
 
     @property
     def has_prompt(self) -> bool:
         """True if the template writes a generation prompt."""
-        return bool(self._prompt)
+        return bool(self._ends.prompt)
 
-    def _probed(self, template: ChatTemplate) -> tuple[str | None, bool, list[str]]:
-        """Return the generation prompt after a user, whether nothing closes what the assistant
-        says, and the special tokens that do, at the end of a chat and before another message."""
+    @cached_property
+    def _ends(self) -> "_Ends":
+        """The ends of frames in chats of one word each."""
+        template = self._template
         asked = template.try_writing([_USER])
         prompt = template.try_writing([_USER], add_generation_prompt=True)
         given = None
@@ -74,7 +87,7 @@ class Frames:
         if tail and inner is not None and PROBE in inner:
             first = self._any_special.search(inner.rsplit(PROBE, 1)[1])
             closers += [first.group()] if first else []
-        return given, not tail, closers
+        return _Ends(given, not tail, tuple(closers))
 
     def turns(self, chat: MarkedChat) -> list[Turn]:
         """Return the turns of the assistant, in the order of the text. Raises: FrameError."""
@@ -157,7 +170,7 @@ class Frames:
         The reasoning that a generation prompt opens counts as said, as in TRL's templates: so the
         mask is the same whether the prompt does it or not.
         """
-        prompt = given = self._prompt
+        prompt = given = self._ends.prompt
         if (shorter := chat.beginning(index, add_generation_prompt=True)) is not None:
             plain, events = shorter
             is_same = plain[:before] == chat.text[:before]
@@ -194,20 +207,20 @@ class Frames:
     ) -> tuple[int, bool]:
         """Return the end of a turn, and whether it is a stop token."""
         stop = end + len(text[end:said].rstrip())
-        known = (*self._closers, *self._stops)
-        closing = self._special if has_words and self._closers else known
+        known = (*self._ends.closers, *self._stops)
+        closing = self._special if has_words and self._ends.closers else known
         has_stop = text.endswith(tuple(closing), end, stop)
         if not has_stop or (self._stops and not text.endswith(known, end, stop)):
             behind = text[stop:after]
             found = self._any_special.match(text, after - len(behind.lstrip()), after)
             if found and found.group() in known:
                 return found.end(), True
-        return stop, has_stop or not (self._is_open or self._closers)
+        return stop, has_stop or not (self._ends.is_open or self._ends.closers)
 
     def is_stop(self, text: str, start: int, stop: int) -> bool:
         """Return whether text[start:stop] ends with a stop token, white space behind it aside."""
         end = start + len(text[start:stop].rstrip())
-        return text.endswith((*self._closers, *self._stops), start, end)
+        return text.endswith((*self._ends.closers, *self._stops), start, end)
 
     def _common(self, one: str, other: str) -> int:
         """Return the length of the common beginning, in whole special tokens, tags and lines."""

@@ -119,13 +119,15 @@ def tokens_of_chats(template: ChatTemplate, tokenizer: Tokenizer | None) -> dict
     """
     if tokenizer is None:
         return {}
-    messages = [_USER, _ASSISTANT, _USER]
-    around = template.try_writing(messages, add_generation_prompt=True) or ""
-    tags = tags_of(template.source)  # also the messages' own, such as <think>
+    control = control_tokens(tokenizer)
+    not_own = {*control, *tags_of(template.source)}  # tags, such as <think>, are messages' own
     added = _added(tokenizer).items()
-    by_use = {name: id_ for name, id_ in added if name in around and name not in tags}
-    by_use = {name: id_ for name, id_ in by_use.items() if _SIGNED.fullmatch(name)}
-    return {**by_use, **control_tokens(tokenizer)}
+    by_use = {name: id_ for name, id_ in added if _SIGNED.fullmatch(name) and name not in not_own}
+    if by_use:
+        messages = [_USER, _ASSISTANT, _USER]
+        around = template.try_writing(messages, add_generation_prompt=True) or ""
+        by_use = {name: id_ for name, id_ in by_use.items() if name in around}
+    return {**by_use, **control}
 
 
 def _added(tokenizer: Tokenizer) -> dict[str, int]:
