@@ -9,16 +9,13 @@ from math import prod
 from numbers import Integral
 from queue import SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import ConfigError, TokflowError
 from tokflow.store.store import StoredOutput
-
-if TYPE_CHECKING:
-    pass
 
 T = TypeVar("T")
 

@@ -54,8 +54,9 @@ from tokflow.tokens.token_source import TokenSource, mapped
 TOKENS_VERSION = 4
 """Raised when the same input would give other bytes."""
 
-CHATS_VERSION = 1
-"""Raised when the same chats would; the tokens of texts are not made again."""
+CHATS_VERSION = 2
+"""Raised when the same chats, or prompts with completions, would be other ones, or what is counted
+of them; the tokens of texts are not made again."""
 
 BATCH_BYTES = 8_000_000
 """Text tokenized at once. Batches of 2 MB take gigatoken up to a third more processor time, and it
@@ -184,7 +185,7 @@ def tokens_recipe(
     stops = stop_tokens(documents, tokenizer) if documents.is_rendered else []
     return Recipe(
         stage="tokens",
-        version=TOKENS_VERSION + (CHATS_VERSION if documents.is_rendered else 0),
+        version=TOKENS_VERSION + (CHATS_VERSION if documents.is_chat else 0),
         config={
             "documents": deciding_fields(documents, raw.sizes if raw else {}),
             "eos": config.eos,
