@@ -63,7 +63,7 @@ class ExportConfig(Config):
 
     @property
     def plain(self) -> dict[str, Any]:
-        """What a YAML has of it: its format, and what is not as usual."""
+        """Its entry in a YAML: the format, and the options that are not as usual."""
         options, packing = self.options, self.packing
         fields = type(options).model_fields
         own = {

@@ -70,17 +70,12 @@ def pack_tails_of(
     span_start = tails["token_start"] - tails["token_in_piece"]
     masks = GatheredTokens.masks(splits)
     mask = None if masks is None else SpanMask(masks, span_start + positions[file])
-    is_begun = [empty.astype(bool)]
-    if mask is not None and packing.drop_unsupervised:  # else a document's first sequence is there
-        for of_file, tail in zip(files, of_files, strict=True):
-            finished = of_file.segments(part, ("document",))["document"]
-            is_begun.append(np.isin(tail["document"], finished))
-    packed = pack_tails(
-        whole,
-        packing,
-        mask.num_supervised if mask else None,
-        np.concatenate(is_begun) if len(is_begun) > 1 else None,
-    )
+    is_begun = None  # a document's first sequence is there, unless it was dropped
+    if files and mask is not None and packing.drop_unsupervised:
+        finished = (of.segments(part, ("document",))["document"] for of in files)
+        begun = map(np.isin, (tail["document"] for tail in of_files), finished)
+        is_begun = np.concatenate([*begun])
+    packed = pack_tails(whole, packing, mask.num_supervised if mask else None, is_begun)
     found = packed.segments
     return Tails(
         columns={

@@ -143,6 +143,10 @@ class Renderer:
         end = len(text.rstrip())  # where EOS can follow
         open_turns = (turn for turn in last.values() if not turn.has_stop and turn.span[1] < end)
         counts["turns_without_stop"] = sum(1 for _ in open_turns)
+        counts["with_tools"] = int(chat.tools is not None)
+        for turn in turns:
+            name = f"{turn.role}_chars"
+            counts[name] = counts.get(name, 0) + turn.span[1] - turn.span[0]
         return Rendered(
             text,
             turns,

@@ -266,6 +266,7 @@ def test_dagster_builds_and_checks_chats(tmp_path: Path):
         result = case.run(keys=["chats.jsonl"])
 
         assert result.success, failure(result)
-        checks = result.get_asset_check_evaluations()
-        assert checks
-        assert all(check.passed for check in checks)
+        # That every file is built is said when the run begins, too.
+        last = {of.asset_check_key: of.passed for of in result.get_asset_check_evaluations()}
+        assert last
+        assert all(last.values())
