@@ -251,7 +251,10 @@ def _check_rows(
     if made.options["format"] != "pickle":
         packed = [_filled(made, part, pieces, row, is_left=is_left) for row in rows]
         has_label_token = bool(made.packings[part].get("label_token"))
-        check_loaded_rows(where, made.folder, part, packed, has_label_token=has_label_token)
+        columns = made.options.get("columns", ())
+        check_loaded_rows(
+            where, made.folder, part, packed, columns, has_label_token=has_label_token
+        )
     if made.shuffle_seed is not None:  # as they are without
         purpose = f"sequences:{part}"
         order = partial(number_at, size=num_rows, seed=made.shuffle_seed, purpose=purpose)

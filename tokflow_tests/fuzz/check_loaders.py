@@ -1,6 +1,6 @@
 """Compare the rows that `tokflow.loaders` opens with the tokens that a plain reader found."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -42,11 +42,21 @@ def check_loaded_stream(
 
 
 def check_loaded_rows(
-    where: str, folder: Path, part: str, packed: Sequence[Row], *, has_label_token: bool
+    where: str,
+    folder: Path,
+    part: str,
+    packed: Sequence[Row],
+    columns: Collection[str],
+    *,
+    has_label_token: bool,
 ) -> None:
-    """Rows as they lie in the files, filled, have labels within their segments alone."""
+    """Rows as they lie in the files, filled, have labels within their segments alone.
+
+    `columns`: those of the export, of which some tell that no label begins a segment.
+    """
     rows = open_rows(folder, part=part)
-    has_segments = "segment_ids" in rows.source.fields
+    is_told = "loss_mask" not in columns and not {"labels", "next_loss_mask"}.isdisjoint(columns)
+    has_segments = "segment_ids" in rows.source.fields or is_told
     is_masked = "loss_mask" in rows[:0]
     expected = []
     for row in packed:
