@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.engines import Encoded, ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer, in_text_of
 from tokflow.tokens.chat import ChatEncoder
-from tokflow.tokens.loss_mask import TokenChars, TokenPlaces
+from tokflow.tokens.loss_mask import TokenChars, TokenPlaces, places_of
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.shard_files import text_hashes
 from tokflow.tokens.token_source import TokenSource
@@ -181,7 +181,7 @@ class Characters:
     def _is_raw(self, text: TokenizedText, decoded: bytes) -> bool:
         """Return whether the UTF-8 that a text's tokens stand for is the text in the raw file."""
         if text.is_cut:
-            return self._places._num_bytes is not None
+            return self._places.is_lossless
         [found] = text_hashes(texts_of([decoded])).to_pylist()
         return bool(found == text.text_hash)
 
@@ -226,9 +226,9 @@ class Characters:
         mask = text.masks.read(text.token_start + first, text.token_start + last)
         return [*spans_of_tokens(spans, chars[first:last], mask)]
 
-    @cached_property
+    @property
     def _places(self) -> TokenPlaces:
-        return TokenPlaces(self._tokenizer)
+        return places_of(self._tokenizer)
 
     def _reader(self, text: TokenizedText, documents: DocumentsConfig) -> "_Reader | None":
         """Return what reads the raw file of a text again; None where it is not there."""

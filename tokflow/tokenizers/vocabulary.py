@@ -4,12 +4,14 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from tokflow.errors import TokenizerError
+from tokflow.store.integrity import clear_when_damaged
 from tokflow.tokenizers.engines.reference import (
     MODEL_NAME,
     SPACE,
@@ -231,6 +233,17 @@ def shown(error: Exception) -> str:
     return f"{type(error).__name__}: {message}"
 
 
+@lru_cache(maxsize=8)
+def added_tokens(tokenizer: Tokenizer) -> Mapping[str, int]:
+    """Return name to id of the tokens that were added to a vocabulary, special or not; kept for the
+    next call, for chats ask at each file and the vocabulary beside them is large."""
+    fields = scan_tokenizer_json(tokenizer.folder).get("added_tokens") or []
+    return {token["content"]: token["id"] for token in fields}
+
+
+clear_when_damaged(added_tokens.cache_clear)
+
+
 def control_tokens(tokenizer: Tokenizer) -> dict[str, int]:
     """Return name to id of what an engine that takes control tokens finds in a text.
 
@@ -238,12 +251,11 @@ def control_tokens(tokenizer: Tokenizer) -> dict[str, int]:
     called special. An EOS that is a word of the vocabulary, such as a full stop, is none: a text
     that has the word is plain in every way to encode it.
     """
-    added_tokens = scan_tokenizer_json(tokenizer.folder).get("added_tokens") or []
-    added: set[str] = {token["content"] for token in added_tokens}
+    added = added_tokens(tokenizer)
     ends = {tokenizer.eos_token: tokenizer.eos_id, tokenizer.bos_token: tokenizer.bos_id}
-    found = {token: id_ for token, id_ in ends.items() if token in added and id_ is not None}
-    found |= tokenizer.special_tokens
-    return {token: token_id for token, token_id in found.items() if token}
+    found = {token: id_ for token, id_ in ends.items() if token and token in added}
+    named = {**found, **tokenizer.special_tokens}
+    return {token: id_ for token, id_ in named.items() if token and id_ is not None}
 
 
 def unknown_id(tokenizer: Tokenizer) -> int | None:
@@ -255,8 +267,10 @@ def unknown_id(tokenizer: Tokenizer) -> int | None:
     return None if found in (tokenizer.eos_id, tokenizer.bos_id) else found
 
 
+@lru_cache(maxsize=8)
 def id_of_unknown(tokenizer: Tokenizer) -> int | None:
-    """Return the id of what the vocabulary has no token for, also where it is EOS or BOS."""
+    """Return the id of what the vocabulary has no token for, also where it is EOS or BOS; kept for
+    the next call."""
     if tokenizer.kind == "sentencepiece":
         return int(load_processor((tokenizer.folder / MODEL_NAME).read_bytes()).unk_id())
     model = scan_tokenizer_json(tokenizer.folder).get("model")
@@ -270,6 +284,9 @@ def id_of_unknown(tokenizer: Tokenizer) -> int | None:
         return tokenizer.special_tokens.get(name)
     vocab = msgspec.json.decode(model["vocab"])
     return vocab.get(name) if isinstance(vocab, dict) else None
+
+
+clear_when_damaged(id_of_unknown.cache_clear)
 
 
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")

@@ -20,10 +20,10 @@ from tokflow.tokens.bos_eos import ChatMarks
 from tokflow.tokens.loss_mask import (
     CharStarts,
     TokenChars,
-    TokenPlaces,
     chars_without_white_space_at_end,
     has_boundary_token,
     loss_mask,
+    places_of,
 )
 
 Tokens = tuple[npt.NDArray[np.uint32], TokenChars]
@@ -51,7 +51,7 @@ class ChatEncoder:
         self._tokenizer = tokenizer
         self._is_control = special_tokens_in_text == "control"
         self._is_error = special_tokens_in_text == "error"
-        self._places = TokenPlaces(tokenizer)
+        self._places = places_of(tokenizer)
         self._reference = cache(lambda in_text: open_reference(tokenizer, in_text=in_text))
         self._ids = ids = control_tokens(tokenizer)
         if documents.is_rendered:

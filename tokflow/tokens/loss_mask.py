@@ -1,7 +1,7 @@
 """Character spans -> loss mask: 1 for each token that begins in a span."""
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tokflow.documents import Spans
 from tokflow.errors import TokenizerError
+from tokflow.store.integrity import clear_when_damaged
 from tokflow.store.tables import offsets_of, to_arrow, to_numpy
 from tokflow.tokenizers.engines import Encoded, InText
 from tokflow.tokenizers.engines.protocol import encoded_from_lists, text_buffers
@@ -77,7 +78,7 @@ def has_boundary_token(
 
 
 class TokenPlaces:
-    """Finds the characters of a text that each token stands for."""
+    """Finds the characters of a text that each token stands for; made by `places_of`."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -87,6 +88,11 @@ class TokenPlaces:
         self._num_bytes = None if found is None else np.array([len(of or b"") for of in found])
         """Bytes of text that each id stands for; None where tokens are no bytes of the text."""
         self._library = cache(self._open_library)
+
+    @property
+    def is_lossless(self) -> bool:
+        """True if tokens are the bytes of the text, which the tokenizer leaves as it is."""
+        return self._num_bytes is not None
 
     def spans(self, texts: pa.LargeStringArray, encoded: Encoded, *, in_text: InText) -> TokenChars:
         """Return the characters of the tokens of the texts, which were encoded with `in_text`.
@@ -143,6 +149,16 @@ class TokenPlaces:
             found=found,
             remedy="save the tokenizer as a tokenizer.json and use kind: file",
         )
+
+
+@lru_cache(maxsize=2)
+def places_of(tokenizer: Tokenizer) -> TokenPlaces:
+    """Return what finds the characters of a tokenizer's tokens; kept for the next call, for the
+    bytes of a whole vocabulary take longer than a small file of chats."""
+    return TokenPlaces(tokenizer)
+
+
+clear_when_damaged(places_of.cache_clear)
 
 
 def _by_bytes(

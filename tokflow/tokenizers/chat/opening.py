@@ -9,8 +9,8 @@ from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
 from tokflow.tokenizers.chat.marks import tags_of
 from tokflow.tokenizers.chat.template import ChatTemplate
-from tokflow.tokenizers.tokenizer import GENERATION_NAME, Tokenizer, scan_tokenizer_json
-from tokflow.tokenizers.vocabulary import control_tokens, names_of_roles, read_config
+from tokflow.tokenizers.tokenizer import GENERATION_NAME, Tokenizer
+from tokflow.tokenizers.vocabulary import added_tokens, control_tokens, names_of_roles, read_config
 
 TEMPLATE_NAME = "chat_template.jinja"
 
@@ -105,7 +105,8 @@ def stop_tokens(documents: DocumentsConfig, tokenizer: Tokenizer | None) -> list
         return []
     ids = found if isinstance(found, list) else [found]
     names = {
-        id_: name for name, id_ in [*_added(tokenizer).items(), *control_tokens(tokenizer).items()]
+        id_: name
+        for name, id_ in [*added_tokens(tokenizer).items(), *control_tokens(tokenizer).items()]
     }
     return [names[id_] for id_ in ids if id_ in names]
 
@@ -121,16 +122,10 @@ def tokens_of_chats(template: ChatTemplate, tokenizer: Tokenizer | None) -> dict
         return {}
     control = control_tokens(tokenizer)
     not_own = {*control, *tags_of(template.source)}  # tags, such as <think>, are messages' own
-    added = _added(tokenizer).items()
+    added = added_tokens(tokenizer).items()
     by_use = {name: id_ for name, id_ in added if _SIGNED.fullmatch(name) and name not in not_own}
     if by_use:
         messages = [_USER, _ASSISTANT, _USER]
         around = template.try_writing(messages, add_generation_prompt=True) or ""
         by_use = {name: id_ for name, id_ in by_use.items() if name in around}
     return {**by_use, **control}
-
-
-def _added(tokenizer: Tokenizer) -> dict[str, int]:
-    """Return name to id of the tokens that were added to a vocabulary, special or not."""
-    fields = scan_tokenizer_json(tokenizer.folder).get("added_tokens") or []
-    return {token["content"]: token["id"] for token in fields}
