@@ -23,7 +23,7 @@ from tokflow.documents.batch import ParsedBatch
 from tokflow.errors import TokflowError
 from tokflow.store.tables import texts_of
 from tokflow.tokenizers.chat.formats import read_chat
-from tokflow.tokenizers.chat.renderer import open_renderer
+from tokflow.tokenizers.chat.renderer import Renderer, open_renderer
 from tokflow.tokenizers.engines import Encoded, ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer, in_text_of
 from tokflow.tokens.chat import ChatEncoder
@@ -241,7 +241,7 @@ class Characters:
                 self._bytes_left -= path.stat().st_size
                 if self._bytes_left < 0:
                     return None
-            reader = _Reader(path, documents, self._tokenizer)
+            reader = _Reader(path, documents, open_renderer(documents, self._tokenizer))
             self._readers[path] = reader
         return reader
 
@@ -272,7 +272,7 @@ def first_chat(path: Path, documents: DocumentsConfig, tokenizer: Tokenizer) -> 
     render = open_renderer(documents, tokenizer)
     if (batch := next(source.batches(batch_bytes=1, render=render), None)) is None:
         return []
-    reader = _Reader(path, documents, tokenizer)
+    reader = _Reader(path, documents, render)
     read = reader.document(int(batch.rows[0]))
     return reader.spans(read[0]) if read else []
 
@@ -280,8 +280,8 @@ def first_chat(path: Path, documents: DocumentsConfig, tokenizer: Tokenizer) -> 
 class _Reader:
     """Reads documents of a raw file one after another, each batch once."""
 
-    def __init__(self, path: Path, documents: DocumentsConfig, tokenizer: Tokenizer) -> None:
-        self._documents, self._render = documents, open_renderer(documents, tokenizer)
+    def __init__(self, path: Path, documents: DocumentsConfig, render: Renderer | None) -> None:
+        self._documents, self._render = documents, render
         as_it_is = (lambda found: found) if documents.is_rendered else None
         self._batches = DocumentSource([path], documents).batches(render=as_it_is)
         self._batch: Batch | None = None

@@ -1,8 +1,9 @@
 """Chats for people: whose words each token is of, whether it is supervised, and why."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,7 @@ import numpy.typing as npt
 from tokflow.documents import DocumentsConfig
 from tokflow.tokenizers.chat.formats import Chat
 from tokflow.tokenizers.chat.frames import Turn
+from tokflow.tokenizers.chat.marks import CharSpan
 from tokflow.tokenizers.chat.renderer import Rendered
 
 TEMPLATE = "template"
@@ -33,12 +35,13 @@ class ChatSpan:
 def chat_spans(chat: Chat, rendered: Rendered, documents: DocumentsConfig) -> list[ChatSpan]:
     """Return the spans of a chat's text, end to end."""
     text, turns, loss = rendered.text, rendered.turns, rendered.loss_spans
-    inner = {edge for span in (*loss, *(of.span for of in turns)) for edge in span}
+    spans = [of.span for of in turns]
     found = []
-    for start, stop in pairwise(sorted({0, len(text), *inner})):
-        is_supervised = any(first <= start < last for first, last in loss)
-        turn = next((of for of in turns if of.span[0] <= start < of.span[1]), None)
-        is_in_part = turn and any(turn.span[0] <= first < turn.span[1] for first, _ in loss)
+    for start, stop in pairwise(sorted({0, len(text), *chain(*loss, *spans)})):
+        is_supervised = _covering(start, loss) is not None
+        number = _covering(start, spans)
+        turn = None if number is None else turns[number]
+        is_in_part = turn and bisect_left(loss, turn.span[:1]) < bisect_left(loss, turn.span[1:])
         reason = _reason(chat, turn, documents, (start, stop), is_supervised, bool(is_in_part))
         found.append(
             ChatSpan(
@@ -49,6 +52,12 @@ def chat_spans(chat: Chat, rendered: Rendered, documents: DocumentsConfig) -> li
             )
         )
     return found
+
+
+def _covering(place: int, spans: Sequence[CharSpan]) -> int | None:
+    """Return the ordinal of the span that has a character; they are sorted, and do not overlap."""
+    number = bisect_left(spans, (place + 1,)) - 1
+    return number if number >= 0 and place < spans[number][1] else None
 
 
 def _reason(

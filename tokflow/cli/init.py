@@ -19,7 +19,6 @@ from tokflow.cli.terminal import (
     print_styled,
     shown_path,
 )
-from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, TokflowError, shortened
 from tokflow.pipeline.dataset import DEFAULT_STORE
 from tokflow.pipeline.declared import YAML_NAMES, load_datasets
@@ -245,7 +244,7 @@ def _print(document: dict[str, Any], suggested: Suggestion, output: Path) -> Non
         )
     if suggested.left_out:
         print(described_left_out(suggested.left_out))
-    if DocumentsConfig(**suggested.documents).is_chat and not is_url(document["files"][0]):
+    if suggested.config.is_chat and not is_url(document["files"][0]):
         _print_first_chat(output)
     print(f"wrote {shown_path(output)}\n\nnext:")
     for command in document["commands"]:

@@ -19,6 +19,7 @@ from tokflow.cli.terminal import (
     print_table,
 )
 from tokflow.errors import ConfigError, TokflowError, shortened
+from tokflow.exports import ExportConfig
 from tokflow.exports.presets import in_one_line
 from tokflow.pipeline.describe import mixture_rows
 from tokflow.pipeline.failures import PastFailure
@@ -128,9 +129,7 @@ def _print(plan: Plan) -> None:
         )
         if len(missing) > ROWS_SHOWN:
             print(f"and {len(missing) - ROWS_SHOWN:,} more")
-        for config in plan.dataset.exports:
-            if len(config.plain) > 1:
-                print(printable(f"{config.name}: {in_one_line(config.plain)}"))
+        _print_options(plan.dataset.exports)
         _print_failures([of.failure for of in missing if of.failure])
     if rows := mixture_rows(plan.of_mixture):
         print_rows(rows)
@@ -156,6 +155,13 @@ def _row(of: PlannedOutput, dataset: str) -> Sequence[str]:
     source = "" if of.output.dataset == dataset else f"{of.output.dataset}: "
     about = duration(of.estimated_seconds)
     return of.stage, f"{source}{of.output.label}", size(of.num_bytes), about, of.reason
+
+
+def _print_options(exports: Sequence[ExportConfig]) -> None:
+    """Print the options of exports that have some, those that a preset stands for too."""
+    for config in exports:
+        if len(config.plain) > 1:
+            print(printable(f"{config.name}: {in_one_line(config.plain)}"))
 
 
 def _print_failures(failures: Sequence[PastFailure]) -> None:

@@ -345,11 +345,8 @@ class _Recorder(Reporter):
             self._record(made)
 
     def _record(self, made: StageResult) -> None:
-        output, asset, partition = (
-            made.output,
-            (made.output.stage, made.output.variant),
-            made.output.key,
-        )
+        output, partition = made.output, made.output.key
+        asset = output.stage, output.variant
         self._made.setdefault(asset, []).append(output)
         history = self._history(asset)
         if history.unrecorded({partition: data_version(output)}):

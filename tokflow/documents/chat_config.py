@@ -139,8 +139,7 @@ class ChatConfig(Config):
         named = [(name, of) for name in _COLUMNS for of in _as_tuple(getattr(self, name))]
         if not self.is_rendered:
             for name in ("system", "tools", "chat_template", *_KWARGS, *OF_TEMPLATES):
-                default = type(self).model_fields[name].get_default(call_default_factory=True)
-                if getattr(self, name) != default:
+                if not self.is_as_usual(name):
                     yield name, "left out, for there are no messages"
         yield from ((name, "the name of a field") for name, of in named if not of)
         own = ALPACA if self.chat_format == "alpaca" else ()

@@ -120,8 +120,7 @@ def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> d
     if formats == {"txt"} and isinstance(config.text, str):
         del fields["text"]  # a file without columns
     for name in _LEFT_OUT:
-        default = type(config).model_fields[name].get_default(call_default_factory=True)
-        if getattr(config, name) == default:
+        if config.is_as_usual(name):
             del fields[name]
     for name, default in (("tokens", None), ("count_empty", True), ("scope", "file")):
         if fields["limit"][name] == default:

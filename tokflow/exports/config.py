@@ -65,12 +65,7 @@ class ExportConfig(Config):
     def plain(self) -> dict[str, Any]:
         """Its entry in a YAML: the format, and the options that are not as usual."""
         options, packing = self.options, self.packing
-        fields = type(options).model_fields
-        own = {
-            name: of
-            for name, of in options
-            if of != fields[name].get_default(call_default_factory=True)
-        }
+        own = {name: of for name, of in options if not options.is_as_usual(name)}
         own = {name: [*of] if isinstance(of, tuple) else of for name, of in own.items()}
         named = {"name": self.name} if self.name != self.format else {}
         packed = {"packing": dict(packing)} if packing else {}

@@ -286,10 +286,7 @@ class Format:
         return " ".join(str(self.options.__doc__).split()).removesuffix(".")
 
 
-def fixed_layout(
-    made_of: MadeOf, *keeps: str, eos_first: bool = False, leaves_out_empty: bool = False
-) -> Callable[[Any], Layout]:
+def fixed_layout(made_of: MadeOf, *keeps: str, **others: Any) -> Callable[[Any], Layout]:
     """Return the layout of a format whose options do not change it."""
-    return lambda options: Layout(
-        made_of=made_of, keeps=keeps, eos_first=eos_first, leaves_out_empty=leaves_out_empty
-    )
+    layout = Layout(made_of=made_of, keeps=keeps, **others)
+    return lambda options: layout

@@ -272,9 +272,8 @@ USUAL_COLUMNS: tuple[Column, ...] = ("attention_mask", "segment_ids", "position_
 """The columns of parquet and arrow, unless an option says otherwise."""
 
 
-class RowOptions(ColumnOptions):
-    """Options of parquet and arrow; their recipes have what is as usual of these no more than
-    those of older exports."""
+class FileSizeOptions(TableOptions):
+    """Options of the formats whose files can be sized by their bytes."""
 
     shard_size: Size | None = None
     """Most bytes of a file, such as 500MB, counted as in memory: before compression, as `datasets`
@@ -283,6 +282,12 @@ class RowOptions(ColumnOptions):
     """max: sequences are filled up to sequence_length; longest: up to the longest of the part;
     none: a list has its tokens alone. Sizes of files, and positions of the index and of trace,
     count sequences as filled."""
+
+
+class RowOptions(FileSizeOptions, ColumnOptions):
+    """Options of parquet and arrow; their recipes have what is as usual of these no more than
+    those of older exports."""
+
     columns: Annotated[
         Listed[Column], Field(exclude_if=lambda columns: columns == USUAL_COLUMNS)
     ] = USUAL_COLUMNS

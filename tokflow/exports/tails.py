@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -53,28 +54,23 @@ def pack_tails_of(
     """Return the sequences made of the tails of files; `positions`: the position at which the
     tokens of each file begin in those of all splits."""
     of_files = [file.tail(part) for file in files]
-    num_of_file = [len(tail["num_tokens"]) for tail in of_files]
     empty = np.zeros(0, dtype=np.int64)
     tails = {
         name: np.concatenate([empty, *(tail[name] for tail in of_files)])
         for name in SEGMENTS_COLUMNS
     }
     whole = Segments(
-        sequence=tails["sequence"],
         span=np.arange(len(tails["sequence"])),
         token_in_span=tails["token_in_piece"],
-        num_tokens=tails["num_tokens"],
-        num_repeated=tails["num_repeated"],
+        **{name: tails[name] for name in ("sequence", "num_tokens", "num_repeated")},
     )
-    file = np.repeat(np.arange(len(of_files)), num_of_file)
+    file = np.repeat(np.arange(len(of_files)), [len(tail["num_tokens"]) for tail in of_files])
     span_start = tails["token_start"] - tails["token_in_piece"]
     masks = GatheredTokens.masks(splits)
     mask = None if masks is None else SpanMask(masks, span_start + positions[file])
     is_begun = None  # a document's first sequence is there, unless it was dropped
     if files and mask is not None and packing.drop_unsupervised:
-        finished = (of.segments(part, ("document",))["document"] for of in files)
-        begun = map(np.isin, (tail["document"] for tail in of_files), finished)
-        is_begun = np.concatenate([*begun])
+        is_begun = np.concatenate([*map(_is_begun, files, of_files, repeat(part))])
     packed = pack_tails(whole, packing, mask.num_supervised if mask else None, is_begun)
     found = packed.segments
     return Tails(
@@ -91,3 +87,9 @@ def pack_tails_of(
         packed=packed,
         mask=mask,
     )
+
+
+def _is_begun(file: PackedFile, tail: Columns, part: str) -> npt.NDArray[np.bool_]:
+    """Return True for segments of a file's tail whose document a finished sequence has."""
+    finished = file.segments(part, ("document",))["document"]
+    return np.isin(tail["document"], finished)

@@ -81,10 +81,8 @@ def build_dataset(
     """
     if share is not None:
         _check_share(dataset, share)
-    graph, reporter = (
-        graph_of(dataset) if graph is None else graph.online(),
-        reporter or Reporter(),
-    )
+    graph = graph_of(dataset) if graph is None else graph.online()
+    reporter = reporter or Reporter()
     keys = graph.selected_keys(partitions)
     build = Build(
         graph,

@@ -75,9 +75,9 @@ class Suggestion:
     left_out: tuple[LeftOut, ...] = ()
 
     @property
-    def is_chat(self) -> bool:
-        """True for chats, and for prompts with completions."""
-        return DocumentsConfig(**self.documents).is_chat
+    def config(self) -> DocumentsConfig:
+        """The config that `documents` is."""
+        return DocumentsConfig(**self.documents)
 
 
 _NAME_ANOTHER = "name a field by --text, or other files"

@@ -8,7 +8,6 @@ from typing import Any
 
 import yaml
 
-from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, first_five, shortened
 from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import DEFAULT_STORE
@@ -124,9 +123,9 @@ def dataset_yaml(
 
     Raises: ConfigError without a tokenizer for chats, on which none is trained.
     """
-    if suggested.is_chat and tokenizer is None:
+    if suggested.config.is_chat and tokenizer is None:
         raise _no_tokenizer_error(files, suggested)
-    about_tokenizer = EXISTING_OF_CHATS if suggested.is_chat else EXISTING
+    about_tokenizer = EXISTING_OF_CHATS if suggested.config.is_chat else EXISTING
     about_tokenizer = about_tokenizer if tokenizer else _about_training(suggested)
     tokenizer = tokenizer or _trained(suggested)
     attributes = [
@@ -148,7 +147,7 @@ def dataset_yaml(
 
 
 def _packing_and_exports(suggested: Suggestion) -> tuple[str, str]:
-    if suggested.is_chat:
+    if suggested.config.is_chat:
         fields = {"strategy": "best_fit", "sequence_length": 4096}
         packing = f"{_section(PACKING_CHATS, 'packing', fields)}  # {UNSUPERVISED}\n"
         exports = f"  - parquet # {SUPERVISED}\n  # - {PRESET}\n"
@@ -159,7 +158,7 @@ def _packing_and_exports(suggested: Suggestion) -> tuple[str, str]:
 
 
 def _no_tokenizer_error(files: Sequence[str], suggested: Suggestion) -> ConfigError:
-    documents = DocumentsConfig(**suggested.documents)
+    documents = suggested.config
     found = f"chats in {', '.join(map(repr, documents.columns))}"
     expected = "a tokenizer with a chat template: none is trained on chats"
     if not documents.is_rendered:
@@ -175,7 +174,7 @@ def _no_tokenizer_error(files: Sequence[str], suggested: Suggestion) -> ConfigEr
 
 
 def _about_documents(suggested: Suggestion) -> str:
-    documents = DocumentsConfig(**suggested.documents)
+    documents = suggested.config
     of_rows = CHATS if documents.is_rendered else PROMPTS if documents.is_chat else ROWS
     lines = [TXT if "document_per" in suggested.documents else of_rows]
     if suggested.others:
@@ -206,7 +205,7 @@ def _trained(suggested: Suggestion) -> dict[str, Any]:
 
 def _more_of_documents(suggested: Suggestion) -> list[str]:
     """Return optional fields as comments, with values that fit the dataset."""
-    lines = [*MORE_OF_CHATS] if DocumentsConfig(**suggested.documents).is_rendered else []
+    lines = [*MORE_OF_CHATS] if suggested.config.is_rendered else []
     if suggested.others:
         kept = ", ".join(json.dumps(of, ensure_ascii=False) for of in suggested.others[:3])
         lines.append(f"keep_columns: [{printable(kept)}] {KEPT}")

@@ -123,6 +123,11 @@ class Config(pydantic.BaseModel):
         """Return whether a YAML may have a key in this section."""
         return key in cls.model_fields
 
+    def is_as_usual(self, name: str) -> bool:
+        """Return whether a field has its default."""
+        default = type(self).model_fields[name].get_default(call_default_factory=True)
+        return bool(getattr(self, name) == default)
+
     def check(self) -> None:
         """Refuse fields that do not go together.
 

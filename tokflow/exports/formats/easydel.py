@@ -27,27 +27,20 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from tokflow.exports.formats import parquet
-from tokflow.exports.options import USUAL_COLUMNS, Padding, TableOptions
+from tokflow.exports.options import USUAL_COLUMNS, FileSizeOptions
 from tokflow.exports.token_files import sequences_within
-from tokflow.store.config import Count, Size
+from tokflow.store.config import Count
 
 TOKENS_PER_GROUP = 1_000_000
 """EasyDeL has some 100 bytes of Python objects for each."""
 
 
-class EasydelOptions(TableOptions):
+class EasydelOptions(FileSizeOptions):
     """EasyDeL: <part>/shard-<i>.parquet with input_ids, attention_mask, segment_ids, position_ids
     and, of chats, labels."""
 
     mask_column: ClassVar[str] = "labels"
 
-    shard_size: Size | None = None
-    """Most bytes of a file, such as 500MB, counted as in memory: before compression, as `datasets`
-    counts max_shard_size. Default: 125 million tokens, padding included."""
-    padding: Annotated[Padding, Field(exclude_if=lambda padding: padding == "max")] = "max"
-    """max: sequences are filled up to sequence_length; longest: up to the longest of the part;
-    none: a list has its tokens alone. Sizes of files, and positions of the index and of trace,
-    count sequences as filled."""
     attention_mask: Annotated[bool, Field(exclude_if=bool)] = True
     """True: there is a column of them; without it `segment_ids` tell tokens from padding."""
     position_ids: bool = True

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.damage import damaged_file
-from tokflow.exports.format import Arrays, Format, Layout, Portion
+from tokflow.exports.format import Arrays, Format, Portion, fixed_layout
 from tokflow.exports.options import ShardOptions
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -137,6 +137,9 @@ def _not_ours(path: Path, found: str) -> CorruptOutputError:
     return damaged_file(path, expected=expected, found=found)
 
 
-LAYOUT = Layout(made_of="stream", keeps=("token_ids", "offsets"), attends_across=True)
-
-FORMAT = Format(ModalitiesOptions, lambda options: LAYOUT, write, portions)
+FORMAT = Format(
+    ModalitiesOptions,
+    fixed_layout("stream", "token_ids", "offsets", attends_across=True),
+    write,
+    portions,
+)

@@ -41,7 +41,7 @@ class Turn:
 
 
 class _Ends(NamedTuple):
-    """What a template writes where the assistant begins and ends."""
+    """Text that a template writes where the assistant begins and ends."""
 
     prompt: str | None
     """The generation prompt after a user; None where the template has none."""
@@ -109,17 +109,8 @@ class Frames:
 
     def _turn(self, chat: MarkedChat, index: int, floor: int) -> Turn | None:
         """Return the turn of a message; None where the template writes nothing of it."""
-        runs, events, text = chat.runs.get(index, []), chat.events, chat.text
-        if len(runs) > 1:
-            raise FrameError(f"the words of message {index} together", "another message among them")
-        mine: Sequence[Event] = []
-        if not runs:
-            before, after = chat.around[index]
-        else:
-            [(first, last)] = runs
-            mine = events[first : last + 1]
-            before = events[first - 1].position if first else 0
-            after = events[last + 1].position if last + 1 < len(events) else len(text)
+        text, mine = chat.text, self._words(chat, index)
+        before, after = chat.room(index)
         before = max(before, floor)
         if after < before:
             raise FrameError(f"a place of message {index}", "none")
@@ -149,6 +140,13 @@ class Frames:
             )
         parts = tuple(chat.words_of.get(index, ()))
         return Turn(index, "assistant", (start, stop), parts, has_stop)
+
+    def _words(self, chat: MarkedChat, index: int) -> Sequence[Event]:
+        """Return the events of a message; none where the text has no words of it."""
+        runs = chat.runs.get(index, [])
+        if len(runs) > 1:
+            raise FrameError(f"the words of message {index} together", "another message among them")
+        return [event for first, last in runs for event in chat.events[first : last + 1]]
 
     def _key(self, chat: MarkedChat, index: int, *, is_first: bool) -> tuple[Hashable, ...]:
         """Return all that the frame before a turn can depend on, as far as it is remembered."""

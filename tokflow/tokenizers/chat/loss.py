@@ -95,12 +95,16 @@ def _reasoning(turn: Turn, text: str) -> Iterator[CharSpan]:
 
 
 def _subtracted(spans: Iterable[CharSpan], without: Sequence[CharSpan]) -> Iterator[CharSpan]:
-    """Yield what is in spans and not in others, which are sorted."""
+    """Yield what is in spans and not in others; both are sorted."""
+    first = 0
     for start, stop in spans:
-        for other_start, other_stop in without:
-            if other_stop > start and other_start < stop:
-                if other_start > start:
-                    yield start, other_start
-                start = max(start, other_stop)
+        while first < len(without) and without[first][1] <= start:
+            first += 1
+        at = first
+        while at < len(without) and without[at][0] < stop:
+            other_start, other_stop = without[at]
+            if other_start > start:
+                yield start, other_start
+            start, at = max(start, other_stop), at + 1
         if start < stop:
             yield start, stop

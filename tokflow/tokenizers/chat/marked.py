@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import accumulate, groupby
 from typing import TypeAlias
 
@@ -17,6 +17,7 @@ from tokflow.tokenizers.chat.marks import (
     NAME,
     OTHER,
     STRUCTURE,
+    Change,
     CharSpan,
     Event,
     Marks,
@@ -105,6 +106,16 @@ class MarkedChat:
         after = [*accumulate(reversed([*starts[1:num], end]), min)][::-1]
         return list(zip(before, after, strict=True))
 
+    def room(self, index: int) -> CharSpan:
+        """Return the place of a message: from the words before it to those after it, which in the
+        text stand beside its own or, where it has none, are of the messages beside it."""
+        if index not in self.runs:
+            return self.around[index]
+        [(first, last)] = self.runs[index]
+        before = self.events[first - 1].position if first else 0
+        is_last = last + 1 == len(self.events)
+        return before, len(self.text) if is_last else self.events[last + 1].position
+
     def unwritten(self) -> list[tuple[int, str]]:
         """Return message and kind of words that the text does not have, or not all of them."""
         found = Counter((of.message, of.kind) for of in self.words if of.stop > of.start)
@@ -187,27 +198,11 @@ class Marker:
             expected = "a chat of at most 13,000 messages, and without private characters"
             raise BadChatError(expected, f"{len(chat.messages):,} messages, and {error}") from error
         unmarked: list[str] = []
-        index, message = -1, Message()
-
-        def change(string: str, path: str, kind: str) -> str:
-            if leaves and leaves(kind, str(message.get("role"))):
-                unmarked.append(string)
-                return string
-            if names is not None:
-                string = marks.inside(string, index, names)
-            if kind == STRUCTURE or (kind == NAME and not _is_nameless(message)):
-                # Where it can spell special tokens, it has to be told from the template.
-                return marks.around(string, index, OTHER) if self._is_signed(string) else string
-            has_reasoning = kind == CONTENT and message["role"] == "assistant"
-            return marks.around(string, index, kind, has_reasoning=has_reasoning)
-
-        messages = []
-        for message in chat.messages:
-            index += 1
-            messages.append(changed(message, change))
-        index += 1
+        change = partial(self._change, marks, leaves, names, unmarked)
+        messages = [changed(of, change(of, index)) for index, of in enumerate(chat.messages)]
+        of_tools = change({}, len(messages))
         tools = chat.tools and [
-            changed(of, lambda string, path, _: change(string, path, STRUCTURE))
+            changed(of, lambda string, path, _: of_tools(string, path, STRUCTURE))
             for of in chat.tools
         ]
         marked = replace(chat, messages=messages, tools=tools)
@@ -222,6 +217,32 @@ class Marker:
         return MarkedChat(
             chat, marked, self._template, text, events, blocks, marks, leaves, unmarked
         )
+
+    def _change(
+        self,
+        marks: Marks,
+        leaves: Leaves | None,
+        names: re.Pattern[str] | None,
+        unmarked: list[str],
+        message: Message,
+        index: int,
+    ) -> Change:
+        """Return the function that puts marks into each string of a message; `unmarked` gets those
+        that it leaves as they are, the rest is as in `_marked`."""
+
+        def change(string: str, path: str, kind: str) -> str:
+            if leaves and leaves(kind, str(message.get("role"))):
+                unmarked.append(string)
+                return string
+            if names is not None:
+                string = marks.inside(string, index, names)
+            if kind == STRUCTURE or (kind == NAME and not _is_nameless(message)):
+                # Where it can spell special tokens, it has to be told from the template.
+                return marks.around(string, index, OTHER) if self._is_signed(string) else string
+            has_reasoning = kind == CONTENT and message["role"] == "assistant"
+            return marks.around(string, index, kind, has_reasoning=has_reasoning)
+
+        return change
 
     def spelt(self, chat: MarkedChat) -> list[CharSpan]:
         """Return where the text has special tokens that messages spell, and not the template.
