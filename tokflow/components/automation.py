@@ -7,6 +7,7 @@ from dataclasses import replace
 import dagster as dg
 import msgspec
 
+from tokflow.components.broken import BrokenDataset
 from tokflow.components.dagster_names import scan_job_name, schedule_name
 from tokflow.components.decisions import Decision, Memory, decide, read_memories
 from tokflow.components.failed_outputs import LISTING, mark_failed
@@ -23,13 +24,16 @@ SENSOR_SECONDS = 60
 
 
 def files_sensor(
-    datasets: Sequence[Dataset], jobs: Sequence[dg.JobDefinition]
+    datasets: Sequence[Dataset],
+    jobs: Sequence[dg.JobDefinition],
+    broken: Sequence[BrokenDataset] = (),
 ) -> dg.SensorDefinition:
     """Return the sensor that looks at the raw files of all datasets of a code location.
 
     It asks for builds where `automation` is true, and else keeps Dagster's list of files up to
-    date. `jobs`: those that build and scan the datasets. It is on if any dataset asks for
-    automation, unless somebody turns it off.
+    date. `jobs`: those that build and scan the datasets; `broken`: datasets that cannot be loaded,
+    whose check it records as failed. It is on if any dataset asks for automation, unless somebody
+    turns it off.
     """
     is_on = any(dataset.automation for dataset in datasets)
     status = dg.DefaultSensorStatus
@@ -50,6 +54,11 @@ def files_sensor(
             decision = decide(context.instance, dataset, memory, now=time.time())
             said = f"{decision.said}, as its YAML was when it was loaded, for now: {error}"
             decisions[dataset.name] = replace(decision, said=said) if error else decision
+        failures = []
+        for each in broken:
+            known, memory = memories.get(each.name), Memory(because=str(each.error))
+            failures += [each.evaluation()] if known != memory else []
+            decisions[each.name] = Decision(memory, str(each.error))
         looked = {name: of.memory for name, of in decisions.items()}
         requests = [of.request for of in decisions.values() if of.request]
         said = "\n".join(f"{name}: {of.said}" for name, of in decisions.items())
@@ -59,6 +68,7 @@ def files_sensor(
             run_requests=requests,
             skip_reason=None if requests else said,
             cursor=msgspec.json.encode(looked).decode(),
+            asset_events=failures,
         )
 
     return files

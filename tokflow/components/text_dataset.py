@@ -1,14 +1,10 @@
 """TextDataset: everything that Dagster does for the datasets of a YAML, and its scaffolder."""
 
 import dataclasses
-import hashlib
 import logging
-import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import starmap
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -17,9 +13,9 @@ import dagster as dg
 import pydantic
 
 from tokflow.components.automation import build_schedule, files_sensor, scan_job
+from tokflow.components.broken import BrokenDataset, end_check
 from tokflow.components.build_job import BuildJob, asset_job, build_asset
 from tokflow.errors import TokflowError
-from tokflow.pipeline.dagster_fields import dagster_name
 from tokflow.pipeline.dataset import DEFAULT_STORE, Dataset
 from tokflow.pipeline.declared import (
     YAML_NAMES,
@@ -43,9 +39,6 @@ EXECUTORS: Mapping[str | None, dg.ExecutorDefinition] = {
     "in_process": dg.in_process_executor,
     "multiprocess": dg.multiprocess_executor,
 }
-
-IS_CHECKED = "DAGSTER_IS_DEFS_VALIDATION_CLI"
-"""Variable that `dg check defs` and `dagster definitions validate` set."""
 
 
 class Attributes(pydantic.RootModel[dict[str, Any]]):
@@ -125,8 +118,8 @@ class TextDataset(dg.Component):
 
     datasets: Sequence[Dataset]
     """One, or those of `datasets:`; except those that cannot be loaded."""
-    broken: Mapping[str, TokflowError] = field(default_factory=dict)
-    """Why one cannot be loaded, by its name, unless another YAML says so."""
+    broken: Sequence[BrokenDataset] = ()
+    """Those that cannot be loaded, unless another YAML says so."""
 
     stages: ClassVar[tuple[Stage, ...]] = STAGES
     """Stages of the datasets, parents first; a subclass may have more, with their YAML sections."""
@@ -149,12 +142,12 @@ class TextDataset(dg.Component):
     @classmethod
     def declared(cls, declarations: Iterable[Declaration]) -> Self:
         """Return the component of some datasets, whatever is wrong with any of them."""
-        datasets, broken = [], {}
+        datasets, broken = [], []
         for declaration in declarations:
             try:
                 datasets.append(load_declared(replace(declaration, stages=cls.stages)))
             except TokflowError as error:
-                broken[declaration.name] = error
+                broken.append(BrokenDataset(declaration.name, error))
         return cls(datasets, broken)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
@@ -166,30 +159,34 @@ class TextDataset(dg.Component):
         is_alone = getattr(context.component_loc, "file_path", None) == context.project_root
         # Of what `build_defs_for_component` is given, whose tree is the whole working folder.
         others = [] if is_alone else context.component_tree.get_all_components(TextDataset)
-        assets = {
-            name: of for component in (*others, self) for name, of in component.assets.items()
-        }
+        together = (*others, self)
+        assets = {name: of for component in together for name, of in component.assets.items()}
+        broken = list({of.name: of for component in together for of in component.broken}.values())
+        end_check(broken)
         is_of_all = bool(assets) and min(assets) in self.assets
-        return self.definitions(assets.values() if is_of_all else ())
+        return self.definitions(
+            _jobs_of(assets.values(), broken) if is_of_all else dg.Definitions()
+        )
 
     @cached_property
     def assets(self) -> Mapping[str, tuple[Dataset, dg.AssetsDefinition]]:
         """The datasets by their names, each with its assets, which are those of its job, too."""
         return {of.name: (of, build_asset(of)) for of in self.datasets}
 
-    def definitions(
-        self, with_jobs: Iterable[tuple[Dataset, dg.AssetsDefinition]] | None = None
-    ) -> dg.Definitions:
-        """Return the assets of the datasets, those of the broken ones, and the jobs, by default of
+    def definitions(self, jobs: dg.Definitions | None = None) -> dg.Definitions:
+        """Return the assets of the datasets and of the broken ones, and jobs, by default those of
         all these datasets."""
+        end_check(self.broken)
+        for of in self.broken:
+            logging.getLogger("tokflow").error("%s", of.error)
         return dg.Definitions.merge(
             *(
                 # With the executor that the dataset asks for.
                 dg.Definitions(assets=[assets], executor=EXECUTORS.get(dataset.executor))
                 for dataset, assets in self.assets.values()
             ),
-            *starmap(_broken, self.broken.items()),
-            _jobs_of(self.assets.values() if with_jobs is None else with_jobs),
+            *(of.definitions() for of in self.broken),
+            jobs or _jobs_of(self.assets.values(), self.broken),
         )
 
 
@@ -216,7 +213,9 @@ def make_definitions(*datasets: Dataset) -> dg.Definitions:
     return TextDataset(datasets).definitions()
 
 
-def _jobs_of(made: Iterable[tuple[Dataset, dg.AssetsDefinition]]) -> dg.Definitions:
+def _jobs_of(
+    made: Iterable[tuple[Dataset, dg.AssetsDefinition]], broken: Sequence[BrokenDataset]
+) -> dg.Definitions:
     """Return the jobs and schedules of datasets, and the sensor that they share."""
     builds = [(dataset, BuildJob(asset_job(dataset, assets))) for dataset, assets in made]
     datasets = [dataset for dataset, _ in builds]
@@ -224,45 +223,5 @@ def _jobs_of(made: Iterable[tuple[Dataset, dg.AssetsDefinition]]) -> dg.Definiti
     return dg.Definitions(
         jobs=jobs,
         schedules=[build_schedule(of, job) for of, job in builds if of.schedule],
-        sensors=[files_sensor(datasets, jobs)] if datasets else [],
+        sensors=[files_sensor(datasets, jobs, broken)] if datasets else [],
     )
-
-
-def _broken(name: str, error: TokflowError) -> dg.Definitions:
-    """Return an asset `<name>/error` that says why a dataset cannot be loaded, and a job
-    `<name>_build` that fails with it, so that no other dataset goes with it.
-
-    The log of the code location has it, too.
-
-    Raises: the error, where definitions are only checked: there it is to be an error.
-    """
-    if os.environ.get(IS_CHECKED):
-        raise error
-    logging.getLogger("tokflow").error("%s", error)
-    safe_name, said = _safe(name), f"This dataset cannot be loaded:\n\n    {error}"
-    asset = dg.AssetSpec(
-        [safe_name, "error"], group_name=safe_name, kinds={"error"}, description=said
-    )
-
-    @dg.op(name=f"{safe_name}_build_all")
-    def fail() -> None:
-        raise dg.Failure(str(error), allow_retries=False)
-
-    @dg.job(
-        name=f"{safe_name}_build",
-        description=f"Fails. {said}",
-        executor_def=dg.in_process_executor,
-    )
-    def build() -> None:
-        fail()
-
-    return dg.Definitions(assets=[asset], jobs=[build])
-
-
-def _safe(name: str) -> str:
-    """Return a name that Dagster takes, and that no dataset has which can be loaded."""
-    plain = dagster_name(name)
-    safe = re.sub(r"\W+", "_", plain, flags=re.ASCII).strip("_")
-    if safe and safe == plain:
-        return safe
-    return f"{safe}_{hashlib.sha256(name.encode()).hexdigest()[:8]}".strip("_")

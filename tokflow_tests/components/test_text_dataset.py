@@ -169,19 +169,37 @@ def test_what_is_wrong_is_said_in_the_place_of_the_dataset_alone(
         assert message in caplog.text
     failed = defs.resolve_job_def("bad0_build").execute_in_process(raise_on_error=False)
     assert messages["bad0"] in failure(failed)
+    [check] = failed.get_asset_check_evaluations()
+    assert (check.asset_key.path, check.passed) == (["bad0", "error"], False)
     assert defs.resolve_job_def("good_build")
 
 
-def test_where_definitions_are_only_checked_what_is_wrong_is_an_error(
+def test_where_definitions_are_only_checked_the_process_ends_with_all_that_is_wrong(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    declare_in(project, "bad", {"name": "bad"})
+    for name in ("bad", "worse"):
+        declare_in(project, name, {"name": name})
     monkeypatch.setenv("DAGSTER_IS_DEFS_VALIDATION_CLI", "1")  # as `dg check defs` does
 
-    with pytest.raises(Exception, match="bad") as raised:
+    with pytest.raises(SystemExit) as ended:
         load(project)
 
-    assert "expected `raw:`, found none" in str(raised.value.__cause__)
+    assert str(ended.value).count("expected `raw:`, found none") == 2
+
+
+def test_a_tick_of_the_sensor_fails_the_check_of_what_cannot_be_loaded_once(project: Path):
+    declare_in(project, "bad", {"name": "bad"})
+    declare_in(project, "good", {**ATTRIBUTES, "name": "good"})
+    sensor = load(project).resolve_sensor_def("tokflow_files")
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        first = sensor(dg.build_sensor_context(instance=instance))
+        second = sensor(dg.build_sensor_context(instance=instance, cursor=first.cursor))
+
+    [failed] = first.asset_events
+    assert (failed.asset_key.path, failed.check_name) == (["bad", "error"], "can_be_loaded")
+    assert "expected `raw:`, found none" in failed.description
+    assert second.asset_events == []
 
 
 def test_two_of_one_name_are_shown_once_as_an_error_that_names_both(project: Path):
