@@ -1,11 +1,12 @@
-"""Definitions of this repository: what `tokflow/defs` holds, or the project one stands in."""
+"""Definitions of this repository: what `tokflow/defs` holds, or the project one stands in; with the
+messages about failed runs that the environment asks for."""
 
 import logging
 from pathlib import Path
 
 import dagster as dg
 
-from tokflow.components import TextDataset
+from tokflow.components import TextDataset, failure_alerts
 from tokflow.pipeline.declared import find_declarations, is_first
 from tokflow.pipeline.project import Project, find_project
 
@@ -18,6 +19,9 @@ def defs() -> dg.Definitions:
     """
     project = find_project() or find_project(Path(__file__).parent)
     found = _load(project) if project else dg.Definitions()
+    own = {of.name for of in found.sensors or ()}
+    alerts = [of for of in failure_alerts() if of.name not in own]
+    found = dg.Definitions.merge(found, dg.Definitions(sensors=alerts))
     if found.executor:
         return found
     # A step is quick to start only where the last one ran; the work in it is parallel.

@@ -26,6 +26,23 @@ def test_all_declared_datasets_load():
 
 
 @pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")  # Dagster calls it
+def test_the_sensors_of_alerts_are_there_once_where_the_environment_asks_for_them(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from tokflow.definitions import defs
+
+    monkeypatch.setenv("TOKFLOW_ALERT_WEBHOOK", "http://127.0.0.1:9/")
+    declare_in(project, "own", "own")
+    assert "tokflow_alert_webhook" in {of.name for of in defs().sensors or ()}
+
+    (project / "mine/defs/alerts.py").write_text(
+        "import dagster as dg\nfrom tokflow.components import failure_alerts\n"
+        "alerts = dg.Definitions(sensors=failure_alerts())\n"
+    )
+    dg.Definitions.validate_loadable(defs())
+
+
+@pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")  # Dagster calls it
 def test_in_another_project_its_own_datasets_load(project: Path):
     from tokflow.definitions import defs
 

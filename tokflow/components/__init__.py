@@ -1,5 +1,6 @@
 """Definitions of a dataset for Dagster, and its build as a run in this process."""
 
+from tokflow.components.alerts import failure_alerts
 from tokflow.components.build_job import run_build_job
 from tokflow.components.instance import open_instance
 from tokflow.components.recorded_build import BuildOptions, RecordedBuild
@@ -9,6 +10,7 @@ __all__ = [
     "BuildOptions",
     "RecordedBuild",
     "TextDataset",
+    "failure_alerts",
     "make_definitions",
     "open_instance",
     "run_build_job",

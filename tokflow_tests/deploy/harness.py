@@ -95,6 +95,10 @@ class Deployment:
 
     def __init__(self, folder: Path, project: Path) -> None:
         self.folder, self.project = folder, project
+        self.credentials: dict[str, str] = {}
+        """What credentials.env holds."""
+        self.told: list[Any] = []
+        """Messages that its webhook has got."""
         self.web_port, self._code_port = free_port(), free_port()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._home = folder / "home"
@@ -120,7 +124,7 @@ class Deployment:
                 self._processes[name] = subprocess.Popen(
                     [self._here(word) for word in service["command"]],
                     cwd=self.project,
-                    env=self._environment(service["environment"]),
+                    env=self._environment(service),
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
@@ -189,14 +193,15 @@ class Deployment:
         done = subprocess.run(
             [self._here(word) for word in command],
             cwd=self.project,
-            env=self._environment(service["environment"]),
+            env=self._environment(service),
             capture_output=True,
             check=False,
         )
         return done.returncode == 0
 
-    def _environment(self, own: Mapping[str, str]) -> dict[str, str]:
+    def _environment(self, service: Mapping[str, Any]) -> dict[str, str]:
         """Return the variables of a service and of its image, and nothing else."""
+        own = {**service["environment"], **(self.credentials if "env_file" in service else {})}
         image = {"DAGSTER_HOME": str(self._home), "DAGSTER_DISABLE_TELEMETRY": "1"}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         outside = {"PATH": path, "HOME": str(self._home), "PYTHONPATH": str(DEPLOY.parent)}

@@ -13,7 +13,7 @@ import pytest
 from tokflow_tests.deploy.compose import SECRETS
 from tokflow_tests.deploy.harness import Deployment, deployment
 from tokflow_tests.projects import attributes, declare_in, make_project
-from tokflow_tests.serving import wait_for
+from tokflow_tests.serving import wait_for, webhook
 
 pytestmark = pytest.mark.deploy
 
@@ -50,7 +50,10 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
         "tokenizer": {"kind": "trained", "vocab_size": 300},
     }
     declare_in(project, "slow", attributes("slow", **large))
-    with deployment(project) as deployed:
+    declare_in(project, "bad", {"name": "bad"})
+    with deployment(project) as deployed, webhook() as (url, told):
+        deployed.credentials["TOKFLOW_ALERT_WEBHOOK"] = url
+        deployed.told = told
         deployed.start(*SERVICES)
         yield deployed
 
@@ -123,6 +126,16 @@ def test_the_web_server_answers_its_own_name_and_pages_alone(deployed: Deploymen
     assert status_of(port, "/server_info", Host="elsewhere.example") == 403
     assert status_of(port, "/server_info", Origin=of_elsewhere) == 403
     assert status_of(port, "/graphql?query=mutation{x}") == 403
+
+
+def test_a_run_that_fails_is_told_to_the_webhook_of_the_credentials(deployed: Deployment):
+    run_id = str(launch(deployed, "bad_build")["run"]["runId"])
+
+    said = wait_for(lambda: [of for of in deployed.told if run_id in of["text"]], "an alert")
+
+    assert len(said) == 1
+    assert said[0]["text"].startswith("bad_build failed")
+    assert "expected `raw:`, found none" in said[0]["text"]
 
 
 def test_a_run_that_a_crash_of_the_machine_ends_is_done_again(deployed: Deployment):
