@@ -18,7 +18,7 @@ from tokflow.tokenizers.engines.reference import load_tokenizer_json
 from tokflow.tokenizers.engines.transformers_ import load_pretrained
 from tokflow.tokenizers.hub import find_difference
 from tokflow.tokenizers.patterns import describe_splitting, flat_steps
-from tokflow.tokenizers.tokenizer import scan_tokenizer_json
+from tokflow.tokenizers.tokenizer import END_OF_TEXT, scan_tokenizer_json
 from tokflow.tokenizers.vocabulary import (
     AS_THEY_STAND,
     class_name,
@@ -94,6 +94,9 @@ def find_other_ids(folder: Path) -> str | None:
 ROLES = ("bos_token", "eos_token", "unk_token", "pad_token")
 """Special tokens that a class of transformers may have by default, where no file names them."""
 
+OF_END_OF_TEXT = ("CodeGenTokenizer", "GPT2Tokenizer")
+"""Classes whose special tokens are all END_OF_TEXT by default. Source: as of `STEPS_OF_CLASSES`."""
+
 FLAGS = ("special", "lstrip", "rstrip", "single_word", "normalized")
 
 Added = Mapping[str, tuple[int, Mapping[str, bool]]]
@@ -152,8 +155,9 @@ def _doubts(folder: Path, library: "tokenizers.Tokenizer", own: Added) -> Iterat
         yield _is_other(token, own, id_) and not is_piece
     names = {name for name, id_, _ in listed if id_ is not None}
     yield "added_tokens_decoder" in roles and names != own.keys()
-    if class_name(folder) not in AS_THEY_STAND:
-        yield any(role not in roles for role in ROLES)
+    if (of_class := class_name(folder)) not in AS_THEY_STAND:
+        has_defaults = of_class in OF_END_OF_TEXT and not _is_other(END_OF_TEXT, own, None)
+        yield not has_defaults and any(role not in roles for role in ROLES)
         # Such a class may number them anew: in their order, behind the vocabulary.
         num = library.get_vocab_size(with_added_tokens=False)
         behind = [id_ for name, (id_, _) in own.items() if library.model.token_to_id(name) is None]
@@ -161,11 +165,12 @@ def _doubts(folder: Path, library: "tokenizers.Tokenizer", own: Added) -> Iterat
 
 
 def _is_other(token: object, own: Added, id_: int | None) -> bool:
-    """Return whether a token that a file names is none of the added ones, or another."""
+    """Return whether a token that a file names is none of the added ones, or another; one that is
+    named without its flags becomes special."""
     known = own.get(content_of(token) or "")
     if known is None or id_ not in (None, known[0]):
         return True
-    flags = token if isinstance(token, dict) else {}
+    flags = {"special": True, **(token if isinstance(token, dict) else {})}
     return any(flags.get(flag, value) != value for flag, value in known[1].items())
 
 

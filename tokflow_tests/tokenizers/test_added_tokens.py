@@ -1,14 +1,17 @@
 """Added tokens are those of AutoTokenizer, or an error says which are not."""
 
 import json
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from tokflow.errors import TokenizerError
-from tokflow.tokenizers.auto_tokenizer import check_added_tokens
+from tokflow.tokenizers.auto_tokenizer import OF_END_OF_TEXT, check_added_tokens
 from tokflow.tokenizers.engines.transformers_ import load_pretrained
+from tokflow.tokenizers.tokenizer import END_OF_TEXT
 from tokflow.tokenizers.vocabulary import names_of_roles
 from tokflow_tests.chats import END, START, byte_level_json
 from tokflow_tests.tiny import declare_texts, save_tokenizer
@@ -133,10 +136,38 @@ def test_what_auto_tokenizer_saves_whole_is_taken(tmp_path: Path):
     assert save_tokenizer(dataset).special_tokens["<more>"] == NEXT
 
 
+def refuse_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail the test where something is imported of transformers."""
+    module = ModuleType("transformers")
+    monkeypatch.setattr(module, "__getattr__", pytest.fail, raising=False)
+    monkeypatch.setitem(sys.modules, "transformers", module)
+
+
 def test_files_that_agree_are_compared_without_transformers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
+    refuse_transformers(monkeypatch)
     config = {"tokenizer_class": CLASS, "added_tokens_decoder": OWN, **NAMED}
 
     check_added_tokens(folder_of(tmp_path / "t", config), "t")
+
+
+@pytest.mark.parametrize("name", OF_END_OF_TEXT)
+def test_default_tokens_that_are_there_are_compared_without_transformers(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = folder_of(tmp_path / "t", {"tokenizer_class": name})
+    fields = json.loads(byte_level_json().replace(START, END_OF_TEXT))
+    word = fields["added_tokens"][0] | {"special": False}
+    (folder / "tokenizer.json").write_text(
+        json.dumps(fields | {"added_tokens": [word, *fields["added_tokens"][1:]]})
+    )
+    with pytest.raises(TokenizerError) as error:
+        check_added_tokens(folder, "t")
+    assert error.value.found == f"'{END_OF_TEXT}' has there special: true"
+    (folder / "tokenizer.json").write_text(json.dumps(fields))
+    loaded = load_pretrained(folder, trust_remote_code=False)
+    assert [*map(str, loaded.added_tokens_decoder.values())] == [END_OF_TEXT, END, "<|bos|>"]
+    refuse_transformers(monkeypatch)
+
+    check_added_tokens(folder, "t")
