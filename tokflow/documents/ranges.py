@@ -6,14 +6,12 @@ tsv, text in utf-16, Arrow streams, and what a limit ends early.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
 
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.decoding import (
@@ -96,19 +94,12 @@ class OpenRange:
     range: Range
     count: Callable[[], Before]
     num_lines: int = 0
-    """Line ends of the range read so far; 0 where the format has no lines."""
+    """Line ends of the range, once all of it is read; 0 where the format has no lines."""
 
     @cached_property
     def before(self) -> Before:
         """Counts of what stands before the range."""
         return self.count()
-
-    def counted(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the text of the range, its line ends counted."""
-        for block in blocks:
-            data = np.frombuffer(block, dtype=np.uint8)
-            self.num_lines += int(np.count_nonzero(data == ord("\n")))  # 3 times bytes.count
-            yield block
 
 
 def may_be_cut(path: Path, config: DocumentsConfig) -> bool:
@@ -195,7 +186,6 @@ def read_text(
     byte_offset, blocks = 0, read_blocks(path, block_bytes=block_bytes)
     if within is not None:
         byte_offset, blocks = lines_within(path, within.range, block_bytes)
-        blocks = within.counted(blocks)
     if byte_offset == 0:
         return as_utf8(blocks, encoding, path)
     return byte_offset, blocks if encoding == "utf-8" else recoded(blocks, encoding)

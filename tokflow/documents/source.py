@@ -164,7 +164,7 @@ class DocumentSource:
 
     @property
     def num_lines(self) -> int:
-        """Line ends of a range of one file, read so far; 0 where there is no such range."""
+        """Line ends of a range of one file, once it is read; 0 where there is no such range."""
         return 0 if self._within is None else self._within.num_lines
 
 

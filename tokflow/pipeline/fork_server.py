@@ -12,7 +12,6 @@ if is_fork_server():
         "tokflow.documents.formats.arrow",
         "tokflow.documents.formats.jsonl",
         "pyarrow.parquet",
-        "awkward",
         "gigatoken",
         "tokenizers",
     )

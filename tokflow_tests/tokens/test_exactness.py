@@ -112,7 +112,7 @@ def test_the_bytes_depend_neither_on_batches_nor_threads_nor_the_engine(
     expected = write_shard(declare_trained(tmp_path), tmp_path / "expected")
     dataset = declare_trained(tmp_path, engine=engine)
 
-    for num_cores, sizes in ((4, (1, 2_000_000)), (1, (400,))):
+    for num_cores, sizes in ((4, (1, 2_000_000)), (2, (401,)), (1, (400,))):
         monkeypatch.setattr(fast, "num_cores", lambda: num_cores)  # noqa: B023
         open_engine.cache_clear()
         for batch_bytes in sizes:

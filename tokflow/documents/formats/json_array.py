@@ -9,6 +9,7 @@ from pathlib import Path
 from tokflow.documents.batch import Place, excerpt
 from tokflow.documents.decoding import refuse_other_kinds
 from tokflow.documents.formats.txt import LineBatch, cut
+from tokflow.documents.ranges import OpenRange
 from tokflow.errors import RawFileError
 
 _BLANK = b" \t\r\n"
@@ -43,14 +44,19 @@ class ElementBatch:
 
 
 def cut_records(
-    blocks: Iterable[bytes], path: Path, *, max_bytes: int, byte_offset: int, is_start: bool
+    blocks: Iterable[bytes],
+    path: Path,
+    *,
+    max_bytes: int,
+    byte_offset: int = 0,
+    within: OpenRange | None = None,
 ) -> Iterator[LineBatch | ElementBatch]:
-    """Yield the lines of a JSON text, or the elements where it `is_start` of a file that is one
-    array; as `txt.cut` does, no more than a block or an element in memory.
+    """Yield the lines of a JSON text, or the elements where all of it is one array; as `txt.cut`
+    does, no more than a block or an element in memory.
 
     Raises: RawFileError where the text is one object over several lines, or the array has no end.
     """
-    start = b""
+    start, is_start = b"", within is None or within.range.start == 0
     blocks = iter(blocks)
     text = b""
     while is_start and len(text) < _LOOKED_AT_BYTES and (block := next(blocks, b"")):
@@ -67,7 +73,7 @@ def cut_records(
         )
     if _START_OF_ARRAY.match(text) and not _LINE_BEFORE_OTHERS.match(text):
         return _Array(path, max_bytes, byte_offset).elements(blocks)
-    return cut(blocks, b"\n", max_bytes=max_bytes, byte_offset=byte_offset)
+    return cut(blocks, b"\n", max_bytes=max_bytes, byte_offset=byte_offset, within=within)
 
 
 class _Array:

@@ -136,7 +136,7 @@ def _records(path: Path, config: DocumentsConfig) -> Iterator[Any]:
     """Yield what each line or element holds; None where that is no JSON."""
     _, blocks = read_text(path, None, block_bytes=_START_BYTES)
     max_bytes = config.limit.document_bytes
-    for batch in cut_records(blocks, path, max_bytes=max_bytes, byte_offset=0, is_start=True):
+    for batch in cut_records(blocks, path, max_bytes=max_bytes):
         for line in batch.lines:
             try:
                 yield json.loads(line.decode("utf-8", "surrogateescape"))
@@ -179,10 +179,7 @@ def _documents(
             return _line_by_line(batch.lines, fields, config, batch.place)
         return _parse(columns, config, batch.place)
 
-    is_start = within is None or within.range.start == 0
-    batches = cut_records(
-        blocks, path, max_bytes=max_bytes, byte_offset=byte_offset, is_start=is_start
-    )
+    batches = cut_records(blocks, path, max_bytes=max_bytes, byte_offset=byte_offset, within=within)
     yield from map(parse_lines, batches)  # which keeps none while the next is cut
 
 

@@ -76,6 +76,7 @@ def read(
             max_bytes=max_bytes,
             byte_offset=byte_offset,
             size_of=size_in(config.encoding),
+            within=within,
         )
 
     def parse_lines(batch: LineBatch) -> ParsedBatch:
@@ -137,13 +138,15 @@ def cut(
     max_bytes: int,
     byte_offset: int = 0,
     size_of: Callable[[bytes], int] = len,
+    within: OpenRange | None = None,
 ) -> Iterator[LineBatch]:
     r"""Yield the lines of the stream, found from left to right, those of one block at a time.
 
     A separator ends a line; what follows the last one is a line only if it is not empty:
     with b"\n" both b"a\n\nb" and b"a\n\nb\n" have the lines b"a", b"" and b"b". A line of
     many blocks is joined once, at its end. One of more than `max_bytes` is named as soon as that
-    is known, and then passed over without being held.
+    is known, and then passed over without being held. A range, `within`, is told how many lines
+    have ended when all are read.
     """
     # No match of a pattern is longer than the pattern itself.
     longest = len(separator if isinstance(separator, bytes) else separator.pattern)
@@ -176,6 +179,8 @@ def cut(
             if size > max_bytes:
                 yield LineBatch(separator, first, byte_offset, [], [], is_too_large=True)
                 unfinished, is_passed_over = [], True
+    if within is not None:
+        within.num_lines = first
     if not is_passed_over and (remainder := b"".join((*unfinished, overlap))):
         last_line = LineBatch(separator, first, byte_offset, [remainder], [], size_of=size_of)
         yield from _within(last_line, max_bytes)

@@ -52,10 +52,13 @@ class ReferenceEngine(Engine, Protocol):
         """Return the text of token ids, special tokens by their names."""
 
 
-def encoded_from_lists(token_ids: Sequence[Sequence[int] | npt.NDArray[Any]]) -> Encoded:
-    """Return lists or arrays of ids, one per document, as one array with offsets."""
+def encoded_from_lists(
+    token_ids: Sequence[Sequence[int] | npt.NDArray[Any]], dtype: npt.DTypeLike = np.uint32
+) -> Encoded:
+    """Return lists or arrays of ids, one per document, as one array with offsets; `dtype` is one
+    that holds them all."""
     offsets = offsets_of([len(ids) for ids in token_ids])
-    flat = np.empty(offsets[-1], dtype=np.uint32)
+    flat = np.empty(offsets[-1], dtype=dtype)
     for ids, start in zip(token_ids, offsets[:-1], strict=True):
         flat[start : start + len(ids)] = ids
     return Encoded(token_ids=flat, offsets=offsets)

@@ -56,7 +56,7 @@ def test_elements_do_not_depend_on_blocks(content: str, sizes: list[int], max_by
     found: list[tuple[str | None, int | None, int | None]] = []
 
     try:
-        for some in cut_records(blocks, path, max_bytes=max_bytes, byte_offset=0, is_start=True):
+        for some in cut_records(blocks, path, max_bytes=max_bytes, byte_offset=0):
             lines = [None] if some.is_too_large else [line.decode() for line in some.lines]
             found += [(line, *some.place(nth)) for nth, line in enumerate(lines)]
     except RawFileError:

@@ -1,4 +1,5 @@
 import json
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,7 @@ from tokflow.tokenizers.engines import (
 )
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.code_points import COMPARED
+from tokflow.tokenizers.engines.fast import open_gigatoken
 from tokflow.tokenizers.engines.protocol import text_buffers
 from tokflow.tokens import shard as tokens
 from tokflow_tests.outputs import token_lists
@@ -271,6 +273,23 @@ def test_a_slice_of_an_array_has_the_tokens_of_its_own_texts(
 
     assert encoded.offsets[0] == 0
     assert [reference.decode(ids) for ids in encoded.documents()] == ["", "x", "größe"]
+
+
+def test_on_one_core_awkward_is_imported_for_many_short_texts_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(fast, "num_cores", lambda: 1)
+    monkeypatch.setitem(sys.modules, "awkward", None)
+    tokenizer = save_tokenizer(declare_texts(tmp_path, kind="trained", vocab_size=300))
+    engine = open_gigatoken(tokenizer, in_text="ordinary")
+    short = pa.array(["Hello"] * 3, pa.large_string())
+
+    assert engine.encode(short).token_ids.dtype == np.uint16
+
+    monkeypatch.setattr(fast, "FEW_TEXTS", 2)
+    with pytest.raises(ImportError):
+        engine.encode(short)
+    assert len(engine.encode(pa.array(["long " * 9_000], pa.large_string())).offsets) == 2
 
 
 @pytest.mark.parametrize("engine", ["gigatoken", "reference"])
