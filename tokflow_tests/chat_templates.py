@@ -133,7 +133,11 @@ def renderer_of(family: Family, **documents: Any) -> Renderer:
     template = ChatTemplate(family.template, {"bos_token": "<s>"})
     config = DocumentsConfig(messages="messages", **documents)
     return Renderer(
-        template, config, special_tokens=family.special, stops=family.stops, bos_token="<s>"
+        template,
+        config,
+        special_tokens=dict.fromkeys(family.special, 0),
+        stops=family.stops,
+        bos_token="<s>",
     )
 
 

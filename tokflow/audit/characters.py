@@ -198,7 +198,7 @@ class Characters:
             if text_hashes(batch.texts).to_pylist() != [text.text_hash]:
                 return None
             for part in _parts(batch, text):
-                encoded, chars = self._encode(part, text.shard, documents)
+                encoded, chars = self._encode(part, text.shard, documents, reader.render)
                 found = _aligned(text, encoded.token_ids)
                 if found is not None:
                     first, num = found
@@ -246,14 +246,18 @@ class Characters:
         return reader
 
     def _encode(
-        self, batch: Batch, shard: TokenShard, documents: DocumentsConfig
+        self,
+        batch: Batch,
+        shard: TokenShard,
+        documents: DocumentsConfig,
+        render: Renderer | None,
     ) -> tuple[Encoded, TokenChars]:
         special = shard.manifest.config["special_tokens_in_text"]
         in_text = in_text_of(documents, special)
         key = special, documents.model_dump_json()
         if key not in self._engines:  # which takes as long as many documents
             engine = open_reference(self._tokenizer, in_text=in_text)
-            chats = ChatEncoder(engine, documents, self._tokenizer, special)
+            chats = ChatEncoder(engine, self._tokenizer, special, render)
             self._engines[key] = engine, chats
         engine, chats = self._engines[key]
         if documents.is_chat:
@@ -281,7 +285,7 @@ class _Reader:
     """Reads documents of a raw file one after another, each batch once."""
 
     def __init__(self, path: Path, documents: DocumentsConfig, render: Renderer | None) -> None:
-        self._documents, self._render = documents, render
+        self._documents, self.render = documents, render
         as_it_is = (lambda found: found) if documents.is_rendered else None
         self._batches = DocumentSource([path], documents).batches(render=as_it_is)
         self._batch: Batch | None = None
@@ -293,15 +297,15 @@ class _Reader:
         none at that row."""
         if (record := self._record(row)) is None:
             return None
-        return record, self._render(ParsedBatch(record)).batch if self._render else record
+        return record, self.render(ParsedBatch(record)).batch if self.render else record
 
     def spans(self, record: Batch) -> list[ChatSpan]:
         """Return the spans of a record that is a chat."""
         text = str(record.texts[0].as_py())
-        if self._render is None:
+        if self.render is None:
             return pair_spans(text, record.loss_spans.document(0) if record.loss_spans else [])
         chat = read_chat(text.encode(), self._documents)
-        return chat_spans(chat, self._render.render(chat), self._documents)
+        return chat_spans(chat, self.render.render(chat), self._documents)
 
     def _record(self, row: int) -> Batch | None:
         while self._batch is None or row > int(self._batch.rows[-1]):

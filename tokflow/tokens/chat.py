@@ -2,16 +2,17 @@
 
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.documents import Batch, DocumentsConfig
+from tokflow.documents import Batch
 from tokflow.errors import TokenizerError
 from tokflow.store.tables import to_texts
 from tokflow.tokenizers.chat.marks import CharSpan
-from tokflow.tokenizers.chat.opening import open_template, tokens_of_chats
+from tokflow.tokenizers.chat.renderer import Renderer
 from tokflow.tokenizers.engines import Encoded, Engine, InText, open_reference
 from tokflow.tokenizers.engines.protocol import any_of, encoded_from_lists
 from tokflow.tokenizers.tokenizer import SpecialTokensInText, Tokenizer
@@ -43,19 +44,21 @@ class ChatEncoder:
     def __init__(
         self,
         engine: Engine,
-        documents: DocumentsConfig,
         tokenizer: Tokenizer,
         special_tokens_in_text: SpecialTokensInText,
+        render: Renderer | None,
+        open_plain: Callable[[], Engine] | None = None,
     ) -> None:
+        """Take an engine and what renders the chats, if they are messages. `open_plain`: opens the
+        engine that takes special tokens as plain text; default: the reference."""
         self._engine = engine
+        self._plain = cache(open_plain or partial(open_reference, tokenizer))
         self._tokenizer = tokenizer
         self._is_control = special_tokens_in_text == "control"
         self._is_error = special_tokens_in_text == "error"
         self._places = places_of(tokenizer)
-        self._reference = cache(lambda in_text: open_reference(tokenizer, in_text=in_text))
-        self._ids = ids = control_tokens(tokenizer)
-        if documents.is_rendered:
-            self._ids = tokens_of_chats(open_template(documents, tokenizer), tokenizer)
+        ids = control_tokens(tokenizer)
+        self._ids = render.special_tokens if render else ids
         self._by_use = self._ids.keys() - ids.keys()
         """Tokens that an engine takes wherever they stand, also of plain text."""
         self._names = any_of(self._ids)
@@ -164,43 +167,66 @@ class ChatEncoder:
         name: Callable[[int], str],
     ) -> tuple[Encoded, TokenChars]:
         """Return the tokens with those documents encoded again that spell special tokens."""
-        ids = encoded.documents()
-        of_documents = np.split(chars, encoded.offsets[1:-1])
-        for index, of_document in sorted(spelt.items()):
-            text = str(batch.texts[index].as_py())
-            ids[index], of_documents[index] = self._encode_cut(text, of_document, name(index))
+        indices = sorted(spelt)
+        texts = [str(batch.texts[index].as_py()) for index in indices]
+        filled = [self._filled(text, spelt[of]) for text, of in zip(texts, indices, strict=True)]
+        cuts = [[match.span() for match in self._names.finditer(text)] for text in filled]
+        apart = [
+            [
+                (start + 1, start + 1)
+                for start, stop in spelt[of]
+                if text[start:stop] in self._by_use
+            ]
+            for text, of in zip(texts, indices, strict=True)
+        ]  # so that no engine finds them
+        whole = self._engine.encode(to_texts(filled)).documents()
+        alone = self._joined(filled, cuts)
+        plain = self._joined(texts, [sorted(two) for two in map(list.__add__, cuts, apart)])
+        ids, of_documents = encoded.documents(), np.split(chars, encoded.offsets[1:-1])
+        for at, index in enumerate(indices):
+            if not np.array_equal(alone[at][0], whole[at]):
+                found = "that encodes what is beside a control token as if alone"
+                raise _not_separable(name(index), found)
+            of_template = [self._ids[texts[at][start:stop]] for start, stop in cuts[at]]
+            if self._num_control(plain[at][0]) != self._num_control(of_template):
+                raise _not_separable(name(index), "that makes no control token of plain text")
+            ids[index], of_documents[index] = plain[at]
         return encoded_from_lists(ids), np.concatenate(of_documents)
 
-    def _encode_cut(self, text: str, spelt: Sequence[CharSpan], where: str) -> Tokens:
-        """Return the tokens of a text that spells special tokens at `spelt`, as plain text."""
-        filled = text
-        for start, stop in spelt:
-            filled = filled[:start] + self._filler * (stop - start) + filled[stop:]
-        cuts = [match.span() for match in self._names.finditer(filled)]
-        expected = self._reference("control").encode(to_texts([filled]))
-        if not np.array_equal(self._joined(filled, cuts)[0], expected.token_ids):
-            raise _not_separable(where, "that encodes what is beside a control token as if alone")
-        by_use = [span for span in spelt if text[slice(*span)] in self._by_use]
-        apart = [(start + 1, start + 1) for start, _ in by_use]  # so that no engine finds them
-        token_ids, chars = self._joined(text, sorted([*cuts, *apart]))
-        of_template = [name for a, b in cuts if self._ids[name := text[a:b]] in self._name_of]
-        if np.count_nonzero(np.isin(token_ids, list(self._name_of))) != len(of_template):
-            raise _not_separable(where, "that makes no control token of plain text")
-        return token_ids, chars
+    def _num_control(self, ids: npt.ArrayLike) -> int:
+        return int(np.count_nonzero(np.isin(ids, list(self._name_of))))
 
-    def _joined(self, text: str, cuts: Sequence[CharSpan]) -> Tokens:
-        """Return the tokens of the text between the cuts, and the control tokens at them."""
-        edges = [0, *(edge for cut in cuts for edge in cut), len(text)]
-        between = to_texts([text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)])
-        encoded = self._reference("ordinary").encode(between)
-        chars = self._places.spans(between, encoded, in_text="ordinary")
-        chars = chars + np.repeat(edges[::2], np.diff(encoded.offsets))[:, None]
-        at_cuts = encoded.offsets[1:-1]
-        of_names = np.array(cuts, dtype=np.int64).reshape(-1, 2)
-        is_token = of_names[:, 1] > of_names[:, 0]
-        of_cuts = [self._ids[text[start:stop]] for start, stop in of_names[is_token].tolist()]
-        ids = np.insert(encoded.token_ids.astype(np.uint32), at_cuts[is_token], of_cuts)
-        return ids, np.insert(chars, at_cuts[is_token], of_names[is_token], axis=0)
+    def _filled(self, text: str, spelt: Sequence[CharSpan]) -> str:
+        """Return a text without the special tokens that it spells, as long as it was."""
+        for start, stop in spelt:
+            text = text[:start] + self._filler * (stop - start) + text[stop:]
+        return text
+
+    def _joined(self, texts: Sequence[str], cuts: Sequence[Sequence[CharSpan]]) -> list[Tokens]:
+        """Return for each text the tokens of what is between its cuts, encoded as plain text, and
+        the control tokens at them."""
+        edges = [
+            np.array([0, *chain(*of_text), len(text)]).reshape(-1, 2)
+            for text, of_text in zip(texts, cuts, strict=True)
+        ]
+        pairs = zip(texts, edges, strict=True)
+        between = to_texts([text[start:stop] for text, of in pairs for start, stop in of.tolist()])
+        encoded = self._plain().encode(between)
+        places = self._places.spans(between, encoded, in_text="ordinary")
+        found: list[Tokens] = []
+        first = 0
+        for text, of_text, own in zip(texts, cuts, edges, strict=True):
+            offsets = encoded.offsets[first : first + len(own) + 1]
+            first += len(own)
+            tokens = slice(offsets[0], offsets[-1])
+            chars = places[tokens] + np.repeat(own[:, 0], np.diff(offsets))[:, None]
+            names = np.array(of_text, dtype=np.int64).reshape(-1, 2)
+            is_token = names[:, 1] > names[:, 0]
+            at = (offsets[1:-1] - offsets[0])[is_token]
+            of_names = [self._ids[text[start:stop]] for start, stop in names[is_token].tolist()]
+            ids = np.insert(encoded.token_ids[tokens].astype(np.uint32), at, of_names)
+            found.append((ids, np.insert(chars, at, names[is_token], axis=0)))
+        return found
 
 
 def _filler(names: Iterable[str]) -> str:

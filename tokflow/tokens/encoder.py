@@ -17,6 +17,7 @@ from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.documents.source import Encode
 from tokflow.errors import BadDocumentError
 from tokflow.store.tables import to_texts
+from tokflow.tokenizers.chat.renderer import Renderer
 from tokflow.tokenizers.engines import GatedEngine, open_engine
 from tokflow.tokenizers.engines.protocol import InText, any_of, text_buffers
 from tokflow.tokenizers.engines.reference import MODEL_NAME, load_processor, load_tokenizer_json
@@ -42,13 +43,19 @@ class DocumentEncoder:
     """The engine for the documents of a source, with a count of special tokens in their text."""
 
     def __init__(
-        self, source: DocumentSource, documents: DocumentsConfig, encoding: Encoding
+        self,
+        source: DocumentSource,
+        documents: DocumentsConfig,
+        encoding: Encoding,
+        render: Renderer | None = None,
     ) -> None:
         self._source = source
         self.encoding = encoding
         self.engine = engine_for(encoding, documents)
         how = encoding.tokenizer, encoding.config.special_tokens_in_text
-        self._chats = ChatEncoder(self.engine, documents, *how) if documents.is_chat else None
+        plain = partial(open_engine, encoding.tokenizer, choice=encoding.config.engine)
+        is_chat = documents.is_chat
+        self._chats = ChatEncoder(self.engine, *how, render, plain) if is_chat else None
         self._is_limited = documents.limit.tokens is not None
         self._counter = SpecialTokenCounter(encoding.tokenizer.special_tokens)
         self.lost = LostText(encoding, in_text_of(documents, how[1]))

@@ -242,8 +242,8 @@ def write_token_shard(
     started = time.perf_counter()
     number, within = (segment.number, segment.range) if segment else (None, None)
     source = DocumentSource(raw.paths, documents, within=within)
-    encoder = DocumentEncoder(source, documents, encoding)
     render = open_renderer(documents, encoding.tokenizer)
+    encoder = DocumentEncoder(source, documents, encoding, render)
     rejects: list[Reject] = []
 
     def reject(path: Path, bad: Reject) -> None:

@@ -49,7 +49,7 @@ def opened(name: str, template: str) -> tuple[Renderer, PreTrainedTokenizerFast]
     renderer = Renderer(
         ChatTemplate(template, NAMES),
         DocumentsConfig(messages="messages"),
-        special_tokens=names,
+        special_tokens=dict.fromkeys(names, 0),
         stops=STOPS.get(name.removesuffix("_training"), ()),
     )
     return renderer, PreTrainedTokenizerFast(tokenizer_object=library, **NAMES)

@@ -3,10 +3,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+from tokflow.tokens.loss_mask import places_of
 from tokflow.tokens.shard import TokenShard
-from tokflow_tests.tiny import declare, tokenize
+from tokflow_tests.outputs import documents_of
+from tokflow_tests.tiny import declare, save_tokenizer, tokenize
 
 NAMES = ("num_documents", "num_documents_without_loss", "num_documents_with_boundary_token")
 
@@ -18,6 +20,7 @@ def byte_level() -> Tokenizer:
     names = [*letters, *map("".join, merges), "</s>"]
     made = Tokenizer(models.BPE({name: index for index, name in enumerate(names)}, merges))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.decoder = decoders.ByteLevel()
     return made
 
 
@@ -70,3 +73,25 @@ def test_documents_that_a_limit_of_tokens_leaves_are_not_counted(tmp_path: Path)
     shard = shard_of(tmp_path, byte_level(), *pairs, limit={"tokens": 9})
 
     assert [shard.manifest.counts[name] for name in NAMES] == [2, 0, 2]
+
+
+def test_where_a_normalizer_gives_as_many_other_bytes_the_library_tells_the_characters(
+    tmp_path: Path,
+):
+    made = byte_level()
+    made.normalizer = normalizers.NFC()  # puts the dot before the accent: as many bytes
+    shard = shard_of(tmp_path, made, ("a\u0301\u0323", " f"), ("a", " f"))
+
+    [(ids, mask), (_, alike)] = documents_of(shard)
+    assert [made.id_to_token(id_) for id_ in ids[:5]] == ["á", "º", "¡", "Ì", "ģ"]
+    assert mask == [0, 0, 0, 0, 0, 1, 1]
+    assert alike == [0, 1, 1]
+
+
+def test_a_model_without_a_type_as_gpt2_is_bpe_whose_tokens_are_bytes(tmp_path: Path):
+    fields = json.loads(byte_level().to_str())
+    del fields["model"]["type"]
+    (tmp_path / "t.json").write_text(json.dumps(fields))
+    dataset = declare(tmp_path, tokenizer={"kind": "file", "name": "t.json", "eos_token": "</s>"})
+
+    assert places_of(save_tokenizer(dataset)).is_lossless

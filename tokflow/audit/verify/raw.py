@@ -11,7 +11,7 @@ import pyarrow as pa
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.raw import RawPartition
 from tokflow.store.tables import to_numpy
-from tokflow.tokenizers.chat.renderer import open_renderer
+from tokflow.tokenizers.chat.renderer import Renderer, open_renderer
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Encoding, in_text_of
 from tokflow.tokens.bos_eos import TokenBatch, add_bos_eos
@@ -51,7 +51,7 @@ def verify_against_raw(
         encoding.tokenizer, in_text=in_text_of(documents, encoding.config.special_tokens_in_text)
     )
     sample = _Sample(
-        shard=shard, documents=documents, encoding=encoding, reference=reference, chosen=chosen
+        shard=shard, render=render, encoding=encoding, reference=reference, chosen=chosen
     )
     num_read, problems, source = 0, list[str](), DocumentSource(raw.paths, documents)
     for batch in source.batches(render=render, encode=_with_tokens_of(table)):
@@ -139,7 +139,7 @@ class _Sample:
     """Compares the tokens of some documents with those of the reference."""
 
     shard: TokenShard
-    documents: DocumentsConfig
+    render: Renderer | None
     encoding: Encoding
     reference: ReferenceEngine
     chosen: npt.NDArray[np.int64]
@@ -149,7 +149,7 @@ class _Sample:
     @cached_property
     def _chats(self) -> ChatEncoder:
         how = self.encoding.tokenizer, self.encoding.config.special_tokens_in_text
-        return ChatEncoder(self.reference, self.documents, *how)
+        return ChatEncoder(self.reference, *how, self.render)
 
     def problems(self, first: int, batch: Batch, table: pa.Table) -> Iterator[str]:
         """Yield what is wrong with the chosen documents of a batch that begins with `first`."""

@@ -87,17 +87,18 @@ class Renderer:
         self,
         template: ChatTemplate,
         documents: DocumentsConfig,
-        special_tokens: Iterable[str] = (),
+        special_tokens: Mapping[str, int] | None = None,
         stops: Iterable[str] = (),
         bos_token: str | None = None,
     ) -> None:
         """Take a template and, from the tokenizer, what is special in its text."""
-        special_tokens = list(special_tokens)
+        self.special_tokens = dict(special_tokens or {})
+        """Name to id of the tokens that are the template's, as `tokens_of_chats`."""
         self._template = template
         self._documents = documents
         self._bos_token = bos_token
-        self._marker = Marker(template, special_tokens)
-        self._frames = Frames(template, special_tokens, stops)
+        self._marker = Marker(template, self.special_tokens)
+        self._frames = Frames(template, self.special_tokens, stops)
         self._left_to_compare = COMPARED_CHATS if template.has_generation else 0
 
     def __call__(self, found: ParsedBatch) -> ParsedBatch:
