@@ -1,31 +1,31 @@
 """Raw text in, training data out: exact, complete, fast, traceable."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tokflow.audit.dataframes import files, open_documents
     from tokflow.exports.reading import open_export
     from tokflow.pipeline.api import tokenize_and_save
     from tokflow.push.upload import push_export
 
 __version__ = "0.1.0"
 
-__all__ = ["open_export", "push_export", "tokenize_and_save"]
+__all__ = ["files", "open_documents", "open_export", "push_export", "tokenize_and_save"]
+
+_MODULES = {
+    "files": "tokflow.audit.dataframes",
+    "open_documents": "tokflow.audit.dataframes",
+    "open_export": "tokflow.exports.reading",
+    "push_export": "tokflow.push.upload",
+    "tokenize_and_save": "tokflow.pipeline.api",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import a function on first use, since it brings pyarrow with it."""
-    if name == "open_export":
-        from tokflow.exports.reading import open_export
-
-        return open_export
-    if name == "push_export":
-        from tokflow.push.upload import push_export
-
-        return push_export
-    if name == "tokenize_and_save":
-        from tokflow.pipeline.api import tokenize_and_save
-
-        return tokenize_and_save
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'tokflow' has no attribute {name!r}")
 
 

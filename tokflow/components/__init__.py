@@ -2,12 +2,14 @@
 
 from tokflow.components.alerts import failure_alerts
 from tokflow.components.build_job import run_build_job
+from tokflow.components.export_io import ExportIOManager
 from tokflow.components.instance import open_instance
 from tokflow.components.recorded_build import BuildOptions, RecordedBuild
 from tokflow.components.text_dataset import TextDataset, make_definitions
 
 __all__ = [
     "BuildOptions",
+    "ExportIOManager",
     "RecordedBuild",
     "TextDataset",
     "failure_alerts",

@@ -84,6 +84,24 @@ def read_index(export: StoredOutput, part: str, start: int, stop: int) -> list[d
     return rows
 
 
+def read_segments(export: StoredOutput, part: str, limit: int | None = None) -> pa.Table:
+    """Return the rows of a part in order, all or the first `limit`, but for the column `part`."""
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
+    with (
+        damage_named(export.folder / INDEX_NAME),
+        export.open(INDEX_NAME) as source,
+        pq.ParquetFile(source) as file,
+    ):
+        columns = [name for name in file.schema_arrow.names if name != "part"]
+        tables, left = [file.schema_arrow.empty_table().select(columns)], limit
+        for group in _groups_with(file.metadata, part, 0, 2**63 - 1):
+            if left is None or left > 0:
+                tables.append(file.read_row_group(group, columns=columns)[:left])
+                left = None if left is None else left - len(tables[-1])
+    return pa.concat_tables(tables)
+
+
 def read_sizes(path: Path, part: str, num_sequences: int, length: int) -> npt.NDArray[np.int32]:
     """Return how many tokens each sequence of a part has, padding left out."""
     import pyarrow.parquet as pq  # late: it imports ssl and every file system

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,10 @@ from tokflow.store.latest import LATEST
 from tokflow.store.manifest import Manifest
 from tokflow.store.store import InStore, StoredOutput
 from tokflow.store.stored_outputs import opened, output_in
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
 
 TOKENS_AT_ONCE = 2**22
 """Most tokens converted to another dtype at one go; documents stay whole."""
@@ -283,6 +287,29 @@ class Export(InStore):
         """
         self._check_made_of("sequences", instead="tokens")
         return (_whole(fields) for fields in self.read(part))
+
+    def to_arrow(
+        self, part: str, columns: Sequence[str] | None = None, limit: int | None = None
+    ) -> "pa.Table":
+        """Return a part as a table, with all columns and rows or `columns` and the first `limit`.
+
+        Of sequences a row is a sequence: token_ids and what the format keeps of segment_ids,
+        position_ids and loss_mask, lists of sequence_length. Of a stream a row is a document, or
+        the piece of one that the part has: its place as in the index (position, num_tokens,
+        raw_file, row, char_start), the columns kept of raw files, then token_ids
+        and, of chats, loss_mask; documents without a token are not there.
+
+        All of it is in memory. Raises: ConfigError for a column that is not there; as `read`.
+        """
+        from tokflow.exports.as_table import table_of
+
+        return table_of(self, part, columns, limit)
+
+    def to_pandas(
+        self, part: str, columns: Sequence[str] | None = None, limit: int | None = None
+    ) -> "pd.DataFrame":
+        """Return a part as a DataFrame: `to_arrow`, with an array of numpy where it has a list."""
+        return self.to_arrow(part, columns, limit).to_pandas()
 
     def _check_made_of(self, made_of: str, *, instead: str) -> None:
         if self.layout.made_of != made_of:

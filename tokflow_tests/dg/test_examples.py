@@ -61,16 +61,17 @@ def build(example: str, dataset: str, project: Place, objects: ObjectStore) -> N
     assert f"{dataset}: nothing to do" in project.run("tokflow", "run", dataset)
 
 
-def test_local_files_become_bin_and_parquet_and_an_own_asset_reads_the_rows(
+def test_local_files_become_bin_and_parquet_and_own_assets_read_them(
     project: Place, objects: ObjectStore
 ):
     build("local_files", "tales", project, objects)
-    [asset] = re.findall(
+    assets = re.findall(
         r"^```python\n(.*?)^```", (EXAMPLES / "README.md").read_text(), re.DOTALL | re.MULTILINE
     )
-    project.write("src/library/defs/first_batch.py", asset)
-
-    project.run("dg", "launch", "--assets", "first_batch")
+    names = ("first_batch", "longest_documents")
+    for name, asset in zip(names, assets, strict=True):
+        project.write(f"src/library/defs/{name}.py", asset)
+        project.run("dg", "launch", "--assets", name)
 
     exports = project.folder / "data/store/tales/exports"
     assert (exports / "bin/latest/train.bin").stat().st_size > 0
