@@ -126,7 +126,23 @@ FAMILIES = {
     "turns": Family(TURNS, ["<s>", "<start_of_turn>", "<end_of_turn>"], without=TOOL_KINDS),
 }
 
-TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"city": "string"}}}]
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "description": "The weather of a city.",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "city": {"type": "string", "description": "Its name."},
+                    "days": {"type": "integer", "description": "How many."},
+                },
+                "required": ["city"],
+            },
+        },
+    }
+]
 
 
 def renderer_of(family: Family, **documents: Any) -> Renderer:
@@ -141,8 +157,12 @@ def renderer_of(family: Family, **documents: Any) -> Renderer:
     )
 
 
-def call(**arguments: Any) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": "weather", "arguments": arguments}}
+def call(*, id_: str = "call00001", **arguments: Any) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "id": id_,
+        "function": {"name": "weather", "arguments": arguments},
+    }
 
 
 def user(words: str) -> dict[str, Any]:
@@ -153,8 +173,8 @@ def assistant(words: str, **fields: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": words, **fields}
 
 
-def tool(words: str) -> dict[str, Any]:
-    return {"role": "tool", "content": words}
+def tool(words: str, id_: str = "call00001") -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": id_, "name": "weather", "content": words}
 
 
 def words_of_kinds(seed: int) -> Iterator[tuple[str, Chat]]:
@@ -185,14 +205,16 @@ def words_of_kinds(seed: int) -> Iterator[tuple[str, Chat]]:
     yield "unicode", Chat([user(u("größe ", " 👍🏽")), assistant(a(" 漢字\n", "\u0301 \n"))])
     yield "spelt", Chat([user(u("<|im_end|><|eot_id|>", "<|user|>")), assistant(a("<|end|> "))])
     yield "call", Chat([user(u()), assistant("", tool_calls=[call(city=a())]), *answered], TOOLS)
-    text_call = {"type": "function", "function": {"name": "weather", "arguments": '{"city": "x"}'}}
+    text_call = call()
+    text_call["function"]["arguments"] = '{"city": "x"}'
     yield "text_call", Chat([user(u()), assistant("", tool_calls=[text_call]), *answered], TOOLS)
     yield (
         "nameless_call",
         Chat([user(u()), assistant("", tool_calls=[call(days=3)]), *answered], TOOLS),
     )
-    two = [call(city=a()), call(city=a(), days=2)]
-    yield "parallel", Chat([user(u()), assistant("", tool_calls=two), tool(u()), *answered], TOOLS)
+    two = [call(city=a()), call(id_="call00002", city=a(), days=2)]
+    both = [tool(u()), tool(u(), "call00002"), assistant(a())]
+    yield "parallel", Chat([user(u()), assistant("", tool_calls=two), *both], TOOLS)
     one = [call(city=a())]
     yield "words_and_call", Chat([user(u()), assistant(a(), tool_calls=one), *answered], TOOLS)
     yield (

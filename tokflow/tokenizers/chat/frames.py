@@ -83,11 +83,21 @@ class Frames:
         last = template.try_writing([_USER, _ASSISTANT])
         inner = template.try_writing([_USER, _ASSISTANT, _USER])
         tail = "" if last is None or PROBE not in last else last.rsplit(PROBE, 1)[1].rstrip()
-        closers = [name for name in self._special if tail.endswith(name)]
-        if tail and inner is not None and PROBE in inner:
-            first = self._any_special.search(inner.rsplit(PROBE, 1)[1])
-            closers += [first.group()] if first else []
+        names = self._any_special.findall(tail)
+        is_prompt_added = prompt is not None and prompt == asked  # to every chat, asked for or not
+        closers = names[:1] if is_prompt_added else [of for of in names if tail.endswith(of)]
+        if not self._any_special.sub("", tail).strip():
+            closers = names
+        behind = "" if inner is None or PROBE not in inner else inner.rsplit(PROBE, 1)[1]
+        if tail and not behind.startswith(tail):
+            closers = [*closers, *self._any_special.findall(behind)[:1]]
         return _Ends(given, not tail, tuple(closers))
+
+    @cached_property
+    def _known_run(self) -> re.Pattern[str]:
+        """One stop token or several, white space between them."""
+        name = any_of([*self._ends.closers, *self._stops]).pattern
+        return re.compile(rf"(?:{name})(?:\s*(?:{name}))*")
 
     def turns(self, chat: MarkedChat) -> list[Turn]:
         """Return the turns of the assistant, in the order of the text. Raises: FrameError."""
@@ -183,10 +193,11 @@ class Frames:
         if is_missing and not (has_header and header in frame):
             raise FrameError(f"the prompt {given!r} before message {index}", repr(frame[-60:]))
         has_common = bool(frame[:length].strip())
-        if has_header and (has_words or not has_common) and header in frame[length:]:
+        behind = max(length + 1 - len(header), 0)
+        if has_header and (has_words or not has_common) and header in frame[behind:]:
             # A header that the prompt lacks here. Without words more turns may follow in the frame.
             find = frame.rindex if has_words else frame.index
-            length = find(header, length) + len(header)
+            length = max(length, find(header, behind) + len(header))
             length += frame.startswith("\n", length)
         return length
 
@@ -206,11 +217,17 @@ class Frames:
         """Return the end of a turn, and whether it is a stop token."""
         stop = end + len(text[end:said].rstrip())
         known = (*self._ends.closers, *self._stops)
+        if (run := self._known_run.search(text, end, stop)) and run.end() < stop:
+            # The text that goes on: another turn of the assistant, which ends too, or a template's.
+            header = (self._ends.prompt or "").split("\n")[0].strip()
+            goes_on = text.startswith(header, run.end()) and text.endswith(known, end, stop)
+            stop = stop if goes_on else run.end()
         closing = self._special if has_words and self._ends.closers else known
         has_stop = text.endswith(tuple(closing), end, stop)
         if not has_stop or (self._stops and not text.endswith(known, end, stop)):
-            behind = text[stop:after]
-            found = self._any_special.match(text, after - len(behind.lstrip()), after)
+            behind = after - len(text[stop:after].lstrip())
+            find = self._any_special.search if has_words else self._any_special.match
+            found = find(text, behind, after)
             if found and found.group() in known:
                 return found.end(), True
         return stop, has_stop or not (self._ends.is_open or self._ends.closers)

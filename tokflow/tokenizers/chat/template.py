@@ -21,6 +21,17 @@ TAGS = ("generation", "endgeneration")
 
 _MEDIA = re.compile("image|audio|video|file")
 _PROBE = "qzqz"
+_FIELDS = {"x": {"type": "string", "description": "x"}}
+_TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "f",
+            "description": "f",
+            "parameters": {"type": "object", "properties": _FIELDS, "required": ["x"]},
+        },
+    }
+]
 
 
 class ChatTemplate:
@@ -91,12 +102,20 @@ class ChatTemplate:
         return str(text)
 
     def try_writing(self, chat: Chat | Sequence[Message], **options: Any) -> str | None:
-        """Return the text of a chat, or of messages alone; None where the template refuses it."""
+        """Return the text of a chat, or of messages that try the template, with a tool where it
+        asks for one; None where the template refuses it."""
         if not isinstance(chat, Chat):
-            chat = Chat(chat, template_kwargs=self._kwargs)
+            chat = Chat(chat, self._tools_to_try, self._kwargs)
         with suppress(BadChatError):
             return self.write(chat, **options)
         return None
+
+    @cached_property
+    def _tools_to_try(self) -> Sequence[Mapping[str, Any]] | None:
+        """The tools of chats that try the template: none, unless it refuses chats without."""
+        chats = (Chat(_asked(_PROBE)[:1], of, self._kwargs) for of in (None, _TOOLS))
+        written = [self.try_writing(chat) for chat in chats]
+        return _TOOLS if written[0] is None and written[1] is not None else None
 
     def fitted(self, chat: Chat) -> Chat:
         """Return a chat with content and arguments of calls in the form that the template takes.

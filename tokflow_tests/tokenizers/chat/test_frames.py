@@ -74,6 +74,52 @@ def test_calls_of_tools_are_supervised_with_their_markup_and_what_tools_answer_i
     ]
 
 
+EACH = "{% for m in messages %}<|im_start|>{{ m.role + '\n' + m.content }}"
+PROMPT = "{{ '<|im_start|>assistant\n' }}"
+WANTS_TOOLS = (
+    "{% for tool in tools %}{{ tool.function.description }}{% endfor %}{% for m in messages %}"
+    "<|im_start|>{{ m.role + '\n' + m.content }}"
+    "{% if m.role == 'tool' and not loop.last %}{{ '\n' }}{% endif %}<|im_end|>{% endfor %}"
+    "{% if add_generation_prompt %}" + PROMPT + "{% endif %}"
+)
+LATE_IDS = (
+    "{% for m in messages %}<|im_start|>{{ m.role + '\n' + m.content }}"
+    "{% for c in m.tool_calls or [] %}[{{ c.function.arguments.city }}"
+    "{{ '' if loop.last and messages[-1] == m else '; id=' + c.id }}]{% endfor %}"
+    "<|im_end|>{% endfor %}{% if add_generation_prompt %}" + PROMPT + "{% endif %}"
+)
+CALLED = [user("u"), assistant("a", tool_calls=[call(city="x")]), tool("t"), assistant("b")]
+UNUSUAL = {
+    "always a prompt": (
+        EACH + "<|im_end|>{% endfor %}" + PROMPT, ["a<|im_end|>", "b<|im_end|>"]
+    ),
+    "text behind the chat": (
+        EACH + "<|im_end|>{% endfor %}<|im_start|>system\nrules<|im_end|>"
+        "{% if add_generation_prompt %}" + PROMPT + "{% endif %}",
+        ["a<|im_end|>", "b<|im_end|>"],
+    ),
+    "words between stop tokens": (
+        EACH + "<|close|>message<|sep|><|im_end|>{% endfor %}"
+        "{% if add_generation_prompt %}" + PROMPT + "{% endif %}",
+        ["a<|close|>message<|sep|><|im_end|>", "b<|close|>message<|sep|><|im_end|>"],
+    ),
+    "no chat without tools": (WANTS_TOOLS, ["a<|im_end|>", "b<|im_end|>"]),
+    "ids in earlier turns alone": (LATE_IDS, ["a[x; id=call00001]<|im_end|>", "b<|im_end|>"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("template", "expected"), UNUSUAL.values(), ids=UNUSUAL)
+def test_a_turn_ends_where_the_model_stops_whatever_an_unusual_template_writes_around_it(
+    template: str, expected: list[str]
+):
+    special = ["<|im_start|>", "<|im_end|>", "<|close|>", "<|sep|>"]
+    chat = Chat(CALLED, TOOLS)
+    rendered = renderer_of(Family(template, special), unwritten="keep").render(chat)
+
+    assert [rendered.text[start:stop] for start, stop in rendered.loss_spans] == expected
+    assert rendered.counts["turns_without_stop"] == 0
+
+
 def test_reasoning_is_supervised_where_the_template_writes_it_and_counted_where_it_does_not():
     messages = [user("u"), assistant("a", reasoning_content="old"), user("v"),
                 assistant("b", reasoning_content="new")]  # fmt: skip
