@@ -3,7 +3,8 @@
 A cut is proven from what the tokenizer is made of, never tried: between a letter and the white
 space after it, if every step of the tokenizer (added tokens, normalizer, split pattern, model)
 treats the two sides alike whether or not the other is there. A step that is not known here means
-that there is no such place and that a document is encoded whole, however long it is.
+that there is no such place and that a document is encoded whole, however long it is. Patterns cut
+in more places (`NEAR`), of which a character that needs the reference has more around it.
 
 Two ways lead to a cut. Either a step cuts there by itself: a pattern in which some alternative
 takes runs of letters and none goes on from a letter to white space or looks back. Or the whole
@@ -13,6 +14,7 @@ scores are added up from the start of the text, in floating point.
 """
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -43,6 +45,11 @@ class CutRule:
 
 WIDE = CutRule(re.compile(rb"(?:[A-Za-z]|[\xe5-\xe8][\x80-\xbf]{2})(?=[ \n])"))
 """A Latin letter or an ideograph (U+5000 to U+8FFF) before a space or a line end."""
+NEAR = CutRule(
+    re.compile(rb"(?:[A-Za-z0-9]|[\xe5-\xe8][\x80-\xbf]{2})(?=[ \n])|[!-/:-@\[-`{-~](?= )")
+)
+"""A place of `WIDE`, a digit before a space or a line end, or ASCII punctuation before a space: not
+before a line end, which some alternatives take with it. An added token is likelier to span one."""
 NARROW = CutRule(re.compile(rb"[A-Za-z](?= [A-Za-z])"))
 """One space between two Latin letters."""
 DROPPING = CutRule(NARROW.place, num_dropped=1)
@@ -77,29 +84,33 @@ OTHER_ALTERNATIVES = frozenset(
         *(r"\s+$", r"\s*[\r\n]", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+", r"\s"),
     )
 )
-"""Take no white space after a letter, and look at nothing before them. Source: the patterns of
+"""Take no white space after a letter or a digit and no space after punctuation, and look at nothing
+before them. Source: the patterns of
 GPT-2, cl100k, o200k (tiktoken_ext/openai_public.py of tiktoken 0.14), Llama 3 and Qwen 2
 (convert_slow_tokenizer.py of transformers 5.23), taken apart at their bars."""
 
 
-def find_cut_rule(tokenizer: Tokenizer, *, in_text: InText) -> CutRule | None:
-    """Return the rule for ends of chunks of a text; None if no place is known.
+def find_cut_rule(
+    tokenizer: Tokenizer, *, in_text: InText, widest: CutRule = WIDE
+) -> CutRule | None:
+    """Return the rule for ends of chunks of a text, `widest` or a narrower one; None if no place is
+    known.
 
-    Lets nothing through unproven: an unknown step, an added token that holds a letter before a
-    space, one that takes the white space behind it.
+    Lets nothing through unproven: an unknown step, an added token that spans a place of `widest`,
+    one that takes the white space behind it.
     """
     if tokenizer.kind == "bytes":
         return ANY_CHARACTER
     if tokenizer.kind == "tiktoken":
         encoding = read_encoding(tokenizer.folder)
         names = encoding["special_tokens"] if in_text == "control" else ()
-        is_proven = _splits_words(encoding["pattern"]) and not any(map(_spans_a_place, names))
-        return WIDE if is_proven else None
+        is_proven = _splits_words(encoding["pattern"])
+        return widest if is_proven and not _spans_a_place(names, widest) else None
     if tokenizer.kind == "sentencepiece":
         names = tokenizer.special_tokens if in_text == "control" else ()
         return _rule_of_model((tokenizer.folder / MODEL_NAME).read_bytes(), names)
     fields = scan_tokenizer_json(tokenizer.folder)
-    return _rule_of_json(fields, in_text) if fields else None
+    return _rule_of_json(fields, in_text, widest) if fields else None
 
 
 BPE = 2
@@ -135,7 +146,7 @@ def _rule_of_model(model: bytes, control_symbols: Iterable[str]) -> CutRule | No
         return None
     if any(map(re.compile("[A-Za-z][ ▁]").search, names)):
         return None
-    if any(_spans_a_place(name) or name[:1].isalpha() for name in control_symbols):
+    if _spans_a_place(control_symbols, WIDE) or any(name[:1].isalpha() for name in control_symbols):
         return None
     if adds_prefix:
         return DROPPING
@@ -143,7 +154,7 @@ def _rule_of_model(model: bytes, control_symbols: Iterable[str]) -> CutRule | No
 
 
 def _splits_words(pattern: str) -> bool:
-    """Return whether a pattern cuts between a letter and white space, whatever stands around.
+    """Return whether a pattern cuts at each place of `NEAR`, whatever stands around.
 
     White space must be taken by an alternative of its own: what no alternative takes stands
     together, letters and all. No known alternative has an open bracket, so that a pattern which
@@ -162,15 +173,16 @@ def _without_possessives(pattern: str) -> str:
     return re.sub(r"([+*?]|\{\d+,\d+\})\+", r"\1", pattern)
 
 
-def _spans_a_place(text: str) -> bool:
-    return WIDE.place.search(text.encode()) is not None
+def _spans_a_place(names: Iterable[str], rule: CutRule) -> bool:
+    return any(rule.place.search(name.encode()) for name in names)
 
 
 _UNICODE_FORMS = frozenset(("NFC", "NFD", "NFKC", "NFKD"))
 _LOCAL_NORMALIZERS = frozenset(
     ("Lowercase", "StripAccents", "Nmt", "Precompiled", "BertNormalizer", *_UNICODE_FORMS)
 )
-"""Normalizers that treat a Latin letter and the space after it independently."""
+"""Normalizers that treat a Latin letter and the space after it independently; Unicode's forms treat
+any character and a space so."""
 
 _AT_WHITE_SPACE = frozenset(("Whitespace", "WhitespaceSplit", "BertPreTokenizer"))
 _AT_OTHER_CHARACTERS = frozenset(("Digits", "Punctuation"))
@@ -178,8 +190,8 @@ _SPACES = {"Metaspace": "▁", "ByteLevel": "Ġ"}
 """Characters that a model sees for a space after the last pre-tokenizer."""
 
 
-def _rule_of_json(fields: Mapping[str, Any], in_text: InText) -> CutRule | None:
-    normalized = _after_normalizer(fields.get("normalizer"))
+def _rule_of_json(fields: Mapping[str, Any], in_text: InText, widest: CutRule) -> CutRule | None:
+    normalized = _after_normalizer(fields.get("normalizer"), widest)
     if normalized is None:
         return None
     rule, space = normalized
@@ -192,22 +204,26 @@ def _rule_of_json(fields: Mapping[str, Any], in_text: InText) -> CutRule | None:
     verdicts = [_cuts(step, space) for step in steps]
     if None in verdicts or not (any(verdicts) or _merges_stay_apart(fields["model"], seen)):
         return None
-    is_of_patterns = all(step["type"] in ("Split", "ByteLevel") for step in steps)
+    is_of_patterns = all(
+        step["type"] == "ByteLevel" or "Regex" in step.get("pattern", ()) for step in steps
+    )
     if not any(verdicts) or not is_of_patterns or any(map(_adds_space, steps)):
-        rule = NARROW if rule is WIDE else rule
+        rule = NARROW if rule is widest else rule
     added = fields.get("added_tokens") or []
     found = [token for token in added if in_text == "control" or not token["special"]]
-    return rule if all(_is_found_alike(token, rule) for token in found) else None
+    return rule if all(_is_found_alike(token, rule, widest) for token in found) else None
 
 
 def _adds_space(step: Mapping[str, Any]) -> bool:
     return bool(step.get("add_prefix_space"))
 
 
-def _after_normalizer(normalizer: Mapping[str, Any] | None) -> tuple[CutRule, str] | None:
+def _after_normalizer(
+    normalizer: Mapping[str, Any] | None, widest: CutRule
+) -> tuple[CutRule, str] | None:
     """Return the widest rule under which the normalizer treats chunks as it does the whole, and
     what it makes of a space."""
-    rule, space = WIDE, " "
+    rule, space = widest, " "
     steps = flat_steps(normalizer, "normalizers")
     for step in steps:
         if step["type"] == "Replace":
@@ -266,15 +282,19 @@ def _merges_stay_apart(model: Mapping[str, Any], space: str) -> bool:
     return not any(map(crossing.search, vocab))
 
 
-def _is_found_alike(token: Mapping[str, Any], rule: CutRule) -> bool:
+def _is_found_alike(token: Mapping[str, Any], rule: CutRule, widest: CutRule) -> bool:
     """Return whether an added token is found in chunks where it is found in the whole."""
-    content = token["content"]
-    if _spans_a_place(content) or (token.get("rstrip") and _spans_a_place(content + " ")):
+    # One that is looked for in normalized text is itself normalized.
+    content = unicodedata.normalize("NFKC", token["content"])
+    if _spans_a_place([content + " " if token.get("rstrip") else content], widest):
         return False
-    if rule.num_dropped and (content[:1].isalpha() or content[:1].isspace()):
+    is_behind_cut = content[:1].isspace()
+    if is_behind_cut and token.get("single_word"):  # a word before it is in another chunk
         return False
-    # It is looked for in normalized text, where other characters may have become letters.
-    is_normalized = token.get("normalized") and rule is not WIDE
+    if rule.num_dropped and (content[:1].isalpha() or is_behind_cut):
+        return False
+    # In normalized text other characters may have become letters.
+    is_normalized = token.get("normalized") and rule is not widest
     return not (is_normalized and re.search(r"[^\W\d_][\s▁]", content))
 
 

@@ -14,14 +14,13 @@ from tokflow.errors import TokenizerError, TokflowError
 from tokflow.store.integrity import clear_when_damaged
 from tokflow.store.tables import to_arrow, to_texts
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
-from tokflow.tokenizers.engines.chunks import ChunkedEngine, CutRule, find_cut_rule
-from tokflow.tokenizers.engines.code_points import CodePoints, code_points_for_reference
-from tokflow.tokenizers.engines.fast import GigatokenEngine, open_gigatoken
+from tokflow.tokenizers.engines.chunks import NEAR, WIDE, ChunkedEngine, CutRule, find_cut_rule
+from tokflow.tokenizers.engines.code_points import RoutedEngine, code_points_for_reference
+from tokflow.tokenizers.engines.fast import open_gigatoken
 from tokflow.tokenizers.engines.protocol import (
     Encoded,
     Engine,
     InText,
-    encoded_from_lists,
     panics_as_errors,
     text_buffers,
 )
@@ -106,31 +105,6 @@ class GatedEngine:
         return places if num_documents else places[:0]
 
 
-@dataclass(frozen=True)
-class RoutedEngine:
-    """A fast engine that leaves every text with one of some code points to the reference."""
-
-    fast: Engine
-    reference: Engine
-    code_points: CodePoints
-    name: str = GigatokenEngine.name
-    """The library that makes the tokens of nearly all texts."""
-
-    def encode(self, texts: pa.LargeStringArray) -> Encoded:
-        """Return the tokens of each text, in order."""
-        of_reference = self.code_points.texts_with(texts)
-        if not len(of_reference):
-            return self.fast.encode(texts)
-        is_routed = np.zeros(len(texts), dtype=np.bool_)
-        is_routed[of_reference] = True
-        of_fast = np.flatnonzero(~is_routed)
-        documents = {
-            True: iter(self.reference.encode(texts.take(to_arrow(of_reference))).documents()),
-            False: iter(self.fast.encode(texts.take(to_arrow(of_fast))).documents()),
-        }
-        return encoded_from_lists([next(documents[routed]) for routed in is_routed.tolist()])
-
-
 @lru_cache(maxsize=4)
 def open_engine(
     tokenizer: Tokenizer,
@@ -142,13 +116,14 @@ def open_engine(
 
     `auto` takes gigatoken if it encodes the awkward strings, and strings with the added tokens of
     this tokenizer, exactly as the reference does, else the reference; `gigatoken`
-    raises where `auto` would turn to the reference. Texts with characters that the two are known
-    to split differently go to the reference either way.
+    raises where `auto` would turn to the reference. Text around characters that the two are known
+    to split differently goes to the reference either way.
 
     Raises: TokenizerError.
     """
     whole = open_reference(tokenizer, in_text=in_text)
-    rule = cache(partial(_tried_rule, tokenizer, in_text, whole))
+    tried = partial(_tried_rule, tokenizer, in_text, whole)
+    rule = cache(partial(tried, WIDE))
     chunked = partial(ChunkedEngine, find_rule=rule, dtype=tokenizer.dtype)
     reference = chunked(whole)
     only_reference = partial(GatedEngine, engine=reference, reference=None)
@@ -163,7 +138,8 @@ def open_engine(
         with panics_as_errors():
             gigatoken = open_gigatoken(tokenizer, in_text=in_text)
             code_points = code_points_for_reference(tokenizer)
-            fast = chunked(RoutedEngine(gigatoken, whole, code_points))
+            near = cache(lambda: tried(NEAR) or rule())
+            fast = chunked(RoutedEngine(gigatoken, whole, code_points, near))
             difference = _first_difference(strings, fast, reference)
     except Exception as error:
         first_line = str(error).partition("\n")[0]
@@ -192,10 +168,12 @@ def _without_gigatoken(reference: Engine, choice: EngineChoice, difference: str)
     return GatedEngine(engine=reference, reference=None, reason=difference)
 
 
-def _tried_rule(tokenizer: Tokenizer, in_text: InText, whole: Engine) -> CutRule | None:
-    """Return the rule by which long texts are cut; None also if cutting the awkward strings, and
-    those with added tokens, would change a token in spite of the proof."""
-    rule = find_cut_rule(tokenizer, in_text=in_text)
+def _tried_rule(
+    tokenizer: Tokenizer, in_text: InText, whole: Engine, widest: CutRule
+) -> CutRule | None:
+    """Return the rule by which texts are cut; None also if cutting the awkward strings, and those
+    with added tokens, would change a token in spite of the proof."""
+    rule = find_cut_rule(tokenizer, in_text=in_text, widest=widest)
     if rule is None:
         return None
     strings = (*AWKWARD_STRINGS, *_added_token_strings(tokenizer))

@@ -12,11 +12,13 @@ import tokenizers
 
 from tokflow.pipeline.dataset import Dataset
 from tokflow.store.tables import to_texts
-from tokflow.tokenizers.engines import code_points, fast, open_engine, open_reference
+from tokflow.tokenizers.engines import chunks, code_points, fast, open_engine, open_reference
+from tokflow.tokenizers.engines.chunks import find_cut_rule
 from tokflow.tokenizers.engines.code_points import (
     COMPARED,
     RANGES,
     CodePoints,
+    RoutedEngine,
     code_points_for_reference,
     differing_points,
     ranges_of,
@@ -24,6 +26,7 @@ from tokflow.tokenizers.engines.code_points import (
     write_crossing_tokenizer,
 )
 from tokflow.tokenizers.engines.fast import UNLIKE_PATTERNS, open_gigatoken
+from tokflow.tokenizers.engines.reference import BytesEngine
 from tokflow.tokenizers.patterns import PATTERNS, byte_letters, pre_tokenizer_fields
 from tokflow.tokenizers.tokenizer import Kind, Tokenizer
 from tokflow_tests.outputs import make_manifest, stored, token_lists
@@ -199,26 +202,118 @@ def test_what_tokenizers_does_not_compose_or_reorder_is_left_as_it_leaves_it(
     assert alone.token_ids.tolist() != token_lists(shard)[1]
 
 
-def test_of_a_long_document_only_the_chunk_goes_to_the_reference(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("text", "rule", "parts"),
+    [
+        ("a, b\u07fdc, d e", chunks.NEAR, [" b\u07fdc,"]),
+        ("a, b\u07fdc, d e", chunks.WIDE, ["a, b\u07fdc, d"]),
+        ("a, b\u07fdc, d e", None, ["a, b\u07fdc, d e"]),
+        ("a, b\u07fdc, d e", chunks.DROPPING, ["a, b\u07fdc, d e"]),
+        (
+            "\u07fd \u07fd1 \u07fd,\n2\n\u07fd",
+            chunks.NEAR,
+            ["\u07fd \u07fd1", " \u07fd,\n2", "\n\u07fd"],
+        ),
+        (
+            '(0x32FA5, "M", "\u07fd"),\n' * 2,
+            chunks.NEAR,
+            [' "\u07fd"),\n(0x32FA5,', ' "\u07fd"),\n'],
+        ),
+    ],
+)
+def test_the_text_around_a_code_point_goes_to_the_reference(
+    text: str, rule: chunks.CutRule | None, parts: list[str], monkeypatch: pytest.MonkeyPatch
 ):
-    tokenizer = crossing_json(tmp_path)
-    asked: list[int] = []
-    encode = open_reference(tokenizer).__class__.encode
+    asked = []
 
-    def record(self: Any, texts: Any) -> Any:
-        asked.extend(len(text) for text in texts.to_pylist())
-        return encode(self, texts)
+    class Recording(BytesEngine):
+        def encode(self, texts: Any) -> Any:
+            asked.extend(texts.to_pylist())
+            return super().encode(texts)
 
-    engine = open_engine(tokenizer)
-    monkeypatch.setattr(open_reference(tokenizer).__class__, "encode", record)
+    monkeypatch.setattr(code_points, "WHOLE_BYTES", 0)
+    points = CodePoints([(0x7FD, 0x7FD)])
+    engine = RoutedEngine(BytesEngine(), Recording(), points, lambda: rule)
 
-    engine.encode(to_texts(["word " * 810_000 + "a\U00033476a"]))
+    encoded = engine.encode(to_texts(["", text, "", "x"]))
 
-    assert 0 < max(asked) < 1_100_000
+    assert asked == parts
+    assert bytes(encoded.token_ids.tolist()) == (text + "x").encode()
+    assert encoded.offsets.tolist() == [
+        0,
+        0,
+        len(text.encode()),
+        len(text.encode()),
+        len(text.encode()) + 1,
+    ]
 
 
-def test_texts_with_a_code_point_are_found_wherever_it_stands():
+def test_short_texts_with_a_code_point_go_to_the_reference_whole(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(code_points, "WHOLE_BYTES", 4)
+    asked: list[None] = []
+    points = CodePoints([(0x7FD, 0x7FD)])
+    engine = RoutedEngine(BytesEngine(), BytesEngine(), points, lambda: asked.append(None))
+
+    for num_asked in (0, 0, 1, 2):
+        engine.encode(to_texts(["longer", "\u07fd"]))
+
+        assert len(asked) == num_asked
+
+
+PIECES = (
+    *(
+        ".",
+        ".\n",
+        ",",
+        "/",
+        "'s",
+        "_",
+        ")",
+        "\u00bd",
+        "1",
+        "23",
+        "a",
+        "Zz",
+        "don't",
+        "\u4e2d",
+        "e\u0301",
+    ),
+    *(" ", "  ", "\n", " \n", "\r\n", "\t", "\u00a0", ". ", ",\n", "1 ", "2\n", "a\n", "\u0301 "),
+)
+
+
+@pytest.mark.parametrize("normalizer", [None, {"type": "NFC"}], ids=["", "NFC"])
+@pytest.mark.parametrize("pattern", ["gpt2", "qwen2", "o200k"])
+def test_the_parts_together_have_the_tokens_of_the_whole_texts(
+    pattern: str, normalizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    fields = {"pre_tokenizer": pre_tokenizer_fields(pattern), "normalizer": normalizer}
+    tokenizer = crossing_json(tmp_path, **fields)
+    monkeypatch.setattr(code_points, "WHOLE_BYTES", 0)
+    rule = find_cut_rule(tokenizer, in_text="ordinary", widest=chunks.NEAR)
+    assert rule is chunks.NEAR
+    choose = random.Random(pattern)
+    points = code_points_for_reference(tokenizer)
+    fast, reference = open_gigatoken(tokenizer, in_text="ordinary"), open_reference(tokenizer)
+    engine = RoutedEngine(fast, reference, points, lambda: rule)
+    table = [*map(chr, points)]
+
+    for share in (0.002, 0.05, 0.3):
+        texts = [
+            "".join(
+                choose.choice(table if choose.random() < share else PIECES)
+                for _ in range(choose.choice((0, 2, 10, 50)))
+            )
+            for _ in range(200)
+        ]
+        some = to_texts(texts).slice(3, 190)
+        got, expected = engine.encode(some), reference.encode(some)
+
+        assert got.token_ids.tolist() == expected.token_ids.tolist()
+        assert got.offsets.tolist() == expected.offsets.tolist()
+
+
+def test_code_points_are_found_wherever_they_stand():
     choose = random.Random(1)
     ranges = [(0x7FD, 0x7FD), (0x88F, 0x88F), (0x1ACF, 0x1ADD), (0x1F6D8, 0x1F6D8)]
     points = CodePoints(ranges)
@@ -228,20 +323,20 @@ def test_texts_with_a_code_point_are_found_wherever_it_stands():
         for _ in range(2_000)
     ]
 
-    for start, count in ((0, 2_000), (7, 900)):
-        found = points.texts_with(to_texts(texts).slice(start, count)).tolist()
+    found = points.positions_in(np.frombuffer("".join(texts).encode(), np.uint8)).tolist()
 
-        expected = [
-            index
-            for index, text in enumerate(texts[start : start + count])
-            if any(a <= ord(character) <= b for character in text for a, b in ranges)
-        ]
-        assert found == expected
-        assert len(found) > 100
+    starts = np.cumsum([0, *(len(character.encode()) for character in "".join(texts))])
+    expected = [
+        start
+        for start, character in zip(starts.tolist(), "".join(texts), strict=False)
+        if any(a <= ord(character) <= b for a, b in ranges)
+    ]
+    assert found == expected
+    assert len(found) > 100
 
 
 def test_a_set_of_code_points_may_be_empty():
-    assert CodePoints([]).texts_with(to_texts(["a", "中"])).tolist() == []
+    assert CodePoints([]).positions_in(np.frombuffer("a中".encode(), np.uint8)).tolist() == []
     assert ranges_of([]) == []
     assert ranges_of([5, 6, 9, 7]) == [(5, 7), (9, 9)]
 

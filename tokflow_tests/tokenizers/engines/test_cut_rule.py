@@ -51,13 +51,47 @@ PATTERNS = {
 }
 
 PIECES = (
-    *("a", "b", "the", "Foo", "x y", "don't", "'s", "é", "e\u0301", "漢字", "中", "ß", "12", "123"),
+    *(
+        "a",
+        "b",
+        "the",
+        "Foo",
+        "x y",
+        "b\n",
+        "don't",
+        "'s",
+        "é",
+        "e\u0301",
+        "漢字",
+        "中",
+        "ß",
+        "12",
+        "123",
+    ),
     *(" ", "  ", "   ", "\n", "\n\n", "\r\n", "\t", "\u00a0", "\u3000", "\u200b", "\u0301"),
-    *(".", "...", "!/", "_", "<m>", "</s>", "bar", "👍🏽", "▁", "Ġ", "\x00", "``", "Σ", "ſ"),
+    *(
+        ".",
+        "...",
+        "...\n",
+        "!/",
+        "_",
+        "<m>",
+        "</s>",
+        "bar",
+        "👍🏽",
+        "▁",
+        "Ġ",
+        "\x00",
+        "``",
+        "Σ",
+        "ſ",
+    ),
 )
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
 
-WORDS = "the foo bar a b x y don't 12 漢字 中 ..."
+BYTE_LEVEL = partial(pre_tokenizers.ByteLevel, add_prefix_space=False)
+
+WORDS = "the foo bar a b x y don't 12 漢字 中 ...\n"
 
 
 def trained(
@@ -161,6 +195,7 @@ FAMILIES: dict[str, Callable[[], Tokenizer]] = {
             ]
         )
     ),
+    "split_at_spaces": lambda: with_merge_across_a_line_end(pre_tokenizers.Split(" ", "isolated")),
     "metaspace_always": lambda: metaspace("always"),
     "metaspace_first": lambda: metaspace("first"),
     "metaspace_never": lambda: metaspace("never"),
@@ -185,6 +220,15 @@ def with_added(tokenizer: Tokenizer) -> Tokenizer:
             AddedToken("bar", single_word=True),
         ]
     )
+    return tokenizer
+
+
+def with_merge_across_a_line_end(step: Any) -> Tokenizer:
+    """Return a BPE with the token of a letter and a line end, after a step that cuts at spaces."""
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    vocab = {letter: id_ for id_, letter in enumerate([*sorted(letters), "bĊ"])}
+    tokenizer = Tokenizer(models.BPE(vocab, [("b", "Ċ")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([step, BYTE_LEVEL(use_regex=False)])
     return tokenizer
 
 
@@ -236,10 +280,11 @@ def assert_same_tokens(few: Any, whole: Any) -> None:
 
 @cache
 def chunked(name: str, in_text: InText, folder: Any) -> tuple[Any, Any]:
-    """Return an engine and the same in chunks of a few bytes, as its own rule allows."""
+    """Return an engine and the same in chunks of a few bytes, as the widest rule allows."""
     tokenizer = saved(family(name), folder)
     engine = TokenizersEngine(folder / "tokenizer.json", in_text=in_text)
-    rule = find_cut_rule(tokenizer, in_text=in_text)
+    rule = find_cut_rule(tokenizer, in_text=in_text, widest=chunks.NEAR)
+    rule = rule or find_cut_rule(tokenizer, in_text=in_text)
     assert rule is not None
     return engine, in_chunks(engine, rule)
 
@@ -269,9 +314,9 @@ def test_tiktoken_in_chunks_gives_the_tokens_of_the_whole(pattern: str, tmp_path
     encoding = tiktoken.Encoding(
         "test", pat_str=pattern, mergeable_ranks=ranks, special_tokens=special_tokens
     )
-    rule = find_cut_rule(made(tmp_path, "tiktoken"), in_text="control")
+    rule = find_cut_rule(made(tmp_path, "tiktoken"), in_text="control", widest=chunks.NEAR)
     whole = TiktokenEngine(encoding, in_text="control")
-    assert rule is chunks.WIDE
+    assert rule is chunks.NEAR
 
     assert_same_tokens(in_chunks(whole, rule), whole)
 
@@ -281,8 +326,6 @@ def save_encoding(folder: Path, pattern: str, ranks: dict[bytes, int], special: 
     fields = {"name": "test", "pattern": pattern, "special_tokens": special}
     (folder / "encoding.json").write_text(json.dumps(fields))
 
-
-BYTE_LEVEL = partial(pre_tokenizers.ByteLevel, add_prefix_space=False)
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
 METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
@@ -359,6 +402,10 @@ UNPROVEN: dict[str, dict[str, Any]] = {
     | normalizing({"type": "NFD"}, {"type": "StripAccents"})
     | adding("é b", normalized=True),
     "an_added_token_of_normalized_text": LIKE_LLAMA2 | adding("a▁b", normalized=True),
+    "an_added_token_that_is_normalized_itself": GPT2_AND_BYTES
+    | normalizing({"type": "NFKC"})
+    | adding("Ａ b", normalized=True),
+    "an_added_token_that_needs_no_word_before_it": GPT2_AND_BYTES | adding(" b", single_word=True),
     "a_prefix_lost_before_an_added_token": LIKE_LLAMA2 | adding("bar"),
     "a_prefix_before_an_added_token_with_a_space": LIKE_LLAMA2 | adding(" b"),
 }
@@ -384,6 +431,22 @@ def test_a_special_token_with_a_space_matters_only_where_it_is_found(tmp_path: P
 
     assert find_cut_rule(kept, in_text="ordinary") is chunks.WIDE
     assert find_cut_rule(kept, in_text="control") is None
+
+
+def test_an_added_token_may_span_a_place_of_the_wider_rule_alone(tmp_path: Path):
+    for content, flags in (("1 b", {}), ("f. b", {}), ("<m>", {"rstrip": True})):
+        kept = made_of(GPT2_AND_BYTES | adding(content, **flags), tmp_path)
+
+        assert find_cut_rule(kept, in_text="ordinary", widest=chunks.NEAR) is None
+        assert find_cut_rule(kept, in_text="ordinary") is chunks.WIDE
+
+
+def test_steps_that_are_no_patterns_have_no_wider_rule(tmp_path: Path):
+    for fields in (GPT2_AND_BYTES | normalizing({"type": "Lowercase"}), LIKE_LLAMA2):
+        narrow = find_cut_rule(made_of(fields, tmp_path), in_text="ordinary")
+
+        assert narrow in (chunks.NARROW, chunks.DROPPING)
+        assert find_cut_rule(made(tmp_path), in_text="ordinary", widest=chunks.NEAR) is narrow
 
 
 def test_bytes_may_be_cut_between_any_two_characters(tmp_path: Path):
