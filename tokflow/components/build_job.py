@@ -106,7 +106,8 @@ def asset_job(
         name,
         selection=selection,
         description=f"Builds {dataset.name}: registers new raw files, makes what is missing or has "
-        "changed, of all files, and the exports, and checks them. Nothing needs to be chosen.",
+        "changed, of all files, and the exports, and checks them. To launch it for all files, "
+        "choose Launchpad, not a partition: nothing needs to be filled in.",
         tags=dataset.tags,
         executor_def=dg.in_process_executor,
     )

@@ -48,10 +48,10 @@ from tokflow.stage import RAW
 from tokflow.store.store import Store
 from tokflow.tokenizers.stage import tokenizer_source
 
-STATE_TAG = "tokflow/state"
-"""Tag of a scan: the digest of the state that asked for it."""
+STATE_TAG = ".dagster/tokflow_state"
+"""Tag of a scan: the digest of the state that asked for it. Pages hide tags with this prefix."""
 
-INPUTS_TAG = "tokflow/inputs"
+INPUTS_TAG = ".dagster/tokflow_inputs"
 """Tag of a build: the digest of the inputs that it saw."""
 
 CALM_SECONDS = 10.0
