@@ -9,12 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokflow.pools.cores import num_cores
-from tokflow.tokenizers.engines.protocol import (
-    Encoded,
-    InText,
-    encoded_from_lists,
-    text_buffers,
-)
+from tokflow.tokenizers.engines.protocol import Encoded, InText, encoded_from_lists, text_buffers
 from tokflow.tokenizers.engines.reference import MODEL_NAME
 from tokflow.tokenizers.patterns import flat_steps, special_token_fields
 from tokflow.tokenizers.tokenizer import RANKS_NAME, Tokenizer, read_encoding, scan_tokenizer_json
@@ -29,8 +24,8 @@ ALONE_BYTES = 2_000
 0.91 of the time of a batch, of 2 kB in the same, of 400 bytes in twice as much. Batches are what
 gigatoken answers with arrays of awkward, whose import takes 0.25 s."""
 
-FEW_TEXTS = 20_000
-"""Texts of any size that are not worth that import."""
+FEW_TEXTS = 3_000
+"""Texts of any size in a batch that are not worth that import."""
 
 PRETOKENIZERS = {
     "gpt2": "gpt2",
@@ -65,9 +60,8 @@ class GigatokenEngine:
         self._build = build
         self._tokenizer = build()
         self._num_cores = num_cores()
-        fits = self._tokenizer.vocab_size <= 65_536
-        self._dtype = np.dtype(np.uint16 if fits else np.uint32)
-        self._num_bytes = self._num_texts = 0
+        self._dtype = np.uint16 if self._tokenizer.vocab_size <= 65_536 else np.uint32
+        self._num_bytes = 0
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
         """Return the tokens of each text."""
@@ -76,11 +70,9 @@ class GigatokenEngine:
         if self._num_bytes + num_bytes > CACHE_BUDGET_BYTES and self._num_bytes:
             del self._tokenizer  # its memory is freed before the next one is built
             self._tokenizer = self._build()
-            self._num_bytes = self._num_texts = 0
+            self._num_bytes = 0
         self._num_bytes += num_bytes
-        self._num_texts += len(texts)
-        has_long_texts = self._num_bytes >= ALONE_BYTES * (self._num_texts - FEW_TEXTS)
-        if self._num_cores == 1 and has_long_texts:
+        if self._num_cores == 1 and num_bytes >= ALONE_BYTES * (len(texts) - FEW_TEXTS):
             encode, view = self._tokenizer.backend.encode, data.data
             spans = pairwise(offsets.tolist())
             found = [encode(bytes(view[start:stop])) for start, stop in spans]
